@@ -23,7 +23,7 @@ import (
 )
 
 // podParts contains the parts for the pods of the node: the objects that pods read, the sources of pods, the decisions
-// about them, and the shutdown that ends them all.
+// about pods, and the shutdown of all pods.
 type podParts struct {
 	*runtimeParts
 	settler         *settle.Settler

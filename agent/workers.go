@@ -24,7 +24,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cgroup"
 )
 
-// workerParts contains the active parts: a worker for each pod, and the managers of the machine's resources.
+// workerParts contains the parts that act on the node: a worker for each pod, and the managers of the machine's
+// resources.
 type workerParts struct {
 	*featureParts
 	executor  *worker.Executor

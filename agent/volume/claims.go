@@ -27,7 +27,7 @@ import (
 )
 
 // inUseTimeout is the maximum time to wait until the API server lists a volume as in use. After this time the
-// volume is mounted anyway: an API server that cannot be reached cannot cause a detach either.
+// volume is mounted anyway, because an API server that cannot be reached cannot cause a detach.
 const inUseTimeout = 5 * time.Second
 
 // csiVolumes is the prefix of CSI volumes in volumesInUse. csiHandle separates the driver's name from the volume
@@ -110,7 +110,7 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 	return out, err
 }
 
-// Handle adds this package's plugin handlers to handlers and returns the map.
+// Handle adds the plugin handlers of this package to the given map and returns this map.
 func (c *Claims) Handle(handlers map[string]plugins.Handler) map[string]plugins.Handler {
 	if c.drivers != nil {
 		handlers[plugins.CSI] = c.drivers

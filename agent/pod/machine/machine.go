@@ -287,8 +287,8 @@ func (n *Machine) nodeResources() (capacity, allocatable v1.ResourceList) {
 // Share returns the part of the machine's resources that is available to pods.
 func (n *Machine) Share() reserve.Share { return n.share }
 
-// resolvProblem returns a problem with the host's resolv.conf, as a kubelet's message. It returns "" if there is
-// none.
+// resolvProblem checks the host's resolv.conf. It returns the message of a kubelet about a problem, or "" if there
+// is no problem.
 func (n *Machine) resolvProblem() string {
 	path := *n.cfg.Kubelet.ResolverConfig
 	if path == "" {

@@ -15,18 +15,19 @@ const (
 	retryMin = time.Second // after a failed operation other than a pull
 	retryMax = time.Minute
 
-	// sandboxRetryMax is the largest wait after the runtime could not run a sandbox, such as without a network.
+	// sandboxRetryMax is the maximum delay after a failed attempt to run a sandbox. The attempts fail while the pod
+	// network is missing, for example.
 	sandboxRetryMax = 10 * time.Second
 
 	sandboxPause = time.Second // prevents a pod whose sandbox fails at once from using the whole CPU
 
-	// PullFirst is the maximum delay after the first failed pull, as in a kubelet. The actual delay is a random part
-	// of the maximum.
+	// PullFirst is the maximum delay after the first failed pull, as in a kubelet. The actual delay is a random time
+	// up to this maximum.
 	PullFirst = backoffMin
-	// PullMost is the largest maximum of the delay after a failed pull.
+	// PullMost is the maximum delay after any number of failed pulls.
 	PullMost = backoffMax
 
-	// PullForget is the time for which the record of a failed pull is kept after the time of the next attempt.
+	// PullForget is the time for which the record of a failed pull is kept after the next attempt was due.
 	PullForget = 2 * backoffMax
 
 	// PullSettle is the time for which a status shows ErrImagePull before it shows ImagePullBackOff.
@@ -34,8 +35,8 @@ const (
 )
 
 // CrashDelay returns the delay before the next start of a container that has ended. The first restart has no delay. The
-// delay of the second restart is 10 s, and doubles with each further restart. The maximum delay is most, or 5 min if
-// most is 0.
+// delay of the second restart is 10 s, and doubles with each further restart. The parameter most is the maximum delay;
+// 0 means 5 min.
 func CrashDelay(streak uint32, most time.Duration) time.Duration {
 	if streak == 0 {
 		return 0
@@ -95,9 +96,9 @@ func nextStreak(c Container) uint32 {
 	return c.Streak + 1
 }
 
-// NextStart returns the time at which a container that has ended may start again, and the delay since its end. The
-// maximum delay is most, as in CrashDelay. A container that ended with its shim is delayed by a second, because it may
-// have caused the shim's end.
+// NextStart returns the time at which a container that has ended may start again, and the delay between its end and
+// this time. The parameter most is the maximum delay, as in CrashDelay. A container that ended with its shim is
+// delayed by a second, because it may have caused the shim's end.
 func NextStart(c Container, most time.Duration) (at time.Time, delay time.Duration) {
 	if endedWithShim(c) {
 		return c.FinishedAt.Add(sandboxPause), sandboxPause

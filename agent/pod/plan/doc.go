@@ -1,6 +1,6 @@
-// Package plan decides which actions a pod needs. It is a pure function: it has no I/O, clock, goroutines or locks.
-// Its only argument is an Input. Most of an Input comes from the runtime, so almost no state is lost when the agent
-// restarts.
+// Package plan decides which actions a pod needs. Its function Decide is pure: it uses no I/O, clock, goroutines or
+// locks. The only argument of Decide is an Input. Most of an Input comes from the runtime, so almost no state is
+// lost when the agent restarts.
 //
 //	wish (desired), view (observe), actions in flight, failures, now
 //	        |

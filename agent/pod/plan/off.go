@@ -16,8 +16,8 @@ import (
 // connection to the controller for a long time.
 // https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/
 
-// EndedSince reports whether a container ended at or after a time. It works also if the clock was set after
-// the container's end, which the runtime reports as a wall-clock time.
+// EndedSince reports whether a container ended at or after a time. It compares how long ago both times are, because
+// the clock may have been set between them: the runtime reports the container's end as a wall-clock time.
 func (in Input) EndedSince(c Container, at time.Time) bool {
 	ago := in.Now.Round(0).Sub(c.FinishedAt)
 	return c.State == Exited && !in.Now.Add(-ago).Before(at)

@@ -2,8 +2,8 @@ package plan
 
 import "github.com/islet-edge/islet/internal/podspec"
 
-// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). The node decides whether to allocate the
-// changed resources, and stores the decision first. It then compares the resources of the running containers with the
+// A pod's CPU and memory may change while it runs (KEP-1287, KEP-5419). First, the node decides whether to allocate
+// the changed resources, and stores this decision. It then compares the resources of the running containers with the
 // allocated ones, so that a resize continues after a restart of the agent.
 //
 //	wanted --Allocate--> allocated (Want), or Pending

@@ -180,7 +180,8 @@ type Input struct {
 	Reconsider bool
 
 	// ShutdownSince is the time at which the pod began to end because the machine shuts down. It is zero if the machine does
-	// not shut down. Grace is then the pod's grace period for the shutdown. The pod runs again after the next boot.
+	// not shut down. If ShutdownSince is set, Grace is the pod's grace period for the shutdown. The pod runs again after the
+	// next boot.
 	ShutdownSince time.Time
 
 	// Want contains the resources that the node has allocated to the pod. If Undecided is true, the pod's
@@ -189,11 +190,11 @@ type Input struct {
 	Undecided bool
 	Pending   Pending
 
-	// Sizes contains the allocated resources by container name. Containers without an entry cannot be
-	// resized. Sized contains the resources that the runtime last accepted, by container ID. PodLevel
-	// contains the allocated resources of the pod as a whole, and Leveled the resources that were last set
-	// for it. If Leveled is nil, it is treated as equal to PodLevel. If Unsure is true, the pod's actual
-	// resources may differ from Leveled.
+	// Sizes contains the allocated resources by container name. Containers without an entry cannot be resized.
+	// Sized contains the resources that the runtime last accepted, by container ID. PodLevel contains the allocated
+	// resources of the pod as a whole. Leveled contains the resources that were last set for the pod as a whole. If
+	// Leveled is nil, it is treated as equal to PodLevel. If Unsure is true, the pod's actual resources may differ
+	// from Leveled.
 	Sizes    map[string]Size
 	Sized    map[string]Resources
 	PodLevel Resources
@@ -221,8 +222,9 @@ type Input struct {
 	Hooked     map[string]bool
 	PreStopped map[string]time.Duration
 
-	// Replaced contains the IDs of containers that were stopped because of a new definition or with
-	// RunsAgain, by container name. They start again regardless of their restart policy.
+	// Replaced contains, by container name, the IDs of containers that were stopped in order to run again. The
+	// cause is a new definition or an action with RunsAgain. These containers start again regardless of their
+	// restart policy.
 	Replaced map[string]string
 
 	// Requested contains the restarts that a user requested, by container name.

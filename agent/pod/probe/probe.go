@@ -58,7 +58,7 @@ type Probes struct {
 	earlierResults map[string]finding               // results of an earlier agent, by container ID; used until there are verdicts
 }
 
-// A finding is the last state of a container that an earlier agent has stored.
+// A finding is a container's last state, as an earlier agent has stored it.
 type finding struct{ started, ready bool }
 
 // New returns Probes. It starts no goroutine.

@@ -7,19 +7,20 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// The first intervals between calls to a container that is starting. The interval is short, because many
-// programs listen soon after their start. It doubles with each call. For commands the first interval is
+// These are the first intervals between two calls to a container that is starting. They are short, because many
+// programs listen soon after their start. The interval doubles with each call. For commands the first interval is
 // longer, because each call starts a process.
 const (
 	firstGap     = 10 * time.Millisecond
 	firstExecGap = 100 * time.Millisecond
 )
 
-// scheduleFirst sets the time of a check's first call. If the container started before the agent and its result is
-// known, the first call is at a random time within spread, so that a restarted agent does not make all calls
-// at once. Otherwise the container has one period to start. During this period, startup and readiness probes
-// are called almost at once and then at growing intervals, and only success counts. A kubelet makes the first
-// call at a random time in the first period, so a pod cannot expect the first call at a certain time.
+// scheduleFirst sets the time of a check's first call. If the container started before the agent and the parameter
+// known is true, the first call is delayed by a random time, so that a restarted agent does not make all calls at
+// once. The parameter spread is the maximum of this delay. In all other cases the container has one period to
+// start. During this period, startup and readiness probes are called almost at once and then at growing intervals,
+// and only success counts. A kubelet makes the first call at a random time in the first period, so a pod cannot
+// expect the first call at a certain time.
 func (c *check) scheduleFirst(now, since time.Time, seen plan.Container, known bool, spread time.Duration) {
 	age := now.Round(0).Sub(seen.StartedAt) // a wall-clock time; the clock may have been set in the meantime
 	delay := durationOf(c.probeSpec().InitialDelaySeconds)

@@ -10,7 +10,7 @@ const (
 	failedVerdict
 )
 
-// threshold returns the number of consecutive results v that changes the verdict to v.
+// threshold returns how many consecutive results v are needed to change the verdict to v.
 func (c *check) threshold(v verdict) int32 {
 	if v == failedVerdict {
 		return c.probeSpec().FailureThreshold

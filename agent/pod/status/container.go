@@ -47,9 +47,9 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 	return st
 }
 
-// restartCount returns the number of restarts of a container, which is the number of its newest attempt. An attempt that is in
-// progress counts only when the container runs or its start has failed, as in a kubelet, which sends no status in between. Programs
-// measure the pause before a restart by the change of this number.
+// restartCount returns the number of restarts of a container, which is the number of its newest attempt. An attempt in progress
+// does not count until its container runs or its start has failed. A kubelet behaves in the same way, because it sends no status in
+// between. Programs use the change of this number to measure the pause before a restart.
 func (m *maker) restartCount(name string) int32 {
 	c, _ := m.in.Observed.Newest(name)
 	if _, failed := m.in.Failed[plan.Key{Container: name, Op: plan.StartContainer}]; c.State == plan.Created && !failed {
@@ -100,8 +100,8 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 	backOff := m.crashLoop(ctr, c)
 	switch {
 	case m.endsForShutdown() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
-		// If the exit code were 0, the API server would treat a container with the restart policy OnFailure as
-		// completed.
+		// If the state were terminated with exit code 0, the API server would treat a container with the restart
+		// policy OnFailure as completed.
 		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
 	case m.noneWillStart() || !m.willRestart(ctr, c):
 		return v1.ContainerState{Terminated: m.terminatedState(c)}
@@ -232,8 +232,9 @@ func (m *maker) waitingReason(init bool) string {
 	return plan.ContainerCreating
 }
 
-// sandboxFailure returns the failure to run the sandbox, because of which the containers of the pod cannot
-// run. A kubelet reports this failure only as an event, which a node without an API server could not show.
+// sandboxFailure returns the reason and the message of a failure to run the sandbox. Without a sandbox no container
+// of the pod can run. A kubelet reports this failure only as an event, which a node without an API server could not
+// show.
 func (m *maker) sandboxFailure() string {
 	f, ok := m.in.Failed[plan.Key{Op: plan.RunSandbox}]
 	if !ok || m.sandbox.Ready {

@@ -30,8 +30,8 @@ type Host struct {
 	MissingDevices func(pod types.UID) []string
 }
 
-// startTime returns the start time of a pod. It returns the start time in the previous status, unless this time is from
-// before the clock was set.
+// startTime returns the start time of a pod. It returns the start time in the previous status, unless that time was
+// recorded before the clock was set.
 func startTime(now time.Time, before *metav1.Time) *metav1.Time {
 	switch {
 	case before != nil && clock.IsSet(before.Time) && (now.IsZero() || before.Time.Before(now)):

@@ -26,11 +26,11 @@
 // of at least 10 s, which becomes shorter when less of the resource is free. Reclaiming disk space and counting files may
 // take minutes, so they run in a separate goroutine while the loop reacts to memory events (reclaim.go).
 //
-// Two things differ from a kubelet. Under disk pressure, a pod is evicted only if that would free a fair part of the
-// missing space, so no pod is evicted if other files fill the disk. A static pod without a critical priority can be
-// evicted as well, because on a node without a control plane nothing else would stop it. Static pods are evicted
-// after all pods from the API server, and only if they use a fair part of the missing resource. They are admitted
-// again some time after the pressure has ended.
+// Two things differ from a kubelet. Under disk pressure, a pod is evicted only if its eviction would free a fair
+// part of the missing space. So no pod is evicted if other files fill the disk. A static pod without a critical
+// priority can be evicted as well, because on a node without a control plane nothing else would stop it. Static pods
+// are evicted after all pods from the API server, and only if they use a fair part of the missing resource. They are
+// admitted again some time after the pressure has ended.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 package eviction

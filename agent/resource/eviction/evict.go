@@ -29,7 +29,7 @@ func (e *Eviction) actOnThresholds(ctx context.Context, met []Threshold, o Obser
 }
 
 // actOn evicts a pod for the first threshold. If it evicts no pod, it returns the thresholds that are still met and have
-// not been handled. It also updates the memory in o.
+// not been handled. For a memory threshold, it measures the memory again and updates the observations o.
 func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d Disks) (evicted bool, left []Threshold) {
 	t := met[0]
 	if t.isOnDisk() && e.fileCounting.result == nil {

@@ -31,7 +31,8 @@ type Figures interface {
 	Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	// Processes returns the memory use and the number of processes of all pods.
 	Processes(context.Context) ([]stats.PodStats, error)
-	// Storage returns the figures of the files of one pod. The figures of volumes are at most age old.
+	// Storage returns the figures of the files of one pod. The parameter age is the maximum age of the figures of
+	// volumes.
 	Storage(ctx context.Context, pod *v1.Pod, age time.Duration) (*stats.PodStats, error)
 }
 
@@ -172,9 +173,9 @@ func (e *Eviction) NotifyPodChange() {
 	}
 }
 
-// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory, with the
-// time that has passed since the kill. The shortage was too short for a measurement, so Run treats it as a memory
-// threshold that was met. OutOfMemory never blocks.
+// OutOfMemory must be called when the kernel has killed processes because the machine ran out of memory. The
+// parameter ago is the time since the kill. The shortage was too short for a measurement, so Run treats it as a
+// memory threshold that was met. OutOfMemory never blocks.
 func (e *Eviction) OutOfMemory(ago time.Duration) {
 	e.mu.Lock()
 	if at := time.Now().Add(-ago); at.After(e.lastOOM) {

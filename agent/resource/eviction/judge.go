@@ -126,7 +126,8 @@ func (v *Verdict) wakeAt(at time.Time) {
 	}
 }
 
-// stillMet returns the thresholds in met whose value plus minimum reclaim is still not free.
+// stillMet returns the thresholds of the list met that have not ended. A threshold ends when its value plus the
+// minimum reclaim is free.
 func (o Observations) stillMet(met []Threshold) []Threshold {
 	return slices.DeleteFunc(slices.Clone(met), func(t Threshold) bool { return !o.isBelow(t, true) })
 }
@@ -137,9 +138,9 @@ const (
 	maxInterval = time.Minute
 )
 
-// maxRates contains the rates, per second, that are assumed as the maximum for each resource. For disks, it is the
-// write rate of a fast disk. For the other resources, it is the rate at which a fast program creates files, starts
-// processes, or allocates memory without a stall.
+// maxRates contains the assumed maximum growth of each resource's use per second. For disks, it is the write rate
+// of a fast disk. For the other resources, it is the rate at which a fast program creates files, starts processes,
+// or allocates memory without a stall.
 var maxRates = map[v1.ResourceName]float64{v1.ResourceEphemeralStorage: 100 << 20, inodes: 10_000, pids: 500, v1.ResourceMemory: 100 << 20}
 
 // nextLook returns the time until the earliest moment at which a threshold can be met, within the bounds. While a

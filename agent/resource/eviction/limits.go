@@ -60,7 +60,7 @@ func diskLimit(v *v1.Volume) *resource.Quantity {
 }
 
 // FindExceeded returns the limit that a pod exceeds, and a kubelet's message for it. It returns "" if the pod exceeds
-// no limit. Writable layers count only if layers is true, because only then they are on the node's disk.
+// no limit. The parameter layers is true if writable layers are on the node's disk. Only in this case they count.
 func FindExceeded(c Candidate, layers bool) (Limit, string) {
 	if c.Stats == nil {
 		return "", ""

@@ -28,9 +28,9 @@ type memoryHigh struct {
 	at         uint64   // the value of memory.high in bytes; 0 if it is not set
 }
 
-// arm requests one call of notify, at the time when the cgroup uses a given number of bytes more than now. It
-// requests no call if the number is 0, or if the cgroup's limit would be reached first. It must be called again after
-// each event. The goroutine that waits for the event is added to the group files.
+// arm requests one call of notify when the cgroup uses the given number of bytes more than now. It requests no call
+// if the number is 0, or if the cgroup's limit would be reached first. It must be called again after each event. The
+// goroutine that waits for the event is added to the sync.WaitGroup in the parameter files.
 func (w *memoryHigh) arm(more uint64, notify func(), files *sync.WaitGroup) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -46,9 +46,9 @@ func (d Disks) kindsOnDisk(s Signal) fileKinds {
 // static pods this minimum applies under any pressure.
 const fairPart = .1
 
-// The missing amount of a disk is assumed to be at least a hundredth of the threshold, and at least these amounts.
-// Otherwise the amount would be too small if other files slowly fill the disk, because the free space is then only
-// just below the threshold at each evaluation.
+// These are lower bounds for the missing amount of a disk: a part of the threshold, and a number of bytes or
+// inodes. Without them, the missing amount would be too small while other files slowly fill the disk: at each
+// evaluation the free space would be only just below the threshold.
 const (
 	leastPart   = .01
 	leastBytes  = 10 << 20
@@ -56,7 +56,7 @@ const (
 )
 
 // targetAmount returns the amount that evictions for a threshold should free, in the signal's units. It is the missing
-// amount. For a disk it is at least the lower bounds.
+// amount. For a disk the lower bounds above also apply.
 func (o Observations) targetAmount(t Threshold) float64 {
 	missing := o.missingAmount(t)
 	if !t.isOnDisk() {
@@ -70,8 +70,8 @@ func (o Observations) targetAmount(t Threshold) float64 {
 }
 
 // minUse returns how much of the disk a candidate must use to be evicted. It is a fair part of the missing amount.
-// If no candidate uses as much as is missing, but all candidates together do, it is a fair part of the largest
-// candidate's use.
+// If all candidates together use at least the missing amount but the largest candidate uses less, it is a fair part
+// of the largest candidate's use.
 func minUse(used []float64, missing float64) float64 {
 	sum, largest := 0.0, 0.0
 	for _, u := range used {
@@ -87,10 +87,11 @@ func minUse(used []float64, missing float64) float64 {
 // their request are first. Next come those with a lower priority, and then those with the largest use beyond the
 // request. There is no request for processes.
 //
-// Static pods are last. They are included only if they use a fair part of the missing amount, because they cannot be
-// moved to another node. Under disk pressure this minimum applies to all pods, because the eviction of a small pod
-// does not help if other files fill the disk. Pods without a running container come after pods with one. For memory
-// and processes they are omitted, because their eviction would free nothing.
+// Static pods are last. A static pod is included only if it uses a fair part of the missing amount, because it
+// cannot be moved to another node. Under disk pressure this minimum applies to all pods, because the eviction of a
+// small pod does not help if other files fill the disk. Pods without a running container come after pods with one.
+// If the threshold is for memory or processes, pods without a running container are omitted, because their eviction
+// would free nothing.
 //
 // https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#pod-selection-for-kubelet-eviction
 func Rank(list []Candidate, s Signal, d Disks, missing float64) []Candidate {

@@ -36,7 +36,7 @@ const maxPause = 5 * time.Minute
 
 // A recountDelay is a pause after a count that found no pod to evict because other files fill the disk. During the pause
 // nothing is reclaimed or counted, because a count reads all directories of all pods. The pause ends early if the disk
-// use grows by so much that a pod could be the cause and be evicted for it.
+// use has grown by a fair part of the missing amount, because a pod that caused this growth could be evicted.
 type recountDelay struct {
 	pauseLength time.Duration
 	endTime     time.Time

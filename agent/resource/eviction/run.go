@@ -28,8 +28,8 @@ func (e *Eviction) Run(ctx context.Context) error {
 	var last, due time.Time
 	var pause time.Duration
 	// This channel triggers a second check of the memory some time after a kernel event, if enough memory was free at
-	// the first check. It also triggers a check after the start, because the pods' cgroup may not exist at the first
-	// evaluation, and then has no threshold.
+	// the first check. It also triggers a check after the start. If the pods' cgroup does not exist at the first
+	// evaluation, no threshold can be set for this cgroup.
 	again := time.After(armDelay)
 	for {
 		woken := false

@@ -99,7 +99,8 @@ func cutFile(dir, name string) error {
 			}
 		}
 	}
-	// Either the file system does not support holes, or space beyond the end of the file is allocated.
+	// The hole was not sufficient: either the file system does not support holes, or space beyond the end of the
+	// file is allocated.
 	end := make([]byte, keepTerminationLog)
 	n, _ := f.ReadAt(end, max(st.Size()-keepTerminationLog, 0)) // data that cannot be read is lost
 	if err := f.Truncate(0); err != nil {

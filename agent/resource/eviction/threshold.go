@@ -62,7 +62,7 @@ func signalInfos() []signalInfo {
 	}
 }
 
-// signalIndex returns the index of a signal in meanings, or -1 if the signal is unknown.
+// signalIndex returns the index of a signal in signalInfos, or -1 if the signal is unknown.
 func signalIndex(s Signal) int {
 	return slices.IndexFunc(signalInfos(), func(m signalInfo) bool { return m.signal == s })
 }

@@ -37,7 +37,7 @@ type Watch struct {
 	usageThresholds [2]usageThreshold
 }
 
-// An usageThreshold is a threshold for the use of a cgroup.
+// A usageThreshold is a threshold for the use of a cgroup.
 type usageThreshold struct {
 	file  *os.File
 	bytes uint64 // bytes
@@ -47,9 +47,10 @@ type usageThreshold struct {
 // only allows a window of 2 s.
 var triggers = []string{"some 10000 500000", "some 40000 2000000"}
 
-// OpenWatch returns a Watch for the PSI file pressure and for the memory cgroups of the machine and of all pods. The
-// parameter mount is the mount point of the unified hierarchy or, if unified is false, of the v1 memory controller.
-// The parameter pods is the path of the pods' cgroup below that mount point.
+// OpenWatch returns a Watch for a PSI file and for the memory cgroups of the machine and of all pods. The parameter
+// pressure is the path of the PSI file. The parameter mount is the mount point of the unified hierarchy or, if
+// unified is false, of the v1 memory controller. The parameter pods is the path of the pods' cgroup below that mount
+// point.
 func OpenWatch(pressure, mount, pods string, unified bool, log *slog.Logger) *Watch {
 	w := &Watch{wake: make(chan struct{}, 1), log: log}
 	if unified {

@@ -32,7 +32,8 @@ func (w Written) addTo(o Written) Written {
 	return Written{w.Device + o.Device, w.Database + o.Database, w.Images + o.Images, w.Logs + o.Logs, w.Pods + o.Pods}
 }
 
-// shareOf returns the bytes that were written in a time of the given length, if w was written evenly over period.
+// shareOf returns the bytes that were written in one part of a period, if w was written evenly over the whole
+// period. The parameter length is the length of this part.
 func (w Written) shareOf(length, period time.Duration) Written {
 	f := func(n uint64) uint64 { return uint64(float64(n) * (float64(length) / float64(period))) }
 	return Written{f(w.Device), f(w.Database), f(w.Images), f(w.Logs), f(w.Pods)}
@@ -131,9 +132,9 @@ func (a *account) spreadOverDays(w Written, from, to time.Time) {
 	a.pruneDays(to)
 }
 
-// pruneDays removes old days. It keeps days in the near future: they were recorded before a reboot, and the clock may not
-// be set yet after the reboot. Days further in the future are removed as wrong. Bytes that were recorded before the clock
-// was set are added to today.
+// pruneDays removes old days. It keeps days in the near future. They may have been recorded before a reboot, and the
+// clock may be behind until it is set after the reboot. Days further in the future are removed as wrong. Bytes that were
+// recorded before the clock was set are added to today.
 func (a *account) pruneDays(now time.Time) {
 	today, latest := now.Format(day), now.AddDate(0, 0, days).Format(day)
 	if first := clock.EarliestTime().Format(day); today >= first {

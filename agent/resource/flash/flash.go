@@ -81,8 +81,8 @@ func New(c Config) *Flash {
 	return f
 }
 
-// Run takes samples and checks the budget until ctx ends. Without a budget, it only waits. It then stores the
-// account.
+// Run takes samples and checks the budget until ctx ends. Without a budget, it only waits until ctx ends. In both
+// cases it stores the account at the end.
 func (f *Flash) Run(ctx context.Context) error {
 	defer f.storeAtEnd()
 	if f.c.Budget == 0 {
@@ -129,7 +129,7 @@ func (f *Flash) currentAccount(ctx context.Context, age time.Duration) account {
 		if f.stored.IsZero() {
 			f.stored = now
 		}
-		// The first sample of a boot is stored at once. Otherwise, if the agent was killed afterwards, its writes
+		// The first sample of a boot is stored at once. Without this, the writes of an agent that is killed later
 		// would be spread over the whole time since the boot.
 		if boot != m.Boot || now.Sub(f.stored) >= storeEvery || !was.IsZero() && was.UTC().Format(day) != m.At.UTC().Format(day) {
 			f.store(ctx)

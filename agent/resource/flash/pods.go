@@ -14,7 +14,7 @@ const maxDepth = 8
 
 // cgroupWrites contains the number of bytes that the processes of a cgroup and its descendants have written, and
 // the CPU time that the cgroup had used by then. A process that uses no CPU time writes nothing. So the files in
-// /proc are read again only if the CPU time has changed, and most pods are idle most of the time.
+// /proc are read again only if the CPU time has changed. Most pods are idle most of the time.
 type cgroupWrites struct {
 	cpuTime  time.Duration // CPU time; 0 if unknown
 	sum      uint64        // bytes

@@ -39,7 +39,8 @@ type Input struct {
 	All bool
 	// Offline means that a removed image could not be pulled again.
 	Offline bool
-	// Since is the time from which uses have been recorded. No image is treated as unused for longer.
+	// Since is the time from which uses have been recorded. The time before Since never counts as unused time of an
+	// image.
 	Since time.Time
 	Now   time.Time
 }
@@ -144,8 +145,8 @@ func (i Image) eachName() func(yield func(string) bool) {
 				}
 			}
 		}
-		// A digest identifies the content in every registry. Examples are a mirror, or a registry for which the image
-		// was tagged later.
+		// A digest identifies the content in every registry, for example in a mirror, or in a registry for which the
+		// image was tagged later.
 		for _, d := range i.Digests {
 			if _, sum, ok := strings.Cut(d, "@"); ok && !yield(sum) {
 				return

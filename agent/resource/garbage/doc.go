@@ -16,8 +16,8 @@
 // Decide is pure. It keeps every image that this node needs for a restart without a network. These are the images
 // that a stored pod refers to by tag, digest or ID, even if the pod does not run; images of existing containers;
 // pinned images; and the sandbox image of a remote runtime, because old runtimes do not pin it. Images of pods that
-// have ended and will not run again may be removed. They are kept while no control plane is reachable, because a
-// removed image could not be pulled again then.
+// have ended and will not run again may be removed. However, while no control plane is reachable, these images are
+// kept, because the node might not be able to pull them again.
 //
 // The time of an image's last use is stored when its use begins or ends. A kubelet forgets it at each restart.
 //

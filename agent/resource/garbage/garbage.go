@@ -84,7 +84,7 @@ func (g *Garbage) Run(ctx context.Context) error {
 	}
 }
 
-// recordResult records whether a collection has failed. It reports failures that are repeated.
+// recordResult records whether a collection has failed. It records an event from the second consecutive failure on.
 func (g *Garbage) recordResult(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -133,9 +133,9 @@ type removal struct {
 	isEnough       func() (bool, error) // called after each image is removed; the removal ends when it returns true
 }
 
-// remove removes unused images. It returns the removed images. If it was not ended early, it also returns the
-// remaining ones. After each image it inspects the node again, because a pod may have been added. The caller holds
-// mu.
+// remove removes unused images. It returns the removed images. If the removal was not ended early, it also returns
+// the remaining images. After each image it inspects the node again, because a pod may have been added. The caller
+// holds mu.
 func (g *Garbage) remove(ctx context.Context, w removal) (done []Verdict, err error) {
 	tried := map[string]bool{}
 	var failed []error

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// images lists the images. Their First and Used are not set.
+// images lists the images. It does not set the fields First and Used of the images.
 func (g *Garbage) images(ctx context.Context) ([]Image, error) {
 	list, err := g.c.Images.ListImages(ctx, &api.ListImagesRequest{})
 	if err != nil {

@@ -55,7 +55,7 @@ func notEnough() (bool, error) { return false, nil }
 
 // Prune removes all unused images of any age, on behalf of a user. If dry is true, it only returns which images it
 // would remove. The result also contains the images that are kept, with the reasons. If Prune returns an error, the
-// result lists the images that were removed before.
+// result lists the images that were removed before the error.
 func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,7 +80,8 @@ func (g *Garbage) Prune(ctx context.Context, dry bool) agentapi.Pruned {
 	return out
 }
 
-// measureFreed calls do and returns how many bytes it freed. Other writes during the call distort the result.
+// measureFreed calls the given function and returns how many bytes this call freed on the disk. Other writes during
+// the call distort the result.
 func (g *Garbage) measureFreed(ctx context.Context, do func(context.Context) error) (uint64, error) {
 	before, unknown := g.c.Disk(ctx)
 	if err := errors.Join(do(ctx), unknown); err != nil {

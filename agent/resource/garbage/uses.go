@@ -52,8 +52,8 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*storedUses, error
 	return u, nil
 }
 
-// fixClock replaces times that were recorded before the clock was set by the time now. It reports whether it has replaced
-// any.
+// fixClock replaces the times that were recorded before the clock was set. The parameter now is the time that replaces
+// them. It reports whether it has replaced any.
 func (u *storedUses) fixClock(now int64) (changed bool) {
 	first := clock.EarliestTime().Unix()
 	if now < first {

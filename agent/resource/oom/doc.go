@@ -6,9 +6,9 @@
 //	                                                            '-> Killed: MemoryPressure
 //
 // One goroutine waits in Read without occupying a thread. A file in the run directory contains the number of the next
-// record to handle. It is written at the first start after a boot and at each event. So an agent that was killed itself
-// can report the kill after its restart. The file contains a record number instead of a time because programs cannot read
-// the clock that the records use.
+// record to handle. It is written at the first start after a boot and at each event. So if the kernel kills the agent,
+// the restarted agent can report this kill. The file contains a record number instead of a time because programs cannot
+// read the clock that the records use.
 //
 // Only the kernel can write records of facility 0. Records that programs write to /dev/kmsg have another facility, so
 // they cannot fake a kill.

@@ -104,8 +104,8 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// timeSince returns how long ago the kernel wrote a record, approximately. The log's clock differs from the clocks that
-// programs can read by a few seconds a day at most.
+// timeSince returns how long ago the kernel wrote a record, approximately. The clock of the log and the clocks that
+// programs can read drift apart by at most a few seconds a day.
 func timeSince(at time.Duration) time.Duration {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
@@ -184,7 +184,8 @@ func Parse(record string) (Kill, bool) {
 	}
 	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")
-	// Newer kernels write "Killed". The text may also be part of a name elsewhere in a line.
+	// Newer kernels write "Killed". Only the beginning of the line is compared, because a name elsewhere in the
+	// line may contain the same text.
 	text, ok = strings.CutPrefix(text, "Out of memory: Kill")
 	if !ok {
 		return Kill{}, false

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The soft limit for the agent's memory is this fraction of the total memory, but at least minHeap. It does not
-// include the pages of the agent's executable. The garbage collector runs more often when the use is close to the
-// limit.
+// The soft limit for the agent's memory is the total memory divided by heapFraction, but at least minHeap. The
+// limit does not apply to the pages of the agent's executable. The garbage collector runs more often when the use
+// is close to the limit.
 const (
 	heapFraction = 4
 	minHeap      = 24 << 20
@@ -55,7 +55,7 @@ func LimitHeap() error {
 func adviseRandom() error { return errors.Join(advisePages(unix.MADV_RANDOM), forgetPages()) }
 
 // heapLimit returns the memory limit of the agent. Its parameters are the memory of the machine, and the limit of the
-// agent's cgroup or 0.
+// agent's cgroup, or 0 if there is no such limit.
 func heapLimit(machine, cgroup uint64) int64 {
 	if cgroup > 0 {
 		machine = min(machine, cgroup)

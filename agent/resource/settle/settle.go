@@ -26,9 +26,10 @@ const (
 	settleTime = 12 * time.Second
 	// taskTime is the maximum time that a short task may take after it has called TaskRan.
 	taskTime = time.Second
-	// restingGC and busyGC are the values of GOGC while the node rests and while pods change. Garbage among objects
-	// that stay in use leaves partly filled spans, and no collection returns these to the system. If GOGC is 150
-	// instead of 70, the start of 30 pods leaves 2 MiB more of such spans, for as long as the agent runs.
+	// restingGC and busyGC are the values of GOGC while the node rests and while pods change. When garbage lies
+	// between objects that stay in use, its collection leaves partly filled spans. Such spans are never returned to
+	// the system. If GOGC is 150 instead of 70, the start of 30 pods leaves 2 MiB more of such spans, for as long
+	// as the agent runs.
 	restingGC, busyGC = 50, 70
 )
 

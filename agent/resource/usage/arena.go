@@ -17,8 +17,8 @@ type arena struct {
 	interfaces []stats.InterfaceStats
 }
 
-// sliceSince returns the elements that were appended to a slice after the index begin, or nil if there are none. An
-// append to the result copies the elements, so it does not change the slab.
+// sliceSince returns the elements that were appended to a slice after the index begin, or nil if there are none. A
+// caller that appends to the result copies the elements, so the slab does not change.
 func sliceSince[T any](slab []T, begin int) []T {
 	if begin == len(slab) {
 		return nil

@@ -37,9 +37,9 @@ func (u *Usage) Processes(ctx context.Context) ([]stats.PodStats, error) {
 const unlimited = 1 << 56
 
 // Storage returns one pod's use of the node's disks: volumes, logs, and the writable layers as the runtime reports
-// them. It measures no other pod. It reuses sizes of volumes and logs that are not older than age. If a directory or
-// container has too many files to be counted, Storage returns a size that exceeds every limit. So a pod cannot evade
-// a limit by creating many files.
+// them. It measures no other pod. It reuses known sizes of volumes and logs if they are not older than the
+// parameter age. If a directory or container has too many files to be counted, Storage returns a size that exceeds
+// every limit. So a pod cannot evade a limit by creating many files.
 func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*stats.PodStats, error) {
 	mine := map[string]string{keys.PodUID: string(spec.UID)}
 	list, err := u.c.Runtime.ListContainers(ctx, &api.ListContainersRequest{Filter: &api.ContainerFilter{LabelSelector: mine}})
@@ -77,8 +77,8 @@ func (u *Usage) Storage(ctx context.Context, spec *v1.Pod, age time.Duration) (*
 	return &out, nil
 }
 
-// addWritten adds the sizes of the writable layers of one pod's containers, which the labels select. A runtime that
-// implements Layered counts all files of the layers.
+// addWritten adds the sizes of the writable layers of one pod's containers. The labels select these containers. A
+// runtime that implements Layered counts all files of the layers.
 func (u *Usage) addWritten(ctx context.Context, j *joinedFigures, labels map[string]string, list []*api.Container) error {
 	layered, ok := u.c.Runtime.(Layered)
 	if !ok {

@@ -21,8 +21,8 @@ type gathering struct {
 }
 
 // joinFigures collects the figures once for all callers that have the same sample. If disks is true or a container has no
-// cgroup, it also queries the runtime. Counting files may take long. So callers without disks do not wait for callers
-// with disks, and a caller stops waiting when its context ends.
+// cgroup, it also queries the runtime. Counting files may take long. So a caller that does not set the parameter disks
+// does not wait for a caller that sets it. A caller stops waiting when its context ends.
 func (u *Usage) joinFigures(ctx context.Context, disks bool) (*joinedFigures, error) {
 	if u.c.Sampler == nil {
 		return u.gather(ctx, &joinedFigures{disks: disks})
@@ -52,7 +52,7 @@ func (u *Usage) joinFigures(ctx context.Context, disks bool) (*joinedFigures, er
 }
 
 // startGathering returns the result for a sample if it is already known. Otherwise it returns the gathering for the
-// sample, and true if the caller must run this gathering because it is new.
+// sample. If the gathering is new, it also returns true, and the caller must run the gathering.
 func (u *Usage) startGathering(s *sample.Sample, disks bool) (last *joinedFigures, l *gathering, own bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -103,7 +103,7 @@ func (u *Usage) cacheResult(j *joinedFigures) {
 	})
 }
 
-// gather collects all figures. Without a sample, all figures come from the runtime.
+// gather collects all figures. If there is no sample of the cgroups, all figures come from the runtime.
 func (u *Usage) gather(ctx context.Context, j *joinedFigures) (*joinedFigures, error) {
 	n := 0
 	if j.sample != nil {

@@ -53,8 +53,8 @@ func (u *Usage) Board() api.Board {
 const maxAge = time.Second
 
 // NewForMachine is like New, but sets the fields that measure this machine. The parameter pods is the path of the
-// cgroup of all pods, and misc is the configured systemCgroups or "". Two measurements of the same directory are at
-// least the time trees apart. If trees is negative, directories are not measured.
+// cgroup of all pods, and the parameter misc is the configured systemCgroups or "". The parameter trees is the
+// minimum time between two measurements of the same directory. If it is negative, directories are not measured.
 func NewForMachine(c Config, cgroups *cgroup.CachedReader, pods, misc string, trees time.Duration) *Usage {
 	c.Host = host.New(host.Config{})
 	c.System = map[string]string{stats.SystemContainerPods: pods}

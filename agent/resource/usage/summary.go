@@ -229,8 +229,8 @@ func interfaceOf(i *process.Interface) stats.InterfaceStats {
 	return stats.InterfaceStats{Name: i.Name, RxBytes: &i.Received, RxErrors: &i.ErrorsIn, TxBytes: &i.Sent, TxErrors: &i.ErrsOut}
 }
 
-// onFs returns the use of a file system by one part, with the size of the whole file system from fs. The parameter fs may
-// be nil.
+// onFs returns file system figures for one part of a file system, such as the logs of a container. The used bytes and
+// inodes are those of this part. The other figures are those of the whole file system and come from fs, which may be nil.
 func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
 	out := n.files.put(stats.FsStats{
 		Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: n.numbers.put(bytes),

@@ -95,7 +95,7 @@ type container struct {
 	nanoCores                                     *uint64              // from reported
 }
 
-// A pod contains the names of a pod with at least one container, and its containers.
+// A pod contains the names and the containers of a pod that has at least one container.
 type pod struct {
 	name, namespace, uid, sandbox string
 	created                       int64        // when the newest container was created, in nanoseconds since 1970
@@ -131,9 +131,9 @@ func (u *Usage) eachRunning(ctx context.Context, f func(*api.Container)) error {
 	return nil
 }
 
-// queryRuntime requests figures from the runtime. If alone is true, some container has no visible cgroup, so it
-// requests all figures. Otherwise, if j.disks is true, it requests the writable layers. A runtime that implements
-// Layered returns these without other figures.
+// queryRuntime requests figures from the runtime. The parameter alone is true if some container has no visible
+// cgroup. In this case queryRuntime requests all figures. Otherwise, if j.disks is true, it requests the writable
+// layers. A runtime that implements Layered returns these without other figures.
 func (u *Usage) queryRuntime(ctx context.Context, j *joinedFigures, alone bool) error {
 	layered, ok := u.c.Runtime.(Layered)
 	switch {

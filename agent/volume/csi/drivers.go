@@ -69,12 +69,12 @@ type Config struct {
 	// InUse is a function that waits until the Node's status lists the volume as in use. It may
 	// be nil.
 	InUse func(ctx context.Context, id string) error
-	// Driver is a function that reads a CSIDriver object for the node itself and not for a pod. If it is nil,
-	// the volume limit of a driver does not change after the registration.
+	// Driver is a function that reads a CSIDriver object on behalf of the node. No pod is needed for this. If it is
+	// nil, the volume limit of a driver does not change after the registration.
 	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Retry  func(types.UID) // makes a pod that waits for a driver try again; must not block
-	// Reject ends a pod that cannot run on this node. The reason is one that kubelets use. If Reject is nil,
-	// the pod waits instead.
+	// Reject ends a pod that cannot run on this node. The reason is one that kubelets use. If Reject is nil, such a
+	// pod waits.
 	Reject func(pod *v1.Pod, reason, message string)
 	Log    *slog.Logger
 }

@@ -174,7 +174,8 @@ func (d *Drivers) publishVolume(ctx context.Context, p *publishedVolume) (*stora
 	if _, err := n.node.NodePublishVolume(ctx, req); err != nil {
 		return nil, err
 	}
-	// The driver may report success even if the volume's server does not respond.
+	// The mount must be checked, because the driver may report success even if the volume's server does not
+	// respond.
 	return object, storage.CallOrAbandon(ctx, "publish", req.TargetPath, func() error {
 		if err := mounts.CheckResponding(req.TargetPath); err != nil {
 			return err
@@ -184,8 +185,8 @@ func (d *Drivers) publishVolume(ctx context.Context, p *publishedVolume) (*stora
 }
 
 // checkPublished verifies that target is a directory or a block device. It returns an error for a symbolic link,
-// which could lead to files outside the volume. The pod could then read these files, and their group would be changed
-// to the pod's fsGroup.
+// which could lead to files outside the volume. If the link were mounted, the pod could read these files, and their
+// group would be changed to the pod's fsGroup.
 func (d *Drivers) checkPublished(v storage.Volume, target string) error {
 	fi, err := os.Lstat(target)
 	switch name := v.Source.CSI.Driver; {

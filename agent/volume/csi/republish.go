@@ -52,8 +52,8 @@ func (d *Drivers) acquireUse(ctx context.Context, v storage.Volume, staged strin
 	return p, nil
 }
 
-// Adopt registers a volume that a previous process published. If the driver requires it, the volume is republished
-// even if no container starts.
+// Adopt registers a volume that a previous process published. If the driver requires republishing, the volume is
+// republished even if no container starts.
 func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	if checkSource(v) != nil {
 		return

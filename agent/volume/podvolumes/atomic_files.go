@@ -29,8 +29,8 @@ type file struct {
 // files contains the wanted files of a volume, by their paths in the volume.
 type files map[string]file
 
-// Names in the directory of a volume. The names that containers use are links that go through dataLink, so replacing
-// dataLink changes all files at once:
+// These are names in the directory of a volume. Containers use links whose targets go through dataLink. So all files
+// change at once when dataLink is replaced:
 //
 //	key      -> ..data/key
 //	..data   -> ..2026_11_21_04_00_00.123456789
@@ -205,8 +205,8 @@ func (f file) create(root *os.Root, name string, gid int) error {
 	return errors.Join(err, out.Close())
 }
 
-// linkFiles creates the links to new files. These links dangle until dataLink is replaced, which changes all files at
-// once.
+// linkFiles creates the links to new files. These links have no valid target until dataLink is replaced. The
+// replacement changes all files at once.
 func (f files) linkFiles(root *os.Root, data string) error {
 	for name := range f.topNames() {
 		to := path.Join(dataLink, name)

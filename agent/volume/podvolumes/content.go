@@ -15,9 +15,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Objects returns the API objects whose data volumes contain. Its methods do not block, because all objects that a
-// pod needs are fetched before its volumes are set up. If an object does not exist, apierrors.IsNotFound is true for
-// the error.
+// Objects returns the API objects from which the files of volumes are written. Its methods do not block, because all
+// objects that a pod needs are fetched before its volumes are set up. If an object does not exist,
+// apierrors.IsNotFound is true for the error.
 type Objects interface {
 	ConfigMap(pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(pod *v1.Pod, name string) (*v1.Secret, error)

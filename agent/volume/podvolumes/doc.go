@@ -14,6 +14,6 @@
 //
 //	Objects, Fields --> sources --> files --write--> ..data --> timestamped directory
 //
-// Containers are not trusted. So names in their volumes are resolved only beneath the volume (openat2, os.Root), and
-// a directory is not removed while anything is mounted below it.
+// Containers are not trusted. So a path in a volume is resolved only beneath this volume (openat2, os.Root), and a
+// directory is not removed while anything is mounted below it.
 package podvolumes

@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/internal/untrusted"
 )
 
-// EnvFile reads a file, up to limit bytes, from an emptyDir volume of the pod. The container's environment variables
-// are set from this file. Links and special files that a container has created cannot make EnvFile read outside the
-// volume or block.
+// EnvFile reads a file from an emptyDir volume of the pod. A file of more than limit bytes is an error. The
+// container's environment variables are set from this file. Links and special files that a container has created
+// cannot make EnvFile read outside the volume or block.
 func (v *Volumes) EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error) {
 	if err := checkUID(pod.UID); err != nil {
 		return nil, err

@@ -16,9 +16,9 @@ func isHugePages(m v1.StorageMedium) bool {
 	return m == v1.StorageMediumHugePages || strings.HasPrefix(string(m), string(v1.StorageMediumHugePagesPrefix))
 }
 
-// hugeOptions returns the mount options of a volume in huge pages. The page size comes from the medium, such
-// as HugePages-2Mi. If the medium specifies no page size, the pod must request only one, which is used. The
-// volume's size is the pod's limit or the volume's sizeLimit, whichever is lower. The error messages are
+// hugeOptions returns the mount options of a volume in huge pages. The page size comes from the medium, such as
+// HugePages-2Mi. If the medium specifies no page size, the pod must request exactly one page size, and this size is
+// used. The volume's size is the pod's limit or the volume's sizeLimit, whichever is lower. The error messages are
 // those of a kubelet.
 // https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
 func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {

@@ -8,7 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageVolume is a volume with the content of an image, read-only. The runtime mounts it. The image is pulled before the
+// imageVolume is a read-only volume with the content of an image. The runtime mounts it. The image is pulled before the
 // container is created.
 // https://kubernetes.io/docs/concepts/storage/volumes/#image
 type imageVolume struct{}

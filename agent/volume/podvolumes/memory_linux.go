@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tmpfsMounter mounts tmpfs volumes. Their contents must not be written to a disk. Like a kubelet, it therefore
-// excludes them from swap, which is possible since Linux 6.4.
+// tmpfsMounter mounts tmpfs volumes. The contents of these volumes must not be written to a disk. So tmpfsMounter
+// excludes the volumes from swap, as a kubelet does. This is possible since Linux 6.4.
 // https://kubernetes.io/docs/concepts/cluster-administration/swap-memory-management/#memory-backed-volumes
 type tmpfsMounter struct {
 	log       *slog.Logger
@@ -29,7 +29,8 @@ func newMemory(log *slog.Logger) *tmpfsMounter {
 	}
 }
 
-// mountAt mounts a tmpfs. If the kernel cannot exclude it from swap and swap is on, mountAt logs a warning once.
+// mountAt mounts a tmpfs. If swap is on and the kernel cannot exclude the tmpfs from swap, mountAt logs a warning
+// once.
 func (m *tmpfsMounter) mountAt(dir, options string) error {
 	err := m.mount(dir, options+",noswap")
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // the kernel is old, or this is a user namespace

@@ -72,8 +72,8 @@ func (s fileSources) ownerOf(own *int64, volume defaults) *int64 {
 	return cmp.Or(own, volume.user)
 }
 
-// newFile returns a file with its mode and owner. If the mode or the user of the file is nil, the
-// default of the volume applies.
+// newFile returns a file with its mode and owner. If the parameter mode or user is nil, the default of the volume
+// applies.
 func (s fileSources) newFile(data []byte, mode *int32, user *int64, volume defaults) file {
 	f := file{data: data, mode: modeOf(mode, volume.mode)}
 	if u := s.ownerOf(user, volume); u != nil {

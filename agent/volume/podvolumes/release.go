@@ -59,8 +59,8 @@ func (v *Volumes) volumePaths(uid types.UID) []string {
 	return points
 }
 
-// Sweep releases the pods that have a directory and that need not be kept, as decided by the given function. It must be
-// called once, after all sources of pods have reported.
+// Sweep releases the pods that have a directory and for which the function keep returns false. It must be called once,
+// after all sources of pods have reported.
 func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 	errs := []error{v.sweepTracked(ctx, keep)}
 	entries, err := os.ReadDir(v.podsDir)

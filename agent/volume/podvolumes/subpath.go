@@ -63,10 +63,10 @@ func (v *Volumes) bindSubPath(uid types.UID, ctr *v1.Container, index int, p *su
 	return target, nil
 }
 
-// bindTo bind-mounts an open file at the target, without the mounts below the file, like a kubelet. Mounts that are
-// later created below the source also appear at the target. For a container with bidirectional mount propagation,
-// mounts that are created at the target also appear at the source. mounts.Detach makes such a bind mount private before
-// it unmounts it.
+// bindTo bind-mounts an open file at the target, without the mounts below the file. A kubelet does the same. Mounts
+// that are later created below the source also appear at the target. For a container with bidirectional mount
+// propagation, mounts that are created at the target also appear at the source. Before mounts.Detach unmounts such a
+// bind mount, it makes the bind mount private.
 func bindTo(f *os.File, target string, both bool) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), target, "", unix.MS_BIND, ""); err != nil {
 		return err
@@ -117,8 +117,8 @@ func makeBeneath(volume, sub string) error {
 	return root.Chmod(sub, fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// makeMountPoint creates the mount point target. It is a directory if p is a directory, and
-// otherwise a file.
+// makeMountPoint creates the mount point at the path target. The mount point is a directory if p is a directory.
+// Otherwise it is a file.
 func (p *subPathFile) makeMountPoint(target string) error {
 	if p.isDir {
 		return os.MkdirAll(target, dirMode)

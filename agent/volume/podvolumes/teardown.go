@@ -114,8 +114,8 @@ func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 }
 
 // subPath returns a path to which the subPath of a volume mount is bound. Opening the subPath may block while a server
-// does not respond, but the method returns when ctx ends. A blocked open never blocks tearDown, because the unmount in
-// tearDown ends the open. If the open succeeds after ctx has ended, the file is not bound.
+// does not respond, but the method returns when ctx ends. A blocked call to open the subPath never blocks tearDown,
+// because the unmount in tearDown ends this call. If the call succeeds after ctx has ended, the file is not bound.
 func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, index int, volume string) (string, error) {
 	bound := make(chan string, 1)
 	if err := v.openLocks.withLock(ctx, pod.UID, func() error {
@@ -138,8 +138,8 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepTracked unmounts the volumes of the pods that need not be kept, as decided by the given function. It also
-// unmounts the volumes that no pod uses. It waits at most sweepTime.
+// sweepTracked unmounts the volumes of the pods for which the function keep returns false. It also unmounts the
+// volumes that no pod uses. It waits at most sweepTime.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
 	var todo []types.UID
 	for _, a := range v.trackedKinds() {

@@ -68,8 +68,9 @@ type Config struct {
 	// ReadOnlyTrees reports whether the pod's runtime supports recursive read-only mounts. If it is nil, no runtime
 	// supports them.
 	ReadOnlyTrees func(*v1.Pod) bool
-	// Modes enables emptyDir.mode, and Owners the users of files in ConfigMaps, Secrets, downwardAPI and projected
-	// volumes. Without them these fields have no effect, as in a kubelet.
+	// Modes enables the field mode of emptyDir volumes. Owners enables the fields that set the user of files in
+	// configMap, secret, downwardAPI and projected volumes. If they are false, these fields have no effect, as in a
+	// kubelet.
 	Modes, Owners bool
 	Log           *slog.Logger // may be nil
 }

@@ -82,7 +82,7 @@ func (c *Claims) Path(namespace, name string) string {
 }
 
 // Prepare creates the directories of the pod's claims and sets their quotas. It skips claims that no manifest
-// contains. For these, mounting the volume returns an error.
+// contains. Mounting the volume of such a claim returns an error.
 func (c *Claims) Prepare(_ context.Context, pod *v1.Pod) error {
 	if !local.IsStatic(pod) {
 		return nil

@@ -9,9 +9,9 @@ import (
 
 // A Volume is a pod's volume after its claim has been resolved to a storage and a driver.
 type Volume struct {
-	// ID identifies the storage. It does not depend on the pod. It has the format of the Node's volumesInUse: it
-	// contains the driver's name and the volume handle (kubernetes.io/csi/DRIVER^HANDLE). The ID of an inline volume
-	// also contains the pod's UID.
+	// ID identifies the storage. It does not depend on the pod. It has the format of the entries in the Node's
+	// volumesInUse: it contains the driver's name and the volume handle (kubernetes.io/csi/DRIVER^HANDLE). The ID of
+	// an inline volume also contains the pod's UID.
 	ID string
 	// Name is the name of the volume's directory. For an inline volume it is the volume's name in the pod, otherwise
 	// it is the name of the PersistentVolume.
@@ -29,8 +29,8 @@ type Volume struct {
 	// Capacity is the capacity of the PersistentVolume, or nil if it is unknown.
 	Capacity v1.ResourceList
 
-	// Label is the SELinux label of all files, which MountOptions contain. It is empty if the volume is mounted without
-	// a label.
+	// Label is the SELinux label that MountOptions set for all files of the volume. It is empty if the volume is
+	// mounted without a label.
 	Label string `json:",omitempty"`
 
 	claim *v1.PersistentVolumeClaim // nil if there is no claim, or if the volume was loaded from the ledger
@@ -52,8 +52,8 @@ type Driver interface {
 	Plugin() string
 	// Serves reports whether this driver mounts the source.
 	Serves(*v1.PersistentVolumeSource) bool
-	// Publish mounts the volume at u.Path. If Stage has mounted the volume, staged is the path of that mount. Otherwise
-	// it is empty.
+	// Publish mounts the volume at u.Path. If Stage has mounted the volume, the parameter staged is the path of that
+	// mount. Otherwise it is empty.
 	Publish(ctx context.Context, v Volume, staged string, u Use) error
 	// Unpublish reverts Publish. Only the pod's UID and the data in the ledger are available to it.
 	Unpublish(ctx context.Context, v Volume, uid types.UID, path string) error
@@ -62,8 +62,8 @@ type Driver interface {
 // A PathProvider is a Driver that does not mount its volumes at the usual path. That path is pods/UID/volumes/PLUGIN/NAME,
 // or below volumeDevices for a block volume.
 type PathProvider interface {
-	// PodPath returns the path of the volume for a pod. A path outside pods/UID belongs to the host. Publish then only
-	// checks the path and mounts nothing there.
+	// PodPath returns the path of the volume for a pod. If the path is outside pods/UID, it belongs to the host.
+	// Publish only checks such a path and mounts nothing there.
 	PodPath(v Volume, usual string) string
 }
 

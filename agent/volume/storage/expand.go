@@ -23,8 +23,8 @@ type Resizer interface {
 }
 
 // sizeToExpand returns the size to which the node must expand the claim's volume, or nil if no expansion is needed. The
-// node may see the new size before the controller requests the expansion. After such a late request, the node reports
-// the expansion again.
+// node may see the new size before the controller requests the expansion. When the controller requests it later, the
+// node reports the expansion again.
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
 func sizeToExpand(v Volume) *resource.Quantity {

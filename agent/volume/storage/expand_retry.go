@@ -51,7 +51,7 @@ func sizeKey(v Volume) string {
 }
 
 // beginExpansion reports whether an expansion may be attempted now. If so, it marks the expansion as running. After a
-// failure it returns false during the backoff, unless one of the sizes has changed.
+// failure it returns false during the backoff, unless the size of the volume or of the claim has changed.
 func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

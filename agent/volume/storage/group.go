@@ -46,8 +46,8 @@ func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) e
 
 // SetGroup sets the group of a directory tree, and makes the tree readable and writable for the group. If lazy is
 // true and the top directory already has the group, it does nothing. It does not follow links, and does not descend
-// into other mounts. It changes the top directory last, so that a call after an interruption starts again. If ctx
-// ends, it returns after the current file.
+// into other mounts. It changes the top directory last. So if a call is interrupted, the next call starts again. If
+// ctx ends, it returns after the current file.
 func SetGroup(ctx context.Context, dir string, gid int, lazy bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -25,7 +25,8 @@ const (
 	dirMode = 0o750
 	// umountTime is the maximum time for a normal unmount of a remote file system.
 	umountTime = 30 * time.Second
-	// forceTime is the maximum time for a forced unmount of a remote file system, which does not need the server.
+	// forceTime is the maximum time for a forced unmount of a remote file system. A forced unmount does not need
+	// the server.
 	forceTime = 10 * time.Second
 	waitDelay = time.Second // time to wait for the output of a killed program
 )
@@ -161,8 +162,8 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// unmountDevice unmounts a device. It fails while the mount is in use. A lazy unmount is not used: the device could then be
-// mounted elsewhere while it is still in use.
+// unmountDevice unmounts a device. It fails while the mount is in use. A lazy unmount is not used, because it would allow
+// another mount of the device while the device is still in use.
 func unmountDevice(path string) error {
 	for {
 		there, err := mounts.FindTopmost(path)
@@ -179,9 +180,9 @@ func unmountDevice(path string) error {
 }
 
 // unmountRemote unmounts a remote file system. It first tries a normal unmount, so that all data is written. If that
-// takes too long, it forces the unmount, like a kubelet. Each unmount runs in a separate program, because the process
-// that releases the last reference may wait for the server in an uninterruptible state, even after the mount has
-// disappeared.
+// takes too long, it forces the unmount, like a kubelet. Each unmount runs in a separate program, because its process
+// may wait for the server in an uninterruptible state, even after the mount has disappeared. This happens to the
+// process that releases the last reference.
 func unmountRemote(ctx context.Context, path string, orderly time.Duration) error {
 	there, err := mounts.FindTopmost(path)
 	if err != nil {

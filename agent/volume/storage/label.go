@@ -19,8 +19,8 @@ type Labeler interface {
 }
 
 // canLabel reports whether a volume is mounted with the label that its pods require. SELinux must be on, and the
-// volume must be a PersistentVolume with files whose driver is a Labeler. If Config.LabelAll is not set, only one pod
-// may use the volume (ReadWriteOncePod).
+// driver must be a Labeler. The volume must be a PersistentVolume that is not a block volume. If Config.LabelAll is
+// not set, only one pod may use the volume (ReadWriteOncePod).
 func (k *Mounter) canLabel(pod *v1.Pod, v *Volume, d Driver) bool {
 	l, ok := d.(Labeler)
 	if k.cfg.Label == nil || !ok || v.Block || v.Inline || !l.MountsLabel(pod, *v) {
@@ -29,12 +29,11 @@ func (k *Mounter) canLabel(pod *v1.Pod, v *Volume, d Driver) bool {
 	return k.cfg.LabelAll || len(v.AccessModes) == 1 && v.AccessModes[0] == v1.ReadWriteOncePod
 }
 
-// addLabel adds the mount option that sets the SELinux label of all files of a volume to the label of the
-// pod's containers. The files then need not be relabelled one by one. It adds no option for a pod whose
-// seLinuxChangePolicy is Recursive. It ignores containers that set no level, because only the runtime knows
-// their label. A volume that is already mounted for the pod keeps its label even if the driver or the
-// configuration has changed. Otherwise the driver would reject the next call because of its different
-// options.
+// addLabel adds the mount option that sets the SELinux label of all files of a volume to the label of the pod's
+// containers. With this option the files need not be relabelled one by one. It adds no option for a pod whose
+// seLinuxChangePolicy is Recursive. It ignores containers that set no level, because only the runtime knows their
+// label. A volume that is already mounted for the pod keeps its label even if the driver or the configuration has
+// changed. If the label changed, the driver would reject the next call because its options differ.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/1710-selinux-relabeling
 func (k *Mounter) addLabel(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) error {

@@ -34,8 +34,8 @@ func (f *labelFigures) collectors() []prometheus.Collector {
 	return []prometheus.Collector{f.volumes, f.containers, f.pods, f.conflicts}
 }
 
-// A labelError is an error because of an SELinux label. Its metric is increased if a pod waits because of the
-// error.
+// A labelError is an error whose cause is an SELinux label. The metric of the error is increased if the error makes
+// a pod wait.
 type labelError struct {
 	error
 	count prometheus.Gauge

@@ -27,8 +27,8 @@ type record struct {
 	Volume Volume
 }
 
-// loadLedger reads the ledger. For a row that cannot be decoded it returns an empty record. The row, its mount
-// and the pod's directory then stay until an administrator removes them.
+// loadLedger reads the ledger. If it cannot decode a row, it returns an empty record for this row. The row, its
+// mount and the pod's directory stay until an administrator removes them.
 func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.VolumeKey]record, error) {
 	rows, err := l.Volumes(ctx)
 	if err != nil {

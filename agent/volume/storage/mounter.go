@@ -97,7 +97,8 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	return k, err
 }
 
-// errBusy means that a call has stopped waiting for another call.
+// errBusy means that a call for a volume gave up waiting, because an earlier call for the same volume has not
+// ended.
 var errBusy = errors.New("another operation on the volume has not ended")
 
 // withLock locks the volume and runs f in a goroutine. If ctx ends first, withLock returns while f continues. The

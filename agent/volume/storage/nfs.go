@@ -20,7 +20,7 @@ import (
 //
 // https://kubernetes.io/docs/concepts/storage/volumes/#nfs
 type nfs struct {
-	// The functions runMount and unmountRemote. Tests replace them.
+	// These fields contain the functions runMount and unmountRemote. Tests replace them.
 	mount   func(ctx context.Context, source, target, fsType string, options []string) error
 	unmount func(ctx context.Context, path string) error
 }

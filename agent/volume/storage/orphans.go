@@ -9,8 +9,8 @@ import (
 )
 
 // unmountOrphans unmounts the mounts that the built-in drivers have made for the node and that the ledger does not
-// contain. Such mounts exist if the database was lost. If such a device is also mounted for a pod, the pod's mount
-// stays until the pod is removed.
+// contain. Such mounts exist if the database was lost. If the device of such a mount is also mounted for a pod,
+// both mounts stay.
 func (k *Mounter) unmountOrphans() error {
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(k.root))
 	if err != nil {

@@ -16,10 +16,9 @@ type Prober interface{ Probe(path string) error }
 // calls contains the running calls of CallOrAbandon.
 var calls singleflight.Group
 
-// CallOrAbandon makes a call that may block because a server does not respond. If ctx ends first,
-// CallOrAbandon returns while the call continues. The call must do no harm at that later time. Concurrent
-// calls with the same kind and name share one execution, so a pod that is retried for days occupies only one
-// thread of the agent.
+// CallOrAbandon makes a call that may block because a server does not respond. If ctx ends first, CallOrAbandon
+// returns while the call continues. So the call must do no harm if it ends later. Concurrent calls with the same
+// kind and name share one execution, so a pod that is retried for days occupies only one thread of the agent.
 func CallOrAbandon(ctx context.Context, kind, name string, call func() error) error {
 	ended := calls.DoChan(kind+" "+name, func() (any, error) {
 		return nil, callRecovering(ctx, func(context.Context) error { return call() })

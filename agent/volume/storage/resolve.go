@@ -42,8 +42,8 @@ func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, er
 // resolveError returns the error for a volume that cannot be resolved.
 func resolveError(vol *v1.Volume, err error) error { return mountError(vol.Name, vol.Name, err) }
 
-// mountError returns the error for a pod that waits for a volume. If the volume cannot be resolved, failed is its name.
-// Otherwise failed is empty.
+// mountError returns the error for a pod that waits for a volume. If the volume cannot be resolved, the parameter
+// failed is the name of the volume. Otherwise it is empty.
 func mountError(volume, failed string, err error) error {
 	return fmt.Errorf("Unable to attach or mount volumes: "+ //nolint:staticcheck // the message of a kubelet
 		"unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %w", volume, failed, err)

@@ -41,8 +41,8 @@ func (e exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	closing := func() error { stop(); return conn.Close() }
 	resp, err := sendRequest(conn, req)
-	// The server only responded because it had seen that the call was cancelled, before the connection was closed
-	// here.
+	// A response that arrives after ctx has ended does not count. The server may have responded only because it
+	// noticed the cancellation before the connection was closed.
 	if err == nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}

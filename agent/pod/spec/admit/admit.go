@@ -47,8 +47,8 @@ func newRejection(reason, format string, args ...any) *Rejection {
 	return &Rejection{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// OfResources reports whether a pod was rejected for lack of resources. It then has no other reason, because the
-// resources are checked last.
+// OfResources reports whether a pod was rejected for lack of resources. In this case all other checks have passed,
+// because the resources are checked last.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
 // A Holder is a pod with its host ports and resource requests. Ports and requests are computed only once,
@@ -95,8 +95,8 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 	}
 }
 
-// Admit decides whether a pod may run in addition to others, which must be the admitted pods that have not ended. It
-// returns nil if the pod may run.
+// Admit decides whether a pod may run in addition to the pods in the list others. This list must contain the
+// admitted pods that have not ended. Admit returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
 		checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
@@ -108,8 +108,8 @@ func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	return nil
 }
 
-// checkFeatures rejects a pod that requires a feature that the Node does not declare, like a kubelet
-// (KEP-5328).
+// checkFeatures rejects a pod that requires a feature that the Node does not declare (KEP-5328). A kubelet does the
+// same.
 func checkFeatures(h *Holder, _ []*Holder, n Node) *Rejection {
 	if slices.Contains(n.Alpha, config.GateBindOptions) {
 		return nil

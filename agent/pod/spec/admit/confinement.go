@@ -7,8 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// checkAppArmor rejects a pod with an AppArmor profile that the node cannot enforce, like a
-// kubelet.
+// checkAppArmor rejects a pod with an AppArmor profile that the node cannot enforce. A kubelet does the same.
 // https://kubernetes.io/docs/tutorials/security/apparmor/
 func checkAppArmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	pod := h.Pod

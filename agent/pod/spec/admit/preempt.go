@@ -14,8 +14,8 @@ import (
 // Critical reports whether other pods are preempted for this pod.
 func Critical(pod *v1.Pod) bool { return demand.IsCritical(pod) }
 
-// mayPreempt reports whether a pod may be preempted for the critical pod to. Two critical pods never preempt each
-// other.
+// mayPreempt reports whether the first pod may be preempted so that the second pod, which is critical, can run. If
+// both pods are critical, only the pod with the lower priority may be preempted.
 func mayPreempt(pod, to *v1.Pod) bool {
 	if Critical(to) && !Critical(pod) {
 		return true
@@ -31,9 +31,9 @@ type Victims struct {
 
 // Preempt selects the pods that must end so that a critical pod can run. The critical pod must have been rejected only
 // for lack of resources. It selects as few guaranteed pods as possible, then as few burstable pods, and then as few
-// best-effort pods. In each class it prefers the pods that free the least beyond the need. The pods in the list beside
-// also use resources, but are never selected. It returns false if the pod is not critical, or if ending all pods that
-// may be preempted would not free enough.
+// best-effort pods. In each class it prefers pods that free little more than is needed. The parameter beside is a list
+// of other pods that use resources but are never selected. It returns false if the pod is not critical, or if ending
+// all pods that may be preempted would not free enough.
 func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
 	need := findShortages(pod, slices.Concat(others, beside), n)
 	if !Critical(pod.Pod) {

@@ -11,7 +11,7 @@ import (
 
 // Unsupported returns the fields of a pod that have no effect on a node with default settings, and the reason why such a node would reject
 // the pod. Other settings may permit the pod, except for a pod of another operating system. Labels, taints, resources and security modules
-// differ per node, so Unsupported does not consider them. The findings have no file, line and object.
+// differ per node, so Unsupported does not consider them. The findings contain no file, no line and no object.
 func Unsupported(pod *v1.Pod) (out []finding.Finding) {
 	n := Node{OS: "linux", Arch: pod.Spec.NodeSelector[v1.LabelArchStable], Limits: true, Labels: maps.Clone(pod.Spec.NodeSelector)}
 	for _, f := range IgnoredFields(pod, n) {

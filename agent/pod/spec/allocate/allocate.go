@@ -172,8 +172,8 @@ type WaitingResize struct {
 	Since             time.Time // when it began to wait; zero if it is new
 }
 
-// Sort sorts the pods for a decision. Pods that request no more than they have come first. The other criteria
-// are, in this order: the priority, whether the pod is guaranteed, and the time for which it has waited.
+// Sort sorts the pods for a decision. Pods whose requests do not grow come first. The other criteria are, in this
+// order: the priority, whether the pod is guaranteed, and the time for which it has waited.
 func Sort(list []WaitingResize) {
 	rank := func(yes bool) int {
 		if yes {

@@ -131,9 +131,9 @@ func (s Socket) conflictsWith(protocol v1.Protocol, ip string, port int32) bool 
 // Reason is the reason of the event.
 const Reason = "HostPortConflict"
 
-// A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The
-// pod is started nevertheless, as with a kubelet. A pod with hostNetwork is not checked, because its own
-// program listens at the port and fails if the port is in use. islet status has the conflicts of running pods too.
+// A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The pod is
+// started nevertheless, as with a kubelet. A pod with hostNetwork is not checked, because its own program listens
+// at the port and fails if the port is in use. The command islet status also shows the conflicts of running pods.
 type Hook struct {
 	Host   fs.FS // root directory of the host
 	Events event.Sink

@@ -28,8 +28,8 @@ type Attempt struct {
 	PreviousEnv func() []*api.KeyValue
 }
 
-// Container returns the configuration for an attempt, without mounts and devices. It also returns a container
-// for the hooks, in which each subPathExpr is replaced by a subPath.
+// Container returns the configuration for an attempt, without mounts and devices. It also returns the container as
+// the hooks need it: each subPathExpr is replaced by a subPath.
 func Container(pod *v1.Pod, ctr *v1.Container, n Node, a Attempt, objects Objects, files Files) (*api.ContainerConfig,
 	*v1.Container, error) {
 	env, err := buildEnvironment(pod, ctr, n, objects, files)

@@ -145,7 +145,8 @@ func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 	return d, warnings
 }
 
-// loopbackServers returns loopback addresses as servers, like a resolver for which no server is configured.
+// loopbackServers returns the DNS servers of a pod for which no server is configured: a loopback address for each
+// of the node's IPs, in the same address family.
 func loopbackServers(ips []string) (servers []string) {
 	for _, s := range ips {
 		if ip, err := netip.ParseAddr(s); err == nil && ip.Is6() {

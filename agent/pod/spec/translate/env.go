@@ -103,8 +103,9 @@ func environmentAfter(before []*api.KeyValue, pod *v1.Pod, ctr *v1.Container, n 
 	return e, e.evaluate(pod, ctr, n, nil, files)
 }
 
-// evaluate evaluates the container's field env, and then adds those variables of e.services that the field does not
-// define. Without objects, it skips variables that refer to objects. Their values then come from e.services.
+// evaluate sets the variables of the container's field env. It then adds the variables of e.services that this
+// field does not define. If the parameter objects is nil, the values of variables that refer to a ConfigMap or
+// Secret also come from e.services.
 func (e *environ) evaluate(pod *v1.Pod, ctr *v1.Container, n Node, objects Objects, files Files) error {
 	for i := range ctr.Env {
 		v := &ctr.Env[i]

@@ -13,8 +13,8 @@ import (
 
 // Files reads files that containers of a pod have written for containers that start later.
 type Files interface {
-	// EnvFile reads a file, up to limit bytes, from one of the pod's emptyDir volumes. If the file does not exist,
-	// errors.Is(err, fs.ErrNotExist) is true.
+	// EnvFile reads a file from one of the pod's emptyDir volumes. A file of more than limit bytes is an error. If
+	// the file does not exist, errors.Is(err, fs.ErrNotExist) is true.
 	EnvFile(pod *v1.Pod, volume, path string, limit int64) ([]byte, error)
 }
 
@@ -49,10 +49,10 @@ func fileValue(pod *v1.Pod, r *v1.FileKeySelector, files Files) (string, bool, e
 	return "", false, fmt.Errorf("environment variable key %q not found in file %q of volume %q", r.Key, r.Path, r.VolumeName)
 }
 
-// envFileValue returns the first value of a key. The lines of the file have the format KEY='value'. A value
-// may span several lines, and contains no escapes. Empty lines and comments are skipped. A comment begins
-// with # and may also follow a value. If a space follows the =, the value is empty, as in a shell. Lines
-// after the key are not parsed.
+// envFileValue returns the first value of a key. The lines of the file have the format KEY='value'. A value may
+// span several lines, and contains no escapes. Empty lines and comments are skipped. A comment begins with # and
+// may also follow a value. If a space follows the =, the value is empty, as in a shell. The lines after the value
+// of the key are not parsed.
 func envFileValue(text, key string) (string, error) {
 	for n := 1; text != ""; {
 		line, rest, _ := strings.Cut(text, "\n")

@@ -116,8 +116,8 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 	return ceilDiv(q.Value(), sel.Divisor.Value(), 1), nil
 }
 
-// ceilDiv divides a value by a divisor and rounds up. If the divisor is not positive, it divides by one, which is the
-// value of one unit.
+// ceilDiv divides a value by a divisor and rounds up. If the divisor is not positive, it divides by the parameter
+// one, which is the default divisor.
 func ceilDiv(v, by, one int64) string {
 	if by <= 0 {
 		by = one
@@ -144,7 +144,7 @@ func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
 	return Sizes(pod, n), PodLevel(pod, n)
 }
 
-// Resource calls the function ResourceField for the container that sel names.
+// Resource calls the function ResourceField for the container that the selector names.
 func (f Fields) Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error) {
 	return ResourceField(pod, nil, sel, f.Node())
 }

@@ -47,8 +47,8 @@ func (q *QoS) setProtection(unified map[string]string, pod *v1.Pod, ctr *v1.Cont
 }
 
 // swapLimit returns the swap limit of a container in bytes (KEP-2400). Only a container of a burstable pod that is not
-// critical gets swap, and only if its memory request is set and differs from its memory limit. It gets the same
-// fraction of the swap as its memory request is of the node's memory.
+// critical gets swap, and only if its memory request is set and differs from its memory limit. The container's share
+// of the swap is its memory request divided by the node's memory.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
 func swapLimit(pod *v1.Pod, ctr *v1.Container, n Node) int64 {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()

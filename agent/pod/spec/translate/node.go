@@ -35,7 +35,8 @@ type Node struct {
 	Exclusive func(uid types.UID, container string) bool
 }
 
-// PodLogDir returns the directory of the pod's logs below dir. It has the same name as in a kubelet.
+// PodLogDir returns the path of the pod's log directory, which is a subdirectory of dir. It has the same name as in
+// a kubelet.
 func PodLogDir(dir string, pod *v1.Pod) string {
 	return dir + "/" + pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
 }

@@ -56,8 +56,8 @@ func linuxResources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerR
 	return out
 }
 
-// hugePages adds a limit of 0 for each size of huge pages that the node has and that the limits do not contain, like
-// a kubelet.
+// hugePages adds a limit of 0 for each size of huge pages that the node has but the limits do not contain. A kubelet
+// does the same.
 func (n Node) hugePages(limits v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range n.Allocatable {

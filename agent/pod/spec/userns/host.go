@@ -18,10 +18,10 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// HostSpace returns the IDs that pods of this host may use. If the user kubelet and the program getsubids
-// exist, these are the subordinate IDs of the user. A failure of getsubids is then an error, because the
-// other IDs may include subordinate IDs of other users. If the user or the program does not exist, HostSpace
-// returns all IDs from perPod on.
+// HostSpace returns the IDs that pods of this host may use. If the user named kubelet and the program getsubids
+// exist, HostSpace returns the subordinate IDs of this user. In this case a failure of getsubids is an error,
+// because other IDs may be subordinate IDs of other users. If the user or the program does not exist, HostSpace
+// returns all IDs that are not below perPod.
 func HostSpace(perPod uint32, maxPods int) (Space, error) {
 	_, err := user.Lookup(owner)
 	if unknown := (user.UnknownUserError("")); errors.As(err, &unknown) {

@@ -40,13 +40,13 @@ func (r Range) overlaps(o Range) bool {
 	return uint64(r.First) < o.end() && uint64(o.First) < r.end()
 }
 
-// A Space contains the IDs from which pods get their ranges, PerPod IDs for each pod.
+// A Space contains the IDs from which pods get their ranges. Each range has PerPod IDs.
 type Space struct {
 	Range
 	PerPod uint32
 }
 
-// allOf returns the space of a host that reserves no IDs for pods. It contains all IDs from perPod on.
+// allOf returns the space of a host that reserves no IDs for pods. It contains all IDs that are not below perPod.
 func allOf(perPod uint32) Space {
 	return Space{Range{perPod, uint32(numIDs - uint64(perPod) + 1)}, perPod}
 }

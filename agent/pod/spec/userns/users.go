@@ -46,7 +46,8 @@ func New(c Config) *Users { return &Users{c: c} }
 // Name returns the name of the hook.
 func (*Users) Name() string { return "user namespace" }
 
-// Sandbox sets the user namespace of the pod's sandbox. It returns a kubelet's error if the pod cannot have one.
+// Sandbox sets the user namespace of the pod's sandbox. If the pod cannot have a user namespace, it returns the
+// error of a kubelet.
 func (u *Users) Sandbox(ctx context.Context, pod *v1.Pod, out *api.PodSandboxConfig) error {
 	if !podspec.HasUserNamespace(&pod.Spec) {
 		return nil
