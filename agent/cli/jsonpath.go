@@ -174,7 +174,8 @@ func parseQuoted(s string) (value, rest string, err error) {
 	return value, rest, nil
 }
 
-// find returns the values that the expression selects. The value from must be the result of json.Unmarshal.
+// find returns the values that the expression selects. The parameter from must be decoded JSON, in the form that
+// json.Unmarshal produces.
 func (p jsonPath) find(from any) []any {
 	values := []any{from}
 	for _, step := range p {

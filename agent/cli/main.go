@@ -79,9 +79,9 @@ func usage(format string, args ...any) error {
 // returns false, the arguments are those of the agent. The agent has only flags.
 //
 // The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, the command is
-// help. There are two exceptions. In a service, no arguments mean the agent, because a service file of an earlier
-// version passes no argument if its ISLET_ARGS is empty. If the program is called as kubelet, no arguments and --help
-// belong to the agent too.
+// help. There are two exceptions. In a service, a program without arguments is the agent, because a service file of an
+// earlier version passes no argument if its ISLET_ARGS is empty. A program that is called as kubelet is also the agent
+// if its arguments are empty or only --help.
 func IsCommand(called string, args []string, service bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {

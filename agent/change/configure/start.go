@@ -48,9 +48,9 @@ func Load(args []string) (*config.Config, []config.Notice, error) {
 }
 
 // Load tries the configurations in the order of record.Kept(): the newest good one first, the node's own files last.
-// For each configuration it loads the record again, so that used always points into the current record. The first
-// Role.Passed configurations are skipped, because an earlier process could not run with them. A process on trial only
-// tries the configuration on trial.
+// For each configuration it loads the record again, so that s.usedConfiguration always points into the current record.
+// The first Role.Passed configurations are skipped, because an earlier process could not run with them. A process on
+// trial only tries the configuration on trial.
 func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	s.skippedCount = s.Role.Passed
 	if s.Role.UnfitReason != "" {
@@ -152,9 +152,9 @@ func (s *Start) loadConfiguration(c *trial.Configuration) (*config.Config, error
 	return next, err
 }
 
-// checkConfiguration returns one error for each field that prevents the trial of the configuration c. Protected fields may be
-// changed only if the list consent contains them. The configuration now is the one in use, and pods is the number of
-// pods on the node.
+// checkConfiguration returns one error for each field that prevents the trial of the configuration c. It may change a
+// protected field only if the parameter consent lists the field. The parameter now is the configuration in use, and pods is
+// the number of pods on the node.
 func (s *Start) checkConfiguration(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
 	next, err := s.loadConfiguration(c)
 	if err != nil {
@@ -189,8 +189,8 @@ func (s *Start) fieldsWithoutConsent(now *config.Config) []string {
 	return names
 }
 
-// endEarlierTrial ends the trial of an earlier process in the record. It reports whether the record has changed
-// and must be stored. The caller has locked the directory.
+// endEarlierTrial ends the trial of an earlier process, if the record contains one. It reports whether the record has
+// changed and must be stored. The caller has locked the directory.
 func (s *Start) endEarlierTrial(c *Config, boot string) (changed bool) {
 	if s.recordError != nil && trial.IsDamaged(s.recordError) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {

@@ -36,7 +36,8 @@ const (
 	ProbeExec    = "exec"
 )
 
-// bestFacts returns the better value of each fact at two moments. It contains only the pods of the later moment.
+// bestFacts combines the facts of two moments: for each fact, it returns the better of the two values. The result
+// contains only the pods of the later moment.
 func bestFacts(earlier, later Facts) Facts {
 	for _, c := range []struct {
 		was string

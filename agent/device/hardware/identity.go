@@ -54,8 +54,8 @@ func (f *finder) identifyNode(n *node) identity {
 	return out
 }
 
-// usbIdentity returns the identity of a device that is part of a USB device. The directory of the device is sys, and
-// the directory of the USB device is dir.
+// usbIdentity returns the identity of a device that is part of a USB device. The parameter sys is the directory of the
+// device, and dir is the directory of the USB device.
 func (f *finder) usbIdentity(sys, dir string) identity {
 	out := identity{anchor: anchor{dir: dir}, port: f.usbPort(dir)}
 	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.readAttribute(dir, "idVendor")), cleanName(f.readAttribute(dir, "idProduct")))

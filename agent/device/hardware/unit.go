@@ -27,10 +27,10 @@ type unit struct {
 	mark  string // the concatenated marks of the nodes; see nodeMark
 }
 
-// groupUnits groups the nodes of a class into units. It gets the last port of each device with which a container was
-// started, by resource and ID. If several devices have the same serial number, the device at the recorded port gets the
-// ID without a port. The IDs of the other devices contain their ports. These devices keep their IDs even if only one of
-// them is present later.
+// groupUnits groups the nodes of a class into units. The parameter ports contains the last known port of each device
+// with which a container was started. The keys of this map consist of the resource and the ID. If several devices have
+// the same serial number, the device at the recorded port gets the ID without a port. The IDs of the other devices
+// contain their ports. These devices keep their IDs even if only one of them is present later.
 func (f *finder) groupUnits(c *config.DeviceClass, nodes []*node, ports map[string]string) []*unit {
 	byKey := map[[2]string]*unit{}
 	for _, n := range nodes {
@@ -114,7 +114,8 @@ func unitOf(slot string) string {
 	return id
 }
 
-// numberedPath returns the path of a container's i-th device node: path, with the number at its end increased by i.
+// numberedPath returns the path of a container's i-th device node. It increases the number at the end of the given path
+// by i.
 func numberedPath(path string, i int) string {
 	if i == 0 {
 		return path
