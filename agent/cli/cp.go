@@ -89,7 +89,8 @@ func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from
 	return err
 }
 
-// receiveFiles extracts the archive that send writes. The entries of the archive are below base.
+// receiveFiles extracts the archive that the function send writes. The names of the archive's entries are base or below
+// base.
 func receiveFiles(base, to string, send func(io.Writer) error) error {
 	target := to
 	if info, err := os.Stat(to); err == nil && info.IsDir() && base != "." {

@@ -204,7 +204,7 @@ func (p *position) beginLine(out []byte, stamp string) []byte {
 	return out
 }
 
-// appendNew appends the part of a line to out, except the bytes that were printed before.
+// appendNew appends a part of a line to the given output, except the bytes that were printed before.
 func (p *position) appendNew(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends

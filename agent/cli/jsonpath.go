@@ -57,7 +57,7 @@ func parsePath(text string) (jsonPath, error) {
 	return path, nil
 }
 
-// parseSteps parses steps until the first character that begins no step.
+// parseSteps parses steps up to the first character that cannot begin a step.
 func parseSteps(s string) (path jsonPath, rest string, err error) {
 	for s != "" {
 		var step pathStep

@@ -154,8 +154,8 @@ func Main(ctx context.Context, args []string, env Env) int {
 // cleanupTime is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
 const cleanupTime = 2 * time.Second
 
-// runInterruptible runs a command. If ctx ends, it waits for the command only for cleanupTime. A command may be blocked
-// in a system call that no context cancels, for example on a pipe without a writer.
+// runInterruptible runs a command. After ctx has ended, it waits at most cleanupTime for the end of the command. A
+// command may be blocked in a system call that no context cancels, for example on a pipe without a writer.
 func runInterruptible(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()

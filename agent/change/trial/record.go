@@ -71,14 +71,14 @@ type Program struct {
 	Sum       string `json:"sum"`       // the archive's checksum, which identifies the program
 	Path      string `json:"path"`      // the staged file, which no longer exists after the installation
 	Installed string `json:"installed"` // the path at which the program will be installed
-	// Left is the newest version from which this program is a downgrade. It is empty if this version is newer than
-	// the running one.
+	// Left is the version that the node leaves if this program is a downgrade. It is empty if this program is newer
+	// than the running one.
 	Left string `json:"left,omitempty"`
 	// Replaces is the version of the installed program, which is kept when this program is installed.
 	Replaces string `json:"replaces,omitempty"`
 }
 
-// programID is the prefix of the IDs of programs. No other ID has it.
+// programID is the prefix of the IDs of programs. No other ID has this prefix.
 const programID = "islet-"
 
 func (p Program) id() string { return fmt.Sprintf("%s%s-%.12s", programID, p.Version, p.Sum) }

@@ -105,7 +105,8 @@ func (f *finder) findAnchor(sys string) anchor {
 	return anchor{}
 }
 
-// rankOnAnchor returns how many devices of the same kind on the same anchor come before n, in the order of their names.
+// rankOnAnchor returns how many devices of the same kind on the same anchor come before the node n, in the order of
+// their names.
 func (f *finder) rankOnAnchor(n *node, a anchor) (rank int) {
 	kind, part := f.readLink(n.sys, "subsystem"), f.readAttribute(n.sys, "partition")
 	for _, o := range f.nodesByNumber {

@@ -80,7 +80,7 @@ func (u *unit) idWithPort() string { return u.id + "@" + u.port }
 func portKey(resource, id string) string { return resource + " " + id }
 
 // nodeMark returns a string that changes whenever the device is plugged in again. It contains the inode number of the
-// device's directory in /sys or, if it is not there, of its node in /dev.
+// device's directory in /sys. If there is no such directory, it contains the inode number of the device's node in /dev.
 func (f *finder) nodeMark(n *node) string {
 	var st unix.Stat_t
 	at := n.sys
