@@ -236,7 +236,7 @@ func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Con
 }
 
 // ObserveLoop returns a loop that calls the function observe as soon as the runtime answers, unless the running pods are
-// already known. After that, the loop calls the function begin, and then runs the given next loop.
+// already known. After that, the loop calls the function begin, and then runs the loop in the parameter next.
 func (c *Containers) ObserveLoop(observe func(context.Context) error, begin func(context.Context), next Loop) Loop {
 	return loopFunc(func(ctx context.Context) error {
 		if err := c.observeWhenUp(ctx, observe); err != nil {

@@ -97,7 +97,7 @@ func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
 	return j
 }
 
-// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a
+// Evaluate evaluates the facts at the given time, which must be from a monotonic clock. It returns the verdict, and a
 // description of the problems that the node did not have before. The description is empty if the verdict is Good.
 func (j *Judge) Evaluate(now time.Time, f Facts) (v Verdict, why string) {
 	if j.knownPods == nil {

@@ -42,7 +42,7 @@ type unreachableError struct{ error }
 
 func (u unreachableError) Unwrap() error { return u.error }
 
-// newClient returns a client that checks certificates with the time from the function now. The system clock is not
+// newClient returns a client that checks certificates with the clock in the parameter now. The system clock is not
 // used, because without a real-time clock it may be so wrong that no certificate seems valid.
 func newClient(now func() time.Time) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()

@@ -27,8 +27,8 @@ type Trials interface {
 }
 
 // Open returns an Updater for the program of this process, which has the given version. It removes the files of
-// earlier trials. The function now returns the best known time, at which certificates must be valid. While the function
-// wait returns true, the followed archive is not fetched, to reduce writes to the disk.
+// earlier trials. The parameter now is a function that returns the best known time, at which certificates must be
+// valid. While the function wait returns true, the followed archive is not fetched, to reduce writes to the disk.
 func Open(c *config.Config, version string, k Trials, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	edge := c.Edge.Update
 	var keys []release.Key
