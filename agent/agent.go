@@ -45,7 +45,8 @@ type runner interface {
 }
 
 // Run runs the agent with the configuration cfg, which the Start has loaded. It returns nil when ctx has ended and all parts have
-// stopped. The pods keep running. A part that requires a restart calls the parameter again, which ends ctx with the reason.
+// stopped. The pods keep running. The parameter again is a function that ends ctx. A part that requires a restart calls this
+// function with the reason.
 func Run(
 	ctx context.Context, cfg *config.Config, start *configure.Start, again context.CancelCauseFunc, version string, log *slog.Logger,
 ) (err error) {

@@ -10,7 +10,7 @@ func open(ctx context.Context, b *base) (*serverParts, error) {
 		return nil, err
 	}
 	// The workers are opened after the parts that they call. The eviction manager, which measures pods, is opened
-	// together with them.
+	// together with the workers.
 	w, err := openWorkers(e)
 	if err != nil {
 		return nil, err

@@ -19,9 +19,9 @@ func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 	flags.DurationVar(&a.interval, "interval", 2*time.Second, "time between two outputs of -w")
 }
 
-// runRepeatedly calls show once. With -w, it calls show repeatedly until ctx ends, and clears a terminal before each
-// call. If show returns an error, runRepeatedly returns it. There is one exception: if the agent becomes unreachable
-// after the first call, runRepeatedly prints the error and continues.
+// runRepeatedly calls the function show once. With -w, it repeats the call until ctx ends, and clears a terminal before
+// each call. If a call returns an error, runRepeatedly returns the error. There is one exception: if the agent becomes
+// unreachable after the first call, runRepeatedly prints the error and continues.
 func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)

@@ -63,8 +63,8 @@ func readLogFile(path string) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// withoutPart returns a text without its first line, whose beginning is missing. The rest of that line can be a secret whose name is
-// missing.
+// withoutPart returns a text without its first line, whose beginning is missing. The missing part may contain the name of a secret.
+// The secret in the rest of the line could then not be recognized.
 func withoutPart(text []byte) []byte {
 	_, rest, _ := bytes.Cut(text, []byte{'\n'})
 	return rest

@@ -114,9 +114,9 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 	return nil
 }
 
-// stream sends a request whose response has one JSON value per line. It calls handle for each value, until handle
-// returns true or an error. It times out if the agent neither sends data nor reads the body of the request for too
-// long.
+// stream sends a request whose response has one JSON value per line. It calls the function handle for each value, until
+// the function returns true or an error. It times out if the agent neither sends data nor reads the body of the request
+// for too long.
 func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
 	handle func(T) (stop bool, err error)) error {
 	ctx, dog, cancel := t.newWatchdog(ctx)
@@ -141,7 +141,8 @@ func (t *tool) get(ctx context.Context, path string, out any) error {
 	return t.call(ctx, http.MethodGet, path, nil, nil, out)
 }
 
-// readValues reads JSON values and calls handle for each, until handle returns true or an error.
+// readValues reads JSON values. It calls the function handle for each value, until the function returns true or an
+// error.
 func readValues[T any](t *tool, body io.Reader, handle func(T) (stop bool, err error)) error {
 	for dec := json.NewDecoder(body); ; {
 		var v T

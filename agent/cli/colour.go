@@ -30,7 +30,7 @@ func (t *tool) inColour(w io.Writer) bool {
 	return isTerminal(w) && t.Getenv("TERM") != "dumb"
 }
 
-// paint colours a word if colours are on.
+// paint returns a word in the given colour, or without colour if the output has no colours.
 func (t *tool) paint(c colour, s string) string {
 	if c == plain || !t.inColour(t.out) {
 		return s
@@ -38,7 +38,7 @@ func (t *tool) paint(c colour, s string) string {
 	return string(c) + s + endColour
 }
 
-// colourIfOn returns the colour if colours are on.
+// colourIfOn returns the given colour, or plain if the output has no colours.
 func (t *tool) colourIfOn(c colour) colour {
 	if !t.inColour(t.out) {
 		return plain

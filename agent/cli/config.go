@@ -223,7 +223,7 @@ func (t *tool) waitForOutcome(ctx context.Context, id string) error {
 }
 
 // waitForTrial waits until the trial of a configuration or program has ended. It then passes the state of the node's
-// configuration to the function ended. It repeats this until ended returns true.
+// configuration to the function ended. It repeats this until that function returns true.
 func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
@@ -260,7 +260,7 @@ func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Conf
 	}
 }
 
-// maxAway is the maximum time for which the agent may be away during a restart.
+// maxAway is the maximum time for which the agent may be unreachable during a restart.
 const maxAway = 2 * time.Minute
 
 func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {

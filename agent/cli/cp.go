@@ -29,8 +29,8 @@ func setupCopy(t *tool, flags *pflag.FlagSet) runner {
 	return c.run
 }
 
-// A location is a path. If the member pod is empty, it is a local path. Otherwise it is a path in a
-// container of the pod.
+// A location is the path of a file or directory. If the field pod is empty, the path is on this machine. Otherwise it
+// is in a container of that pod.
 type location struct{ pod, path string }
 
 // parsePlace parses PATH or POD:PATH. A local path with a colon must begin with / or .
@@ -89,7 +89,8 @@ func (c *copyCommand) download(ctx context.Context, pod *v1.Pod, container, from
 	return err
 }
 
-// receiveFiles extracts the archive that send writes. The entries of the archive are below base.
+// receiveFiles extracts the archive that the function send writes. The names of the archive's entries are base or below
+// base.
 func receiveFiles(base, to string, send func(io.Writer) error) error {
 	target := to
 	if info, err := os.Stat(to); err == nil && info.IsDir() && base != "." {
@@ -145,9 +146,9 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 	return err
 }
 
-// isDirectory reports whether a path in the container is a directory. Like kubectl cp, it runs the program test in
-// the container. If the container has no test, it returns false. It returns an error if the agent could not be
-// reached, or if ctx has ended.
+// isDirectory reports whether a path in the container is a directory. Like kubectl cp, it runs the command "test -d" in
+// the container. If the container does not have this command, it returns false. It returns an error if the agent could
+// not be reached, or if ctx has ended.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
 	err := c.runTar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
 	if isLost(err) || ctx.Err() != nil {

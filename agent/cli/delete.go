@@ -149,7 +149,7 @@ func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name strin
 	return c.reportDeleted([]api.Deleted{done}, left)
 }
 
-// reportDeleted prints the pods that are being deleted, and adds them to the map left.
+// reportDeleted prints the objects that are being deleted, and adds the UIDs of pods to the given map.
 func (c *deleteCommand) reportDeleted(done []api.Deleted, left map[types.UID]bool) error {
 	var errs []error
 	for _, d := range done {
@@ -172,7 +172,7 @@ func (c *deleteCommand) reportDeleted(done []api.Deleted, left map[types.UID]boo
 	return errors.Join(errs...)
 }
 
-// waitForRemoval waits until every pod in the map left is removed.
+// waitForRemoval waits until every pod in the given map is removed.
 func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]bool) error {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc

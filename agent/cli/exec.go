@@ -178,8 +178,8 @@ func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal
 	}
 }
 
-// sendInput sends the data of standard input, and then the end of the input. If a read fails, sendInput sends the error
-// to the channel failed before the process in the container sees the end of the input.
+// sendInput sends the data of standard input, and then the end of the input. If a read fails, sendInput first sends the
+// error to the given channel, so that the process in the container sees the end of the input only after that.
 func (c *execCommand) sendInput(s *socket, failed chan<- error) {
 	buf := make([]byte, 32<<10)
 	for {

@@ -63,8 +63,8 @@ func isLost(err error) bool {
 	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
-// waitForContainer waits until an agent responds and lists the container with the given ID. The result previous is true if a
-// new instance has replaced this container since. The result gone is true if the agent does not have the pod.
+// waitForContainer waits until an agent responds and lists the container with the given ID. The first result is true if a
+// new instance has replaced this container in the meantime. The second result is true if the agent does not have the pod.
 func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, container, id string) (previous, gone bool, err error) {
 	patience := agentTimeout
 	if c.AgentPatience > 0 {
@@ -204,7 +204,7 @@ func (p *position) beginLine(out []byte, stamp string) []byte {
 	return out
 }
 
-// appendNew appends the part of a line to out, except the bytes that were printed before.
+// appendNew appends a part of a line to the given output, except the bytes that were printed before.
 func (p *position) appendNew(out, part []byte) []byte {
 	ends := part[len(part)-1] == '\n'
 	p.inLine = !ends

@@ -32,7 +32,7 @@ func (t *tool) printObject(format string, object any) error {
 // age returns the time since t in kubectl's format (5m3s).
 func age(t, now time.Time) string { return api.FormatAge(t, now) }
 
-// size formats bytes as 12.3MiB.
+// size returns a number of bytes in a form such as 12.3MiB.
 func size[T int64 | uint64](n T) string { return api.FormatSize(n) }
 
 func pluralize(n int, what string) string {

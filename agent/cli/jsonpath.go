@@ -57,7 +57,7 @@ func parsePath(text string) (jsonPath, error) {
 	return path, nil
 }
 
-// parseSteps parses steps until the first character that begins no step.
+// parseSteps parses steps up to the first character that cannot begin a step.
 func parseSteps(s string) (path jsonPath, rest string, err error) {
 	for s != "" {
 		var step pathStep
@@ -174,7 +174,8 @@ func parseQuoted(s string) (value, rest string, err error) {
 	return value, rest, nil
 }
 
-// find returns the values that the expression selects. The value from must be the result of json.Unmarshal.
+// find returns the values that the expression selects. The parameter from must be decoded JSON, in the form that
+// json.Unmarshal produces.
 func (p jsonPath) find(from any) []any {
 	values := []any{from}
 	for _, step := range p {

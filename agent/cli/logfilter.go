@@ -41,7 +41,7 @@ func (f *logFilter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// next returns the length of the character or colour at the beginning of in.
+// next returns the length of the character or colour with which the given bytes begin.
 func (f *logFilter) next(in []byte) (n int, complete bool) {
 	switch {
 	case in[0] == '\x1b':
@@ -61,8 +61,8 @@ func (f *logFilter) next(in []byte) (n int, complete bool) {
 	return n, true
 }
 
-// colourLength returns the length of the control sequence for a colour (SGR) at the beginning of in. If there is another
-// sequence, it returns the length of the escape character.
+// colourLength returns the length of the control sequence for a colour (SGR) with which the given bytes begin. If they
+// begin with another sequence, it returns the length of the escape character.
 func colourLength(in []byte) (n int, complete bool) {
 	for i, c := range in[1:min(len(in), maxSequence)] {
 		switch {

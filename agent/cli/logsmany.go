@@ -38,7 +38,7 @@ func (s *logsSelection) declareSelection(flags *pflag.FlagSet) {
 	flags.IntVar(&s.streams, "max-log-requests", defaultStreams, "maximum number of logs that -f follows at the same time, at most 48")
 }
 
-// many reports whether the flags select pods by something other than their names.
+// many reports whether -l or --all-pods selects the pods. Otherwise the arguments name them.
 func (s *logsSelection) many() bool { return s.text != "" || s.allPods }
 
 // A logStream is the log of one container.

@@ -79,9 +79,9 @@ func usage(format string, args ...any) error {
 // returns false, the arguments are those of the agent. The agent has only flags.
 //
 // The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, the command is
-// help. There are two exceptions. In a service, no arguments mean the agent, because a service file of an earlier
-// version passes no argument if its ISLET_ARGS is empty. If the program is called as kubelet, no arguments and --help
-// belong to the agent too.
+// help. There are two exceptions. In a service, a program without arguments is the agent, because a service file of an
+// earlier version passes no argument if its ISLET_ARGS is empty. A program that is called as kubelet is also the agent
+// if its arguments are empty or only --help.
 func IsCommand(called string, args []string, service bool) bool {
 	kubelet := filepath.Base(called) == "kubelet"
 	if len(args) == 0 {
@@ -154,8 +154,8 @@ func Main(ctx context.Context, args []string, env Env) int {
 // cleanupTime is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
 const cleanupTime = 2 * time.Second
 
-// runInterruptible runs a command. If ctx ends, it waits for the command only for cleanupTime. A command may be blocked
-// in a system call that no context cancels, for example on a pipe without a writer.
+// runInterruptible runs a command. After ctx has ended, it waits at most cleanupTime for the end of the command. A
+// command may be blocked in a system call that no context cancels, for example on a pipe without a writer.
 func runInterruptible(ctx context.Context, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()

@@ -34,7 +34,8 @@ type watchdog struct {
 	timeout time.Duration
 }
 
-// newWatchdog returns a context, the watchdog of the context, and a function that ends both.
+// newWatchdog returns a context, the watchdog of this context, and a function that stops the watchdog and cancels the
+// context.
 func (t *tool) newWatchdog(ctx context.Context) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{timeout: silenceTimeout}

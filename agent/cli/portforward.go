@@ -223,9 +223,9 @@ func (c *forwardCommand) forwardConnection(local *net.TCPConn, to httpstream.Con
 	return err
 }
 
-// lostStream reports whether a stream was reset, or lost with its connection, instead of being closed. After the
-// direction to the pod was closed, lostStream detects only the loss of the connection. A reset of the stream is
-// then reported by the error stream.
+// lostStream reports whether a stream was reset, or lost with its connection, instead of being closed. If the direction
+// to the pod is already closed, lostStream detects only the loss of the connection. In that state, the error stream
+// reports a reset of the data stream.
 func lostStream(to httpstream.Connection, data httpstream.Stream, closed *atomic.Bool) bool {
 	select {
 	case <-to.CloseChan():

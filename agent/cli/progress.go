@@ -14,8 +14,8 @@ const (
 	redrawTime   = 100 * time.Millisecond
 )
 
-// A progress shows progress on standard error. On a terminal it redraws bars. If the output is not a terminal, it
-// prints a line for each change of the status.
+// A progress writes the progress of operations to standard error. On a terminal it redraws bars. If the output is not a
+// terminal, it prints a line for each change of the status.
 type progress struct {
 	w      io.Writer                  // nil if no progress is shown
 	screen func() (width, height int) // nil if w is not a terminal

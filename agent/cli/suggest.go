@@ -11,7 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/spelling"
 )
 
-// minPrefix is the minimum length of a beginning for which a command is suggested.
+// minPrefix is the minimum number of letters that a user must have typed before a word that begins with them is
+// suggested.
 const minPrefix = 3
 
 // didYouMean suggests the command that is most similar to name, if it is similar enough to be a typing error.

@@ -162,7 +162,7 @@ func (b *bundle) redactEvent(e *api.Event) {
 	}
 }
 
-// withoutOutput removes the output of hooks and probes from the lines of a log, whose format is text or JSON.
+// withoutOutput removes the output of hooks and probes from a log. The lines of the log are text or JSON.
 func (b *bundle) withoutOutput(log string) string {
 	lines := strings.SplitAfter(log, "\n")
 	for i, line := range lines {

@@ -30,7 +30,7 @@ type row struct {
 
 func (t *table) addRow(cells ...string) { t.addColored(nil, cells...) }
 
-// addColored adds a row with colours by column.
+// addColored adds a row. The map contains the colours of cells by column.
 func (t *table) addColored(colours map[int]colour, cells ...string) {
 	for i := range cells {
 		cells[i] = makePrintable(cells[i])

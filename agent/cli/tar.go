@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// pack archives the file or directory at the path from, under the name base.
+// pack archives a file or directory. The parameter from is the path to it, and base is its name in the archive.
 func pack(w io.Writer, from, base string) error {
 	out := tar.NewWriter(w)
 	err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
@@ -64,9 +64,9 @@ func packOne(out *tar.Writer, file, name string, e fs.DirEntry) error {
 	return nil
 }
 
-// unpack extracts the files below base from the archive to target. The archive comes from a container and is not
-// trusted. unpack writes nothing outside of target and follows no link that leads outside. It only creates files,
-// directories, and symbolic links that stay within target.
+// unpack extracts an archive to the path target. Every entry must be base or below it, otherwise unpack returns an
+// error. The archive comes from a container and is not trusted. unpack writes nothing outside of target and follows no
+// link that leads outside. It only creates files, directories, and symbolic links that stay within target.
 func unpack(r io.Reader, base, target string) error {
 	in := tar.NewReader(r)
 	parent, name := filepath.Split(filepath.Clean(target))
@@ -128,7 +128,7 @@ func (l leadsOut) Error() string {
 	return fmt.Sprintf("%s is a symbolic link to %q, outside of the copied directory: it is skipped", l.file, l.to)
 }
 
-// relativeTo returns the path of an entry relative to base.
+// relativeTo returns the path of an entry relative to base. It returns false if the entry is outside of base.
 func relativeTo(base, name string) (rel string, ok bool) {
 	name, base = path.Clean(name), path.Clean(base)
 	switch {
@@ -190,8 +190,9 @@ func withoutLinks(root *os.Root, top, dir string) error {
 	return nil
 }
 
-// staysBelow reports whether a symbolic link at the path file leads to top or below it. Its target may contain ".."
-// only at the beginning, because an earlier component could be a symbolic link.
+// staysBelow reports whether a symbolic link leads to the directory top or to a path below it. The parameter file is
+// the path of the link, and to is the target of the link. The target may contain ".." only at the beginning, because an
+// earlier component could be a symbolic link.
 func staysBelow(file, to, top string) bool {
 	rest := to
 	for strings.HasPrefix(rest, "../") {
@@ -201,7 +202,7 @@ func staysBelow(file, to, top string) bool {
 	return !path.IsAbs(to) && !up && isBelow(path.Join(path.Dir(file), to), top)
 }
 
-// isBelow reports whether a cleaned relative path is the path top or is below it.
+// isBelow reports whether the relative path file, after cleaning, equals top or is below it.
 func isBelow(file, top string) bool {
 	file, top = path.Clean(file), path.Clean(top)
 	if top == "." {

@@ -13,7 +13,7 @@ import (
 // A terminal is the terminal on which the user runs the command. Its methods set the mode and report the size.
 type terminal struct{ f *os.File }
 
-// openTerminal returns the terminal that the file is. It returns nil if the file is not a terminal.
+// openTerminal returns a terminal for an open file. It returns nil if the file is not a terminal.
 func openTerminal(f *os.File) *terminal {
 	if !term.IsTerminal(int(f.Fd())) {
 		return nil

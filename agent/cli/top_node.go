@@ -88,7 +88,7 @@ func (c *topCommand) diskRates(uid, container string) []string {
 	return shownRates(ratesBetween(c.lastDisks[key], c.disks[key]))
 }
 
-// perSecond returns the rates of an interface since the measurement before, in bytes per second. It returns false if
+// perSecond returns the rates of an interface since the previous measurement, in bytes per second. It returns false if
 // the rates are unknown.
 func perSecond(before traffic, at time.Time, i *stats.InterfaceStats) (in, out float64, ok bool) {
 	now, ok := trafficOf(at, i)

@@ -193,7 +193,7 @@ func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
 	return errors.New(text)
 }
 
-// current returns the pod with a name, or nil. While a pod is being replaced, the old and the new pod have the
+// current returns the pod with the given name, or nil. While a pod is being replaced, the old and the new pod have the
 // same name. In that case current returns the pod that is not being deleted.
 func current(pods []*v1.Pod, name types.NamespacedName) (found *v1.Pod) {
 	for _, p := range pods {

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// checkPods calls check with all pods of the node, and again after each change of a pod, until check returns true or an
-// error. After the timeout it returns errTimeout. With timeout 0 it calls check once.
+// checkPods calls the function check with all pods of the node. It repeats the call after each change of a pod, until
+// the function returns true or an error. After the timeout it returns errTimeout. With timeout 0 it calls check once.
 //
 // If the agent stops after the first call of check, for example for an update, checkPods waits for the agent
 // until the timeout.

@@ -192,8 +192,8 @@ func (c *Cluster) twinChanged() {
 	}
 }
 
-// recordLinkDown records an event on the Node if the link is down for a reason that an administrator must remove. The event
-// is sent when the link is up again.
+// recordLinkDown records an event on the Node if the link is down and an administrator must correct the cause. The event is
+// sent when the link is up again.
 func recordLinkDown(s link.State, event func(eventType, reason, message string)) {
 	switch s.Reason {
 	case link.ReasonCertificateExpired, link.ReasonUnauthorized, link.ReasonServerCertificate, link.ReasonNotServer, link.ReasonDuplicate:

@@ -16,7 +16,8 @@ import (
 )
 
 // OpenLink creates the link to the control plane. A node without an API server also has a link, which maintains the
-// serving certificate for the node's addresses ips. On such a node the uplink and the twin are nil.
+// serving certificate. On such a node the uplink and the twin are nil. The parameter ips contains the node's addresses,
+// for which the certificate is valid.
 func OpenLink(
 	ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger,
 ) (*link.Link, *uplink.Uplink, *twin.Twin, error) {

@@ -82,8 +82,8 @@ func (d *Devices) podName(uid types.UID) string {
 	return string(uid)
 }
 
-// withParts adds the attributes that the configuration can match, and the devices of the host that belong to no
-// resource.
+// withParts completes a list of devices. It adds the attributes that the configuration can match to each device. It
+// also adds the devices of the host that belong to no resource.
 func withParts(out []api.Device) ([]api.Device, error) {
 	parts, err := hardware.Parts("")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// RunDirs returns the run directories of the agents on the host that run the same program as the process with the PID
-// self. The parameter host is the root directory of the host. The parameter usual is the run directory of an agent
+// RunDirs returns the run directories of the agents on the host that run the same program as the process with the given
+// PID. The parameter host is the root directory of the host. The parameter usual is the run directory of an agent
 // without --run-dir on its command line.
 func RunDirs(host fs.FS, self int, usual string) (dirs []string) {
 	exe := program(host, strconv.Itoa(self))

@@ -70,7 +70,7 @@ func findConfiguration(ctx context.Context, args, sockets []string, installed *s
 	return cfg, finding, err
 }
 
-// defaultsOnly returns flags with which no configuration file is read.
+// defaultsOnly returns the command-line flags of an agent that reads no configuration file.
 func defaultsOnly() []string {
 	return []string{"--hostname-override=node", "--config=", "--edge-config="}
 }
@@ -119,8 +119,8 @@ func Settings(cfg *config.Config) any {
 
 func socketIn(run string) string { return filepath.Join(run, filepath.Base(api.DefaultSocket)) }
 
-// agentSockets returns the sockets at which agents may listen. If given is not empty, agentSockets returns only
-// this socket. Otherwise it returns the default socket and the sockets of the agents that run on this machine.
+// agentSockets returns the sockets at which agents may listen. If the caller gives a socket, agentSockets returns only
+// that socket. Otherwise it returns the default socket and the sockets of the agents that run on this machine.
 func agentSockets(given string) []string {
 	if given != "" {
 		return []string{given}

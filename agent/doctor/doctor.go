@@ -93,7 +93,7 @@ type Input struct {
 	OfAnother func(file string) string
 	// BrokenCNI returns the error of an invalid CNI configuration file. If BrokenCNI is nil, files are not checked.
 	BrokenCNI func(file string) error
-	// HasPlugin reports whether a CNI plugin of the type kind is installed. If HasPlugin is nil, plugins are not
+	// HasPlugin reports whether a CNI plugin of the given type is installed. If HasPlugin is nil, plugins are not
 	// checked.
 	HasPlugin func(kind string) bool
 	// Interfaces lists the host's network interfaces. If it is nil, interfaces are not checked.

@@ -14,8 +14,8 @@ type remedy struct {
 	remove func() error
 }
 
-// Fix applies the remedies of findings and prints each of them. With dryRun it only prints them. Fix returns
-// the number of remedies, and the first error.
+// Fix applies the remedies of findings and prints each of them. If dryRun is true, it only prints them. Fix returns the
+// number of remedies, and the first error.
 func Fix(w io.Writer, findings []Finding, dryRun bool) (n int, err error) {
 	for _, f := range findings {
 		if f.remedy == nil {

@@ -39,8 +39,8 @@ func (p *checkup) checkForwarding(ctx context.Context) {
 	}
 }
 
-// forwardDrops reports whether the chain FORWARD drops packets by policy. It runs nft, because iptables would load
-// kernel modules.
+// forwardDrops reports whether the policy of the chain FORWARD is to drop packets. It runs nft, because iptables would
+// load kernel modules.
 func (p *checkup) forwardDrops(ctx context.Context) bool {
 	nft, err := p.sys.Find("nft")
 	if err != nil {

@@ -94,8 +94,8 @@ func (p *checkup) readSmall(name string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// criSockets returns the sockets of a configuration's runtime and image service. A socket that does not exist is
-// empty.
+// criSockets returns the paths of the sockets of a configuration's runtime and image service. It returns "" for a
+// socket that the configuration does not have.
 func criSockets(cfg *config.Config) (runtime, images string) {
 	if cfg.RuntimeEndpoint != "" {
 		return socketPath(cfg.RuntimeEndpoint), socketPath(cfg.ImageEndpoint)

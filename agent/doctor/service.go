@@ -145,7 +145,7 @@ func (s *service) nextStart() (Finding, bool) {
 		Advice: "correct it before the next restart or reboot"}, true
 }
 
-// service reports a service that cannot start, that is stopped, or that does not start at boot.
+// service checks whether the agent's service can start, whether it is running, and whether it starts at boot.
 func (p *checkup) service(ctx context.Context) {
 	switch {
 	case p.Service == nil:
@@ -264,7 +264,7 @@ func (p *checkup) tail(name string) string {
 	return string(data)
 }
 
-// maxOneLine is the maximum number of bytes of a text of another program in a finding.
+// maxOneLine is the maximum number of bytes that a finding quotes from another program.
 const maxOneLine = 600
 
 // oneLine makes a text of another program safe for a terminal, and limits it.

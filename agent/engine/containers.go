@@ -177,7 +177,7 @@ func (c *Containers) reopenLog(ctx context.Context, id string) error {
 // observeRetry is the pause after a failed observation of the running pods.
 const observeRetry = time.Second
 
-// MarkObserved records that the running pods are known. It calls setName with the runtime's name.
+// MarkObserved records that the running pods are known. It passes the runtime's name to the function setName.
 func (c *Containers) MarkObserved(ctx context.Context, setName func(string)) {
 	setName(c.runtimeName(ctx))
 	close(c.podsKnown)
@@ -193,8 +193,9 @@ func (c *Containers) CheckPodsKnown() error {
 	}
 }
 
-// ObserveOrLoad makes the pods known at the start. If the runtime answers, it calls observe, which lists the running
-// pods. Otherwise it calls load, which only uses the stored state, and ObserveLoop calls observe later.
+// ObserveOrLoad determines the pods of this node at the start of the agent. If the runtime answers, it calls the
+// function observe, which lists the running pods. Otherwise it calls the function load, which only uses the stored
+// state. In that case ObserveLoop calls the function observe later.
 func (c *Containers) ObserveOrLoad(
 	ctx context.Context, observe func(context.Context) error, load func(context.Context, []types.UID) error,
 ) error {
@@ -207,8 +208,8 @@ func (c *Containers) ObserveOrLoad(
 	return observe(ctx)
 }
 
-// observeWhenUp calls observe when the runtime answers, and repeats the call until it succeeds. It returns at once if
-// the running pods are already known.
+// observeWhenUp calls the function observe when the runtime answers. It repeats the call until the function succeeds.
+// It returns at once if the running pods are already known.
 func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Context) error) error {
 	for {
 		if c.CheckPodsKnown() == nil {
@@ -234,8 +235,8 @@ func (c *Containers) observeWhenUp(ctx context.Context, observe func(context.Con
 	}
 }
 
-// ObserveLoop returns a loop that calls observe as soon as the runtime answers, unless the running pods are already known.
-// The loop then calls begin and runs next.
+// ObserveLoop returns a loop that calls the function observe as soon as the runtime answers, unless the running pods are
+// already known. After that, the loop calls the function begin, and then runs the loop in the parameter next.
 func (c *Containers) ObserveLoop(observe func(context.Context) error, begin func(context.Context), next Loop) Loop {
 	return loopFunc(func(ctx context.Context) error {
 		if err := c.observeWhenUp(ctx, observe); err != nil {
@@ -282,8 +283,8 @@ func (c *Containers) LogQuota() *rotate.Quota {
 // computes them with the driver that the runtime now reports.
 var errDriverChanged = errors.New("the container runtime reports another cgroup driver than islet assumed at its start: islet restarts")
 
-// checkDriver returns errDriverChanged if the runtime reports another cgroup driver than the agent has assumed since its
-// start, when the runtime did not answer.
+// checkDriver returns errDriverChanged if the runtime reports a cgroup driver other than the one that the agent uses.
+// The agent had to assume a driver if the runtime did not answer when the agent started.
 func (c *Containers) checkDriver(ctx context.Context) error {
 	d, isRemote := c.backend.(*remoteBackend)
 	if !isRemote {

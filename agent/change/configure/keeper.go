@@ -333,8 +333,8 @@ func (k *Keeper) runTrial(ctx context.Context) {
 	}
 }
 
-// healthyFor returns how long the node must be healthy for the trial to succeed. A configuration on trial cannot
-// change this time without consent.
+// healthyFor returns how long the node must be healthy for the trial to succeed. The duration is a protected field, so
+// a configuration on trial cannot change it without consent.
 func (k *Keeper) healthyFor() time.Duration {
 	d := k.c.Edge.Configuration.HealthyFor.Duration
 	if k.record.HasProgram() {
@@ -343,9 +343,9 @@ func (k *Keeper) healthyFor() time.Duration {
 	return d
 }
 
-// acceptTrial records the configuration or program on trial as good. It returns the reason if that fails. For a program,
-// only the installation can fail the trial. If the success of the trial cannot be stored, for example because the
-// disk is full, the next agent detects and stores it.
+// acceptTrial records the configuration or program on trial as good. It returns the reason if that fails. The trial of a
+// program fails here only if the program cannot be installed. If the success of the trial cannot be stored, for example
+// because the disk is full, the next agent detects and stores it.
 func (k *Keeper) acceptTrial() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -81,9 +81,8 @@ func (k *Keeper) checkConfiguration(c *trial.Configuration, consent []string) er
 	return k.c.Start.checkConfiguration(c, consent, k.c.Config, len(activePods(k.c.Node.Pods())))
 }
 
-// saveRecord stores the record. If that fails, it restores the previous record in memory, which the caller passes. A record
-// on disk that could not be read but may be valid is not replaced, because the agent may be able to read it after a
-// restart.
+// saveRecord stores the record. If that fails, the parameter before becomes the record in memory again. A record on disk
+// that could not be read but may be valid is not replaced, because the agent may be able to read it after a restart.
 func (k *Keeper) saveRecord(before trial.Record) error {
 	if k.recordError != nil && !trial.IsDamaged(k.recordError) {
 		k.record = before

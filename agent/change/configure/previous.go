@@ -10,8 +10,9 @@ import (
 )
 
 // keepReplaced keeps the installed program under another name, next to the program that is about to replace it, and removes the
-// program that an earlier update kept. It is a link, so it needs no space until the rename. If it fails, the update continues, and
-// the node can only return to the version by its archive.
+// program that an earlier update kept. The kept program is a hard link, so it needs no additional disk space until the rename
+// replaces the installed program. If the link cannot be created, the update continues. The node can then return to the replaced
+// version only with the archive of that version.
 func (k *Keeper) keepReplaced(p *trial.Program) {
 	if p.Replaces == "" || p.Replaces != filepath.Base(p.Replaces) {
 		return // the running version is unknown: an older program started the trial

@@ -35,8 +35,9 @@ func (k *Keeper) OfferProgram(p trial.Program, from string, asked, despitePods b
 	return c.ID, err == nil && k.record.Assigned == c, err
 }
 
-// leftVersion returns "" if the given version is newer than the running one. Otherwise it returns the newest version
-// that the node runs or has run, from which the given version is a downgrade. The caller holds mu.
+// leftVersion returns "" if the given version is newer than the running one. Otherwise the given version is a
+// downgrade, and leftVersion returns the version that the node leaves: the running one, or a newer one from which an
+// operator has downgraded before. The caller holds mu.
 func (k *Keeper) leftVersion(version string) string {
 	if newer, err := k.c.IsNewer(version, k.c.Version); err != nil || newer {
 		return ""
@@ -63,9 +64,9 @@ func (k *Keeper) CheckOffer(asked bool) error {
 	return nil
 }
 
-// IsRefused reports whether a program is tried only on an operator's request. The reason is a failed trial of the
-// program, or a downgrade by an operator from its version or a newer one. The program is identified by the checksum
-// sum of its archive.
+// IsRefused reports whether a program is tried only on an operator's request. There are two reasons: the trial of the
+// program has failed, or its version is not newer than a version from which an operator has downgraded. The parameter
+// sum is the checksum of the archive, which identifies the program.
 func (k *Keeper) IsRefused(version, sum string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -24,7 +24,7 @@ type Start struct {
 	record            trial.Record
 	recordError       error                // why the record cannot be used
 	usedConfiguration *trial.Configuration // the selected configuration; it points into record
-	skippedCount      int                  // the index of used in record.Kept(), which is the number of skipped configurations
+	skippedCount      int                  // the index of usedConfiguration in record.Candidates(); the number of skipped ones
 	skipReason        error                // why the first configuration was skipped
 }
 
@@ -47,10 +47,10 @@ func Load(args []string) (*config.Config, []config.Notice, error) {
 	return Begin(guard.Role{}, args).Load()
 }
 
-// Load tries the configurations in the order of record.Kept(): the newest good one first, the node's own files last.
-// For each configuration it loads the record again, so that used always points into the current record. The first
-// Role.Passed configurations are skipped, because an earlier process could not run with them. A process on trial only
-// tries the configuration on trial.
+// Load tries the configurations in the order of record.Candidates(): the newest good one first, the node's own files
+// last. For each configuration it loads the record again, so that s.usedConfiguration always points into the current
+// record. The first Role.Passed configurations are skipped, because an earlier process could not run with them. A
+// process on trial only tries the configuration on trial.
 func (s *Start) Load() (*config.Config, []config.Notice, error) {
 	s.skippedCount = s.Role.Passed
 	if s.Role.UnfitReason != "" {
@@ -85,7 +85,7 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 func (s *Start) SkipReason() error { return s.skipReason }
 
 // fallBack returns the role of the process that skips the current configuration, because this process cannot run with
-// it on this host. That process uses the next configuration of record.Kept(). The cause may be temporary, so the
+// it on this host. That process uses the next configuration of record.Candidates(). The cause may be temporary, so the
 // Keeper of that process restarts the agent later to retry the configuration. fallBack returns false if there is no
 // other configuration.
 func (s *Start) fallBack(why error) (next guard.Role, other bool) {
@@ -146,15 +146,15 @@ func (s *Start) samePressure(now *config.Config) bool {
 	return err == nil && config.SamePressure(good, now)
 }
 
-// loadConfiguration loads a configuration as the next start would.
+// loadConfiguration loads a configuration in the same way as the next start of the agent.
 func (s *Start) loadConfiguration(c *trial.Configuration) (*config.Config, error) {
 	next, _, err := config.LoadWith(s.args, func(config.Dirs) (*config.SentConfiguration, error) { return s.useConfiguration(c), nil })
 	return next, err
 }
 
-// checkConfiguration returns one error for each field that prevents the trial of the configuration c. Protected fields may be
-// changed only if the list consent contains them. The configuration now is the one in use, and pods is the number of
-// pods on the node.
+// checkConfiguration returns one error for each field that prevents the trial of the configuration c. It may change a
+// protected field only if the parameter consent lists the field. The parameter now is the configuration in use, and pods is
+// the number of pods on the node.
 func (s *Start) checkConfiguration(c *trial.Configuration, consent []string, now *config.Config, pods int) error {
 	next, err := s.loadConfiguration(c)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Start) checkConfiguration(c *trial.Configuration, consent []string, now
 }
 
 // fieldsWithoutConsent returns the fields that the configuration in use has set without consent, because an older version of islet
-// did not require it for them. It reads the node's own files only if the configuration was accepted by such an older
+// did not require consent for these fields. It reads the node's own files only if the configuration was accepted by such an older
 // version.
 func (s *Start) fieldsWithoutConsent(now *config.Config) []string {
 	if s.usedConfiguration.IsLocal() || s.usedConfiguration.Program != nil || s.usedConfiguration.Binding >= config.Binding {
@@ -189,8 +189,8 @@ func (s *Start) fieldsWithoutConsent(now *config.Config) []string {
 	return names
 }
 
-// endEarlierTrial ends the trial of an earlier process in the record. It reports whether the record has changed
-// and must be stored. The caller has locked the directory.
+// endEarlierTrial ends the trial of an earlier process, if the record contains one. It reports whether the record has
+// changed and must be stored. The caller has locked the directory.
 func (s *Start) endEarlierTrial(c *Config, boot string) (changed bool) {
 	if s.recordError != nil && trial.IsDamaged(s.recordError) {
 		if err := trial.SetAside(c.Dirs.State); err != nil {

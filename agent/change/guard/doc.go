@@ -14,8 +14,9 @@
 // the service manager. If the guard is killed, the kernel also kills the child, so that two agents never run at the
 // same time.
 //
-// The guard does not store the result of a successful trial. The child stores it before it reports good. The new
-// program is installed by a rename. After that, the guard becomes the new program even if the child ended before it
-// could report. The child's reports are read with a size limit. If a child closes the pipe, the trial goes on until
-// the deadline. Without a trial there is no guard. The only cost is then reading an environment variable.
+// The guard does not store the result of a successful trial. The child stores the success before it reports the success
+// to the guard. The new program is installed by a rename. After the rename, the guard becomes the new program, even if
+// the child has ended without a report. The child's reports are read with a size limit. If a child closes the pipe, the
+// trial goes on until the deadline. Without a trial there is no guard. The only cost is then reading an environment
+// variable.
 package guard

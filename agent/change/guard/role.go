@@ -90,9 +90,9 @@ func (r *Role) ReportWait(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// ReportBlamed reports to the guard the pods, and the pressures caused by pods, that alone prevent the success of the
-// trial. An empty list means that there are other reasons. Each call replaces the list of the previous one. A guard
-// of an older version ignores the list.
+// ReportBlamed reports pods, and pressures caused by pods, to the guard. They are the only reasons why the trial has
+// not succeeded yet. If there are other reasons, the list is empty. Each call replaces the list of the previous one. A
+// guard of an older version ignores the list.
 func (r *Role) ReportBlamed(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blameText+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
@@ -107,8 +107,9 @@ const (
 // reportFD is the file descriptor through which a child reports.
 const reportFD = 3
 
-// ReportResult reports the result of the trial to the guard. An empty why means that the trial has succeeded and
-// that the success is stored. ReportResult does nothing in a process that is not on trial.
+// ReportResult reports the result of the trial to the guard. The parameter why is the reason of a failure. If it is
+// empty, the trial has succeeded and the success is stored. ReportResult does nothing in a process that is not on
+// trial.
 func (r *Role) ReportResult(why string) {
 	if r.reports == nil {
 		return

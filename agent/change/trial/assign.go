@@ -25,7 +25,7 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	}
 	waits := r.waitingConfiguration()
 	switch {
-	// The same configuration is already waiting, and does not wait for the link.
+	// The same configuration is already assigned, and its trial does not require the link.
 	case waits != nil && waits.ID == c.ID && waits.Asked && (waits.DespitePods || !c.DespitePods):
 		return false, false
 	case configurationName(r.Good) == c.ID:
@@ -39,7 +39,8 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 	return true, true
 }
 
-// waitingConfiguration returns the assigned configuration. It returns nil if nothing or a program is assigned.
+// waitingConfiguration returns the assigned configuration. It returns nil if a program is assigned, or if nothing is
+// assigned.
 func (r *Record) waitingConfiguration() *Configuration {
 	if r.Assigned == nil || r.Assigned.Program != nil {
 		return nil

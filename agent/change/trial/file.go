@@ -20,7 +20,7 @@ import (
 // File is the name of the record in the state directory.
 const File = "configuration.json"
 
-// maxFile is the maximum size of the record. Four configurations in escaped JSON take less space.
+// maxFile is the maximum size of the record. A record with four configurations in escaped JSON is smaller.
 const maxFile = 32 << 20
 
 // Load reads the record from a directory. If there is none, it returns the zero value. If the record cannot be read,

@@ -36,7 +36,8 @@ const (
 	ProbeExec    = "exec"
 )
 
-// bestFacts returns the better value of each fact at two moments. It contains only the pods of the later moment.
+// bestFacts combines the facts of two moments: for each fact, it returns the better of the two values. The result
+// contains only the pods of the later moment.
 func bestFacts(earlier, later Facts) Facts {
 	for _, c := range []struct {
 		was string
@@ -96,7 +97,7 @@ func (r *Record) Judge(healthyFor time.Duration, limits bool) Judge {
 	return j
 }
 
-// Evaluate evaluates the facts at the time now, which must be from a monotonic clock. It returns the verdict, and a
+// Evaluate evaluates the facts at the given time, which must be from a monotonic clock. It returns the verdict, and a
 // description of the problems that the node did not have before. The description is empty if the verdict is Good.
 func (j *Judge) Evaluate(now time.Time, f Facts) (v Verdict, why string) {
 	if j.knownPods == nil {

@@ -140,5 +140,5 @@ func truncateReason(why string) string {
 	return why
 }
 
-// secondsBetween returns how long after the first time the second one is. It is 0 if the clock was set back.
+// secondsBetween returns the number of seconds between two times. It returns 0 if the clock was set back.
 func secondsBetween(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds()) }

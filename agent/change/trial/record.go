@@ -59,7 +59,7 @@ type Configuration struct {
 	Program *Program  `json:"program,omitempty"`
 	// Asked is set if an operator at the node requested it. Otherwise it came over the link.
 	Asked bool `json:"asked,omitempty"`
-	// DespitePods is set if the operator requested that its trial ignores the health of pods.
+	// DespitePods is set if the operator requested that the trial ignores the health of pods.
 	DespitePods bool `json:"despitePods,omitempty"`
 	// Binding is the version of the list of protected fields when the configuration was accepted: see config.Binding.
 	Binding int `json:"binding,omitempty"`
@@ -71,14 +71,14 @@ type Program struct {
 	Sum       string `json:"sum"`       // the archive's checksum, which identifies the program
 	Path      string `json:"path"`      // the staged file, which no longer exists after the installation
 	Installed string `json:"installed"` // the path at which the program will be installed
-	// Left is the newest version from which this program is a downgrade. It is empty if this version is newer than
-	// the running one.
+	// Left is the version that the node leaves if this program is a downgrade. It is empty if this program is newer
+	// than the running one.
 	Left string `json:"left,omitempty"`
 	// Replaces is the version of the installed program, which is kept when this program is installed.
 	Replaces string `json:"replaces,omitempty"`
 }
 
-// programID is the prefix of the IDs of programs. No other ID has it.
+// programID is the prefix of the IDs of programs. No other ID has this prefix.
 const programID = "islet-"
 
 func (p Program) id() string { return fmt.Sprintf("%s%s-%.12s", programID, p.Version, p.Sum) }
@@ -164,7 +164,7 @@ type Outcome struct {
 	At   time.Time `json:"at"`
 	Took float64   `json:"took"`          // seconds
 	Why  string    `json:"why,omitempty"` // empty if it was accepted
-	// Undecided is set if Why was not caused by the configuration or program: the trial was interrupted or cancelled.
+	// Undecided is set if the trial was interrupted or cancelled. The configuration or program was not the cause.
 	Undecided bool `json:"undecided,omitempty"`
 	// Program is set if a version of islet was tried.
 	Program bool `json:"program,omitempty"`
@@ -182,8 +182,9 @@ type Record struct {
 	Was      *Facts         `json:"was,omitempty"`      // the best facts from before any of these trials
 	Trial    *Trial         `json:"trial,omitempty"`    // the trial of Assigned; nil if none is in progress
 	Vetoed   *Vetoes        `json:"vetoed,omitempty"`   // trials of Assigned that failed only because of pods
-	// Followed is the ID of the last content of the followed ConfigMap, or "" if it is unknown. Only a different
-	// content is assigned, so an operator's request stays in effect until the ConfigMap changes.
+	// Followed is the ID of the last content of the followed ConfigMap, or "" if it is unknown. The ConfigMap is
+	// assigned only if its content differs from the last one. So an operator's request stays in effect until the
+	// ConfigMap changes.
 	Followed string   `json:"followed,omitempty"`
 	Failed   *Failure `json:"failed,omitempty"` // the failure of the last configuration; nil if it did not fail
 	// FailedProgram is the failure of the last program that was tried. Refused contains the IDs of the programs that

@@ -42,8 +42,8 @@ type unreachableError struct{ error }
 
 func (u unreachableError) Unwrap() error { return u.error }
 
-// newClient returns a client that checks whether certificates are valid at the time returned by now. The system
-// clock is not used, because without a real-time clock it may be so wrong that no certificate seems valid.
+// newClient returns a client that checks certificates with the clock in the parameter now. The system clock is not
+// used, because without a real-time clock it may be so wrong that no certificate seems valid.
 func newClient(now func() time.Time) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = maxHeaders

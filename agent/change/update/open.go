@@ -18,7 +18,7 @@ type Trials interface {
 	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
 	// IsRefused reports whether a program is tried only on an operator's request, because its trial has failed or an
-	// operator has downgraded from it.
+	// operator has downgraded from its version or a newer one.
 	IsRefused(version, sum string) bool
 	// StagedPath returns the path of the program that waits for a trial or is on trial, or "".
 	StagedPath() string
@@ -27,8 +27,8 @@ type Trials interface {
 }
 
 // Open returns an Updater for the program of this process, which has the given version. It removes the files of
-// earlier trials. Certificates must be valid at the time that now returns, which is the best known time. While wait
-// returns true, the followed archive is not fetched, to reduce writes to the disk.
+// earlier trials. The parameter now is a function that returns the best known time, at which certificates must be
+// valid. While the function wait returns true, the followed archive is not fetched, to reduce writes to the disk.
 func Open(c *config.Config, version string, k Trials, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	edge := c.Edge.Update
 	var keys []release.Key

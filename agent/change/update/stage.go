@@ -61,9 +61,9 @@ func (t Progress) report(status string, current, total int64) {
 
 // Stage prepares the program in an archive for a trial. The archive is given by its absolute path or its https URL.
 // The release must be next to the archive: see Suffix. If older is true, the version need not be newer than the
-// running one. Stage first checks the release. It then calls refused, which may be nil, with the version and the
-// checksum of the archive. If refused returns true, Stage returns ErrFailed. If Stage fails, it removes all files
-// that it has created.
+// running one. Stage first checks the release. It then calls the function refused, which may be nil, with the version
+// and the checksum of the archive. If this function returns true, Stage returns ErrFailed. If Stage fails, it removes
+// all files that it has created.
 func (s *Stager) Stage(ctx context.Context, from string, older bool, refused func(version, sum string) bool,
 	tell Progress) (*StagedProgram, error) {
 	if len(s.Keys) == 0 {
@@ -149,8 +149,8 @@ type part struct {
 	disk *unix.Statfs_t // free space of the file system of dir
 }
 
-// checkSpace returns an error if there is not enough space for an archive and its program. The two may be on the same
-// file system.
+// checkSpace returns an error if there is not enough space for an archive and its program. The archive and the program
+// may be on the same file system.
 func (s *Stager) checkSpace(size int64) error {
 	return checkParts(part{dir: s.Dir, need: size}, part{dir: filepath.Dir(s.Program), need: unpackedFactor * size})
 }

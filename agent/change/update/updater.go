@@ -43,8 +43,9 @@ type Updater struct {
 // New returns an Updater. It starts no goroutine.
 func New(c Config) *Updater { return &Updater{c: c} }
 
-// Update stages a program and offers it for a trial: see Stage. With o.Dry it only stages the program. This also
-// works while another trial is in progress. With o.Back it stages the kept program, and ignores from.
+// Update stages a program and offers it for a trial: see Stage. If o.Dry is true, it only stages the program. This also
+// works while another trial is in progress. If o.Back is true, it stages the kept program, and does not use the
+// parameter from.
 func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
 	tell func(status string, current, total int64)) (none api.Update, _ error) {
 	return u.update(ctx, from, o, true, tell)

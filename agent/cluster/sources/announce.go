@@ -27,7 +27,7 @@ type announcer struct {
 	known  map[string]map[desired.Problem]bool // by source
 }
 
-// announce records events for the problems that the last report of the source did not have.
+// announce records an event for each problem that is new since the last report of the source.
 func (a *announcer) announce(source string, problems []desired.Problem) {
 	if a == nil || a.events == nil {
 		return

@@ -244,7 +244,8 @@ func (s *Static) computeHints(n int, free, must cpuset.CPUSet) topology.Hints {
 	return topology.Hints{string(v1.ResourceCPU): out}
 }
 
-// inSockets reports whether the NUMA nodes in m belong to the minimum number of sockets for a given number of nodes.
+// inSockets reports whether the NUMA nodes in m belong to exactly n sockets. The number n is the minimum number of
+// sockets that contain the given number of nodes.
 func (s *Static) inSockets(m topology.Mask, nodes int) bool {
 	perSocket := s.cpus.Nodes().Size() / s.cpus.Sockets().Size()
 	if perSocket == 0 {

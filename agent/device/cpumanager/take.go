@@ -101,7 +101,8 @@ func (p *selection) takeSockets() { p.takeWhole(p.sortedSockets(), p.free.InSock
 func (p *selection) takeCaches()  { p.takeWhole(p.sortedCaches(), p.free.InCache, p.all.InCache) }
 func (p *selection) takeCores()   { p.takeWhole(p.sortedCores(), p.free.InCore, p.all.InCore) }
 
-// takeCached selects whole caches, and the remaining CPUs from one cache if it has enough free CPUs.
+// takeCached selects whole caches. It selects the remaining CPUs from one cache that has enough free CPUs, if there is
+// such a cache.
 func (p *selection) takeCached() {
 	for _, id := range p.sortedCaches() {
 		if p.missing >= p.all.PerCache() {
@@ -192,8 +193,8 @@ func pickPacked(all topology.CPUs, from cpuset.CPUSet, count int, spread, byCach
 	return cpuset.New(), errors.New("failed to allocate cpus")
 }
 
-// pickDistributed selects CPUs from as few NUMA nodes as possible, with an equal number from each node. The number is
-// a multiple of group.
+// pickDistributed selects CPUs from as few NUMA nodes as possible, with an equal number from each node. This number is
+// a multiple of the parameter group.
 func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, spread bool) (cpuset.CPUSet, error) {
 	if group < 1 || count%group != 0 {
 		return pickPacked(all, from, count, spread, false)
@@ -246,9 +247,10 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 	return pickPacked(all, from, count, spread, false)
 }
 
-// balanceNodes returns the nodes that provide the CPUs: the set of size nodes that leaves the remaining free CPUs
-// distributed most evenly. The set is nil if no set of this size has enough free CPUs. If the CPUs cannot be divided
-// equally, it also returns the nodes of the set that provide the remaining CPUs.
+// balanceNodes returns a set of nodes that provide the CPUs. The parameter size is the number of nodes in the set. Of
+// all such sets, balanceNodes selects the one that leaves the remaining free CPUs distributed most evenly. The result
+// is nil if no set of this size has enough free CPUs. If the CPUs cannot be divided equally, it also returns the nodes
+// of the set that provide the remaining CPUs.
 func balanceNodes(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {
 	balance := math.MaxFloat64
 	eachSubset(nodes, size, func(subset []int) {
@@ -293,8 +295,9 @@ func balanceNodes(nodes []int, free map[int]int, size, count, group int) (best, 
 	return best, remainder
 }
 
-// deviationAfter returns the standard deviation of the free CPUs after the given nodes have provided the missing CPUs,
-// one group of CPUs from each node in turn. It returns false if these nodes have too few free CPUs.
+// deviationAfter returns the standard deviation of the number of free CPUs of each node after an allocation. In this
+// allocation the given nodes provide the missing CPUs, one group of CPUs from each node in turn. deviationAfter returns
+// false if these nodes have too few free CPUs.
 func deviationAfter(left map[int]int, nodes []int, rest, group int) (float64, bool) {
 	now := map[int]int{}
 	for n, f := range left {

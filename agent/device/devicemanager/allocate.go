@@ -186,7 +186,8 @@ func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices
 // container ends before the next container starts.
 type spares map[string]map[string]bool
 
-// update adds the devices of an init container. If the container is not an init container, it removes the devices.
+// update adds the given devices to the spares if they belong to an init container. If they belong to another container,
+// update removes them from the spares.
 func (s spares) update(w deviceRequest, ids []string) {
 	if s[w.resource] == nil {
 		s[w.resource] = map[string]bool{}
@@ -210,7 +211,8 @@ func (m *Manager) allocatedIDs(pod *v1.Pod, k key) []string {
 }
 
 // finishAllocation confirms the granted devices if success is true, and revokes them otherwise. After revoking devices, it calls
-// Changed if another pod has lacked devices since the allocation began, when m.shortages had the value short.
+// Changed if another pod has lacked devices since the allocation began. The parameter short is the value of m.shortages at the
+// beginning of the allocation.
 func (m *Manager) finishAllocation(pod *v1.Pod, granted []key, success bool, short uint64) {
 	m.mu.Lock()
 	for _, k := range granted {

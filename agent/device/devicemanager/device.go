@@ -30,9 +30,9 @@ func (m *Manager) listedWeight(but *resourceState) (sum int) {
 }
 
 // makeRoom makes room within maxListed for a resource's new list. It first drops the lists of disconnected providers. If
-// that is not enough, it drops the largest list, but only if that is larger than the new one. So no resource can keep
-// others out with a long list. It returns the provider that it disconnected, or nil, and the pods whose devices are no
-// longer listed. The caller holds mu.
+// that is not enough, it drops the largest list, but only if that is larger than the new one. So a resource with a long
+// list cannot displace the lists of the others. It returns the provider that it disconnected, or nil, and the pods whose
+// devices are no longer listed. The caller holds mu.
 func (m *Manager) makeRoom(r *resourceState, weight int) (victim Yielder, touched []types.UID, fits bool) {
 	drop := func(name string, o *resourceState) {
 		touched = append(touched, m.affectedPods(name, o.devices, nil)...)

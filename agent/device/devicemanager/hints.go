@@ -131,9 +131,9 @@ func (m *Manager) hasNUMA(name string) bool {
 }
 
 // availableNear is like availableDevices, but prefers devices of the given NUMA nodes. Zero means any node. It returns
-// the devices that must be selected, and the devices from which to select the rest. If the NUMA nodes have more free
-// devices than needed, the rest is selected from these only. Otherwise all these free devices must be selected, and the
-// rest is selected from the other free devices. The caller holds mu.
+// the devices that must be selected, and the devices from which to select the rest. If the given NUMA nodes have more
+// free devices than needed, the rest is selected only from their devices. Otherwise all free devices of the given NUMA
+// nodes must be selected, and the rest is selected from the other free devices. The caller holds mu.
 func (m *Manager) availableNear(w deviceRequest, spare map[string]bool, at topology.Mask) (must, free []string) {
 	must, free = m.availableDevices(w.resource, spare)
 	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {

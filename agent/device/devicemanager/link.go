@@ -97,8 +97,8 @@ func sameHealth(a, b map[string]Device) bool {
 	return maps.EqualFunc(a, b, func(x, y Device) bool { return x.Healthy == y.Healthy })
 }
 
-// affectedPods lists the pods that have a device whose health has changed or that was added or removed. The caller
-// holds mu.
+// affectedPods lists the pods that have at least one changed device. A device has changed if it was added or removed,
+// or if its health is different. The caller holds mu.
 func (m *Manager) affectedPods(name string, before, now map[string]Device) (out []types.UID) {
 	for uid, grants := range m.grants {
 		for k, g := range grants {

@@ -218,8 +218,8 @@ func driverHealthSize(d *driver) (devices, bytes int) {
 }
 
 // dropLargest drops the stored health of the driver whose health occupies the most space. It does nothing if the health
-// of the driver reporter occupies as much space. So no driver can keep the health of other drivers from being stored.
-// It returns the affected pods. The caller holds mu.
+// of the driver in the parameter reporter occupies at least as much space. So no driver can prevent the health of other
+// drivers from being stored. It returns the affected pods. The caller holds mu.
 func (m *Manager) dropLargest(reporter *driver) []types.UID {
 	var largest *driver
 	share := func(d *driver) float64 {
@@ -257,8 +257,8 @@ func (m *Manager) healthSize() (devices, bytes int) {
 	return devices, bytes
 }
 
-// scheduleExpiry starts a timer that drops health that has expired and notifies the affected pods. The caller holds
-// mu.
+// scheduleExpiry starts a timer for the time at which the next stored health expires. The timer then drops the expired
+// health and notifies the affected pods. The caller holds mu.
 func (m *Manager) scheduleExpiry(d *driver, now time.Time) {
 	if d.expiry != nil {
 		d.expiry.Stop()

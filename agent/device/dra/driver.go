@@ -162,8 +162,8 @@ func (m *Manager) Deregister(p plugins.Plugin) {
 }
 
 // watchConnection reconnects to a driver whenever the connection is lost, and records whether the driver is connected. It
-// closes the connection when the driver is deregistered. gRPC only waits between attempts that fail. So if a driver
-// accepts connections and closes them, watchConnection itself waits before the next attempt.
+// closes the connection when the driver is deregistered. gRPC waits only after a connection attempt that has failed. So
+// if a driver accepts connections and closes them, watchConnection itself waits before the next attempt.
 func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 	defer d.conn.Close()
 	again := retry.Backoff{FirstWindow: firstReconnect, SecondWindow: lastReconnect, MaxWindow: lastReconnect}

@@ -27,7 +27,7 @@ type Store interface {
 // Objects reads the ResourceClaims that a pod names. *object.Cache implements it.
 type Objects interface {
 	ResourceClaim(pod *v1.Pod, name string) (*resourcev1.ResourceClaim, error)
-	// Renew reads the objects that the pod names again from the API server.
+	// Renew fetches the objects to which the pod refers from the API server, even if they are cached.
 	Renew(ctx context.Context, pod *v1.Pod) error
 }
 

@@ -78,8 +78,8 @@ func (m *Manager) prepareClaims(ctx context.Context, pod *v1.Pod, names []podspe
 	return nil
 }
 
-// resolveClaim returns the claim of a pod to which n refers. If the claim is not recorded for the pod yet, it reads the
-// ResourceClaim and checks that it is reserved for the pod.
+// resolveClaim returns the claim for the given reference of a pod. If the claim is not recorded for the pod yet, it
+// reads the ResourceClaim and checks that it is reserved for the pod.
 func (m *Manager) resolveClaim(ctx context.Context, pod *v1.Pod, n podspec.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
 	c := m.findClaim(pod, n.Name)

@@ -18,9 +18,9 @@ type Complaint struct {
 	Absent       bool // the device is only missing on this machine, which may be intended
 }
 
-// CheckClasses compares a configuration with the host, whose files are in the directory root, or in / if root is empty.
-// It reports resources without a device, matching devices that are withheld, and devices that a program outside of pods
-// has open.
+// CheckClasses compares a configuration with the host. The parameter root is the directory with the host's files. An
+// empty root means the directory /. CheckClasses reports resources without a device, matching devices that are
+// withheld, and devices that a program outside of pods has open.
 func CheckClasses(classes []config.DeviceClass, root string) (out []Complaint, err error) {
 	h := host{root}
 	nodes, kept, f, err := h.findNodes(classes)

@@ -71,7 +71,7 @@ type Hardware struct {
 // A WithheldDevice is a device that matches but that no container gets.
 type WithheldDevice struct{ Path, Resource, Why string }
 
-// A heldDevice is a device of a resource that a container has.
+// A heldDevice identifies a device that a container has: by the container, the resource and the ID of the unit.
 type heldDevice struct {
 	holder
 	id string

@@ -54,8 +54,8 @@ func (f *finder) identifyNode(n *node) identity {
 	return out
 }
 
-// usbIdentity returns the identity of a device that is part of a USB device. The directory of the device is sys, and
-// the directory of the USB device is dir.
+// usbIdentity returns the identity of a device that is part of a USB device. The parameter sys is the directory of the
+// device, and dir is the directory of the USB device.
 func (f *finder) usbIdentity(sys, dir string) identity {
 	out := identity{anchor: anchor{dir: dir}, port: f.usbPort(dir)}
 	out.id = fmt.Sprintf("usb-%s:%s", cleanName(f.readAttribute(dir, "idVendor")), cleanName(f.readAttribute(dir, "idProduct")))
@@ -105,7 +105,8 @@ func (f *finder) findAnchor(sys string) anchor {
 	return anchor{}
 }
 
-// rankOnAnchor returns how many devices of the same kind on the same anchor come before n, in the order of their names.
+// rankOnAnchor returns how many devices of the same kind on the same anchor come before the node n, in the order of
+// their names.
 func (f *finder) rankOnAnchor(n *node, a anchor) (rank int) {
 	kind, part := f.readLink(n.sys, "subsystem"), f.readAttribute(n.sys, "partition")
 	for _, o := range f.nodesByNumber {

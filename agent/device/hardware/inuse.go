@@ -71,7 +71,8 @@ func (h host) markPath(out map[number]string, path, why string) {
 	}
 }
 
-// markUsed marks a device as used, and also its disk, if it is a partition, and the devices on which it is built.
+// markUsed marks a device as used. It also marks the disk if the device is a partition, and the devices on which the
+// device is built.
 func (h host) markUsed(out map[number]string, n number, why string) {
 	if out[n] != "" {
 		return

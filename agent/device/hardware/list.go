@@ -66,8 +66,8 @@ type Part struct {
 	Name                    string // manufacturer and product of the USB device
 }
 
-// Parts lists the device nodes of a host, whose files are in the directory root, or in / if root is empty. It omits
-// console terminals and the kernel's own devices, such as /dev/null.
+// Parts lists the device nodes of a host. The parameter root is the directory with the host's files. An empty root
+// means the directory /. Parts omits console terminals and the kernel's own devices, such as /dev/null.
 func Parts(root string) ([]Part, error) {
 	h := host{root}
 	known, err := h.listNodes()

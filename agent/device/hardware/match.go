@@ -120,7 +120,8 @@ func matchPattern(pattern, value string) bool {
 	return ok || pattern == value
 }
 
-// anyAncestor reports whether match returns true for the directory of the device or of one of its ancestors.
+// anyAncestor reports whether the function match returns true for the directory of the device, or for the directory of
+// one of its ancestors.
 func (f *finder) anyAncestor(n *node, match func(dir string) bool) bool {
 	for dir := range eachAncestor(n.sys) {
 		if match(dir) {

@@ -50,8 +50,8 @@ type entry struct {
 	Devices   map[string]startedDevice `json:"devices"`
 }
 
-// load reads the stored history. After a reboot it drops the marks, because the containers of the last boot no longer
-// run.
+// load reads the stored history. After a reboot it clears the mark of each device, because the containers of the last
+// boot no longer run.
 func (m *history) load(ctx context.Context, boot string) error {
 	m.boot, m.startedDevices, m.ports = boot, map[holder]map[string]startedDevice{}, map[string]string{}
 	text, found, err := m.meta.Meta(ctx, metaKey)

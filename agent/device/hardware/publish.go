@@ -102,7 +102,8 @@ type podEvent struct {
 	kind, reason, message string
 }
 
-// compareDevices determines what has happened to the devices of a resource that containers have, and adds it to changed.
+// compareDevices compares the containers' devices of one resource with the units that are present. It adds the effects
+// on the containers to the parameter changed.
 func (h *Hardware) compareDevices(resource string, found []*unit, held []devicemanager.Holding, before map[heldDevice]bool,
 	changed *scanEffects) {
 	units := map[string]*unit{}

@@ -97,8 +97,8 @@ func listNames(dir string) ([]string, error) {
 	return names, nil
 }
 
-// locateNode sets the node's path to the kernel's name for it. It reports whether this path is a device node with the
-// device's number.
+// locateNode sets the node's path, if it is not known yet, from the name that the kernel reports for the device. It
+// reports whether a device node with the device's number exists at this path.
 func (h host) locateNode(n *node) bool {
 	if n.path == "" {
 		for line := range strings.SplitSeq(h.readAttribute(n.sys, "uevent"), "\n") {

@@ -69,8 +69,8 @@ func listenUevents() (*os.File, error) {
 	return f, nil
 }
 
-// watchUevents calls changed for each relevant message of the kernel, and when messages were lost. When ctx ends, or a
-// read fails, it closes the socket and returns.
+// watchUevents calls the function changed for each relevant message of the kernel. It also calls the function when
+// messages were lost. When ctx ends, or a read fails, it closes the socket and returns.
 func watchUevents(ctx context.Context, socket *os.File, changed func()) error {
 	defer socket.Close()
 	defer context.AfterFunc(ctx, func() { socket.Close() })()

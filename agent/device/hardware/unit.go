@@ -27,10 +27,10 @@ type unit struct {
 	mark  string // the concatenated marks of the nodes; see nodeMark
 }
 
-// groupUnits groups the nodes of a class into units. It gets the last port of each device with which a container was
-// started, by resource and ID. If several devices have the same serial number, the device at the recorded port gets the
-// ID without a port. The IDs of the other devices contain their ports. These devices keep their IDs even if only one of
-// them is present later.
+// groupUnits groups the nodes of a class into units. The parameter ports contains the last known port of each device
+// with which a container was started. The keys of this map consist of the resource and the ID. If several devices have
+// the same serial number, the device at the recorded port gets the ID without a port. The IDs of the other devices
+// contain their ports. These devices keep their IDs even if only one of them is present later.
 func (f *finder) groupUnits(c *config.DeviceClass, nodes []*node, ports map[string]string) []*unit {
 	byKey := map[[2]string]*unit{}
 	for _, n := range nodes {
@@ -80,7 +80,7 @@ func (u *unit) idWithPort() string { return u.id + "@" + u.port }
 func portKey(resource, id string) string { return resource + " " + id }
 
 // nodeMark returns a string that changes whenever the device is plugged in again. It contains the inode number of the
-// device's directory in /sys or, if it is not there, of its node in /dev.
+// device's directory in /sys. If there is no such directory, it contains the inode number of the device's node in /dev.
 func (f *finder) nodeMark(n *node) string {
 	var st unix.Stat_t
 	at := n.sys
@@ -114,7 +114,8 @@ func unitOf(slot string) string {
 	return id
 }
 
-// numberedPath returns the path of a container's i-th device node: path, with the number at its end increased by i.
+// numberedPath returns the path of a container's i-th device node. It increases the number at the end of the given path
+// by i.
 func numberedPath(path string, i int) string {
 	if i == 0 {
 		return path

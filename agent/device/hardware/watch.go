@@ -83,7 +83,7 @@ func (w *dirWatcher) updateDirs(udev bool) (fresh bool, err error) {
 	return fresh, errors.Join(errs...)
 }
 
-// run calls changed when a file was added, removed or renamed, until ctx ends.
+// run calls the function changed when a file was added, removed or renamed. It returns when ctx ends.
 func (w *dirWatcher) run(ctx context.Context, changed func()) error {
 	defer w.inotify.Close()
 	for {

@@ -79,7 +79,7 @@ func (s *Static) computeHints(uid types.UID, want map[v1.ResourceName]uint64, g 
 	return out
 }
 
-// mixesGroups reports whether a node in m already belongs to a group of nodes that differs from m.
+// mixesGroups reports whether a node in m already belongs to a group whose nodes are not exactly the nodes in m.
 func mixesGroups(cells map[int]*nodeState, m topology.Mask) bool {
 	if m.Count() == 1 {
 		return false

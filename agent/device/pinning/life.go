@@ -138,8 +138,8 @@ func (m *Manager) notifyChanged() {
 	}
 }
 
-// The shared CPUs may change between a container's configuration and its start. Run checks for such a container at
-// the interval startingRetry until the container runs, but at most for startTimeout.
+// The shared CPUs may change between a container's configuration and its start. If they have changed for a container,
+// Run checks at the interval startingRetry whether the container runs and can be updated, but at most for startTimeout.
 const (
 	startingRetry = 250 * time.Millisecond
 	startTimeout  = 2 * time.Minute

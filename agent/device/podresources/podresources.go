@@ -31,7 +31,8 @@ type Config struct {
 
 // Counter counts requests. *counts.PodResources implements it.
 type Counter interface {
-	// CountRequest counts a request. The parameter method is list, get or get_allocatable.
+	// CountRequest counts a request. The parameter method is the name of the request: "list", "get" or
+	// "get_allocatable".
 	CountRequest(method string, err error)
 }
 

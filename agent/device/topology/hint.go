@@ -39,7 +39,7 @@ func (m Mask) IsNarrower(o Mask) bool {
 	return m.Count() < o.Count()
 }
 
-// EachMask calls visit for each non-empty set of nodes, the smaller sets first.
+// EachMask calls the function visit for each non-empty set of nodes, the smaller sets first.
 func EachMask(ids []int, visit func(Mask)) {
 	var walk func(rest []int, m Mask, missing int)
 	walk = func(rest []int, m Mask, missing int) {

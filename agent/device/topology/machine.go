@@ -25,7 +25,8 @@ type Machine struct {
 	Nodes []Node // sorted by ID; at least one
 }
 
-// collectValues returns the set of values that a function returns for the CPUs for which keep returns true.
+// collectValues selects CPUs with the function keep. It returns the set of values that the second function returns for
+// these CPUs.
 func (c CPUs) collectValues(keep func(CPU) bool, of func(id int, c CPU) int) cpuset.CPUSet {
 	var out []int
 	for id, cpu := range c {

@@ -80,7 +80,7 @@ func NewPolicy(name string, o Options, m Machine) (*Policy, error) {
 // Name returns the policy's name.
 func (p *Policy) Name() string { return p.name }
 
-// Merge returns the best hint for all resources, and whether the policy admits the pod with it.
+// Merge returns the best hint for all resources, and whether the policy admits the pod with this hint.
 func (p *Policy) Merge(list []Hints) (Hint, bool) {
 	if p.name == None {
 		return Hint{}, true
@@ -211,7 +211,7 @@ func (p *Policy) isBetter(a, b Hint, minNodes int) bool {
 	return x > y
 }
 
-// isCloser reports whether the nodes of the set a are fewer or closer together than the nodes of the set b. If both sets
+// isCloser reports whether the set a has fewer nodes than the set b, or nodes that are closer together. If both sets
 // have the same number of nodes and prefer-closest-numa-nodes is set, it compares the distances between the nodes. If
 // the sets are still equal, it compares their values.
 func (p *Policy) isCloser(a, b Mask) bool {

@@ -123,7 +123,7 @@ func readFile(sys fs.FS, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// readList reads a list of numbers below bound, such as 0,2-3.
+// readList reads a list of numbers that are less than bound, such as 0,2-3.
 func readList(sys fs.FS, name string, bound uint64) (out []int, err error) {
 	s, err := readFile(sys, name)
 	if err != nil || s == "" {

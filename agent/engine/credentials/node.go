@@ -20,7 +20,7 @@ const (
 	maxConfigBytes = 1 << 20         // maximum size of one file
 )
 
-// node is the docker configuration of the node. Its credentials are valid for every pod.
+// node provides the credentials from this machine's docker configuration. They are valid for every pod.
 // https://kubernetes.io/docs/concepts/containers/images/#configuring-nodes-to-authenticate-to-a-private-registry
 type node struct {
 	root string // the kubelet's root directory

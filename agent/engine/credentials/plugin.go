@@ -150,8 +150,8 @@ func waitExit(pid int) {
 	}
 }
 
-// A bounded stores the first bytes that are written to it, at most limit. It must not implement io.ReaderFrom,
-// because io.Copy would then bypass the limit.
+// A bounded is a writer that stores only the first bytes that are written to it, at most limit. It must not implement
+// io.ReaderFrom, because io.Copy would then bypass the limit.
 type bounded struct {
 	data   []byte
 	limit  int

@@ -1,5 +1,5 @@
-// Program is the program in the archives of the tests. The text after its last line feed selects the behaviour of its self-test. The text
-// is a word. After some words, a space and the text to print follow.
+// Program is the program in the archives of the tests. The text after its last line feed selects the behaviour of its self-test. This
+// text begins with one word, such as crash. After the words print and secrets, it contains a space and the text to print.
 package main
 
 import (
