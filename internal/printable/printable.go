@@ -19,8 +19,8 @@ func Line(text string) string {
 	}, text)
 }
 
-// Cut shortens text to most bytes, and replaces each character that is not printable by U+FFFD. A shortened text ends with "...", which is
-// not counted.
+// Cut limits the length of text to the given number of bytes, and replaces each character that is not printable by U+FFFD. A shortened
+// text ends with "...", which is not counted.
 func Cut(text string, most int) string {
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."

@@ -126,7 +126,8 @@ func (r *Redactor) Value(v any) any {
 	return v
 }
 
-// removeNamed removes the values of an object whose fields have harmless names.
+// removeNamed removes secrets in fields with harmless names: the value of a variable with a secret's name, and the
+// data of a Secret.
 func (r *Redactor) removeNamed(object map[string]any) {
 	remove := func(kind string, fields ...string) {
 		for _, field := range fields {
@@ -172,7 +173,7 @@ func (r *Redactor) Counts() map[string]int {
 	return counts
 }
 
-// Before returns the part of a text before a separator, and counts the rest as a secret of a kind.
+// Before replaces the part of s after the separator by Mark, and counts it as a secret of the given kind.
 func (r *Redactor) Before(s, separator, kind string) string {
 	before, rest, found := strings.Cut(s, separator)
 	if !found || rest == "" {

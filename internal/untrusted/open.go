@@ -13,7 +13,7 @@ import (
 // ErrNotRegular is the error for a directory, FIFO, device, socket or symlink.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrFIFO wraps ErrNotRegular. It is the error for a FIFO, where a plain open may block forever.
+// ErrFIFO is the error for a FIFO. It wraps ErrNotRegular. A plain open of a FIFO may block forever.
 var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 
 // Open opens a regular file for reading. Its name is relative to the directory root. If the last component of the name
