@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// Line returns text as a single line for a terminal. It replaces line breaks and tabs by spaces, and each other control character and each
-// character that changes the direction of text by a question mark.
+// Line returns text as a single line for a terminal. It replaces line breaks and tabs by spaces. It replaces all other control
+// characters, and the characters that change the direction of text, by question marks.
 func Line(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

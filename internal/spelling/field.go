@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// SuggestField returns a hint for an unknown field of an object of type t: the field that was probably meant, or the place where the field
-// belongs. It returns "" if it knows neither.
+// SuggestField returns a hint for an unknown field of an object of type t: the field that was probably meant, or the place where the
+// field belongs. It returns "" if it has no hint.
 func SuggestField(t reflect.Type, path string) string {
 	name := path
 	parents := []parentType{{"", t}}
