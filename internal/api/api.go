@@ -31,8 +31,9 @@ const (
 	PathObjects     = "/islet/v1/objects"      // GET; DELETE /KIND/NAMESPACE/NAME, ?data: delete a claim with its data
 	PathBoard       = "/islet/v1/board"        // the machine's sensors
 	PathIO          = "/islet/v1/io"           // the disk I/O of pods and containers
-	// PathFiles with /NAMESPACE/NAME/CONTAINER: GET ?path returns an archive of a file or directory; POST ?path&name extracts
-	// an archive to path. The first component of every entry's name in this archive is name.
+	// PathFiles is followed by /NAMESPACE/NAME/CONTAINER. GET with ?path returns an archive of the file or directory at this
+	// path. POST with ?path and ?name extracts an archive to this path. In this archive, the first component of every entry's
+	// name is the value of ?name.
 	PathFiles     = "/islet/v1/files"
 	PathProcesses = "/islet/v1/processes" // GET /NAMESPACE/NAME: the processes of a pod
 	PathStats     = "/stats/summary"
@@ -312,9 +313,8 @@ type Deleted struct {
 	Note      string    `json:"note,omitempty"` // a hint for the user
 }
 
-// EventAlive is the type of a line that only shows that the agent is alive. Every stream contains
-// such a line from time to time. If the lines of a stream have no type, the stream contains empty
-// lines instead.
+// EventAlive is the type of a line that only shows that the agent is alive. Every stream contains such a line from
+// time to time. A stream whose lines have no type contains empty lines for the same purpose.
 const EventAlive = "ALIVE"
 
 // PodEvent is one line of a watch. The first lines are the pods that existed when the watch began.
@@ -332,7 +332,7 @@ type Image struct {
 	Size    uint64   `json:"size"`
 	Pinned  bool     `json:"pinned,omitempty"`
 
-	// These fields are only set on request (?details).
+	// Added and Users are set only if the request has the parameter ?details.
 	Added time.Time `json:"added,omitzero"`  // when this node gave the image its oldest name; zero if unknown
 	Users []string  `json:"users,omitempty"` // the pods that need the image, as namespace/name, and other users
 }

@@ -62,8 +62,8 @@ type ConfigurationTrial struct {
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
 	Why     string    `json:"why,omitempty"` // the reason why the trial failed; empty if it succeeded
-	// Interrupted is true if the trial was cancelled, or was interrupted, as by a power cut. Its
-	// configuration has not failed and can be tried again.
+	// Interrupted is true if the trial was cancelled, or was interrupted, as by a power cut. The configuration of an
+	// interrupted trial has not failed and can be tried again.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 

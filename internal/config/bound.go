@@ -76,9 +76,9 @@ func CheckHeld(current, next *Config, pods int) []error {
 }
 
 // CheckConsent returns an error for each field of the node that the next configuration changes without consent. A field that gives power
-// may change back to its value in the node's own files without consent. The present value differs from that value after an earlier consent,
-// or after a change of the files. The parameter own is the configuration from the node's own files alone. It is nil if this configuration
-// is unknown.
+// may change back to its value in the node's own files without consent. There are two reasons why the field can have another value at
+// present: an earlier configuration changed it with consent, or the files have changed since the start. The parameter own is the
+// configuration from the node's own files alone. It is nil if this configuration is unknown.
 func CheckConsent(current, next, own *Config, consent []string) []error {
 	var errs []error
 	changed := map[string]bool{} // fields whose value in next differs from the value in own

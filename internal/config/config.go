@@ -136,9 +136,9 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 	return load(args, readSent, DefaultDir, nil)
 }
 
-// load does the same as LoadWith. The default files are in the directory defaults. If defaults is "", there are no
-// default files. The map contents contains the contents of files that are not read from the disk. The keys are
-// absolute paths.
+// load does the same as LoadWith. The parameter defaults is the directory of the default files. If it is "", there
+// are no default files. The parameter contents maps absolute paths to the contents of files that are not read from
+// the disk.
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (
 	*Config, []Notice, error,
 ) {

@@ -36,8 +36,7 @@ type copiedFile struct {
 	Data []byte `json:"data"`
 }
 
-// newOwnFiles reads the copies. It ignores errors: the copies are needed only if a file cannot be
-// read.
+// newOwnFiles reads the copies. It ignores errors, because the copies are needed only if a file cannot be read.
 func newOwnFiles(flags *options) *ownFiles {
 	dirs, err := deriveDirs(flags)
 	if err != nil { // derive returns the same error
@@ -70,8 +69,8 @@ func (o *ownFiles) read(name string) ([]byte, error) {
 	return data, err
 }
 
-// canOmit reports whether the node can start without a drop-in file that could not be read. This is the case if the
-// error is a disk fault and the file did not exist at the last start.
+// canOmit reports whether the node can start without a drop-in file that could not be read. The node can omit the
+// file if the error is a disk fault and the file did not exist at the last start.
 func (o *ownFiles) canOmit(err error) bool {
 	if !readonly.IsDiskFault(err) || len(o.atLastStart) == 0 {
 		return false

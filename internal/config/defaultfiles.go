@@ -18,8 +18,8 @@ const (
 
 // useDefaultFiles sets --config and --edge-config to the files in dir that exist. If one of these flags is on the
 // command line, its value is used instead of the default file, even if the value is empty. On a damaged disk it may be
-// impossible to determine whether a file exists. Such a file counts as existing, so that the attempt to read it
-// returns the error or the file's copy. If dir is empty, there are no default files.
+// impossible to determine whether a file exists. The flag is then set as if the file existed. So a later read of the
+// file returns the file's copy or an error. If dir is empty, there are no default files.
 func (fs flagSet) useDefaultFiles(dir string, o *options) {
 	if dir == "" {
 		return
@@ -35,7 +35,7 @@ func (fs flagSet) useDefaultFiles(dir string, o *options) {
 }
 
 // exists reports whether path exists. A symbolic link exists even if its target does not, for example because the target's disk is not
-// mounted. Reading it then fails, so the node does not run with the defaults instead of its configuration.
+// mounted. Load then returns an error for the link. So the node does not run with the defaults in place of its configuration.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)

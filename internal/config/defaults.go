@@ -148,8 +148,8 @@ func setKubeletDefaults(c *kubelet.KubeletConfiguration) {
 	}
 }
 
-// fillZeroFields sets each zero field of a struct to the value of the same field of defaults,
-// recursively.
+// fillZeroFields sets each zero field of a struct to its default, recursively. The defaults are in a struct of the
+// same type.
 func fillZeroFields(c, defaults reflect.Value) {
 	if c.Kind() == reflect.Struct {
 		for i := range c.NumField() {

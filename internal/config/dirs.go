@@ -16,8 +16,8 @@ func (d Dirs) Make() error {
 		if err != nil && needed {
 			return fmt.Errorf("create the root directory (--root-dir): %w", err)
 		}
-		// Errors are ignored for the other directories, because pods can run without these
-		// directories. The packages that use them report errors.
+		// The error for any other directory is ignored, because pods can run without this directory. The package that
+		// uses the directory reports an error.
 	}
 	return nil
 }

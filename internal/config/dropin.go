@@ -16,9 +16,9 @@ const (
 	kubeletKind       = "KubeletConfiguration"
 )
 
-// loadKubelet returns the KubeletConfiguration. It takes the sent configuration if there is one, or else the
-// configuration file, and merges the drop-in files into it. Drop-in files are JSON merge patches: maps are merged,
-// lists are replaced (KEP-3983). loadKubelet also returns every document, for the notices.
+// loadKubelet returns the KubeletConfiguration. It reads the sent configuration or, if there is none, the
+// configuration file. Then it merges the drop-in files into this configuration. Drop-in files are JSON merge patches:
+// maps are merged, lists are replaced (KEP-3983). loadKubelet also returns every document, for the notices.
 func loadKubelet(own *ownFiles, file, dir string, sent *SentConfiguration) (kubelet.KubeletConfiguration, []document, error) {
 	var c kubelet.KubeletConfiguration
 	var docs []document

@@ -2,8 +2,8 @@ package config
 
 import "strings"
 
-// A fieldRow describes one field of settings and its effect. The member none is the reason why the
-// field has no effect, or empty.
+// A fieldRow describes one field of settings and its effect. For a field without effect, the member none contains the
+// reason. For other fields it is empty.
 type fieldRow struct{ path, what, none string }
 
 // These reasons apply to several fields.

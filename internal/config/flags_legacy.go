@@ -20,8 +20,7 @@ func uselessFlags() []flagRow {
 	}
 }
 
-// removedFlags returns the flags that kubelet 1.37 removed together with most of cAdvisor's. Like a
-// kubelet, islet refuses them.
+// removedFlags returns the flags of cAdvisor that kubelet 1.37 removed. Like a kubelet, islet refuses them.
 func removedFlags() []string {
 	return []string{
 		"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",

@@ -1,8 +1,8 @@
 package config
 
-// A flagRow is one flag of the command line. The member field is the path of the field of settings that the flag sets, in JSON notation.
-// If the flag has no effect, field is empty, and the member none contains the reason. In such a row, bare is true if the flag may be used
-// without a value.
+// A flagRow describes one flag of the command line. Its member field is the JSON path of the setting that the flag changes, relative to
+// the type settings. For a flag without effect, this path is empty, and the member none contains the reason. The member bare is true if
+// such a flag may be used without a value.
 type flagRow struct {
 	name, field, none string
 	bare              bool

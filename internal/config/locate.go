@@ -35,10 +35,10 @@ func joinPath(path, key string) string {
 // newLike returns a pointer to a new zero value of the type that v points to.
 func newLike(v any) any { return reflect.New(reflect.TypeOf(v).Elem()).Interface() }
 
-// lineOf returns the line of a field in a YAML or JSON text, or 0. In block style it uses the
-// indentation: for each key of the path, it selects the first line with this key that has the least
-// indentation below the parent's line. In flow style it selects the first line with the key after its
-// parent's line.
+// lineOf returns the line of a field in a YAML or JSON text, or 0. It finds the keys of the path one after the other,
+// each below the line of its parent. In block style several of these lines may have the key. lineOf then selects the
+// line with the least indentation, and the first of several such lines. In flow style it selects the first line with
+// the key.
 func lineOf(data []byte, path string) int {
 	lines := strings.Split(string(data), "\n")
 	from, found, parent := 0, 0, -1
@@ -65,7 +65,7 @@ func lineOf(data []byte, path string) int {
 	return found
 }
 
-// keyAt returns the column of `key:` in a line, and the number of occurrences of the key that it has found: 1 or 0. The key may be quoted
+// keyAt returns the column of `key:` in a line. The second result is 1 if the line has this key, and 0 otherwise. The key may be quoted
 // and may follow the dashes of a list.
 func keyAt(line, key string) (column, ok int) {
 	for _, k := range []string{key, `"` + key + `"`, "'" + key + "'"} {

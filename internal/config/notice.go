@@ -55,8 +55,8 @@ func listNotices(c *Config, fs flagSet, docs []document) []Notice {
 	return out
 }
 
-// fieldOf returns the row of the field that contains a leaf such as evictionHard.memory.available or
-// registerWithTaints[0].key.
+// fieldOf returns the row of the field to which a leaf belongs. Examples of leaves are evictionHard.memory.available
+// and registerWithTaints[0].key.
 func fieldOf(known map[string]fieldRow, leaf string) (fieldRow, bool) {
 	for path := leaf; path != ""; {
 		if row, ok := known[path]; ok {

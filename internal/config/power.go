@@ -98,8 +98,8 @@ func FreeGroups() []FreeGroup {
 	}
 }
 
-// UnconsentedPowers returns the fields that give power over the node, have a value other than in the node's own files, and are not in
-// consent. Such a configuration was accepted when these fields did not belong to the node yet.
+// UnconsentedPowers returns the fields that give power over the node and have another value than in the node's own files. It omits
+// the fields in the list consent. A configuration with such fields was accepted when the fields did not belong to the node yet.
 func UnconsentedPowers(own, now *Config, consent []string) (names []string, _ error) {
 	err := visitChanges(own, now, powerFields(), func(b BoundField, _ any) {
 		if !slices.Contains(consent, b.Field) {

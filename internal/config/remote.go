@@ -40,9 +40,8 @@ func unusedNotices(s *settings) (out []Notice) {
 	return out
 }
 
-// checkRemote rejects settings that the configured runtime does not support. With an external
-// runtime, these are the settings that require islet's own runtime. With islet's own runtime, these
-// are the settings that require an external one.
+// checkRemote rejects settings that the configured runtime does not support. An external runtime does not support the
+// built-in network of islet. islet's own runtime does not support an image service of another runtime.
 func (c *checker) checkRemote() {
 	run := filepath.Clean(c.opts.RunDir)
 	external := isExternal(c.k.ContainerRuntimeEndpoint, run)

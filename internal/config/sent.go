@@ -47,9 +47,9 @@ func loadSent(o *options, readSent func(Dirs) (*SentConfiguration, error)) (*Sen
 	return readSent(dirs)
 }
 
-// decodeOver decodes a document strictly into v and returns the document. If the document does not set a field
-// that belongs to the node, v gets the value of own. An empty value counts as not set, because tools such as
-// kubeadm write complete configurations, with empty values for settings that differ per node.
+// decodeOver decodes a document strictly into v and returns the document. If the document does not set a field that
+// belongs to the node, the field gets its value from the node's own configuration. An empty value counts as not set,
+// because tools such as kubeadm write complete configurations, with empty values for settings that differ per node.
 func (s *SentConfiguration) decodeOver(data []byte, apiVersion, kind string, own, v any, prefix string) (out document, _ error) {
 	name := strings.TrimSpace(s.Name + " " + kind)
 	if len(data) > MaxSent {
@@ -199,7 +199,8 @@ func SamePressure(a, b *Config) bool {
 	return reflect.DeepEqual(limits(a), limits(b))
 }
 
-// settingsTree returns a configuration as decoded JSON with the paths of the field tables.
+// settingsTree returns a configuration as a decoded JSON tree. A setting has the same path in this tree as in the
+// tables of fields.
 func settingsTree(c *Config) (any, error) {
 	data, err := json.Marshal(&settings{KubeletConfiguration: c.Kubelet, Edge: c.Edge})
 	if err != nil {

@@ -55,10 +55,10 @@ const tinyMemory = 128 << 20
 // defaultReservation returns the default of kubeReserved[memory] on a machine with the given memory in bytes. It
 // returns "" if there is no default. The kernel, the system's services and islet need about the same amount on every
 // machine. On a small machine without the reservation, a pod without a memory limit makes the kernel evict the file
-// pages of all programs. Then every program waits for disk reads, for minutes, before the kernel kills a process.
-// The reservation is at most nine tenths of the memory. Five sixths were not enough on a machine of 128 MiB, where
-// programs can use 92 MiB. With a reservation of five sixths, such a pod left only 5 MiB for the file pages of all
-// other programs.
+// pages of all programs. Then every program waits for disk reads, for minutes, before the kernel kills a process. The
+// reservation is at most nine tenths of the memory. Five sixths were not enough on a machine of 128 MiB, where
+// programs can use 92 MiB. With a reservation of five sixths, a pod without a memory limit left only 5 MiB for the
+// file pages of all other programs.
 func defaultReservation(memory uint64) string {
 	const need = 96 << 20
 	if memory == 0 || memory >= largeMemory {

@@ -7,9 +7,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Requests returns a pod's effective requests. For each resource, this is the request in
-// spec.resources, or else the maximum that the pod's containers request at the same time. In both
-// cases Requests adds the overhead of the pod's runtime class.
+// Requests returns a pod's effective requests. If spec.resources requests a resource, Requests uses this request. For
+// any other resource, it uses the maximum that the pod's containers request at the same time. In both cases Requests
+// adds the overhead of the pod's runtime class.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return resource.PodRequests(pod, resource.PodResourcesOptions{})
 }

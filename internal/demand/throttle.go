@@ -7,9 +7,9 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// MemoryHigh returns the memory use, in bytes, from which the kernel throttles a cgroup (memory.high). It is the request,
-// plus the difference between the limit and the request multiplied by factor, rounded down to whole pages. It is 0 if the
-// cgroup is not throttled.
+// MemoryHigh returns the memory use, in bytes, from which the kernel throttles a cgroup (memory.high). This value is the
+// request plus a part of the difference between the limit and the request. The parameter factor is this part. The value
+// is rounded down to whole pages. The value is 0 if the cgroup is not throttled.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2570-memory-qos
 func MemoryHigh(request, limit int64, factor float64) int64 {
 	if factor <= 0 || limit <= 0 {

@@ -17,9 +17,9 @@
 // So all pods of a node count as one network. All users of this machine also count as one network.
 //
 // Unauthenticated connections also share a limit for unanswered bytes, that is, the bytes that a client has sent
-// since the last response. The server has decoded these bytes and keeps the result in memory. Beyond the limit,
-// the Listener selects the network that sent the most, and closes that network's unauthenticated connection that
-// sent the most.
+// since the last response. The server has decoded these bytes and keeps the result in memory. Beyond the limit, the
+// Listener selects the network with the most unanswered bytes. In this network it closes the connection with the most
+// unanswered bytes.
 //
 // The API server's address counts as a network of its own. So does every address that has sent an
 // authenticated request before. These addresses have reserved places: their first unauthenticated

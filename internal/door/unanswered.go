@@ -45,7 +45,8 @@ func (l *Listener) countUnanswered(c *conn, n int) (victim *conn) {
 	return victim
 }
 
-// biggestSender returns the connection with the most unanswered bytes in the network with the most.
+// biggestSender selects the network with the most unanswered bytes. It returns the connection with the most
+// unanswered bytes in this network.
 func (l *Listener) biggestSender() (out *conn) {
 	sent := map[netip.Prefix]int{}
 	for _, c := range l.conns {

@@ -9,9 +9,9 @@ import (
 )
 
 // Write creates or replaces a file. After an error, either the old or the new file exists. Write first writes the data
-// to a new file in the same directory, whose name is the name of the file with a dot before it and ".new" after it. If
-// a killed process has left a file of that name, Write removes it. Write does not open the old file, because opening a
-// FIFO would block. Concurrent writes of the same file are not allowed.
+// to a new file in the same directory. For a file "name", the new file is ".name.new". If a killed process has left
+// such a new file, Write removes it. Write does not open the old file, because opening a FIFO would block. Concurrent
+// writes of the same file are not allowed.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	dir, name := filepath.Split(path)
 	next := filepath.Join(dir, "."+name+".new")

@@ -88,7 +88,7 @@ func compareRows(rows []row, room string, noted map[[3]string]bool, complete boo
 
 var placeholderPattern = regexp.MustCompile(`<[^>]*>`)
 
-// readRows parses the table rows | reason | type | `text` | package |.
+// readRows parses the rows of a table. A row has the form | reason | type | `text` | package |.
 func readRows(path string) (rows []row, err error) {
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -11,8 +11,8 @@ type Event struct {
 	Message   string
 }
 
-// Sink is an event.Sink for tests. It notes each event for Main, and then calls the function that is the value of the
-// Sink. Calls may be concurrent, so the function must lock the data that it writes.
+// Sink is an event.Sink for tests, made from a function of the test. It notes each event for Main, and then calls
+// this function. Calls may be concurrent, so the function must lock the data that it writes.
 type Sink func(Event)
 
 // Pod implements event.Sink.

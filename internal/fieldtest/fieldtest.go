@@ -31,8 +31,8 @@ type Table struct {
 	Rows  []Row
 }
 
-// Check fails the test unless each table has a row for every field of its type, in the same order,
-// and the file is generated from head and the tables. With update it writes the file.
+// Check fails the test unless each table has a row for every field of its type, in the same order. The file must
+// consist of the text head and the tables. If update is true, Check writes this file.
 func Check(t *testing.T, file, head string, tables []Table, update bool) {
 	t.Helper()
 	var page strings.Builder

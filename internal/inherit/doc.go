@@ -26,7 +26,7 @@
 //	                    kept            normal          kept
 //
 // The agent keeps its nice value, scheduling policy and memory limits, because an administrator may have set them in
-// the agent's unit. Most processes of containers are started by shims. Other programs that start such processes are
-// started by the function Start, which gives these programs the state of a shim. The package does not change the
-// cgroup. Containers have their own cgroups, and the setting kubeletCgroups selects the agent's cgroup.
+// the agent's unit. Shims start most processes of containers. Some other programs start such processes as well. The
+// function Start starts these programs with the state of a shim. The package does not change the cgroup. Containers
+// have their own cgroups, and the setting kubeletCgroups selects the agent's cgroup.
 package inherit

@@ -66,8 +66,8 @@ func ResetShim() {
 }
 
 // executedVariable is set in the environment of a shim that executes itself again. A shim must not execute itself
-// twice. Some kernels set the personality of every program that is executed, so the state would differ again each
-// time.
+// twice. Some kernels set the personality of every program at its start. On such a kernel the state would differ
+// again after each execution.
 const executedVariable = "ISLET_SHIM_EXECUTED"
 
 // reexec executes this program again with the state of this thread. It returns only on error.
@@ -102,9 +102,10 @@ const (
 	lastSignal = 64
 )
 
-// resetIgnoredSignals sets the default action for ignored signals, because child processes inherit ignored signals. It
-// catches and drops SIGHUP and SIGINT instead, because a caller such as nohup ignores them to protect this process.
-// The process still survives these signals, and child processes have the default action.
+// resetIgnoredSignals sets the default action for ignored signals, because child processes inherit ignored signals.
+// SIGHUP and SIGINT are an exception, because a caller such as nohup sets them to ignored to protect this process. If
+// one of these two signals is ignored, the process catches and drops it. So the process still survives the signal, and
+// its child processes have the default action.
 func resetIgnoredSignals() error {
 	for sig := unix.Signal(1); sig <= lastSignal; sig++ {
 		var is sigaction
@@ -154,8 +155,8 @@ func liftLimits(pid int, resources ...int) error {
 	return nil
 }
 
-// closeOnExec sets the close-on-exec flag of the descriptors first and above, so that programs that
-// this process starts do not inherit them.
+// closeOnExec sets the close-on-exec flag of the descriptor with the given number, and of all descriptors with higher
+// numbers. So programs that this process starts do not inherit these descriptors.
 func closeOnExec(first int) error {
 	err := unix.CloseRange(uint(first), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {

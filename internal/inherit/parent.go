@@ -11,7 +11,7 @@ import (
 // Start starts a program other than islet's shim that will be the parent of containers' processes: an OCI runtime that
 // runs a command in a container, or a containerd shim. The program has the resource limits and the thread state that
 // ResetShim sets. It inherits the rest of its state from the agent. Start returns the error of cmd.Start. The command
-// must not set Pdeathsig, because the thread that starts it ends at once.
+// must not set Pdeathsig: the kernel would send this signal at once, because the thread that starts the program ends.
 func Start(cmd *exec.Cmd) error {
 	done := make(chan error)
 	go func() {

@@ -53,8 +53,8 @@ type Credentials struct {
 	Scope string
 }
 
-// IsPrivate reports whether access to an image that was pulled with one of these credentials may
-// be restricted to some pods of the node.
+// IsPrivate reports whether one of these credentials belongs to a Secret or a service account. Access to an image
+// that was pulled with such a credential may be restricted to some pods of the node.
 func (c *Credentials) IsPrivate() bool {
 	return c.Account != nil || slices.ContainsFunc(c.Stored, func(h Credential) bool { return h.From.Kind != "" })
 }

@@ -72,7 +72,7 @@ const (
 	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
 )
 
-// With these keys, package edge/twin detects that two machines have the same node name.
+// Package edge/twin uses these keys to detect that two machines have the same node name.
 const (
 	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that owns the node name
 	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that wants the node name

@@ -47,8 +47,8 @@ func ResourceClaims(pod *v1.Pod) (out []ResourceClaim, err error) {
 	return out, nil
 }
 
-// ClaimRequests returns the claims that a container uses. The keys are names of ResourceClaims. The
-// values are the names of the requests in that ResourceClaim. An empty request name means all
+// ClaimRequests returns the claims that a container uses. A key of the map is the name of a ResourceClaim. Its value
+// lists the names of the requests in this ResourceClaim that the container uses. An empty request name means all
 // requests of the claim.
 func ClaimRequests(pod *v1.Pod, ctr *v1.Container) (map[string][]string, error) {
 	claims, err := ResourceClaims(pod)

@@ -5,8 +5,8 @@ import (
 	"unicode"
 )
 
-// Line returns text as a single line for a terminal. It replaces line breaks and tabs by spaces, and each other control character and each
-// character that changes the direction of text by a question mark.
+// Line returns text as a single line for a terminal. It replaces line breaks and tabs by spaces. It replaces all other control
+// characters, and the characters that change the direction of text, by question marks.
 func Line(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -19,8 +19,8 @@ func Line(text string) string {
 	}, text)
 }
 
-// Cut shortens text to most bytes, and replaces each character that is not printable by U+FFFD. A shortened text ends with "...", which is
-// not counted.
+// Cut limits the length of text to the given number of bytes, and replaces each character that is not printable by U+FFFD. A shortened
+// text ends with "...", which is not counted.
 func Cut(text string, most int) string {
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "..."

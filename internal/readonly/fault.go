@@ -22,9 +22,8 @@ func IsDiskFault(err error) bool {
 	return false
 }
 
-// MkdirAll does the same as os.MkdirAll, but with another error for a directory that exists and
-// cannot be read. For such a directory os.MkdirAll returns "file exists". MkdirAll returns the
-// error of the disk, which IsDiskFault recognizes.
+// MkdirAll does the same as os.MkdirAll, except for a directory that exists and cannot be read. For such a directory
+// os.MkdirAll returns the error "file exists". MkdirAll returns the error of the disk, which IsDiskFault recognizes.
 func MkdirAll(dir string, mode os.FileMode) error {
 	err := os.MkdirAll(dir, mode)
 	if errors.Is(err, os.ErrExist) {

@@ -35,14 +35,14 @@ func rules() []rule {
 	one := func(kind, with, expr string) rule { return rule{kind, with, regexp.MustCompile(expr)} }
 	return []rule{
 		one("PEM block", Mark, `(?s)-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|$)`),
-		// The beginning of a text may be cut off. The last line of a block is shorter than the others.
+		// The beginning of a PEM block may be cut off. The last line of a block is shorter than its other lines.
 		one("PEM block", Mark, `(?:[^\n]*[A-Za-z0-9+/=]{40,}[^\n]*\n)*(?:[^\n]*\n)?[^\n]*-----END [A-Z0-9 ]+-----`),
 		one("PEM block", Mark, `LS0tLS1CRUdJTi[A-Za-z0-9+/=_\-]*`), // in base64
 		one("authorization", "${1} "+Mark, `(?i)\b(bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=-]{6,}`),
 		one("authorization", "${1}"+Mark, `(?i)((?:authorization|cookie)\\*["']?`+equals+`)(?:`+quoted+`|[^\n"]+)`),
 		one("password in a URL", "${1}"+Mark+"@", `([A-Za-z][A-Za-z0-9+.-]*://)[^\s/"'<>]*@`),
 		one("query of a URL", "${1}?"+Mark, `([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'<>\\]+)\?[^\s"'<>\\]+`),
-		// A digest follows the tag of an image in the same way: name:tag@sha256:...
+		// A digest in the name of an image is not a host: name:tag@sha256:...
 		one("password before a host", "${1}"+Mark+"${2}", `([\w.+\-]+:)[^\s:@/"'<>]+(@(?:[^s\s]|s[^h]|sh[^a]))`),
 		one("value of a secret's name", "${1}"+Mark+"${2}", `(?i)(<[^<>\n]*`+secretName+`[^<>\n]*>)[^<]+(</)`),
 		one("value of a secret's name", "${1}"+Mark, `(?i)(\bname\\*["']?\s*:\s*\\*["']?`+fullName+
@@ -126,7 +126,8 @@ func (r *Redactor) Value(v any) any {
 	return v
 }
 
-// removeNamed removes the values of an object whose fields have harmless names.
+// removeNamed removes secrets in fields with harmless names: the value of a variable with a secret's name, and the
+// data of a Secret.
 func (r *Redactor) removeNamed(object map[string]any) {
 	remove := func(kind string, fields ...string) {
 		for _, field := range fields {
@@ -172,7 +173,7 @@ func (r *Redactor) Counts() map[string]int {
 	return counts
 }
 
-// Before returns the part of a text before a separator, and counts the rest as a secret of a kind.
+// Before replaces the part of s after the separator by Mark, and counts it as a secret of the given kind.
 func (r *Redactor) Before(s, separator, kind string) string {
 	before, rest, found := strings.Cut(s, separator)
 	if !found || rest == "" {

@@ -1,6 +1,6 @@
-// Package release verifies that an archive of islet was signed by its makers and is for this
-// machine, and unpacks the program from it. It has no side effects except on the files that the
-// caller passes.
+// Package release verifies that an archive of islet is for this machine and was signed by the makers of islet. It
+// also unpacks the program from the archive. The package has no side effects except on the files that the caller
+// passes.
 //
 //	ARCHIVE.release --Parse--> Release: version, architecture, size, SHA-512, signatures
 //	                             | VerifySignatures(keys, threshold): enough different keys have signed

@@ -136,9 +136,9 @@ func (k Key) ID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// VerifySignatures returns an error unless at least threshold different keys have signed the
-// release. The error names the keys that have signed. Signatures of other keys are ignored. If a
-// signature of one of the given keys is wrong, VerifySignatures returns an error.
+// VerifySignatures returns an error if too few of the given keys have signed the release. The parameter threshold is
+// the necessary number of different keys. The error names the keys that have signed. Signatures of other keys are
+// ignored. If a signature of one of the given keys is wrong, VerifySignatures returns an error.
 func (r *Release) VerifySignatures(keys []Key, threshold int) error {
 	if threshold < 1 {
 		return fmt.Errorf("the threshold of %d signatures is less than one", threshold)

@@ -46,8 +46,8 @@ func (b *Backoff) Next(retryAfter time.Duration) time.Duration {
 }
 
 // Wait counts a failure and waits for the time that Next returns. A value on the channel wake means that the server may respond again.
-// Wait then returns earlier, as soon as the server's Retry-After has passed, and woken is true. If ctx ends, Wait returns the error of
-// ctx.
+// After such a value, Wait returns as soon as the server's Retry-After has passed. The result woken reports whether Wait has received
+// such a value. If ctx ends, Wait returns the error of ctx.
 func (b *Backoff) Wait(ctx context.Context, retryAfter time.Duration, wake <-chan struct{}) (woken bool, err error) {
 	began := time.Now()
 	timer := time.NewTimer(b.Next(retryAfter))
@@ -66,7 +66,7 @@ func (b *Backoff) Wait(ctx context.Context, retryAfter time.Duration, wake <-cha
 	}
 }
 
-// Reset ends the outage. The next failure counts as the first one.
+// Reset ends the outage. The next failure counts as the first failure of a new outage.
 func (b *Backoff) Reset() {
 	*b = Backoff{FirstWindow: b.FirstWindow, SecondWindow: b.SecondWindow, MaxWindow: b.MaxWindow}
 }

@@ -165,8 +165,8 @@ func (l *Listener) exists() (bool, error) {
 	return err == nil && os.SameFile(fi, l.file), err
 }
 
-// restore creates the socket again if the socket is missing. It reports whether it has created the socket. Before it creates
-// the socket, it calls lost.
+// restore creates the socket again if the socket is missing. It reports whether it has created the socket. It calls the
+// function lost before it creates the socket.
 func (l *Listener) restore(lost func() error) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

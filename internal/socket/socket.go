@@ -116,13 +116,14 @@ func (s *Sockets) watch(ctx context.Context, w *fsnotify.Watcher, mounted <-chan
 	}
 }
 
-// followMounts sends a signal after each change of the mount table until the table is closed.
+// followMounts sends a value on its channel after each change of the mount table. It returns when the file of the
+// mount table is closed.
 func followMounts(table *os.File, changed chan<- struct{}) {
 	raw, err := table.SyscallConn()
 	for err == nil {
 		called := false
-		// The runtime calls the function again after each event. Each event means that the table has
-		// changed.
+		// Read calls the function a second time after an event of the kernel. Each event means that the mount table
+		// has changed.
 		err = raw.Read(func(uintptr) bool {
 			defer func() { called = true }()
 			return called
@@ -148,8 +149,8 @@ func (s *Sockets) affectsSocket(e fsnotify.Event) bool {
 	return false
 }
 
-// watchedDirs returns the directory of a socket, and its parents up to the directory of s.Dirs that
-// contains it.
+// watchedDirs returns the directory of the socket at path. If this directory is below a directory of s.Dirs,
+// watchedDirs also returns the parents up to that directory of s.Dirs.
 func (s *Sockets) watchedDirs(path string) []string {
 	dir := filepath.Dir(path)
 	dirs := []string{dir}

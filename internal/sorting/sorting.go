@@ -2,7 +2,7 @@ package sorting
 
 import "sort"
 
-// By sorts a list in the order that cmp defines. Like slices.SortFunc, it is not stable.
+// By sorts a list in the order that the function cmp defines. Like slices.SortFunc, By is not stable.
 func By[E any](list []E, cmp func(a, b E) int) { sort.Sort(orderedList[E]{list, cmp}) }
 
 // StableBy does the same as By, but keeps the order of equal elements.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// SuggestField returns a hint for an unknown field of an object of type t: the field that was probably meant, or the place where the field
-// belongs. It returns "" if it knows neither.
+// SuggestField returns a hint for an unknown field of an object of type t: the field that was probably meant, or the place where the
+// field belongs. It returns "" if it has no hint.
 func SuggestField(t reflect.Type, path string) string {
 	name := path
 	parents := []parentType{{"", t}}
@@ -62,7 +62,8 @@ type parentType struct {
 	t    reflect.Type
 }
 
-// placeOf returns the path of the field of p, or p itself, that has a field with a name.
+// placeOf returns the path of an object that has a field with the given name: the object p, or an object in a field
+// of p. It returns "" if there is no such object.
 func placeOf(name string, p parentType) string {
 	if p.t.Kind() != reflect.Struct {
 		return ""
@@ -78,7 +79,8 @@ func placeOf(name string, p parentType) string {
 	return ""
 }
 
-// hasField reports whether a struct, or the elements of a list of structs, have a field.
+// hasField reports whether a struct has a field with the given name. If t is a list of structs, hasField checks the
+// type of its elements.
 func hasField(t reflect.Type, name string) bool {
 	t = indirect(t)
 	if t.Kind() == reflect.Slice {

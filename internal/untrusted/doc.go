@@ -4,9 +4,9 @@
 //
 //	root (trusted) + name (untrusted) --> walk, a component at a time --> a regular file, or an error
 //
-// Each component is opened relative to its parent with O_PATH and O_NOFOLLOW. Only a regular file
-// is then opened for reading or writing. So an open never blocks and never affects a device. A
-// component that is replaced by a symlink in the meantime has no effect.
+// Each component is opened relative to its parent with O_PATH and O_NOFOLLOW. Only a regular file is then opened for
+// reading or writing. So an open never blocks and never affects a device. A process that replaces a component by a
+// symlink during the walk cannot redirect the walk.
 //
 //   - Open, OpenFile, ReadFile: below root, without following symlinks. For files that islet
 //     creates and a pod can write to: logs, volumes, sandbox files.

@@ -13,7 +13,7 @@ import (
 // ErrNotRegular is the error for a directory, FIFO, device, socket or symlink.
 var ErrNotRegular = errors.New("not a regular file")
 
-// ErrFIFO wraps ErrNotRegular. It is the error for a FIFO, where a plain open may block forever.
+// ErrFIFO is the error for a FIFO. It wraps ErrNotRegular. A plain open of a FIFO may block forever.
 var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 
 // Open opens a regular file for reading. Its name is relative to the directory root. If the last component of the name
@@ -21,8 +21,8 @@ var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 // directory root is trusted and may be a symlink.
 func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.O_RDONLY, 0) }
 
-// OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file
-// with perm in an existing directory. os.O_TRUNC truncates regular files only.
+// OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file with the mode perm
+// in an existing directory. os.O_TRUNC truncates regular files only.
 func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	f, err := openFile(root, name, flag, perm, refuseLinks)
 	if err != nil {

@@ -39,8 +39,8 @@ func elementWeight(t reflect.Type) int { return maxGrowth * int(t.Size()) }
 // entryWeight returns the weight of an additional entry of a map.
 func entryWeight(t reflect.Type) int { return mapEntry + maxGrowth*int(t.Key().Size()+t.Elem().Size()) }
 
-// locationType is the type of a time's location. Package time owns the locations of decoded times. It initializes the local one at
-// its first use, also while other goroutines decode objects, so SizeOf must not read them.
+// locationType is the type of a time's location. SizeOf must not read the locations of decoded times. They belong to package
+// time, which may initialize time.Local at any time in another goroutine.
 var locationType = reflect.TypeFor[*time.Location]()
 
 // SizeOf returns the memory in bytes of an object and of all values that it refers to. If two

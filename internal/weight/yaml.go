@@ -3,11 +3,10 @@ package weight
 // yamlNode is the memory in bytes of a YAML node in the parser and in the resulting tree together.
 const yamlNode = 320
 
-// YAML returns ErrTooHeavy if a YAML text, decoded as a tree, may take more than limit bytes of
-// memory. It counts the characters that begin a node: "[", "{" and "," of flow collections, and "-
-// ", ": " and "? " of block collections. It also counts these characters in quoted and literal
-// text. It counts a comma only after a character that may begin a flow collection. It does not
-// count the expansion of aliases; the caller must limit their number.
+// YAML returns ErrTooHeavy if a YAML text, decoded as a tree, may take more than limit bytes of memory. It counts the
+// characters that begin a node: "[", "{" and "," of flow collections, and "- ", ": " and "? " of block collections.
+// It also counts these characters in quoted and literal text. It counts commas only after the first "[" or "{" of the
+// text. It does not count the expansion of aliases; the caller must limit their number.
 func YAML(data []byte, limit int64) error {
 	s := &scale{limit}
 	if err := s.add(2 * len(data)); err != nil {

@@ -193,7 +193,8 @@ func (c *conn) parse(b []byte) (used int, err error) {
 	return used, nil
 }
 
-// endFrame discards the incomplete message of a stream if the complete frame ends the stream.
+// endFrame discards the incomplete message of a stream when the last frame of the stream is complete. For other
+// frames it does nothing.
 func (c *conn) endFrame() {
 	if c.frame.left == 0 && c.frame.ends {
 		c.mu.Lock()

@@ -97,8 +97,8 @@ func (p *pool) grantRequests() {
 	}
 }
 
-// addShare creates the share of a message whose bytes were acquired. It calls end if the message is received too
-// slowly.
+// addShare creates the share of a message whose bytes were acquired. If the message is received too slowly, addShare
+// calls the function end.
 func (p *pool) addShare(c *conn, size int64, end func()) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,8 +117,8 @@ func (p *pool) addShare(c *conn, size int64, end func()) *share {
 	return s
 }
 
-// startTimer starts the timer of a share. The timer calls f after atMost. If requests wait, the time is shorter.
-// The caller holds mu.
+// startTimer starts the timer of a share. The timer calls f after the time atMost, or after a shorter time if
+// requests wait. The caller holds mu.
 func (p *pool) startTimer(s *share, atMost time.Duration, f func()) {
 	if len(p.queue) > 0 {
 		atMost = s.minTime()
