@@ -50,8 +50,8 @@ func newPlugins(cfg Config) *pluginNetwork {
 	return p
 }
 
-// setUpSandbox adds a sandbox to the network. It stores the request first. After a crash or a change of the configuration, teardown can
-// therefore still remove the sandbox.
+// setUpSandbox adds a sandbox to the network. Before that, it stores the request. After a crash or a change of the configuration, teardown
+// can therefore still remove the sandbox.
 func (p *pluginNetwork) setUpSandbox(
 	ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig,
 ) (addrs []netip.Addr, err error) {
@@ -91,8 +91,8 @@ func (p *pluginNetwork) setUpSandbox(
 	return parseAddresses(result)
 }
 
-// tearDownSandbox removes a sandbox from the network, with the same configuration with which it was added. It succeeds if the sandbox was
-// never set up.
+// tearDownSandbox removes a sandbox from the network. It uses the stored configuration with which the sandbox was added. It succeeds if the
+// sandbox was never set up.
 func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
