@@ -98,8 +98,9 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	writeMachine(p, m)
 }
 
-// setNetworkBlocks selects the labels for the network metrics of each Subject. These are normally the Subject's own labels. If the network
-// metrics have another label "name", an additional block contains their labels. setNetworkBlocks returns the number of blocks.
+// setNetworkBlocks selects the labels for the network metrics of each Subject. These are normally the Subject's own labels. If the label
+// "name" has another value in the network metrics, an additional block contains the labels of the network metrics. setNetworkBlocks returns
+// the number of blocks.
 func setNetworkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {
