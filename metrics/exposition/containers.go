@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Subject is a cgroup with the labels of its metrics. The labels are the same as those of cAdvisor in a kubelet.
+// A Subject is a cgroup with the labels of its metrics. The labels are the same as in the metrics that cAdvisor serves in a kubelet.
 type Subject struct {
 	*sample.Group
 	ID                               string // value of the label "id"; empty means the path of the cgroup

@@ -115,8 +115,8 @@ func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err err
 	return p.attachments.remove(id)
 }
 
-// removeStale removes the sandboxes that no longer exist: all but the given ones. It also runs the command GC of plugins that support it
-// (CNI 1.1.0 and later).
+// removeStale tears down the network of ended sandboxes. The caller passes the IDs of all other sandboxes. If a plugin supports the command
+// GC (CNI 1.1.0 and later), removeStale also runs this command.
 func (p *pluginNetwork) removeStale(ctx context.Context, live map[string]bool) (err error) {
 	defer recoverPanic(&err)
 	ids, err := p.attachments.listIDs()

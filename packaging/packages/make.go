@@ -238,8 +238,8 @@ func docType(kind string) string {
 	return files.TypeFile
 }
 
-// namesProgram reports whether a file contains the path of the program. A package installs the program at another path than the archive, so
-// the path must be replaced in such a file.
+// namesProgram reports whether a file contains the path of the program. The path in a package differs from the path in the archive, so such
+// a file must be changed.
 func namesProgram(e Entry) bool {
 	return e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf")
 }
