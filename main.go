@@ -22,7 +22,8 @@ import (
 var version = "0.0.0-dev" // set by the Makefile
 
 // Lock the main goroutine to the main thread. A thread that creates a pod's namespaces stays in them and must end with its goroutine. The
-// main thread must not create them, because it cannot end that way, and because /proc/self and /proc/net refer to it.
+// main thread must not create such namespaces: it does not end with its goroutine, and /proc/self and /proc/net show the namespaces of the
+// main thread.
 func init() { runtime.LockOSThread() }
 
 // Record allocations only after the first request for them (/debug/pprof/heap). The records need a table of 1.5 MiB, with an entry for

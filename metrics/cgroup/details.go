@@ -18,7 +18,7 @@ import (
 // supports.
 const userTick = 10 * time.Millisecond
 
-// Details contains all figures of a cgroup, including those that few callers need, and its limits.
+// Details contains the limits and all figures of a cgroup. Only few callers need all figures.
 type Details struct {
 	Figures
 	Created       time.Time     // creation time of the cgroup
@@ -62,8 +62,8 @@ type IO struct {
 // ReadDetails is like Read, but it reads all details.
 func (r Reader) ReadDetails(path string) (Details, error) { return r.readDetails(path, nil) }
 
-// readDetails is like ReadDetails, but it saves reads of the limits: if the earlier reading contains limits that are newer than maxLimits,
-// it copies them.
+// readDetails is like ReadDetails, but it does not always read the limits. If the limits in the earlier reading are younger than maxLimits,
+// it copies these limits.
 func (r Reader) readDetails(path string, earlier *Details) (Details, error) {
 	d := Details{Figures: Figures{At: time.Now()}}
 	d.all = d.At
@@ -164,7 +164,7 @@ func (d *Details) readV2(dir *hierarchyDir, earlier *Details) {
 	}
 	d.setCreated(dir.fd)
 	d.limits, d.MaxPIDs = d.At, dir.readNumber("pids.max")
-	// At most one of these two files has a value, depending on the pod's QoS class.
+	// At most one of memory.min and memory.low has a value, depending on the pod's QoS class.
 	d.Reservation = max(dir.readNumber("memory.min"), dir.readNumber("memory.low"))
 	d.SwapMax, d.SwapLimited = dir.readLimit("memory.swap.max")
 	d.SwapLimit = d.SwapMax
@@ -172,8 +172,8 @@ func (d *Details) readV2(dir *hierarchyDir, earlier *Details) {
 	d.Shares = sharesOf(dir.readNumber("cpu.weight"))
 }
 
-// readWaiting reads the figures that can change while no process runs: the I/O counters and the pressures. It reuses the values of d that
-// have not changed. The last result is true if no value has changed.
+// readWaiting reads the figures that can change while no process runs: the I/O counters and the pressures. It reuses values of the receiver
+// that have not changed. The last result is true if no value has changed.
 func (d *Details) readWaiting(dir *hierarchyDir) (all []IO, p Pressures, same bool) {
 	all, same = parseIO(dir.readText("io.stat"), d.IO)
 	p.CPU = dir.readPressure("cpu.pressure", d.Pressure.CPU)

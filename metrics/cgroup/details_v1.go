@@ -91,8 +91,8 @@ func (d *Details) cpuV1(cpu *hierarchyDir) {
 	})
 }
 
-// ioV1 reads the I/O counters of the cgroup and its children. Of several files it uses those that do not depend on the I/O scheduler of a
-// device. An example of a line is "8:0 Read 123".
+// ioV1 reads the I/O counters of the cgroup and its children. It uses the files blkio.throttle.*, which do not depend on the I/O scheduler
+// of a device. An example of a line is "8:0 Read 123".
 func (d *Details) ioV1(blkio *hierarchyDir) {
 	at := func(device string) *IO {
 		i := slices.IndexFunc(d.IO, func(io IO) bool { return io.Device == device })

@@ -57,7 +57,7 @@ func (f Figures) neededMemory(memory *Pressure) uint64 {
 }
 
 // isThrashing reports whether all processes were stalled for 60 % of the last 10 seconds and for 20 % of the last 60 seconds. For
-// comparison, systemd-oomd kills processes if 60 % last for 30 seconds (oomd.conf(5)).
+// comparison, systemd-oomd kills processes if the stall is above 60 % for 30 seconds (oomd.conf(5)).
 func (s Stall) isThrashing() bool { return s.Avg10 >= 60 && s.Avg60 >= 20 }
 
 // A Reader reads cgroups below one mount point.
@@ -110,9 +110,8 @@ func (r Reader) Read(path string) (Figures, error) {
 	return f, memory.err()
 }
 
-// NeededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set, which is one of the given figures. On
-// cgroup v2, it is the whole memory usage while the cgroup thrashes at its memory limit. On cgroup v1, the kernel does not report such
-// stalls.
+// NeededMemory returns the memory in bytes that a cgroup needs. Normally this is the working set in the given figures. On cgroup v2, it is
+// the whole memory usage while the cgroup thrashes at its memory limit. On cgroup v1, the kernel does not report such stalls.
 func (r Reader) NeededMemory(path string, f Figures) uint64 {
 	if !r.v2 {
 		return f.WorkingSet
@@ -218,8 +217,8 @@ func fromMicros(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// Processes returns the PIDs of the processes in a cgroup, without those in its children. It returns
-// no PIDs if the cgroup does not exist.
+// Processes returns the PIDs of the processes in a cgroup. It omits the processes in the children
+// of the cgroup. It returns no PIDs if the cgroup does not exist.
 func (r Reader) Processes(path string) ([]int, error) {
 	d, err := openDir(r.cgroupDir("memory", path))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -93,8 +93,8 @@ func (d *hierarchyDir) readText(file string) []byte {
 	return text
 }
 
-// readNumber reads a file with a number, without opening the directory of the cgroup first. It can also store the file's inode number. The
-// second result is false after an error.
+// readNumber returns the number in a file of a cgroup. It does not need an open directory of the cgroup. It can also store the file's inode
+// number. The second result is false after an error.
 func (r Reader) readNumber(b *kernfile.Buffer, controller, path, file string, inode *uint64) (uint64, bool) {
 	fd, err := b.Open(unix.AT_FDCWD, r.root, "/", controller, path, "/", file)
 	if err != nil {

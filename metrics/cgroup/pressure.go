@@ -12,11 +12,11 @@ import (
 // provide it. See https://docs.kernel.org/accounting/psi.html.
 type Pressures struct{ CPU, Memory, IO *Pressure }
 
-// A Pressure contains the times for which processes waited for a resource: some processes, and all processes.
+// A Pressure describes how long processes waited for a resource. The field Some describes the times at which at least one process waited.
+// The field Full describes the times at which all processes waited.
 type Pressure struct{ Some, Full Stall }
 
-// A Stall contains the total time for which processes waited, and the percentage of the last 10, 60 and 300 seconds. There is one Stall for
-// times at which some processes waited, and one for times at which all of them waited.
+// A Stall contains the total waiting time, and its percentage of the last 10, 60 and 300 seconds.
 type Stall struct {
 	Total                time.Duration
 	Avg10, Avg60, Avg300 float64

@@ -14,8 +14,8 @@ const maxIdle = 4 * time.Minute
 // maxLimits is the time after which the limits of a cgroup are read again, unless the cgroup is idle.
 const maxLimits = time.Minute
 
-// maxIdleOf returns the maximum age of the reading of an idle cgroup. It is between half of maxIdle and maxIdle, and differs between
-// cgroups, so that not all cgroups are read again at the same time.
+// maxIdleOf returns the maximum age of the reading of an idle cgroup. The result is at least half of maxIdle and at most maxIdle. The
+// maximum age differs between cgroups, so that not all readings expire at the same time.
 func maxIdleOf(path string) time.Duration {
 	h := uint32(2166136261)
 	for i := range len(path) {

@@ -41,7 +41,8 @@ type Reading struct {
 // to the usage of its parents, so a change of a descendant would have changed this reading, too.
 func (r Reading) provesUnchanged(turn uint64) bool { return r.changed > 0 && turn > r.changed }
 
-// Oldest compares two readings, of a cgroup and of its descendant. It returns the one that has been unchanged for a longer time.
+// Oldest compares the reading of a cgroup with the reading of a descendant. It returns the reading that has been unchanged for a longer
+// time.
 func (r Reading) Oldest(descendant Reading) Reading {
 	if r.changed > 0 && r.changed <= descendant.changed {
 		return r

@@ -10,7 +10,7 @@ import (
 )
 
 // setRootV2 sets the figures for which the root of cgroup v2 has no files. The memory usage of the root is its anonymous memory plus the
-// page cache, as in cAdvisor. The swap usage of the root is that of the whole machine.
+// page cache, as in cAdvisor. The swap usage of the root is the swap usage of the whole machine.
 func (d *Details) setRootV2(proc string) {
 	if d.Memory > 0 {
 		return

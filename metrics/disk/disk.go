@@ -42,7 +42,8 @@ type tree struct {
 	last        atomic.Pointer[measurement]
 }
 
-// A timedLock is a lock that can be acquired with a timeout. A send acquires it, and a receive releases it.
+// A timedLock is a lock that can be acquired with a timeout. Sending to the channel acquires the lock, and receiving from the channel
+// releases the lock.
 type timedLock chan struct{}
 
 // measurement is the result of a walk through a directory.
@@ -110,7 +111,7 @@ func (t *Trees) get(ctx context.Context, dir string, age time.Duration, limit ui
 	return u
 }
 
-// usableResult returns the last result if a new walk with the given limit could not count more files. Otherwise it returns nil.
+// usableResult returns the last result, or nil if a new walk with the given limit could count more files.
 func (d *tree) usableResult(limit uint64) *measurement {
 	if m := d.last.Load(); m != nil && (!m.Incomplete || m.limit >= limit) {
 		return m

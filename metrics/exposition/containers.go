@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// A Subject is a cgroup with the labels of its metrics. The labels are the same as those of cAdvisor in a kubelet.
+// A Subject is a cgroup with the labels of its metrics. The labels are the same as in the metrics that cAdvisor serves in a kubelet.
 type Subject struct {
 	*sample.Group
 	ID                               string // value of the label "id"; empty means the path of the cgroup
@@ -98,8 +98,9 @@ func writeContainers(p *page, m Machine, all []Subject, err error, deviceName fu
 	writeMachine(p, m)
 }
 
-// setNetworkBlocks selects the labels for the network metrics of each Subject. These are normally the Subject's own labels. If the network
-// metrics have another label "name", an additional block contains their labels. setNetworkBlocks returns the number of blocks.
+// setNetworkBlocks selects the labels for the network metrics of each Subject. These are normally the Subject's own labels. If the label
+// "name" has another value in the network metrics, an additional block contains the labels of the network metrics. setNetworkBlocks returns
+// the number of blocks.
 func setNetworkBlocks(all []Subject) (n int) {
 	n = len(all)
 	for i := range all {

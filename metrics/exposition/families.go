@@ -38,8 +38,8 @@ func writeSamples(p *page, samples []Sample, families []*dto.MetricFamily) {
 	p.writeFamilies(families, "")
 }
 
-// writeFamilies writes the families whose names sort before the given name, or all families if the
-// name is empty. It returns the remaining families.
+// writeFamilies writes the families whose names come before the given name, or all families if the
+// given name is empty. It returns the remaining families.
 func (p *page) writeFamilies(all []*dto.MetricFamily, before string) []*dto.MetricFamily {
 	for len(all) > 0 && (before == "" || all[0].GetName() < before) {
 		p.writeFamily(all[0])
@@ -58,7 +58,7 @@ func (p *page) writeFamily(f *dto.MetricFamily) {
 	}
 }
 
-// writeRest writes the metrics of a family whose labels are not on the page yet.
+// writeRest writes the metrics of a family. It omits each metric whose labels are already on the page.
 func (p *page) writeRest(f *dto.MetricFamily, seen *labelSet) {
 	left := &dto.MetricFamily{Name: f.Name, Type: f.Type}
 	var text []byte

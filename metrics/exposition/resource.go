@@ -51,7 +51,7 @@ type resourceUser struct {
 	values                    [maxFamilies]userValue
 }
 
-// An userValue is the value of a metric for one user, with the time of the measurement. The time is zero if the value cannot change.
+// A userValue is the value of a metric for one user, with the time of the measurement. The time is zero if the value cannot change.
 type userValue struct {
 	at     time.Time
 	number float64
@@ -226,8 +226,8 @@ func swapLimit(f *userFigures) (at time.Time, v float64, ok bool) {
 	return f.swap.Time.Time, float64(limit), true
 }
 
-// startTime returns the start time as the value. The time of the value is zero, because the value
-// does not change.
+// startTime returns the value of a metric for the start time, in seconds. The time of the
+// measurement is zero, because the value does not change.
 func startTime(f *userFigures) (at time.Time, v float64, ok bool) {
 	return at, float64(f.started.UnixNano()) / float64(time.Second), f.started.Unix() > 0
 }

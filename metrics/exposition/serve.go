@@ -124,8 +124,8 @@ func NewProcess(started time.Time, counted ...prometheus.Collector) (*Process, e
 	return p, p.Register(all)
 }
 
-// collectorList combines many collectors into one. This saves time, because a registry starts a goroutine for each collector, and most
-// collectors need less time than that.
+// collectorList combines many collectors into one. This saves time, because a registry starts a goroutine for each collector. The start of
+// a goroutine takes longer than the work of most collectors.
 type collectorList []prometheus.Collector
 
 // Describe implements prometheus.Collector.

@@ -18,8 +18,8 @@ type Summary struct {
 	Pods iter.Seq[*stats.PodStats] // a pod is valid only until the iterator returns the next pod
 }
 
-// ServeSummary serves /stats/summary. The output is the same as that of encoding/json for a stats.Summary. ServeSummary does not use
-// reflection, so it needs only a tenth of the time. It sends the output in parts.
+// ServeSummary serves /stats/summary. The output is the same text that encoding/json produces for a stats.Summary. ServeSummary does not
+// use reflection, so it needs only a tenth of the time. It sends the output in parts.
 func ServeSummary(w http.ResponseWriter, s *Summary) {
 	w.Header().Set("Content-Type", "application/json")
 	b := summaryBuffers.get()

@@ -159,7 +159,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// timestampText returns the timestamp for the end of a line, with a leading space. It returns "" for a zero time.
+// timestampText returns the timestamp that ends a line, with a space before it. It returns "" for a zero time.
 func timestampText(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -167,7 +167,7 @@ func timestampText(t time.Time) string {
 	return " " + strconv.FormatInt(t.UnixMilli(), 10)
 }
 
-// cachedTimestamp also returns the timestamp for the end of a line, and caches it. Most lines of a page have the same time.
+// cachedTimestamp returns the same text as timestampText, and caches it. Most lines of a page have the same time.
 func (p *page) cachedTimestamp(t time.Time) string {
 	if t.IsZero() {
 		return ""

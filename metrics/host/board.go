@@ -15,8 +15,8 @@ type Temperature struct {
 	Celsius float64 `json:"celsius"`
 }
 
-// Power contains a board's warnings about its power supply and about throttling. Some warnings apply now. Others have occurred since the
-// boot.
+// Power contains a board's warnings about its power supply and about throttling. The field Now contains the warnings that apply at present.
+// The field Since contains the warnings that have occurred since the boot.
 type Power struct {
 	Now   []string `json:"now,omitempty"`
 	Since []string `json:"sinceBoot,omitempty"`
@@ -68,8 +68,8 @@ func (b *Board) setTemperature(name, milli string) {
 	b.Temperatures = append(b.Temperatures, Temperature{name, float64(n) / 1000})
 }
 
-// powerFlags contains the names of the flags of a Raspberry Pi's firmware. The bits 0 to 3 are set while a flag applies. The bits 16 to 19
-// are set if it has applied since the boot. See https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
+// powerFlags contains the names of the flags of a Raspberry Pi's firmware. The bits 0 to 3 show which flags apply at present. The bits 16
+// to 19 show which flags have applied since the boot. See https://www.raspberrypi.com/documentation/computers/os.html#get_throttled.
 var powerFlags = []string{"under-voltage", "frequency capped", "throttled", "soft temperature limit"}
 
 // readPower reads the flags of the firmware. If the kernel does not provide these flags, readPower reads the
@@ -100,7 +100,7 @@ func (b *Board) readPower(h *Host) {
 	}
 }
 
-// firstLine returns the trimmed first line of a file. It is empty if the file cannot be read.
+// firstLine returns the trimmed first line of a file, or "" if the file cannot be read.
 func firstLine(dir, name string) string {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {

@@ -12,8 +12,8 @@ const (
 	ClockUnknown        ClockSync = ""
 )
 
-// ReadClockSync returns the state that the kernel knows from the machine's time service, such as chrony or systemd-timesyncd. It is
-// unknown if the kernel does not allow the question.
+// ReadClockSync returns the state that the kernel knows from the machine's time service, such as chrony or systemd-timesyncd. It returns
+// ClockUnknown if the kernel rejects the query.
 func ReadClockSync() ClockSync {
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t) // no modes: it only reads

@@ -11,8 +11,8 @@ import (
 // initialSize is the initial size of a Buffer. Nearly all files of the kernel are smaller.
 const initialSize = 16 << 10
 
-// minPart is used to detect the end of a file. The kernel fills a page with complete lines. If the file has more data, a read therefore
-// returns at least minPart bytes.
+// minPart is used to detect the end of a file: if a first read returns fewer bytes, the file has no more data. The reason is that the
+// kernel fills each page of a file, except the last page, with as many complete lines as possible.
 const minPart = 3 << 10
 
 // maxKept is the maximum size of a Buffer that is reused.
@@ -39,7 +39,7 @@ func (b *Buffer) Put() {
 	}
 }
 
-// Memory returns the memory of the Buffer, at least 16 KiB, which the caller may use for other purposes.
+// Memory returns the memory of the Buffer, which has at least 16 KiB. The caller may use this memory for other purposes.
 func (b *Buffer) Memory() []byte { return b.b }
 
 // Open opens a file for reading. The path is the concatenation of all given strings. It is relative to the open directory dirfd, or to the

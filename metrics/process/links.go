@@ -37,7 +37,8 @@ const (
 	attributeType  = 0x3fff // without flags
 )
 
-// readCounters reads the current counters at its first call. After an error there are no counters, so IsSame returns false.
+// readCounters reads the current counters, unless an earlier call has read them. After an error there are no counters, so IsSame returns
+// false.
 func (l *Links) readCounters() {
 	if l.counted != nil {
 		return
@@ -66,8 +67,8 @@ func (l *Links) readCounters() {
 }
 
 // HostEnds returns the HostEnds for the network namespace of a process. The caller passes the previous result, or an empty one, and the
-// number of interfaces in the namespace except loopback. All of them must be veths with the other end on the host. Otherwise the result is
-// empty.
+// number of interfaces in the namespace except loopback. If one of these interfaces is not a veth with the other end on the host, the
+// result is empty.
 func (l *Links) HostEnds(before HostEnds, pid, interfaces int) (w HostEnds) {
 	if interfaces == 0 {
 		return w

@@ -46,8 +46,8 @@ func (r Reader) path(pid int, rest string) string {
 	return filepath.Join(root, who, rest)
 }
 
-// maxText is the maximum number of bytes that are read from a file. It is enough for maxInterfaces. For the machine, the maximum is
-// maxHostText, because the machine has an interface for each pod.
+// maxText is the maximum number of bytes that are read from a file. This is enough for the maximum number of interfaces (maxInterfaces).
+// For the machine, the maximum is maxHostText, because the machine has an interface for each pod.
 const (
 	maxText     = 16 << 10
 	maxHostText = 256 << 10
@@ -126,8 +126,9 @@ type Files struct {
 	Known                bool // false if no process could be read
 }
 
-// These are the maximum numbers of processes, names and descriptors that one call of Open inspects. A pod may have very many
-// processes that open very many files. With a shared table of files, a million of them in each process cost the pod nothing.
+// These are the maximum numbers of processes, names and descriptors that one call of Open inspects. A pod may have very many processes that
+// open very many files. Processes can share one table of files. Each process may then have a million open files at the cost of a single
+// table.
 const (
 	maxProcesses   = 256
 	maxNames       = 128 << 10
@@ -135,9 +136,9 @@ const (
 	namesAtOnce    = 4096
 )
 
-// Open counts the open files of the first maxProcesses processes. It recognizes sockets only among the first
-// maxDescriptors descriptors. A kernel before 6.2 reports no number, so Open counts names. There the result is at least the number of
-// files if they are more than maxNames.
+// Open counts the open files of the first maxProcesses processes. It recognizes sockets only among the first maxDescriptors descriptors. A
+// kernel before 6.2 does not report the number of open files, so Open counts names. It stops after about maxNames names, so there may be
+// more files than the result.
 func (r Reader) Open(pids []int) (f Files) {
 	target, left, unread := make([]byte, 16), maxDescriptors, maxNames
 	for _, pid := range pids[:min(len(pids), maxProcesses)] {

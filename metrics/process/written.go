@@ -38,7 +38,7 @@ func SelfWritten() uint64 {
 	return all - min(all, uint64(before.Oublock)*block)
 }
 
-// OwnWritten is like WrittenBytes, but counts only the threads that the process has now, and no child processes.
+// OwnWritten is like WrittenBytes, but counts only the present threads of the process. It omits ended threads and child processes.
 func (r Reader) OwnWritten(pid int) (sum uint64) {
 	tasks, err := os.ReadDir(r.path(pid, "task"))
 	if err != nil {

@@ -30,8 +30,8 @@ type Room struct {
 	// Pods is the memory of all pods together, in bytes. The total is the limit of all pods, or the machine's memory if they have no limit.
 	// The free amount is the total minus the memory that the pods need. It is 0 when the pods thrash at their limit.
 	Pods Amount
-	// These are the disk of volumes and logs, the disk of image layers, and the disk of the writable layers of containers. Several of them
-	// may be the same disk. For an unknown disk, Device is 0.
+	// These are the disk of volumes and logs, the disk of image layers, and the disk of the writable layers of containers. One disk may
+	// have several of these roles. For an unknown disk, Device is 0.
 	Node, Image, Container Disk
 	PIDs                   Amount // processes and threads
 }

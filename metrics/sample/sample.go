@@ -80,8 +80,8 @@ type Sampler struct {
 	rates       map[string]groupState // by path
 }
 
-// A groupState contains what is kept of a group between two samples: the counters from which the next CPU usage is computed, and the
-// values that are not read again while no process runs.
+// A groupState contains the values of a group that the next sample needs: the counters from which the CPU usage is computed, and the values
+// that are reused if no process has run.
 type groupState struct {
 	at   time.Time
 	used time.Duration
@@ -325,7 +325,7 @@ func (w *sampleWalk) readPod(at, uid string, ancestor cgroup.Reading) (bool, err
 }
 
 // readNetwork reads the network figures of a pod, from the namespace of one of its processes. If no process of the pod has run since the
-// previous sample, and there was no traffic on its veths, it reuses the previous figures.
+// previous sample, and the pod's veths had no traffic, it reuses the previous figures.
 func (w *sampleWalk) readNetwork(pod *Group, someone int) {
 	last := w.before[pod.Path]
 	if last.networkPID != someone {

@@ -17,8 +17,8 @@ import (
 // included, because the same bit marks secondary addresses in IPv4. It is checked separately.
 const unusableFlags = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// Find returns at most one address of each family, IPv4 first. The caller passes the result of the last call. If several addresses have the
-// same rank, Find prefers the one of the last call. It ignores the excepted interfaces.
+// Find returns at most one address of each family, IPv4 first. The caller passes the result of the previous call. If several addresses have
+// the same rank, Find prefers an address of this previous result. It ignores the interfaces with the given names.
 func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -54,9 +54,9 @@ const (
 	rankOtherLinkSecondary        // a secondary address on another link
 )
 
-// chooseAddress returns the best candidate. If several candidates have the best rank, an address of the last call has priority, and then
-// the lowest address. The result therefore does not depend on the kernel's order. If there is no default route, an address of the last
-// call has priority over all others.
+// chooseAddress returns the best candidate. If several candidates have the best rank, it returns a previous address, or else the lowest
+// address. The result therefore does not depend on the kernel's order. If there is no default route, it returns a previous address
+// regardless of the ranks.
 func chooseAddress(list []candidate, previous []netip.Addr) netip.Addr {
 	sorting.By(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))

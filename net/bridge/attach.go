@@ -102,8 +102,8 @@ func (p Port) ip6() []netns.Sysctl {
 }
 
 // withDefaults sets the sysctls for new interfaces, lets the caller create one interface in the namespace, and restores the sysctls. This
-// is much faster than setting disable_ipv6 of an existing interface. The kernel restarts that system call while another network change
-// holds a lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
+// is much faster than writing disable_ipv6 of an existing interface. The kernel restarts such a write while another network change holds a
+// lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
 func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
 	before, err := ns.Swap(defaults...)
 	if err == nil {
@@ -115,7 +115,7 @@ func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) err
 // addrGenNone is IN6_ADDR_GEN_MODE_NONE.
 const addrGenNone = 1
 
-// attachToBridge makes the veth end on the node a port of the bridge.
+// attachToBridge adds the node's end of the veth pair to the bridge, as a port.
 func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
 	// The node's addresses are on the bridge. Its ports need no addresses.
 	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {

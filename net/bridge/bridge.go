@@ -22,14 +22,14 @@ type Config struct {
 	Addresses []netip.Prefix // the node's addresses, with the prefix length of the pod network
 	MTU       int            // 0 means the kernel's default
 	Promisc   bool
-	// The function Foreign reports whether Ensure must remove an address that is not in Addresses. If it is nil, Ensure removes no address.
-	// Ensure never removes link-local addresses.
+	// The function Foreign reports whether Ensure must remove an address that is not in Addresses. If Foreign is nil, Ensure removes no
+	// address. Ensure never removes link-local addresses.
 	Foreign func(netip.Prefix) bool
 	// If Exclusive is true, Ensure fails if another interface has an address in the pod network. The pods would be unreachable in that
 	// case.
 	Exclusive bool
-	// If Routes is true, Ensure also checks the routes that the kernel has created for Addresses. They are missing only if another program
-	// has removed them. The duration of the check grows with the number of routes.
+	// If Routes is true, Ensure also checks the routes that the kernel has created for Addresses. Such a route is missing only if another
+	// program has removed it. The duration of the check grows with the number of routes.
 	Routes bool
 }
 

@@ -200,8 +200,8 @@ func MissingPorts(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	return out, nil
 }
 
-// ReattachPort makes the veth end on the node a port of its bridge again and sets it up. If the pair is missing, or its peer is not in the
-// pod's namespace, the error wraps fs.ErrNotExist.
+// ReattachPort adds the node's end of the veth pair to the bridge again, and sets this end up. If the pair is missing, or the other end is
+// not in the pod's namespace, the error wraps fs.ErrNotExist.
 func ReattachPort(host, pod netns.NS, p Port) error {
 	h, err := host.Netlink()
 	if err != nil {

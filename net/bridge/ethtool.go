@@ -8,7 +8,7 @@ import (
 )
 
 // ethtoolLink queries the state of a link with ETHTOOL_GLINK. The purpose is a side effect: before the kernel answers this query, it
-// processes pending carrier changes. It does this for no other query.
+// processes pending carrier changes. No other query has this effect.
 func ethtoolLink(fd int, name string) error {
 	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
 	var request struct { // struct ifreq

@@ -16,11 +16,11 @@ import (
 const addressTime = time.Second
 
 // A settleWatch waits until new IPv6 addresses are usable. At first, the kernel only records a new address. Later, a kernel worker enables
-// reception and neighbour discovery for the address. At the end it sends a netlink message about the local route to the address.
+// reception and neighbour discovery for the address. Finally, the worker sends a netlink message about the local route to the address.
 type settleWatch struct{ socket *nl.NetlinkSocket }
 
-// watchFor returns a watch for the addresses. Call it before adding the addresses. If they contain no IPv6 address, waitUsable returns
-// immediately.
+// watchFor returns a watch for the addresses. Call it before adding the addresses. If none of the addresses is an IPv6 address, waitUsable
+// returns immediately.
 func watchFor(ns netns.NS, addrs []netip.Prefix) (w settleWatch, err error) {
 	for _, a := range addrs {
 		if !a.Addr().Is6() {

@@ -61,8 +61,8 @@ func listInterfaces(h *netlink.Handle) ([]Interface, error) {
 	return out, nil
 }
 
-// RemoveUnused removes an interface that ListInterfaces has returned. It returns an error if name and index no longer match. It also
-// returns an error if the interface is in use: it has ports or child interfaces, or it is a port itself.
+// RemoveUnused removes an interface that ListInterfaces has returned. It returns an error if the name now belongs to an interface with
+// another index. It also returns an error if the interface is in use: it has ports or child interfaces, or it is a port itself.
 func RemoveUnused(ns netns.NS, name string, index int) error {
 	h, err := ns.Netlink()
 	if err != nil {

@@ -49,7 +49,8 @@ func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.Po
 	return a, err
 }
 
-// capabilityArgs returns the capability arguments by capability. libcni passes an argument to the plugins that declare its capability.
+// capabilityArgs returns the capability arguments for CNI plugins. The keys are the names of the capabilities. libcni passes an argument
+// only to plugins that declare this capability.
 func capabilityArgs(cfg *api.PodSandboxConfig) (map[string]any, error) {
 	args := map[string]any{}
 	if ports := hostPorts(cfg); len(ports) > 0 {

@@ -50,8 +50,8 @@ func newPlugins(cfg Config) *pluginNetwork {
 	return p
 }
 
-// setUpSandbox adds a sandbox to the network. It stores the request first. After a crash or a change of the configuration, teardown can
-// therefore still remove the sandbox.
+// setUpSandbox adds a sandbox to the network. Before that, it stores the request. After a crash or a change of the configuration, teardown
+// can therefore still remove the sandbox.
 func (p *pluginNetwork) setUpSandbox(
 	ctx context.Context, list *libcni.NetworkConfigList, id, path string, cfg *api.PodSandboxConfig,
 ) (addrs []netip.Addr, err error) {
@@ -91,8 +91,8 @@ func (p *pluginNetwork) setUpSandbox(
 	return parseAddresses(result)
 }
 
-// tearDownSandbox removes a sandbox from the network, with the same configuration with which it was added. It succeeds if the sandbox was
-// never set up.
+// tearDownSandbox removes a sandbox from the network. It uses the stored configuration with which the sandbox was added. It succeeds if the
+// sandbox was never set up.
 func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
@@ -115,8 +115,8 @@ func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err err
 	return p.attachments.remove(id)
 }
 
-// removeStale removes the sandboxes that no longer exist: all but the given ones. It also runs the command GC of plugins that support it
-// (CNI 1.1.0 and later).
+// removeStale tears down the network of ended sandboxes. The caller passes the IDs of all other sandboxes. If a plugin supports the command
+// GC (CNI 1.1.0 and later), removeStale also runs this command.
 func (p *pluginNetwork) removeStale(ctx context.Context, live map[string]bool) (err error) {
 	defer recoverPanic(&err)
 	ids, err := p.attachments.listIDs()

@@ -113,7 +113,7 @@ func (n *Network) IsStale(id string) bool {
 	return moved && addresses != nil && n.isBuiltIn(addresses, id)
 }
 
-// isBuiltIn reports whether a sandbox is on the built-in network. It checks more than the lease, because after a loss of the lease store an
+// isBuiltIn reports whether a sandbox is on the built-in network. A lease alone does not prove this: after a loss of the lease store, an
 // address may be leased to a sandbox that is on another network.
 func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	if !addresses.HasAddress(id) {
@@ -154,8 +154,8 @@ func (n *Network) setInstalled(yes bool) {
 	n.tracker.wakeLoop()
 }
 
-// finishMove removes the built-in network after another one has taken over and the last pod has left. If it is forced, it does not wait for
-// the pods. It reports whether the built-in network is removed.
+// finishMove removes the built-in network after another one has taken over and the last pod has left. If force is true, it does not wait
+// for the pods. It reports whether the built-in network is removed.
 func (n *Network) finishMove(force bool) (gone bool) {
 	if !n.currentPhase().isMoving() {
 		return false
@@ -171,7 +171,7 @@ func (n *Network) finishMove(force bool) (gone bool) {
 }
 
 // removeUnused removes the built-in network and returns the number of sandboxes that still use it. If there are such sandboxes, it removes
-// the network only if it is forced. The leases of these sandboxes stay until they are torn down, so IsStale still returns true for them.
+// the network only if force is true. The leases of these sandboxes stay until teardown, so IsStale still returns true for these sandboxes.
 func (n *Network) removeUnused(force bool) (left int, err error) {
 	n.operations.Lock()
 	defer n.operations.Unlock()

@@ -48,11 +48,11 @@ type Config struct {
 	// Changed is called when sandboxes may have become stale, or when waiting pods may now get a network. It may be nil, and must not
 	// block.
 	Changed func()
-	// RecordEvent is called for each event about the node. OnRepair is called with the kind of each repaired item. Both may be
+	// RecordEvent is called for each event about the node. OnRepair is called with the kind of each repaired item. Both functions may be
 	// nil, and must not block.
 	RecordEvent func(warning bool, reason, message string)
-	// If Hold is true, the ports of sandboxes are not repaired. Hold is set during the trial of a new version of the agent. If that agent
-	// ran in a wrong network namespace by mistake, a repair would move the veths of pods there.
+	// If Hold is true, the ports of sandboxes are not repaired. Hold is set during the trial of a new version of the agent. If the new
+	// version ran in a wrong network namespace by mistake, a repair would move the veths of pods into this namespace.
 	Hold     bool
 	OnRepair func(kind string)
 	// Sandbox returns the network namespace of a sandbox that an earlier process created, and the name of its pod. It may be nil.
@@ -298,7 +298,7 @@ func (n *Network) PodCIDRs() []netip.Prefix {
 	return slices.Clone(n.cidrs)
 }
 
-// loadLeases returns the allocator. The first call loads it from the store.
+// loadLeases returns the allocator. The first call loads the leases from the store.
 func (n *Network) loadLeases(ctx context.Context) (*ipam.Allocator, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 var othersFiles = regexp.MustCompile(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
 
 // OfAnother returns the name of another program that uses a configuration file for its own containers, or "" for other files. With
-// networkPlugin auto, islet ignores the files of such programs. OfAnother recognizes a file by its name. For networks that users have
-// named, it looks for podman or nerdctl in the content of the file.
+// networkPlugin auto, islet ignores the files of such programs. OfAnother recognizes most files by their names. It recognizes other files
+// of podman and nerdctl by their content, because users of these programs can name networks freely.
 func OfAnother(path string) string {
 	name := filepath.Base(path)
 	if m := othersFiles.FindString(name); m != "" {

@@ -55,7 +55,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 }
 
 // repairBuiltIn repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of
-// the built-in network. The caller holds the write lock of all operations.
+// the built-in network. The caller holds the write lock that blocks all other operations.
 func (n *Network) repairBuiltIn(addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {

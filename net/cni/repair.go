@@ -38,8 +38,8 @@ type repairPass struct {
 }
 
 // repairParts checks the given parts and repairs them. It returns the time of the next call and the parts to pass to that call. The error
-// is the reason why the network does not work now. In a retry, failed repairs are repeated at once, without their pause. While the built-in
-// network is not installed, nothing is checked.
+// is the reason why the network does not work now. If retry is true, failed repairs are repeated at once instead of after their pause.
+// While the built-in network is not installed, nothing is checked.
 func (n *Network) repairParts(what partSet, retry bool) (wake time.Time, again partSet, err error) {
 	k := n.tracker
 	k.repairMu.Lock()

@@ -104,7 +104,8 @@ func (c *repairSchedule) removeUndamaged(now time.Time) {
 	}
 }
 
-// pausedItems returns the items that are contested or cannot be repaired. The value is the time until which the item counts as contested.
+// pausedItems returns the items that are contested or cannot be repaired. The value is the time at which the item no longer counts as
+// contested.
 func (c *repairSchedule) pausedItems() map[item]time.Time {
 	out := map[item]time.Time{}
 	for i, r := range c.items {

@@ -23,7 +23,7 @@ type Store interface {
 	Leases(ctx context.Context) (map[netip.Addr]string, error)
 }
 
-// ErrExhausted means that a range has no free address. Allocate returns errors that wrap it.
+// ErrExhausted means that a range has no free address. In this case, the error of Allocate wraps ErrExhausted.
 var ErrExhausted = errors.New("no free address")
 
 // Allocator assigns one address of each range to an owner. Its methods are safe for concurrent use, but not for concurrent calls with the

@@ -66,8 +66,8 @@ func (r *addrRange) nextAddress(addr netip.Addr) netip.Addr {
 	return addr.Next()
 }
 
-// size returns the number of addresses of a range. It counts them in a loop, because it is called only for a range without free addresses,
-// which is small.
+// size returns the number of addresses of a range. It counts the addresses in a loop. This is fast enough, because only ranges without free
+// addresses are counted, and such ranges are small.
 func (r *addrRange) size() int {
 	n := 1
 	for addr := r.first; addr.Less(r.end); addr = addr.Next() {

@@ -17,9 +17,9 @@ import (
 // ruleComment is the comment that identifies the rules of AllowForwarding.
 const ruleComment = "islet pod network"
 
-// AllowForwarding makes firewalls accept packets of the pods on a bridge. It changes chains of the forward hook whose policy is drop: it
-// inserts two rules at the beginning of each chain, unless they exist. One rule accepts packets from the bridge. The other rule accepts
-// packets to the bridge that are replies or were sent to a host port. The firewall still decides about other packets to pods.
+// AllowForwarding makes firewalls accept packets of the pods on a bridge. It changes each chain of the forward hook whose policy is drop.
+// At the beginning of the chain, it inserts two rules, unless these rules exist. One rule accepts packets from the bridge. The other rule
+// accepts packets to the bridge that are replies or were sent to a host port. The firewall still decides about other packets to pods.
 // AllowForwarding returns the chains that it has changed.
 //
 // The rules must be in the firewall's own chain, because a packet that one table accepts can still be dropped by another table. The rules

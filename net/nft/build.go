@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// hostPortMark is the mark of the first packet of a connection to a host port. The postrouting chain matches it. CNI's portmap plugin
-// uses the same bit.
+// hostPortMark is the mark of the first packet of a connection to a host port. The postrouting chain matches packets with this mark. CNI's
+// portmap plugin uses the same bit.
 const hostPortMark = 0x2000
 
 // These are the first registers of keys, values and marks. The key of a set occupies one 32-bit register for each 4 bytes, starting at

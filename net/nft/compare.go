@@ -11,12 +11,12 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 )
 
-// A Print is a fingerprint of the chains and rules in the kernel's tables with one name. It changes if a rule or chain is added, replaced
-// or removed, or if a table is made dormant. The zero value is the fingerprint of no table with rules.
+// A Print is a fingerprint of the chains and rules in the kernel's tables for IPv4 and IPv6 that have a given name. It changes if a rule or
+// chain is added, replaced or removed, or if a table is made dormant. The zero value means that the kernel has no such table.
 type Print string
 
-// PrintOf returns the fingerprint of the tables. It contains the kernel's numbers of the rules. A rule that was removed and added again has
-// another number.
+// PrintOf returns the fingerprint of the tables. The fingerprint contains the kernel's numbers of the rules. A rule that was removed and
+// added again has a new number.
 func PrintOf(ns netns.NS, name string) (Print, error) {
 	c, done, err := openConn(ns)
 	if err != nil {

@@ -8,7 +8,7 @@
 // variable data are elements of sets, so most changes add and remove only a few elements. Existing connections keep their translation,
 // which is stored in the connection tracking table.
 //
-// The chains of a table (IPv6 likewise, without guard):
+// The chains of a table for IPv4 (a table for IPv6 has the same chains, except guard):
 //
 //	guard        raw prerouting   from another host to 127.0.0.0/8: drop. A host port at 127.0.0.1
 //	                              needs route_localnet of the bridge, through which pods could

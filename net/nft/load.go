@@ -107,7 +107,7 @@ func parseComment(e nftables.SetElement) (netip.Prefix, string, bool) {
 	return p, owner, ok && err == nil && !e.IntervalEnd
 }
 
-// dropUnusedNetworks removes the local networks that contain neither a source nor the address of a port's pod.
+// dropUnusedNetworks removes each local network that contains neither a masqueraded source nor the pod address of a port.
 func (t *Table) dropUnusedNetworks() {
 	t.Local = slices.DeleteFunc(t.Local, func(p netip.Prefix) bool {
 		return !slices.ContainsFunc(t.Masquerade, func(s Source) bool { return p.Contains(s.Prefix.Addr()) }) &&

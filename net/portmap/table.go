@@ -43,8 +43,8 @@ type Table struct {
 	fingerprint nft.Print // the fingerprint after the last complete write
 }
 
-// New returns a table, with the node's interface to the pods and the directory of the table's files. The table sets route_localnet of this
-// interface while a port needs it. New reads and writes nothing.
+// New returns a table. The caller passes the node's interface to the pods and the directory of the table's files. The table sets
+// route_localnet of this interface while a port needs it. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, podInterface: through, dir: dir,

@@ -52,7 +52,8 @@ func inMemoryOnly(f *elf.File, s elf.Symbol) bool {
 	return int(s.Section) < len(f.Sections) && f.Sections[s.Section].Type == elf.SHT_NOBITS
 }
 
-// moduleOf returns the module that contains a symbol. It is the module with the longest path that matches the name of the symbol.
+// moduleOf returns the module that contains a symbol. If the paths of several modules match the name of the symbol, it returns the module
+// with the longest path.
 func moduleOf(symbol string, info *debug.BuildInfo) string {
 	name := strings.TrimPrefix(symbol, "type:")
 	for _, prefix := range []string{".eq.", ".hash.", "*", "go:itab.", "go:string."} {

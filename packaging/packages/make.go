@@ -139,7 +139,7 @@ func (b buildArgs) packageInfo(kind string, p packageSpec, table []Entry, stage 
 	return info, b.addScripts(p.name, kind, filepath.Join(stage, kind, p.name+".scripts"), table, info)
 }
 
-// archOf returns the architecture's name in packages of a kind.
+// archOf returns the name that deb or rpm packages use for the architecture.
 func (b buildArgs) archOf(kind string) string {
 	names := map[string][2]string{"amd64": {"amd64", "x86_64"}, "arm64": {"arm64", "aarch64"}, "arm": {"armhf", "armv7hl"},
 		"riscv64": {"riscv64", "riscv64"}}
@@ -238,8 +238,8 @@ func docType(kind string) string {
 	return files.TypeFile
 }
 
-// namesProgram reports whether a file contains the path of the program. A package installs the program at another path than the archive, so
-// the path must be replaced in such a file.
+// namesProgram reports whether a file contains the path of the program. The path in a package differs from the path in the archive, so such
+// a file must be changed.
 func namesProgram(e Entry) bool {
 	return e.Type == "init" || strings.HasSuffix(e.Path, ".service") || strings.HasSuffix(e.Path, ".conf")
 }

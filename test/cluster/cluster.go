@@ -58,7 +58,7 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Start returns the control plane of this test program, started by the first call.
+// Start returns the control plane of this test program. The first call starts the control plane.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	shared.Do(func() { shared.Cluster, shared.err = start() })

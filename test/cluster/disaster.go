@@ -83,8 +83,8 @@ func (c *Cluster) ReplaceAuthority(t testing.TB) {
 	if err != nil {
 		t.Fatalf("replace the CA: %v", err)
 	}
-	// The ConfigMap cluster-info contains the former CA. An existing ConfigMap would not be
-	// updated.
+	// The existing ConfigMap cluster-info contains the former CA. allowJoin creates the ConfigMap
+	// only if it is missing.
 	c.Kubectl(t, "-n", "kube-public", "delete", "configmap", "cluster-info")
 	if err := c.allowJoin(); err != nil {
 		t.Fatalf("replace the CA: %v", err)

@@ -18,7 +18,8 @@ import (
 const gateway = "10.97.0.1"
 
 // createNetwork creates the network of the machines and the filter for Silence. The bridge does not
-// flood packets to all ports. So each machine receives only packets for this machine (see Bytes).
+// flood packets to all ports. Each machine therefore receives only its own packets, which Bytes
+// counts.
 func (c *Cluster) createNetwork() error {
 	// The bridge gets a fixed hardware address. Otherwise the bridge would take the address of one
 	// of the cables. The removal of this cable would then interrupt all connections to the control

@@ -28,7 +28,7 @@ func (c *Cluster) Node(t testing.TB, server string) *Node {
 	if server == "" {
 		server = gateway + ":6443"
 	}
-	// This cleanup runs after the cleanup of the machine, because a running agent would register the Node again.
+	// The cleanup of the machine runs before this cleanup. Otherwise a running agent would register the Node again.
 	t.Cleanup(func() { c.deleteNode(t, Name(t)) })
 	m := machine.New(t, Name(t))
 	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}

@@ -185,8 +185,8 @@ func (p *Proxy) Heal() {
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns the numbers of requests since the last call, and their sum. Each key consists of the method, the path and the
-// selected object of a request.
+// Requests returns how many requests there were since the last call: of each kind, and in total. A kind consists of the method, the path
+// and the selected object of a request.
 func (p *Proxy) Requests() (by map[string]int, sum int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

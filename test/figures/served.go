@@ -85,8 +85,8 @@ func Check(t testing.TB, root string, get func(path string) string) (unseen []st
 	return unseen
 }
 
-// FindPattern returns the key of list that matches a result of Check, or "" if no key matches. The
-// keys are regular expressions for the names of metrics.
+// FindPattern returns the key of the map that matches a result of Check, or "" if no key matches.
+// The keys are regular expressions for the names of metrics.
 func FindPattern(list map[string]string, name string) string {
 	for names := range list {
 		if regexp.MustCompile("^/metrics(/[a-z]+)? (" + names + ")$").MatchString(name) {
@@ -96,7 +96,8 @@ func FindPattern(list map[string]string, name string) string {
 	return ""
 }
 
-// parsePage returns the families on a page. It returns a family once for each set of its labels.
+// parsePage returns the families on a page. If the lines of a family have different label names, it returns the family once for each set of
+// label names.
 func parsePage(page, text string) (out []Family, err error) {
 	seen := map[Family]bool{}
 	f := Family{Page: page}

@@ -14,8 +14,8 @@ import (
 func (m *Machine) ExposedFiles() (found []string) {
 	m.t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", m.host.Pid())
-	// Other users must not be able to enter these directories. Every path to a directory of pods
-	// leads through one of them.
+	// Every pod's directory is below one of these directories, which other users must not be able
+	// to enter.
 	closed := []string{"/state/containerd", "/state/runtime/containers", "/state/runtime/sandboxes", "/kubelet", "/kubelet/pods"}
 	for i := range closed {
 		closed[i] = root + m.Disk + closed[i]

@@ -43,8 +43,8 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
-// BuildVersion builds this checkout as the given version. Unlike the program of BuildFailing, it
-// works.
+// BuildVersion builds this checkout as the given version. Unlike BuildFailing, it builds a program
+// without a fault.
 func (r *Releaser) BuildVersion(version string) []byte {
 	r.t.Helper()
 	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")

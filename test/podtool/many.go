@@ -25,9 +25,8 @@ func createFiles(ctx context.Context, dir, many string) error {
 	return nil
 }
 
-// forkMany starts many processes. Each of them is a fork of this process. It has a single thread
-// and does not return to Go code. It would take too long to execute a program for each of these
-// processes.
+// forkMany starts many processes. Each process is a fork of this process, has a single thread, and
+// does not return to Go code. It would take too long to execute a program for each process.
 func forkMany(ctx context.Context, many string) error {
 	n, err := strconv.Atoi(many)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 // A disk serves an image file to the emulator as a network block device. It simulates the volatile
 // write cache of real disks and cards: a power cut loses some of the sectors that were written
-// since the last flush. Without this simulation, the end of the emulator would lose no write of the
-// guest.
+// since the last flush. Without this simulation, no write of the guest would be lost when the
+// emulator is killed.
 //
 //	guest --write--> file; the sector's old content is stored in lost
 //	guest --flush--> lost is cleared
@@ -97,7 +97,7 @@ func (d *disk) cutPower() (sectors int, err error) {
 		}
 	}
 	clear(d.lost)
-	// A killed emulator does not read all replies, and a write to it may fail.
+	// A killed emulator does not read all replies, so the write of a reply may fail.
 	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
 		func(end error) bool { return errors.Is(d.err, end) }) {
 		d.err = nil // killed

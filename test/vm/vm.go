@@ -34,12 +34,13 @@ const (
 	hangTimeout = 4 * time.Minute
 	// defaultMemory is the default memory of a machine in MiB, which is enough for every test.
 	defaultMemory = 1536
-	// quirks contains kernel arguments. They disable the zeroing of allocated pages in Debian's
-	// kernel. In the emulator, each write to a page with a program's code takes a microsecond. A
-	// machine with little memory reads code again and again, so both processors spent minutes on
-	// zeroing pages. The arguments also disable the check of the timer in the PC kernel. The kernel
-	// panics at its start if the timer does not tick, for example because a busy host does not
-	// schedule the emulator in time.
+	// quirks contains kernel arguments. The argument init_on_alloc=0 disables the zeroing of
+	// allocated pages in Debian's kernel. A machine with little memory often drops pages of code
+	// and reads them again into newly allocated pages. In the emulator, each write to a page that
+	// contained code takes a microsecond, so both processors spent minutes on zeroing such pages.
+	// The argument no_timer_check disables the check of the timer in the PC kernel. With this
+	// check, the kernel panics at its start if the timer does not tick, for example because a busy
+	// host does not schedule the emulator in time.
 	quirks = "nokaslr init_on_alloc=0 no_timer_check"
 )
 
@@ -323,7 +324,7 @@ func (v *VM) Await(command string) string {
 	v.t.Helper()
 	deadline := time.Now().Add(bootPatience)
 	for {
-		// The pause is part of the command, so that a pause needs no additional command.
+		// The machine itself pauses after a failure, so the pause needs no command of its own.
 		a, err := v.answer(command + " || { sleep 0.2; false; }")
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !v.hung:

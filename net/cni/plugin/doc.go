@@ -26,6 +26,6 @@
 // An unsupported field is an error that names the field, unless its value is empty (null, false, 0, "", [], {}). A configuration is
 // therefore never applied in part. Keys with a slash belong to other programs and are ignored.
 //
-// The nftables rules of bridge and portmap are in the table islet_cni. A comment of each element names the element's owner. All processes
+// The nftables rules of bridge and portmap are in the table islet_cni. Each element has a comment with the name of its owner. All processes
 // share this state, because it is in the kernel.
 package plugin

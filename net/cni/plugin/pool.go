@@ -207,7 +207,8 @@ func (set rangeSet) rangeOf(a netip.Addr) *addrRange {
 	return nil
 }
 
-// nextAfter returns the next address in cyclic order, and its range. If a is in no range, it returns the first address of the set.
+// nextAfter returns the next address in cyclic order, and its range. If no range contains the given address, it returns the first address
+// of the set.
 func (set rangeSet) nextAfter(at int, a netip.Addr) (int, netip.Addr) {
 	for i := range set {
 		r := set[(at+i)%len(set)]

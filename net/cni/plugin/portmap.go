@@ -108,8 +108,8 @@ func setLocalnet(host netns.NS, ports []nft.Port) error {
 	return nil
 }
 
-// clearLocalnet clears route_localnet on the node's interfaces to the pods whose ports were removed. It skips interfaces that a remaining
-// port needs.
+// clearLocalnet clears route_localnet on the node's interfaces to the pods whose ports were removed. It skips an interface if a remaining
+// port needs route_localnet there.
 func clearLocalnet(host netns.NS, removed, remaining []nft.Port) error {
 	names, err := podInterfaces(host, removed)
 	if err != nil || len(names) == 0 {

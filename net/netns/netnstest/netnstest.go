@@ -19,7 +19,8 @@ func New(t testing.TB) (netns.NS, string) {
 	return ns, path
 }
 
-// NewUntilEnd is like New, but does not remove the namespace at the end of the test. The caller must call the returned function end.
+// NewUntilEnd is like New, but does not remove the namespace at the end of the test. The caller must call the returned function, which
+// closes the namespace.
 func NewUntilEnd(t testing.TB) (ns netns.NS, path string, end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -78,8 +78,8 @@ t=$EPOCHREALTIME
 TZ=UTC printf '%(%H:%M:%S)T.%.3s\n' "${t%.*}" "${t#*.}"
 `
 
-// hostPrograms contains the names of the programs of this host that the suite's agnhost image
-// contains in addition to busybox.
+// hostPrograms contains the names of programs of this host. The suite's agnhost image contains
+// these programs in addition to busybox.
 var hostPrograms = []string{"bash", "curl", "dig", "nc", "ss", "ip", "ipcs", "getent"}
 
 // programsOf contains the additional layers by name. The keys of a layer are paths in the image. The values are

@@ -30,7 +30,7 @@ type spec struct {
 	}
 }
 
-// This method returns the full name of the spec. The runner's options focus and skip apply to this name.
+// This method returns the full name of the spec. The runner selects specs by this name (options --focus and --skip).
 func (s spec) name() string {
 	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText),
 		func(part string) bool { return part == "" }), " ")
@@ -51,7 +51,7 @@ const suiteTimeout = "A suite timeout occurred"
 type results map[string]string
 
 // add adds the outcomes of a run. A spec that was interrupted by the time limit has no outcome. The
-// result wanted is the number of selected specs. The result left is the number of selected specs
+// first result is the number of selected specs. The second result is the number of selected specs
 // that were interrupted or not started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {

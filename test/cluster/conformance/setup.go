@@ -66,8 +66,8 @@ func suiteImages(t *testing.T, dir string, set map[string]image) (string, *regis
 	return archived, writeArchive(t, archived, dir, set)
 }
 
-// startProxy starts kube-proxy on a machine. The command's environment variable CONF contains the
-// path of a kubeconfig.
+// startProxy starts kube-proxy on a machine. In the environment of the given command, CONF must
+// contain the path of a kubeconfig.
 func startProxy(t *testing.T, dir, name string, command func(string, ...string) *exec.Cmd) {
 	t.Helper()
 	p := command("sh", "-c", `exec "$0" --kubeconfig="$CONF" "$@"`, filepath.Join(dir, "kube-proxy"), "--proxy-mode=nftables",

@@ -10,6 +10,7 @@
 //	  in the 2nd and 3rd sixth of the time  samples.csv, soak.svg     Growth
 //
 // In the second half of the time, one agent runs without a restart, so that the leaks of all rounds
-// add up. The leftovers of ended agents on the node add up too. They are compared with the first
-// sixth of the time, in which no agent was ended.
+// add up. The leftovers of ended agents on the node add up too. For these leftovers, the last
+// samples are compared with the samples of the first sixth of the time, in which no agent was
+// ended.
 package soak

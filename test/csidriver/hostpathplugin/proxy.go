@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runProxy joins each connection that the listener in accepts with a connection that the listener
-// out accepts, until the context ends.
+// runProxy joins each connection to the first listener with a connection to the second listener,
+// until the context ends.
 func runProxy(ctx context.Context, in, out net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -55,7 +55,7 @@ func runProxy(ctx context.Context, in, out net.Listener) error {
 	return nil
 }
 
-// nextPair returns a connection of each side, or nil if the context has ended. The driver may connect long after the caller. The caller
+// nextPair returns one connection from each side, or nil if the context has ended. The driver may connect long after the caller. The caller
 // may close the connection meanwhile. nextPair drops such a closed connection, so that no driver's connection is joined with it.
 func nextPair(ctx context.Context, callers, drivers <-chan net.Conn) (caller, driver net.Conn) {
 	for {
