@@ -87,8 +87,8 @@ type Config struct {
 	Poke  func(types.UID) // called for each changed UID, without a lock; must not block
 	// If Hold is true, pods that are missing in a call of Set do not end. The method HeldPods returns these pods. Hold is set during the
 	// trial of a new version or configuration of islet. If the new version does not find a pod because of a fault, the pod must survive. A
-	// pod that was removed on purpose runs until the agent starts without Hold. A held pod can also start again: after another pod with its
-	// name has ended, or after its own former instance has ended.
+	// pod that was removed on purpose runs until the agent starts without Hold. A held pod starts again in two cases: it has waited for the
+	// end of another pod with its name, or for the end of its own former instance.
 	Hold bool
 	Log  *slog.Logger
 }
@@ -132,8 +132,8 @@ func New(c Config) (*Desired, error) {
 	return d, nil
 }
 
-// setPriority sets the priority of a static pod. Older versions of islet stored static pods without a priority, and without a network their
-// manifests may not be read again for a long time.
+// setPriority sets the priority of a static pod. Older versions of islet stored static pods without a priority. Without a network, the
+// stored pod may be used for a long time before its manifest is read again.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
 		demand.SetPriority(pod)
@@ -198,8 +198,8 @@ func (d *Desired) HeldPods() (list []types.UID) {
 	return list
 }
 
-// Restarted returns how many pods have ended and started again under their UID since New, because they were added again before they had
-// ended.
+// Restarted returns how many pods have ended and started again under the same UID since New. A pod starts again if it is added again while
+// it is ending.
 func (d *Desired) Restarted() (static, fromAPI int) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -76,8 +76,8 @@ type Link struct {
 	answers  *kube.AnswerBudget // all clients of the server share it
 }
 
-// New reads the files. It opens no connection. For missing or broken files it returns no error, because the node can run without the
-// server. The State then contains the reason.
+// New reads the files. It opens no connection. Missing or broken files are not an error, because the node can run without the server. In
+// that case, the State contains the reason.
 func New(ctx context.Context, cfg Config) (*Link, error) {
 	switch {
 	case cfg.NodeName == "":

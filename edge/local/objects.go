@@ -265,7 +265,7 @@ const (
 	Unchanged  = "unchanged"
 )
 
-// errDry makes change discard the result of a dry run.
+// errDry ends the edit of a dry run. applyEdit then discards the changed rows.
 var errDry = errors.New("only tried")
 
 // Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. In a
