@@ -335,7 +335,7 @@ func (b *Brake) setState(ctx context.Context, now state) {
 }
 
 // Run checks the current hold periodically until ctx ends. It ends a hold whose time limit has passed. It requests a new list in two cases:
-// when pods that were removed separately can be judged together, and when the identity of the control plane has changed again.
+// when the pods that were removed one after the other can be judged together, and when the identity of the control plane has changed again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

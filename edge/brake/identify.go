@@ -72,8 +72,8 @@ func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error
 	return nil
 }
 
-// missingPods returns the number of running pods from the API server. It also returns the running pods that the claims lack, in the order
-// of the given pods. Pods that are being deleted do not count.
+// missingPods returns the number of running pods from the API server. It also returns the running pods that are missing in the claims, in
+// the order of the given pods. Pods that are being deleted do not count.
 func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
 	for _, c := range claims {

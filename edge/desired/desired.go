@@ -31,7 +31,8 @@ const (
 var (
 	// ErrNotFound is the error of Delete for an unknown UID.
 	ErrNotFound = errors.New("not found")
-	// ErrForeign is the error of changing a pod that belongs to another source, because that source would create the pod again.
+	// ErrForeign is returned for a change of a pod that belongs to another source. After such a change, that source would create the pod
+	// again.
 	ErrForeign = errors.New("it belongs to another source")
 )
 

@@ -201,7 +201,7 @@ func (c *Cache) wakeParked(now time.Time) (next time.Time) {
 func (*Cache) Name() string { return "objects" }
 
 // Prepare registers the pod and waits for the first read of each object that the pod references. It does not wait for objects that are
-// already known. It ignores a failed read. The method that returns the object then returns the error.
+// already known. A failed read is not an error of Prepare. The method that returns the object returns that error later.
 func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits, fresh := c.register(pod, false)
 	if isStatic(pod) {

@@ -131,7 +131,7 @@ func (it *item) listReferences() []store.ObjectKey {
 	return it.kind.listReferences(it.content)
 }
 
-// addReferenced registers a pod as a user of the objects that an item's object references. The caller must hold mu.
+// addReferenced registers a pod as a user of the objects to which an item's object refers. The caller must hold mu.
 func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
 // addReferencedOf is like addReferenced. A pod that ran before may also use objects that were deleted while the pod ran.

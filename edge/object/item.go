@@ -282,7 +282,7 @@ func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures
 	return c.watch(ctx, it, w)
 }
 
-// fetch lists or gets the object. A get returns no version for a watch.
+// fetch lists or gets the object. The second result is the version from which a watch can continue. It is empty after a get.
 func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOptions) (content, string, error) {
 	if it.kind.get == nil {
 		return it.kind.list(ctx, client, it.Namespace, o)

@@ -10,9 +10,10 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// pollInterval returns the interval between two reads of a get-only object. Unbound and growing claims and volumes are read often at first.
-// A kubelet reads them even ten times a second until they are ready. The claim of a CSI volume is read regularly, because it may grow at
-// any time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call pollInterval.
+// pollInterval returns the interval between two reads of a get-only object. A claim or volume that is not bound yet, or that is growing, is
+// read often at first. A kubelet reads it ten times a second until it is ready. The claim of a CSI volume is read regularly, because it may
+// grow at any time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call
+// pollInterval.
 func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)

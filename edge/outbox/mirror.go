@@ -62,7 +62,7 @@ func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 	return o.patch(ctx, it, now)
 }
 
-// retryLater schedules another attempt. By then, all sources may have reported, or the UID of the Node may be known.
+// retryLater schedules another attempt. At the time of that attempt, all sources may have reported, or the UID of the Node may be known.
 func (o *Outbox) retryLater(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package resourceslice deletes the ResourceSlices of drivers for dynamic resource allocation that have disappeared from this node.
-// Otherwise the scheduler would assign pods to this node that cannot start. When a driver registers again, it publishes its slices again.
+// Package resourceslice deletes the ResourceSlices of this node whose driver for dynamic resource allocation has disappeared. Otherwise the
+// scheduler would assign pods to this node although they cannot start here. When a driver registers again, it publishes its slices again.
 //
 //	driver is unreachable --DriverGone--> 30 s --> its ResourceSlices of this node are deleted
 //	driver is reachable ----DriverConnected--> '-- they are kept

@@ -41,8 +41,9 @@ func newAnswers[V any]() *answerCache[V] {
 	return a
 }
 
-// get returns a cached answer. If the cache has no answer, get requests it from the API server, with a function that also returns the TTL.
-// The request continues when the caller's context ends, because other callers may wait for the same answer.
+// get returns a cached answer. If the cache has no answer, get calls the function ask, which requests the answer from the API server. That
+// function also returns the TTL of the answer. The request continues when the caller's context ends, because other callers may wait for the
+// same answer.
 func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
 	key, err := a.hashQuestion(question)

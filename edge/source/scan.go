@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// freshAge limits how long a changed file is read at every check. A second change within one tick of the file system's clock does not
-// change the times of the file, so only a read can detect it.
+// freshAge is the age up to which a changed file is read at every check. A second change within one tick of the file system's clock does
+// not change the times of the file, so only a read can detect it.
 const freshAge = 3 * time.Second
 
 // openFileTimeout is the maximum wait for a file that a program has open for writing. After that time, the file is read if it has not

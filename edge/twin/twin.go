@@ -18,7 +18,7 @@ import (
 // metaTwin is the store's key for the record, as JSON.
 const metaTwin = "twin"
 
-// forgetRenewals is a number of renewals. If the Lease contains no other machine's claim for so long, earlier claims are forgotten.
+// forgetRenewals is the number of renewals without the claim of another machine after which earlier claims are forgotten.
 const forgetRenewals = 4
 
 // Meta stores small values. *store.Store implements it.
