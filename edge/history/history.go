@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// metaHistory is the store's key for the marker, as JSON.
+	// metaHistory is the key in the store under which the marker is stored as JSON.
 	metaHistory = "history"
 	// storeEvery is the interval between two writes of the marker while no pods are stored. An older marker is still a valid lower bound,
 	// and each write wears out flash memory.

@@ -1,5 +1,5 @@
 // Package local manages the ConfigMaps, Secrets and PersistentVolumeClaims that this node's manifests define. Their sources are the
-// manifest directory, the manifest URL, and users of islet apply. Each source has its own objects. The pods of a source reference only
+// manifest directory, the manifest URL, and the command islet apply. Each source has its own objects. The pods of a source reference only
 // objects of the same source, by namespace and name. They never reference objects of the API server, and pods of the API server never
 // reference these objects.
 //

@@ -298,8 +298,8 @@ func (c *Cache) Problems() []Problem {
 }
 
 // register records the objects that a pod references. The first result contains a channel for each unknown object. When all these channels
-// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. A pod that ran
-// before may also use objects that the server deleted while the pod ran.
+// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. If ranBefore is
+// true, the pod already ran before the agent started. Such a pod may also use objects that the server deleted while the pod ran.
 func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
 	c.tokens.register(pod, r.tokens, ranBefore)

@@ -30,7 +30,7 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 }
 
 // untilBeat returns the time until the next beat. A beat is a point in time at which all objects with the same interval are read. Reading
-// them together saves memory and radio time. The time between two beats is the interval, counted from the start of the Cache. A random
+// them together saves memory and radio time. Beats are counted from the start of the Cache, and two beats are one interval apart. A random
 // offset makes the beats differ between nodes that start at the same time.
 func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every

@@ -61,7 +61,7 @@ func (t *turn) addItem(it *item) {
 }
 
 // takeSteps takes steps of starting pods, oldest first, until the limit of requests or the rate limit is reached. When many pods start at
-// once, the status of a waiting pod is replaced by a later one.
+// once, a newer status of a pod often replaces the status that waits.
 func (t *turn) takeSteps(steps []*item) {
 	slices.SortFunc(steps, dueFirst)
 	for _, it := range steps {

@@ -20,7 +20,8 @@ const (
 	timeout       = 10 * time.Second
 )
 
-// An answerCache caches the API server's answers. It uses monotonic times, so an answer has the same lifetime if the wall clock is set.
+// An answerCache caches the API server's answers. It uses monotonic times, so a change of the wall clock does not affect the lifetime of an
+// answer.
 type answerCache[V any] struct {
 	salt    [32]byte // protects tokens against reads of the memory and against timing attacks
 	flights singleflight.Group
@@ -102,8 +103,8 @@ func (a *answerCache[V]) findCached(key string) (V, bool) {
 	return none, false
 }
 
-// add stores an answer. If the cache is full, add removes the expired answers. If no answer has expired, it removes the one that expires
-// next.
+// add stores an answer. If the cache is full, add removes the expired answers. If no answer has expired, add removes the answer that
+// expires next.
 func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()

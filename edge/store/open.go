@@ -254,7 +254,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 }
 
 // prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
-// disk. The names contain the time, which may be wrong. The caller therefore passes the newest one, which is never removed.
+// disk. The names contain the time, which may be wrong. The caller therefore passes the newest broken database, which is never removed.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

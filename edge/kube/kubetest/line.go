@@ -155,7 +155,8 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 		}
 	}()
 	for s := range under {
-		// Data in flight is lost if the connection was closed. Close cannot wait, because its caller may hold locks.
+		// Data in flight is lost if the connection was closed, because Close does not wait for the data. It cannot wait, because its caller
+		// may hold locks.
 		if !l.waitUntil(s.at) {
 			break
 		}
