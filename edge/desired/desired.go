@@ -88,8 +88,8 @@ type Config struct {
 	Poke  func(types.UID) // called for each changed UID, without a lock; must not block
 	// If Hold is true, pods that are missing in a call of Set do not end. The method HeldPods returns these pods. Hold is set during the
 	// trial of a new version or configuration of islet. If the new version does not find a pod because of a fault, the pod must survive. A
-	// pod that was removed on purpose runs until the agent starts without Hold. A held pod starts again in two cases: it has waited for the
-	// end of another pod with its name, or for the end of its own former instance.
+	// pod that was removed on purpose runs until the agent starts without Hold. A held pod even starts if it was waiting for the end of
+	// another pod with its name, or for the end of its own former instance.
 	Hold bool
 	Log  *slog.Logger
 }
@@ -133,8 +133,8 @@ func New(c Config) (*Desired, error) {
 	return d, nil
 }
 
-// setPriority sets the priority of a static pod. Older versions of islet stored static pods without a priority. Without a network, the
-// stored pod may be used for a long time before its manifest is read again.
+// setPriority sets the priority of a static pod. Older versions of islet stored static pods without a priority. The stored pod can be in
+// use for a long time, because its manifest cannot be read again without a network.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
 		demand.SetPriority(pod)

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// Timeouts of a probe without received data, to which some round trips are added. probeOld is for an existing connection. probeNew is
+	// Timeouts of a probe while no data arrives. Some round trips are added to them. probeOld is for an existing connection. probeNew is
 	// for a new connection, which needs name resolution and handshakes.
 	probeOld = 5 * time.Second
 	probeNew = 15 * time.Second
