@@ -1,5 +1,5 @@
 // Package twin detects another machine that uses the name of this node: a clone of the SD card, a second machine with the same host name,
-// or a board that this one has replaced.
+// or the board that this machine has replaced.
 //
 //	marks of the hardware, boot ID --hashed-----> Twin <--record--> store
 //	link   --CheckOwner, after each good probe--> | |--HoldReason--> status, doctor

@@ -17,8 +17,8 @@ import (
 //
 //	Dial --packets--> rate (shared by all connections) --> delay --> loss --> Accept
 //
-// TCP sends a lost packet again. The packet is therefore delayed by one second plus the time of a round trip, and it uses the rate twice.
-// Later data of the same connection waits for this packet.
+// TCP sends a lost packet again. The packet is therefore delayed by one second plus the time of a round trip, and it counts twice for the
+// rate. Later data of the same connection waits for this packet.
 type Line struct {
 	Rate  int           // bytes per second in each direction; 0 means unlimited
 	Delay time.Duration // one-way delay
