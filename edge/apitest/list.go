@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A page contains the rest of a paged list after the pages that were sent, and the resource version of the first page.
+// A page contains the part of a paged list that was not sent yet, and the resource version of the first page.
 type page struct {
 	version int64
 	items   []runtime.Object

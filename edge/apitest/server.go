@@ -35,7 +35,7 @@ type Server struct {
 	// Otherwise it serves them only as v1.
 	Former atomic.Bool
 
-	// NoWatchList makes the server reject watches with initial events, as a server does whose feature gate WatchList is off.
+	// NoWatchList makes the server reject watches with initial events. A real server does the same if its feature gate WatchList is off.
 	NoWatchList atomic.Bool
 
 	http     *http.Server

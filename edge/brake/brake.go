@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// metaBrake is the store's key for the state, as JSON.
+	// metaBrake is the key in the store under which the state is stored as JSON.
 	metaBrake = "brake"
-	// settleFor is the delay before removed pods are judged together. Garbage collection removes the pods of a Node one after the other.
+	// settleFor is the delay between the removal of a pod and a judgement of all pods. Garbage collection removes the pods of a Node one
+	// after the other, so more removals may follow.
 	settleFor = 5 * time.Second
 	// lookEvery is the interval between two checks of a hold. A check tests whether the time limit is over, and whether the identity of the
 	// control plane has changed since the hold was judged.
@@ -335,7 +336,7 @@ func (b *Brake) setState(ctx context.Context, now state) {
 }
 
 // Run checks the current hold periodically until ctx ends. It ends a hold whose time limit has passed. It requests a new list in two cases:
-// when pods that were removed separately can be judged together, and when the identity of the control plane has changed again.
+// when the pods that were removed one after the other can be judged together, and when the identity of the control plane has changed again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -7,8 +7,8 @@
 //	    islet accept, time limit ------> the pods on hold end
 //
 // Three facts identify the control plane: the UID of the Service kubernetes, the UID of the Node, and the epoch. A hold begins if a fact
-// differs from its value at the last accepted list and most pods disappeared without a graceful deletion. Most pods are all of them, or
-// at least three pods that are at least half of them. Pods on hold keep running until a user decides.
+// differs from its value at the last accepted list and most pods disappeared without a graceful deletion. "Most pods" means all running
+// pods, or at least three pods if they are at least half of the running pods. Pods on hold keep running until a user decides.
 //
 //	                    most disappear, identity changed
 //	known identity -----------------------------------> hold --accept, time--> end

@@ -20,8 +20,8 @@ const apiService = "kubernetes"
 // maxReads is the maximum number of missing pods that checkVanished reads.
 const maxReads = 4
 
-// readIdentity reads the identity of the control plane: the cluster and the Node. For an event of an open watch, the Node is sufficient,
-// because the server of an open watch cannot have become another cluster.
+// readIdentity reads the identity of the control plane: the cluster and the Node. If the parameter cluster is false, it reads only the
+// Node. This is sufficient for the events of an open watch, because the server of an open watch still belongs to the same cluster.
 func (b *Brake) readIdentity(ctx context.Context, cluster bool) (now Identity, err error) {
 	now.Epoch = b.Epoch()
 	if now.Node, err = uidOf[v1.Node](ctx, b.Client, "", b.Node); err != nil {
@@ -72,8 +72,8 @@ func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error
 	return nil
 }
 
-// missingPods returns the number of running pods from the API server. It also returns the running pods that the claims lack, in the order
-// of the given pods. Pods that are being deleted do not count.
+// missingPods returns the number of running pods from the API server. It also returns the running pods that are missing in the claims, in
+// the order of the given pods. Pods that are being deleted do not count.
 func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
 	listed := make(map[types.UID]bool, len(claims))
 	for _, c := range claims {

@@ -24,7 +24,7 @@ func (before Identity) describeDifference(now Identity) string {
 	return ""
 }
 
-// merge returns the identity now. Its empty fields are filled with the values of the identity before.
+// merge returns the new identity. Its empty fields get the values of the former identity.
 func (before Identity) merge(now Identity) Identity {
 	if now.Cluster == "" {
 		now.Cluster = before.Cluster
@@ -58,15 +58,16 @@ const (
 // String names a verdict.
 func (v Verdict) String() string { return [...]string{"end all", "hold all", "hold former"}[v] }
 
-// Judge decides about the running pods that are missing in a list: they end, or they go on hold. It returns the verdict, and the reason if
-// pods go on hold. It is a pure function.
+// Judge decides whether the running pods that are missing in a list end or go on hold. It returns the verdict, and the reason if pods go on
+// hold. It is a pure function.
 func Judge(s Scene) (v Verdict, why string) {
 	why = s.Known.describeDifference(s.Now)
 	switch {
 	case s.Vanished == 0 || why == "":
 		return EndAll, ""
 	case s.Held && s.Seen != nil && *s.Seen == s.Now:
-		// The hold is about another control plane. Pods of the current control plane start and end as usual.
+		// This identity was already judged. The pods on hold belong to the former control plane. The pods of the current control plane
+		// start and end as usual.
 		return HoldFormer, why
 	case s.Now.Node == "" && s.Known.Node != "": // the next list is judged after the node has registered again
 		return HoldAll, why

@@ -1,4 +1,4 @@
-// Package check finds the problems of manifests and configurations before they are used, without a node:
+// Package check finds problems of manifests and configurations. It needs no node, so the files can be checked before a node uses them:
 //
 //	files --> Places (objects with lines) ---.
 //	   |                                     v

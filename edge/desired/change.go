@@ -135,7 +135,7 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 }
 
 // Forget removes a deleting pod. Call it after all resources of the pod on this node were removed. If the pod was added again in the
-// meantime, it becomes wanted instead. Forget ignores unknown UIDs, and pods that are not deleting.
+// meantime, Forget does not remove it: the pod becomes wanted. Forget ignores unknown UIDs, and pods that are not deleting.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
 		next.forget(uid)

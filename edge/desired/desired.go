@@ -31,7 +31,8 @@ const (
 var (
 	// ErrNotFound is the error of Delete for an unknown UID.
 	ErrNotFound = errors.New("not found")
-	// ErrForeign is the error of changing a pod that belongs to another source, because that source would create the pod again.
+	// ErrForeign is returned for a change of a pod that belongs to another source. After such a change, that source would create the pod
+	// again.
 	ErrForeign = errors.New("it belongs to another source")
 )
 
@@ -87,8 +88,8 @@ type Config struct {
 	Poke  func(types.UID) // called for each changed UID, without a lock; must not block
 	// If Hold is true, pods that are missing in a call of Set do not end. The method HeldPods returns these pods. Hold is set during the
 	// trial of a new version or configuration of islet. If the new version does not find a pod because of a fault, the pod must survive. A
-	// pod that was removed on purpose runs until the agent starts without Hold. A held pod can also start again: after another pod with its
-	// name has ended, or after its own former instance has ended.
+	// pod that was removed on purpose runs until the agent starts without Hold. A held pod even starts if it was waiting for the end of
+	// another pod with its name, or for the end of its own former instance.
 	Hold bool
 	Log  *slog.Logger
 }
@@ -132,8 +133,8 @@ func New(c Config) (*Desired, error) {
 	return d, nil
 }
 
-// setPriority sets the priority of a static pod. Older versions of islet stored static pods without a priority, and without a network their
-// manifests may not be read again for a long time.
+// setPriority sets the priority of a static pod. Older versions of islet stored static pods without a priority. The stored pod can be in
+// use for a long time, because its manifest cannot be read again without a network.
 func setPriority(source string, pod *v1.Pod) {
 	if source != API {
 		demand.SetPriority(pod)
@@ -198,8 +199,8 @@ func (d *Desired) HeldPods() (list []types.UID) {
 	return list
 }
 
-// Restarted returns how many pods have ended and started again under their UID since New, because they were added again before they had
-// ended.
+// Restarted returns how many pods have ended and started again under the same UID since New. A pod starts again if it is added again while
+// it is ending.
 func (d *Desired) Restarted() (static, fromAPI int) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

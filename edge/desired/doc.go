@@ -15,9 +15,9 @@
 //	              |                   added again   v  |
 //	              '------------ Forget ---------- deleting, again
 //
-// Of several pods with the same namespace and name, only one can own the name: it is wanted, or deleting and wanted again. A second pod is
-// blocked until the name is free, and is reported as a Problem. If a deleting pod has the same name, the wanted pod starts after the
-// deleting pod was forgotten.
+// Only one pod can own a namespace and name. The owner is in the state "wanted" or in the state "deleting, again". A second pod with this
+// name is blocked until the name is free, and is reported as a Problem. If a deleting pod has the same name, the wanted pod starts after
+// the deleting pod was forgotten.
 //
 // A change is computed on a copy, committed to the store, and only then published to readers. A node therefore never acts on a change
 // that a power cut could revert. Waiting changes are committed in one transaction.

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// ErrEnding is the error of a change of a pod that ends.
+// ErrEnding is returned for a change of a pod that is ending.
 var ErrEnding = errors.New("it is ending")
 
 // AddEphemeral adds an ephemeral container to a running pod. The function add returns a copy of the pod with the container; it may be
@@ -49,7 +49,7 @@ func (c Claim) withEphemeral(source string, row store.Pod) *v1.Pod {
 	return pod
 }
 
-// withoutEphemeral returns a pod that starts again. It has no ephemeral containers.
+// withoutEphemeral returns the pod of a row for its next start, without ephemeral containers.
 func withoutEphemeral(row store.Pod) *v1.Pod {
 	if row.Source == API || len(row.Pod.Spec.EphemeralContainers) == 0 {
 		return row.Pod

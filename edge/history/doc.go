@@ -8,15 +8,16 @@
 //	            store <--marker------------------'
 //	              (with pods, and after them)
 //
-// Only this node writes its Lease. So the Lease marks this node's position in the history of the cluster. The server has another history
-// if it has no Lease of this node, or a Lease with a lower version or an older renewal than the server has acknowledged. Each renewal
-// returns the version, so the comparison needs no request. After a start or a closed connection, the Lease is read before it is renewed,
-// because a renewal overwrites the evidence. A backup that is newer than the last renewal does not show in the Lease. So the package also
-// requests the server's current version before a watch of pods continues.
+// Only this node writes its Lease. So the Lease marks this node's position in the history of the cluster. The server has another history in
+// three cases: it has no Lease of this node; the version of the Lease is lower than the version that the server has acknowledged; the
+// renewal time in the Lease is earlier than the acknowledged one. Each renewal returns the version, so the comparison needs no request.
+// After a start or a closed connection, the Lease is read before it is renewed, because a renewal overwrites the evidence. A backup that is
+// newer than the last renewal does not show in the Lease. So the package also requests the server's current version before a watch of pods
+// continues.
 //
 // The node counts the histories that it has seen. The epoch is the number of the current history. The marker consists of the epoch, the
-// last renewal and the newest version of a pod. It is stored in each transaction that stores pods, and with the first renewal after such
-// a transaction. Stored pods are therefore never newer than the marker, and an agent that starts later still detects a backup that lacks
-// one of them. Two cases are not detected: an agent that was killed before that renewal, and a restored cluster that has since written
-// more than it had lost.
+// last renewal and the newest version of a pod. It is stored in each transaction that stores pods, and with the first renewal after such a
+// transaction. Stored pods are therefore never newer than the marker. At its next start, the agent still detects a backup that lacks one of
+// them. A lost change is not detected in two cases: the agent was killed before that renewal; the restored cluster has already written more
+// changes than it had lost.
 package history

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// metaHistory is the store's key for the marker, as JSON.
+	// metaHistory is the key in the store under which the marker is stored as JSON.
 	metaHistory = "history"
 	// storeEvery is the interval between two writes of the marker while no pods are stored. An older marker is still a valid lower bound,
 	// and each write wears out flash memory.
@@ -37,8 +37,8 @@ type Config struct {
 	Client *kube.Client
 	Node   string // name of this node and of its Lease
 	Meta   Meta
-	// AddMetaValue is (*store.Store).AddMetaValue. The store calls the given function in each transaction that stores pods, and writes the
-	// result under the given key. If AddMetaValue is nil, the marker is stored only every storeEvery.
+	// AddMetaValue is (*store.Store).AddMetaValue. In each transaction that stores pods, the store calls the registered function and writes
+	// its result under the registered key. If AddMetaValue is nil, the marker is stored only every storeEvery.
 	AddMetaValue func(key string, value func() string)
 	Log          *slog.Logger
 }
@@ -224,8 +224,8 @@ func (h *History) RecordMissingLease(ctx context.Context) {
 	}
 }
 
-// CompareLists reports whether a list of pods is older than the known pods. This is the case if the version of the list is lower than the
-// given earlier version, or lower than the newest version that RecordVersion has recorded. Then a new epoch begins.
+// CompareLists reports whether a list of pods is older than the known pods. A list is older if its version is lower than the version of the
+// earlier list, or lower than the newest version that RecordVersion has recorded. An older list begins a new epoch.
 func (h *History) CompareLists(ctx context.Context, before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
@@ -240,8 +240,8 @@ func (h *History) CompareLists(ctx context.Context, before, now string) (older b
 // Resume compares the current version of the server with the given version. Call it before a watch of this node's pods continues from that
 // version. If the server has not reached the version, the watch would receive no events until the server reaches it, and would never
 // receive the earlier changes (https://github.com/kubernetes/kubernetes/issues/131115). The Lease does not reveal a backup that is newer
-// than the last renewal. Resume therefore requests a list of pods that is nearly always empty. The version of that list is the server's
-// current version.
+// than the last renewal. Resume therefore lists the pods of this node whose name is the name of the node. Nearly always there is no such
+// pod. The version of the list is the server's current version.
 func (h *History) Resume(ctx context.Context, version string) error {
 	o := metav1.ListOptions{FieldSelector: "spec.nodeName=" + h.Node + ",metadata.name=" + h.Node}
 	none, err := kube.List[v1.PodList](ctx, h.Client, "", o)

@@ -17,8 +17,8 @@ const (
 	maxEvent    = 4 << 20   // maximum size of a watch event, in bytes
 	maxDecoded  = 24 << 20  // maximum size of a decoded answer, in bytes
 	maxListed   = 24 << 20  // maximum size of all decoded pages of a list, in bytes
-	// streamWindow is the number of bytes of an answer that the server may send before the client reads them. The rest of an answer that
-	// waits for the budget stays on the server.
+	// streamWindow is the flow-control window of an answer: the number of bytes that the server may send ahead of the client's reads. If an
+	// answer waits for the budget, its other bytes stay on the server.
 	streamWindow = 128 << 10
 	// maxHeaders is the maximum size of an answer's headers, in bytes.
 	maxHeaders = 64 << 10

@@ -44,7 +44,7 @@ type Config struct {
 	// JSON selects JSON instead of protobuf. Use it for debugging, and for proxies that require JSON.
 	JSON bool
 	// BeforeRequest is called before each request and can reject the request with an error. AfterRequest receives the result: the HTTP
-	// status, or 0 and the error. AfterRequest is not called for requests that their caller has cancelled. Both may be nil.
+	// status, or 0 and the error. AfterRequest is not called if the caller has cancelled the request. Both may be nil.
 	BeforeRequest func(ctx context.Context) error
 	AfterRequest  func(status int, err error)
 	// OnDate receives the Date header of each answer from a server with a verified certificate, and the NotAfter of that certificate.
@@ -70,7 +70,8 @@ type Client struct {
 	conn      *connection           // nil before the first request
 	openConns map[net.Conn]struct{} // includes connections with former credentials
 	counts    map[Outcome]uint64
-	// Version that the API server serves; missing for the newest version.
+	// servedVersions contains the version of a resource that the API server serves. A resource without an entry is served in its newest
+	// version.
 	servedVersions map[schema.GroupResource]schema.GroupVersionResource
 
 	observeDuration atomic.Pointer[func(method string, took time.Duration)]

@@ -88,7 +88,8 @@ func newConnection(c *Client, cfg *rest.Config) (*connection, error) {
 	}, nil
 }
 
-// rejectRedirect rejects redirects. An API server sends no redirects, and the target would receive the node's token.
+// rejectRedirect keeps the client from following a redirect, because the target of the redirect would receive the node's token. An API
+// server never sends redirects.
 func rejectRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func serverURL(u *url.URL) string { return strings.TrimSuffix(u.String(), "/") }

@@ -77,8 +77,8 @@ func (e *eventDecoder) acquireBytes(bytes int) error {
 	return e.p.acquireBytes(bytes)
 }
 
-// readFrame reads the bytes of an event. A protobuf event begins with its length in four bytes, the first of which is zero. A JSON event
-// begins with a brace.
+// readFrame reads the bytes of an event. A protobuf event begins with its length in four bytes. The first of these bytes is zero. A JSON
+// event begins with a brace.
 func (e *eventDecoder) readFrame() (frame []byte, mediaType string, err error) {
 	for {
 		first, err := e.in.Peek(1)

@@ -14,7 +14,8 @@ import (
 var ErrNotServer = errors.New("this is not an API server")
 
 // checkServer returns an error if an answer cannot come from an API server. An API server never answers this client with a web page or a
-// redirect. checkServer accepts the error page of a load balancer (status 5xx or 429), because that means that the server is not ready.
+// redirect. checkServer accepts the error page of a load balancer (status 5xx or 429). Such a page only means that the API server is not
+// ready.
 func checkServer(resp *http.Response) error {
 	switch {
 	case resp.StatusCode >= http.StatusInternalServerError, resp.StatusCode == http.StatusTooManyRequests:

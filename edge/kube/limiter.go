@@ -9,8 +9,8 @@ import (
 // unboundKey is the context key that marks requests without a rate limit.
 type unboundKey struct{}
 
-// WithoutRateLimit returns a context for requests to which QPS and Burst do not apply. These requests also do not use up the limit for
-// other requests. Use it for requests that have their own limit.
+// WithoutRateLimit returns a context for requests to which QPS and Burst do not apply. These requests do not count for the limit of other
+// requests. Use it for requests that have their own limit.
 func WithoutRateLimit(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unboundKey{}, true)
 }

@@ -14,7 +14,8 @@ const (
 	defaultSilence = 30 * time.Second
 	// defaultBusy is the timeout of a request while other requests receive data.
 	defaultBusy = 5 * time.Minute
-	// roundTrips is a tolerance for lost packets. An operation that needs one round trip may take this many round-trip times.
+	// roundTrips is the number of round-trip times that an operation with one round trip may take. The surplus is a tolerance for lost
+	// packets.
 	roundTrips = 8
 	longTrip   = 10 * time.Second // maximum round-trip time that is assumed
 )
@@ -135,8 +136,8 @@ func (p *requestTimeouts) stopTimeout() error {
 	return p.timeoutError()
 }
 
-// startRestTimeout starts a timeout for the rest of an answer, after a call of stopTimeout. If no data of this answer arrives until its own
-// timeout, the request ends with ErrBusy. The returned function stops the timeout.
+// startRestTimeout starts a timeout for the rest of an answer, after a call of stopTimeout. If no data of this answer arrives for
+// answerTimeout, the request ends with ErrBusy. The returned function stops the timeout.
 func (p *requestTimeouts) startRestTimeout() (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(p)
 	p.lastOwnData.Store(p.c.progress.now())

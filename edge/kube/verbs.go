@@ -26,8 +26,8 @@ func (c *Client) mediaType() string {
 	return protobuf
 }
 
-// acceptHeader returns the Accept header of a request. The header prefers the given form of the object, such as metadataOnly, if there is
-// one. JSON is included because custom types have no protobuf encoding.
+// acceptHeader returns the Accept header of a request. If the caller passes a form of the object, such as metadataOnly, the header prefers
+// this form. JSON is included because custom types have no protobuf encoding.
 func (c *Client) acceptHeader(part string) string {
 	list := c.mediaType()
 	if part != "" {

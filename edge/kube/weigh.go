@@ -60,7 +60,8 @@ func (s scales) Decode(
 	}
 	switch {
 	case (kind.Kind == "") != (kind.Version == ""):
-		// The decoder would set the missing field from the defaults. The result could have a kind for which the memory was not estimated.
+		// One of apiVersion and kind is missing. The decoder would set it from the defaults, and the result could have a kind for which the
+		// memory was not estimated.
 		return nil, nil, errors.New("the server's answer has only one of apiVersion and kind")
 	case kind.Empty() && defaults != nil:
 		kind = *defaults

@@ -158,8 +158,8 @@ func (c *clock) evaluateDate(date, until time.Time, fresh bool) {
 	c.acceptDate(date, proven)
 }
 
-// acceptDate accepts a Date that several answers agree on, even if it is earlier than the lower bound. A wrong Date does no lasting harm:
-// the node still uses a certificate that seems to have expired, and later answers can correct the Date in the same way.
+// acceptDate accepts a Date that several answers agree on, even if it is earlier than the lower bound. A wrong Date does no lasting harm,
+// because later answers can correct it in the same way. Until then, the node even uses a certificate that seems to have expired.
 func (c *clock) acceptDate(date, proven time.Time) {
 	if date.Before(proven) {
 		c.log.Warn("the lower bound of the time was wrong, because several answers of the API server agree on an earlier time",
@@ -263,8 +263,7 @@ func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struc
 type Times struct {
 	Now     time.Time // the time for verifying certificates
 	Machine time.Time
-	// These times are zero if they are missing: the proven lower bound, the hint of a certificate, and a Date of the API server that is not
-	// confirmed yet.
+	// The proven lower bound, the hint of a certificate, and a Date of the API server that is not confirmed yet. A missing time is zero.
 	Floor, Hint, Claimed time.Time
 	Answers              int    // number of answers that agree on Claimed
 	Refused              string // the last rejected time of a server, with the reason

@@ -44,9 +44,9 @@ func newFiles(l *Link) *credentialFiles {
 	return f
 }
 
-// watch starts to watch the directories and then reloads the credentials, so that no change after the first read is missed. It returns nil
-// if there is nothing to watch, or if inotify is not available. If inotify is not available, the credentials are reloaded in intervals of
-// recheckInterval.
+// watch starts to watch the directories and then reloads the credentials, in this order, so that no change after the read is missed. It
+// returns nil if there is nothing to watch, or if inotify is not available. If inotify is not available, the credentials are reloaded in
+// intervals of recheckInterval.
 func (f *credentialFiles) watch() *fsnotify.Watcher {
 	if len(f.dirs) == 0 {
 		return nil

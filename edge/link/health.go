@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// A probe fails if no data arrives for this time plus some round trips: probeOld on an existing connection, probeNew on a new one,
-	// which needs name resolution and handshakes.
+	// Timeouts of a probe while no data arrives. Some round trips are added to them. probeOld is for an existing connection. probeNew is
+	// for a new connection, which needs name resolution and handshakes.
 	probeOld = 5 * time.Second
 	probeNew = 15 * time.Second
 	// stableTime is the time for which the link must be up before the back-off is reset.
@@ -298,7 +298,8 @@ func troubleOf(err error) *probeFailure {
 }
 
 // evaluateCertError evaluates a server's certificate that was rejected because of the time. It returns true if the certificate has
-// corrected the clock. If the cluster's CA has signed the certificate, either its NotBefore has passed, or an earlier hint was wrong.
+// corrected the clock. Only a certificate that the cluster's CA has signed can do this. A NotBefore later than Now becomes the hint. A
+// certificate that seems to have expired may show that an earlier hint was wrong.
 func (c *clock) evaluateCertError(err error, cfg *rest.Config) bool {
 	var invalid *tls.CertificateVerificationError
 	if !errors.As(err, &invalid) || len(invalid.UnverifiedCertificates) == 0 || len(cfg.CAData) == 0 {

@@ -31,10 +31,11 @@ type noCredentials struct{ reason, message string }
 // Error implements error.
 func (e *noCredentials) Error() string { return e.reason + ": " + e.message }
 
-// Is makes the error a kube.ErrNoLink, because no request was sent.
+// Is reports whether target is kube.ErrNoLink. This error is equivalent to kube.ErrNoLink, because no request was sent.
 func (e *noCredentials) Is(target error) bool { return target == kube.ErrNoLink }
 
-// identity maintains the node's credentials. They come from the kubeconfig, but with the newest client certificate.
+// identity maintains the node's credentials. They come from the kubeconfig. A newer client certificate replaces the certificate of the
+// kubeconfig.
 //
 //	no usable kubeconfig, or its certificate has expired --bootstrap--> pair, kubeconfig
 //	70 to 90 % of the certificate's life have passed -------rotate----> pair
@@ -158,7 +159,7 @@ func (i *identity) warnUnread(err error) {
 	}
 }
 
-// setMissingUnlessBootstrapping is like setMissing, but does nothing during a bootstrap, whose reason is kept.
+// setMissingUnlessBootstrapping is like setMissing. During a bootstrap it does nothing, so the reason stays ReasonBootstrapping.
 func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
 	i.mu.Lock()
 	bootstrapping := i.missingReason != nil && i.missingReason.reason == ReasonBootstrapping
@@ -220,8 +221,8 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 }
 
 // prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does, because a rotated pair was
-// issued later than the certificate of the kubeconfig. If the kubeconfig has the later certificate, a user or program has put it there. Its
-// CA may be a new one, which would reject the pair. This certificate is therefore used until it expires.
+// issued later than the certificate of the kubeconfig. If the kubeconfig has the later certificate, a user or program has put it there. The
+// cluster may then have a new CA, and reject the pair. The certificate of the kubeconfig is therefore used until it expires.
 func (i *identity) prefersPair(newest *pair, user *api.AuthInfo) bool {
 	if user.ClientCertificate == i.pairs.currentPath() {
 		return true

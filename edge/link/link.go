@@ -76,8 +76,8 @@ type Link struct {
 	answers  *kube.AnswerBudget // all clients of the server share it
 }
 
-// New reads the files. It opens no connection. For missing or broken files it returns no error, because the node can run without the
-// server. The State then contains the reason.
+// New reads the files. It opens no connection. Missing or broken files are not an error, because the node can run without the server. In
+// that case, the State contains the reason.
 func New(ctx context.Context, cfg Config) (*Link, error) {
 	switch {
 	case cfg.NodeName == "":
@@ -143,7 +143,7 @@ func (l *Link) Now() time.Time { return l.clock.Now() }
 func (l *Link) Times() Times { return l.clock.knownTimes() }
 
 // ResetClock drops the lower bound of the time. From then on, the machine's clock is used until the API server or a certificate proves a
-// later time. A link that is down is retried immediately.
+// later time. ResetClock also requests an immediate probe of a link that is down.
 func (l *Link) ResetClock(ctx context.Context) error {
 	err := l.clock.reset(ctx)
 	l.identity.filesChanged()
@@ -193,8 +193,8 @@ func (l *Link) ServingCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error
 	return l.serving.currentCert()
 }
 
-// SetAddresses sets the current names and addresses of the node. If the control plane signs the serving certificate, and the current
-// certificate lacks one of them, a new certificate is requested.
+// SetAddresses sets the current names and addresses of the node. If the control plane signs the serving certificate, and a name or address
+// is missing in the current certificate, a new certificate is requested.
 func (l *Link) SetAddresses(dnsNames []string, ips []netip.Addr) {
 	l.serving.setNames(certNames{dns: slices.Clone(dnsNames), ips: slices.Clone(ips)})
 }

@@ -36,8 +36,8 @@ const (
 //	kubelet-client-current.pem               a link to the pair in use
 //	kubelet-client.key.tmp                   the key of a pending request
 //
-// A file gets its name after its content is on the disk, and the symbolic link is replaced by a rename. After a power cut, either the old
-// pair or the new one is therefore in use.
+// A file gets its name after its content is on the disk, and the symbolic link is replaced by a rename. Therefore, after a power cut,
+// either the old pair or the new pair is intact and in use.
 type pairFiles struct {
 	dir    string
 	prefix string // kubelet-client or kubelet-server

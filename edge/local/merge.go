@@ -80,7 +80,7 @@ func (r rows) put(source string, c DefinedObject, now time.Time) *Problem {
 	return nil
 }
 
-// whyRefused returns the reason why an object cannot be added, or cannot replace the row old. It returns "" if the object is accepted.
+// whyRefused returns the reason why an object cannot be added, or cannot replace its existing row. It returns "" if the object is accepted.
 func (r rows) whyRefused(k Key, old row, found bool, obj manifest.Object) (field, why string) {
 	if k.Kind == podspec.Claim {
 		for other, row := range r {
@@ -95,7 +95,8 @@ func (r rows) whyRefused(k Key, old row, found bool, obj manifest.Object) (field
 	return immutableField(old.object, obj)
 }
 
-// immutableField returns the first immutable field that obj changes, and the reason why it is immutable.
+// immutableField returns the first immutable field in which the new object differs from the old one, and the reason why this field is
+// immutable.
 func immutableField(old, obj manifest.Object) (field, why string) {
 	const frozen = "field is immutable when `immutable` is set"
 	switch o := old.(type) {
@@ -137,7 +138,7 @@ func sizeOf(c *v1.PersistentVolumeClaim) int64 {
 	return q.Value()
 }
 
-// compareRows compares two states. It returns the rows to write, the rows to remove, and the objects whose change pods can see.
+// compareRows compares two states. It returns the rows to write, the rows to remove, and the objects with a change that is visible to pods.
 func compareRows(old, next rows) (put []store.Local, remove []store.LocalKey, changed map[Key]bool, err error) {
 	changed = map[Key]bool{}
 	for k, r := range next {

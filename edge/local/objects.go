@@ -136,7 +136,8 @@ func IsStatic(pod *v1.Pod) bool { return sourceOf(pod) != "" }
 // from their manifests.
 func (o *Objects) Register(pod *v1.Pod) { o.register(pod, false) }
 
-// register is like Register. A pod that ran before may also use objects that were removed while it ran.
+// register is like Register. If ranBefore is true, the pod already ran before the agent started. Such a pod may also use objects that were
+// removed while it ran.
 func (o *Objects) register(pod *v1.Pod, ranBefore bool) {
 	source := sourceOf(pod)
 	if source == "" {
@@ -265,7 +266,7 @@ const (
 	Unchanged  = "unchanged"
 )
 
-// errDry makes change discard the result of a dry run.
+// errDry ends the edit of a dry run. applyEdit then discards the changed rows.
 var errDry = errors.New("only tried")
 
 // Apply adds or replaces objects of the local source and returns the result for each object. It applies either all objects or none. In a

@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// uidOf returns a UID that survives restarts and differs from the UIDs of API objects. Records of image pulls refer to it.
+// uidOf returns a UID that survives restarts and differs from the UIDs of API objects. The records of image pulls contain this UID.
 func uidOf(k Key) types.UID {
 	h := fnv.New128a()
 	fmt.Fprintf(h, "local:%s\x00%s\x00%s\x00%s", k.Source, k.Kind, k.Namespace, k.Name)

@@ -36,9 +36,9 @@ type Options struct {
 	Partial bool
 }
 
-// Decode decodes a manifest. If any part is invalid, it rejects the whole manifest. Otherwise a misspelled pod could be mistaken for a
-// removed one, except with Options.Partial. ErrorsIn returns the parts of the error. For a manifest without documents, Decode returns an
-// empty set and no error.
+// Decode decodes a manifest. If any part is invalid, it rejects the whole manifest, because a misspelled pod could otherwise be mistaken
+// for a removed one. With Options.Partial, it also returns the valid parts of an invalid manifest. ErrorsIn returns the parts of the error.
+// For a manifest without documents, Decode returns an empty set and no error.
 func Decode(data []byte, o Options) (Set, error) {
 	at := location{origin: o.Origin}
 	docs, err := splitDocuments(data)

@@ -35,7 +35,7 @@ func Default(pod *v1.Pod) {
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		*spec.TerminationGracePeriodSeconds = 1
 	}
-	// serviceAccount is the former name of the field serviceAccountName, which takes precedence.
+	// serviceAccount is the former name of the field serviceAccountName. If both are set, serviceAccountName takes precedence.
 	fillZero(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }

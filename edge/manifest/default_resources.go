@@ -30,7 +30,8 @@ func requestsFromLimits(r *v1.ResourceRequirements) {
 }
 
 // defaultPodResources completes the pod-level resources (KEP-2837). A missing hugepage limit is set to the sum of the containers' limits. A
-// missing request is set to the sum of the containers' requests. If the containers have no requests, it is set to the limit.
+// missing request is set to the sum of the containers' requests. If the containers have no requests for the resource, the missing request
+// is set to the limit.
 func defaultPodResources(spec *v1.PodSpec) {
 	r := spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {

@@ -96,7 +96,7 @@ func (at location) failText(err error) error {
 	return errors.Join(errs...)
 }
 
-// A lineError is a problem of a text in a line of the manifest.
+// A lineError is an error message about a line of the manifest.
 type lineError struct {
 	line int // counted from 1
 	text string

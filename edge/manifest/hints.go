@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// notFilledIn is the end of an error in a line with a template.
+// notFilledIn is appended to the error about a line that contains a template.
 const notFilledIn = ": this looks like a template that was not filled in"
 
 // templates matches the variables of template languages: {{ x }}, {% x %}, ${X}, <X> and @@X@@. The variables of a container's
@@ -37,8 +37,9 @@ func (d document) explain(n int, text string) (line int, message string) {
 	return n, text
 }
 
-// findTemplate returns an error of the parser that has no line. A template such as {{ x }} is a mapping as a key for the parser. If the
-// document has one, the error has the line of the first one.
+// findTemplate returns the error for a message of the parser that has no line. A template such as {{ x }} can cause such a message, because
+// the parser reads it as a mapping with a mapping as its key. If the document contains such a template, the error has the line of the first
+// one.
 func (d document) findTemplate(message string) error {
 	n := 0
 	for text := range bytes.Lines(d.text) {
@@ -50,8 +51,8 @@ func (d document) findTemplate(message string) error {
 	return errors.New(message)
 }
 
-// foreignFile recognizes files of other programs, which have no kind. It returns a field of the file, and an advice. The advice is empty if
-// the file is of no known program.
+// foreignFile recognizes files of other programs, which have no kind. It returns a field of the file, and advice for the user. The advice
+// is empty if the program is not known.
 func foreignFile(raw []byte) (field, advice string) {
 	var file struct {
 		Services   map[string]json.RawMessage `json:"services"`
@@ -72,7 +73,7 @@ func foreignFile(raw []byte) (field, advice string) {
 	return "", ""
 }
 
-// replacement returns an advice for a kind that a node does not run, or "".
+// replacement returns advice about a kind that a node does not run, or "" if there is none.
 func replacement(kind string) string {
 	switch kind {
 	case "Service", "Ingress":

@@ -11,8 +11,9 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// A lineTree finds the lines of fields in one document. It is a part of a parsed document, and reads its children when they are needed.
-// The parser does not export lines, so a lineTree takes them from the errors of decoding into a type that no value has.
+// A lineTree finds the lines of fields in one document. It is a part of a parsed document, and reads its children when they are needed. The
+// parser does not export lines, but its decoding errors contain them. A lineTree therefore decodes each value into a type that does not
+// match the value, and takes the line from the error.
 type lineTree struct {
 	line   int // counted from 1 in the document; 0 if unknown
 	decode func(any) error
@@ -70,10 +71,11 @@ func lineIn(err error) int {
 	return n
 }
 
-// maxLines is the maximum size of the tree of a document whose lines are found. The errors of a larger document have no lines.
+// maxLines is the maximum memory of the YAML tree of a document, in bytes. If the tree would be larger, it is not built, and the errors of
+// the document have no lines.
 const maxLines = 4 << 20
 
-// newLineTree parses a document. It returns an empty tree, which knows no lines, for a document that is not valid or too large.
+// newLineTree parses a document. If the document is too large or not valid, the result is an empty tree, which contains no lines.
 func newLineTree(text []byte) *lineTree {
 	root := &lineTree{}
 	if weight.YAML(text, maxLines) != nil {

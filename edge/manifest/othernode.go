@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// checkNode returns an error for a pod of a manifest that names another node. A kubelet ignores the name and runs the pod:
-// a manifest that was copied to the wrong machine would run there, too.
+// checkNode returns an error for a pod of a manifest that names another node. A kubelet ignores the name and runs the pod, even if its
+// manifest was copied to the wrong machine.
 func checkNode(pod *v1.Pod, o Options) field.ErrorList {
 	name := pod.Spec.NodeName
 	if o.Source == keys.SourceAPI || o.NodeName == "" || name == "" || strings.EqualFold(name, o.NodeName) {

@@ -19,7 +19,7 @@ type Place struct {
 	base string // see Error
 }
 
-// A placedDocument is a document whose lines are found when they are needed.
+// A placedDocument is a document with a lineTree, which is built when a line is requested for the first time.
 type placedDocument struct {
 	document
 	tree *lineTree

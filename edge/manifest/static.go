@@ -67,7 +67,8 @@ func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 }
 
 // uidOf derives a UID from the content and the origin of a manifest. The UID stays the same after a restart, and in releases with
-// additional defaults. For a file, it also depends on the name of the node. For a URL, it does not. A kubelet makes the same difference.
+// additional defaults. The UID of a pod from a file also depends on the name of the node, and the UID of a pod from a URL does not. A
+// kubelet makes the same distinction.
 func uidOf(raw []byte, o Options) (types.UID, error) {
 	var content any
 	dec := json.NewDecoder(bytes.NewReader(raw))

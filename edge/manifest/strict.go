@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/weight"
 )
 
-// decodeStrict decodes JSON and stores the result at the pointer into. Unknown and duplicate fields are errors, as in the strict field
-// validation of the API server.
+// decodeStrict decodes JSON into the value to which the caller's pointer refers. Unknown and duplicate fields are errors, as in the strict
+// field validation of the API server.
 func decodeStrict(raw []byte, into any, at location) error {
 	if err := weight.JSON(raw, into, maxMemory); err != nil {
 		return at.fail("", "%v", err)

@@ -102,7 +102,7 @@ func (r *review) notNegativeQuantity(p *field.Path, q resource.Quantity) {
 	r.failIf(q.Sign() < 0, p, q.String(), "must not be negative")
 }
 
-// oneOf adds an error if value is not one of values.
+// oneOf adds an error if a value is not one of the permitted values.
 func oneOf[T ~string](r *review, p *field.Path, value T, values ...T) {
 	switch {
 	case slices.Contains(values, value):

@@ -10,5 +10,5 @@
 //
 // An idle node sends few bytes. The Lease and its renewals contain only the required fields. Answers and the watch contain only metadata
 // without managedFields. The watch has no bookmarks. If its version is too old, the watch starts again after one GET. An unchanged status
-// is sent only every nodeStatusReportFrequency.
+// is sent only once per nodeStatusReportFrequency.
 package node

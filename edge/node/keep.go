@@ -23,9 +23,9 @@ const (
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = time.Minute      // reached after an outage of half an hour
 	steadyTime = 10 * time.Second // minimum duration of a session that resets the back-off
-	// maxReverts is the maximum number of changes by other programs that are reverted immediately in each period of StatusEvery. Further
-	// changes are reverted at the end of the period. Without a limit, two programs that revert each other's changes would send requests as
-	// fast as the server answers.
+	// maxReverts limits the changes by other programs that this node reverts immediately: it is their maximum number in each period of
+	// StatusEvery. Further changes are reverted at the end of the period. Without a limit, two programs that revert each other's changes
+	// would send requests as fast as the server answers.
 	maxReverts = 3
 )
 

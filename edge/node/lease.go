@@ -26,7 +26,8 @@ const (
 )
 
 // keepLease renews the lease until ctx ends. The control plane judges the node's health by the lease, so a failed renewal is retried before
-// the next renewal is due. This is also true in a long outage. While the link is down, keepLease waits for the link.
+// the next renewal is due. Even in a long outage, the back-off is at most half of the interval between renewals. If the link is down,
+// keepLease sends no request and waits for the link.
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: every / 2}

@@ -102,8 +102,8 @@ type Config struct {
 	Facts  func(ctx context.Context) (Facts, error) // called often, so it must be fast
 	Meta   Meta
 	// Changed is called when one of these parts of the Node has changed: the labels, annotations, spec (with taints and podCIDRs), UID, or
-	// the resources that other programs advertise. The capacity of the argument contains only these resources. New calls Changed with the
-	// stored Node. Changed must not block, and may be nil.
+	// the resources that other programs advertise. In the Node that Changed receives, the capacity contains only these advertised
+	// resources. New calls Changed with the stored Node. Changed must not block, and may be nil.
 	Changed func(*v1.Node)
 
 	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.

@@ -97,8 +97,8 @@ func (n *Node) tellReady(s *v1.NodeStatus) {
 
 // reconcile sets the standard labels of an existing Node. Labels and taints of the configuration (--node-labels, registerWithTaints) are
 // set only at the registration, as in a kubelet, because an administrator may have changed them since. reconcile also clears the
-// managedFields, unless server-side apply is used. They are most of a Node's metadata, and every report returns the metadata. See
-// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
+// managedFields, unless server-side apply is used. The managedFields are most of a Node's metadata, and the answer to every report contains
+// the metadata. See https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]string{}
 	for key, value := range n.standardLabels() {

@@ -82,8 +82,8 @@ func (n *Node) ownsCondition(t v1.NodeConditionType) bool {
 	return slices.Contains(n.OwnConditions, t)
 }
 
-// withExtendedResources returns the node's own resources together with the resources in the given capacity that other programs advertise.
-// The whole amount of these resources is allocatable, as in a kubelet. See
+// withExtendedResources returns the node's own resources and the extended resources of the given capacity. Other programs advertise
+// extended resources. Their whole amount is allocatable, as in a kubelet. See
 // https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/.
 func withExtendedResources(own, capacity v1.ResourceList) v1.ResourceList {
 	list := extendedResources(capacity)

@@ -32,7 +32,7 @@ const maxSelector = 100 << 10
 var errNoBundle = errors.New("no ClusterTrustBundle has this signerName and these labels")
 
 // newBundleKind returns the kind for ClusterTrustBundles. A node may list and watch them. An item is either a single bundle with a given
-// name, or all bundles of a signer. For a signer, the namespace of the key is the name of the signer. See
+// name, or all bundles of a signer. The key of an item for a signer has the name of the signer as its namespace. See
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-auth/3257-cluster-trust-bundles.
 func newBundleKind() *kind {
 	k := kindOf(func(l *certificatesv1.ClusterTrustBundleList) *[]certificatesv1.ClusterTrustBundle {

@@ -201,7 +201,7 @@ func (c *Cache) wakeParked(now time.Time) (next time.Time) {
 func (*Cache) Name() string { return "objects" }
 
 // Prepare registers the pod and waits for the first read of each object that the pod references. It does not wait for objects that are
-// already known. It ignores a failed read. The method that returns the object then returns the error.
+// already known. A failed read is not an error of Prepare. The method that returns the object returns that error later.
 func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	waits, fresh := c.register(pod, false)
 	if isStatic(pod) {
@@ -298,8 +298,8 @@ func (c *Cache) Problems() []Problem {
 }
 
 // register records the objects that a pod references. The first result contains a channel for each unknown object. When all these channels
-// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. A pod that ran
-// before may also use objects that the server deleted while the pod ran.
+// are closed, the pod can use its objects. The second result contains a channel for each known object that is read again. If ranBefore is
+// true, the pod already ran before the agent started. Such a pod may also use objects that the server deleted while the pod ran.
 func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan struct{}) {
 	r := referencesOf(pod)
 	c.tokens.register(pod, r.tokens, ranBefore)

@@ -10,7 +10,7 @@ import (
 
 // RuntimeHandler returns the handler of the pod's RuntimeClass, or "" for the node's default if the pod specifies no class. An unknown
 // class is an error, because a pod that needs more isolation must not run with less. The handler is stored, so a pod that ran here before
-// also starts without a link. A static pod starts before any RuntimeClass can be read. Its handler is therefore the name of its class. See
+// also starts without a link. A static pod starts before any RuntimeClass can be read, so the name of its class is used as the handler. See
 // https://kubernetes.io/docs/concepts/containers/runtime-class/.
 func (c *Cache) RuntimeHandler(pod *v1.Pod) (string, error) {
 	class := classOf(pod)

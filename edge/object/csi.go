@@ -63,8 +63,8 @@ func csiReferences(s *v1.CSIPersistentVolumeSource) (keys []store.ObjectKey) {
 	return keys
 }
 
-// optionalReferences returns the keys of the objects that an item's object references and that are read only on request. The caller must
-// hold mu, or be the only user of the item.
+// optionalReferences returns the optional references of an item's object: the keys of referenced objects that are read only on request. The
+// caller must hold mu, or be the only user of the item.
 func (it *item) optionalReferences() []store.ObjectKey {
 	if !it.isKnown() || it.kind.optionalReferences == nil {
 		return nil
@@ -72,7 +72,7 @@ func (it *item) optionalReferences() []store.ObjectKey {
 	return it.kind.optionalReferences(it.content)
 }
 
-// requestedOptional returns those optional references of an item for which RenewAttachment was called. The caller must hold mu.
+// requestedOptional returns the optional references of an item, but only those that RenewAttachment has requested. The caller must hold mu.
 func (c *Cache) requestedOptional(it *item) (keys []store.ObjectKey) {
 	for _, k := range it.optionalReferences() {
 		if c.items[k] != nil {

@@ -131,10 +131,11 @@ func (it *item) listReferences() []store.ObjectKey {
 	return it.kind.listReferences(it.content)
 }
 
-// addReferenced registers a pod as a user of the objects that an item's object references. The caller must hold mu.
+// addReferenced registers a pod as a user of the objects to which an item's object refers. The caller must hold mu.
 func (c *Cache) addReferenced(uid types.UID, it *item) { c.addReferencedOf(uid, it, false) }
 
-// addReferencedOf is like addReferenced. A pod that ran before may also use objects that were deleted while the pod ran.
+// addReferencedOf is like addReferenced. If ranBefore is true, the pod already ran before the agent started. Such a pod may also use
+// objects that were deleted while the pod ran.
 func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	uses := c.pods[uid]
 	for _, k := range append(it.listReferences(), c.requestedOptional(it)...) {
@@ -148,8 +149,8 @@ func (c *Cache) addReferencedOf(uid types.UID, it *item, ranBefore bool) {
 	}
 }
 
-// requestUnsettled requests a new read of those known objects of a pod with which the pod cannot start yet, such as an unbound claim. The
-// caller must hold mu.
+// requestUnsettled requests a new read of the known objects of a pod that are not ready for its start, such as an unbound claim. The caller
+// must hold mu.
 func (c *Cache) requestUnsettled(uid types.UID) (fresh []<-chan struct{}) {
 	for k := range c.pods[uid] {
 		it := c.items[k]

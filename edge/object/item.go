@@ -179,7 +179,8 @@ func (c *Cache) nextPause(it *item, took time.Duration, err error) time.Duration
 }
 
 // park stops reading an item for a time. A requested read ends this pause earlier, but not before the server's Retry-After. A parked item
-// has no goroutine, to save memory: each claim has two or more items, and each goroutine would keep the stack that its request needed.
+// has no goroutine, to save memory: each claim has two or more items, and each goroutine would keep the memory of its stack, which the
+// request has enlarged.
 func (c *Cache) park(it *item, began time.Time, d, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,7 +283,7 @@ func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures
 	return c.watch(ctx, it, w)
 }
 
-// fetch lists or gets the object. A get returns no version for a watch.
+// fetch lists or gets the object. The second result is the version from which a watch can continue. It is empty after a get.
 func (it *item) fetch(ctx context.Context, client *kube.Client, o metav1.ListOptions) (content, string, error) {
 	if it.kind.get == nil {
 		return it.kind.list(ctx, client, it.Namespace, o)

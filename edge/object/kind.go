@@ -98,8 +98,8 @@ func allKinds(node string) map[string]*kind {
 	}
 }
 
-// kindOf returns a kind of objects of type T with the list type L. The given function removes the fields that a node does not need. It
-// returns false if the node does not need the object.
+// kindOf returns the kind for objects of type T. L is the type of a list of such objects. The function strip removes the fields that a node
+// does not need. strip returns false if the node does not need the object at all.
 func kindOf[T, L any, PT interface {
 	kube.Object[T]
 	metav1.Object

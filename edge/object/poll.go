@@ -10,9 +10,10 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// pollInterval returns the interval between two reads of a get-only object. Unbound and growing claims and volumes are read often at first.
-// A kubelet reads them even ten times a second until they are ready. The claim of a CSI volume is read regularly, because it may grow at
-// any time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call pollInterval.
+// pollInterval returns the interval between two reads of a get-only object. A claim or volume that is not bound yet, or that is growing, is
+// read often at first. A kubelet reads it ten times a second until it is ready. The claim of a CSI volume is read regularly, because it may
+// grow at any time. Other objects are read rarely, because they do not change while they are used. Only the item's goroutine may call
+// pollInterval.
 func (c *Cache) pollInterval(it *item) time.Duration {
 	if it.Kind != claimKind && it.Kind != volumeKind {
 		return c.untilBeat(rarePoll)
@@ -29,7 +30,7 @@ func (c *Cache) pollInterval(it *item) time.Duration {
 }
 
 // untilBeat returns the time until the next beat. A beat is a point in time at which all objects with the same interval are read. Reading
-// them together saves memory and radio time. The time between two beats is the interval, counted from the start of the Cache. A random
+// them together saves memory and radio time. Beats are counted from the start of the Cache, and two beats are one interval apart. A random
 // offset makes the beats differ between nodes that start at the same time.
 func (c *Cache) untilBeat(every time.Duration) time.Duration {
 	return every - (time.Since(c.born)+time.Duration(c.phase*float64(every)))%every

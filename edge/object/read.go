@@ -40,8 +40,8 @@ func (c *Cache) Deleted(pod *v1.Pod, kind, name string) bool {
 	return it != nil && it.gone
 }
 
-// Services returns the services for the pod's environment: the service of the API server, and the services of the pod's namespace unless
-// enableServiceLinks is false. For a static pod, it returns only services that are already known.
+// Services returns the services for the pod's environment: the service of the API server, and the services of the pod's namespace. If
+// enableServiceLinks is false, it omits the services of the namespace. For a static pod, it returns only services that are already known.
 func (c *Cache) Services(pod *v1.Pod) ([]v1.Service, error) {
 	var services []v1.Service
 	r := referencesOf(pod)

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errRewritten ends an attempt that began before DropVersions was called.
+// errRewritten ends an attempt to read an item if the attempt began before a call of DropVersions.
 var errRewritten = errors.New("the cluster has another history than before")
 
 // DropVersions drops the resource versions of all objects, in memory and in the store. Call it after the API server was restored from a

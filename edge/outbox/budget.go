@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The same values as in client-go's event correlator, which a kubelet uses.
+// These values are the same as in the event correlator of client-go. A kubelet uses that correlator.
 const (
 	budgetBurst  = 25              // number of events with the same budgetKey that are sent at once
 	budgetRefill = 5 * time.Minute // interval at which one more event is permitted
 
-	// maxBudgets is the number of budgets at which unused budgets are removed. It is large enough, because at most maxEvents budgets are in
-	// use.
+	// maxBudgets is the maximum number of budgets. When it is reached, unused budgets are removed. At most maxEvents budgets are in use, so
+	// at least half of them can be removed.
 	maxBudgets = 2 * maxEvents
 )
 
@@ -36,8 +36,8 @@ func (e *Events) spendBudget(key budgetKey, now time.Time) bool {
 	return b.AllowN(now, 1)
 }
 
-// removeBudgets does nothing until there are maxBudgets budgets. Then it removes the budgets that are full, and those whose object has no
-// events in memory. The caller must hold mu.
+// removeBudgets removes the unused budgets if there are maxBudgets budgets. A budget is unused if it is full, or if its object has no event
+// of its type in memory. The caller must hold mu.
 func (e *Events) removeBudgets(now time.Time) {
 	if len(e.budgets) < maxBudgets {
 		return

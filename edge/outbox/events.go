@@ -185,8 +185,8 @@ func (e *Events) remove(r *record) {
 	}
 }
 
-// countSimilar counts the recent events that differ from the given key only in their message. If an event with the same message exists,
-// too, countSimilar returns 0, because repeated events are not combined.
+// countSimilar counts the recent events whose key is the same except for the message. If an event has exactly the same key, countSimilar
+// returns 0. The new event is then a repetition of that event, and repetitions are not combined with similar events.
 func (e *Events) countSimilar(key eventKey, now time.Time) (n int) {
 	for _, r := range e.byObject[key.uid] {
 		k := r.key

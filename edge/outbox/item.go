@@ -25,7 +25,7 @@ type item struct {
 	server       *view         // the server's version; nil if the server does not have the pod
 
 	due time.Time // time of the next attempt; zero if none is scheduled
-	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if due has another cause.
+	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if the field due was not set by scheduleSend.
 	unsettled time.Time
 	busy      bool // true while a request is in flight
 	tries     int  // number of consecutive requests that the server has rejected
@@ -56,7 +56,7 @@ func (it *item) dueWithin(d time.Duration) {
 }
 
 // scheduleSend schedules the next attempt for the time when the status has been unchanged for settleTime. Each further call delays the
-// attempt, up to settleMost after the first call. A status that is replaced before the attempt is not sent.
+// attempt, but to no later than settleMost after the first call. A status that is replaced before the attempt is not sent.
 func (it *item) scheduleSend() {
 	now := time.Now()
 	at := now.Add(settleTime)
@@ -77,8 +77,8 @@ func (it *item) onlyStarting() bool {
 	return it.uid != "" && !it.isFinished && it.wantedStatus != nil && it.isBeginning && (it.server == nil || !isReady(&it.server.status))
 }
 
-// hasSandbox reports whether the sandbox of the pod is ready. If onlyStarting is true, too, the status shows which init containers have
-// ended, and which containers are running.
+// hasSandbox reports whether the sandbox of the pod is ready. If onlyStarting also returns true, the status shows which init containers
+// have ended, and which containers are running.
 func (it *item) hasSandbox() bool {
 	return it.wantedStatus != nil && isTrue(it.wantedStatus, v1.PodReadyToStartContainers)
 }

@@ -23,11 +23,11 @@ const (
 // An EventStore stores events across restarts. *store.Store implements it.
 type EventStore interface {
 	Events(ctx context.Context) ([]store.Event, error)
-	// UpdateEvents writes events and removes others by name. It makes all changes or none.
+	// UpdateEvents writes the given events, and removes the events with the given names. It makes all changes or none.
 	UpdateEvents(ctx context.Context, put []store.Event, remove []string) error
 }
 
-// storedValues contains the values of a record that the store has.
+// storedValues contains the values that the store has for a record.
 type storedValues struct {
 	count, sentCount int32
 	isStored         bool

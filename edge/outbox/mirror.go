@@ -62,7 +62,7 @@ func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 	return o.patch(ctx, it, now)
 }
 
-// retryLater schedules another attempt. By then, all sources may have reported, or the UID of the Node may be known.
+// retryLater schedules another attempt. At the time of that attempt, all sources may have reported, or the UID of the Node may be known.
 func (o *Outbox) retryLater(it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,8 +81,8 @@ func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 	return m
 }
 
-// hideOwn removes references to ConfigMaps, Secrets and claims from the spec of a mirror pod. On this node, they refer to objects of
-// manifests. An API server would interpret them as references to its own objects, and rejects such mirror pods. hideOwn replaces the
+// hideOwn removes references to ConfigMaps, Secrets and claims from the spec of a mirror pod. On this node, such references mean objects
+// from manifests. An API server would interpret them as references to its own objects, and rejects such mirror pods. hideOwn replaces the
 // volumes by emptyDirs, and removes the values of the variables. See
 // https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction.
 func hideOwn(spec *v1.PodSpec) {

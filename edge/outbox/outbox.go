@@ -37,7 +37,8 @@ type Config struct {
 	// NodeUID returns the UID of the Node, which owns the mirror pods, or "" if it is unknown. No mirror pod is created before the UID is
 	// known.
 	NodeUID func() types.UID
-	// IsWanted reports whether this node still runs a pod or ends it. The Outbox holds no lock during the call.
+	// IsWanted reports whether this node still has the pod, because it runs the pod or is ending it. The Outbox holds no lock during the
+	// call.
 	IsWanted func(types.UID) bool
 	// SourcesReported reports whether all sources of static pods have delivered their pods. Before that, no mirror pod is deleted.
 	SourcesReported func() bool

@@ -61,7 +61,7 @@ func (o *Outbox) forget(ctx context.Context, it *item) error {
 	return nil
 }
 
-// patch sends the difference between the wanted and the server's status. If the pod does not exist any more, patch returns no error.
+// patch sends the difference between the server's status and the wanted status. If the pod does not exist any more, patch returns no error.
 func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	before, after, data, err := now.compareStatus()
 	if err != nil || data == nil {
@@ -91,8 +91,8 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	return nil
 }
 
-// compareStatus compares the server's status with the wanted status. It returns the node's part of both, and the patch from the first to
-// the second. The patch is nil if both are equal.
+// compareStatus compares the server's status with the wanted status. It returns the node's part of each status, and the patch that changes
+// the server's part to the wanted part. The patch is nil if the parts are equal.
 func (it *item) compareStatus() (before, after v1.PodStatus, data []byte, err error) {
 	before, after = ownPart(it.server.status, it.wantedStatus), withServerFields(ownPart(*it.wantedStatus, it.wantedStatus),
 		it.server.status)
@@ -114,8 +114,8 @@ func (it *item) isPending(listed bool) bool {
 	return err != nil || data != nil
 }
 
-// mergedStatus returns the server's status after a patch from before to after. The answer to the request
-// does not contain the status, and the watch may report it late.
+// mergedStatus returns the complete status that the server has after a patch. The arguments are the complete status before the patch, and
+// the node's part before and after the patch. The answer to the request does not contain the status, and the watch may report it late.
 func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
 	after.NominatedNodeName, after.Resize = server.NominatedNodeName, server.Resize
 	after.ResourceClaimStatuses, after.ExtendedResourceClaimStatus = server.ResourceClaimStatuses, server.ExtendedResourceClaimStatus
@@ -128,8 +128,8 @@ func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
 	return after
 }
 
-// delete deletes a pod from the server. If the pod does not exist, delete returns no error. The rate limit does not apply to deletions. It
-// has already limited the status that was sent before each deletion.
+// delete deletes a pod from the server. If the pod does not exist, delete returns no error. The rate limit does not apply to deletions,
+// because it was already applied to the status that was sent before the deletion.
 func (o *Outbox) delete(ctx context.Context, it *item, uid types.UID) error {
 	at := metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(uid))}
 	err := kube.Delete[v1.Pod](kube.WithoutRateLimit(ctx), o.Client, it.name.Namespace, it.name.Name, at)

@@ -61,7 +61,7 @@ func (t *turn) addItem(it *item) {
 }
 
 // takeSteps takes steps of starting pods, oldest first, until the limit of requests or the rate limit is reached. When many pods start at
-// once, the status of a waiting pod is replaced by a later one.
+// once, a newer status of a pod often replaces the status that waits.
 func (t *turn) takeSteps(steps []*item) {
 	slices.SortFunc(steps, dueFirst)
 	for _, it := range steps {
@@ -76,8 +76,8 @@ func (t *turn) takeSteps(steps []*item) {
 	}
 }
 
-// takeLast takes one status if no request is in flight, and at most one per firstStatusEvery. Most pods have started, and have a newer
-// status, before their turn comes.
+// takeLast takes at most one status. It takes none if a request is in flight, or if it has taken one during the last firstStatusEvery. Most
+// pods have started, and have a newer status, before their turn comes.
 func (t *turn) takeLast(last []*item) {
 	if len(last) == 0 || t.o.busy > 0 {
 		return

@@ -31,8 +31,8 @@ var mergedLists = map[string]bool{"addresses": true, "podIPs": true, "hostIPs": 
 // merged by the field conditionKey.
 const conditionsList, conditionKey = "conditions", "type"
 
-// Status returns the patch from one status to another, or nil if they are equal. The patch applies only to the object with the given UID,
-// if there is one. For another object with the same name, the server answers with a conflict.
+// Status returns the patch from one status to another, or nil if they are equal. If the UID is not empty, the patch applies only to the
+// object with this UID. For another object with the same name, the server answers with a conflict.
 func Status(uid types.UID, before, after any) ([]byte, error) {
 	if equalStatus(before, after) {
 		return nil, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Times that have an effect in the cluster. A kubelet uses the same.
+// These times have an effect in the cluster. A kubelet uses the same times.
 const (
 	renewalSpread = 5 * time.Minute  // spreads the renewals of pods that started at the same time
 	overdueAfter  = 10 * time.Minute // after beginRefreshAt

@@ -72,8 +72,8 @@ func (c *Certificates) create(ctx context.Context, p *projection) error {
 	return nil
 }
 
-// read returns the open request, or nil if the API server does not have it. It lists with the name of the request and of this node as
-// selectors, because the node authorizer requires both. The result does not come from the server's cache.
+// read returns the open request, or nil if the API server does not have it. It lists the requests with a field selector for the name of the
+// request and the name of this node, because the node authorizer requires both names. The result does not come from the server's cache.
 func (c *Certificates) read(ctx context.Context, p *projection) (*certificatesv1.PodCertificateRequest, metav1.ListOptions, error) {
 	o := metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("metadata.name", p.Request), fields.OneTermEqualSelector("spec.nodeName", c.cfg.Node),

@@ -167,7 +167,7 @@ func (s *Sweeper) sweep(ctx context.Context) error {
 }
 
 // hasReturned reports whether a driver has registered again since the deletion of its slices was planned. It also returns true if the
-// driver has disappeared once more after that.
+// driver has then disappeared again, because that has planned a later deletion.
 func (s *Sweeper) hasReturned(driver string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,8 @@ const (
 	timeout       = 10 * time.Second
 )
 
-// An answerCache caches the API server's answers. It uses monotonic times, so an answer has the same lifetime if the wall clock is set.
+// An answerCache caches the API server's answers. It uses monotonic times, so a change of the wall clock does not affect the lifetime of an
+// answer.
 type answerCache[V any] struct {
 	salt    [32]byte // protects tokens against reads of the memory and against timing attacks
 	flights singleflight.Group
@@ -41,8 +42,9 @@ func newAnswers[V any]() *answerCache[V] {
 	return a
 }
 
-// get returns a cached answer. If the cache has no answer, get requests it from the API server, with a function that also returns the TTL.
-// The request continues when the caller's context ends, because other callers may wait for the same answer.
+// get returns a cached answer. If the cache has no answer, get calls the function ask, which requests the answer from the API server. That
+// function also returns the TTL of the answer. The request continues when the caller's context ends, because other callers may wait for the
+// same answer.
 func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
 	var none V
 	key, err := a.hashQuestion(question)
@@ -101,8 +103,8 @@ func (a *answerCache[V]) findCached(key string) (V, bool) {
 	return none, false
 }
 
-// add stores an answer. If the cache is full, add removes the expired answers. If no answer has expired, it removes the one that expires
-// next.
+// add stores an answer. If the cache is full, add removes the expired answers. If no answer has expired, add removes the answer that
+// expires next.
 func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
 	now := time.Now()
 	a.mu.Lock()

@@ -13,11 +13,12 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// After a server has rejected a WatchList or has not completed it, the pods are listed and watched with separate requests for this time. It
-// doubles with each failure, because a WatchList without an answer delays the list by half a minute.
+// separateFirst and separateLast are the minimum and the maximum duration of a separation. A separation begins after a server has rejected
+// a WatchList or has not completed it. The duration doubles with each failure, because a WatchList without an answer delays the list by
+// half a minute.
 const separateFirst, separateLast = time.Hour, 24 * time.Hour
 
-// A separation is the time in which the pods are listed and watched with separate requests.
+// A separation is a period in which the pods are listed and watched with two separate requests, instead of one WatchList.
 type separation struct {
 	until        time.Time
 	lastDuration time.Duration // duration of the last separation; 0 if the last WatchList succeeded
@@ -47,8 +48,8 @@ func (a *API) listAndWatch(ctx context.Context) (w apiwatch.Interface, err error
 }
 
 // list delivers all pods to the sink. It requests the newest state, not the state of the server's cache (resourceVersion 0). The cache may
-// have an older state, which would end pods, or start ended pods again. The result is a watch that continues from the list, or nil if the
-// server cannot list and watch in one request.
+// have an older state. With that state, pods would end by mistake, or ended pods would start again. The result is a watch that continues
+// from the list, or nil if the server cannot list and watch in one request.
 func (a *API) list(ctx context.Context) (w apiwatch.Interface, err error) {
 	pods, version, w, err := a.read(ctx)
 	if err != nil {

@@ -154,8 +154,8 @@ func (d *Directory) check(ctx context.Context) {
 	d.delivered = deliver(ctx, d.Sink, desired.File, all, problems) == nil
 }
 
-// recreatedFiles returns the files that were removed and created again. As in a kubelet, their pods end and start again, even if they are
-// unchanged. A file that cannot be read yet is kept in d.gone.
+// recreatedFiles returns the files that were removed and created again. As in a kubelet, the pods of such a file end and start again, even
+// if the pods are unchanged. A file that cannot be read yet is kept in d.gone.
 func (d *Directory) recreatedFiles() map[string]bool {
 	back := map[string]bool{}
 	for name := range d.gone {

@@ -15,8 +15,8 @@
 // origin, also after a restart. A directory may be unreadable, or a server may not answer. Then the source only reports the reason, and all
 // its pods are kept.
 //
-// A pod of the API server is identified by its UID. All other fields may change. The pod ends when the server deletes it, or no longer has
-// it.
+// A pod of the API server is identified by its UID. All other fields may change. The pod ends when the server deletes the pod, or no longer
+// has the pod.
 //
 // A pod from a manifest ends when its file is removed or renamed, or when it is missing from the list at the URL. A file without pods is
 // a problem, because a power cut can leave an empty file.

@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 )
 
-// freshAge limits how long a changed file is read at every check. A second change within one tick of the file system's clock does not
-// change the times of the file, so only a read can detect it.
+// freshAge is the age up to which a changed file is read at every check. A second change within one tick of the file system's clock does
+// not change the times of the file, so only a read can detect it.
 const freshAge = 3 * time.Second
 
 // openFileTimeout is the maximum wait for a file that a program has open for writing. After that time, the file is read if it has not
@@ -56,8 +56,8 @@ func fileIdentity(fi fs.FileInfo) identity {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim, st.Ctim}
 }
 
-// scanManifests reads the manifests at a path, which is a directory or a file. It reads only the files that have changed since the last
-// scan, whose result the caller passes. It returns an error if the path itself cannot be read.
+// scanManifests reads the manifests at a path, which is a directory or a file. The caller passes the result of the last scan, and only the
+// files that have changed since that scan are read. It returns an error if the path itself cannot be read.
 func scanManifests(path string, old map[string]file, decode Decode) (files map[string]file, changed bool, err error) {
 	names, err := listManifests(path)
 	if err != nil {

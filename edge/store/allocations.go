@@ -44,8 +44,8 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 	return nil
 }
 
-// Allocations returns all rows. It logs and omits a row that cannot be decoded. The pod of this row then has the resources from the
-// creation of its sandbox.
+// Allocations returns all rows. It logs and omits a row that cannot be decoded. The pod of such a row then has the resources with which its
+// sandbox was created.
 func (s *Store) Allocations(ctx context.Context) (map[types.UID]Allocation, error) {
 	list := map[types.UID]Allocation{}
 	err := s.query(ctx, func() { clear(list) }, func(rows *sql.Rows) error {

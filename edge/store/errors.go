@@ -50,8 +50,8 @@ func resultCode(err error) int {
 	return 0
 }
 
-// isBroken reports whether the database could not be opened because of the file's content. A new file solves such a problem. It does not
-// help if the disk is full or read-only, so isBroken then returns false.
+// isBroken reports whether the database could not be opened because of the file's content. A new file solves such a problem. If the disk is
+// full or read-only, a new file does not help, and isBroken returns false.
 func isBroken(err error) bool {
 	if errors.Is(err, errNewer) {
 		return false

@@ -118,7 +118,8 @@ type unreadableRows struct {
 
 func (u *unreadableRows) add(err error) { u.n, u.why = u.n+1, err }
 
-// fetchedAgain is the part of a log message that names the consequence: the API server still has the lost objects.
+// fetchedAgain is a part of a log message about lost objects. It names the consequence: the API server still has the objects, so they are
+// read again.
 const fetchedAgain = "they are read from the API server again"
 
 func (u *unreadableRows) logCount(s *Store, what, then string) {

@@ -105,7 +105,7 @@ func ensurePrivate(path string) error {
 
 // prepareDatabase checks the database and migrates it to the schema of this islet.
 func prepareDatabase(ctx context.Context, db *sql.DB) error {
-	// The first write fixes the page size, and enabling the WAL is a write.
+	// The first write to a new database fixes its page size. Enabling the WAL is a write, so the page size is set before.
 	if _, err := db.ExecContext(ctx, "PRAGMA page_size = "+strconv.Itoa(pageSize)+"; PRAGMA journal_mode = WAL"); err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func prepareDatabase(ctx context.Context, db *sql.DB) error {
 	return checkNewer(ctx, db, version, latest, newer && err == nil, err)
 }
 
-// checkNewer returns an error if this islet cannot use a database of a newer version. A newer database has additional tables. Without them,
-// only the version number of the database is damaged.
+// checkNewer checks a database whose version number is higher than this islet knows. It returns an error if this islet cannot use the
+// database. The database of a newer islet has additional tables. If there are no additional tables, the version number is damaged.
 func checkNewer(ctx context.Context, db *sql.DB, version, latest int, more bool, schema error) error {
 	var text string
 	if err := db.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", readByKey).Scan(&text); err == nil {
@@ -254,7 +254,7 @@ func setAside(path string, why error, log *slog.Logger) (string, error) {
 }
 
 // prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
-// disk. The names contain the time, which may be wrong. The caller therefore passes the newest one, which is never removed.
+// disk. The names contain the time, which may be wrong. The caller therefore passes the newest broken database, which is never removed.
 func prune(path, newest string) error {
 	names, err := filepath.Glob(path + ".corrupt-*")
 	if err != nil {

@@ -21,7 +21,8 @@ type Pull struct {
 	Source PullSource // zero if every pod on this node may use the image with this name
 }
 
-// A PullSource identifies the object that contained the credential: a Secret, with a hash of its content, or a service account.
+// A PullSource identifies the object that contained the credential. The object is a Secret or a service account. For a Secret, the
+// PullSource also contains a hash of its content.
 type PullSource struct {
 	Kind, Namespace, Name string
 	UID                   types.UID

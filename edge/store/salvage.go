@@ -18,8 +18,8 @@ const pageSize = 1024
 // maxSalvaged is the maximum size in bytes up to which a broken database is read. Real databases are far smaller.
 const maxSalvaged = 256 << 20
 
-// A rowShape identifies the rows of a table by the types of their columns in the stored order, which begins with the key columns. The
-// columns of a table are the same in all versions of the schema. No row matches two shapes, so the order of the shapes does not matter.
+// A rowShape identifies the rows of a table by the types of their columns. The columns are in the stored order: the key columns come first.
+// The columns of a table are the same in all versions of the schema. No row matches two shapes, so the order of the shapes does not matter.
 // TestShapes compares the shapes with the schema.
 type rowShape struct {
 	table, columns string
@@ -94,7 +94,7 @@ func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error
 			if !s.matchesRow(row.Values) {
 				continue
 			}
-			// If a row occurs twice, the second one is an old copy.
+			// If a row occurs twice, the second one is an old copy and is ignored.
 			q := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(s.types)-1))
 			result, err := tx.ExecContext(ctx, q, row.Values...)
 			if err != nil {

@@ -120,7 +120,7 @@ func (s *Store) flush() bool {
 
 func writeStatuses(tx *sql.Tx, list map[types.UID][]byte) error {
 	for uid, data := range list {
-		// The pod may have been removed in the meantime.
+		// Skip the status of a pod that was removed in the meantime.
 		if _, err := tx.Exec(`
 			INSERT INTO statuses (uid, status) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
 			ON CONFLICT (uid) DO UPDATE SET status = excluded.status WHERE status IS NOT excluded.status`,

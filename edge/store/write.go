@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A write is a change that a caller passes to the writer. Its function may be called more than once, so it must set its results and not
-// accumulate them.
+// A write is a change that a caller passes to the writer. The function change may be called more than once. It must therefore overwrite the
+// results of an earlier call and not add to them.
 type write struct {
 	change func(tx *sql.Tx) error
 	done   chan<- error

@@ -38,7 +38,7 @@ func parseClaim(s string) (c claim, ok bool) {
 	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
 
-// hasPriorityOver reports whether the machine with claim c keeps the name if another machine has claim o.
+// hasPriorityOver reports whether the machine with this claim keeps the name if another machine has the other claim.
 func (c claim) hasPriorityOver(o claim) bool {
 	if c.term != o.term {
 		return c.term > o.term
@@ -99,8 +99,7 @@ func (m Marks) differsFrom(o Marks) bool {
 // maxCards is the maximum number of network cards in Marks.
 const maxCards = 16
 
-// add returns the marks m together with the marks of a later reading of the same machine. A card may appear late, or be missing for some
-// time.
+// add combines these marks with the marks from a later reading on the same machine. A card may appear late, or be missing for some time.
 func (m Marks) add(now Marks) Marks {
 	if len(now.Serials) > 0 {
 		m.Serials = now.Serials

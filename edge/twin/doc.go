@@ -1,5 +1,5 @@
 // Package twin detects another machine that uses the name of this node: a clone of the SD card, a second machine with the same host name,
-// or a board that this one has replaced.
+// or the board that this machine has replaced.
 //
 //	marks of the hardware, boot ID --hashed-----> Twin <--record--> store
 //	link   --CheckOwner, after each good probe--> | |--HoldReason--> status, doctor
@@ -14,8 +14,9 @@
 // are compared. Machines that have neither cannot be distinguished in this way.
 //
 // The Lease has the annotation islet.dev/claim: "HARDWARE.BOOT.TERM.SINCE". A renewal writes only the renewTime, and its answer contains
-// the annotations. Another machine's claim is therefore detected at the next renewal, without an additional request: this boot has
-// written its claim, but later the Lease contains the claim of another boot. A reboot cannot cause that.
+// the annotations. Another machine's claim is therefore detected at the next renewal, without an additional request. There is another
+// machine if this boot has written its claim, and the Lease later contains the claim of another boot. A reboot of this machine cannot cause
+// that.
 //
 // # Which machine stays
 //
@@ -29,8 +30,9 @@
 //	.           .            one of a higher term     backs off
 //
 // The claim with the higher term wins. If the terms are equal, the claim with the lower version of the Lease wins. Clocks are not compared.
-// Each machine measures durations itself. A Lease counts as renewed if its renewTime has changed, even to an earlier time. An earlier claim
-// must appear twice, because a restored backup shows the claim of an earlier boot once.
+// Each machine measures durations itself. A Lease counts as renewed if its renewTime has changed, even to an earlier time. A machine does
+// not back off for an earlier claim before that claim has appeared twice. A single appearance may come from a restored backup, which
+// contains the claim of an earlier boot of this machine.
 //
 // # Backing off
 //

@@ -21,7 +21,7 @@ import (
 // maxLookInterval is the maximum interval between two reads of the Lease by a machine that has backed off.
 const maxLookInterval = 30 * time.Minute
 
-// A watch is used while this machine does not have the name. It records what this machine has read in the Lease.
+// A watch records the reads of the Lease by this machine, while this machine does not have the name. It is not a watch of the API.
 type watch struct {
 	looks   int
 	renewed time.Time // renewTime at the last read; only compared for equality
@@ -30,9 +30,9 @@ type watch struct {
 	next    time.Time // time of the next read of the Lease; zero means immediately
 }
 
-// CheckOwner decides whether this machine may use the API server. The first result is empty if it may, and otherwise the reason why not.
-// The second result is the time until CheckOwner reads the Lease again. An error means that the Lease could not be read. Only one goroutine
-// may call CheckOwner, and only while the API server answers.
+// CheckOwner decides whether this machine may use the API server. The first result is empty if the machine may use it. Otherwise it is the
+// reason. The second result is the time until CheckOwner reads the Lease again. An error means that the Lease could not be read. Only one
+// goroutine may call CheckOwner, and only while the API server answers.
 func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error) {
 	if why, wait = t.checkName(); why == "" || wait > 0 {
 		return why, wait, nil
@@ -78,7 +78,7 @@ func (t *Twin) claimName() {
 	t.signalChange()
 }
 
-// whyNotOwner returns the reason why this machine does not have the name. The reason can be that the decision is still pending.
+// whyNotOwner returns the reason why this machine does not have the name. A decision that is still pending is also a reason.
 func (t *Twin) whyNotOwner() string {
 	switch {
 	case t.rec.Backed != "":

@@ -15,10 +15,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// metaTwin is the store's key for the record, as JSON.
+// metaTwin is the key in the store under which the record is stored as JSON.
 const metaTwin = "twin"
 
-// forgetRenewals is a number of renewals. If the Lease contains no other machine's claim for so long, earlier claims are forgotten.
+// forgetRenewals is the number of renewals without the claim of another machine after which earlier claims are forgotten.
 const forgetRenewals = 4
 
 // Meta stores small values. *store.Store implements it.
@@ -271,7 +271,8 @@ func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	}
 }
 
-// twinTTL is the time for which the other machine is reported after its last notice. It writes a notice at least every maxLookInterval.
+// twinTTL is the time for which the other machine is reported after its last notice. The other machine writes a notice at least every
+// maxLookInterval.
 const twinTTL = 4 * maxLookInterval
 
 func (t *Twin) twinSeen() bool {

@@ -17,8 +17,8 @@ import (
 //
 //	Dial --packets--> rate (shared by all connections) --> delay --> loss --> Accept
 //
-// A lost packet arrives later by a round trip and a second, because TCP sends it again. It counts twice for the rate. The following data of
-// its connection wait for it.
+// TCP sends a lost packet again. The packet is therefore delayed by one second plus the time of a round trip, and it counts twice for the
+// rate. Later data of the same connection waits for this packet.
 type Line struct {
 	Rate  int           // bytes per second in each direction; 0 means unlimited
 	Delay time.Duration // one-way delay
@@ -155,7 +155,8 @@ func (l *Line) carry(to, from net.Conn, w *direction) {
 		}
 	}()
 	for s := range under {
-		// Data in flight is lost if the connection was closed. Close cannot wait, because its caller may hold locks.
+		// Data in flight is lost if the connection was closed, because Close does not wait for the data. It cannot wait, because its caller
+		// may hold locks.
 		if !l.waitUntil(s.at) {
 			break
 		}

@@ -76,7 +76,8 @@ func start(t testing.TB, line *Line, register []func(*runtime.Scheme) error) *Se
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{
 		Certificates: []tls.Certificate{s.CA.Server(t, time.Now(), "127.0.0.1")},
-		// The handler checks the certificate and not the TLS handshake, because an API server answers an invalid certificate with 401.
+		// The certificate is checked by the handler, not during the TLS handshake, because an API server answers an invalid certificate
+		// with 401.
 		ClientAuth: tls.RequestClientCert,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			if s.Certificate == nil {

@@ -111,8 +111,8 @@ func checksum(order binary.ByteOrder, s [2]uint32, data []byte) [2]uint32 {
 	return s
 }
 
-// freePages returns the pages on the free list. A damaged list may contain any page, whose rows would then be lost. freePages therefore
-// omits pages to which a page in use refers.
+// freePages returns the pages on the free list. A damaged list may contain pages that are in use, and the rows on these pages would be
+// lost. freePages therefore omits every page to which a page in use refers.
 func (f *File) freePages() map[int]bool {
 	free := f.freeList()
 	var used []int
