@@ -68,8 +68,8 @@ func countsPIDs(m cgroups.Manager) bool {
 	return false
 }
 
-// pidsLimit converts a limit for the cgroups library. It returns nil for zero, because the library
-// uses a pointer to zero as a limit.
+// pidsLimit converts a limit for the cgroups library. Zero means no limit and becomes nil, because
+// a pointer to zero would be a limit for the library.
 func pidsLimit(n int64) *int64 {
 	if n == 0 {
 		return nil

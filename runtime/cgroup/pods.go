@@ -110,8 +110,8 @@ func Path(driver, root string) string {
 	return n.cgroupfsPath()
 }
 
-// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits,
-// because a pod may be resized before it has started.
+// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits with those of the pod when it is called
+// again, because a pod may be resized before it has started.
 type preparedCgroup struct {
 	cgroups.Manager
 	limits currentBounds

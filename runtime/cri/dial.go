@@ -46,7 +46,7 @@ const redialDelay = 2 * time.Second
 // connect. A call waits for the connection until its context ends.
 func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
 
-// DialWith does the same as Dial with the given options.
+// DialWith does the same as Dial, but with options.
 func DialWith(endpoint string, o Options) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {

@@ -130,7 +130,7 @@ func (b *bench) containerPID(id string) int {
 	return 0
 }
 
-// initPID returns the PID of process 1 of the PID namespace of process pid.
+// initPID returns the PID of the first process in the PID namespace of another process.
 func (b *bench) initPID(pid int) int {
 	b.Helper()
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
@@ -317,8 +317,8 @@ func ignoresTerm(b *bench, pid int) bool {
 	return n&(1<<(syscall.SIGTERM-1)) != 0
 }
 
-// findProcess returns the PID of the process with the command line in the mount namespace of the
-// process other, or 0 if there is none.
+// findProcess returns the PID of the process with this command line in the mount namespace of
+// another process, or 0 if there is none.
 func findProcess(other int, cmdline string) int {
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", other))
 	all, _ := filepath.Glob("/proc/[0-9]*")
