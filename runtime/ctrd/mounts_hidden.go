@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// mountLinksDir is the directory in a bundle with a link for each source of a bind mount that is below a
-// hidden directory.
+// mountLinksDir is a directory in a bundle. It contains a link for each bind mount whose source is below
+// a hidden directory.
 const mountLinksDir = "m"
 
 // hideMounts turns the directories that contain the mounts of pods into mount points, and returns

@@ -111,10 +111,10 @@ func (r *Runtime) probeCache(path string) string {
 // container.
 var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
 
-// ociOfState returns the OCI runtime of a container of the default handler whose record does not
-// contain it. The container's state files show whether crun or runc created the container. Without
-// them, the result is the current default. The default may be another program than before, because
-// it depends on the installed programs.
+// ociOfState returns the OCI runtime of a container of the default handler, for a record that does
+// not name the OCI runtime. The container's state files show whether crun or runc created the
+// container. If it has no state files, the result is the current default. The default depends on
+// the installed programs, so it may have changed since the container was created.
 func (r *Runtime) ociOfState(id string) wire.OCI {
 	oci := r.oci
 	if _, known := stateFiles[filepath.Base(oci.Path)]; !known {

@@ -42,7 +42,7 @@ func (r *Runtime) recoverState(ctx context.Context) error {
 }
 
 // loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
-// power cut leaves such a record, and it also ended the sandbox.
+// power cut leaves such a record, and the power cut has also ended the sandbox.
 func (r *Runtime) loadSandboxes() error {
 	entries, err := r.readablePart(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {

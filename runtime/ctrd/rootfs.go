@@ -93,7 +93,7 @@ func overlayMount(dir string, layers []string) (mount.Mount, error) {
 	return mount.Mount{Type: "overlay", Source: "overlay", Options: append(opts, overlayOptions()...)}, nil
 }
 
-// overlayLowers returns the lowerdir options for layers, whose first element is the top layer.
+// overlayLowers returns the lowerdir options for the layers. The first element of layers is the top layer.
 func overlayLowers(layers []string) []string {
 	opts := []string{"lowerdir=" + strings.Join(layers, ":")}
 	if _, err := os.Stat("/sys/module/overlay/parameters/index"); err == nil {

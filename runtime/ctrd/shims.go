@@ -182,7 +182,7 @@ const (
 )
 
 // cutLog truncates the log of a shim that does not limit it itself. It repeats this every
-// cutShimLogs while c is the shim's client.
+// cutShimLogs until c is no longer the shim's client.
 func (s *shimSet) cutLog(g *shimGroup, c *shim.Client) {
 	path := s.socketPath(g.name) + ".log"
 	if st, err := os.Lstat(path); err == nil && st.Size() > maxShimLog {

@@ -83,8 +83,8 @@ func shimName(proc string) string {
 	return args[2]
 }
 
-// listensAt reports whether a process has the lost socket of this shim open. It checks all
-// descriptors, because the number of the socket depends on the files that Go's runtime opens first.
+// listensAt reports whether a process has this shim's lost socket open. It checks all descriptors,
+// because the number of the socket depends on the files that Go's runtime opens first.
 func listensAt(proc string, lost map[string]string, name string) bool {
 	fds, err := filepath.Glob(filepath.Join(proc, "fd", "*"))
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *Runtime) seesOwnState(proc string) bool {
 	return err == nil && os.SameFile(self, other)
 }
 
-// parseListeners returns the listening sockets in a directory, as names by inode. It skips other
+// parseListeners returns the names of the listening sockets in a directory. The keys are the inode numbers of the sockets. It skips other
 // sockets, which may be very many. The columns of the table are
 //
 //	address: count protocol flags type state inode path
