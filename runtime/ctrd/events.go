@@ -23,7 +23,8 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 	return ctx.Err()
 }
 
-// Subscribe calls the handler for each change. After the returned function has returned, the handler is not called any more.
+// Subscribe calls the handler for each change. The returned function ends the subscription: after it has returned, the handler is not
+// called any more.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()

@@ -45,9 +45,9 @@ func removeDamaged(dir string) error {
 	return errors.Join(errs...)
 }
 
-// isResumable reports whether the ingest at path has valid metadata files, which the content store
-// needs to resume it: the reference, whose digest is the name of the directory, the start time, and
-// the time of the last change.
+// isResumable reports whether the ingest at path has the valid metadata files that the content
+// store needs to resume it: the reference, the start time, and the time of the last change. The
+// name of the directory must be the digest of the reference.
 func isResumable(path string) bool {
 	ref, err := regular.Read(filepath.Join(path, "ref"), maxIngestFile)
 	if err != nil || digest.FromBytes(ref).Encoded() != filepath.Base(path) {

@@ -135,8 +135,8 @@ type positionReader struct {
 	n, most int64
 }
 
-// allowFile permits reading the content of a file of this size, and the headers of the next file.
-// Sparse files are rejected before their size is used.
+// allowFile sets the limit so that the content of a file of this size and the headers of the next
+// file can be read. Sparse files are rejected before their size is used.
 func (p *positionReader) allowFile(size int64) {
 	p.most = math.MaxInt64
 	if size >= 0 && size < math.MaxInt64-p.n-4*maxPadding {

@@ -81,8 +81,8 @@ func (a *authority) isRegistry(o origin) bool {
 	return o == a.registry
 }
 
-// findAuthorizer returns the authorizer for requests to o. The registry has the same authorizer with TLS and without: a request that
-// falls back to HTTP begins as a request with TLS, and its response has the URL without TLS.
+// findAuthorizer returns the authorizer for requests to o. Requests to the registry have the same authorizer with and without TLS: a
+// request that falls back to HTTP begins as a request with TLS, but the URL of its response is the one without TLS.
 func (a *authority) findAuthorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -187,8 +187,8 @@ func (s *Service) sweepLeases(ctx context.Context) error {
 	return nil
 }
 
-// sweepLease deletes one lease, or adds its size to kept. A pull of the same image waits until it
-// returns.
+// sweepLease deletes a lease. If it keeps the lease, it has added the size of the lease to *kept. A
+// pull of the same image waits until sweepLease has returned.
 func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) error {
 	if !s.leases.tryAcquire(l.ID) {
 		return nil // its import or pull is running

@@ -118,7 +118,7 @@ func (p *allocation) needWindow(ctx context.Context, bytes int64) error {
 // longestWindow is the binary logarithm of maxWindow.
 const longestWindow = 26
 
-// needNames waits until the names may use this many more bytes.
+// needNames waits until the names of the layer's files may use this number of additional bytes.
 func (p *allocation) needNames(ctx context.Context, bytes int64) error {
 	p.names += bytes
 	return p.waitForClass(ctx)

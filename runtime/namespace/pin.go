@@ -173,7 +173,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// Unpin removes the pins in dir and dir. Missing pins are not an error.
+// Unpin removes the pins in a directory, and then the directory. Missing pins are not an error.
 func Unpin(dir string) error {
 	paths, err := pinPaths(dir)
 	if err != nil {

@@ -31,8 +31,8 @@ type Input struct {
 	HostOptions map[string][]string
 }
 
-// A Volume is a directory on the host, Source, for the VOLUME of an image at Path. The Path is absolute, and contains no
-// symlinks of the image.
+// A Volume is a directory for one VOLUME of an image. Source is the directory on the host. Path is the path of the
+// volume in the container; it is absolute, and contains no symlinks of the image.
 type Volume struct{ Path, Source string }
 
 // Namespaces contains the paths of the namespaces that the container joins. An empty path means the
