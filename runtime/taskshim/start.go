@@ -228,8 +228,8 @@ func socketPath(address string) (string, error) {
 	return path, nil
 }
 
-// grpcAddress returns a path for containerd's socket, which does not exist. Shims derive the names
-// of their sockets from it.
+// grpcAddress returns the path that shims receive as the path of containerd's socket. No file
+// exists there. Shims derive the names of their sockets from this path.
 func (s *Shim) grpcAddress() string { return filepath.Join(s.c.Sockets, "containerd.sock") }
 
 func ownProgram() string {

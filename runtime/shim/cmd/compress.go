@@ -64,9 +64,9 @@ func lowerPriority() error {
 	return nil
 }
 
-// compressFile replaces the file name below root by name.gz. A missing file is not an error. A file
-// that is not regular and a path that contains a symlink are errors, because a pod that mounts the
-// host's log directory can create both.
+// compressFile replaces a file by a compressed file with the suffix .gz. The given name is relative
+// to root. A missing file is not an error. A file that is not regular is an error, and so is a path
+// with a symlink below root: a pod that mounts the host's log directory can create both.
 func compressFile(root, name string) error {
 	sub, base := filepath.Split(name)
 	dir, err := untrusted.OpenDir(root, sub)

@@ -20,7 +20,7 @@ type compressor struct {
 	active  bool  // whether a call of work is running or scheduled
 }
 
-// A job is a rotated file of the log at path log.
+// A job is a rotated file to compress. The field log is the path of its log.
 type job struct{ log, root, name string }
 
 // pauseFactor is the ratio of the pause to the time that compressing the last file took.

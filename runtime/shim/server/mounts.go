@@ -159,8 +159,8 @@ func (h *Host) checkSame(path string) error {
 func (h *Host) mountCopy(source, target string) error {
 	tree := -1
 	err := h.inHost(func() error {
-		// The agent has resolved all symlinks. A symlink in source was created later, possibly by a
-		// pod.
+		// The agent has resolved all symlinks. If the source contains a symlink, the symlink was
+		// created later, possibly by a pod.
 		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 		at, err := unix.Openat2(unix.AT_FDCWD, source, how)
 		if err != nil {

@@ -46,8 +46,8 @@ type Server struct {
 	attachedClients int           // number of attached clients
 	stop            context.CancelFunc
 
-	// A new agent first lists the containers. The list must remain valid, so it waits for starts and signals that are in progress. Later
-	// requests of the previous agent are rejected.
+	// A new agent first lists the containers. The list must remain valid, so listContainers waits for starts and signals that are in
+	// progress. Later requests of the previous agent are rejected.
 	takeover sync.RWMutex // write-locked by listContainers, read-locked by starts and signals
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
