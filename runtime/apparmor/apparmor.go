@@ -52,7 +52,7 @@ type attempt struct {
 	err  error         // set before done is closed
 }
 
-// New returns a Host. It does not access the system.
+// New returns a Host. New neither reads nor changes the state of the system.
 func New(log *slog.Logger) *Host {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Host{root: "/", load: func(name string) error { return loadProfile(ctx, name) }, stop: stop, log: log}

@@ -57,7 +57,7 @@ func testOrder(t *testing.T, b *bench) {
 			cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 				c.Metadata.Attempt = attempt
 				c.Linux.SecurityContext.NamespaceOptions.Pid = processes
-				// A kubelet sets this for a pod with a privileged container.
+				// A kubelet sets Privileged for the sandbox of a pod with a privileged container.
 				c.Linux.SecurityContext.Privileged = true
 				c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "33", "kernel.msgmax": "9000"}
 			})

@@ -41,7 +41,7 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	}
 	if _, err := cache.InjectDevices(spec, names...); err != nil {
 		err = fmt.Errorf("CDI device injection failed: %w", err) // containerd's wording
-		// The file that defines the device may be unreadable.
+		// The injection may have failed because the file that defines the device cannot be read.
 		for path, wrong := range cache.GetErrors() {
 			err = fmt.Errorf("%w; %s: %w", err, path, errors.Join(wrong...))
 		}

@@ -30,10 +30,10 @@ import (
 
 // Network connects sandboxes that have a network namespace of their own.
 type Network interface {
-	// Setup connects the sandbox to the network and returns its addresses. It may be called again
-	// for the same id.
+	// Setup connects the sandbox to the network and returns its addresses. Repeated calls for the
+	// same id are permitted.
 	Setup(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) ([]netip.Addr, error)
-	// Teardown disconnects a sandbox. It may be called again, also if the namespace no longer
+	// Teardown disconnects a sandbox. Repeated calls are permitted, even if the namespace no longer
 	// exists.
 	Teardown(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) error
 	// Ready returns nil if pods can be connected, and otherwise an error with the reason.

@@ -16,7 +16,7 @@ type watchers struct {
 	n  int
 }
 
-// ContainerEvents calls handle for each change until ctx ends.
+// ContainerEvents calls the handler for each change until ctx ends.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	defer r.Subscribe(handle)()
 	<-ctx.Done()

@@ -135,7 +135,8 @@ func (r *Runtime) ociOfState(id string) wire.OCI {
 }
 
 func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
-	// The ID is random because an agent in another PID namespace may have the same process ID.
+	// The ID is random. An ID with the PID of the agent would not be unique, because an agent in another PID namespace may have the same
+	// PID.
 	id := "probe-" + strings.ToLower(rand.Text())
 	bundle := r.bundlePath(id)
 	defer r.removeBundle(id)

@@ -193,7 +193,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 	if err := r.adoptTasks(ctx, adopted); err != nil {
 		return nil, err
 	}
-	// Stop serving the streams of containers that no containerd shim runs any more.
+	// End the streams of those containers that no containerd shim runs any more.
 	for id, client := range streams {
 		if _, ok := adopted[id]; !ok {
 			client.LetGo(ctx, id)

@@ -59,8 +59,8 @@ func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 // noID is the kernel's value for a missing ID.
 const noID = 1<<32 - 1
 
-// idsOf validates a mapping. It must be a single range that starts at ID 0 inside the namespace and
-// excludes the host's root.
+// idsOf validates a mapping. A valid mapping is a single range that starts at ID 0 inside the
+// namespace and excludes the host's root.
 func idsOf(m []*api.IDMapping) (namespace.IDs, error) {
 	switch {
 	case len(m) != 1:

@@ -155,7 +155,7 @@ func (r *Runtime) callSubject(id string) string {
 	return id
 }
 
-// ContainerEvents calls handle for each change until ctx ends.
+// ContainerEvents calls the handler for each change until ctx ends.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	defer r.Subscribe(handle)()
 	<-ctx.Done()

@@ -88,8 +88,8 @@ func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.Reader
 			return nil, err
 		}
 	}
-	// The rest is padding. It must be read too, because the checksums of gzip and zstd are at the
-	// end.
+	// The rest is padding. The padding must be read too, because the checksums of gzip and zstd are
+	// behind it.
 	if n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1)); err != nil {
 		return nil, err
 	} else if n > maxPadding {
@@ -110,8 +110,8 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 	if a.names += len(h.Name) + len(h.Linkname); a.names > maxNames {
 		return fmt.Errorf("the names in the archive have more than %d bytes: %w", maxNames, errdefs.ErrInvalidArgument)
 	}
-	// Clone the strings. They are substrings of the header's records, which would otherwise stay in
-	// memory.
+	// Clone the strings. The original strings would keep all records of the header in memory,
+	// because they are substrings of these records.
 	name, link := strings.Clone(path.Clean(h.Name)), strings.Clone(h.Linkname)
 	switch h.Typeflag {
 	case tar.TypeSymlink:

@@ -128,8 +128,7 @@ func (b fixedToken) Authorize(_ context.Context, req *http.Request) error {
 	return nil
 }
 
-// AddResponses returns an error. It is called if the registry rejected the token, and there is no
-// other token.
+// AddResponses returns an error. A call means that the registry rejected the only token.
 func (b fixedToken) AddResponses(context.Context, []*http.Response) error {
 	return fmt.Errorf("the registry rejected the token: %w", docker.ErrInvalidAuthorization)
 }

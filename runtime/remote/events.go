@@ -16,7 +16,7 @@ import (
 // Intervals at which the lists of the runtime are compared with the previous ones. A kubelet compares them every second. With events, the
 // interval is compareSeldom, and the comparison finds changes whose events were lost. Without events, the interval is compareSoon until
 // recentPeriod has passed since a change. After that it is compareLater while a container or sandbox is running, and otherwise
-// compareSeldom. The agent does not need the comparison for the results of its own calls.
+// compareSeldom. These intervals do not delay the agent's own changes, because the agent knows the results of its calls.
 const (
 	compareSoon   = time.Second
 	compareLater  = 4 * time.Second

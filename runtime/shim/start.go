@@ -70,7 +70,7 @@ func startProcess(path, socket string, l *net.UnixListener, hidden []string) err
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Without CAP_SYS_RESOURCE this fails, and the OOM killer may kill the shim.
+	// Without CAP_SYS_RESOURCE the score cannot be set, and the OOM killer may kill the shim.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScore)), 0)
 	go cmd.Wait() // reaps the shim if it ends before this process
 	return nil

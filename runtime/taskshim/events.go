@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Events receives the events of containerd shims. It uses only the out-of-memory event. Exits are
+// Events receives the events of containerd shims. Only the out-of-memory event is used. Exits are
 // read with the task API.
 type Events struct {
 	socket     string

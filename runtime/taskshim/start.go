@@ -80,7 +80,7 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	if err != nil {
 		return err
 	}
-	// A file, not a pipe: if this process is killed, the shim must not read partial input.
+	// The input is a file and not a pipe, because a shim must not read partial input if this process is killed.
 	path := filepath.Join(s.c.Bundles, s.c.ID, "bootstrap.pb")
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return err
@@ -300,7 +300,7 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	// The shim has died, or the connection ended while the shim created the container.
+	// Either the shim has died, or the connection ended while the shim created the container.
 	if _, err := s.runShimCommand(ctx, id, "delete", nil); err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (l *Log) Reopen() error {
 	return l.open()
 }
 
-// Close closes the file. Later writes to its streams return an error.
+// Close closes the file. Later writes to the streams of the log return an error.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func (l *Log) Close() error {
 	return err
 }
 
-// writeLine writes one line. It removes a partly written line if the disk is full.
+// writeLine writes one line. If the disk is full, it removes the part of the line that was written.
 func (l *Log) writeLine(stream string, partial bool, text []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -132,7 +132,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 		if !many && sum <= most {
 			break
 		}
-		// Also remove the unfinished result if the file is being compressed.
+		// If the file is being compressed, remove the unfinished compressed file too.
 		for _, name := range []string{old[0], old[0] + ".gz" + UnfinishedSuffix} {
 			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return old, fmt.Errorf("remove rotated log %s of %s: %w", name, l.path, err)

@@ -68,7 +68,7 @@ func (c *compressor) compressNext() {
 // compressLog compresses a rotated log in a separate process with the lowest priority. A separate
 // process returns its memory when it ends.
 func (s *Server) compressLog(root, name string) {
-	// The file of this program may already be removed by an upgrade.
+	// Use /proc/self/exe, because an upgrade may have removed the file of this program.
 	cmd := exec.Command("/proc/self/exe", "compress", root, name)
 	if err := s.reaper.runCommand(cmd, (*exec.Cmd).Start, nil); err != nil {
 		s.log.Warn("a rotated log could not be compressed", "path", filepath.Join(root, name), "error", err)

@@ -58,7 +58,7 @@ func (p openedPrograms) protectCommand(cmd *exec.Cmd) {
 		}
 		p[cmd.Path] = known
 	}
-	// Not /proc/self: the forked process has other file descriptors.
+	// Do not use /proc/self here: the forked process has other file descriptors.
 	cmd.Path = "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(known.fd)
 }
 

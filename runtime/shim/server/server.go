@@ -179,7 +179,7 @@ func (s *Server) checkOwner(c *conn) error {
 	return nil
 }
 
-// decode decodes the body of a request and calls f with it.
+// decode decodes the body of a request and passes it to the function f.
 func decode[Req, Res any](body json.RawMessage, f func(Req) (Res, error)) (any, error) {
 	var r Req
 	if err := json.Unmarshal(body, &r); err != nil {

@@ -114,8 +114,8 @@ func (t *tunnel) SetReadDeadline(at time.Time) error { return t.ws.SetReadDeadli
 // SetWriteDeadline sets the WebSocket's write deadline.
 func (t *tunnel) SetWriteDeadline(at time.Time) error { return t.ws.SetWriteDeadline(at) }
 
-// A tunnelWriter is the ResponseWriter of the SPDY request. Hijack opens the tunnel. Any other
-// response is written to the embedded ResponseWriter.
+// A tunnelWriter is the ResponseWriter of the SPDY request. Hijack opens the tunnel. A response
+// without Hijack is written to the embedded ResponseWriter.
 type tunnelWriter struct {
 	http.ResponseWriter
 	r *http.Request // the WebSocket request
