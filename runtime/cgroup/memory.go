@@ -100,7 +100,7 @@ func (k Memory) classLimits(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		class(v1.PodQOSBurstable).Memory, class(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
 	}
 	if k.isTiered() {
-		// A cgroup is protected only as far as all cgroups above it are.
+		// The protection of a cgroup is limited by the protection of the cgroups above it.
 		class(v1.PodQOSGuaranteed).Unified = map[string]string{
 			memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10), memoryLow: strconv.FormatInt(n.burstable, 10),
 		}

@@ -12,8 +12,8 @@ import (
 // kernelDir is the directory of the kernel's limits of processes and threads.
 const kernelDir = "/proc/sys/kernel"
 
-// Minimum and maximum number of PIDs that are reserved for the host. Between them, a tenth of all
-// PIDs is reserved.
+// Minimum and maximum number of PIDs that are reserved for the host. Within these bounds, a tenth
+// of all PIDs is reserved.
 const (
 	leastHostPIDs = 1024
 	mostHostPIDs  = 16384

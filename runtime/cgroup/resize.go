@@ -91,8 +91,8 @@ func dropDecreases(want *cgroups.Resources, now currentBounds) {
 	if int64(kernelShares(want.CpuShares)) < now.shares {
 		want.CpuShares = 0
 	}
-	// Earlier versions did not limit huge pages that a pod does not request. Running pods may use
-	// them.
+	// Earlier versions did not limit huge pages that a pod does not request. So running pods may
+	// use such huge pages.
 	want.HugetlbLimit = slices.DeleteFunc(want.HugetlbLimit, func(h *cgroups.HugepageLimit) bool { return h.Limit == 0 })
 }
 

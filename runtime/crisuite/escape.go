@@ -213,8 +213,8 @@ func (a allowance) effectiveCapabilities() string {
 	return a.caps
 }
 
-// expectScore checks the OOM score adjustment. If the expected one is negative, a value up to 0 is
-// accepted, because the host may not permit the expected one.
+// expectScore checks the OOM score adjustment. If the expected value is negative, any value from
+// there up to 0 is accepted, because the host may not permit the expected value.
 func (b *bench) expectScore(what, got string, a allowance) {
 	b.Helper()
 	if n, err := strconv.Atoi(got); err != nil || n != int(a.oomScore) && (a.oomScore >= 0 || n < int(a.oomScore) || n > 0) {

@@ -18,8 +18,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testAmbiguous checks that a list filter accepts a prefix of an ID only if it is unique. Otherwise
-// a client that uses the first result would get an arbitrary object.
+// testAmbiguous checks that a list filter accepts a prefix of an ID only if the prefix is unique.
+// Otherwise a client that uses the first result would get an arbitrary object.
 func testAmbiguous(t *testing.T, b *bench) {
 	cfg := b.podConfig()
 	pod := b.runPod(cfg)

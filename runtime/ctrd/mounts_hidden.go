@@ -133,8 +133,8 @@ func withoutLinks(path string) (string, error) {
 // lendMounts prepares a container for a shim that does not see the mounts below hidden directories. In the specification
 // it replaces the source of each bind mount below a hidden directory by a link in the bundle. It returns the mounts that
 // the shim must attach at these links. The result is nil if the container must start in the host's mount namespace. One
-// reason is that the container mounts a hidden directory or a parent of one. Another is that mounts must propagate
-// between the container and the host.
+// reason is that the container mounts a hidden directory or a parent of one. Another reason is that mounts must
+// propagate between the container and the host.
 func (r *Runtime) lendMounts(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
 	bundle := r.bundlePath(c.rec.ID)
 	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfsDir: filepath.Join(bundle, rootfsDir)}}

@@ -107,8 +107,8 @@ func (r *Runtime) probeCache(path string) string {
 }
 
 // stateFiles are the names of the state files of crun and runc. The two programs have a common
-// state directory, but neither can read the state of the other. The file shows which one created a
-// container.
+// state directory, but neither can read the state of the other. The name of the file shows which of
+// the two programs created a container.
 var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
 
 // ociOfState returns the OCI runtime of a container of the default handler, for a record that does

@@ -208,8 +208,8 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	return ignoreNotFound(err)
 }
 
-// dropViewsOf removes the views of a removed container's image and of the images that it mounted,
-// unless other containers use them.
+// dropViewsOf removes the views of a removed container's image and of the images that the container
+// mounted. Views that other containers use are kept.
 func (r *Runtime) dropViewsOf(ctx context.Context, c *container) error {
 	err := r.dropView(ctx, c.rec.Chain)
 	for _, chain := range c.rec.Volumes {

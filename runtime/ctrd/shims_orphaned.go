@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketTable lists the unix sockets of this network namespace. It also lists sockets whose file
-// was removed, to which no client can connect any more.
+// socketTable lists the unix sockets of this network namespace. The list also contains sockets
+// whose file was removed. No client can connect to such a socket any more.
 const socketTable = "/proc/net/unix"
 
 // listeningFlag is the flag in socketTable of a socket that accepts connections (__SO_ACCEPTCON).
@@ -24,7 +24,7 @@ const listeningFlag = 1 << 16
 // has died.
 //
 // The socket table alone cannot be trusted. The kernel prints the names of sockets unescaped,
-// including line breaks. So a pod on the host's network can forge lines with the socket of any
+// including line breaks. So a pod on the host's network can forge lines that name the socket of any
 // process of the host.
 func (r *Runtime) endShimsWithoutSocket() {
 	f, err := os.Open(socketTable)

@@ -63,7 +63,7 @@ func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 }
 
 // Add adds the read end of a pipe or a terminal, which must be non-blocking. Outputs closes it. If
-// w has a method Ended, it is called after the last byte.
+// the writer w has a method Ended, this method is called after the last byte.
 func (o *Outputs) Add(f *os.File, w io.Writer) {
 	o.outputs = append(o.outputs, &output{file: f, reader: w})
 }

@@ -147,7 +147,7 @@ func (d *documentReader) withTimeout(ctx context.Context, limit time.Duration) (
 	}
 }
 
-// keepOnly drops all cached documents except those of p. Another image may then exceed
+// keepOnly drops all cached documents except those of p. After that, another image may exceed
 // smallDocuments.
 func (d *documentReader) keepOnly(p *pickedImage) {
 	cached := map[digest.Digest][]byte{}

@@ -139,8 +139,8 @@ func bindNamespace(namespace, path string) error {
 	return nil
 }
 
-// check returns an error for a sysctl that would be set for the host: one of a namespace that the
-// sandbox shares with the host, or one that is not namespaced.
+// check returns an error for a sysctl that would be set for the host: a sysctl of a namespace that
+// the sandbox shares with the host, or a sysctl that is not namespaced.
 func (c Config) check() error {
 	for k := range c.Sysctls {
 		ns, _, _ := sysctl.GetNamespace(k)

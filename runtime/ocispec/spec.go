@@ -36,7 +36,7 @@ type Input struct {
 type Volume struct{ Path, Source string }
 
 // Namespaces contains the paths of the namespaces that the container joins. An empty path means the
-// host's namespace, except for PID, where it means a new namespace unless HostPID is set.
+// host's namespace. For PID, an empty path means a new namespace, or the host's if HostPID is set.
 type Namespaces struct {
 	Users, Net, IPC, UTS, PID string
 	HostPID                   bool

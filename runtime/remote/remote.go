@@ -139,8 +139,8 @@ func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerReque
 	return nil, err
 }
 
-// CgroupDriver returns the cgroup driver of the runtime, or "" if the runtime does not report one,
-// such as containerd before 2.0 (KEP-4033).
+// CgroupDriver returns the cgroup driver of the runtime, or "" if the runtime does not report it
+// (KEP-4033). For example, containerd reports it since 2.0.
 func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 	resp, err := r.RuntimeConfig(ctx, &api.RuntimeConfigRequest{})
 	if errdefs.IsNotImplemented(err) {

@@ -91,8 +91,8 @@ func Environ() []string {
 }
 
 // peerPID returns the PID of the process at the other end of a unix socket. The kernel reports the
-// process that last called listen(2) on the socket. Until the shim has called listen, this is the
-// current process, which created the socket. peerPID then returns 0.
+// process that last called listen(2) on the socket. Until the shim has called listen, the kernel
+// reports the current process, which created the socket. In this case peerPID returns 0.
 func peerPID(c *net.UnixConn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {

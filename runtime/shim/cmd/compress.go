@@ -104,7 +104,7 @@ func compressFile(root, name string) error {
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
-	// A rotation may have removed the file meanwhile. The compressed file is then removed too.
+	// If a rotation has removed the file meanwhile, the compressed file is removed too.
 	var before, now unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &before); err != nil {
 		return err

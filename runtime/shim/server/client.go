@@ -19,8 +19,8 @@ const (
 	queuedLast = 4 << 20
 	// readTimeout is how long a client that reads nothing may block a container. After that the shim
 	// drops the client's output and sends an error with StreamEnd when the client reads again. The
-	// connection itself does not show whether kubectl has only paused or its machine is gone,
-	// because the API server keeps it open in both cases.
+	// connection does not show whether kubectl has only paused or its machine is gone, because the
+	// API server keeps the connection open in both cases.
 	readTimeout = 5 * time.Minute
 )
 

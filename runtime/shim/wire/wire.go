@@ -135,8 +135,8 @@ type Held struct {
 	OOM bool `json:"oom,omitempty"` // whether the OOM killer killed a process of the container
 }
 
-// FIFOs in the bundle of a held container. FIFOStdin exists only if the container has stdin, and
-// FIFOStderr only if it has no terminal.
+// FIFOs in the bundle of a held container. FIFOStdin exists only if the container has stdin.
+// FIFOStderr exists only if the container has no terminal.
 const (
 	FIFOStdin  = "stdin"
 	FIFOStdout = "stdout"
