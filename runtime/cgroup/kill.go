@@ -120,10 +120,10 @@ func killCgroup(ctx context.Context, dirs ...string) (found bool, err error) {
 	return found, errAlive
 }
 
-// killListed kills the processes of a cgroup directory and returns their number. It uses
-// cgroup.kill if the kernel has it. Otherwise a process could end, and its PID be reused, before it
-// is killed. killListed therefore opens a pidfd for each listed process, lists the processes again,
-// and kills only processes in both lists.
+// killListed kills the processes of a cgroup directory and returns their number. If the kernel has
+// cgroup.kill, killListed uses it. Without cgroup.kill, the PID of a process that ends could be
+// reused before the kill. Therefore killListed opens a pidfd for each listed process, lists the
+// processes again, and kills only the processes in both lists.
 func killListed(dir string) (int, error) {
 	pids, err := listPIDs(dir)
 	if err != nil || len(pids) == 0 {

@@ -241,8 +241,8 @@ func (b *bench) expectDescriptors(what string, pid int) {
 }
 
 // allowedDescriptor reports whether a file descriptor with this target is allowed: a pipe, an
-// eventfd, an eventpoll, a pidfd, /dev/null, or a cgroup file, because Go programs read their CPU
-// limit periodically.
+// eventfd, an eventpoll, a pidfd, /dev/null, or a cgroup file. Go programs read their CPU limit
+// periodically from a cgroup file.
 func allowedDescriptor(target string) bool {
 	for _, prefix := range []string{"pipe:", "anon_inode:[event", "anon_inode:[pidfd]", "/dev/null", "/sys/fs/cgroup/"} {
 		if strings.HasPrefix(target, prefix) {

@@ -139,9 +139,9 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 }
 
 // execCommand returns the command line that executes a process in a container. The command exits as soon as that process
-// has ended, with the same exit code. crun behaves like this. runc copies the output itself, and waits for every child of
-// the process that keeps the output open. Therefore runc runs detached, and "islet-shim exec" waits for the process. With
-// a terminal, runc copies the output and exits with the process.
+// has ended, with the same exit code. crun behaves like this. runc copies the output of the process, and waits until all
+// of its child processes have closed the output. Therefore runc runs detached, and "islet-shim exec" waits for the
+// process. With a terminal, runc copies the output and exits with the process.
 func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
 	args := []string{
 		"--log", filepath.Join(dir, "log"), "--log-format", "json",
