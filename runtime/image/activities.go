@@ -15,7 +15,8 @@ type activitySet struct {
 }
 
 // trackActivity registers an import or a pull. The parameter total is the number of bytes to read, or 0 if it is unknown. The returned
-// function report stores the progress and passes it to tell, if tell is not nil. The returned function end ends the registration.
+// function report stores the progress and passes it to tell, if tell is not nil. Call the returned function end when the import or pull has
+// ended.
 func (g *activitySet) trackActivity(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {

@@ -84,7 +84,7 @@ func (w *wrongPlatform) Error() string {
 	return fmt.Sprintf("no image for %s, only for %v", w.want, w.have)
 }
 
-// Is is called by errors.Is: a wrongPlatform counts as errdefs.ErrNotFound.
+// Is implements the method that errors.Is calls: a wrongPlatform counts as errdefs.ErrNotFound.
 func (w *wrongPlatform) Is(target error) bool { return target == errdefs.ErrNotFound }
 
 // comparePlatforms orders platforms: the best match is first, and unknown platforms are last.

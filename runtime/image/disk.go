@@ -20,7 +20,7 @@ func (e *diskFull) Error() string {
 		e.dir, e.free>>20, int64(reservedSpace)>>20)
 }
 
-// Is is called by errors.Is: a diskFull counts as ENOSPC.
+// Is implements the method that errors.Is calls: a diskFull counts as ENOSPC.
 func (e *diskFull) Is(target error) bool { return target == syscall.ENOSPC }
 
 // An inodesUsed is the error of a file system that has too few free inodes for image data.

@@ -20,7 +20,7 @@ import (
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/fuse.html#interrupting-filesystem-operations
 func CheckResponding(path string) error {
 	if mayBeFUSE(path) {
-		// Ignore the result: in any case, the file system has responded or stat does not exist.
+		// Ignore the result: when Run returns, either the file system has responded, or the program stat does not exist.
 		_ = exec.Command("stat", "-f", "--", path).Run()
 	}
 	var st unix.Statfs_t

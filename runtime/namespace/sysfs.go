@@ -21,9 +21,9 @@ const sysfsDir = "sysfs"
 // by a bind mount of an empty directory of the sysfs, so that programs that walk the run directory
 // find no devices. (Unmounting the covered mount would take longer than the rest of Pin.)
 //
-// It is not an error if the agent may not mount a sysfs, as in an unprivileged container, because
-// pods cannot mount one, either. The superblock of mqueue needs no pin, because the IPC namespace
-// keeps it.
+// If the agent has no permission to mount a sysfs, as in an unprivileged container, pinSysfs
+// returns nil: in this case, pods cannot mount a sysfs, either. The superblock of mqueue needs no
+// pin, because the IPC namespace keeps it.
 func pinSysfs(dir string) error {
 	at := filepath.Join(dir, sysfsDir)
 	if err := os.Mkdir(at, 0o700); err != nil {

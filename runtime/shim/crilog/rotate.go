@@ -109,10 +109,9 @@ func (p *rotationPace) mayBeFollowed(name string) bool {
 	return slices.ContainsFunc(p.recent, func(a rotatedFile) bool { return a.name == name })
 }
 
-// prune removes the oldest rotated files until two limits are met. The number of all files is at most MaxFiles. The total size of the
-// rotated files is at most MaxFiles times MaxBytes or MaxSize, whichever is larger. It returns the remaining rotated files. A file that a
-// reader may still follow is removed only if the total size is exceeded or the disk is short of space. The newest rotated file is never
-// removed.
+// prune removes the oldest rotated files until there are at most MaxFiles files in total, and the rotated files have a total size of at
+// most MaxFiles times MaxBytes or MaxSize, whichever is larger. prune returns the remaining rotated files. A file that a reader may still
+// follow is removed only if the total size is exceeded or the disk is short of space. The newest rotated file is never removed.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	if l.o.MaxFiles <= 0 {
 		return old, nil

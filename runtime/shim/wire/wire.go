@@ -108,7 +108,7 @@ type Log struct {
 	MaxFiles int    `json:"maxFiles,omitempty"`
 	// Interval is the minimum time between two rotations. Older agents send the interval 0, which
 	// means 10 s. The field Most is the size in bytes at which a log is rotated without this delay.
-	// If it is 0, this size is MaxBytes times MaxFiles.
+	// If Most is 0, this size is MaxBytes times MaxFiles.
 	Interval time.Duration `json:"interval,omitempty"`
 	Most     int64         `json:"most,omitempty"`
 }
