@@ -105,8 +105,9 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources returns a copy of the old resources, in which the fields that are set in change are replaced. The CRI's swap limit is
-// the sum of memory and swap. If change contains no swap limit, the old swap limit is raised to at least the new memory limit.
+// mergeResources returns a copy of the old resources. The fields that are set in the requested change replace the old fields. The CRI's
+// swap limit is the sum of memory and swap. If the requested change contains no swap limit, the old swap limit is raised to at least
+// the new memory limit.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {

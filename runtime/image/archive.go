@@ -61,8 +61,8 @@ type blob struct {
 }
 
 // readArchive reads a tar stream to its end. It keeps small files in memory. A large file is read
-// later from source. If source is nil, readArchive writes large files to the content store under the
-// lease of ctx. A name in the archive is used only as a map key, never as a path.
+// from the reader source later. If source is nil, readArchive writes large files to the content
+// store under the lease of ctx. A name in the archive is used only as a map key, never as a path.
 func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.ReaderAt) (*archive, error) {
 	a := &archive{
 		store: s.c.Client.ContentStore(), dir: s.c.Root, source: source, decoding: &s.shared.decoding,
