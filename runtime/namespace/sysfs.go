@@ -13,7 +13,7 @@ import (
 //
 // A network namespace has one sysfs superblock while it is mounted. The first mount determines
 // whether the superblock is read-only. pinSysfs creates a writable first mount that exists as long
-// as the pins. Without it, a container with a read-only sysfs would make the sysfs of later
+// as the pins. Without this mount, a container with a read-only sysfs would make the sysfs of later
 // containers read-only.
 const sysfsDir = "sysfs"
 

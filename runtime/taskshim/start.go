@@ -283,7 +283,7 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 }
 
 // Discard kills and removes a container. If the shim is not running, it runs the delete command of
-// the shim program. It returns no error if the shim does not have the container.
+// the shim program. It is no error if the shim does not have the container.
 func (s *Shim) Discard(ctx context.Context, id string) error {
 	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, fs.ErrNotExist) {
 		return nil
