@@ -67,9 +67,9 @@ func (k *Cache) Get(program string) Ability {
 	return entry.Ability
 }
 
-// readFeatures runs the command "features" of a program. If that fails, it checks the version of crun, which supported
-// recursive read-only mounts before it had this command. For any other program without the command, it returns no
-// features. The error is context.DeadlineExceeded if the program exceeds the timeout.
+// readFeatures runs the command "features" of a program. If the command fails, readFeatures checks the version of crun: crun supports
+// recursive read-only mounts since version 1.4, but has this command only in later versions. For any other program without the command, it
+// returns no features. The error is context.DeadlineExceeded if the program exceeds the timeout.
 func readFeatures(program string, timeout time.Duration) (Ability, error) {
 	if !Kernel(5, 12) { // mount_setattr(2)
 		return Ability{}, nil

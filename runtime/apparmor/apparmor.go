@@ -52,7 +52,7 @@ type attempt struct {
 	err  error         // set before done is closed
 }
 
-// New returns a Host. It does not access the system.
+// New returns a Host. New neither reads nor changes the state of the system.
 func New(log *slog.Logger) *Host {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Host{root: "/", load: func(name string) error { return loadProfile(ctx, name) }, stop: stop, log: log}
@@ -83,8 +83,8 @@ func (h *Host) profilesPath() string {
 
 // Profile returns the name of the profile for a container, or "" for no profile. It returns an
 // error if a requested profile cannot be enforced. A container that requests no profile gets the
-// default profile if it can be loaded. A privileged container gets no profile unless it requests
-// one of the node.
+// default profile if it can be loaded. A privileged container gets no profile unless it requests a
+// profile of the node.
 func (h *Host) Profile(sec *api.LinuxContainerSecurityContext) (string, error) {
 	p := sec.GetApparmor()
 	if p.GetProfileType() == api.SecurityProfile_Unconfined && p != nil {

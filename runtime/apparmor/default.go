@@ -54,8 +54,8 @@ var denyRules = []string{
 	"/sys/kernel/security/** rwklx",
 }
 
-// profileText returns the text of the default profile. It does not use text/template, because the
-// linker then keeps all exported methods, which would add 7 MB to the binary.
+// profileText returns the text of the default profile. It does not use text/template: with that
+// package, the linker would keep all exported methods, which would add 7 MB to the binary.
 func profileText(name string, s settings) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

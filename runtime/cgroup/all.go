@@ -30,8 +30,8 @@ type Limits struct {
 	HugePages []demand.HugePages
 }
 
-// LimitsOf converts a resource list to Limits. The caller passes the name of the resource for process IDs. For compressible resources, only
-// Milli is set.
+// LimitsOf converts a resource list to Limits. The parameter pids is the name of the resource for process IDs. If compressible is true, the
+// result contains only the CPU (Milli).
 func LimitsOf(l v1.ResourceList, pids v1.ResourceName, compressible bool) (out Limits) {
 	out.Milli = l.Cpu().MilliValue()
 	if compressible {

@@ -47,8 +47,8 @@ func (p *Pods) correctFiles(n cgroupName, dir string, want map[string]string) {
 	}
 }
 
-// changedValues returns the entries of want that differ from the files of a cgroup, or nil. A file that does not exist counts
-// as having the kernel's default.
+// changedValues returns the wanted values that differ from the files of a cgroup, or nil if there is no difference. A file
+// that does not exist counts as having the kernel's default.
 func changedValues(dir string, want map[string]string) (out map[string]string) {
 	for file, value := range want {
 		var err error

@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killRounds is the maximum number of attempts to kill the processes of a cgroup. They take about a
-// second.
+// killRounds is the maximum number of attempts to kill the processes of a cgroup. All attempts
+// together take about a second.
 const killRounds = 200
 
 var errAlive = errors.New("processes are still running after SIGKILL")
 
-// Kill kills all processes in a cgroup and its descendants, without the shim of the container. The path is relative to the root of the
-// hierarchy. The result is true if there were any processes. If the cgroup does not exist, the error is fs.ErrNotExist, and the processes
-// may run in another cgroup. After another error, some processes may still be running.
+// Kill kills all processes in a cgroup and its descendants. It does not need the container's shim. The path is relative to the root of
+// the hierarchy. The result is true if there were any processes. If the cgroup does not exist, the error is fs.ErrNotExist. The
+// processes of the container may then be in another cgroup. After any other error, some processes may still be running.
 func Kill(ctx context.Context, path string) (found bool, err error) {
 	dir, err := dirOf(path)
 	if err != nil {
@@ -120,10 +120,10 @@ func killCgroup(ctx context.Context, dirs ...string) (found bool, err error) {
 	return found, errAlive
 }
 
-// killListed kills the processes of a cgroup directory and returns their number. It uses
-// cgroup.kill if the kernel has it. Otherwise a process could end, and its PID be reused, before it
-// is killed. killListed therefore opens a pidfd for each listed process, lists the processes again,
-// and kills only processes in both lists.
+// killListed kills the processes of a cgroup directory and returns their number. If the kernel has
+// cgroup.kill, killListed uses it. Without cgroup.kill, the PID of a process that ends could be
+// reused before the kill. Therefore killListed opens a pidfd for each listed process, lists the
+// processes again, and kills only the processes in both lists.
 func killListed(dir string) (int, error) {
 	pids, err := listPIDs(dir)
 	if err != nil || len(pids) == 0 {

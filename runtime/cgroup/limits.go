@@ -29,8 +29,8 @@ func cpuShares(milli int64) uint64 {
 	return uint64(min(max(milli*1024/1000, minShares), maxShares))
 }
 
-// podLimits returns the limits of a pod's cgroup. If pids is not positive, the number of processes is not limited. A
-// period of zero means 100 ms. A negative period means that there is no CPU quota.
+// podLimits returns the limits of a pod's cgroup. The parameter pids is the maximum number of processes. If it is zero or negative, there
+// is no maximum. A period of zero means 100 ms. A negative period means that there is no CPU quota.
 func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 	r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
 	if pids > 0 {

@@ -30,15 +30,15 @@ type Memory struct {
 	Percent int64
 	// Active returns the pods that may be running. It must be set if Tiered or Percent is set.
 	Active func() []*v1.Pod
-	// Protected, if not nil, is called with the bytes that memory.min protects for guaranteed pods and memory.low for
-	// burstable pods, when they are set with Tiered.
+	// Protected, if not nil, is called whenever memory.min and memory.low of the QoS classes are calculated because Tiered is set. The
+	// arguments are the protected bytes of guaranteed pods (memory.min) and of burstable pods (memory.low).
 	Protected func(min, low int64)
 }
 
 func (k Memory) isTiered() bool { return k.QoS && k.Tiered }
 
-// forPod returns the protection and throttling of a pod's own cgroup, also the values that turn them off. It returns nil
-// on cgroup v1.
+// forPod returns the values of the memory files of a pod's own cgroup. A protection or throttling that is not configured
+// has the kernel's default value. On cgroup v1 forPod returns nil.
 func (k Memory) forPod(pod *v1.Pod) map[string]string {
 	if !k.Unified {
 		return nil
@@ -100,7 +100,7 @@ func (k Memory) classLimits(all int64) map[v1.PodQOSClass]*cgroups.Resources {
 		class(v1.PodQOSBurstable).Memory, class(v1.PodQOSBestEffort).Memory = max(burstable, 1), max(effort, 1)
 	}
 	if k.isTiered() {
-		// A cgroup is protected only as far as all cgroups above it are.
+		// The protection of a cgroup is limited by the protection of the cgroups above it.
 		class(v1.PodQOSGuaranteed).Unified = map[string]string{
 			memoryMin: strconv.FormatInt(n.guaranteed+n.burstable, 10), memoryLow: strconv.FormatInt(n.burstable, 10),
 		}

@@ -12,8 +12,8 @@ import (
 // kernelDir is the directory of the kernel's limits of processes and threads.
 const kernelDir = "/proc/sys/kernel"
 
-// Minimum and maximum number of PIDs that are reserved for the host. Between them, a tenth of all
-// PIDs is reserved.
+// Minimum and maximum number of PIDs that are reserved for the host. Within these bounds, a tenth
+// of all PIDs is reserved.
 const (
 	leastHostPIDs = 1024
 	mostHostPIDs  = 16384
@@ -68,8 +68,8 @@ func countsPIDs(m cgroups.Manager) bool {
 	return false
 }
 
-// pidsLimit converts a limit for the cgroups library. It returns nil for zero, because the library
-// uses a pointer to zero as a limit.
+// pidsLimit converts a limit for the cgroups library. Zero means no limit and becomes nil, because
+// a pointer to zero would be a limit for the library.
 func pidsLimit(n int64) *int64 {
 	if n == 0 {
 		return nil

@@ -55,7 +55,7 @@ type Pods struct {
 	c       Config
 	root    cgroupName
 	systemd bool
-	// write changes the limits of an existing cgroup. It is set, except in tests.
+	// write changes the limits of an existing cgroup. Outside of tests this is p.set.
 	write func(cgroupName, *cgroups.Resources) error
 
 	mu sync.Mutex
@@ -76,7 +76,7 @@ type Pods struct {
 	limitFailedAt time.Time
 }
 
-// New validates the configuration. It does not create cgroups.
+// New validates the configuration and creates no cgroup.
 func New(c Config) (*Pods, error) {
 	if c.Driver != Cgroupfs && c.Driver != Systemd {
 		return nil, fmt.Errorf("cgroup driver %q: must be %s or %s", c.Driver, Cgroupfs, Systemd)
@@ -110,8 +110,8 @@ func Path(driver, root string) string {
 	return n.cgroupfsPath()
 }
 
-// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits,
-// because a pod may be resized before it has started.
+// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits with those of the pod when it is called
+// again, because a pod may be resized before it has started.
 type preparedCgroup struct {
 	cgroups.Manager
 	limits currentBounds

@@ -41,8 +41,8 @@ func (p *Pods) Shrink(_ context.Context, pod *v1.Pod) error {
 	return p.resize(pod, func(*cgroups.Resources, currentBounds) error { return nil })
 }
 
-// resize sets new limits for a pod's cgroup. Before that, the caller's function receives the new and the current limits, and may remove
-// some of the new limits. If the cgroup does not exist, resize does nothing, because Prepare will create the cgroup with its limits.
+// resize sets new limits for a pod's cgroup. Before that, it calls change with the new and the current limits. The function change may
+// remove some of the new limits. If the cgroup does not exist, resize does nothing, because Prepare will create the cgroup with its limits.
 func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now currentBounds) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *Pods) resize(pod *v1.Pod, change func(want *cgroups.Resources, now curr
 	return p.addRequest(n, cpuMillis(demand.Requests(pod)))
 }
 
-// dropDecreases removes from want the limits whose current value is higher or unlimited. The protection and throttling of
+// dropDecreases removes those new limits whose current value is higher or unlimited. The protection and throttling of
 // memory change together with its limit.
 func dropDecreases(want *cgroups.Resources, now currentBounds) {
 	if lowersMemory(want, now) {
@@ -91,8 +91,8 @@ func dropDecreases(want *cgroups.Resources, now currentBounds) {
 	if int64(kernelShares(want.CpuShares)) < now.shares {
 		want.CpuShares = 0
 	}
-	// Earlier versions did not limit huge pages that a pod does not request. Running pods may use
-	// them.
+	// Earlier versions did not limit huge pages that a pod does not request. So running pods may
+	// use such huge pages.
 	want.HugetlbLimit = slices.DeleteFunc(want.HugetlbLimit, func(h *cgroups.HugepageLimit) bool { return h.Limit == 0 })
 }
 
@@ -132,7 +132,7 @@ func readBounds(m cgroups.Manager) (b currentBounds, err error) {
 }
 
 // readLine reads a file of a cgroup that has one line. It returns "" if dir is empty or the file
-// does not exist. It stores an error in failed. If failed already contains an error, it does
+// does not exist. It stores an error in *failed. If *failed already contains an error, it does
 // nothing.
 func readLine(failed *error, dir, file string) string {
 	if dir == "" || *failed != nil {
@@ -146,7 +146,7 @@ func readLine(failed *error, dir, file string) string {
 }
 
 // parseLimit parses a limit. It returns zero (no limit) for "", "max" and "-1". It stores an error
-// in failed.
+// in *failed.
 func parseLimit(failed *error, text string) int64 {
 	if text == "" || text == "max" || text == "-1" {
 		return 0

@@ -62,7 +62,8 @@ type Events interface {
 }
 
 // Subscriber is an optional interface of a Runtime. Subscribe returns at once. From then on, the handler receives each change of a
-// container or sandbox, until the returned function has returned. The handler must not block.
+// container or sandbox. The returned function ends the subscription: after it has returned, the handler is not called any more. The handler
+// must not block.
 type Subscriber interface {
 	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }

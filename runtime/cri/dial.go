@@ -26,8 +26,8 @@ type Client struct {
 
 // Options configures a Client.
 type Options struct {
-	// Intercept, if not nil, is called for each unary call. It must call next, which makes the
-	// call.
+	// Intercept, if not nil, is called for each unary call. It must call the function next, which
+	// sends the request.
 	Intercept func(ctx context.Context, method string, req any, next func(context.Context) error) error
 	// FailFast makes calls fail with Unavailable while nothing is listening at the endpoint.
 	FailFast bool
@@ -46,7 +46,7 @@ const redialDelay = 2 * time.Second
 // connect. A call waits for the connection until its context ends.
 func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
 
-// DialWith does the same as Dial with the given options.
+// DialWith does the same as Dial, but with options.
 func DialWith(endpoint string, o Options) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
@@ -93,7 +93,7 @@ func (c *Client) AwaitChange(ctx context.Context) {
 	c.conn.WaitForStateChange(ctx, state)
 }
 
-// ContainerEvents calls handle for each event of GetContainerEvents until ctx or the stream ends.
+// ContainerEvents calls the handler for each event of GetContainerEvents until ctx or the stream ends.
 func (c *Client) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	s, err := c.runtime.GetContainerEvents(ctx, &api.GetEventsRequest{})
 	for err == nil {

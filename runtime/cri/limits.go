@@ -39,8 +39,8 @@ const (
 //
 //	headers --admitCall--> wait --TagRPC--> receive request --waitForMemory--> handle --> respond
 //
-// Large requests wait in the order of arrival until the total size of large requests permits them. A waiting request counts towards
-// maxReceiving.
+// Large requests share maxInWork. Each one waits until enough of maxInWork is free, in the order of arrival. A waiting request
+// counts towards maxReceiving.
 type callLimits struct {
 	calls     atomic.Int64
 	receiving *semaphore.Weighted
@@ -94,7 +94,7 @@ func (l *callLimits) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Co
 		timer.Stop()
 		l.receiving.Release(1)
 	})
-	context.AfterFunc(ctx, r.releaseReceiving) // charge is not called for an unknown method
+	context.AfterFunc(ctx, r.releaseReceiving) // waitForMemory is not called for an unknown method
 	return ctx
 }
 
@@ -107,7 +107,7 @@ func (l *callLimits) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.
 // HandleConn implements stats.Handler. It does nothing.
 func (l *callLimits) HandleConn(context.Context, stats.ConnStats) {}
 
-// waitForMemory waits until the total size of large requests permits the request. If that takes longer than receiveTime, it returns an
+// waitForMemory waits until enough of maxInWork is free for a large request. If that takes longer than receiveTime, it returns an
 // error. The caller must call the returned function when the response is complete.
 func (l *callLimits) waitForMemory(ctx context.Context, req any) (done func(), err error) {
 	if r, ok := ctx.Value(receiptKey{}).(*callState); ok && r.releaseReceiving != nil {
@@ -142,7 +142,7 @@ func (l *callLimits) interceptStream(srv any, s grpc.ServerStream, _ *grpc.Strea
 	return handle(srv, c)
 }
 
-// A chargedStream waits until the total size of large requests permits the request that it has received.
+// A chargedStream calls waitForMemory for the request that it has received.
 type chargedStream struct {
 	grpc.ServerStream
 	l    *callLimits

@@ -34,8 +34,8 @@ func (b *bench) createDevice(name string) string {
 	return path
 }
 
-// testDevices checks that a container can use only the devices of its configuration, and only with
-// the given permissions.
+// testDevices checks that a container can use no other devices than those of its configuration, and
+// has no other permissions for these devices than the configured ones.
 func testDevices(t *testing.T, b *bench) {
 	cfg := b.podConfig()
 	pod := b.runPod(cfg)

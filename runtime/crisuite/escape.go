@@ -130,7 +130,7 @@ func (b *bench) containerPID(id string) int {
 	return 0
 }
 
-// initPID returns the PID of process 1 of the PID namespace of process pid.
+// initPID returns the PID of the first process in the PID namespace of another process.
 func (b *bench) initPID(pid int) int {
 	b.Helper()
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
@@ -213,8 +213,8 @@ func (a allowance) effectiveCapabilities() string {
 	return a.caps
 }
 
-// expectScore checks the OOM score adjustment. If the expected one is negative, a value up to 0 is
-// accepted, because the host may not permit the expected one.
+// expectScore checks the OOM score adjustment. If the expected value is negative, any value from
+// there up to 0 is accepted, because the host may not permit the expected value.
 func (b *bench) expectScore(what, got string, a allowance) {
 	b.Helper()
 	if n, err := strconv.Atoi(got); err != nil || n != int(a.oomScore) && (a.oomScore >= 0 || n < int(a.oomScore) || n > 0) {
@@ -241,8 +241,8 @@ func (b *bench) expectDescriptors(what string, pid int) {
 }
 
 // allowedDescriptor reports whether a file descriptor with this target is allowed: a pipe, an
-// eventfd, an eventpoll, a pidfd, /dev/null, or a cgroup file, because Go programs read their CPU
-// limit periodically.
+// eventfd, an eventpoll, a pidfd, /dev/null, or a cgroup file. Go programs read their CPU limit
+// periodically from a cgroup file.
 func allowedDescriptor(target string) bool {
 	for _, prefix := range []string{"pipe:", "anon_inode:[event", "anon_inode:[pidfd]", "/dev/null", "/sys/fs/cgroup/"} {
 		if strings.HasPrefix(target, prefix) {
@@ -317,8 +317,8 @@ func ignoresTerm(b *bench, pid int) bool {
 	return n&(1<<(syscall.SIGTERM-1)) != 0
 }
 
-// findProcess returns the PID of the process with the command line in the mount namespace of the
-// process other, or 0 if there is none.
+// findProcess returns the PID of the process with this command line in the mount namespace of
+// another process, or 0 if there is none.
 func findProcess(other int, cmdline string) int {
 	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", other))
 	all, _ := filepath.Glob("/proc/[0-9]*")

@@ -43,8 +43,8 @@ type Entry struct {
 	Data string
 }
 
-// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The caller's map replaces fields of the
-// configuration. The entries replace the second layer.
+// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The fields in the map config replace
+// those of the image's configuration. The entries replace the second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -67,8 +67,8 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 // HostileRef returns the reference of the image of HostileImage or ConfiguredImage with the given shape.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
-// HostileImage returns an image like that of Image, but with the reference HostileRef(shape). The file name is replaced
-// by a symlink to the target link, or by a FIFO if link is empty.
+// HostileImage returns an image like that of Image, but with the reference HostileRef(shape). Its second layer contains
+// a single file. This is a symlink to link, or a FIFO if link is empty.
 func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	t.Helper()
 	h := &tar.Header{Name: name, Mode: 0o777, Typeflag: tar.TypeFifo}
@@ -98,7 +98,7 @@ func baseLayer(t testing.TB, program string) []byte {
 	})
 }
 
-// packImage returns the OCI archive of an image with two layers. The caller's map replaces fields of the configuration.
+// packImage returns the OCI archive of an image with two layers. The fields in the map change replace those of the image's configuration.
 func packImage(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
 	fields := map[string]any{

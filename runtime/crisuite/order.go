@@ -14,13 +14,13 @@ import (
 // starts, and it must exist as long as the sandbox.
 type podResource struct {
 	what string
-	// createArgs contains arguments for prog that create the resource. prog runs in a privileged container, which ends before the others
-	// start. If the sandbox creates the resource, there are no arguments.
+	// createArgs contains the arguments with which prog creates the resource. prog runs in a privileged container, which ends before the
+	// others start. If the sandbox creates the resource, there are no arguments.
 	createArgs []string
-	// printArgs contains arguments for prog that print the resource in the other containers.
+	// printArgs contains the arguments with which prog prints the resource in the other containers.
 	printArgs []string
-	// privileged and ordinary are the expected output of the two kinds of containers. If ordinary
-	// is empty, both print the same.
+	// The fields privileged and ordinary contain the expected output of the two kinds of
+	// containers. If ordinary is empty, both kinds print the same.
 	privileged, ordinary string
 }
 
@@ -57,7 +57,7 @@ func testOrder(t *testing.T, b *bench) {
 			cfg := b.podConfig(func(c *api.PodSandboxConfig) {
 				c.Metadata.Attempt = attempt
 				c.Linux.SecurityContext.NamespaceOptions.Pid = processes
-				// A kubelet sets this for a pod with a privileged container.
+				// A kubelet sets Privileged for the sandbox of a pod with a privileged container.
 				c.Linux.SecurityContext.Privileged = true
 				c.Linux.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "33", "kernel.msgmax": "9000"}
 			})

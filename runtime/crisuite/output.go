@@ -42,8 +42,8 @@ func expectedLines(n int, end string) string {
 	return b.String()
 }
 
-// testSlowReader checks that a reader that pauses receives all bytes and the exit code, for output
-// that fits into the pipe, so that the command ends before it is read, and for longer output.
+// testSlowReader checks that a reader that pauses receives all bytes and the exit code. Short output fits into the pipe, so the command
+// ends before its output is read. Longer output blocks the command.
 func testSlowReader(t *testing.T, b *bench) {
 	s := b.streamer()
 	cfg := b.podConfig()

@@ -25,8 +25,8 @@ func cgroupV2() bool {
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// limitOf returns the content of a file of a process's cgroup. With cgroup v1 this is the file v1 of the controller, and
-// with cgroup v2 the file v2.
+// limitOf returns the content of a file of a process's cgroup. The file has the name v1 if the host uses cgroup v1, and
+// the name v2 if it uses cgroup v2.
 func (b *bench) limitOf(pid int, controller, v1, v2 string) string {
 	b.Helper()
 	for line := range strings.Lines(cgroupsOf(b, pid)) {
@@ -134,7 +134,7 @@ func testUpdateRefused(t *testing.T, b *bench) {
 	}
 }
 
-// testUpdateCreated checks that an update before the start applies from the start.
+// testUpdateCreated checks that an update of a created container has taken effect when the container starts.
 func testUpdateCreated(t *testing.T, b *bench) {
 	cfg := b.podConfig()
 	pod := b.runPod(cfg)

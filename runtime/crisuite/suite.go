@@ -33,7 +33,7 @@ type Subject struct {
 	// CgroupParent is the parent cgroup of the sandboxes. It may be empty.
 	CgroupParent string
 	// Process converts a PID from the runtime's PID namespace to the test's. Nil means that both
-	// are the same.
+	// namespaces are the same.
 	Process func(t testing.TB, pid int) int
 	// Users is the user namespace of all sandboxes that can have one. Nil means the host's.
 	Users *api.UserNamespace

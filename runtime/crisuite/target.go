@@ -9,8 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// inNamespaceOf returns the configuration of a container that joins the PID namespace of the
-// container target.
+// inNamespaceOf returns the configuration of a container that joins the PID namespace of another
+// container, its target.
 func (b *bench) inNamespaceOf(name, target string, args ...string) *api.ContainerConfig {
 	c := b.containerConfig(name, args...)
 	c.Linux.SecurityContext.NamespaceOptions = &api.NamespaceOption{Pid: api.NamespaceMode_TARGET, TargetId: target}
@@ -73,8 +73,8 @@ func testTarget(t *testing.T, b *bench) {
 	})
 }
 
-// testNoTarget checks that a target is rejected if it does not exist, belongs to another pod, or is
-// not running, also if it ends between create and start.
+// testNoTarget checks that a target is rejected if it does not exist, belongs to another pod, or is not running. A target that ends between
+// the create and the start of the container is rejected too.
 func testNoTarget(t *testing.T, b *bench) {
 	cfg := b.podConfig()
 	pod := b.runPod(cfg)

@@ -18,8 +18,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testAmbiguous checks that a list filter accepts a prefix of an ID only if it is unique. Otherwise
-// a client that uses the first result would get an arbitrary object.
+// testAmbiguous checks that a list filter accepts a prefix of an ID only if the prefix is unique.
+// Otherwise a client that uses the first result would get an arbitrary object.
 func testAmbiguous(t *testing.T, b *bench) {
 	cfg := b.podConfig()
 	pod := b.runPod(cfg)
@@ -154,8 +154,8 @@ func testRefused(t *testing.T, b *bench) {
 	}
 }
 
-// testForwardStopped checks that the ports of a stopped sandbox, or those of the host instead, are
-// not forwarded.
+// testForwardStopped checks that Forward returns an error for a stopped sandbox. It must not
+// connect to a port of the host.
 func testForwardStopped(t *testing.T, b *bench) {
 	s := b.streamer()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -190,8 +190,8 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 }
 
-// testLittleMemory checks that the error contains the memory limit if a container cannot start
-// because of the limit.
+// testLittleMemory checks the error of a container that cannot start because its memory limit is
+// too low. The error must contain the limit.
 func testLittleMemory(t *testing.T, b *bench) {
 	cfg := b.podConfig()
 	pod := b.runPod(cfg)

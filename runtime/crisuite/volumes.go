@@ -102,8 +102,8 @@ func testReadonlyTrees(t *testing.T, b *bench) {
 	}
 }
 
-// testMountOptions checks that a mount has the options that its container requests, and no other mount has them, if
-// the runtime reports this feature (KEP-5855).
+// testMountOptions checks that a mount has the options that the container requests for it, and that no other mount
+// has these options. It is skipped if the runtime does not report this feature (KEP-5855).
 func testMountOptions(t *testing.T, b *bench) {
 	if !must(b.Runtime.Status(b.ctx, &api.StatusRequest{}))(b).GetFeatures().GetMountOptions() {
 		t.Skip("the runtime does not report mount options")

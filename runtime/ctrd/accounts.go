@@ -13,9 +13,9 @@ import (
 )
 
 // accountReader returns a function that reads files in /etc from the container's point of view: a
-// file that one of the mounts covers is read from the source of that mount. islet looks up HOME
-// with it, because an OCI runtime may read the image's /etc/passwd even if a mount covers it. runc
-// 1.1 always does.
+// file that one of the mounts covers is read from the source of that mount. islet uses this
+// function to look up HOME, because an OCI runtime may read the image's /etc/passwd even if a mount
+// covers this file. runc 1.1 always does.
 func accountReader(root string, mounts []*api.Mount) ocispec.ReadFile {
 	return func(name string) ([]byte, error) {
 		top, below, longest := root, name, 0
@@ -38,8 +38,8 @@ func accountReader(root string, mounts []*api.Mount) ocispec.ReadFile {
 
 // checkAccounts rejects a container whose /etc/passwd or /etc/group is a FIFO or is larger than
 // ocispec.MaxUserFile. The OCI runtime would block on a FIFO, which also delays the start of other
-// containers, and would read a large file into memory. The pod may replace a file after this check.
-// The timeout of the start then limits the damage.
+// containers, and would read a large file into memory. If the pod replaces a file after this check,
+// the timeout of the start limits the damage.
 func checkAccounts(root string, mounts []*api.Mount) error {
 	read := accountReader(root, mounts)
 	for _, name := range []string{"etc/passwd", "etc/group"} {
@@ -54,8 +54,7 @@ func checkAccounts(root string, mounts []*api.Mount) error {
 
 // checkRunningAccounts is like checkAccounts, for a running container, whose files may have been
 // replaced since its start. It opens the files through /proc/PID/root of the container's first
-// process. The container may replace a file after this check. execStartTimeout then limits the
-// damage.
+// process. If the container replaces a file after this check, execStartTimeout limits the damage.
 func checkRunningAccounts(pid int) error {
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		f, err := untrusted.OpenInRoot(fmt.Sprintf("/proc/%d/root", pid), name)

@@ -41,7 +41,7 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	}
 	if _, err := cache.InjectDevices(spec, names...); err != nil {
 		err = fmt.Errorf("CDI device injection failed: %w", err) // containerd's wording
-		// The file that defines the device may be unreadable.
+		// The injection may have failed because the file that defines the device cannot be read.
 		for path, wrong := range cache.GetErrors() {
 			err = fmt.Errorf("%w; %s: %w", err, path, errors.Join(wrong...))
 		}
@@ -53,9 +53,9 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	return nil
 }
 
-// bindDevices replaces the CDI device nodes of a container by bind mounts of the host's nodes. It
-// is for containers in a user namespace, where no process can create device nodes. An OCI runtime
-// bind-mounts a node itself only if the node has the same path on the host.
+// bindDevices replaces the CDI device nodes of a container by bind mounts of the host's nodes. It is for containers in a user namespace,
+// where no process can create device nodes. An OCI runtime creates such a bind mount itself only if the node has the same path on the host
+// and in the container.
 func bindDevices(spec *specs.Spec, cache *cdi.Cache, names []string) {
 	hosts := map[string]string{} // host path by container path
 	for _, n := range names {

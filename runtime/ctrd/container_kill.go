@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shimTimeout limits the wait for a shim to execute a kill request. After that, this process kills
-// the container's cgroup and waits for the same time until the shim reports the end.
+// shimTimeout limits the wait for a shim to execute a kill request. After this time, this process kills the container's cgroup. Then it
+// waits for the shim's report of the end, again for at most shimTimeout.
 const shimTimeout = 5 * time.Second
 
 // killUnanswered kills the cgroup of a container whose shim does not respond:
@@ -19,9 +19,9 @@ const shimTimeout = 5 * time.Second
 //	     '--------- the shim reports the end at any time ----------'--> the usual path
 //
 // The shim itself is not killed, because it serves other pods and may respond again at any moment.
-// When it does, it deletes its state of the container. The removal of the container waits for that.
-// Containers of a containerd shim are not killed this way, because they may run in a virtual
-// machine.
+// A shim that responds again deletes its state of the container. The removal of the container waits
+// for that. Containers of a containerd shim are not killed this way, because they may run in a
+// virtual machine.
 func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) error {
 	r.log.Error("the shim does not respond: killing its container through the cgroup", "shim", s.rec.Shim, "container", c.rec.ID)
 	path := r.cgroupDir(s, c.rec.ID)

@@ -35,9 +35,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *api.ListContainersReque
 	return out, nil
 }
 
-// ForEachRunning calls f for each running container, in no particular order. The container has the same fields as in ListContainers, except
-// for the annotations. ForEachRunning copies nothing, so it is cheap enough for frequent calls. The caller's function must return soon,
-// must not change or retain its argument, and must not call a method of the Runtime.
+// ForEachRunning calls the caller's function for each running container, in no particular order. The argument has the same fields as a
+// container in ListContainers, except for the annotations. ForEachRunning copies nothing, so it is cheap enough for frequent calls. The
+// caller's function must return soon, must not change or retain its argument, and must not call a method of the Runtime.
 func (r *Runtime) ForEachRunning(f func(*api.Container)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

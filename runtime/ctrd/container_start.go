@@ -58,10 +58,10 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	return &api.StartContainerResponse{}, nil
 }
 
-// memoryHint returns a suffix for the error of a failed start. It is empty unless the container's
-// memory limit may be the cause. An OCI runtime's own error says at best that some limit is too
-// low. The required memory differs: crun starts some containers with 256 KiB, runc starts none with
-// 2 MiB. CRI-O rejects limits below 500 KiB for crun, and below 12 MiB for other runtimes.
+// memoryHint returns a suffix for the error of a failed start. It is empty unless the container's memory limit may be the cause. The error
+// of the OCI runtime itself does not name the limit. At best, it says that some limit is too low. The required memory differs: crun starts
+// some containers with 256 KiB, runc starts none with 2 MiB. CRI-O rejects limits below 500 KiB for crun, and below 12 MiB for other
+// runtimes.
 func (c *container) memoryHint() string {
 	if limit := c.config.GetLinux().GetResources().GetMemoryLimitInBytes(); limit > 0 && limit < 12<<20 {
 		return fmt.Sprintf(" (its memory limit is %d bytes)", limit)

@@ -80,8 +80,8 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// signalContainer sends a signal to the first process of a container. If the container's shim has died, the container is ended as
-// described at endWithLostShim.
+// signalContainer sends a signal to the first process of a container. If the container's shim has died, signalContainer calls
+// endWithLostShim and returns nil.
 func (r *Runtime) signalContainer(ctx context.Context, s *sandbox, c *container, sig unix.Signal) error {
 	client, err := r.startRunner(ctx, s)
 	if err == nil {
@@ -109,7 +109,8 @@ func (r *Runtime) signalWithin(
 
 // signalOnce sends a container its stop signal if that signal was not sent before. Many programs exit immediately when they receive it
 // twice. A stop is repeated when the pod's grace period is shortened, and after a restart of the agent. Therefore the record stores that
-// the signal was sent. A background task writes it when the container's lock is free. It returns false in the same case as signalWithin.
+// the signal was sent. A background task writes the record when the container's lock is free. Like signalWithin, signalOnce returns false
+// if the shim did not respond in time.
 func (r *Runtime) signalOnce(
 	ctx context.Context, limit time.Duration, s *sandbox, c *container, sig unix.Signal,
 ) (responded bool, err error) {

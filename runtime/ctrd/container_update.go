@@ -20,11 +20,11 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// UpdateContainerResources changes the limits of a container that has not ended. A field of the
-// request that is zero leaves its limit unchanged. If the OCI runtime rejects the new limits, the
-// old limits are restored. A memory limit below the container's usage is an error, because on
-// cgroup v2 the kernel would kill the container. A kubelet makes the same check before it resizes a
-// pod (KEP-1287).
+// UpdateContainerResources changes the limits of a container that has not ended. If a field of the
+// request is zero, its limit stays unchanged. If the OCI runtime rejects the new limits, the old
+// limits are restored. A memory limit below the container's usage is an error, because on cgroup v2
+// the kernel would kill the container. A kubelet makes the same check before it resizes a pod
+// (KEP-1287).
 func (r *Runtime) UpdateContainerResources(
 	ctx context.Context, req *api.UpdateContainerResourcesRequest,
 ) (*api.UpdateContainerResourcesResponse, error) {
@@ -105,8 +105,9 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 	return nil
 }
 
-// mergeResources returns a copy of the old resources, with the fields that are set in the change. The CRI's swap limit is the sum of memory
-// and swap. If the change does not set the swap limit, it is raised to at least the new memory limit.
+// mergeResources returns a copy of the old resources. The fields that are set in the requested change replace the old fields. The CRI's
+// swap limit is the sum of memory and swap. If the requested change contains no swap limit, the old swap limit is raised to at least
+// the new memory limit.
 func mergeResources(old, change *api.LinuxContainerResources) *api.LinuxContainerResources {
 	out := &api.LinuxContainerResources{}
 	if old != nil {

@@ -24,8 +24,8 @@ import (
 // started.
 const volumesDir = "images"
 
-// mountOptions are the options that a container may add to a mount (KEP-5855). Others could undo
-// restrictions of the host's mount.
+// mountOptions are the options that a container may add to a mount (KEP-5855). Other options could
+// undo restrictions of the host's mount.
 var mountOptions = []string{"noexec", "nodev", "nosuid"}
 
 // checkMounts rejects mounts that the CRI forbids or that this host cannot mount.

@@ -30,10 +30,10 @@ import (
 
 // Network connects sandboxes that have a network namespace of their own.
 type Network interface {
-	// Setup connects the sandbox to the network and returns its addresses. It may be called again
-	// for the same id.
+	// Setup connects the sandbox to the network and returns its addresses. Repeated calls for the
+	// same id are permitted.
 	Setup(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) ([]netip.Addr, error)
-	// Teardown disconnects a sandbox. It may be called again, also if the namespace no longer
+	// Teardown disconnects a sandbox. Repeated calls are permitted, even if the namespace no longer
 	// exists.
 	Teardown(ctx context.Context, id, netns string, cfg *api.PodSandboxConfig) error
 	// Ready returns nil if pods can be connected, and otherwise an error with the reason.
@@ -53,8 +53,8 @@ type Config struct {
 	// StateDir must persist across reboots. RunDir need not. The path of RunDir must be short
 	// enough for unix sockets below it.
 	StateDir, RunDir string
-	// PodDirs are the directories below which the volumes of pods are mounted. New turns them into
-	// mount points. A shim sees only the mounts below them that its containers use.
+	// PodDirs are the directories below which the volumes of pods are mounted. New turns them into mount points. A shim sees a mount below
+	// these directories only if one of its containers uses it.
 	PodDirs []string
 	// ShimPath is the path of the shim program. If it is empty, the embedded shim is unpacked and
 	// used.
@@ -111,7 +111,7 @@ type Runtime struct {
 	mu         sync.Mutex      // guards the fields below and the mutable fields of their elements
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	// Indexes of the two maps above by pod UID.
+	// The elements of the two maps above, indexed by pod UID.
 	podSandboxes  byPod[sandbox]
 	podContainers byPod[container]
 }

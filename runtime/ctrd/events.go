@@ -16,14 +16,15 @@ type watchers struct {
 	n  int
 }
 
-// ContainerEvents calls handle for each change until ctx ends.
+// ContainerEvents calls the handler for each change until ctx ends.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	defer r.Subscribe(handle)()
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Subscribe calls the handler for each change. After the returned function has returned, the handler is not called any more.
+// Subscribe calls the handler for each change. The returned function ends the subscription: after it has returned, the handler is not
+// called any more.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	w := &r.watch
 	w.mu.Lock()

@@ -139,9 +139,9 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 }
 
 // execCommand returns the command line that executes a process in a container. The command exits as soon as that process
-// has ended, with the same exit code. crun behaves like this. runc copies the output itself, and waits for every child of
-// the process that keeps the output open. Therefore runc runs detached, and "islet-shim exec" waits for the process. With
-// a terminal, runc copies the output and exits with the process.
+// has ended, with the same exit code. crun behaves like this. runc copies the output of the process, and waits until all
+// of its child processes have closed the output. Therefore runc runs detached, and "islet-shim exec" waits for the
+// process. With a terminal, runc copies the output and exits with the process.
 func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
 	args := []string{
 		"--log", filepath.Join(dir, "log"), "--log-format", "json",
@@ -159,8 +159,8 @@ func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string,
 }
 
 // dropClones removes the files of a runc process that was killed while it started a command. runc briefly bind-mounts its
-// own program to a file next to its state. While such a mount exists, the state cannot be removed. A concurrent runc
-// process that loses its file uses a copy of its program instead.
+// own program to a file next to its state. While such a mount exists, the state cannot be removed. If another runc
+// process is running and loses its file, it uses a copy of its program.
 func (r *Runtime) dropClones(c *container) {
 	paths, _ := filepath.Glob(filepath.Join(r.ociOf(c.rec.Sandbox).Root, c.rec.ID, "runc.*"))
 	for _, path := range paths {
@@ -198,11 +198,10 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 	return p, nil
 }
 
-// killExec kills the command inside the container, so that the OCI runtime exits. If the command
-// has not started, killExec kills the OCI runtime and its descendants. If the OCI runtime is still
-// running after drain.Grace, it is killed too. The PID in the file may have been reused. So
-// killExec kills that process only if it is a child of oci, or a grandchild, because oci may be an
-// "islet-shim exec" that started the OCI runtime.
+// killExec kills the command inside the container, so that the OCI runtime exits. If the command has not started, killExec kills the OCI
+// runtime and its descendants. If the OCI runtime is still running after drain.Grace, it is killed too. The PID in the file may have been
+// reused. Therefore killExec kills the process with this PID only if its parent or its grandparent is the process oci. It checks the
+// grandparent too, because oci may be an "islet-shim exec" that started the OCI runtime.
 func killExec(oci *os.Process, dir string) {
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -214,7 +213,7 @@ func killExec(oci *os.Process, dir string) {
 	}
 	time.AfterFunc(drain.Grace, func() { oci.Kill() }) // an error means that it has ended
 	parent := parentOf(pid)
-	// The third check is needed if the OCI runtime ends between the first two: oci then becomes the parent.
+	// If the OCI runtime ends between the first two checks, oci becomes the parent of the command. The third check finds this case.
 	if parent == oci.Pid || parentOf(parent) == oci.Pid || parentOf(pid) == oci.Pid {
 		unix.Kill(pid, unix.SIGKILL)
 	}
@@ -253,8 +252,8 @@ func killChildren(pid int) {
 	}
 }
 
-// runPipes runs cmd with plain streams. It calls watch when cmd has started. When cmd has ended, it
-// calls the function that watch returned, which reports whether cmd ended before ctx.
+// runPipes runs cmd with plain streams. It calls watch when cmd has started. When cmd has ended, it calls the function that watch returned.
+// This function reports whether cmd had ended before ctx ended.
 func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) (err error) {
 	var out drain.Outputs
 	defer func() {
@@ -286,8 +285,8 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 	return finishExec(ctx, cmd, o, &out, watch())
 }
 
-// collectTimeout limits the time for which output is collected after the command has ended while
-// its children still write. For example, a lifecycle hook must not wait for them forever.
+// collectTimeout is the maximum time for which the output of child processes is collected after the command itself has ended. For example,
+// a lifecycle hook must not wait forever for child processes that continue to write.
 const collectTimeout = 10 * time.Second
 
 // errEnded is returned if the caller ended the command.
@@ -326,9 +325,9 @@ func (u *undeliveredError) Error() string {
 
 func (u *undeliveredError) Unwrap() error { return u.deliveryError }
 
-// An outputGate holds output back until the command has started. Earlier output comes from the OCI
-// runtime: if it cannot run the command, it prints the reason to the command's streams. The gate
-// then discards the output, and execError returns the reason as the error.
+// An outputGate holds output back until the command has started. Earlier output comes from the OCI runtime: if it cannot run the command,
+// it prints the reason to the command's streams. If the command does not start, the gate discards this output, and execError returns the
+// reason as the error.
 type outputGate struct {
 	io.WriteCloser
 	dir  string

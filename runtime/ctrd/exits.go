@@ -44,7 +44,7 @@ func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 		return
 	}
 	r.tasks.Go(func() {
-		// A start that is not recorded yet holds this lock.
+		// StartContainer holds this lock until the start is recorded.
 		r.ops.Lock(id)
 		defer r.ops.Unlock(id)
 		r.finishContainer(c, exit, reasonOf(exit), "")

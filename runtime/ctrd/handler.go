@@ -15,11 +15,11 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// A runtime handler is a name by which a sandbox requests an OCI runtime other than the node's
-// default, or a containerd shim. The empty name is the default. Each handler has its own state
-// directory, because a program must not read the state of another program. The record of a sandbox contains
-// its program. So the program that started a sandbox also ends it, even if the handler's
-// configuration has changed since. https://kubernetes.io/docs/concepts/containers/runtime-class/
+// A runtime handler is a name by which a sandbox requests an OCI runtime other than the node's default, or
+// a containerd shim. The empty name is the default. Each handler has its own state directory, because a
+// program must not read the state of another program. The record of a sandbox contains the program that
+// started the sandbox. So the same program also ends the sandbox, even if the handler's configuration has
+// changed since. https://kubernetes.io/docs/concepts/containers/runtime-class/
 
 // A Handler names a program by its absolute path, or by a name that is looked up in PATH. Exactly
 // one of OCIRuntime and Shim is set.
@@ -69,7 +69,7 @@ func (r *Runtime) findHandler(name string) (sandboxProgram, error) {
 }
 
 // taskOCI returns the OCI runtime that containerd-shim-runc calls, which is the node's default. For
-// other shims its path is empty.
+// other shims, the path in the result is empty.
 func (r *Runtime) taskOCI(name, program string) wire.OCI {
 	return wire.OCI{Path: r.ociPathOf(program, true), Root: filepath.Join(r.dirs.tasks, "oci", name), Systemd: r.c.SystemdCgroup}
 }
@@ -104,8 +104,8 @@ func (r *Runtime) listHandlers() []*api.RuntimeHandler {
 	return out
 }
 
-// ociPathOf returns the OCI runtime whose features are those of a handler. It returns "" for a
-// containerd shim that does not call runc.
+// ociPathOf returns the path of the OCI runtime that determines the features of a handler. It
+// returns "" for a containerd shim that does not call runc.
 func (r *Runtime) ociPathOf(program string, tasks bool) string {
 	switch {
 	case !tasks:

@@ -21,9 +21,9 @@ func prepareHostPaths(all []*api.Mount) (map[string][]string, error) {
 	return hostOptions(all)
 }
 
-// hostOptions returns the options that restrict the host's mounts, by the host paths of a container's mounts. A bind
-// mount must repeat these options, because OCI runtimes clear all others. Otherwise a pod could write to a read-only
-// mount, or start setuid programs and use device nodes where the host forbids it.
+// hostOptions returns the options that restrict the host's mounts. The keys are the host paths of a container's
+// mounts. A bind mount must repeat these options, because OCI runtimes clear all others. Otherwise a pod could write
+// to a read-only mount, or start setuid programs and use device nodes where the host forbids it.
 func hostOptions(all []*api.Mount) (map[string][]string, error) {
 	var out map[string][]string
 	for _, m := range all {
@@ -43,8 +43,8 @@ func hostOptions(all []*api.Mount) (map[string][]string, error) {
 	return out, nil
 }
 
-// mountRestrictions returns the options that restrict the mount that contains path. A read-only file system is not a
-// restriction of its mount, because it may become writable while the container runs.
+// mountRestrictions returns the restricting options of the mount that contains path. The result contains "ro" only
+// for a read-only mount, not for a read-only file system, which may become writable while the container runs.
 func mountRestrictions(path string) (options []string, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -29,8 +29,8 @@ func sandboxID(c *api.PodSandboxConfig, tool bool) (string, error) {
 }
 
 // containerID derives a container's ID from (sandbox, name, attempt) and the boot. A power cut may
-// destroy the record of a container whose ID was already reported. The same attempt then gets a new
-// ID.
+// destroy the record of a container whose ID was already reported. After such a power cut, the same
+// attempt gets a new ID.
 func containerID(boot, sandbox string, c *api.ContainerConfig) (string, error) {
 	m := c.GetMetadata()
 	if m.GetName() == "" {

@@ -116,8 +116,8 @@ func volumePaths(declared map[string]struct{}) ([]string, error) {
 	return out, nil
 }
 
-// makeImageVolume creates the host directory of an image's volume. If the caller skips the resolved path in the image, makeImageVolume
-// creates nothing and the result has an empty Path.
+// makeImageVolume creates the host directory of an image's volume. The function skip receives the volume's path with all symlinks
+// resolved. If it returns true, makeImageVolume creates nothing and the result has an empty Path.
 func (r *Runtime) makeImageVolume(
 	ctx context.Context, s *sandbox, root, p, to string, skip func(at string) bool, room *tree.Room,
 ) (v ocispec.Volume, err error) {

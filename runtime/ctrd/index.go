@@ -30,8 +30,8 @@ type sandbox struct {
 	damaged   bool // one of its processes could not be killed, so the sandbox is not taken over
 }
 
-// A container contains the record and the current state of a container. Runtime.mu guards pid, ending and the embedded progress of rec. The
-// configuration is replaced under both Runtime.mu and the container's lock.
+// A container contains the record and the current state of a container. Runtime.mu guards the fields pid and pendingExit, and the progress
+// in rec. The configuration is replaced under both Runtime.mu and the container's lock.
 type container struct {
 	rec         containerRecord
 	config      *api.ContainerConfig

@@ -20,12 +20,12 @@ import (
 // The metrics have cAdvisor's names and labels (KEP-2371). The CRI has only integer values, so
 // seconds are rounded down, as in other runtimes.
 
-// podLabels are the labels of every metric. As in cAdvisor, id is the path of the cgroup, and name
-// is the ID of the container or sandbox.
+// podLabels are the labels of every metric. As in cAdvisor, the label id is the path of the cgroup,
+// and the label name is the ID of the container or sandbox.
 var podLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// A metric describes one of the metrics that containers or sandboxes have. Its function returns the metric's values in a sample: a single
-// value, or one for each combination of its own labels.
+// A metric describes one of the metrics that containers or sandboxes have. The function read returns the metric's values in a sample: a
+// single value, or one for each combination of its own labels.
 type metric struct {
 	name, help string
 	kind       api.MetricType

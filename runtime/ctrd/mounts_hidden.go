@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// mountLinksDir is the directory in a bundle with a link for each source of a bind mount that is below a
-// hidden directory.
+// mountLinksDir is a directory in a bundle. It contains a link for each bind mount whose source is below
+// a hidden directory.
 const mountLinksDir = "m"
 
 // hideMounts turns the directories that contain the mounts of pods into mount points, and returns
@@ -133,8 +133,8 @@ func withoutLinks(path string) (string, error) {
 // lendMounts prepares a container for a shim that does not see the mounts below hidden directories. In the specification
 // it replaces the source of each bind mount below a hidden directory by a link in the bundle. It returns the mounts that
 // the shim must attach at these links. The result is nil if the container must start in the host's mount namespace. One
-// reason is that the container mounts a hidden directory or a parent of one. Another is that mounts must propagate
-// between the container and the host.
+// reason is that the container mounts a hidden directory or a parent of one. Another reason is that mounts must
+// propagate between the container and the host.
 func (r *Runtime) lendMounts(c *container, spec *specs.Spec, pins string) (*wire.Mounts, error) {
 	bundle := r.bundlePath(c.rec.ID)
 	m := &wire.Mounts{Pins: pins, Borrow: map[string]string{rootfsDir: filepath.Join(bundle, rootfsDir)}}

@@ -107,14 +107,14 @@ func (r *Runtime) probeCache(path string) string {
 }
 
 // stateFiles are the names of the state files of crun and runc. The two programs have a common
-// state directory, but neither can read the state of the other. The file shows which one created a
-// container.
+// state directory, but neither can read the state of the other. The name of the file shows which of
+// the two programs created a container.
 var stateFiles = map[string]string{"crun": "status", "runc": "state.json"}
 
-// ociOfState returns the OCI runtime of a container of the default handler whose record does not
-// contain it. The container's state files show whether crun or runc created the container. Without
-// them, the result is the current default. The default may be another program than before, because
-// it depends on the installed programs.
+// ociOfState returns the OCI runtime of a container of the default handler, for a record that does
+// not name the OCI runtime. The container's state files show whether crun or runc created the
+// container. If it has no state files, the result is the current default. The default depends on
+// the installed programs, so it may have changed since the container was created.
 func (r *Runtime) ociOfState(id string) wire.OCI {
 	oci := r.oci
 	if _, known := stateFiles[filepath.Base(oci.Path)]; !known {
@@ -135,7 +135,8 @@ func (r *Runtime) ociOfState(id string) wire.OCI {
 }
 
 func (r *Runtime) tryOCI(ctx context.Context, oci wire.OCI) error {
-	// The ID is random because an agent in another PID namespace may have the same process ID.
+	// The ID is random. An ID with the PID of the agent would not be unique, because an agent in another PID namespace may have the same
+	// PID.
 	id := "probe-" + strings.ToLower(rand.Text())
 	bundle := r.bundlePath(id)
 	defer r.removeBundle(id)

@@ -42,8 +42,8 @@ func (s *sandbox) lacksProgram() bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// deleteWithoutProgram removes the OCI runtime's state and the bundle of an ended container, and then makes the shim
-// forget the container by calling forget. Without a bundle, the shim does not call the OCI runtime.
+// deleteWithoutProgram removes the OCI runtime's state and the bundle of an ended container. Then it calls forget,
+// which deletes the container from the shim. Without a bundle, the shim does not call the OCI runtime.
 func (r *Runtime) deleteWithoutProgram(ctx context.Context, s *sandbox, id string, forget func(context.Context, string) error) error {
 	if err := r.forceDelete(ctx, s, id); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// readProfiles converts the deprecated CRI fields for security profiles, which older clients still
-// use, to the current ones. If it ignored them, the container would run unconfined.
+// readProfiles converts the CRI's deprecated fields for security profiles to the current fields. Older clients still use the deprecated
+// fields. If readProfiles ignored these fields, the container would run unconfined.
 func readProfiles(c *api.ContainerConfig) error {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec == nil {

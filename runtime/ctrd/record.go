@@ -148,8 +148,8 @@ func readRecord(path string, v any) error {
 	case len(b):
 		return nil
 	}
-	// On a disk error the partial line cannot be removed. Ignore it, because the lines before it
-	// are complete.
+	// A partial line cannot be removed from a faulty disk. Ignore this error, because the lines
+	// before the partial line are complete.
 	if err := os.Truncate(path, int64(good)); !readonly.IsDiskFault(err) {
 		return err
 	}

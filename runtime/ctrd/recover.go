@@ -42,7 +42,7 @@ func (r *Runtime) recoverState(ctx context.Context) error {
 }
 
 // loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
-// power cut leaves such a record, and it also ended the sandbox.
+// power cut leaves such a record, and the power cut has also ended the sandbox.
 func (r *Runtime) loadSandboxes() error {
 	entries, err := r.readablePart(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 	if err := r.adoptTasks(ctx, adopted); err != nil {
 		return nil, err
 	}
-	// Stop serving the streams of containers that no containerd shim runs any more.
+	// End the streams of those containers that no containerd shim runs any more.
 	for id, client := range streams {
 		if _, ok := adopted[id]; !ok {
 			client.LetGo(ctx, id)

@@ -93,7 +93,7 @@ func overlayMount(dir string, layers []string) (mount.Mount, error) {
 	return mount.Mount{Type: "overlay", Source: "overlay", Options: append(opts, overlayOptions()...)}, nil
 }
 
-// overlayLowers returns the lowerdir options for layers, whose first element is the top layer.
+// overlayLowers returns the lowerdir options for the layers. The first element of layers is the top layer.
 func overlayLowers(layers []string) []string {
 	opts := []string{"lowerdir=" + strings.Join(layers, ":")}
 	if _, err := os.Stat("/sys/module/overlay/parameters/index"); err == nil {
@@ -208,8 +208,8 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	return ignoreNotFound(err)
 }
 
-// dropViewsOf removes the views of a removed container's image and of the images that it mounted,
-// unless other containers use them.
+// dropViewsOf removes the views of a removed container's image and of the images that the container
+// mounted. Views that other containers use are kept.
 func (r *Runtime) dropViewsOf(ctx context.Context, c *container) error {
 	err := r.dropView(ctx, c.rec.Chain)
 	for _, chain := range c.rec.Volumes {

@@ -177,9 +177,9 @@ func (r *Runtime) killRemaining(ctx context.Context, s *sandbox, id string) (fou
 	return found, nil
 }
 
-// endUnreported handles a container that no shim reported at the start of this process. It ends the
-// container if its record says that it runs. A container that was only created is kept, unless it
-// has processes, because then its start was not recorded.
+// endUnreported handles a container that no shim reported at the start of this process. It ends the container if its record says that it
+// runs. It also ends a container whose record says that it was only created, if the container has processes: its start was not recorded. A
+// created container without processes is kept.
 func (r *Runtime) endUnreported(ctx context.Context, c *container) {
 	if c.state() == api.ContainerState_CONTAINER_RUNNING {
 		r.endWithLostShim(c)

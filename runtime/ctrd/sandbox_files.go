@@ -19,7 +19,7 @@ const shmMode = 0o777 | os.ModeSticky
 
 // filesLimit returns the mount options that limit the total size of a pod's files and /dev/shm. The
 // size is the default of every container runtime for /dev/shm. There is one inode for each page. A
-// pod that uses the host's /dev/shm needs space only for its files.
+// pod that uses the host's /dev/shm needs space only for the other files.
 func filesLimit(s *sandbox) string {
 	if s.hostIPC() {
 		return "mode=0755,size=1m,nr_inodes=64"
@@ -97,8 +97,8 @@ func resolvConf(d *api.DNSConfig) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// removeSandboxFiles removes the files that makeSandboxFiles created, also those of an earlier
-// version, which mounted only /dev/shm.
+// removeSandboxFiles removes the files that makeSandboxFiles created. It also removes the files of
+// an earlier version of islet, which mounted only /dev/shm.
 func (r *Runtime) removeSandboxFiles(id string) error {
 	dir := filepath.Join(r.dirs.files, id)
 	for _, at := range []string{filepath.Join(dir, "shm"), dir} {

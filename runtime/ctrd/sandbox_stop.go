@@ -56,7 +56,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// tearDown reverts runSandbox, except for the record. It may be called again.
+// tearDown reverts runSandbox, except for the record. Repeated calls are permitted.
 func (r *Runtime) tearDown(ctx context.Context, s *sandbox) error {
 	var errs []error
 	if s.hasInit() {

@@ -74,7 +74,7 @@ func (s *shimSet) put(sandbox, name string) {
 	s.groupOf[sandbox] = name
 }
 
-// removeSandbox removes a sandbox from its shim. If it was the last one, the shim is shut down.
+// removeSandbox removes a sandbox from its shim. If the shim has no other sandbox, the shim is shut down.
 func (s *shimSet) removeSandbox(sandbox string) {
 	s.mu.Lock()
 	g := s.groups[s.groupOf[sandbox]]
@@ -176,13 +176,13 @@ func (s *shimSet) connect(ctx context.Context, g *shimGroup) (*shim.Client, erro
 
 const (
 	// maxShimLog is the maximum size of a shim's own log, in bytes. The log is in memory. Shims
-	// limit it themselves, except those that an earlier version started.
+	// limit the size of this log themselves, except shims that an earlier version of islet started.
 	maxShimLog  = 1 << 20
 	cutShimLogs = 10 * time.Minute
 )
 
 // cutLog truncates the log of a shim that does not limit it itself. It repeats this every
-// cutShimLogs while c is the shim's client.
+// cutShimLogs until c is no longer the shim's client.
 func (s *shimSet) cutLog(g *shimGroup, c *shim.Client) {
 	path := s.socketPath(g.name) + ".log"
 	if st, err := os.Lstat(path); err == nil && st.Size() > maxShimLog {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketTable lists the unix sockets of this network namespace. It also lists sockets whose file
-// was removed, to which no client can connect any more.
+// socketTable lists the unix sockets of this network namespace. The list also contains sockets
+// whose file was removed. No client can connect to such a socket any more.
 const socketTable = "/proc/net/unix"
 
 // listeningFlag is the flag in socketTable of a socket that accepts connections (__SO_ACCEPTCON).
@@ -24,7 +24,7 @@ const listeningFlag = 1 << 16
 // has died.
 //
 // The socket table alone cannot be trusted. The kernel prints the names of sockets unescaped,
-// including line breaks. So a pod on the host's network can forge lines with the socket of any
+// including line breaks. So a pod on the host's network can forge lines that name the socket of any
 // process of the host.
 func (r *Runtime) endShimsWithoutSocket() {
 	f, err := os.Open(socketTable)
@@ -83,8 +83,8 @@ func shimName(proc string) string {
 	return args[2]
 }
 
-// listensAt reports whether a process has the lost socket of this shim open. It checks all
-// descriptors, because the number of the socket depends on the files that Go's runtime opens first.
+// listensAt reports whether a process has this shim's lost socket open. It checks all descriptors,
+// because the number of the socket depends on the files that Go's runtime opens first.
 func listensAt(proc string, lost map[string]string, name string) bool {
 	fds, err := filepath.Glob(filepath.Join(proc, "fd", "*"))
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *Runtime) seesOwnState(proc string) bool {
 	return err == nil && os.SameFile(self, other)
 }
 
-// parseListeners returns the listening sockets in a directory, as names by inode. It skips other
+// parseListeners returns the names of the listening sockets in a directory. The keys are the inode numbers of the sockets. It skips other
 // sockets, which may be very many. The columns of the table are
 //
 //	address: count protocol flags type state inode path

@@ -184,17 +184,17 @@ func (r *Runtime) dialSandbox(ctx context.Context, s *sandbox, port int32) (conn
 
 var errURL = fmt.Errorf("the CRI socket's server implements streams over a URL: %w", errdefs.ErrNotImplemented)
 
-// Exec is not implemented. The server of the CRI socket handles it and calls Stream.
+// Exec is not implemented. The server of the CRI socket implements Exec with Stream.
 func (r *Runtime) Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error) {
 	return nil, errURL
 }
 
-// Attach is not implemented. The server of the CRI socket handles it and calls Stream.
+// Attach is not implemented. The server of the CRI socket implements Attach with Stream.
 func (r *Runtime) Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error) {
 	return nil, errURL
 }
 
-// PortForward is not implemented. The server of the CRI socket handles it and calls Forward.
+// PortForward is not implemented. The server of the CRI socket implements PortForward with Forward.
 func (r *Runtime) PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error) {
 	return nil, errURL
 }

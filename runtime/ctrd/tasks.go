@@ -229,8 +229,8 @@ func (r *Runtime) endTasksOf(ctx context.Context, id string) error {
 	return errors.Join(s.tasks.Discard(ctx, id), r.endTasks(ctx, s))
 }
 
-// addAnnotations sets the annotations from which a containerd shim learns the pod and the container of a specification. The first
-// container, which represents the sandbox, has no configuration (nil).
+// addAnnotations sets the annotations that tell a containerd shim to which pod and container a specification belongs. The first
+// container represents the sandbox. Its configuration is nil.
 func (s *sandbox) addAnnotations(spec *specs.Spec, ctr *api.ContainerConfig) {
 	const prefix = "io.kubernetes.cri."
 	m := s.config.GetMetadata()

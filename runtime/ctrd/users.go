@@ -19,7 +19,7 @@ import (
 )
 
 // A sandbox may have its own user namespace (KEP-127), in which root is an unprivileged user of the
-// host. The user namespace is pinned together with the sandbox's other namespaces, which it owns.
+// host. The user namespace owns the sandbox's other namespaces and is pinned together with them.
 // All containers join it. Mapped IDs are stored on disk only for files that containers write to
 // their writable layers:
 //
@@ -59,8 +59,8 @@ func usersOf(o *api.NamespaceOption) (*namespace.Users, error) {
 // noID is the kernel's value for a missing ID.
 const noID = 1<<32 - 1
 
-// idsOf validates a mapping. It must be a single range that starts at ID 0 inside the namespace and
-// excludes the host's root.
+// idsOf validates a mapping. A valid mapping is a single range that starts at ID 0 inside the
+// namespace and excludes the host's root.
 func idsOf(m []*api.IDMapping) (namespace.IDs, error) {
 	switch {
 	case len(m) != 1:
@@ -164,7 +164,7 @@ func (r *Runtime) openUsers(s *sandbox) (*os.File, error) {
 
 // makeBundle creates a bundle. The host's root may enter it. If the pod has a user namespace, the
 // root of that namespace may enter it too, to reach the root file system in the bundle. Therefore
-// the directory's group is the host's GID of that root.
+// the directory's group is the GID of that root user on the host.
 func (r *Runtime) makeBundle(s *sandbox, id string) error {
 	bundle, u := r.bundlePath(id), s.userMappings()
 	err := os.MkdirAll(bundle, 0o700)

@@ -170,8 +170,8 @@ type differ struct {
 	diff.Applier
 }
 
-// forwardLogs forwards the warnings and errors of logrus's standard logger, which containerd uses,
-// to log.
+// forwardLogs forwards the warnings and errors of containerd to log. containerd uses the standard
+// logger of logrus.
 func forwardLogs(log *slog.Logger) {
 	l := logrus.StandardLogger()
 	l.SetOutput(io.Discard)

@@ -18,11 +18,10 @@ import (
 // such as its reference.
 const maxIngestFile = 4 << 10
 
-// removeDamaged removes the unfinished blobs (ingests) below dir that cannot be resumed. containerd
-// does not sync their metadata files, which may be missing or empty after a power cut. The content
-// store never removes such an ingest: without a reference, it logs an error at each garbage
-// collection, and with an empty reference, it also stops removing other ingests. No process may
-// have a writer open, because a new ingest cannot be distinguished from a damaged one.
+// removeDamaged removes the unfinished blobs (ingests) below dir that cannot be resumed. containerd does not sync their metadata files,
+// which may be missing or empty after a power cut. The content store never removes such an ingest. If the reference is missing, the content
+// store logs an error at each garbage collection. If the reference is empty, the content store does not remove other ingests either. No
+// process may have a writer open, because a new ingest cannot be distinguished from a damaged one.
 func removeDamaged(dir string) error {
 	root := filepath.Join(dir, "ingest")
 	ingests, err := os.ReadDir(root)
@@ -45,9 +44,9 @@ func removeDamaged(dir string) error {
 	return errors.Join(errs...)
 }
 
-// isResumable reports whether the ingest at path has valid metadata files, which the content store
-// needs to resume it: the reference, whose digest is the name of the directory, the start time, and
-// the time of the last change.
+// isResumable reports whether the ingest at path has the valid metadata files that the content
+// store needs to resume it: the reference, the start time, and the time of the last change. The
+// name of the directory must be the digest of the reference.
 func isResumable(path string) bool {
 	ref, err := regular.Read(filepath.Join(path, "ref"), maxIngestFile)
 	if err != nil || digest.FromBytes(ref).Encoded() != filepath.Base(path) {

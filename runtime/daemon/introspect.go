@@ -10,8 +10,8 @@ import (
 	"github.com/containerd/platforms"
 )
 
-// introspectionService implements containerd's introspection service. The client requests the
-// platforms of the snapshotter from it before it unpacks an image.
+// introspectionService implements containerd's introspection service. Before containerd's client
+// unpacks an image, it requests the platforms of the snapshotter from this service.
 type introspectionService struct{ snapshotter string }
 
 func (s introspectionService) Plugins(context.Context, ...string) (*introspection.PluginsResponse, error) {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grace is how long a pipe must stay empty after its process has ended until Finish ignores other
-// processes that have the pipe open.
+// Grace limits the wait for other processes that have a pipe open. After the pipe's process has
+// ended, Finish stops reading the pipe when it has been empty for this time.
 const Grace = time.Second
 
 // A LostError is returned if a part of the output was not delivered to the reader.
@@ -63,7 +63,7 @@ func (o *Outputs) Pipe(w io.Writer) (child *os.File, err error) {
 }
 
 // Add adds the read end of a pipe or a terminal, which must be non-blocking. Outputs closes it. If
-// w has a method Ended, it is called after the last byte.
+// the writer w has a method Ended, this method is called after the last byte.
 func (o *Outputs) Add(f *os.File, w io.Writer) {
 	o.outputs = append(o.outputs, &output{file: f, reader: w})
 }
@@ -91,9 +91,10 @@ func (o *Outputs) closeChildren() {
 	}
 }
 
-// Finish must be called when the process has ended. It returns nil when the output is complete, or a *LostError if output was lost. The
-// output of child processes that still run is read only for the time limit. A limit of 0 means no limit. Set a limit if the caller waits
-// for the complete output. After ctx has ended, Finish no longer reads such output, and no longer waits for a slow reader.
+// Finish must be called when the process has ended. It returns nil when the output is complete, or a *LostError if output was lost. Finish
+// continues to read the output of running child processes until the time limit has passed. A limit of 0 means no limit. Set a limit if the
+// caller waits for the complete output. After ctx has ended, Finish no longer reads the output of child processes, and no longer waits for
+// a slow reader.
 func (o *Outputs) Finish(ctx context.Context, limit time.Duration) error {
 	for _, one := range o.outputs {
 		one.processEnded(limit)
@@ -131,7 +132,7 @@ type output struct {
 	stopped   error     // cause of the end of Finish's context
 }
 
-// processEnded is called when the process has ended. It sets total and the deadlines.
+// processEnded is called when the process has ended. It sets the field total and the deadlines.
 func (o *output) processEnded(limit time.Duration) {
 	raw, err := o.file.SyscallConn()
 	o.mu.Lock()
@@ -159,9 +160,9 @@ func (o *output) stopWaiting(ctx context.Context) {
 	o.file.SetReadDeadline(time.Now())
 }
 
-// copy copies the output until its end and closes the file. If the reader fails and broken is nil,
-// it closes the file at once, so that the process gets SIGPIPE. If broken is not nil, it calls
-// broken and discards the rest of the output.
+// copy copies the output until its end and closes the file. If the reader fails, copy calls broken
+// and discards the rest of the output. If broken is nil, copy closes the file at once, so that the
+// process gets SIGPIPE.
 func (o *output) copy(broken func()) {
 	defer o.file.Close()
 	if e, ok := o.reader.(interface{ Ended() }); ok {
@@ -214,8 +215,8 @@ func (o *output) prepareRead() bool {
 	return true
 }
 
-// readOutput waits for output. At the end of the output n is not positive: all writers have closed
-// the pipe, or the pipe stays empty for Grace after the process has ended.
+// readOutput waits for output. If n is zero or negative, the output has ended: all writers have
+// closed the pipe, or the pipe has been empty for Grace after the end of the process.
 func (o *output) readOutput(raw rawConn) (buf *[]byte, n int) {
 	for {
 		var errno error

@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// CreateContainer adds a container. Its ID consists of the sandbox ID, the name and the attempt.
+// CreateContainer adds a container. The container's ID consists of the sandbox ID, the name and the attempt.
 func (r *Runtime) CreateContainer(_ context.Context, req *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	cfg := proto.CloneOf(req.GetConfig())
 	m := cfg.GetMetadata()

@@ -16,8 +16,8 @@ import (
 
 // A Runtime is a runtime in memory. Set its exported fields before the first call.
 type Runtime struct {
-	// Fail, if not nil, is called before each call that is recorded by Calls. Its parameter subject is the name of the
-	// pod, pod/container, or the image. If Fail returns an error, the call returns this error.
+	// Fail, if not nil, is called before each call that is recorded by Calls. Its parameter subject names the object of the call: a pod, a
+	// container in the form pod/container, or an image. If Fail returns an error, the call returns this error.
 	Fail func(call, subject string) error
 	// Started, if not nil, is called without a lock when a container has started, so it may call
 	// End.
@@ -141,8 +141,8 @@ func (r *Runtime) findContainer(id string) (*container, error) {
 	return nil, fmt.Errorf("container %q: %w", id, errdefs.ErrNotFound)
 }
 
-// callSubject returns the subject of a call for Fail and Calls: the name of the pod for a sandbox ID,
-// pod/container for a container ID, and otherwise id. The caller must not hold the lock.
+// callSubject returns the subject of a call for Fail and Calls. For a sandbox ID this is the name of the pod, and for a container ID
+// pod/container. Any other argument is returned unchanged. The caller must not hold the lock.
 func (r *Runtime) callSubject(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,14 +155,14 @@ func (r *Runtime) callSubject(id string) string {
 	return id
 }
 
-// ContainerEvents calls handle for each change until ctx ends.
+// ContainerEvents calls the handler for each change until ctx ends.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	defer r.Subscribe(handle)()
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Subscribe calls handle for each change until end returns.
+// Subscribe calls the handler for each change. The returned function ends the subscription.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,8 +201,8 @@ func matchLabels(labels, want map[string]string) bool {
 	return true
 }
 
-// resolveID returns the key of m with the prefix id. If there is no such key or more than one, it
-// returns id.
+// resolveID returns the only key of m that begins with id. If there is no such key or more than
+// one, it returns the argument id.
 func resolveID[T any](m map[string]T, id string) string {
 	var found []string
 	for k := range m {

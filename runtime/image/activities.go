@@ -14,8 +14,9 @@ type activitySet struct {
 	inProgress map[*cri.ImportProgress]struct{}
 }
 
-// trackActivity registers an import or a pull, with the number of bytes to read, or 0 if it is unknown. The first result stores the
-// progress and passes it to the caller's function, if there is one. The second result ends the registration.
+// trackActivity registers an import or a pull. The parameter total is the number of bytes to read, or 0 if it is unknown. The returned
+// function report stores the progress and passes it to tell, if tell is not nil. Call the returned function end when the import or pull has
+// ended.
 func (g *activitySet) trackActivity(
 	ref string, total int64, tell func(cri.ImportProgress),
 ) (report func(cri.ImportProgress), end func()) {

@@ -61,8 +61,8 @@ type blob struct {
 }
 
 // readArchive reads a tar stream to its end. It keeps small files in memory. A large file is read
-// later from source. If source is nil, readArchive writes large files to the content store under the
-// lease of ctx. A name in the archive is used only as a map key, never as a path.
+// from the reader source later. If source is nil, readArchive writes large files to the content
+// store under the lease of ctx. A name in the archive is used only as a map key, never as a path.
 func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.ReaderAt) (*archive, error) {
 	a := &archive{
 		store: s.c.Client.ContentStore(), dir: s.c.Root, source: source, decoding: &s.shared.decoding,
@@ -88,8 +88,8 @@ func (s *Service) readArchive(ctx context.Context, r io.Reader, source io.Reader
 			return nil, err
 		}
 	}
-	// The rest is padding. It must be read too, because the checksums of gzip and zstd are at the
-	// end.
+	// The rest is padding. The padding must be read too, because the checksums of gzip and zstd are
+	// behind it.
 	if n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1)); err != nil {
 		return nil, err
 	} else if n > maxPadding {
@@ -110,8 +110,8 @@ func (a *archive) addEntry(ctx context.Context, t *tar.Reader, h *tar.Header, at
 	if a.names += len(h.Name) + len(h.Linkname); a.names > maxNames {
 		return fmt.Errorf("the names in the archive have more than %d bytes: %w", maxNames, errdefs.ErrInvalidArgument)
 	}
-	// Clone the strings. They are substrings of the header's records, which would otherwise stay in
-	// memory.
+	// Clone the strings. The original strings would keep all records of the header in memory,
+	// because they are substrings of these records.
 	name, link := strings.Clone(path.Clean(h.Name)), strings.Clone(h.Linkname)
 	switch h.Typeflag {
 	case tar.TypeSymlink:
@@ -135,8 +135,8 @@ type positionReader struct {
 	n, most int64
 }
 
-// allowFile permits reading the content of a file of this size, and the headers of the next file.
-// Sparse files are rejected before their size is used.
+// allowFile sets the limit so that the content of a file of this size and the headers of the next
+// file can be read. Sparse files are rejected before their size is used.
 func (p *positionReader) allowFile(size int64) {
 	p.most = math.MaxInt64
 	if size >= 0 && size < math.MaxInt64-p.n-4*maxPadding {

@@ -81,8 +81,8 @@ func (a *authority) isRegistry(o origin) bool {
 	return o == a.registry
 }
 
-// findAuthorizer returns the authorizer for requests to o. The registry has the same authorizer with TLS and without: a request that
-// falls back to HTTP begins as a request with TLS, and its response has the URL without TLS.
+// findAuthorizer returns the authorizer for requests to o. Requests to the registry have the same authorizer with and without TLS: a
+// request that falls back to HTTP begins as a request with TLS, but the URL of its response is the one without TLS.
 func (a *authority) findAuthorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -128,8 +128,7 @@ func (b fixedToken) Authorize(_ context.Context, req *http.Request) error {
 	return nil
 }
 
-// AddResponses returns an error. It is called if the registry rejected the token, and there is no
-// other token.
+// AddResponses returns an error. A call means that the registry rejected the only token.
 func (b fixedToken) AddResponses(context.Context, []*http.Response) error {
 	return fmt.Errorf("the registry rejected the token: %w", docker.ErrInvalidAuthorization)
 }

@@ -43,7 +43,7 @@ func (s *Service) chooseImage(ctx context.Context, target ocispec.Descriptor, re
 	return s.chooseOf(ctx, target, d)
 }
 
-// chooseOf does the same as choose with the given documents, which the caller can continue to use.
+// chooseOf does the same as chooseImage, but with the documents of the caller, who can continue to use them.
 func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documentReader) (*pickedImage, error) {
 	w := walk{service: s, read: d, left: maxManifests}
 	found, err := w.listCandidates(ctx, target, nil)
@@ -84,7 +84,7 @@ func (w *wrongPlatform) Error() string {
 	return fmt.Sprintf("no image for %s, only for %v", w.want, w.have)
 }
 
-// Is makes errors.Is report a wrongPlatform as errdefs.ErrNotFound.
+// Is implements the method that errors.Is calls: a wrongPlatform counts as errdefs.ErrNotFound.
 func (w *wrongPlatform) Is(target error) bool { return target == errdefs.ErrNotFound }
 
 // comparePlatforms orders platforms: the best match is first, and unknown platforms are last.

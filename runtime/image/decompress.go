@@ -41,7 +41,7 @@ func detectCompression(head []byte) string {
 			return m.name
 		}
 	}
-	// A skippable frame. pzstd and other programs write one at the beginning of a zstd stream.
+	// This is the magic number of a skippable frame, which pzstd and other programs write at the beginning of a zstd stream.
 	if len(head) >= 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:4], []byte{0x2a, 0x4d, 0x18}) {
 		return "zstd"
 	}

@@ -20,7 +20,7 @@ func (e *diskFull) Error() string {
 		e.dir, e.free>>20, int64(reservedSpace)>>20)
 }
 
-// Is makes errors.Is report a diskFull as ENOSPC.
+// Is implements the method that errors.Is calls: a diskFull counts as ENOSPC.
 func (e *diskFull) Is(target error) bool { return target == syscall.ENOSPC }
 
 // An inodesUsed is the error of a file system that has too few free inodes for image data.
@@ -48,8 +48,8 @@ const (
 	reserveShare  = 20
 )
 
-// checkSpace returns an error if the file system of dir has less free space than bytes and inodes
-// plus the reserve for running pods.
+// checkSpace returns an error if the file system of dir has too few free bytes or inodes. The
+// reserve for running pods must stay free, too.
 func checkSpace(dir string, bytes, inodes int64) error {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
@@ -59,7 +59,7 @@ func checkSpace(dir string, bytes, inodes int64) error {
 		return &diskFull{dir: dir, free: free}
 	}
 	keep := min(int64(st.Files)/reserveShare, reserveInodes)
-	// Files is 0 if the file system creates inodes when they are needed.
+	// The field Files is 0 if the file system creates inodes when they are needed.
 	if free := int64(st.Ffree); st.Files > 0 && free-keep < inodes {
 		return &inodesUsed{dir: dir, free: free, keep: keep}
 	}
@@ -114,8 +114,8 @@ func (g *spaceReader) Read(p []byte) (int, error) {
 // A spaceFilter stops the unpacking of a layer before the file system of dir is full. It checks the
 // headers of the files, because a file may need more disk space than it has bytes in the stream: a
 // sparse file can become as large as its header says, and an empty file needs inodes for itself and
-// for the directories in its name. Several layers are unpacked at the same time, so promised is the
-// total size of the files that all of them are about to write.
+// for the directories in its name. Several layers are unpacked at the same time. The counter
+// promised is the total size of the files that all of these layers are about to write.
 type spaceFilter struct {
 	dir          string
 	promised     *atomic.Int64
@@ -143,7 +143,7 @@ func (g *spaceFilter) checkHeader(h *tar.Header) (bool, error) {
 	return true, nil
 }
 
-// subtractWritten subtracts the size of a written file from promised.
+// subtractWritten subtracts the size of a written file from the counter promised.
 func (g *spaceFilter) subtractWritten() {
 	g.promised.Add(-g.promisedHere)
 	g.promisedHere = 0

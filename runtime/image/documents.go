@@ -22,8 +22,8 @@ const (
 	// maxDocuments is the maximum total size of the indexes, manifests and configs that are read to
 	// find one image, in bytes.
 	maxDocuments = 8 << 20
-	// smallDocuments is the maximum total size of the documents of an image, in bytes, while another
-	// image exceeds it. Only one image at a time may exceed smallDocuments.
+	// smallDocuments limits the total size of the documents of an image, in bytes. Only one image at
+	// a time may exceed smallDocuments.
 	smallDocuments = 256 << 10
 )
 
@@ -116,8 +116,8 @@ func kindOf(maxSize int64) string {
 	return "an index or a manifest"
 }
 
-// chargeBytes counts n bytes towards the limit of the image. If the image then exceeds smallDocuments,
-// it first waits until no other image exceeds that limit.
+// chargeBytes counts n bytes towards the limit of the image. If this makes the image exceed
+// smallDocuments, chargeBytes waits until no other image exceeds smallDocuments.
 func (d *documentReader) chargeBytes(ctx context.Context, what digest.Digest, n int64) error {
 	if d.left -= n; d.left < 0 {
 		return fmt.Errorf("%s: the indexes, manifests and configs of the image have more than %d bytes: %w",
@@ -147,7 +147,7 @@ func (d *documentReader) withTimeout(ctx context.Context, limit time.Duration) (
 	}
 }
 
-// keepOnly drops all cached documents except those of p. Another image may then exceed
+// keepOnly drops all cached documents except those of p. After that, another image may exceed
 // smallDocuments.
 func (d *documentReader) keepOnly(p *pickedImage) {
 	cached := map[digest.Digest][]byte{}

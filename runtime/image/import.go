@@ -237,7 +237,7 @@ func (s *Service) storeBlob(ctx context.Context, desc ocispec.Descriptor, labels
 	}
 	store := s.c.Client.ContentStore()
 	size := ocispec.Descriptor{Digest: desc.Digest, Size: int64(len(b))}
-	// If the blob already exists, this adds it to the lease.
+	// If the blob already exists, WriteBlob adds it to the lease.
 	err = content.WriteBlob(ctx, store, "keep-"+leaseOf(ctx)+"-"+desc.Digest.String(), bytes.NewReader(b), size, content.WithLabels(labels))
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", desc.Digest, err)

@@ -35,8 +35,8 @@ type InboxConfig struct {
 	Service *Service
 	Imports Imports
 	// Report is called with the name of a file and the error of its import. The error is nil if a
-	// later import succeeds or the file is removed. Report must not block. If it is nil, errors are
-	// logged.
+	// later import succeeds or the file is removed. Report must not block. If Report is nil, errors
+	// are logged.
 	Report func(file string, err error)
 	Log    *slog.Logger
 }

@@ -20,8 +20,8 @@ type archiveFile struct {
 	free   int64     // number of free bytes when the disk was full, otherwise 0
 }
 
-// retrySpace is the number of additional free bytes at which an import that failed because of a
-// full disk is tried again at once.
+// retrySpace is a number of bytes. An import that failed because of a full disk is tried again at
+// once when this number of additional bytes is free.
 const retrySpace = 16 << 20
 
 // isDue reports whether the next attempt after an error is due.

@@ -24,9 +24,9 @@ const (
 	xattrPrefix = "SCHILY.xattr."
 )
 
-// layerNames limits the memory for the files of a layer while it is unpacked, and the number of
-// bytes that are read and written for them. containerd keeps the path of each file and the header
-// of each directory in memory.
+// layerNames sets two limits for unpacking a layer: the memory for the paths and headers of its
+// files, and the number of bytes that are read and written for the files. containerd keeps the path
+// of each file and the header of each directory in memory.
 type layerNames struct {
 	in           *positionReader
 	root         string // directory in which the layer is unpacked

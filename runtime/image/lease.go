@@ -187,8 +187,8 @@ func (s *Service) sweepLeases(ctx context.Context) error {
 	return nil
 }
 
-// sweepLease deletes one lease, or adds its size to kept. A pull of the same image waits until it
-// returns.
+// sweepLease deletes the lease of a stopped import, or of a stopped pull that is too old or too large to be resumed. It adds the size of a
+// stopped pull to *kept. A pull of the same image waits until sweepLease has returned.
 func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) error {
 	if !s.leases.tryAcquire(l.ID) {
 		return nil // its import or pull is running

@@ -84,7 +84,7 @@ func (p *allocation) releaseTurn() {
 	}
 }
 
-// takeTurns checks whether the turn has lasted for the time share while others wait. Then it releases the turn and waits for the next one.
+// takeTurns releases the turn and waits for the next turn if another layer waits and this turn has lasted for the time share.
 func (p *allocation) takeTurns(ctx context.Context) error {
 	if !p.turn || p.shared.waiting.Load() == 0 || time.Since(p.since) < p.shared.turnTime {
 		return nil
@@ -118,7 +118,7 @@ func (p *allocation) needWindow(ctx context.Context, bytes int64) error {
 // longestWindow is the binary logarithm of maxWindow.
 const longestWindow = 26
 
-// needNames waits until the names may use this many more bytes.
+// needNames waits until the names of the layer's files may use this number of additional bytes.
 func (p *allocation) needNames(ctx context.Context, bytes int64) error {
 	p.names += bytes
 	return p.waitForClass(ctx)

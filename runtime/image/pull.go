@@ -129,8 +129,8 @@ func (s *Service) resolve(ctx context.Context, reg *registryClient, name string)
 	return target, err
 }
 
-// recordedID returns the ID of the image to which name refers. It returns "" if the record does not
-// point to target.
+// recordedID returns the ID of the image to which name refers. It returns "" if the recorded name
+// refers to another digest than target.
 func (s *Service) recordedID(ctx context.Context, name string, target digest.Digest) digest.Digest {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()

@@ -35,7 +35,7 @@ func (s *Service) Reclaim(ctx context.Context) error {
 
 // collectAll removes unreferenced data, and files on disk that are not in containerd's records.
 // containerd looks for such files only in the stores from which it has deleted something. Therefore
-// collectAll creates a snapshot and a blob for it to delete.
+// collectAll first creates a snapshot and a blob, which containerd deletes.
 func (s *Service) collectAll(ctx context.Context) error {
 	leased, done, err := s.newLease(ctx)
 	if err != nil {

@@ -3,8 +3,8 @@ package image
 import "regexp"
 
 // urlQueries matches the query of each URL in a text. Registries redirect to URLs whose query contains
-// a signature. Anyone with the signature can download the layer. A colon is part of the query, for
-// example in a time, unless the URL in the text ends with it.
+// a signature. Anyone with the signature can download the layer. A colon inside the query is a part of
+// the query, for example in a time. A colon at the end of the URL is not.
 var urlQueries = regexp.MustCompile(`(\bhttps?://[^\s?"'<>]+)\?(?:[^\s"'<>:]|:+[^\s"'<>:])*`)
 
 // A redactedError is an error without URL queries in its text. The text becomes an event of the pod.

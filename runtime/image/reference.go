@@ -33,8 +33,8 @@ func nameFromArchive(annotation string) string {
 	return named.String()
 }
 
-// withDigest returns the name of an image by digest, in the repository of named. It is used when
-// the tag of the image has moved.
+// withDigest returns a reference by digest, in the same repository as the given reference. It is
+// used when the tag of the image has moved.
 func withDigest(named reference.Named, d digest.Digest) string {
 	return reference.TrimNamed(named).String() + "@" + d.String()
 }

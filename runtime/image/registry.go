@@ -66,8 +66,8 @@ func (r *registryClient) close() {
 	}
 }
 
-// credentialsFor returns the credentials for a host: a user and a password, or "" and an identity token. Both are empty if the given
-// credentials are for another host.
+// credentialsFor returns the credentials for a host: a user and a password, or "" and an identity token. Both results are empty if
+// auth is for another host.
 func credentialsFor(auth *api.AuthConfig, host string) (user, secret string, err error) {
 	if auth == nil || !isAddressOf(auth.ServerAddress, host) {
 		return "", "", nil

@@ -63,8 +63,8 @@ func (s *Service) flush() error {
 	return nil
 }
 
-// countUnpacked returns the number of layers of chain that exist, counted from the bottom. It adds the
-// topmost of them to the lease of ctx.
+// countUnpacked returns how many layers of an image exist, counted from the bottom layer. It adds the
+// topmost existing layer to the lease of ctx.
 func (s *Service) countUnpacked(ctx context.Context, chain []digest.Digest) (int, error) {
 	sn := s.snapshotter()
 	for i := len(chain); i > 0; i-- {

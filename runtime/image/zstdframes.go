@@ -38,7 +38,7 @@ func (f *frameChecker) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// passThrough forwards the rest of the stream unchecked. The decoder then reports the error in it.
+// passThrough forwards the rest of the stream unchecked, so that the decoder reports the error in the stream.
 func (f *frameChecker) passThrough() error {
 	f.left = math.MaxInt64
 	return nil

@@ -14,13 +14,13 @@ import (
 // CheckResponding calls statfs(2) for a path. It blocks while the server of the file system does not
 // respond. A missing path is not an error.
 //
-// While a FUSE server processes a request, the thread that waits for it cannot be killed. If this
-// were a thread of the agent, the agent's files would stay locked after kill -9, and no new agent
-// could start. Therefore CheckResponding first calls statfs in another program, stat, if it exists.
+// While a FUSE server processes a request, the thread that waits for the server's reply cannot be killed. If this were a thread of the
+// agent, the agent's files would stay locked after kill -9, and no new agent could start. Therefore CheckResponding first calls statfs in
+// another program, stat, if it exists.
 // https://www.kernel.org/doc/html/latest/filesystems/fuse/fuse.html#interrupting-filesystem-operations
 func CheckResponding(path string) error {
 	if mayBeFUSE(path) {
-		// Ignore the result: in any case, the file system has responded or stat does not exist.
+		// Ignore the result: when Run returns, either the file system has responded, or the program stat does not exist.
 		_ = exec.Command("stat", "-f", "--", path).Run()
 	}
 	var st unix.Statfs_t

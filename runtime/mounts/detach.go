@@ -56,8 +56,8 @@ func DetachBelow(dir string) error {
 	return detachMounts(dir, func(t *tree) []*mountinfo.Info { return t.below })
 }
 
-// maxRounds is the maximum number of attempts. A second one is needed if a file system was mounted
-// during the first one.
+// maxRounds is the maximum number of attempts. A second attempt is needed if a file system was
+// mounted during the first attempt.
 const maxRounds = 3
 
 func detachMounts(path string, selectMounts func(*tree) []*mountinfo.Info) error {

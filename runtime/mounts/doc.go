@@ -1,9 +1,9 @@
 // Package mounts unmounts file systems below islet's directories and removes directories, without
 // damage to the mounts and files of the host.
 //
-// There are two risks. A bind mount of a shared mount is in the peer group of the original: if a
-// mount below the copy is unmounted, the kernel also unmounts it below the original. And removing a
-// directory with a mount in it would remove files of the host. The solutions are
+// There are two risks. A bind mount of a shared mount is in the peer group of the original: if a mount below the copy is unmounted, the
+// kernel also unmounts the same mount below the original. The second risk is that the removal of a directory with a mount in it would
+// remove files of the host. The solutions are
 //
 //	Detach, DetachBelow   make the mounts private first, then unmount them
 //	RemoveAll, RemoveAt   never cross a mount point: the kernel refuses to (openat2 with

@@ -7,8 +7,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// mountTable returns a mount table that was read after the call began. The table is long on a node with many pods, so
-// callers that wait for a read share the next one. The caller must not modify the result.
+// mountTable returns a mount table that was read after the call began. The table is long on a node with many pods.
+// Therefore all callers that wait at the beginning of a read share its result. The caller must not modify the result.
 func mountTable() ([]*mountinfo.Info, error) { return mountReadings.read() }
 
 // FindTopmost returns the topmost mount at the mount point path, or nil if there is none. It reads only the
@@ -31,7 +31,7 @@ func MountOf(path string) (in *mountinfo.Info, err error) {
 	})
 }
 
-// newestMount returns the newest mount for which match returns true, or nil if there is none.
+// newestMount returns the newest mount that the function match accepts, or nil if there is none.
 func newestMount(match func(*mountinfo.Info) bool) (found *mountinfo.Info, err error) {
 	all, err := mountTable()
 	for _, m := range all {

@@ -139,8 +139,8 @@ func bindNamespace(namespace, path string) error {
 	return nil
 }
 
-// check returns an error for a sysctl that would be set for the host: one of a namespace that the
-// sandbox shares with the host, or one that is not namespaced.
+// check returns an error for a sysctl that would be set for the host: a sysctl of a namespace that
+// the sandbox shares with the host, or a sysctl that is not namespaced.
 func (c Config) check() error {
 	for k := range c.Sysctls {
 		ns, _, _ := sysctl.GetNamespace(k)
@@ -173,7 +173,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// Unpin removes the pins in dir and dir. Missing pins are not an error.
+// Unpin removes the pins in a directory, and then the directory. Missing pins are not an error.
 func Unpin(dir string) error {
 	paths, err := pinPaths(dir)
 	if err != nil {

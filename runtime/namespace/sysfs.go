@@ -13,7 +13,7 @@ import (
 //
 // A network namespace has one sysfs superblock while it is mounted. The first mount determines
 // whether the superblock is read-only. pinSysfs creates a writable first mount that exists as long
-// as the pins. Without it, a container with a read-only sysfs would make the sysfs of later
+// as the pins. Without this mount, a container with a read-only sysfs would make the sysfs of later
 // containers read-only.
 const sysfsDir = "sysfs"
 
@@ -21,9 +21,9 @@ const sysfsDir = "sysfs"
 // by a bind mount of an empty directory of the sysfs, so that programs that walk the run directory
 // find no devices. (Unmounting the covered mount would take longer than the rest of Pin.)
 //
-// It is not an error if the agent may not mount a sysfs, as in an unprivileged container, because
-// pods cannot mount one, either. The superblock of mqueue needs no pin, because the IPC namespace
-// keeps it.
+// If the agent has no permission to mount a sysfs, as in an unprivileged container, pinSysfs
+// returns nil: in this case, pods cannot mount a sysfs, either. The superblock of mqueue needs no
+// pin, because the IPC namespace keeps it.
 func pinSysfs(dir string) error {
 	at := filepath.Join(dir, sysfsDir)
 	if err := os.Mkdir(at, 0o700); err != nil {

@@ -57,9 +57,9 @@ func pinOwned(dir string, c Config) (err error) {
 type stoppedProcess struct{ *os.Process }
 
 // startStopped starts a process in the namespaces of c. The calling thread must be locked, because
-// it is the tracer of the process. The other namespaces are created after the IDs are mapped: the
-// owner of the sysfs files of the loopback device is the root user at the creation of the network
-// namespace.
+// it is the tracer of the process. The other namespaces are created after the IDs are mapped,
+// because the creation of a network namespace sets the owner of the sysfs files of its loopback
+// device to the current root user.
 func startStopped(c Config) (stoppedProcess, error) {
 	p, err := os.StartProcess("/proc/self/exe", []string{"islet [namespaces]"}, &os.ProcAttr{
 		Env: []string{},

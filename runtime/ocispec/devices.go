@@ -98,7 +98,8 @@ func devicesAt(host, at string) (all []specs.LinuxDevice, err error) {
 	return all, nil
 }
 
-// Device returns the device at a path on the host as a device at another path in a container.
+// Device returns the OCI specification of a device in a container. The device has the given path in the container, and the type,
+// numbers, owner and mode of the device node at the path host.
 func Device(host, path string) (specs.LinuxDevice, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(host, &st); err != nil {

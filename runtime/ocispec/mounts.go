@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
-// addMounts adds the default mounts, the files of the sandbox and the mounts of the container's
-// configuration to s, parents before children. A mount in the configuration replaces another one at
-// the same path.
+// addMounts adds mounts to s: the default mounts, the files of the sandbox and the mounts of the
+// container's configuration. Parents come before children. A mount in the configuration replaces
+// another one at the same path.
 func addMounts(in Input, s *specs.Spec) {
 	own := in.Container.GetMounts()
 	// Remove default mounts that would cover a part of a mount in the configuration, such as the

@@ -13,9 +13,9 @@ const nobodyID = 65535
 const pauseOOMScore = -998
 
 // NewPauseSpec returns the specification of a container that islet runs for a pod, like a pause container.
-// It has no privileges and a read-only root file system, and sensitive paths are masked, because
-// processes of the pod may access it, for example its root file system through /proc. NewPauseSpec sets the
-// user, the security context and the OOM score adjustment in in.
+// Processes of the pod may access this container, for example its root file system through /proc.
+// Therefore it has no privileges and a read-only root file system, and sensitive paths are masked.
+// NewPauseSpec overwrites the user, the security context and the OOM score adjustment of its Input.
 func NewPauseSpec(in Input) (*specs.Spec, error) {
 	id := uint32(nobodyID)
 	if in.Users != "" {

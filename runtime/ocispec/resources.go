@@ -5,9 +5,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Resources converts the limits of a container. Zero means no limit, except for huge pages, where
-// zero permits no pages of the size. Without the hugetlb controller, zero limits of huge pages are
-// omitted, because an OCI runtime would reject them.
+// Resources converts the limits of a container. Zero means no limit, except for huge pages: a
+// container may use no huge pages of a size whose limit is zero. Without the hugetlb controller,
+// zero limits of huge pages are omitted, because an OCI runtime would reject them.
 func Resources(r *api.LinuxContainerResources, host Host) *specs.LinuxResources {
 	if r == nil {
 		return nil

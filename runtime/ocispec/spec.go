@@ -31,12 +31,12 @@ type Input struct {
 	HostOptions map[string][]string
 }
 
-// A Volume is a directory on the host, Source, for the VOLUME of an image at Path. The Path is absolute, and contains no
-// symlinks of the image.
+// A Volume is a directory for one VOLUME of an image. Source is the directory on the host. Path is the path of the
+// volume in the container; it is absolute, and contains no symlinks of the image.
 type Volume struct{ Path, Source string }
 
 // Namespaces contains the paths of the namespaces that the container joins. An empty path means the
-// host's namespace, except for PID, where it means a new namespace unless HostPID is set.
+// host's namespace. For PID, an empty path means a new namespace, or the host's if HostPID is set.
 type Namespaces struct {
 	Users, Net, IPC, UTS, PID string
 	HostPID                   bool

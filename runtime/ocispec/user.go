@@ -169,8 +169,8 @@ func lookupGroup(read ReadFile, name string) (uint32, error) {
 	return 0, fmt.Errorf("no group %q in the image's /etc/group", name)
 }
 
-// parseNumber parses an ID. It returns false if the text is a name. A number out of range is an error, which contains the given
-// description of the text.
+// parseNumber parses an ID. It returns false if the text is a name. A number out of range is an error. The text of the error
+// begins with the given description.
 func parseNumber(what, s string) (id uint32, isNumber bool, err error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if errors.Is(err, strconv.ErrSyntax) {

@@ -35,7 +35,7 @@ func (c *callTimer) intercept(ctx context.Context, method string, req any, next 
 		default:
 		}
 	}
-	// The timeout of the runtime may have expired first.
+	// A timeout of the runtime may have expired before the timeout of ctx.
 	timedOut := ctx.Err() != nil || errdefs.IsCanceled(err) || errdefs.IsDeadlineExceeded(err) && method != "ExecSync"
 	if err != nil && timedOut && callerCtx.Err() == nil {
 		return fmt.Errorf("the container runtime has not answered %s in %s: %w", method, time.Since(began).Round(time.Second), err)

@@ -13,11 +13,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// Intervals at which the lists of the runtime are compared with the previous ones. A kubelet
-// compares them every second. With events, the interval is compareSeldom, and the comparison finds
-// changes whose events were lost. Without events, the interval is compareSoon in the time
-// recentPeriod after a change, then compareLater, and compareSeldom if no container or sandbox is
-// running. The agent does not need the comparison for the results of its own calls.
+// Intervals at which the lists of the runtime are compared with the previous ones. A kubelet compares them every second. With events, the
+// interval is compareSeldom, and the comparison finds changes whose events were lost. Without events, the interval is compareSoon until
+// recentPeriod has passed since a change. After that it is compareLater while a container or sandbox is running, and otherwise
+// compareSeldom. These intervals do not delay the agent's own changes, because the agent knows the results of its calls.
 const (
 	compareSoon   = time.Second
 	compareLater  = 4 * time.Second
@@ -28,9 +27,9 @@ const (
 // errBack makes the caller list all objects again.
 var errBack = errors.New("the container runtime did not respond for some time and responds again")
 
-// ContainerEvents waits until the runtime responds. Then it calls handle for each change of a pod
-// until ctx ends or the connection is lost. If it had to wait, it returns errBack at once. An event
-// may have only the UID of the pod.
+// ContainerEvents calls the handler for each change of a pod until ctx ends or the connection is
+// lost. If the runtime does not respond, ContainerEvents waits until it responds again, and then
+// returns errBack without calling the handler. An event may have only the UID of the pod.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	if waited, err := r.Await(ctx); err != nil {
 		return err
@@ -104,8 +103,8 @@ func (f *follower) nextDelay() time.Duration {
 	}
 }
 
-// compareLists lists all sandboxes and containers, and calls handle for each pod that has changed since
-// the last comparison.
+// compareLists lists all sandboxes and containers. It calls the handler for each pod that has changed
+// since the last comparison.
 func (f *follower) compareLists(ctx context.Context) error {
 	now, live, err := f.r.listObjects(ctx)
 	if err != nil {

@@ -87,9 +87,9 @@ func (r *Runtime) Close() error {
 	return r.Client.Close()
 }
 
-// RunPodSandbox creates a sandbox. If that fails and a ready sandbox with the same identity exists,
-// it returns the ID of that sandbox. An earlier call may have created it although the response was
-// lost.
+// RunPodSandbox creates a sandbox. If the creation fails and a ready sandbox with the same identity
+// exists, RunPodSandbox returns the ID of that sandbox. An earlier call may have created it
+// although the response was lost.
 func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	resp, err := r.Client.RunPodSandbox(ctx, q)
 	want := q.GetConfig().GetMetadata()
@@ -108,8 +108,8 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest
 	return nil, err
 }
 
-// CreateContainer creates a container. If that fails and a container with the same identity exists,
-// it returns the ID of that container.
+// CreateContainer creates a container. If the creation fails and a container with the same identity
+// exists, CreateContainer returns the ID of that container.
 func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerRequest) (*api.CreateContainerResponse, error) {
 	resp, err := r.Client.CreateContainer(ctx, q)
 	want := q.GetConfig().GetMetadata()
@@ -126,7 +126,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerReq
 	return nil, err
 }
 
-// StartContainer starts a container. It also succeeds if the container is already running.
+// StartContainer starts a container. It is no error if the container is already running.
 func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	resp, err := r.Client.StartContainer(ctx, q)
 	if err == nil || ctx.Err() != nil || errdefs.IsUnavailable(err) {
@@ -139,8 +139,8 @@ func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerReque
 	return nil, err
 }
 
-// CgroupDriver returns the cgroup driver of the runtime, or "" if the runtime does not report one,
-// such as containerd before 2.0 (KEP-4033).
+// CgroupDriver returns the cgroup driver of the runtime, or "" if the runtime does not report it
+// (KEP-4033). For example, containerd reports it since 2.0.
 func (r *Runtime) CgroupDriver(ctx context.Context) (string, error) {
 	resp, err := r.RuntimeConfig(ctx, &api.RuntimeConfigRequest{})
 	if errdefs.IsNotImplemented(err) {

@@ -27,7 +27,7 @@ type Streaming struct{ *Runtime }
 // maxFailure is the maximum size of the error message at the end of a stream, in bytes.
 const maxFailure = 64 << 10
 
-// Stream runs a command in a container, or attaches to it.
+// Stream runs a command in a container, or attaches to the container.
 func (r Streaming) Stream(ctx context.Context, id string, o cri.ExecOptions) error {
 	at, err := r.streamURL(ctx, id, o)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	maxDepth = 256
 )
 
-// MountOption returns the mount option that sets the label l for all files of a mount.
+// MountOption returns the mount option that sets a label for all files of a mount.
 func MountOption(l string) string { return label.FormatMountLabel("", l) }
 
 // Relabel labels a file, or a directory and its content in the same file system. The path is trusted, but a pod may

@@ -140,5 +140,5 @@ func (h *Host) Release(level string) {
 	}
 }
 
-// contextWithLevel returns an SELinux context with the level. The library uses only the level.
+// contextWithLevel returns an SELinux context with the level. The library ignores the user, the role and the type in it.
 func contextWithLevel(level string) string { return "u:r:t:" + level }

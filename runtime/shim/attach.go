@@ -31,8 +31,8 @@ func (c *Client) Attach(
 	return c.attachStreams(ctx, id, stdin, stdout, stderr, func(out *frameWriter, done <-chan struct{}) { out.forwardSizes(resize, done) })
 }
 
-// AttachHeld is like Attach, but for a container that another program runs. That program also resizes the terminal. The caller's function
-// is called in a goroutine once output is forwarded.
+// AttachHeld is like Attach, but for a container that another program runs. That program also resizes the terminal. As soon as output is
+// forwarded, the caller's function is called in a goroutine.
 func (c *Client) AttachHeld(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer, attached func()) error {
 	return c.attachStreams(ctx, id, stdin, stdout, stderr, func(*frameWriter, <-chan struct{}) { attached() })
 }

@@ -70,7 +70,7 @@ func startProcess(path, socket string, l *net.UnixListener, hidden []string) err
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	// Without CAP_SYS_RESOURCE this fails, and the OOM killer may kill the shim.
+	// Without CAP_SYS_RESOURCE the score cannot be set, and the OOM killer may kill the shim.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte(strconv.Itoa(oomScore)), 0)
 	go cmd.Wait() // reaps the shim if it ends before this process
 	return nil
@@ -91,8 +91,8 @@ func Environ() []string {
 }
 
 // peerPID returns the PID of the process at the other end of a unix socket. The kernel reports the
-// process that last called listen(2) on the socket. Until the shim has called listen, this is the
-// current process, which created the socket. peerPID then returns 0.
+// process that last called listen(2) on the socket. Until the shim has called listen, the kernel
+// reports the current process, which created the socket. In this case peerPID returns 0.
 func peerPID(c *net.UnixConn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -130,7 +130,7 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 }
 
 // Subscribe calls Subscribe of the wrapped runtime. If that runtime does not implement
-// cri.Subscriber, handle is never called.
+// cri.Subscriber, the handler is never called.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	if e, ok := r.Runtime.(cri.Subscriber); ok {
 		return e.Subscribe(handle)

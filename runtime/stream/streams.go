@@ -49,8 +49,8 @@ func (s streams) runStreams(ctx context.Context, id string, o cri.ExecOptions, r
 	return err
 }
 
-// convertSizes returns a channel with the converted terminal sizes of in. It is closed when in is closed
-// or ctx ends.
+// convertSizes converts the terminal sizes of a channel. The returned channel is closed when the channel
+// in is closed or ctx ends.
 func convertSizes(ctx context.Context, in <-chan remotecommand.TerminalSize) <-chan cri.TerminalSize {
 	out := make(chan cri.TerminalSize)
 	go func() {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Events receives the events of containerd shims. It uses only the out-of-memory event. Exits are
+// Events receives the events of containerd shims. Only the out-of-memory event is used. Exits are
 // read with the task API.
 type Events struct {
 	socket     string
@@ -26,8 +26,8 @@ type Events struct {
 	oom map[string]bool // IDs of containers with an out-of-memory event
 }
 
-// maxOOM is the maximum number of stored container IDs. OOM, which removes an ID, may not be called
-// for every container.
+// maxOOM is the maximum number of stored container IDs. The method OOM removes an ID, but it may
+// not be called for every container.
 const maxOOM = 1024
 
 // ServeEvents listens on a unix socket until Close.
@@ -69,7 +69,7 @@ func (e *Events) Forward(_ context.Context, r *forward.ForwardRequest) (*emptypb
 	return &emptypb.Empty{}, nil
 }
 
-// OOM reports whether a container has run out of memory since the last call for it.
+// OOM reports whether a container has run out of memory since the last call for this container.
 func (e *Events) OOM(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -143,8 +143,8 @@ func (s *Shim) containerState(ctx context.Context, id string) (*task.StateRespon
 // agent.
 const settleTimeout = 2 * time.Second
 
-// awaitState returns the state of a container for which Create was called. If the shim does not
-// have the container, it may still be creating it, and awaitState retries for settleTimeout.
+// awaitState returns the state of a container for which Create was called. If the shim does not know the container, awaitState retries for
+// settleTimeout, because the shim may still be creating the container.
 func (s *Shim) awaitState(ctx context.Context, id string) (*task.StateResponse, error) {
 	tick := time.NewTicker(20 * time.Millisecond) // poll, because shims send no event for a failed Create
 	defer tick.Stop()
@@ -191,9 +191,9 @@ func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	return s.Delete(ctx, id)
 }
 
-// List returns the containers among ids that were started, and waits in the background until the
-// running ones have ended; see Config.Ended. It removes containers that were created but not
-// started.
+// List returns those of the given containers that were started. In the background, it waits for the
+// end of each running container and then calls Config.Ended. It removes containers that were
+// created but not started.
 func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {
 	var out []wire.Container
 	for _, id := range ids {
@@ -252,7 +252,7 @@ func (s *Shim) closesStdin(id string) bool {
 	return err == nil && r.StdinOnce && !r.Terminal
 }
 
-// closeStdin makes the shim close the write end of a process's stdin that it keeps open.
+// closeStdin makes the shim close its own write end of a process's stdin.
 func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
 	err := s.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: exec, Stdin: true}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {

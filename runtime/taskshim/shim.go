@@ -226,7 +226,7 @@ func (s *Shim) Attach(ctx context.Context, id string, stdin io.Reader, stdout, s
 	return client.AttachHeld(ctx, id, stdin, stdout, stderr, func() { s.forwardSizes(ctx, id, "", resize) })
 }
 
-// An endReader calls end before it returns an error of its reader, such as io.EOF.
+// An endReader is a reader that calls the function end at the end of the input or after an error.
 type endReader struct {
 	io.Reader
 	end func()

@@ -80,7 +80,7 @@ func (s *Shim) start(ctx context.Context, st state) error {
 	if err != nil {
 		return err
 	}
-	// A file, not a pipe: if this process is killed, the shim must not read partial input.
+	// The input is a file and not a pipe, because a shim must not read partial input if this process is killed.
 	path := filepath.Join(s.c.Bundles, s.c.ID, "bootstrap.pb")
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return err
@@ -228,8 +228,8 @@ func socketPath(address string) (string, error) {
 	return path, nil
 }
 
-// grpcAddress returns a path for containerd's socket, which does not exist. Shims derive the names
-// of their sockets from it.
+// grpcAddress returns the path that shims receive as the path of containerd's socket. No file
+// exists there. Shims derive the names of their sockets from this path.
 func (s *Shim) grpcAddress() string { return filepath.Join(s.c.Sockets, "containerd.sock") }
 
 func ownProgram() string {
@@ -283,7 +283,7 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 }
 
 // Discard kills and removes a container. If the shim is not running, it runs the delete command of
-// the shim program. It returns no error if the shim does not have the container.
+// the shim program. It is no error if the shim does not have the container.
 func (s *Shim) Discard(ctx context.Context, id string) error {
 	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -300,7 +300,7 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	// The shim has died, or the connection ended while the shim created the container.
+	// Either the shim has died, or the connection ended while the shim created the container.
 	if _, err := s.runShimCommand(ctx, id, "delete", nil); err != nil {
 		return err
 	}

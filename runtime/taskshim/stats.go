@@ -60,7 +60,7 @@ func decodeFigures(kind string, value []byte) (f cgroup.Figures, err error) {
 	return f, nil
 }
 
-// safeDuration returns n units. It returns the maximum instead of overflowing.
+// safeDuration returns n units. If n units are too large for a Duration, the result is the maximum Duration.
 func safeDuration(n uint64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/unit))) * unit
 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// showShared executes a verb that prints or changes a resource that the containers of a pod share.
+// showShared executes a verb that prints or changes a shared resource of the pod's containers.
 func showShared(verb string, next func() string) bool {
 	switch verb {
 	case "super":
@@ -33,8 +33,8 @@ func showShared(verb string, next func() string) bool {
 	return true
 }
 
-// showSuper prints the first option of the superblock at a mount point, ro or rw. The option of the
-// mount may differ.
+// showSuper prints the first option of the superblock at a mount point: ro or rw. The mount itself
+// may have the other option.
 func showSuper(path string) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	exitOnError(err)

@@ -64,9 +64,9 @@ func lowerPriority() error {
 	return nil
 }
 
-// compressFile replaces the file name below root by name.gz. A missing file is not an error. A file
-// that is not regular and a path that contains a symlink are errors, because a pod that mounts the
-// host's log directory can create both.
+// compressFile replaces a file by a compressed file with the suffix .gz. The given name is relative
+// to root. A missing file is not an error. A file that is not regular is an error, and so is a path
+// with a symlink below root: a pod that mounts the host's log directory can create both.
 func compressFile(root, name string) error {
 	sub, base := filepath.Split(name)
 	dir, err := untrusted.OpenDir(root, sub)
@@ -104,7 +104,7 @@ func compressFile(root, name string) error {
 	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
 		return err
 	}
-	// A rotation may have removed the file meanwhile. The compressed file is then removed too.
+	// If a rotation has removed the file meanwhile, the compressed file is removed too.
 	var before, now unix.Stat_t
 	if err := unix.Fstat(int(in.Fd()), &before); err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 // and OCI runtimes.
 const signalOffset = 128
 
-// runExec runs a command in a container and returns its exit code. The caller passes the command line of the OCI runtime: an exec with
-// --detach, which reads the command from file descriptor 3 and writes the PID of the command to pidFile. If the OCI runtime fails, runExec
-// returns its exit code. The command inherits the standard streams of this process.
+// runExec runs a command in a container and returns its exit code. The parameter args is the command line of the OCI runtime. This is an
+// exec with --detach that reads the command from file descriptor 3 and writes the PID of the command to pidFile. If the OCI runtime fails,
+// runExec returns the exit code of the OCI runtime. The command inherits the standard streams of this process.
 func runExec(pidFile string, args []string) (code int, err error) {
 	runtime.GOMAXPROCS(1)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

@@ -4,6 +4,6 @@
 //	pipe --> Stream.Write --> "2026-01-02T15:04:05.123456789Z stdout F text" --> 0.log
 //	                                                        full? rename to 0.log.20260102-150405
 //
-// A rotation renames the file. A reader that reads its open file to the end and then opens the path
-// again sees all lines.
+// A rotation renames the file. A reader sees all lines if it reads its open file to the end and
+// then opens the path again.
 package crilog

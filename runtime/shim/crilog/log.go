@@ -33,10 +33,10 @@ type Options struct {
 	// DiskSpace returns the free and the total number of bytes of the disk of a log file. If it is nil,
 	// statfs(2) is called.
 	DiskSpace func(*os.File) (free, total int64)
-	// Compress, if not nil, is called after each rotation of the log at path. The given rotated files below root are to be compressed to
-	// <name>.gz. They do not include files that a reader may still follow. Only the host's root user can change the directory root. If the
-	// log was rotated before Interval had passed, there are no such files, because the compressed files would soon be removed. Compress
-	// must not block.
+	// Compress, if not nil, is called after each rotation of the log at path. It must compress each of the given rotated files to
+	// <name>.gz. The names are relative to root, a directory that only the host's root user can change. They do not include files that a
+	// reader may still follow. If the log was rotated before Interval had passed, there are no such files, because the compressed files
+	// would soon be removed. Compress must not block.
 	Compress func(path, root string, names []string)
 }
 
@@ -130,7 +130,7 @@ func (l *Log) Reopen() error {
 	return l.open()
 }
 
-// Close closes the file. Later writes to its streams return an error.
+// Close closes the file. Later writes to the streams of the log return an error.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func (l *Log) Close() error {
 	return err
 }
 
-// writeLine writes one line. It removes a partly written line if the disk is full.
+// writeLine writes one line. If the disk is full, it removes the part of the line that was written.
 func (l *Log) writeLine(stream string, partial bool, text []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -109,10 +109,9 @@ func (p *rotationPace) mayBeFollowed(name string) bool {
 	return slices.ContainsFunc(p.recent, func(a rotatedFile) bool { return a.name == name })
 }
 
-// prune removes the oldest rotated files until the number of all files is at most MaxFiles and the
-// total size of the rotated files is at most MaxFiles times MaxBytes, or MaxSize if that is larger. It
-// returns the remaining rotated files. A file that a reader may still follow is removed only if the
-// total size is exceeded or the disk is short of space. The newest rotated file is never removed.
+// prune removes the oldest rotated files until there are at most MaxFiles files in total, and the rotated files have a total size of at
+// most MaxFiles times MaxBytes or MaxSize, whichever is larger. prune returns the remaining rotated files. A file that a reader may still
+// follow is removed only if the total size is exceeded or the disk is short of space. The newest rotated file is never removed.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	if l.o.MaxFiles <= 0 {
 		return old, nil
@@ -132,7 +131,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 		if !many && sum <= most {
 			break
 		}
-		// Also remove the unfinished result if the file is being compressed.
+		// If the file is being compressed, remove the unfinished compressed file too.
 		for _, name := range []string{old[0], old[0] + ".gz" + UnfinishedSuffix} {
 			if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return old, fmt.Errorf("remove rotated log %s of %s: %w", name, l.path, err)

@@ -84,9 +84,9 @@ func (s *Server) countReader(n int) {
 }
 
 // forwardInput forwards a client's stdin and terminal sizes. It returns true when the client has closed
-// the connection. It returns false when the client has ended its stdin but the container's stdin
-// stays open. The container then does not see the end of its input, so a client that waits for the
-// end of the output might wait forever.
+// the connection. It returns false when the client has ended its stdin but the container's stdin stays
+// open. Such a container does not see the end of its input, so a client that waits for the end of the
+// output might wait forever.
 func (c *container) forwardInput(in *bufio.Reader, stdin bool) (gone bool) {
 	buf := make([]byte, wire.MaxFrame)
 	stdin = stdin && c.io.stdin != nil

@@ -19,8 +19,8 @@ const (
 	queuedLast = 4 << 20
 	// readTimeout is how long a client that reads nothing may block a container. After that the shim
 	// drops the client's output and sends an error with StreamEnd when the client reads again. The
-	// connection itself does not show whether kubectl has only paused or its machine is gone,
-	// because the API server keeps it open in both cases.
+	// connection does not show whether kubectl has only paused or its machine is gone, because the
+	// API server keeps the connection open in both cases.
 	readTimeout = 5 * time.Minute
 )
 
@@ -84,8 +84,8 @@ func (c *client) put(stream byte, p []byte, began time.Time, ended <-chan struct
 	}
 }
 
-// timeLeft returns how much longer the client may block a container that has been blocked since
-// began.
+// timeLeft returns how much longer the client may block the container. The parameter began is the
+// time at which the container was blocked.
 func (c *client) timeLeft(began time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,8 +172,8 @@ func (c *client) send() {
 	}
 }
 
-// nextFrame returns the next frame of the queue. For an empty queue, it reports whether no more frames will be queued, and returns the
-// error message for a client whose output was dropped.
+// nextFrame returns the next frame of the queue. If the queue is empty, the result finished reports whether no more frames will be
+// queued. If output of the client was dropped, the result message is the error message for the client.
 func (c *client) nextFrame() (frame []byte, finished bool, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,7 +20,7 @@ type compressor struct {
 	active  bool  // whether a call of work is running or scheduled
 }
 
-// A job is a rotated file of the log at path log.
+// A job is a rotated file to compress. The field log is the path of its log.
 type job struct{ log, root, name string }
 
 // pauseFactor is the ratio of the pause to the time that compressing the last file took.
@@ -68,7 +68,7 @@ func (c *compressor) compressNext() {
 // compressLog compresses a rotated log in a separate process with the lowest priority. A separate
 // process returns its memory when it ends.
 func (s *Server) compressLog(root, name string) {
-	// The file of this program may already be removed by an upgrade.
+	// Use /proc/self/exe, because an upgrade may have removed the file of this program.
 	cmd := exec.Command("/proc/self/exe", "compress", root, name)
 	if err := s.reaper.runCommand(cmd, (*exec.Cmd).Start, nil); err != nil {
 		s.log.Warn("a rotated log could not be compressed", "path", filepath.Join(root, name), "error", err)

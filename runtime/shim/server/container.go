@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// lastOutput is how long the shim reads output from other processes that keep a stream open after
-// the container's first process has ended. Output that was written before is always read
+// lastOutput is how long the shim continues to read a stream after the container's first process
+// has ended, if other processes keep the stream open. Output that was written before is always read
 // completely.
 const lastOutput = 3 * time.Second
 

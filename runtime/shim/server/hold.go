@@ -58,12 +58,12 @@ func (c *container) openFIFOs() error {
 		return nil
 	}
 	var err error
-	// With O_WRONLY, open fails until there is a reader.
+	// Use O_RDWR, because a non-blocking open with O_WRONLY fails until there is a reader.
 	c.io.stdin, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR)
 	return err
 }
 
-// openFIFO opens a FIFO. It does not block until the other end is opened.
+// openFIFO opens a FIFO. The call does not wait until the other end is opened.
 func openFIFO(path string, mode int) (*os.File, error) {
 	f, err := os.OpenFile(path, mode|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -61,8 +61,8 @@ func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 }
 
 // serve runs the functions that h.calls receives, on a thread in the host's mount namespace. It never
-// unlocks the thread, so no other goroutine runs in that namespace. It does not return unless it
-// cannot enter the namespace.
+// unlocks the thread, so no other goroutine runs in that namespace. If serve cannot enter the
+// namespace, it returns. Otherwise it runs until the end of this process.
 func (h *Host) serve(namespace int, ready chan<- error) {
 	runtime.LockOSThread()
 	err := unix.Unshare(unix.CLONE_FS)
@@ -142,7 +142,7 @@ func replaceSymlink(to, path string) error {
 }
 
 // checkSame returns errNotSame unless the path refers to the same file in this mount namespace and on the host. The files differ if the
-// host has a mount there that was not propagated.
+// host has a mount at this path that was not propagated to this mount namespace.
 func (h *Host) checkSame(path string) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat(path, &here); err != nil {
@@ -159,8 +159,8 @@ func (h *Host) checkSame(path string) error {
 func (h *Host) mountCopy(source, target string) error {
 	tree := -1
 	err := h.inHost(func() error {
-		// The agent has resolved all symlinks. A symlink in source was created later, possibly by a
-		// pod.
+		// The agent has resolved all symlinks. If the source contains a symlink, the symlink was
+		// created later, possibly by a pod.
 		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
 		at, err := unix.Openat2(unix.AT_FDCWD, source, how)
 		if err != nil {

@@ -14,10 +14,9 @@ import (
 const crunName = "crun"
 
 // openedPrograms contains the opened OCI runtimes by path. Each file is on a private read-only mount. A
-// container must not be able to write to the program that started it through /proc/<pid>/exe
+// container could otherwise use /proc/<pid>/exe to write to the OCI runtime that started the container
 // (CVE-2019-5736). If its own file is writable, crun creates a read-only mount and executes itself
-// again from there. The shim creates this mount once, so that crun does not have to do so in each
-// call.
+// again from there. The shim creates this mount once, so that crun does not have to do so in each call.
 // https://github.com/containers/crun/blob/main/src/libcrun/cloned_binary.c
 type openedPrograms map[string]program
 
@@ -59,7 +58,7 @@ func (p openedPrograms) protectCommand(cmd *exec.Cmd) {
 		}
 		p[cmd.Path] = known
 	}
-	// Not /proc/self: the forked process has other file descriptors.
+	// Do not use /proc/self here: the forked process has other file descriptors.
 	cmd.Path = "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(known.fd)
 }
 

@@ -19,7 +19,7 @@ type reaper struct {
 	mu            sync.Mutex
 	wait          map[int]chan unix.WaitStatus
 	earlyStatuses map[int]unix.WaitStatus // statuses of unknown PIDs, stored while adopting > 0
-	// adopting is the number of callers that will call adoptChild but do not know the PID yet.
+	// adopting is the number of calls of adoptLater whose returned function has not been called yet.
 	adopting int
 	calls    map[int]struct{} // running commands of the OCI runtime
 	programs openedPrograms
@@ -118,8 +118,8 @@ func (r *reaper) runCommand(cmd *exec.Cmd, launch func(*exec.Cmd) error, began f
 	return fmt.Errorf("exit status %d", exitCode(st))
 }
 
-// adoptLater must be called before the process is started for which adoptChild will be called. The caller must call the returned function
-// after that call, or if there is no such call.
+// adoptLater announces a call of adoptChild. Call it before the start of the process whose PID is passed to adoptChild. When adoptChild
+// has returned or will not be called, call the returned function.
 func (r *reaper) adoptLater() (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

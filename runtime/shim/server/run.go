@@ -52,7 +52,7 @@ func (s *Server) runContainer(by *conn, r wire.RunRequest) (_ wire.Running, err 
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
 
-// addContainer registers a container and opens its log. drop reverts it. The caller holds takeover.
+// addContainer registers a container and opens its log. dropContainer reverts it. The caller holds takeover.
 func (s *Server) addContainer(by *conn, r wire.RunRequest) (*container, error) {
 	if err := s.checkOwner(by); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (s *Server) ociCommand(r wire.RunRequest, args ...string) *exec.Cmd {
 	return exec.Command(r.OCI.Path, append(global, args...)...)
 }
 
-// ociError returns the last error in the OCI runtime's log. If there is none, it returns err.
+// ociError returns the last error in the OCI runtime's log. If there is none, it returns the text of err.
 func ociError(bundle string, err error) string {
 	b, readErr := os.ReadFile(filepath.Join(bundle, ociLog))
 	if readErr != nil {

@@ -46,8 +46,8 @@ type Server struct {
 	attachedClients int           // number of attached clients
 	stop            context.CancelFunc
 
-	// A new agent first lists the containers. The list must remain valid, so it waits for starts and signals that are in progress. Later
-	// requests of the previous agent are rejected.
+	// A new agent first lists the containers. The list must remain valid, so listContainers waits for starts and signals that are in
+	// progress. Later requests of the previous agent are rejected.
 	takeover sync.RWMutex // write-locked by listContainers, read-locked by starts and signals
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
@@ -179,7 +179,7 @@ func (s *Server) checkOwner(c *conn) error {
 	return nil
 }
 
-// decode decodes the body of a request and calls f with it.
+// decode decodes the body of a request and passes it to the function f.
 func decode[Req, Res any](body json.RawMessage, f func(Req) (Res, error)) (any, error) {
 	var r Req
 	if err := json.Unmarshal(body, &r); err != nil {

@@ -7,5 +7,5 @@
 //	agent <--Reply{ID,Error,Body}----- shim
 //	agent <--Reply{Event: Exited}----- shim
 //
-// After a successful attach request, the connection carries Frames instead.
+// After a successful attach request, the connection carries Frames instead of these messages.
 package wire

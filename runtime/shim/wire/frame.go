@@ -12,8 +12,8 @@ const (
 	StreamStdout              // from the shim
 	StreamStderr              // from the shim
 	StreamResize              // to the shim; width and height, 16 bits each
-	// StreamEnd is the last frame, from the shim. It is sent only if both sides support it. The
-	// payload is an error message if output is missing, and empty otherwise.
+	// StreamEnd marks the last frame that the shim sends. It is sent only if both sides support it.
+	// The payload is an error message if output is missing, and empty otherwise.
 	StreamEnd
 )
 

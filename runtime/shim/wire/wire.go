@@ -90,11 +90,11 @@ type Owner struct {
 type Mounts struct {
 	// Pins is the directory of the sandbox's pinned namespaces on the host. PinsLink points to it.
 	Pins string `json:"pins,omitempty"`
-	// Borrow contains the sources of bind mounts by the path of their link in the bundle. The root
-	// file system is one of them, but has no link.
+	// Borrow contains the sources of bind mounts. The key is the path of the link to the source,
+	// relative to the bundle. There is also an entry for the root file system, which has no link.
 	Borrow map[string]string `json:"borrow,omitempty"`
-	// Same contains sources that must be the same file in the mount namespaces of the shim and the
-	// host. If one is not, the container is started in the host's mount namespace.
+	// Same contains sources that must be the same file in the mount namespaces of the shim and the host. If one of them is a different
+	// file, the container is started in the host's mount namespace.
 	Same []string `json:"same,omitempty"`
 }
 
@@ -106,9 +106,9 @@ type Log struct {
 	Path     string `json:"path,omitempty"`
 	MaxBytes int64  `json:"maxBytes,omitempty"` // size at which the log is rotated; 0 disables rotation
 	MaxFiles int    `json:"maxFiles,omitempty"`
-	// Interval is the minimum time between two rotations. Older agents send 0, which means 10 s. A
-	// log that reaches Most bytes is rotated without this delay. The default of Most is MaxBytes
-	// times MaxFiles.
+	// Interval is the minimum time between two rotations. Older agents send the interval 0, which
+	// means 10 s. The field Most is the size in bytes at which a log is rotated without this delay.
+	// If Most is 0, this size is MaxBytes times MaxFiles.
 	Interval time.Duration `json:"interval,omitempty"`
 	Most     int64         `json:"most,omitempty"`
 }
@@ -135,8 +135,8 @@ type Held struct {
 	OOM bool `json:"oom,omitempty"` // whether the OOM killer killed a process of the container
 }
 
-// FIFOs in the bundle of a held container. FIFOStdin exists only if the container has stdin, and
-// FIFOStderr only if it has no terminal.
+// FIFOs in the bundle of a held container. FIFOStdin exists only if the container has stdin.
+// FIFOStderr exists only if the container has no terminal.
 const (
 	FIFOStdin  = "stdin"
 	FIFOStdout = "stdout"

@@ -21,8 +21,8 @@ const (
 )
 
 // Close closes the write side of c, waits, and closes c. It waits until the peer closes the
-// connection. The wait ends at the latest when closeTimeout has passed since the peer acknowledged
-// all data, or a second after ctx has ended. It does not wait for a peer that no longer
+// connection. The wait is limited: it ends when closeTimeout has passed since the peer acknowledged
+// all data, or when a second has passed since ctx ended. It does not wait for a peer that no longer
 // acknowledges data; see package pulse. Close discards input. Another goroutine that still reads
 // from c gets only a part of the input. If it cancels ctx on an error, the peer may lose data.
 func Close(ctx context.Context, c net.Conn) error { return closeAfter(ctx, c, pulse.Silence) }

@@ -48,7 +48,7 @@ func ForwardThenVanish(client, server net.Conn) {
 }
 
 // CloseOnce returns a Reader that closes one connection after beginBytes: the first connection on which the server sends
-// so many bytes. It forwards all bytes of the other connections.
+// at least beginBytes. It forwards all bytes of the other connections.
 func CloseOnce() Reader {
 	var closed atomic.Bool
 	return func(client, server net.Conn) {
@@ -59,7 +59,7 @@ func CloseOnce() Reader {
 	}
 }
 
-// Link listens on a TCP port and forwards its connections to the address to, until ctx ends. It
+// Link listens on a TCP port until ctx ends, and forwards its connections to another address. It
 // returns the address of the port. The receive buffers are small, so unread data stays in the send
 // buffer of the server.
 func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
@@ -69,7 +69,7 @@ func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	return ln.Addr().String()
 }
 
-// LinkUnix does the same as Link, but listens on the unix socket at, and forwards to the unix socket to.
+// LinkUnix does the same as Link for unix sockets. It listens on the first socket and forwards to the second one.
 func LinkUnix(t testing.TB, at, to string, read Reader) {
 	t.Helper()
 	go forwardConns(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })

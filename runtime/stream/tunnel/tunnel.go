@@ -30,10 +30,10 @@ func IsTunnel(r *http.Request) bool {
 	return websocket.IsWebSocketUpgrade(r) && slices.Contains(websocket.Subprotocols(r), portforward.WebsocketsSPDYTunnelingPortForwardV1)
 }
 
-// Serve calls next with a SPDY request. When next hijacks the connection, Serve opens the tunnel,
-// and next gets the tunnel as the connection. If next rejects the request, the client receives a
-// normal HTTP response. Like a kubelet, Serve accepts any origin. This is safe because
-// authentication does not use cookies.
+// Serve passes a SPDY request to the handler. When the handler hijacks the connection, it gets a
+// tunnel as the connection. If the handler rejects the request, the client receives a normal HTTP
+// response. Like a kubelet, Serve accepts any origin. This is safe because authentication does not
+// use cookies.
 func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody
@@ -114,8 +114,8 @@ func (t *tunnel) SetReadDeadline(at time.Time) error { return t.ws.SetReadDeadli
 // SetWriteDeadline sets the WebSocket's write deadline.
 func (t *tunnel) SetWriteDeadline(at time.Time) error { return t.ws.SetWriteDeadline(at) }
 
-// A tunnelWriter is the ResponseWriter of the SPDY request. Hijack opens the tunnel. Any other
-// response is written to the embedded ResponseWriter.
+// A tunnelWriter is the ResponseWriter of the SPDY request. Hijack opens the tunnel. A response
+// without Hijack is written to the embedded ResponseWriter.
 type tunnelWriter struct {
 	http.ResponseWriter
 	r *http.Request // the WebSocket request
