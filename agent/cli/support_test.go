@@ -154,7 +154,8 @@ func TestSupport(t *testing.T) {
 	}
 }
 
-// TestSupportWithoutAgent checks that an archive is written although no agent answers and there is no log, with the reasons.
+// TestSupportWithoutAgent checks that an archive is written even if no agent responds and no log exists. The command's output gives the
+// reason for each missing part.
 func TestSupportWithoutAgent(t *testing.T) {
 	n, stop := servertest.Start(t)
 	stop()
@@ -169,8 +170,8 @@ func TestSupportWithoutAgent(t *testing.T) {
 	check(t, n, run(t, n, "", "support"), ExitUsage, "", "islet: islet support needs one file, such as islet-support.tar.gz, or - for standard output\n")
 }
 
-// TestAgentLogTail checks that only the whole lines at the end of a large log are read. The name of a secret in a part of a line may be
-// missing.
+// TestAgentLogTail checks that only the whole lines at the end of a large log are read. A truncated line may contain the value of a secret
+// without its name, so it could not be redacted.
 func TestAgentLogTail(t *testing.T) {
 	line := []byte("password=" + strings.Repeat("x", 100) + "\n")
 	large := append(bytes.Repeat(line, 2*maxLogTail/len(line)+1), "end"...)

@@ -155,8 +155,8 @@ func TestServiceState(t *testing.T) {
 	}
 }
 
-// TestServiceConfiguration checks that a report without flags is about the configuration of the installed service if no agent
-// answers, and that a mistake that a running agent does not know yet is reported.
+// TestServiceConfiguration checks that the doctor examines the configuration of the installed service if the doctor has no flags and no
+// agent responds. If an agent runs, the doctor also reports a mistake that was added to the files after the agent's start.
 func TestServiceConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

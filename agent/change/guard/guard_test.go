@@ -233,7 +233,7 @@ func TestStopped(t *testing.T) {
 			}
 		}
 		cmd.Process.Signal(sig)
-		// The write ends of the pipe are closed when both processes have ended.
+		// Both processes can write to the pipe, so the read ends only when both have exited.
 		rest, err := readAll(out)
 		if err != nil || strings.Contains(rest, "agent") {
 			t.Errorf("%v: %q, %v", sig, rest, err)

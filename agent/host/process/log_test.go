@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// This helper creates a logger for the configuration that change modifies, and calls use with it. It returns the output of both streams.
+// This helper creates a configuration and lets the function change modify it. The function use then writes to a logger with this
+// configuration. The helper returns the output of both streams.
 func logged(change func(*config.Config), use func(*slog.Logger)) (out, errors string) {
 	c := &config.Config{}
 	c.Kubelet.Logging.Format = "text"

@@ -129,7 +129,7 @@ func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	return p
 }
 
-// client returns a client that is connected through a proxy. The parameter read is the proxy's way of reading.
+// client returns a client that is connected through a proxy. The given Reader determines how the proxy reads.
 func (p *port10250) client(ctx context.Context, t *testing.T, read streamtest.Reader) *streamtest.Client {
 	config := p.rest(t)
 	config.Host = "https://" + streamtest.Link(ctx, t, p.addr, read)
