@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A nodetest is a node of a test. Its pods are hostile, unless it is kind.
+// A nodetest is a fake node. Its pods contain hostile text unless the field kind is set.
 type nodetest struct{ kind bool }
 
 // handler returns a fake of the agent's API for the node.

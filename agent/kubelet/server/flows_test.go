@@ -170,7 +170,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// leave checks that the server ends the request of an endless flow after the client has disconnected.
+// leave requests an endless flow through a proxy that breaks the connection. It checks that the server then ends the request.
 func leave(t *testing.T, p *port10250, c *streamtest.Client, f flow, hangUp func()) {
 	got := make(chan error, 1)
 	go func() {

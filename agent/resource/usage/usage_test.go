@@ -73,7 +73,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// node returns a node that has only the cgroup of the pod plain. The pod's volume and logs are files.
+// node returns a node with one pod, whose name is "plain", and the pod's cgroups. The pod's volume and logs are files.
 func node(t testing.TB) (*Usage, *runtime) {
 	root, dir := t.TempDir(), t.TempDir()
 	for _, path := range []string{
@@ -321,8 +321,8 @@ func TestNodeMemory(t *testing.T) {
 	}
 }
 
-// TestIO checks that reads and writes of pods and containers are counted once. If no cgroup has any, the result is empty, because the
-// kernel may not count them.
+// TestIO checks that reads and writes of pods and containers are counted once. The result is empty if no cgroup has I/O counters, because
+// the kernel may not count reads and writes.
 func TestIO(t *testing.T) {
 	u, rt := node(t)
 	if all, err := u.IO(t.Context()); err != nil || len(all) != 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// crowd returns a node with size admitted pods, and one more pod without an admission decision.
+// crowd returns a node with admitted pods, whose number is size, and one more pod without an admission decision.
 func crowd(t testing.TB, size int) *world {
 	w := newWorld(t)
 	w.cpu = "1k"
