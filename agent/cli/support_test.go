@@ -57,8 +57,8 @@ func unpackBundle(t *testing.T, r io.Reader) map[string]string {
 	}
 }
 
-// TestSupport plants secrets in every place that islet support reads, and checks that the archive has none of them, that it lists what
-// was redacted, and that it has the rest.
+// TestSupport plants secrets in every place that islet support reads. The archive must contain none of the secrets, a list of the redacted
+// data, and all other data.
 func TestSupport(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Configuration = plantedConfiguration{} })
 	crash := n.Pod("crash-pi", now.Add(-3*time.Hour), "app").DeepCopy()

@@ -84,8 +84,8 @@ func TestFindService(t *testing.T) {
 	}
 }
 
-// TestServiceState checks the findings about a service that cannot start, is stopped or does not start at boot, with the last
-// error of its log.
+// TestServiceState checks the findings about a service that cannot start, is stopped or does not start at boot. They contain the last error
+// in the service's log.
 func TestServiceState(t *testing.T) {
 	const log = "islet: old\ntime=x level=INFO msg=y\nislet: /etc/islet/edge.yaml:3: \x1b[31mbridgName: unknown field\nislet.service: Main process exited\n"
 	missing := &service{name: "kubelet.service", args: []string{"--hostname-override=n", "--config=/nonexistent/config.yaml"}}

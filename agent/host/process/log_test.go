@@ -31,8 +31,8 @@ func levels(l *slog.Logger) {
 	l.Error("three")
 }
 
-// TestStreams checks that log lines below the level error go to standard error by default. They go to standard output only if the
-// configuration requests it for the format in use.
+// TestStreams checks that log lines below the level error go to standard error by default. They go to standard output only if splitStream
+// is set for the current log format.
 func TestStreams(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(*config.Config)

@@ -174,7 +174,7 @@ func TestManyDamaged(t *testing.T) {
 	}
 }
 
-// TestRemoved checks that the removal of a log ends the reading without an error only if the container has exited.
+// TestRemoved checks what Read returns when the log is removed: no error if the container has exited, and otherwise ErrRemoved.
 func TestRemoved(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		s := newStage(t)

@@ -239,7 +239,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// TestPortAddresses checks the addresses of host ports as links.
+// TestPortAddresses checks the URLs of the links to host ports.
 func TestPortAddresses(t *testing.T) {
 	node := []string{"192.168.1.7", "fd00::7"}
 	for _, x := range []struct {
@@ -311,7 +311,7 @@ func TestPodRows(t *testing.T) {
 	}
 }
 
-// FuzzEscape checks that text stays text, also as the value of an attribute.
+// FuzzEscape checks that arbitrary text is escaped, both in an element and in the value of an attribute.
 func FuzzEscape(f *testing.F) {
 	for _, s := range []string{hostile, "a&lt;b", "\"'>", "\x1b[31mx\x1b[", "\xff\x00\u202e", "\r\n"} {
 		f.Add(s)

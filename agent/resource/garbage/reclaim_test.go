@@ -69,8 +69,8 @@ func TestFullToTheLastByte(t *testing.T) {
 	})
 }
 
-// TestPruneRest checks that data that belongs to no image is removed. The result contains its size. A dry run reports only that there is
-// such data.
+// TestPruneRest checks that data that belongs to no image is removed. The result contains the size of this data. A dry run reports that
+// such data exists, but not its size.
 func TestPruneRest(t *testing.T) {
 	w := &world{total: 1000, junk: 30}
 	w.image(1, 5, "nobodys:1")

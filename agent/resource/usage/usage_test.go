@@ -138,7 +138,7 @@ func TestSummary(t *testing.T) {
 }
 
 // TestMisc checks that the cgroup in systemCgroups is a system container with its own statistics. Its name may have slashes. The root
-// cgroup is not a system container. If the cgroup is that of the pods, it is reported once.
+// cgroup is not a system container. Subjects lists the cgroup of the pods only once, even if systemCgroups is the same cgroup.
 func TestMisc(t *testing.T) {
 	root := t.TempDir()
 	for path, bytes := range map[string]string{"": "9000", "/kubepods": "1000", "/others": "5000"} {

@@ -171,7 +171,7 @@ func TestProjectedVolume(t *testing.T) {
 }
 
 // TestProjectedCertificates checks the files with a pod's certificates and the certificates that it trusts. They are readable only for
-// users that may read a token. The pod waits for a missing certificate. An existing one stays if it cannot be renewed.
+// users that may read a token. The pod waits for a missing certificate. An existing certificate stays in use if it cannot be renewed.
 func TestProjectedCertificates(t *testing.T) {
 	uid := int64(os.Getuid())
 	for _, tt := range []struct {
