@@ -73,7 +73,8 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// node returns a node with one pod, whose name is "plain", and the pod's cgroups. The pod's volume and logs are files.
+// node returns a node with two pods. The pod "plain" has a cgroup, and the other pod runs in a virtual machine without one. The volume and
+// the logs of the pod "plain" are files.
 func node(t testing.TB) (*Usage, *runtime) {
 	root, dir := t.TempDir(), t.TempDir()
 	for _, path := range []string{
