@@ -7,7 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/life/worker"
 )
 
-// TestLate checks that a part of the agent may be called before it is built. Another goroutine may set the part during the call.
+// TestLate checks that a call to a part of the agent has no effect before this part exists. Another goroutine may set the part during the
+// call.
 func TestLate(t *testing.T) {
 	var l laterParts
 	l.pokePod("a")

@@ -108,7 +108,8 @@ func TestCheckBounds(t *testing.T) {
 	}
 }
 
-// TestDryRunChecks checks that a dry run uses the rules of islet check and what the node knows, and that an error ends it.
+// TestDryRunChecks checks that a dry run applies the rules of islet check, and that it knows the node's state, such as its images. A
+// manifest with an error makes the dry run fail.
 func TestDryRunChecks(t *testing.T) {
 	n, _ := node(t)
 	dry := func(stdin string) result {

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestConfigurationFiles checks that islet status and islet config show name the configuration files that the agent has
-// read, that they say if there are none, and that they print nothing for an agent of a version that does not report them.
+// TestConfigurationFiles checks that islet status and islet config show print the configuration files that the agent has read. If the agent
+// has read no file, they say so. If the agent's version does not report its files, they print nothing about files.
 func TestConfigurationFiles(t *testing.T) {
 	n, _ := node(t)
 	for _, c := range []struct {

@@ -33,7 +33,7 @@ func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	return n, strings.Join(lines, "\n") + "\n"
 }
 
-// throughLink returns a copy of the node n with a proxy in front of its socket. The parameter read is the proxy's way of reading.
+// throughLink returns a copy of the node n with a proxy in front of its socket. The given Reader determines how the proxy reads.
 func throughLink(t *testing.T, n *servertest.Node, read streamtest.Reader) *servertest.Node {
 	dir, err := os.MkdirTemp("", "islet") // the path of t.TempDir is too long for a socket
 	if err != nil {

@@ -92,9 +92,9 @@ func parseLine(t *testing.T, line string) (path []string, flags *pflag.FlagSet) 
 	return path, nil
 }
 
-// TestExamples checks that each command has examples, which its flags accept, in its help and its manual page. An example
-// fails only because there is no agent, and never because of wrong usage. The files that examples write, such as the bundle of islet
-// support, are in a temporary directory.
+// TestExamples checks that each command has examples in its help and its manual page, and that their flags exist. An example fails only
+// because there is no agent, and never because of wrong usage. The files that examples write, such as the bundle of islet support, are in a
+// temporary directory.
 func TestExamples(t *testing.T) {
 	source, err := filepath.Abs(".")
 	if err != nil {

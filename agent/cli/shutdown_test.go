@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// A fakeShutdown is a fake of the agent's shutdown. The field going is true from Begin to Cancel.
+// A fakeShutdown is a fake of the agent's shutdown. Begin sets the field going, and Cancel clears it.
 type fakeShutdown struct {
 	configured bool
 	err        error
@@ -47,7 +47,7 @@ func TestShutdown(t *testing.T) {
 		"islet: shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off\n")
 }
 
-// TestGoesOff checks that the command recognizes a shutdown of the machine by OpenRC's variables.
+// TestGoesOff checks that the command reads OpenRC's environment variables to recognize that the machine is shutting down.
 func TestGoesOff(t *testing.T) {
 	for _, tt := range []struct {
 		name, value string

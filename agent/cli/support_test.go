@@ -57,8 +57,8 @@ func unpackBundle(t *testing.T, r io.Reader) map[string]string {
 	}
 }
 
-// TestSupport plants secrets in every place that islet support reads, and checks that the archive has none of them, that it lists what
-// was redacted, and that it has the rest.
+// TestSupport plants secrets in every place that islet support reads. The archive must contain none of the secrets, a list of the redacted
+// data, and all other data.
 func TestSupport(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.Configuration = plantedConfiguration{} })
 	crash := n.Pod("crash-pi", now.Add(-3*time.Hour), "app").DeepCopy()
@@ -154,7 +154,8 @@ func TestSupport(t *testing.T) {
 	}
 }
 
-// TestSupportWithoutAgent checks that an archive is written although no agent answers and there is no log, with the reasons.
+// TestSupportWithoutAgent checks that an archive is written even if no agent responds and no log exists. The command's output gives the
+// reason for each missing part.
 func TestSupportWithoutAgent(t *testing.T) {
 	n, stop := servertest.Start(t)
 	stop()
@@ -169,8 +170,8 @@ func TestSupportWithoutAgent(t *testing.T) {
 	check(t, n, run(t, n, "", "support"), ExitUsage, "", "islet: islet support needs one file, such as islet-support.tar.gz, or - for standard output\n")
 }
 
-// TestAgentLogTail checks that only the whole lines at the end of a large log are read. The name of a secret in a part of a line may be
-// missing.
+// TestAgentLogTail checks that only the whole lines at the end of a large log are read. A truncated line may contain the value of a secret
+// without its name, so it could not be redacted.
 func TestAgentLogTail(t *testing.T) {
 	line := []byte("password=" + strings.Repeat("x", 100) + "\n")
 	large := append(bytes.Repeat(line, 2*maxLogTail/len(line)+1), "end"...)

@@ -37,8 +37,7 @@ func startWait(t *testing.T, n *servertest.Node, errw io.Writer, args ...string)
 	return p
 }
 
-// next returns the next line. A line for a pod that was in the requested state at the beginning shows that the wait has
-// begun.
+// next returns the next line. The first line shows that the wait has begun, if some pod was in the requested state from the beginning.
 func (p *pendingWait) next() string {
 	p.lines.Scan()
 	return p.lines.Text()

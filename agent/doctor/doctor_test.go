@@ -268,7 +268,7 @@ func disk(d host.Disk) func(*System) {
 	return func(s *System) { s.Disk = func(context.Context, string) (host.Disk, error) { return d, nil } }
 }
 
-// link sets the control plane's state that the running agent reports to l.
+// link makes the running agent report l as the state of its connection to the control plane.
 func link(l Link) func(*Input) {
 	l.Kubeconfig = "/k/kubelet.conf"
 	return func(in *Input) { in.Link = func(context.Context) (Link, bool) { return l, true } }
@@ -320,7 +320,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestWriteHostileText checks that text of other programs and of servers in a finding or a remedy cannot change the terminal or add lines.
+// TestWriteHostileText checks the output of findings and remedies that quote other programs or servers. The quoted text can neither change
+// the terminal nor add lines.
 func TestWriteHostileText(t *testing.T) {
 	const bad = "\x1b[2J\u009b\u202e\x07\nerror fake"
 	findings := []Finding{{ID: "link", Severity: Warning, What: bad, Advice: bad, remedy: &remedy{bad, func() error { return errors.New(bad) }}}}

@@ -29,8 +29,8 @@ func TestDoctorWithoutAnAgent(t *testing.T) {
 	}
 }
 
-// TestDoctorIsNotAnswered checks that the doctor warns if an agent seems to run but does not return its settings. The doctor then checks
-// the default settings.
+// TestDoctorIsNotAnswered checks that the doctor warns if an agent seems to run but does not return its settings. In this case, the doctor
+// uses the default settings.
 func TestDoctorIsNotAnswered(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any { return "none of these" }
@@ -50,8 +50,8 @@ func TestDoctorIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestDoctorAsksTheAgent checks that the doctor uses the settings of the running agent. It also reads the agent's bridges and sandboxes, so
-// that it knows which ones belong to running pods.
+// TestDoctorAsksTheAgent checks that the doctor uses the settings of the running agent. It also asks the agent for its bridges and
+// sandboxes, and does not report those of running pods.
 func TestDoctorAsksTheAgent(t *testing.T) {
 	n, stop := servertest.Start(t)
 	n.Settings = func() any {

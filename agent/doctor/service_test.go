@@ -84,8 +84,8 @@ func TestFindService(t *testing.T) {
 	}
 }
 
-// TestServiceState checks the findings about a service that cannot start, is stopped or does not start at boot, with the last
-// error of its log.
+// TestServiceState checks the findings about a service that cannot start, is stopped or does not start at boot. They contain the last error
+// in the service's log.
 func TestServiceState(t *testing.T) {
 	const log = "islet: old\ntime=x level=INFO msg=y\nislet: /etc/islet/edge.yaml:3: \x1b[31mbridgName: unknown field\nislet.service: Main process exited\n"
 	missing := &service{name: "kubelet.service", args: []string{"--hostname-override=n", "--config=/nonexistent/config.yaml"}}
@@ -155,8 +155,8 @@ func TestServiceState(t *testing.T) {
 	}
 }
 
-// TestServiceConfiguration checks that a report without flags is about the configuration of the installed service if no agent
-// answers, and that a mistake that a running agent does not know yet is reported.
+// TestServiceConfiguration checks that the doctor examines the configuration of the installed service if the doctor has no flags and no
+// agent responds. If an agent runs, the doctor also reports a mistake that was added to the files after the agent's start.
 func TestServiceConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

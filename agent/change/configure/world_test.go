@@ -130,7 +130,7 @@ func (w *world) load(role guard.Role) *Start {
 	return s
 }
 
-// open performs the rest of a start with the loaded configuration.
+// open performs the second part of a start: it creates the Keeper with the loaded configuration.
 func (w *world) open(version string, s *Start, cfg *config.Config) *run {
 	w.Helper()
 	var err error

@@ -123,7 +123,8 @@ func trial(role *Role, how string) int {
 	return 0
 }
 
-// replace behaves like a program that is killed after it was installed, or whose file was removed.
+// replace simulates a program that is killed after its installation. If the parameter how is not "replaced", the program's file is removed
+// and not installed.
 func replace(how string) int {
 	err := os.Remove(os.Getenv("GUARD_PROGRAM"))
 	if how == "replaced" {
@@ -233,7 +234,7 @@ func TestStopped(t *testing.T) {
 			}
 		}
 		cmd.Process.Signal(sig)
-		// The write ends of the pipe are closed when both processes have ended.
+		// Both processes can write to the pipe, so the read ends only when both have exited.
 		rest, err := readAll(out)
 		if err != nil || strings.Contains(rest, "agent") {
 			t.Errorf("%v: %q, %v", sig, rest, err)

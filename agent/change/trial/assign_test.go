@@ -75,7 +75,8 @@ func TestWaitsForLink(t *testing.T) {
 	}
 }
 
-// TestPrograms checks that the failure of a program does not cause a new trial of a failed configuration, and the reverse.
+// TestPrograms checks that failures of programs and of configurations are recorded separately. A failed program does not cause a new trial
+// of a failed configuration, and a failed configuration does not cause a new trial of a failed program.
 func TestPrograms(t *testing.T) {
 	r := followed(t)
 	r.takes(program("2.0.0"), false)

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// TestPrevious checks that the kept program can be tried without an archive or keys, that one that does not run is rejected, and that it
-// stays kept in either case.
+// TestPrevious checks that the kept program can be tried without an archive or keys. A kept program that does not run is rejected. Its file
+// stays in both cases.
 func TestPrevious(t *testing.T) {
 	s, _ := stager(t)
 	s.Keys, s.Version = nil, "0.3.0"

@@ -108,7 +108,7 @@ func (b *bench) record(e eventtest.Event) {
 	b.signal()
 }
 
-// await waits until the function is returns true.
+// await waits until the given function returns true.
 func (b *bench) await(what string, is func() bool) {
 	b.t.Helper()
 	for !is() {
@@ -127,8 +127,8 @@ func (b *bench) room(name string) [2]int64 {
 	return [2]int64{c.Value(), a.Value()}
 }
 
-// pod stores a pod with one container for each element of counts. The containers are named c0, c1 and so on, and each requests its count of
-// the resource.
+// pod stores a pod with one container for each element of counts. Each element is the quantity of the resource that the container requests.
+// The containers are named c0, c1 and so on.
 func (b *bench) pod(uid, name string, counts ...int64) *v1.Pod {
 	pod := &v1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = uid, "default", types.UID(uid)
@@ -399,8 +399,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestLateNode checks that a device is added even if its device node appears after the kernel's event. The same applies to udev's changes
-// of the node.
+// TestLateNode checks that a device is added even if its device node appears after the kernel's event. The same applies if udev changes the
+// device node or its links after the event.
 func TestLateNode(t *testing.T) {
 	tr := newTree(t)
 	tr.dir("/run/udev/data")

@@ -64,8 +64,8 @@ func usersOf(t *testing.T, p *provider, image string, who *identity) string {
 	return strings.Join(users, " ")
 }
 
-// TestCache checks that a response is cached for an image, for a registry or globally, as the plugin requests. Responses expire after their
-// duration, and each identity has its own.
+// TestCache checks that a response is cached for an image, for a registry or globally, as the plugin requests. A response expires after its
+// duration, and is not used for another identity.
 func TestCache(t *testing.T) {
 	seconds := func(n time.Duration) *metav1.Duration { return &metav1.Duration{Duration: n * time.Second} }
 	for _, tt := range []struct {

@@ -42,7 +42,7 @@ func (i images) ImageStatus(context.Context, *api.ImageStatusRequest) (*api.Imag
 	return &api.ImageStatusResponse{Image: &api.Image{Size: i.size}}, nil
 }
 
-// TestPullTime checks that the duration of a successful pull is counted in the class of the image's size.
+// TestPullTime checks that the duration of a successful pull is counted with a label for the size of the image, such as "10MB-100MB".
 func TestPullTime(t *testing.T) {
 	for size, want := range map[uint64]string{0: "", 60e6: "10MB-100MB", 3e6: "0-10MB", 2e9: "1GB-5GB"} {
 		synctest.Test(t, func(t *testing.T) {

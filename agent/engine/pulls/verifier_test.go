@@ -57,8 +57,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// keysOf returns a user's credential from the Secret "pull" of a namespace. The user "" has no credential, the user "account" has one of a
-// service account, and the user "node" has one of the node.
+// keysOf returns a user's credential from the Secret "pull" of a namespace. The user "" has no credential. The user "account" has the
+// credential of a service account, and the user "node" has the node's credential.
 func keysOf(namespace, user string) (k keyring.Credentials) {
 	from := v1.ObjectReference{Kind: keyring.Secret, Namespace: namespace, Name: "pull", UID: types.UID("uid-" + namespace)}
 	switch user {
@@ -213,8 +213,8 @@ func TestBrokenOffPull(t *testing.T) {
 	w.may(false, app, "b", "")
 }
 
-// TestFailedPull checks that an image that was imported from an archive counts as preloaded, even after failed pulls of the same name. A
-// failed pull does not change the records of an image that was already present.
+// TestFailedPull checks that an image that was imported from an archive counts as preloaded, even if pulls of the same image name have
+// failed before. A failed pull does not change the records of an image that was already present.
 func TestFailedPull(t *testing.T) {
 	w := newWorld(t, "reg.example/pre:1")
 	for _, name := range []string{app, "reg.example/pre:1"} {

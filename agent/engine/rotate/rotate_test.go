@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// A view observes one running container. Its value is the path of the container's log.
+// A view is an observed state with one running container. The string is the path of the container's log.
 type view string
 
 func (view) UIDs() []types.UID { return []types.UID{"uid"} }

@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// This helper creates a logger for the configuration that change modifies, and calls use with it. It returns the output of both streams.
+// This helper creates a configuration and lets the function change modify it. The function use then writes to a logger with this
+// configuration. The helper returns the output of both streams.
 func logged(change func(*config.Config), use func(*slog.Logger)) (out, errors string) {
 	c := &config.Config{}
 	c.Kubelet.Logging.Format = "text"
@@ -30,8 +31,8 @@ func levels(l *slog.Logger) {
 	l.Error("three")
 }
 
-// TestStreams checks that log lines below the level error go to standard error by default. They go to standard output only if the
-// configuration requests it for the format in use.
+// TestStreams checks that log lines below the level error go to standard error by default. They go to standard output only if splitStream
+// is set for the current log format.
 func TestStreams(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(*config.Config)

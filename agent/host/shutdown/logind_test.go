@@ -67,7 +67,7 @@ type login1 struct {
 	off   bool
 }
 
-// A lock has both ends of a pipe. The client that took the lock has the write end too.
+// A lock has both ends of a pipe. The client that took the lock has a copy of the write end.
 type lock struct{ read, write *os.File }
 
 func (b *bus) logind(t *testing.T, off bool) *login1 {

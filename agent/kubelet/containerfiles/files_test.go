@@ -20,8 +20,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// root returns a Root and its directory, which has symlinks that lead out of it on the host. The directory outside is
-// next to it.
+// root returns a Root, its directory, and a second directory next to this one. The Root's directory has symlinks that lead to the second
+// directory on the host.
 func root(t *testing.T) (r *Root, dir, outside string) {
 	t.Helper()
 	top := t.TempDir()
@@ -49,7 +49,7 @@ func root(t *testing.T) (r *Root, dir, outside string) {
 	return r, dir, outside
 }
 
-// pack returns the names in the archive of a path with their contents or link targets.
+// pack packs a path of r into an archive. It returns the name of each entry, followed by "=" and the entry's content or link target.
 func pack(t *testing.T, r *Root, name string) (out []string, err error) {
 	t.Helper()
 	p, err := r.Prepare(name)
@@ -177,8 +177,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestHostile checks that no archive and no file of a container makes Unpack write outside of the root, open a device or
-// write more than the archive contains.
+// TestHostile calls Unpack with malicious archives, and with malicious links and files in the container. Unpack must not write outside of
+// the root, open a device or write more than the archive contains.
 func TestHostile(t *testing.T) {
 	for name, list := range map[string][]entry{
 		"absolute": {file("/x", "")}, "up": {file("../x", "")}, "up inside": {file("x/../../y", "")}, "two": {file("x", ""), file("y", "")},
@@ -218,7 +218,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestBomb checks that a small archive of a sparse file, which would be a terabyte of zeros, is rejected.
+// TestBomb checks that an archive of a sparse file is rejected. The archive is small, but the file would contain a terabyte of zeros.
 func TestBomb(t *testing.T) {
 	r, dir, _ := root(t)
 	tarball := filepath.Join(t.TempDir(), "sparse.tar")
@@ -255,7 +255,7 @@ func (f fakeRuntime) ContainerStatus(context.Context, *api.ContainerStatusReques
 	return &api.ContainerStatusResponse{Info: map[string]string{"other": "{", "info": fmt.Sprintf(`{"pid": %d}`, f.pid)}}, f.err
 }
 
-// TestOpen checks that only the root of a process in the container's cgroup with its own mount namespace is opened.
+// TestOpen checks that Open opens the root of a process only if the process is in the container's cgroup and has its own mount namespace.
 func TestOpen(t *testing.T) {
 	cgroup, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

@@ -53,7 +53,7 @@ func tree() []entry {
 	return []entry{{name: "x/", kind: tar.TypeDir}, file("x/f", "text"), {name: "x/l", link: "f", kind: tar.TypeSymlink}}
 }
 
-// TestOwner checks the owner of new files, and that the thread of the user ends: the test itself is still root.
+// TestOwner checks that new files belong to the container's user. Afterwards, all other goroutines must still create files as root.
 func TestOwner(t *testing.T) {
 	r, dir := guestRoot(t)
 	before, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
@@ -81,8 +81,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOnlyOwnAccess checks that a copy writes only where the container's user may write, also if the container leads it elsewhere
-// by a symlink.
+// TestOnlyOwnAccess checks that a copy writes only to places to which the container's user may write, even if a symlink in the container
+// leads to another place.
 func TestOnlyOwnAccess(t *testing.T) {
 	r, dir := guestRoot(t)
 	if err := errors.Join(os.Symlink("/etc", dir+"/own/to-etc"), os.WriteFile(dir+"/etc/passwd", []byte("root"), 0o644),
@@ -118,7 +118,8 @@ func TestOnlyOwnAccess(t *testing.T) {
 	}
 }
 
-// TestSwap checks that a container that replaces the new files of a copy never gets the ownership of another file.
+// TestSwap checks a container that swaps the new files of a copy with files of root while the copy runs. The files of root must never get
+// another owner.
 func TestSwap(t *testing.T) {
 	r, dir := guestRoot(t)
 	victim, fresh := dir+"/own/victim", dir+"/own/x"
@@ -172,8 +173,8 @@ func TestParseUser(t *testing.T) {
 	}
 }
 
-// TestIDMappedMount writes to a mount whose owners are mapped, as the volumes of a pod with hostUsers: false are. The user 100000 of the
-// host is the user 0 of the pod, and of the files on the disk.
+// TestIDMappedMount writes to an ID-mapped mount, such as a volume of a pod with hostUsers: false. The pod's user 0 is the user 100000 on
+// the host. On the disk, the files of this user belong to the user 0.
 func TestIDMappedMount(t *testing.T) {
 	needRoot(t)
 	const first = 100000

@@ -86,8 +86,8 @@ func TestHugeFile(t *testing.T) {
 	}
 }
 
-// TestWithin checks that Within bounds the search for the last line, also if a container never ends its line: neither the beginning of the
-// line nor an older file is read.
+// TestWithin checks that the option Within limits how many bytes are searched for the last line. If the line is longer, its beginning is
+// not read. Older files are not read either.
 func TestWithin(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	put(t, path+".20260101-000000", line(1, "stdout F old"))

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stalledWriter accepts the first bytes and then blocks until the channel on is closed.
+// A stalledWriter accepts the first bytes and then blocks until the test closes its channel.
 type stalledWriter struct {
 	bytes.Buffer
 	begun, on chan struct{}
@@ -30,7 +30,7 @@ func (w *stalledWriter) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// This helper returns the names of the lines in out. In this log, each file has one line that is longer than all buffers.
+// This helper returns the names of the lines in the given output. In this log, each file has one line that is longer than all buffers.
 func names(t *testing.T, out string) (names string) {
 	t.Helper()
 	for l := range strings.Lines(out) {
@@ -174,7 +174,7 @@ func TestManyDamaged(t *testing.T) {
 	}
 }
 
-// TestRemoved checks that the removal of a log ends the reading without an error only if the container has exited.
+// TestRemoved checks what Read returns when the log is removed: no error if the container has exited, and otherwise ErrRemoved.
 func TestRemoved(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		s := newStage(t)

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// testBrowser returns a function that opens an address in a real browser, with more arguments, and returns what the browser prints. `make
-// test-page` and `make test` install the browser, and the tests fail if it is missing then.
+// testBrowser returns a function that opens a URL in a real browser. The function passes its further arguments to the browser, and returns
+// the browser's output. `make test-page` and `make test` install the browser. The tests fail if it is missing afterwards.
 func testBrowser(t *testing.T) func(url string, args ...string) string {
 	browser, asked := os.LookupEnv("ISLET_BROWSER")
 	switch {
@@ -65,8 +65,8 @@ func (s sandboxed) WriteHeader(code int) {
 	s.ResponseWriter.WriteHeader(code)
 }
 
-// TestBrowser checks, with a real browser with and without JavaScript, that the pages show all data of a node with hostile pods,
-// and run none of their scripts.
+// TestBrowser opens the pages of a node with hostile pods in a real browser, with and without JavaScript. The pages must show all data, and
+// no script of a pod may run.
 func TestBrowser(t *testing.T) {
 	browse := testBrowser(t)
 	p := browsedPage(t, nodetest{}).localOnly()
@@ -105,14 +105,14 @@ func TestBrowser(t *testing.T) {
 	}
 }
 
-// focusScript moves the keyboard's focus to a pod, and records where the focus is after the page was renewed.
+// focusScript moves the keyboard's focus to a pod. Later, when the page has been refreshed, it records which element has the focus.
 const focusScript = `
 document.querySelector("tr[data-key=u0] a").focus();
 setTimeout(() => { document.documentElement.dataset.focus = document.activeElement.textContent; }, 15000);
 `
 
-// TestBrowserRefresh checks that a page in a real browser follows the node, that the keyboard's focus stays on a pod whose row moves, and
-// that the page says visibly how old its contents are when the agent has stopped.
+// TestBrowserRefresh checks that a page in a real browser shows each change of the node. The keyboard's focus stays on its pod when the
+// pod's row moves. After the agent has stopped, the page shows the age of its contents.
 func TestBrowserRefresh(t *testing.T) {
 	browse := testBrowser(t)
 	var asked atomic.Int32

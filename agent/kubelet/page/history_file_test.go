@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runHistory measures for a time, and returns the readings. It ends as an agent that is killed: nothing is written at the end.
+// runHistory runs a history for the given duration, and returns its readings. Nothing is written at the end, as if the agent had been
+// killed.
 func runHistory(t *testing.T, file string, m Machine, d time.Duration) []Reading {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -26,8 +27,8 @@ func runHistory(t *testing.T, file string, m Machine, d time.Duration) []Reading
 	return h.list()
 }
 
-// TestHistorySurvives checks that the last hour survives restarts of the agent, with the traffic while no agent ran, that an
-// older hour does not, and that the file does not grow.
+// TestHistorySurvives checks that the readings of the last hour survive restarts of the agent, and that older readings are dropped. The
+// network traffic during a restart is counted. The file does not grow.
 func TestHistorySurvives(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history")
 	synctest.Test(t, func(t *testing.T) {
@@ -64,8 +65,8 @@ func TestHistorySurvives(t *testing.T) {
 	})
 }
 
-// TestHistoryFiles checks that an agent starts with an empty history if its file is damaged, too large, of the future or no file,
-// and that it can keep its readings again.
+// TestHistoryFiles checks that an agent starts with an empty history if the history's file is missing, damaged, too large or not a regular
+// file, or if a reading's time is in the future. The agent can then store new readings.
 func TestHistoryFiles(t *testing.T) {
 	future := encodeReading(Reading{At: time.Now().Add(30 * 365 * 24 * time.Hour), Memory: 1})
 	for name, make := range map[string]func(file string) error{

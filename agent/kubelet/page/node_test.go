@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A nodetest is a node of a test. Its pods are hostile, unless it is kind.
+// A nodetest is a fake node. Its pods contain hostile text unless the field kind is set.
 type nodetest struct{ kind bool }
 
 // handler returns a fake of the agent's API for the node.
@@ -63,7 +63,7 @@ func (n nodetest) handler() http.Handler {
 	return m
 }
 
-// pods returns the pods of the node: two that are ready, one that fails, one that has finished, and a ready one with a bad name.
+// pods returns the pods of the node: two ready pods, a failing pod, a finished pod, and a ready pod with the name bad.
 func (n nodetest) pods(now time.Time, bad string) (list v1.PodList) {
 	names := []string{"camera", "gateway-with-a-rather-long-name-as-deployments-give-them-7f9c5d", "nightly-report", "sensor-reader", bad}
 	if n.kind {

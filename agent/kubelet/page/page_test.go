@@ -60,7 +60,8 @@ func ask(h http.Handler, method, target, host string, header ...string) *httptes
 	return w
 }
 
-// TestWho checks that the page is served only for read requests of a browser on this machine that asks for localhost.
+// TestWho checks that the page answers only read requests. The Host header must name localhost or a loopback address, and scripts of other
+// sites get no data.
 func TestWho(t *testing.T) {
 	p := newPage()
 	local := p.localOnly()
@@ -173,8 +174,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestSlowClients checks that local clients that hold the maximum of connections, and send no or half a request, do
-// not block other clients.
+// TestSlowClients checks that slow local clients do not block other clients. The slow clients hold the maximum number of connections, and
+// send nothing or an incomplete request.
 func TestSlowClients(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

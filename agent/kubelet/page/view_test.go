@@ -76,8 +76,8 @@ func byID(n *html.Node, id string) *html.Node {
 	return find(n, func(d *html.Node) bool { return attr(d, "id") == id })
 }
 
-// TestHostilePages checks that no text of a pod becomes an element, an attribute, a script or an address of a link, and that no
-// character of it changes the order of the text around it.
+// TestHostilePages checks that a pod's text stays plain text. It never becomes an element, an attribute, a script or the address of a link,
+// and its control characters do not change the order of the surrounding text.
 func TestHostilePages(t *testing.T) {
 	allowed := []string{"html", "head", "meta", "title", "link", "script", "noscript", "body", "a", "header", "h1", "h2", "p", "nav", "time", "span", "main", "section",
 		"ul", "ol", "li", "figure", "figcaption", "strong", "small", "svg", "line", "path", "div", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "b", "pre"}
@@ -121,7 +121,7 @@ func TestHostilePages(t *testing.T) {
 	}
 }
 
-// TestOverview checks the contents of the node's page, which a browser without JavaScript shows: failing things first, and shares
+// TestOverview checks the contents of the node's page as a browser without JavaScript shows them. Failures come first, and percentages come
 // before amounts.
 func TestOverview(t *testing.T) {
 	root, _ := parse(t, nodetest{kind: true}, "/")
@@ -153,7 +153,8 @@ func TestOverview(t *testing.T) {
 	}
 }
 
-// TestFilterBeforeLimit checks that old warnings are shown if only warnings are asked for, behind any number of other events.
+// TestFilterBeforeLimit checks that the filter for warnings is applied before the limit of events. An old warning is shown even if many
+// other events are newer.
 func TestFilterBeforeLimit(t *testing.T) {
 	all := []api.Event{{Type: "Warning", Reason: "Old", Last: time.Unix(1, 0)}}
 	for i := range 3 * maxEvents {
@@ -167,7 +168,7 @@ func TestFilterBeforeLimit(t *testing.T) {
 	}
 }
 
-// TestPodPage checks a pod's page: facts, the last exit, the origin, and its log beside its events.
+// TestPodPage checks the contents of a pod's page: the pod's properties, its last exit, its origin, and its log next to its events.
 func TestPodPage(t *testing.T) {
 	root, _ := parse(t, nodetest{kind: true}, "/pod?namespace=default&pod=sensor-reader")
 	text := words(byID(root, "pod"))
@@ -212,8 +213,8 @@ func TestNetworkPage(t *testing.T) {
 	}
 }
 
-// TestKeyboard checks that everything that can be operated is a link, that the first one leads to the contents, that a log can be
-// scrolled with the keyboard, that the order of the elements is the order of the focus, and that the focus is visible.
+// TestKeyboard checks that the pages need no mouse. All controls are links, and the first link leads to the main contents. A log can be
+// scrolled with the keyboard. The focus is visible, and moves in the order of the elements.
 func TestKeyboard(t *testing.T) {
 	for _, path := range views {
 		root, _ := parse(t, nodetest{kind: true}, path)
@@ -238,7 +239,7 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// TestPortAddresses checks the addresses of host ports as links.
+// TestPortAddresses checks the URLs of the links to host ports.
 func TestPortAddresses(t *testing.T) {
 	node := []string{"192.168.1.7", "fd00::7"}
 	for _, x := range []struct {
@@ -310,7 +311,7 @@ func TestPodRows(t *testing.T) {
 	}
 }
 
-// FuzzEscape checks that text stays text, also as the value of an attribute.
+// FuzzEscape checks that arbitrary text is escaped, both in an element and in the value of an attribute.
 func FuzzEscape(f *testing.F) {
 	for _, s := range []string{hostile, "a&lt;b", "\"'>", "\x1b[31mx\x1b[", "\xff\x00\u202e", "\r\n"} {
 		f.Add(s)

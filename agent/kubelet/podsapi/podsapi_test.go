@@ -217,7 +217,7 @@ func TestListAndGet(t *testing.T) {
 	}
 }
 
-// TestWatch checks that a watcher first gets all pods and a mark for the end of this list. After that it gets each change.
+// TestWatch checks that a watcher first gets all pods, then an event that marks the end of this list, and then each change.
 func TestWatch(t *testing.T) {
 	n := newNode(pod("a", "1"))
 	_, connect := serve(t, n, sendTime)

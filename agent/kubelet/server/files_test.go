@@ -17,8 +17,8 @@ import (
 
 const copyURL = "http://islet" + api.PathFiles + "/default/web/nginx?path=/x&name=x"
 
-// TestCopyHangs checks that the number of copies that wait for a file system that does not answer is limited, and that the server stops
-// although they wait.
+// TestCopyHangs checks that the number of copies that wait for an unresponsive file system is limited. The server can stop even if copies
+// are waiting.
 func TestCopyHangs(t *testing.T) {
 	const most = 8
 	answer, waiting := make(chan struct{}), make(chan struct{}, 2*most)

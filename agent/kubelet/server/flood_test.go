@@ -70,8 +70,8 @@ func withHeader(u string, size int) *http.Request {
 	return req
 }
 
-// TestFlood checks that the server keeps only a few of thousands of connections, and that each costs few goroutines. New connections
-// succeed after the old ones are closed.
+// TestFlood opens thousands of connections. It checks that the server keeps only a small number of them, with few goroutines for each. New
+// connections succeed after the old ones are closed.
 func TestFlood(t *testing.T) {
 	n, _ := servertest.Start(t)
 	a := openAPI(t, n.Server)

@@ -129,7 +129,7 @@ func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	return p
 }
 
-// client returns a client that is connected through a proxy. The parameter read is the proxy's way of reading.
+// client returns a client that is connected through a proxy. The given Reader determines how the proxy reads.
 func (p *port10250) client(ctx context.Context, t *testing.T, read streamtest.Reader) *streamtest.Client {
 	config := p.rest(t)
 	config.Host = "https://" + streamtest.Link(ctx, t, p.addr, read)
@@ -170,7 +170,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// leave checks that the server ends the request of an endless flow after the client has disconnected.
+// leave requests an endless flow through a proxy that breaks the connection. It checks that the server then ends the request.
 func leave(t *testing.T, p *port10250, c *streamtest.Client, f flow, hangUp func()) {
 	got := make(chan error, 1)
 	go func() {

@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestOrigins checks that the origins of all pods are listed without the pods' details, which take time in proportion to all problems and
-// events of the node. A pod with an unknown origin is not in the list.
+// TestOrigins checks that the list of all pods' origins is created without a call of Details. The cost of such a call grows with the number
+// of problems and events on the node. A pod with an unknown origin is not in the list.
 func TestOrigins(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) {
 		c.Details = func(uid types.UID) api.Details {

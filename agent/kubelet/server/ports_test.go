@@ -68,7 +68,7 @@ func openAPI(t testing.TB, s *server.Server) *securedPort {
 	})
 }
 
-// openAPIBy does the same as openAPI, but the parameter run serves the port.
+// openAPIBy does the same as openAPI, but serves the port with the given function.
 func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *securedPort {
 	t.Helper()
 	a := &securedPort{ca: accesstest.New(t)}

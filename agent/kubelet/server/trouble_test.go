@@ -50,8 +50,8 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// TestTroubleOfEachContainer checks that every container of a pod that cannot start is a trouble with its exit code and the command that
-// shows more, and that a host port in use is a trouble of a pod that is not stuck.
+// TestTroubleOfEachContainer checks that each container that cannot start is listed as a separate trouble. The trouble contains the exit
+// code and a command that shows more. A host port in use is also a trouble, even if its pod is not stuck.
 func TestTroubleOfEachContainer(t *testing.T) {
 	now := time.Now()
 	waiting := func(name, reason string, last *v1.ContainerStateTerminated) v1.ContainerStatus {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestCalm checks that a plugin that registers again and again must wait longer each time. Other plugins do not wait. After some time
-// without registrations, the plugin does not wait either. The number of stored names is limited.
+// without registrations, the plugin's next registration is not delayed. The number of stored names is limited.
 func TestCalm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := New(Config{Root: t.TempDir(), Log: slog.New(slog.DiscardHandler)})

@@ -94,7 +94,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestEnd checks that no client is served after Run has returned. Run returns when its context or Close ends it.
+// TestEnd checks that no client is served after Run has returned. Run returns when its context ends or when Close is called.
 func TestEnd(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "s.sock")

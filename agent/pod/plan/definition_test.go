@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestHashIsAKubelets checks that the hash is the one of kubelets since 1.31. Containers of such a kubelet can therefore continue to run.
+// TestHashIsAKubelets checks that Hash returns the same hash as kubelets since 1.31. Containers of such a kubelet can therefore continue to
+// run.
 func TestHashIsAKubelets(t *testing.T) {
 	ctr := &v1.Container{Name: "test_container", Image: "foo/image:v1", Args: []string{"/bin/sh", "-c", "echo abc"}}
 	if got := Hash(ctr); got != "8e45cbd0" {

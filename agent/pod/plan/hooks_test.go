@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This helper returns a pod with the features that extra selects in decorate.
+// This helper returns a pod with additional features. The parameter extra selects them, as in decorate.
 func dressed(restartPolicy v1.RestartPolicy, inits, sidecars, mains, extra int) *v1.Pod {
 	p := newPod(restartPolicy, inits, sidecars, mains)
 	decorate(p, extra)
 	return p
 }
 
-// These constants are the features of decorate.
+// These constants are the bits of decorate's parameter extra.
 const (
 	postStart     = 1
 	preStop       = 2

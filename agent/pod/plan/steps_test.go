@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestSteps checks the planner's steps that the runtime does not show. These are the admission and the calls of hooks.
+// TestSteps checks the planner's steps that are not visible in the runtime's state: the admission and the calls of hooks.
 func TestSteps(t *testing.T) {
 	ready, lost := []Sandbox{{ID: "s", Ready: true}}, []Sandbox{{ID: "s"}}
 	runs := Observed{Sandboxes: ready, Containers: []Container{running("c0")}}

@@ -90,7 +90,7 @@ func (w *world) removeByTool(arg int) {
 	}
 }
 
-// removeSandbox removes a sandbox. If another program has removed it, its attempt may be used again.
+// removeSandbox removes a sandbox. If another program has removed a sandbox, its attempt number may be used again.
 func (w *world) removeSandbox(id string) {
 	w.takesAlong(id, true)
 	w.in.Observed.Sandboxes = slices.DeleteFunc(slices.Clone(w.in.Observed.Sandboxes), func(s Sandbox) bool { return s.ID == id })

@@ -16,8 +16,8 @@ import (
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // newPod returns a pod with the init containers i0, i1 and so on, the sidecars s0 and s1, and the main containers c0 and c1. The first
-// sidecar and the first main container have probes. The grace period of one probe is longer than the pod's, that of the other one is
-// shorter.
+// sidecar has a startup probe, whose grace period is longer than the pod's. The first main container has a liveness probe, whose grace
+// period is shorter than the pod's.
 func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	p := &v1.Pod{}
@@ -44,7 +44,8 @@ func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod 
 	return p
 }
 
-// decorate adds features to a pod. Each bit of extra selects one: hooks, an ephemeral container e0, or rules that restart all containers.
+// decorate adds features to a pod. Each bit of the parameter extra selects a feature: hooks, an ephemeral container e0, or rules that
+// restart all containers.
 func decorate(pod *v1.Pod, extra int) {
 	hook := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}
 	rules := func(code int32) []v1.ContainerRestartRule {

@@ -361,7 +361,7 @@ func TestSlowCalls(t *testing.T) {
 	})
 }
 
-// TestErrors checks that a result that does not depend on the container changes nothing. The probe is repeated.
+// TestErrors checks that an invalid probe or a broken response does not change a container's health. The probe is repeated.
 func TestErrors(t *testing.T) {
 	bubble(t, pod(withLiveness(failures(1))), func(w *world) {
 		w.answer(livePort, fmt.Errorf("invalid port number: 0: %w", call.ErrInvalid))

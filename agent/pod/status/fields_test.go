@@ -102,7 +102,8 @@ var statusTypes = []fieldtest.Table{
 const statusHead = "# What a pod's status says\n\nThis page lists every field of a pod's status, in the order of the API (k8s.io/api), and whether this node sets it, as a kubelet 1.37 does. It is generated from the code; a test\n" +
 	"fails if the API has a field that is not in the list, or if a field marked *filled* is empty in all pods of the tests.\n"
 
-// TestEveryFieldOfAStatus checks that each field of the API has a row. A field that is documented as filled must be filled in some life.
+// TestEveryFieldOfAStatus checks that each field of the API has a row. A field that is documented as filled must be filled in at least one
+// status of the tests.
 func TestEveryFieldOfAStatus(t *testing.T) {
 	shown := map[reflect.Type]map[string]bool{}
 	for _, l := range lives() {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestOff checks the status of a pod when the machine shuts down. After its end, the pod has the reason of the shutdown and is not ready.
-// Its phase is terminal only if it had finished before or must not run again. A DisruptionTarget condition of the node is removed when the
-// pod runs again. A condition of another component stays.
+// The phase is terminal only if the pod had finished before the shutdown or must not run again. A DisruptionTarget condition of the node is
+// removed when the pod runs again. A condition of another component stays.
 func TestOff(t *testing.T) {
 	since := t0.Add(-time.Minute)
 	late := func(c plan.Container) plan.Container { c.FinishedAt = t0.Add(-time.Second); return c }

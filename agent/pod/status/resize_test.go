@@ -20,7 +20,7 @@ func list(kv ...string) v1.ResourceList {
 }
 
 // This helper returns the input of a pod with one container. Its spec requests 200m of CPU (limit 400m) and 64Mi of memory (limit 128Mi).
-// The container actually has the resources in the parameter has.
+// The container's actual resources are those that the caller passes.
 func resized(has plan.Resources) plan.Input {
 	pod := &v1.Pod{}
 	pod.Generation = 3

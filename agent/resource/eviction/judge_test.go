@@ -25,8 +25,8 @@ func (v Verdict) text() string {
 	return s
 }
 
-// TestJudge checks the verdicts for a series of measurements. A step consists of the time in seconds, the free MiB of 1000, and the
-// expected verdict.
+// TestJudge checks the verdicts for a series of measurements. A step consists of the time in seconds, the free memory in MiB, and the
+// expected verdict. The total memory is 1000 MiB.
 func TestJudge(t *testing.T) {
 	hard := Threshold{Signal: Memory, Value: quantity("100Mi")}
 	reclaim := hard

@@ -62,8 +62,8 @@ func TestWoken(t *testing.T) {
 	})
 }
 
-// TestGrows checks that a fast-growing pod is evicted within a second. At the time of the kernel's event, there is still enough memory.
-// When the next mark is set, there is not.
+// TestGrows checks that a fast-growing pod is evicted within a second. At the time of the kernel's event, there is still enough free
+// memory. When the agent sets the next mark, too little memory is free.
 func TestGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(w *world) { w.pods = []Candidate{newCandidate(aPod("fast", "", "", 0), 300*mib, 1)} })

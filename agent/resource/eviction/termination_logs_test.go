@@ -13,7 +13,7 @@ import (
 )
 
 // TestCut checks that a termination log that uses too much disk space is reduced to its end. Its writer may append to the file or write at
-// its own offset. The blocks may also be beyond the end of the file.
+// its own offset. The log's blocks may also lie beyond the end of the file.
 func TestCut(t *testing.T) {
 	pods := t.TempDir()
 	dir := filepath.Join(pods, "u1", "containers", "c")

@@ -161,8 +161,8 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
-// TestWire checks the watch of a cgroup v2. Regular files replace the kernel's files. The watch wakes once when usage crosses the mark, and
-// then resets memory.high, so that no process is throttled any longer.
+// TestWire checks the watch of a cgroup v2. Regular files replace the kernel's files. When the usage reaches the mark, the watch wakes
+// once. It then resets memory.high, so that the kernel does not throttle processes.
 func TestWire(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

@@ -184,8 +184,8 @@ func (w *world) remaining() (out []int) {
 	return out
 }
 
-// TestFullDisk checks that a full disk causes the removal of images. Those with the longest time without use are removed first, and no more
-// than necessary.
+// TestFullDisk checks that images are removed when the disk is full. The image that has been unused for the longest time is removed first.
+// No more images are removed than necessary.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000, other: 500}
@@ -219,7 +219,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestIdle checks the cost of a node that needs no image collection. It reads the disk usage and lists the images once a period, and writes
-// nothing. Without thresholds, it does not even read.
+// nothing. If no thresholds are configured, it reads nothing either.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 1000}
@@ -240,8 +240,8 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestMaxAge checks that an image is removed after a long time without use, even if the disk has enough space. The time continues over
-// restarts of the agent. The image is not removed while flash writes must be deferred.
+// TestMaxAge checks that an image is removed after a long time without use, even if the disk has enough space. The agent's restarts do not
+// reset this time. The image is not removed while flash writes must be deferred.
 func TestMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{total: 10000}
@@ -340,7 +340,7 @@ func TestNeeds(t *testing.T) {
 	if err != nil || !slices.Equal(users[id(1)], []string{"ns/later"}) || !slices.Equal(users[id(7)], []string{"container foreign"}) || len(users[id(8)]) > 0 {
 		t.Errorf("users %v, %v", users, err)
 	}
-	// A pod that is added during the removal of images keeps its image.
+	// If a pod is added during the removal of images, its image is not removed.
 	w.onRemove = func() { w.pods = append(w.pods, pod("new", v1.PodPending, "nobody:1")) }
 	out = g.Prune(t.Context(), false)
 	if len(w.removed) != 1 || w.removed[0] != id(4) || out.Error != "" {

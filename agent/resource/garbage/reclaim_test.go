@@ -36,8 +36,8 @@ func collected(t *testing.T, g *Garbage) string {
 	return fmt.Sprint(all)
 }
 
-// TestFullToTheLastByte checks a disk that is too full for a search for data that belongs to no image. Images are removed first, and this
-// data afterwards.
+// TestFullToTheLastByte checks a disk without any free space. Images are removed first, and data that belongs to no image afterwards,
+// because the search for such data needs some free space.
 func TestFullToTheLastByte(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fill := func(low int) (*world, *Garbage) {
@@ -69,8 +69,8 @@ func TestFullToTheLastByte(t *testing.T) {
 	})
 }
 
-// TestPruneRest checks that data that belongs to no image is removed. The result contains its size. A dry run reports only that there is
-// such data.
+// TestPruneRest checks that data that belongs to no image is removed. The result contains the size of this data. A dry run reports that
+// such data exists, but not its size.
 func TestPruneRest(t *testing.T) {
 	w := &world{total: 1000, junk: 30}
 	w.image(1, 5, "nobodys:1")

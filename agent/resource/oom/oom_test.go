@@ -56,7 +56,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // TestRun checks that each kill causes one event, even if the agent was stopped at that time. Kills before the agent's first start cause no
-// events. The times in the kernel's log may differ from other clocks.
+// events. The clock of the kernel's log may differ from other clocks.
 func TestRun(t *testing.T) {
 	file, events := filepath.Join(t.TempDir(), "told"), make(chan string, 10)
 	if err := os.WriteFile(file, []byte("88120573000"), 0o600); err != nil { // an older version has written this file

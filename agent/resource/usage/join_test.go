@@ -50,8 +50,8 @@ func layeredNode(t *testing.T) (*Usage, *layeredRuntime) {
 	return u, l
 }
 
-// TestOneLook checks that concurrent callers share one count of files. If the first caller leaves, another count begins. A caller that
-// needs no files does not wait. A caller returns when its context ends.
+// TestOneLook checks that concurrent callers share one count of files. If the context of the caller that counts ends, another caller begins
+// a new count. A caller that needs no files does not wait. A caller returns when its context ends.
 func TestOneLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, l := layeredNode(t)

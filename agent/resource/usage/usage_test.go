@@ -73,7 +73,8 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// node returns a node that has only the cgroup of the pod plain. The pod's volume and logs are files.
+// node returns a node with two pods. The pod "plain" has a cgroup, and the other pod runs in a virtual machine without one. The volume and
+// the logs of the pod "plain" are files.
 func node(t testing.TB) (*Usage, *runtime) {
 	root, dir := t.TempDir(), t.TempDir()
 	for _, path := range []string{
@@ -138,7 +139,7 @@ func TestSummary(t *testing.T) {
 }
 
 // TestMisc checks that the cgroup in systemCgroups is a system container with its own statistics. Its name may have slashes. The root
-// cgroup is not a system container. If the cgroup is that of the pods, it is reported once.
+// cgroup is not a system container. Subjects lists the cgroup of the pods only once, even if systemCgroups is the same cgroup.
 func TestMisc(t *testing.T) {
 	root := t.TempDir()
 	for path, bytes := range map[string]string{"": "9000", "/kubepods": "1000", "/others": "5000"} {
@@ -321,8 +322,8 @@ func TestNodeMemory(t *testing.T) {
 	}
 }
 
-// TestIO checks that reads and writes of pods and containers are counted once. If no cgroup has any, the result is empty, because the
-// kernel may not count them.
+// TestIO checks that reads and writes of pods and containers are counted once. The result is empty if no cgroup has I/O counters, because
+// the kernel may not count reads and writes.
 func TestIO(t *testing.T) {
 	u, rt := node(t)
 	if all, err := u.IO(t.Context()); err != nil || len(all) != 0 {

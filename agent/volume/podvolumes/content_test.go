@@ -171,7 +171,7 @@ func TestProjectedVolume(t *testing.T) {
 }
 
 // TestProjectedCertificates checks the files with a pod's certificates and the certificates that it trusts. They are readable only for
-// users that may read a token. The pod waits for a missing certificate. An existing one stays if it cannot be renewed.
+// users that may read a token. The pod waits for a missing certificate. An existing certificate stays in use if it cannot be renewed.
 func TestProjectedCertificates(t *testing.T) {
 	uid := int64(os.Getuid())
 	for _, tt := range []struct {
@@ -213,8 +213,8 @@ func TestProjectedCertificates(t *testing.T) {
 	}
 }
 
-// TestTokenModes checks who can read a token. If all containers of the pod have the same user, it is this user. If the pod has an fsGroup,
-// it is this group too. Otherwise everyone can read the token.
+// TestTokenModes checks who can read a token. If all containers of the pod have the same user, this user can read it. If the pod has an
+// fsGroup, this group can read it. If neither is the case, everyone can read it.
 func TestTokenModes(t *testing.T) {
 	uid, gid := int64(os.Getuid()), int64(os.Getgid())
 	for _, tt := range []struct {

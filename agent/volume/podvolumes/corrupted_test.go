@@ -35,8 +35,8 @@ func mountDead(t *testing.T, dir string) {
 	}
 }
 
-// TestCorruptedSubPath checks that the next start of a container replaces a bad mount of a subPath. A bad mount no longer works, or shows
-// another directory than the volume's. A pod with such a mount can be removed.
+// TestCorruptedSubPath checks that the next start of a container replaces a bad mount of a subPath. A mount is bad if it no longer works,
+// or if it shows another directory than the one that is now in the volume. A pod with such a mount can be removed.
 func TestCorruptedSubPath(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, v *Volumes, target, volume string){
 		"the server has ended": func(t *testing.T, _ *Volumes, target, _ string) { mountDead(t, target) },

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A servedKind is a Kind for volumes of a server. A call to an unreachable server hangs until the volume is unmounted.
+// A servedKind is a Kind whose volumes need a server, such as NFS. A call to an unreachable server hangs until the volume is unmounted.
 type servedKind struct {
 	dir       string
 	unmounted chan struct{}

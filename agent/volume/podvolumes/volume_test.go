@@ -483,7 +483,7 @@ func TestImageMount(t *testing.T) {
 	}
 }
 
-// TestBindMountOptions checks that the runtime gets the options of a mount. A mount with a subPath is checked too.
+// TestBindMountOptions checks that the runtime gets the options of a mount, both with and without a subPath.
 func TestBindMountOptions(t *testing.T) {
 	v, want := volumes(t), []string{"noexec", "nosuid"}
 	t.Cleanup(func() { _ = v.Release(context.Background(), "u1") })

@@ -370,8 +370,8 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestISCSI checks that iscsiadm is called with the same arguments as by upstream. The unmount of a target's last disk logs out. No error
-// contains credentials.
+// TestISCSI checks that iscsiadm is called with the same arguments as in Kubernetes. After the unmount of a target's last disk, the driver
+// logs out of the target. No error contains credentials.
 func TestISCSI(t *testing.T) {
 	root, by := t.TempDir(), t.TempDir()
 	dev := loop(t, 64)

@@ -174,7 +174,7 @@ func TestExpansionReadOnly(t *testing.T) {
 }
 
 // TestExpansionFails checks that a failed expansion is reported in the same way as by a kubelet. The error decides whether the expansion is
-// retried later, retried for another size, or not retried. The end of the driver ends the attempts.
+// retried later, retried for another size, or not retried. The unmount of the volume ends the attempts.
 func TestExpansionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())

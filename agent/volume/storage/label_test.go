@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A labelingDriver is a driver that supports labels only if takes is set.
+// A labelingDriver is a driver that supports labels only if its field takes is set.
 type labelingDriver struct {
 	Driver
 	takes bool

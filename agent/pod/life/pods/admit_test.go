@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// crowd returns a node with size admitted pods, and one more pod without an admission decision.
+// crowd returns a node with admitted pods, whose number is size, and one more pod without an admission decision.
 func crowd(t testing.TB, size int) *world {
 	w := newWorld(t)
 	w.cpu = "1k"
@@ -57,7 +57,7 @@ func TestAdmitDoesNotRepeatItself(t *testing.T) {
 		}
 		return least
 	}
-	// The numbers may differ by the growth of slices, because a slice doubles its capacity.
+	// The numbers may differ slightly, because a growing slice is allocated again.
 	if few, many := cost(4), cost(240); many > few+20 {
 		t.Errorf("%v allocations with 4 other pods, %v with 240", few, many)
 	}

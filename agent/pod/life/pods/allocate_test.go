@@ -52,8 +52,8 @@ func generation(n int64, name, cpu string) *v1.Pod {
 	return p
 }
 
-// sync performs one round of the worker. It allocates resources if a decision is needed, and then updates the status. Unless late is true,
-// the containers have the allocated resources at once.
+// sync performs one round of the worker. It allocates resources if a decision is needed, and then updates the status. If the parameter late
+// is false, the containers get the allocated resources at once.
 func (w *world) sync(t *testing.T, late bool, uids ...types.UID) {
 	t.Helper()
 	for _, uid := range uids {

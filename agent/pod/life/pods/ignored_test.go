@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// TestIgnoredFieldsAreToldOnce checks that the event about fields without an effect is sent once for each pod. It is not repeated when the
-// pod's status, labels or size change, or when the agent restarts.
+// TestIgnoredFieldsAreToldOnce checks that the event about fields without an effect is sent once for each pod. The event is not repeated
+// when the pod's status, labels or resources change, or when the agent restarts.
 func TestIgnoredFieldsAreToldOnce(t *testing.T) {
 	w := newWorld(t)
 	pod := aPod("web", "1", 0)

@@ -82,7 +82,7 @@ func TestNewer(t *testing.T) {
 }
 
 // TestUnverifiedIsNotReady checks that a pod is not ready after a restart of the agent until its containers have been inspected. The stored
-// status, which is ready, does not count.
+// status says that the pod is ready, but it is not used.
 func TestUnverifiedIsNotReady(t *testing.T) {
 	w := newWorld(t)
 	w.setPods(t, desired.File, aPod("a", "1", 0))

@@ -202,8 +202,8 @@ func TestPreemptorGoes(t *testing.T) {
 	})
 }
 
-// This helper returns a node whose pod victim is preempted for the critical pod low. The pod high has a higher priority, and requests the
-// same resources later.
+// This helper returns a node on which the pod "victim" is preempted for the critical pod "low". The critical pod "high" has a higher
+// priority than "low", and requests the same resources later.
 func inTurn(t *testing.T) (w *world, low, high <-chan error, gone context.CancelFunc) {
 	t.Helper()
 	w = newWorld(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// server is an Outbox. Its API server does not have the pods that the map contains.
+// server is an Outbox. The map contains the pods that the API server does not have.
 type server map[types.UID]bool
 
 func (server) Put(*v1.Pod, *v1.PodStatus)            {}

@@ -156,7 +156,7 @@ func TestPhrasesOfWaiting(t *testing.T) {
 				}
 				time.Sleep(x.after)
 				w := waiting()
-				// The first waits between pulls are random. A short wait ends before the back-off is shown.
+				// The back-off between the first pulls is random. The status does not show a short back-off, because it ends earlier.
 				for end := time.Now().Add(2 * time.Minute); (w == nil || w.Reason != x.reason) && time.Now().Before(end); w = waiting() {
 					time.Sleep(100 * time.Millisecond) // in the bubble's time
 				}

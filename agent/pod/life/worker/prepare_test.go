@@ -50,7 +50,7 @@ func fromAPI(uid string) *v1.Pod {
 	return p
 }
 
-// crowd adds size pods of the API server at the same time.
+// crowd adds many pods of the API server at the same time. The parameter size is their number.
 func (n *node) crowd(size int) {
 	n.wishes.mu.Lock()
 	for i := range size {

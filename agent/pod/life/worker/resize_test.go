@@ -95,8 +95,8 @@ func sizedPod(mebibytes ...int64) *v1.Pod {
 	return p
 }
 
-// TestResize checks that running containers are resized once. The steps have an order in which each of them is possible. A restarted agent
-// checks the sizes once more.
+// TestResize checks that running containers are resized once. The resize grows the pod's cgroup first, then resizes the containers, and
+// shrinks the cgroup last. A restarted agent checks the sizes once more.
 func TestResize(t *testing.T) {
 	m := newMachine("app:1")
 	bubble(t, m, func(t *testing.T, n *node) {

@@ -48,7 +48,8 @@ func (h *steps) Release(ctx context.Context, uid types.UID) error {
 	return h.step(ctx, "release", uid)
 }
 
-// takeSteps returns the steps since the previous call without repetitions. Prepare is repeated for each container.
+// takeSteps returns the steps since the previous call of takeSteps. Consecutive equal steps are listed once, because Prepare is called for
+// each container.
 func (h *steps) takeSteps() []string {
 	synctest.Wait()
 	h.mu.Lock()

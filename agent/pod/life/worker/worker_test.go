@@ -122,7 +122,7 @@ func newNode(t *testing.T, m *machine) *node {
 	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}, admitted: map[types.UID]bool{}}, logs: t.TempDir()}
 }
 
-// start runs an agent. The caller must have stopped the previous one.
+// start runs an agent. The caller must have stopped the previous agent.
 func (n *node) start(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var view *observe.Observer

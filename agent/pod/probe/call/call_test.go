@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A call that gets no response has the timeout shortTimeout, any other call the timeout long.
+// These constants are the timeouts of calls. The timeout shortTimeout is for calls that get no response, and long is for all other calls.
 const (
 	shortTimeout = 50 * time.Millisecond
 	long         = time.Minute

@@ -24,8 +24,8 @@ func newCaller(gates ...string) *Caller {
 	return New(Config{Version: "1.37", GateEnabled: func(name string) bool { return slices.Contains(gates, name) }})
 }
 
-// TestClearHTTP2 checks that a probe uses HTTP/2 without TLS if the probe requests it and the feature gate is on. The limits are those of
-// other calls. Hooks use HTTP/1.1, and so do probes if the gate is off.
+// TestClearHTTP2 checks that a probe uses HTTP/2 without TLS if the probe requests it and the feature gate is on. The limits of time and
+// size are the same as with HTTP/1.1. Hooks use HTTP/1.1, and so do probes if the gate is off.
 func TestClearHTTP2(t *testing.T) {
 	open := make(chan http.ConnState, 100)
 	var s *httptest.Server

@@ -190,7 +190,7 @@ func TestSleep(t *testing.T) {
 	})
 }
 
-// TestMarks checks that the marks of returned hooks survive restarts of the agent. They are deleted with their container.
+// TestMarks checks that the mark of a hook that has returned survives restarts of the agent. The mark is deleted with its container.
 func TestMarks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "hooks")
 	h := openHooks(t, Config{Dir: dir})

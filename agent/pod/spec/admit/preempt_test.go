@@ -89,7 +89,7 @@ func TestPreempt(t *testing.T) {
 	}
 }
 
-// TestBeside checks that a pod that is about to be admitted already uses its resources. This pod is not preempted.
+// TestBeside checks that the resources of a pod in admission count as used, and that such a pod is not preempted.
 func TestBeside(t *testing.T) {
 	n := Node{Allocatable: v1.ResourceList{"cpu": resource.MustParse("4")}}
 	a, b, c := NewHolder(pod("a", withSource(keys.SourceFile), withRequests("3", "", false))),

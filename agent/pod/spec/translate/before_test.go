@@ -25,9 +25,9 @@ func (l lostObjects) ConfigMap(*v1.Pod, string) (*v1.ConfigMap, error) { return 
 func (l lostObjects) Secret(*v1.Pod, string) (*v1.Secret, error)       { return nil, l.err }
 func (l lostObjects) Services(*v1.Pod) ([]v1.Service, error)           { return nil, l.err }
 
-// TestEnvironmentBefore checks a container that restarts while the API server does not respond. The variables of missing objects come from
-// the container's last attempt, and all other variables are computed again. The first attempt returns an error. So does an attempt with any
-// other error.
+// TestEnvironmentBefore checks a container that restarts while the API server does not respond. The variables of unreadable objects come
+// from the container's last attempt, and all other variables are computed again. The first attempt fails, because it has no earlier
+// variables. Each attempt fails if the API server responds with an error, or if an object does not exist.
 func TestEnvironmentBefore(t *testing.T) {
 	from := func(path string) *v1.EnvVarSource {
 		return &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}

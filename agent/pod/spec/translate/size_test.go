@@ -17,8 +17,8 @@ func quantities(kv ...string) v1.ResourceList {
 	return l
 }
 
-// TestSizes checks that the sizes for comparisons are those that the runtime gets. A resource that requires a restart has the same text for
-// every notation in the pod.
+// TestSizes checks that Sizes returns the same resources as the runtime gets. The text of a resource that requires a restart does not
+// depend on the notation in the pod: 0.1 and 100m have the same text.
 func TestSizes(t *testing.T) {
 	restart := func(names ...v1.ResourceName) (out []v1.ContainerResizePolicy) {
 		for _, n := range names {

@@ -72,7 +72,7 @@ func FuzzFree(f *testing.F) {
 	f.Add(uint8(2), uint8(4), uint8(1), []byte{2, 0, 1, 4, 3, 2})
 	f.Add(uint8(255), uint8(9), uint8(3), []byte{255, 255, 255})
 	f.Fuzz(func(t *testing.T, first, count, per uint8, raw []byte) {
-		// The space is small, and a unit has 16 to 64 IDs. If first is odd, the space ends at the largest ID.
+		// The space is small, and a unit has 16 to 64 IDs. If the parameter first is odd, the space is near the largest ID.
 		s := Space{Range{uint32(first) * 16, uint32(count) * 16}, (uint32(per)%4 + 1) * 16}
 		if first%2 == 1 {
 			s.First = uint32(numIDs + 1 - 16*uint64(first))
