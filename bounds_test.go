@@ -56,7 +56,7 @@ func TestHTTPBounds(t *testing.T) {
 	}
 }
 
-// A source is a source file of a shipped program.
+// A source is a parsed Go file of a shipped program.
 type source struct {
 	*ast.File
 	name     string

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/finding"
 )
 
-// TestCheckOfUnsupported checks that the rules of a node's admission are reported with their fields, and that facts that differ per node
-// are not.
+// TestCheckOfUnsupported checks that each finding of a node's admission is reported with its field. Nothing is reported if the result
+// depends on the node.
 func TestCheckOfUnsupported(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: web, image: web:1}\n"
 	for more, want := range map[string]string{

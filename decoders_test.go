@@ -26,8 +26,8 @@ const decodersFile = "decoders.txt"
 // sender must give a reason.
 var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release"}
 
-// This variable contains the senders that have full control of the node anyway. The sender own is islet itself, in files that only root
-// can write. The sender caller is the user who runs a command. The command then uses memory of the user's own process.
+// This variable contains the senders that have full control of the node anyway. The sender "own" is islet itself, which has written files
+// that only root can change. The sender "caller" is the user who runs a command. The command uses only memory of the user's own process.
 var trusted = []string{"own", "kernel", "root", "embedded", "caller"}
 
 // This variable contains the decoding functions of packages, by import path. A name that ends with * matches all names with that prefix. A
@@ -145,7 +145,7 @@ type decoderRow struct {
 	calls, sender, answer string
 }
 
-// check returns an error for a row without a known sender. The row must also name an existing test, or give a reason.
+// check returns an error for a row with an unknown sender. The row must also name an existing test, or give a reason.
 func (r decoderRow) check(tests testNames) error {
 	for sender := range strings.SplitSeq(r.sender, ",") {
 		if !slices.Contains(foreign, sender) && !slices.Contains(trusted, sender) {

@@ -16,8 +16,8 @@ import (
 
 const module = "github.com/islet-edge/islet"
 
-// layers lists the packages of islet that a package may import. The first row whose district contains the package applies. The variable
-// lower contains the packages below agent, and own the district itself. In addition:
+// layers lists the packages of islet that a package may import. The first row whose district contains the package applies. The variable own
+// stands for internal and the district itself. The variable lower stands for the districts on which agent is built. In addition:
 //   - the root package of a district of agent is its door, which only agent and main may import;
 //   - a package whose name ends with test may import any package.
 var layers = []struct {
@@ -176,7 +176,7 @@ func TestWiringIsNoPlaceToLive(t *testing.T) {
 	}
 }
 
-// TestDocumentedLimits checks that the documents state the limits that make and TestWiringIsNoPlaceToLive enforce.
+// TestDocumentedLimits checks that the documents state the same limits as the Makefile and TestWiringIsNoPlaceToLive.
 func TestDocumentedLimits(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {

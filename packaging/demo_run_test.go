@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// demoTree returns a directory with run.sh, and with programs in the folder path instead of all others that run.sh calls. The
-// fake make notes its begin and its end in the file log, and between them waits for the file go-on.
+// demoTree returns a directory with run.sh. The script finds programs only in the folder "path" of this directory: fake build tools, and
+// links to the real utilities. The fake make writes its begin and its end to the file "log". In between it waits until the file "go-on"
+// exists.
 func demoTree(t *testing.T) (dir string, start func(args ...string) (*exec.Cmd, *bytes.Buffer)) {
 	t.Helper()
 	dir = t.TempDir()
@@ -42,7 +43,7 @@ func demoTree(t *testing.T) (dir string, start func(args ...string) (*exec.Cmd, 
 	}
 }
 
-// TestRunChecks checks that make run names everything that it lacks before it compiles anything.
+// TestRunChecks checks that `make run` names everything that it lacks before it compiles anything.
 func TestRunChecks(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -108,8 +109,8 @@ func waitFor(t *testing.T, file, want string) {
 	}
 }
 
-// TestRunTwice checks that two runs of make run at once work one after the other, that the second says so, and that the node
-// does not keep the lock.
+// TestRunTwice starts the command `make run` twice at the same time. The second one must report that it waits, and compile only after the
+// first one has ended. The node must not keep the lock.
 func TestRunTwice(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

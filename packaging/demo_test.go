@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestDemoStops checks that make stop ends although the agent hangs. It must report the objects that it could not remove. The agent in
-// this test is a sleeping program that was stopped.
+// TestDemoStops checks that the command `make stop` ends although the agent hangs. The command must report the objects that it could not
+// remove. The agent in this test is a copy of the program sleep, which is suspended by SIGSTOP.
 func TestDemoStops(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

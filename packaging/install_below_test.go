@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestInstallBelow checks that an installation below DESTDIR enables the service that an installation on this machine would
-// enable, with systemd and OpenRC, and that uninstall removes the links.
+// TestInstallBelow checks an installation below DESTDIR with systemd and with OpenRC. The installation enables the same service as an
+// installation on this machine. The command uninstall removes the links of the service.
 func TestInstallBelow(t *testing.T) {
 	const systemd, kubelet, openrc = "/etc/systemd/system/multi-user.target.wants/islet.service",
 		"/etc/systemd/system/multi-user.target.wants/kubelet.service", "/etc/runlevels/default/islet"

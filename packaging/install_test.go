@@ -141,7 +141,7 @@ func TestInstallAsKubelet(t *testing.T) {
 	}
 }
 
-// TestInstallAsKubeletStays checks that an installation for kubeadm stays one after an upgrade without the option --kubeadm.
+// TestInstallAsKubeletStays upgrades an installation for kubeadm without the option --kubeadm. It must remain an installation for kubeadm.
 func TestInstallAsKubeletStays(t *testing.T) {
 	root := t.TempDir()
 	run(t, unpacked(t, "one"), root, "--kubeadm")

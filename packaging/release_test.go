@@ -30,7 +30,7 @@ func signer(t *testing.T, file string) release.Key {
 }
 
 // TestRelease checks that a release contains exactly the files of its version, with signatures that nodes accept. A release is either
-// complete or does not exist. The sources in this test are small. The signing program is the real one.
+// complete or does not exist. The source archives in this test are small fakes. The signing program is the real one.
 func TestRelease(t *testing.T) {
 	top := t.TempDir()
 	root, err := filepath.Abs("..")

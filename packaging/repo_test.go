@@ -9,8 +9,8 @@ import (
 )
 
 // TestRepositoryIsWhole checks that a published repository is either kept or replaced by a signed one. The private key is not in the
-// repository. The repository contains the address where it is served, not the directory where it was created. The tools in this test are
-// small. The tests in test/system let apt read a real repository.
+// repository. The repository contains the address where it is served, not the directory where it was created. The tools in this test, such
+// as gpg, are fakes. The tests in test/system let apt read a real repository.
 func TestRepositoryIsWhole(t *testing.T) {
 	top := t.TempDir()
 	bin, served := filepath.Join(top, "bin"), filepath.Join(top, "dist/repo")

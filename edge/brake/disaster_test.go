@@ -311,7 +311,7 @@ func TestHoldEndsByTime(t *testing.T) {
 	})
 }
 
-// TestIdleWire checks that brake and history send no requests in half an hour without changes.
+// TestIdleWire checks that the packages brake and history send no requests while nothing changes for half an hour.
 func TestIdleWire(t *testing.T) {
 	at(t, func(s *site) {
 		asked := []string{"GET leases", "GET nodes", "GET services", "LIST pods"}

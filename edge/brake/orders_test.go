@@ -48,8 +48,8 @@ func orders(names []string) [][]string {
 
 // TestEveryOrderOfDisasters checks that the node holds pods that were created after a backup. Four disasters happen in every order: the
 // backup is restored, the connection is cut, the agent is killed, and the machine is rebooted. The machine and the connection return after
-// the last disaster. In the cases named soon, the agent has not renewed its lease since the pods were created, so no renewal has stored
-// the marker. The other cases run in every fourth order, or in every order with ISLET_TEST_LONG.
+// the last disaster. In the case "soon", the agent has not renewed its lease since the pods were created, so no renewal has stored the
+// marker. The other cases run in every fourth order, or in every order with ISLET_TEST_LONG.
 func TestEveryOrderOfDisasters(t *testing.T) {
 	for i, order := range orders([]string{"restored", "cut", "killed", "reboot"}) {
 		for name, c := range map[string]struct {

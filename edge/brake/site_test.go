@@ -158,7 +158,8 @@ func (s *site) running() string {
 	return strings.Join(names, " ")
 }
 
-// want waits up to 5 s until the node wants the pods in running and holds the pods in held.
+// want waits up to 5 s for the expected state of the node. The parameter running lists the pods that the node must want. The parameter held
+// lists the pods that it must hold.
 func (s *site) want(running, held string) {
 	s.Helper()
 	began := time.Now()
@@ -194,7 +195,7 @@ func (s *site) stays(running, held string) {
 	}
 }
 
-// This method disconnects the node, calls the function happens, and connects the node again.
+// This method calls the given function while the node is disconnected. Then it connects the node again.
 func (s *site) away(happens func()) {
 	s.Disconnect()
 	s.CloseConnections()

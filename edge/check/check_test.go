@@ -16,7 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// web returns the manifest of a pod with more lines of its container and of its spec.
+// web returns the manifest of a pod with one container. The last two parameters contain additional lines for the container and for the
+// spec.
 func web(name, container, spec string) string {
 	text := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  containers:\n  - name: web\n    image: example.com/web:1\n"
 	for line := range strings.Lines(container) {
@@ -181,7 +182,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestUnsupported checks that the rules of the caller have lines.
+// TestUnsupported checks that a finding of the caller's own rules is reported with the line of its field.
 func TestUnsupported(t *testing.T) {
 	rules := Rules{Unsupported: func(*v1.Pod) []finding.Finding {
 		return []finding.Finding{{Severity: finding.Error, Field: "spec.os", Message: "is another system"},

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestVolumeTypes checks that the types of volumes that are reported are those that docs/pod-fields.md, which is tested against the node,
-// has as refused.
+// TestVolumeTypes checks that exactly the volume types that docs/pod-fields.md lists as refused are reported. Another test compares this
+// document with the node.
 func TestVolumeTypes(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/pod-fields.md")
 	if err != nil {

@@ -266,7 +266,7 @@ func TestLocal(t *testing.T) {
 	w.want("forget", w.Forget(ctx, "a1"), "f1", "a1")
 }
 
-// TestFixedUIDs checks the pods after manifests with a fixed UID were moved, copied and renamed.
+// TestFixedUIDs moves, copies and renames manifests with a fixed UID, and checks the resulting pods.
 func TestFixedUIDs(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	at := func(spec, origin string) Claim { return Claim{Pod: pod(spec), Origin: origin} }
@@ -294,7 +294,7 @@ http http://h metadata.name: the UID of pod default/c is already used by pod def
 	}
 }
 
-// TestSeenAgain checks that a pod does not change when only the time at which its manifest was read changes.
+// TestSeenAgain checks that a pod stays the same when its unchanged manifest is read again at a later time.
 func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	seen := func(when string) []Claim {

@@ -45,8 +45,8 @@ func TestVerbsSpeakAsTheAPIServerExpects(t *testing.T) {
 	t.Run("JSON", func(t *testing.T) { verbs(t, true, plain, plain, plain+some+plain) })
 }
 
-// verbs checks the headers of the requests of every verb. Content-Type must be the parameter body. Accept must be whole for an object and
-// bare for its metadata.
+// verbs checks the headers of the requests of every verb. The parameter body is the expected Content-Type. The other two are the expected
+// Accept headers: whole for an object, bare for metadata only.
 func verbs(t *testing.T, json bool, body, whole, bare string) {
 	s := kubetest.New(t, corev1.AddToScheme, authenticationv1.AddToScheme)
 	expect := func(pattern, contentType string, answer func(w http.ResponseWriter, r *http.Request)) {
@@ -205,7 +205,7 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// TestWatchOfNoServerIsAnError checks that Watch returns an error if the server cannot be reached. A caller without this error would call
+// TestWatchOfNoServerIsAnError checks that Watch returns an error if the server cannot be reached. Without this error, a caller would call
 // Watch in a busy loop.
 func TestWatchOfNoServerIsAnError(t *testing.T) {
 	s := kubetest.New(t)

@@ -120,8 +120,8 @@ func nodeReady(n *corev1.Node) bool {
 	})
 }
 
-// requests returns two numbers for the whole fleet: the requests that the server has answered, and the requests among them that it has
-// rejected with status 429.
+// requests returns two numbers for the whole fleet: how many requests the server has answered, and how many of them it has rejected with
+// status 429.
 func (f *fleet) requests() (all, tooMany uint64) {
 	for _, l := range f.links {
 		for outcome, n := range l.Client().Requests() {

@@ -185,8 +185,8 @@ func TestHalfOpen(t *testing.T) {
 	t.Logf("found and healed after %s", time.Since(began).Round(time.Millisecond))
 }
 
-// TestFlapping checks that a flapping link causes few probes, however many requests fail. A probe opens at most two connections. If the
-// node works correctly, ten or more connections in five seconds have a probability of less than one in ten thousand.
+// TestFlapping checks that a flapping link causes few probes, however many requests fail. A probe opens at most two connections. A correct
+// node sends ten or more probes in five seconds with a probability of less than one in ten thousand.
 func TestFlapping(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
@@ -216,7 +216,7 @@ func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	w.server.Write(rw, r, 200, &corev1.Node{})
 }
 
-// TestServerInTrouble checks that the node retries a server that returns errors after the time in the Retry-After header.
+// TestServerInTrouble checks a server that returns errors. The node waits for the time in the Retry-After header before it tries again.
 func TestServerInTrouble(t *testing.T) {
 	w := newWorld(t)
 	var sick atomic.Bool

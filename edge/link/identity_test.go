@@ -278,8 +278,8 @@ func TestGivenCertificate(t *testing.T) {
 	}
 }
 
-// TestJoinsAnew checks that a running node bootstraps like a new node when its kubeconfig and its key pairs are removed. The key pairs are
-// of another CA.
+// TestJoinsAnew checks that a running node bootstraps like a new node when its kubeconfig and its key pairs are removed. The removed
+// certificates were signed by another CA.
 func TestJoinsAnew(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()

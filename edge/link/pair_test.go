@@ -126,8 +126,8 @@ func TestLostLinkOrFile(t *testing.T) {
 	}
 }
 
-// TestRequestsEndNoWait checks the files that a denied signing request writes and removes. The node must not take these changes for changes
-// by another program, because it would then repeat the request immediately.
+// TestRequestsEndNoWait checks the files that a denied signing request writes and removes. The node must not mistake these changes for
+// those of another program. Otherwise it would repeat the request immediately.
 func TestRequestsEndNoWait(t *testing.T) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

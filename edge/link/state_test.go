@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestLasts checks DisplaySince, the time since when the link is shown as up. A timeout makes the link Connecting. If the next probe
+// TestLasts checks DisplaySince, the displayed start time of a phase of the link. A timeout makes the link Connecting. If the next probe
 // succeeds, DisplaySince does not change. After an outage, DisplaySince is the time of the reconnection.
 func TestLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -38,8 +38,8 @@ func (whole) Update(context.Context, string, []desired.Claim, []desired.RemovedP
 	return nil
 }
 
-// TestThinLink checks that a node gets its pods over a link on which this takes minutes. The list is requested once and takes little longer
-// than the bare transfer. Meanwhile, the lease is renewed on the same connection.
+// TestThinLink checks that a node gets its pods over a link that needs minutes to transfer them. The list is requested once. It takes
+// little longer than the transfer of its bytes. Meanwhile, the lease is renewed on the same connection.
 func TestThinLink(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -50,7 +50,7 @@ func newTimed(t *testing.T) *timedWorld {
 
 func (w *timedWorld) machine() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
 
-// boot starts the node. The returned function ends it.
+// boot starts the node. The returned function stops the node.
 func (w *timedWorld) boot(cfg Config) (*Link, func()) {
 	l, err := New(w.t.Context(), cfg)
 	if err != nil {
@@ -118,7 +118,7 @@ func up60(t *testing.T, l *Link, since time.Time, what string) {
 
 // TestWrongTimes checks all combinations of wrong clocks of the machine and the server. A clock is wrong at boot or becomes wrong later.
 // The server's certificate is valid for one or ten years. The node keeps its credentials while a clock is wrong. Within a minute after the
-// clock is correct, the link is up, without a restart or a user. The test then restarts the agent and checks this again.
+// clock is correct, the link is up. No restart and no user is needed for that. The test then restarts the agent and checks this again.
 func TestWrongTimes(t *testing.T) {
 	bubble := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ machine, date time.Duration }{

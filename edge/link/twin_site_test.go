@@ -76,7 +76,7 @@ func (s *site) board(serial string) *board {
 	return b
 }
 
-// clone returns another machine. Its memory card is a copy of the card of b.
+// clone returns another machine. Its memory card is a copy of this machine's card.
 func (b *board) clone(serial string) *board {
 	c := b.site.board(serial)
 	b.card.mu.Lock()

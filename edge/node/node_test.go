@@ -222,8 +222,8 @@ func (s *steps) Found()       { s.add("found") }
 func (s *steps) Created()     { s.add("created") }
 func (s *steps) Ready()       { s.add("ready") }
 
-// TestStartupSteps checks that Startup is told when the node registers, whether the Node object is new or existed before, and when the API
-// server has the node as ready.
+// TestStartupSteps checks the calls of Startup: when the node begins to register, when its Node object was found or created, and when the
+// API server has stored the node as ready.
 func TestStartupSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := prepare(t), &steps{}

@@ -235,8 +235,8 @@ func TestBoundBefore(t *testing.T) {
 	})
 }
 
-// TestAtRestTogether checks that parked objects are read at the same time, even if their pods started at different times. Each read needs
-// additional memory. A common read needs this memory only once.
+// TestAtRestTogether checks that objects that are polled at long intervals are read at the same time, even if their pods started at
+// different times. Reading needs additional memory. Objects that are read together need this memory only once.
 func TestAtRestTogether(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		const many, beats = 5, 10

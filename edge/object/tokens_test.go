@@ -16,7 +16,8 @@ import (
 
 const hour = int64(3607)
 
-// TestTokenIsFoundAgain checks that a token is stored under the pod's request, not under the API server's version of the request.
+// TestTokenIsFoundAgain checks that the key of a stored token is the request of the pod. The API server returns a changed request, which
+// must not be the key.
 func TestTokenIsFoundAgain(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {
 		p := withToken("a", "", ptr(hour))

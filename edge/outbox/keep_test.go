@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// A recorder is an Events that can be restarted. Its store counts the writes.
+// A recorder contains an Events that a test can restart. Its store counts the writes.
 type recorder struct {
 	*testing.T
 	*apitest.Server
@@ -190,8 +190,8 @@ func TestEventsWearNoFlash(t *testing.T) {
 	})
 }
 
-// TestEventsSpareTheDisk checks that events are written every half hour while Spare returns true. While Spare returns false, they are
-// written at the usual interval. They are also written when the agent ends.
+// TestEventsSpareTheDisk checks that events are written every half hour while SaveWrites returns true. While SaveWrites returns false, they
+// are written at the usual interval. They are also written when the agent ends.
 func TestEventsSpareTheDisk(t *testing.T) {
 	recorded(t, true, func(r *recorder) {
 		happens := func(minutes int) (writes int64) {

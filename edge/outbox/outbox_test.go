@@ -97,7 +97,7 @@ func (w *world) start() {
 	}
 }
 
-// This method returns a client. The function before can reject requests of this client.
+// This method returns a client that first calls the hook w.before for each request. The request is not sent if w.before returns an error.
 func (w *world) gated() *kube.Client {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, BeforeRequest: w.before})
@@ -191,8 +191,8 @@ func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
 	})
 }
 
-// TestFirstWordsComeLast checks that few requests are sent when pods start together. The API server gets the running status of a pod
-// without an earlier status. A pod that stays in the starting state is reported too, although other requests are always pending.
+// TestFirstWordsComeLast checks that few requests are sent when pods start together. Most pods are reported for the first time when they
+// are running. A pod that stays in the starting state is reported too, although other requests are always pending.
 func TestFirstWordsComeLast(t *testing.T) {
 	in(t, func(w *world) {
 		slow := func(_ http.ResponseWriter, r *http.Request) bool {
@@ -313,7 +313,8 @@ func TestEndIsAcknowledged(t *testing.T) {
 		w.Reconnect()
 		w.retry <- struct{}{}
 		time.Sleep(time.Minute) // longer than every back-off
-		// A list request in flight may have added the pod again as a deleting pod. The pod's worker then calls Finish again.
+		// The response to an earlier list request may have added the pod again, as a deleting pod. The pod's worker then calls Finish
+		// again.
 		if d, ok := w.wanted.Get(p.UID); ok && d.Deleting {
 			if err := w.box.Finish(ctx, p); err != nil {
 				t.Error(err)

@@ -114,7 +114,8 @@ func (n *node) problems() string {
 	return strings.Join(all, "\n")
 }
 
-// This method waits until the sink has the given pods and problems. A problem is a substring. If problem is "", there must be none.
+// This method waits until the sink has the given pods, and its list of problems contains the given text. If the text is "", the list must
+// be empty.
 func (n *node) until(pods, problem string) {
 	n.Helper()
 	deadline := time.After(2 * time.Minute)

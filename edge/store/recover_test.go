@@ -22,7 +22,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// This function creates a database with n pods. If properly is false, the last changes are only in the -wal file, as after a power failure.
+// This function creates a database with n pods. If the parameter properly is false, the files are as after a power failure: the last
+// changes are only in the -wal file.
 func filled(t testing.TB, path string, n int, properly bool) {
 	t.Helper()
 	s := open(t, path)

@@ -165,7 +165,7 @@ func TestPagesAgreeWithSQLite(t *testing.T) {
 
 const walHead = 32
 
-// This function returns the distance between two pages or seeds that a test uses. It is 5, or 1 with ISLET_TEST_LONG.
+// This function returns 5, or 1 with ISLET_TEST_LONG. To be shorter, tests divide their number of pages and of random seeds by it.
 func sparse() int {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return 1

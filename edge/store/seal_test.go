@@ -14,7 +14,7 @@ import (
 
 const hush = "correct horse battery staple"
 
-// This function returns a store with two pods, a Secret, a token and a local object. Their secret value is hush.
+// This function returns a store with two pods, a Secret, a token and a local object. The constant hush is the content of the last three.
 func secretive(t *testing.T) (s *Store, dir string) {
 	t.Helper()
 	dir = t.TempDir()

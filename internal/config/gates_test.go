@@ -27,8 +27,8 @@ func TestGatesOfTheKubelet(t *testing.T) {
 	}
 }
 
-// TestGatesOfDeclaredFeatures checks the gates that are off by default and belong to a feature that nodes declare. Such a gate must have
-// an effect or be rejected. Otherwise a user believes that the node has the feature, although the node does not declare it.
+// TestGatesOfDeclaredFeatures checks the gates that are off by default and belong to a feature that nodes declare. Such a gate must have an
+// effect or be rejected. Otherwise a user would believe that the node has the feature, although the node does not declare it.
 func TestGatesOfDeclaredFeatures(t *testing.T) {
 	known, checked := knownGates(), 0
 	for _, f := range features.AllFeatures {

@@ -112,7 +112,8 @@ func TestHalf(t *testing.T) {
 	}
 }
 
-// TestServerIsBehind checks that the Listener limits the number of connections that it has closed and that the server has not closed yet.
+// TestServerIsBehind checks a server that is slow to close the connections that the Listener has closed. The Listener limits the number of
+// such connections.
 func TestServerIsBehind(t *testing.T) {
 	h := newHouse(t, 8)
 	all := h.fill(100, "10.42.0.5")
@@ -130,8 +131,8 @@ func TestServerIsBehind(t *testing.T) {
 	}
 }
 
-// TestKnownStay checks that authenticated connections are not closed. The address of an authenticated request has reserved places for its
-// next connections. Authenticated connections cannot take all places.
+// TestKnownStay checks that authenticated connections are not closed. The Listener reserves places for further connections from the address
+// of an authenticated request. Authenticated connections cannot take all places.
 func TestKnownStay(t *testing.T) {
 	h := newHouse(t, 32)
 	server := h.connect("192.0.2.1")

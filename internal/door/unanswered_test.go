@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestTalkers checks which connection is closed beyond the limit of unanswered bytes. It is the unauthenticated connection that has sent
-// the most bytes, in the network that has sent the most bytes. Answered bytes do not count. Bytes of authenticated and hijacked
-// connections do not count either.
+// TestTalkers checks which connection is closed when the number of unanswered bytes exceeds the limit. It is the unauthenticated connection
+// that has sent the most bytes, in the network that has sent the most bytes. Answered bytes do not count. Bytes of authenticated and
+// hijacked connections do not count either.
 func TestTalkers(t *testing.T) {
 	h := newHouse(t, 16)
 	busy := h.fill(4, "10.42.0.5", "10.42.0.6")

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// This constant is the name of package agent. No test can emit the event of that package.
+// This constant is the name of package agent. No test can emit the only event of this package.
 const wiring = "agent"
 
 var called = regexp.MustCompile(`eventtest\.Main\(m, "(\w+)"\)`)
 
-// TestRooms checks that every package that is named on the page calls Main with its name.
+// TestRooms checks that every package that docs/events.md names has a test that calls Main with the name of the package.
 func TestRooms(t *testing.T) {
 	root := filepath.Join("..", "..")
 	rows, err := readRows(filepath.Join(root, "docs", "events.md"))

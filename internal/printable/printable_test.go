@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// hostile has an escape sequence, a C1 control character, a character that reverses the text, and invalid UTF-8.
+// hostile is a text with an escape sequence, a C1 control character, a character that reverses the text, and invalid UTF-8.
 const hostile = "a\x1b[2J\u009b\u202eb\xff\nc\td"
 
 func TestLine(t *testing.T) {

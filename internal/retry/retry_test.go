@@ -56,7 +56,8 @@ func TestReturnOfMany(t *testing.T) {
 	})
 }
 
-// TestRetryAfter checks that a wait is at least the server's Retry-After. The waits grow with each Retry-After until Reset.
+// TestRetryAfter checks that a wait is at least the server's Retry-After. Each further Retry-After makes the waits longer, until Reset is
+// called.
 func TestRetryAfter(t *testing.T) {
 	const least = 3 * time.Second
 	widest := func(refusals int) (most time.Duration) {

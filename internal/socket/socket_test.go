@@ -295,7 +295,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestLater checks a Listener whose socket cannot be created at first, because the directory cannot be read. The socket must be created
-// when the fault ends. Until then Accept waits, and Close ends Accept.
+// when the fault ends. Until then Accept waits, unless Close is called.
 func TestLater(t *testing.T) {
 	dir := t.TempDir()
 	l := &Listener{path: filepath.Join(dir, "s"), sockets: New(Config{Log: slog.New(slog.DiscardHandler)}), ready: make(chan struct{})}

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestSuggestField checks that each unknown path is handled, also if it is not of this type.
+// TestSuggestField checks the hints for unknown fields of a pod. The hint is empty for a path that cannot be a path of a pod.
 func TestSuggestField(t *testing.T) {
 	pod := reflect.TypeFor[v1.Pod]()
 	for path, want := range map[string]string{

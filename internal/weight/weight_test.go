@@ -131,8 +131,8 @@ func TestProtobufBombs(t *testing.T) {
 	}
 }
 
-// TestOneof checks that the weight of a member of a oneof is at least the memory of the member. The struct does not contain the type of
-// the member.
+// TestOneof checks that the weight of a member of a oneof is at least the memory of the member. The Go struct does not contain the type of
+// the member, so package weight assumes the largest possible weight.
 func TestOneof(t *testing.T) {
 	for name, data := range map[string]string{
 		"empty": strings.Repeat(field(1, field(1, "")), 10000), "with a value": strings.Repeat(field(1, field(1, "\x08\x01")), 10000),

@@ -140,8 +140,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestLeftOut checks that a family that the library cannot write adds no text to the page. The same applies to a family whose metrics are
-// all in samples.
+// TestLeftOut checks that a family that the library cannot write adds no text to the page. A family whose metrics are all among the samples
+// adds no text either.
 func TestLeftOut(t *testing.T) {
 	counter, gauge := dto.MetricType_COUNTER, dto.MetricType_GAUGE
 	metric := func(of string) *dto.Metric {
@@ -183,7 +183,7 @@ func TestProcessOfMany(t *testing.T) {
 	}
 }
 
-// BenchmarkCounted measures the time in which the library gathers a page with the histograms of a node.
+// BenchmarkCounted measures how long the library takes to gather a page with the histograms of a node.
 func BenchmarkCounted(b *testing.B) {
 	r := prometheus.NewRegistry()
 	for _, name := range []string{"kubelet_runtime_operations_duration_seconds", "kubelet_http_requests_duration_seconds", "kubelet_pod_worker_duration_seconds"} {

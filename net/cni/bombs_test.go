@@ -76,8 +76,8 @@ func TestConfBombs(t *testing.T) {
 	}
 }
 
-// TestPluginFolder checks that the plugins in the folder of a list are appended to the inlined plugins. They are sorted by file name. A
-// list can disable its folder.
+// TestPluginFolder checks that the plugins in the folder of a configuration list are appended to the inlined plugins. They are sorted by
+// file name. The configuration list can turn off its folder.
 func TestPluginFolder(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"}]}`:                               "a b c",

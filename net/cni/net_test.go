@@ -24,7 +24,7 @@ import (
 //
 //	node (192.0.2.1, 2001:db8::1) ----- outside (192.0.2.2, 2001:db8::2)
 //
-// The host outside has no route to the pods, so it can answer only masqueraded connections.
+// The other host has no route to the pods, so it can answer only masqueraded connections.
 type world struct {
 	node, outside netns.NS
 	nodePath      string
@@ -218,7 +218,7 @@ func wantAnswer(t testing.TB, from netns.NS, network, host string, port int, wan
 	}
 }
 
-// This method returns a function that sends a request. All requests have the same UDP source port on the host outside.
+// This method returns a function that sends a request from the other host. All its requests have the same UDP source port.
 func (w *world) flow(t *testing.T, to string) func() string {
 	t.Helper()
 	var c net.Conn

@@ -74,8 +74,8 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	})
 }
 
-// TestHeldBack checks that a postponed repair runs at the end of its pause. A check of another part meanwhile does not prevent the repair.
-// Pods cannot reach 127.0.0.1 of the node during the pause.
+// TestHeldBack checks that a postponed repair runs at the end of its pause. The repair also runs if another part was checked during the
+// pause. Pods cannot reach 127.0.0.1 of the node during the pause.
 func TestHeldBack(t *testing.T) {
 	pacedTest(t, func(t *testing.T, w *pacedNode, web *pod) {
 		for _, d := range w.damages(web) {
@@ -143,7 +143,7 @@ func (w *pacedNode) localnet(t *testing.T) (value string) {
 	return value
 }
 
-// This method waits for a repair of the kind of item that was damaged.
+// This method waits until an item of the damaged kind is repaired.
 func (w *pacedNode) within(t *testing.T, d damage) {
 	t.Helper()
 	began := time.Now()

@@ -45,7 +45,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// This method creates a veth pair. The name of the other end is "far" and the given name.
+// This method creates a veth pair. The name of the other end is "far" followed by the given name.
 func (w *world) wire(name string) {
 	w.Helper()
 	w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "far" + name})

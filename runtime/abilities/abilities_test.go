@@ -23,7 +23,7 @@ func write(t *testing.T, path, script string) {
 	}
 }
 
-// TestAnswers checks the abilities that are read from the output of the program. The program may print nothing, or too much.
+// TestAnswers checks which abilities are recognized in the output of the program. The program may print nothing, or too much.
 func TestAnswers(t *testing.T) {
 	features := func(json string) string {
 		return `[ "$1" = features ] || exit 1; cat <<'END'` + "\n" + json + "\nEND"

@@ -166,7 +166,8 @@ func TestOthers(t *testing.T) {
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
-// TestReserved checks that Memory.Percent reserves memory for a QoS class by lower limits of the classes below it.
+// TestReserved checks that Memory.Percent reserves a part of the requested memory of a QoS class. The memory limits of the lower classes
+// are reduced by this part.
 func TestReserved(t *testing.T) {
 	h := newHierarchy(t)
 	sure := pod("g", v1.ResourceRequirements{Requests: list("cpu", "1", "memory", "100Mi"), Limits: list("cpu", "1", "memory", "100Mi")})

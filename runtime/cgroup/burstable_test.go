@@ -70,7 +70,7 @@ func TestBurstableAfterRestart(t *testing.T) {
 	has("1024", 1024, 1024)
 }
 
-// TestSharesOf checks that the result of sharesOf has the weight that was passed to it.
+// TestSharesOf checks that sharesOf returns CPU shares that are converted back to the same weight.
 func TestSharesOf(t *testing.T) {
 	for _, shares := range []uint64{2, 3, 100, 1024, 4096, 100000, maxShares} {
 		weight := cgroups.ConvertCPUSharesToCgroupV2Value(shares)

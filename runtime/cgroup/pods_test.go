@@ -199,8 +199,8 @@ func TestDefaultPIDs(t *testing.T) {
 	}
 }
 
-// expect compares the value of a cgroup's file with the wanted value. The parameter files lists the names of this file with cgroup v1 and
-// v2, and wants lists the values.
+// expect compares the value of a cgroup's file with the wanted value. The file can have different names with cgroup v1 and v2. The text
+// files contains all its names, and the text wants contains all allowed values.
 func expect(t *testing.T, path, files, wants string) {
 	t.Helper()
 	for _, d := range dirs(path) {

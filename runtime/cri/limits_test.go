@@ -12,8 +12,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestCharge checks that a large request waits if all requests in work would exceed maxInWork together with it. A request that waits longer
-// than receiveTime is rejected. A request of ordinary size does not wait.
+// TestCharge checks that a large request waits while the total size of all large requests would exceed maxInWork. A request that waits
+// longer than receiveTime is rejected. A request of ordinary size does not wait.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits()

@@ -131,7 +131,7 @@ func TestMessageBombs(t *testing.T) {
 	}
 }
 
-// A barrier is a runtime whose CreateContainer blocks until the channel all is closed.
+// A barrier is a runtime whose CreateContainer blocks until the test lets all calls continue.
 type barrier struct {
 	cri.Runtime
 	arrived chan struct{}
@@ -401,7 +401,7 @@ func TestEventClients(t *testing.T) {
 	}
 }
 
-// This type is a runtime that sends a value to the channel marked when it is called. The value is whether the call is marked by ByTool.
+// This type is a runtime that sends a value to its channel at each call. The value is true if the call is marked by ByTool.
 type byTool struct {
 	cri.Runtime
 	marked chan bool

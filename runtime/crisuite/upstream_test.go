@@ -96,7 +96,7 @@ func checkRows(t *testing.T, file string) map[string]bool {
 	return documented
 }
 
-// functionsOf adds the functions and methods that a package has on Linux to the map all, as "file name".
+// functionsOf adds the functions and methods of a package to the map, as "file name". Only files that are compiled for Linux count.
 func functionsOf(t *testing.T, in, dir string, all map[string]bool) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(in, dir))

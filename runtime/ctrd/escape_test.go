@@ -67,7 +67,7 @@ func TestEscapeShim(t *testing.T) {
 	}
 }
 
-// A process is a PID of this machine.
+// A process is the PID of a process on this machine.
 type process int
 
 func (p process) read(t *testing.T, name string) string {

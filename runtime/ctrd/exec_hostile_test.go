@@ -36,7 +36,7 @@ func TestExecAccounts(t *testing.T) {
 		{"group", fifo, "/etc/group cannot be used"},
 		{"passwd", sparse, "/etc/passwd cannot be used"},
 		{"group", sparse, "/etc/group cannot be used"},
-		// A device with endless zeros.
+		// This device is /dev/zero, which never ends.
 		{"passwd", func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, ""},
 		{"passwd", func(path string) error { return os.Symlink("/proc/self/fd/0", path) }, ""},
 		{"passwd", func(path string) error { return os.Mkdir(path, 0o755) }, ""},

@@ -17,7 +17,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Number of all probes and of concurrent probes.
+// These constants are the number of probes in a normal and in a long test run, and the number of concurrent probes.
 const (
 	probes, longProbes = 96, 10_000
 	probesAtOnce       = 32
@@ -36,7 +36,7 @@ func TestTaskProbes(t *testing.T) {
 }
 
 // TestProbeKilledEarly checks a probe that times out while runc starts its command. At this time, runc may have mounted its own program on
-// a temporary file. The file is removed, and the program is not.
+// a temporary file. The temporary file is removed. The program is kept.
 func TestProbeKilledEarly(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
@@ -144,7 +144,7 @@ type holdings struct {
 	cgroups, mounts, files            int
 }
 
-// This method reports whether no resource has increased since before. A decrease is allowed, because pools shrink.
+// This method reports whether no number in h is higher than in before. A decrease is allowed, because pools shrink.
 func (h holdings) within(before holdings) bool {
 	return h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.children <= before.children &&
 		h.processes <= before.processes && h.shimDescriptors <= before.shimDescriptors && h.shims <= before.shims &&

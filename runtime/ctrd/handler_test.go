@@ -122,8 +122,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerOfBefore checks sandboxes of an earlier version, which ignored handlers. They run without the requested isolation. They are
-// therefore not ready, and are recreated or rejected.
+// TestHandlerOfBefore checks sandboxes of an earlier version of islet, which ignored handlers. Such sandboxes run without the requested
+// isolation. They are therefore not ready, and are recreated or rejected.
 func TestHandlerOfBefore(t *testing.T) {
 	n := newNode(t, 4)
 	pod, _ := n.runPod(t, 1, "wait")

@@ -47,8 +47,9 @@ func tree(t testing.TB, dir string) string {
 	return all.String()
 }
 
-// TestHostileRootfs checks images with a symlink to the host or a FIFO where the runtime creates a file or a mount. Within hostileTime, the
-// container must either run in its own root file system or fail with an error. No file of the host may change.
+// TestHostileRootfs checks images with a hostile file at a path where the runtime creates a file or a mount. The hostile file is a FIFO, or
+// a symlink that could lead to the host. Within hostileTime, the container must either run in its own root file system or fail with an
+// error. No file of the host may change.
 func TestHostileRootfs(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := context.Background()
@@ -215,8 +216,8 @@ func TestAccountsSwapped(t *testing.T) {
 	n.removeAll(t) // newNode checks that no resource is left
 }
 
-// TestHostileVolume checks an image with a symlink to the host or a FIFO at a subpath that is mounted. The container sees only files of the
-// image, or is rejected.
+// TestHostileVolume checks an image volume whose mounted subpath is a FIFO, or contains a symlink that could lead to the host. The
+// container sees only files of the image, or is rejected.
 func TestHostileVolume(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()

@@ -195,8 +195,8 @@ func TestImageVolumesCounted(t *testing.T) {
 	}
 }
 
-// TestImageVolumesHostile checks VOLUMEs with paths of the runtime or the host, VOLUMEs at files, and too many VOLUMEs. The container runs
-// without the volume or fails with an error. No volume is mounted in the /proc of the runtime.
+// TestImageVolumesHostile checks VOLUMEs with paths of the runtime or the host, VOLUMEs whose path is a file, and too many VOLUMEs. The
+// container runs without the volume or fails with an error. No volume is mounted in the /proc of the runtime.
 func TestImageVolumesHostile(t *testing.T) {
 	n := newNode(t, 4)
 	cfg := n.podConfig(1)

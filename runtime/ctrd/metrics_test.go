@@ -9,7 +9,8 @@ import (
 	"github.com/islet-edge/islet/metrics/process"
 )
 
-// TestMetricLabels checks that metrics have the labels of cAdvisor and of their descriptors. A device that the kernel knows is named.
+// TestMetricLabels checks that each metric has cAdvisor's labels and the labels of its own descriptor. A device is named if the kernel
+// knows its name, and otherwise has its number.
 func TestMetricLabels(t *testing.T) {
 	labels := []string{"c", "/kubepods/poda/c1", "img", "c1", "ns", "p"}
 	s := &sample{names: map[string]string{"8:0": "/dev/sda"}, network: []process.Interface{{Name: "eth0", Received: 7}}, open: process.Files{Known: true}}

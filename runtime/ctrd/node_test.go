@@ -136,7 +136,7 @@ func (n *node) start(t testing.TB) {
 	}
 }
 
-// This method starts the parts of the node. It imports the image in archive, which may be nil.
+// This method starts the parts of the node. If archive is not nil, the node imports the image in this archive.
 func (n *node) open(log *slog.Logger, archive []byte) error {
 	ctx := context.Background()
 	var err error

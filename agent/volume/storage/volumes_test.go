@@ -77,8 +77,8 @@ func mountsBelow(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestPodWithClaim checks that a container gets the volume of a claim and a subPath of the volume. Both are unmounted when the pod ends,
-// when it is removed, and when an agent that knows only the ledger sweeps. The data is kept.
+// TestPodWithClaim checks that a container gets the volume of a claim and a subPath of the volume. Both are unmounted when the pod ends or
+// is removed. A restarted agent, which knows only the ledger, unmounts them in Sweep. The data is kept.
 func TestPodWithClaim(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()
 	s := storage.OpenStore(t, t.TempDir())

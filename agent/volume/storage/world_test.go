@@ -90,7 +90,7 @@ func podWith(name string, claims ...string) *v1.Pod {
 	return podtest.New(name, podtest.UID("uid-"+name), podtest.Claims(claims...))
 }
 
-// openStore opens a real database in a directory. A caller in a bubble closes it there.
+// openStore opens a real database in a directory. A test in a synctest bubble must close the database inside the bubble.
 func openStore(t testing.TB, dir string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(dir, "islet.db"), slog.New(slog.DiscardHandler))
@@ -107,7 +107,7 @@ func newMounter(t testing.TB, root string, l Ledger, o Objects, drivers ...Drive
 	return k
 }
 
-// A kernel contains the mounted volumes. It survives restarts of the agent.
+// A kernel is a fake of the machine's kernel, with the mounted volumes. It survives restarts of the agent.
 type kernel struct {
 	testing.TB
 	ledger *store.Store

@@ -24,7 +24,7 @@ const (
 	window = 64 << 10
 )
 
-// serve responds to every call with the output of answer, over HTTP/2 without TLS.
+// serve runs an HTTP/2 server without TLS on a new socket. The function answer writes the response to every call.
 func serve(t *testing.T, answer func(http.ResponseWriter, *http.Request)) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")

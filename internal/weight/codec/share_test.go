@@ -14,8 +14,8 @@ func (p *pool) idle() bool {
 	return p.free == poolSize && len(p.heldShares)+len(p.queue) == 0
 }
 
-// TestSlowPeers checks peers that stall in large messages and reconnect repeatedly. They delay another peer by at most the minimum time of
-// one message. If no other message waits, a message may take the maximum time.
+// TestSlowPeers checks peers that stall in large messages and reconnect repeatedly. Another peer waits at most for the minimum time of one
+// message. If no other message waits, a message may take the maximum time.
 func TestSlowPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := make([]*ReceiveLimit, 4*poolSize/most)
