@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // newHost mounts a shared file system, like the root file system of a host with systemd. It returns two directories of this file system.
-// The directory host has mounts of the administrator, and own belongs to islet.
+// The first directory contains mounts of the administrator. The second directory belongs to islet.
 func newHost(t *testing.T) (host, own string) {
 	t.Helper()
 	root := t.TempDir()

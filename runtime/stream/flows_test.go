@@ -172,8 +172,8 @@ func serveSender(t *testing.T, g sender) *Runtime {
 	return r
 }
 
-// This method returns a client and the path of a new stream. The client connects through a link, which forwards the data of the server with
-// read.
+// This method returns a client and the path of a new stream. The client connects through a link. The given Reader forwards the server's
+// data on this link.
 func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
 	t.Helper()
 	at, err := f.path(r)

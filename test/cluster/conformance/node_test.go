@@ -21,8 +21,9 @@ const (
 )
 
 // supervisor is a script that replaces sudo in the node's machine. The suite calls sudo to control the systemd unit of the kubelet. The
-// script controls the agent instead. A start waits until the agent is ready, like a unit of Type=notify, because the agent also serves the
-// CRI socket that the suite uses. A configuration that the suite has written becomes the agent's configuration.
+// script controls the agent instead. When the suite starts the unit, the script waits until the agent is ready, like systemd for a unit of
+// Type=notify. This is necessary because the agent also serves the CRI socket that the suite uses. A configuration that the suite has
+// written becomes the agent's configuration.
 const supervisor = `#!/bin/sh
 end() {
 	for pid in $(pidof islet); do kill "$pid"; done

@@ -86,7 +86,8 @@ func signing(c *cluster.Cluster, ns string) (
 	}
 }
 
-// requestOf returns the request of an event in either version, or nil if the object is no request.
+// requestOf returns the PodCertificateRequest of an event, whose object may have either API version. The result is nil if the object has
+// another type.
 func requestOf(o runtime.Object) *certificates.PodCertificateRequest {
 	switch r := o.(type) {
 	case *certificates.PodCertificateRequest:

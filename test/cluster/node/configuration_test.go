@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A configured is a node whose configuration comes from a ConfigMap in kube-system.
+// This type is a node whose configuration comes from a ConfigMap in kube-system.
 type configured struct {
 	*cluster.Node
 	t     *testing.T
