@@ -95,7 +95,7 @@ const (
 	floodBytes = 16 << 20
 )
 
-// send writes the flood without reading until the peer closes the connection, floodTime has passed or floodBytes have been sent.
+// send writes the flood and reads nothing. It stops when the peer closes the connection, or when floodTime or floodBytes is reached.
 func (f flood) send(c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(floodTime))
 	for id, sent := uint32(1), 0; sent < floodBytes; id += 2 {

@@ -154,5 +154,5 @@ func TestEnforces(t *testing.T) {
 	}
 }
 
-// This function returns a word with the quotes of the agent's log.
+// This function quotes a word in the same way as the agent's log.
 func quoted(word string) string { return strings.ReplaceAll(fmt.Sprintf("%q", word), `"`, `\"`) }

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The type updates is a node whose program may be replaced.
+// This type is a node whose program the test may replace.
 type updates struct {
 	*testing.T
 	*machine.Releaser

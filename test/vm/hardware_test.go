@@ -90,7 +90,7 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 		t.Errorf("the disk of the host:\n%s", out)
 	}
 	notGranted(v)
-	// The agent must have one socket for uevents (protocol 15), so it need not poll.
+	// The agent must have exactly one netlink socket for uevents (protocol 15), because it must not poll for devices.
 	v.Run(`awk -v pid=$(systemctl show -P MainPID islet) '$2==15 && $3==pid {n++} END {exit n!=1}' /proc/net/netlink`)
 	step("camera and bus, and no disk")
 

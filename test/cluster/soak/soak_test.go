@@ -177,7 +177,7 @@ func (s *soak) happens(name func(string) string) {
 }
 
 // This method fills the disk that contains the images, the containers and the database. Meanwhile a container ends and a new pod is
-// created. The disk stays full for at most ten seconds, or until the new pod runs. Then all pods must become ready.
+// created. The disk stays full until the new pod runs, but for at most ten seconds. Then all pods must become ready.
 func (s *soak) full(name func(string) string) {
 	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))
 	s.crash(s.c.AwaitPod(s.T, s.ns, name("web"), "to be there", func(*corev1.Pod) bool { return true }))
