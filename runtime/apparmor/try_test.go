@@ -9,7 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A parserBench is a Host in a synctest bubble. Its parser runs until the method end is called.
+// A parserBench is a Host in a synctest bubble. A run of its parser lasts until the test calls end().
 type parserBench struct {
 	*testing.T
 	*Host

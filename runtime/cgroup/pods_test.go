@@ -199,8 +199,8 @@ func TestDefaultPIDs(t *testing.T) {
 	}
 }
 
-// expect compares the value of a cgroup's file with the wanted value. The parameter files lists the names of this file with cgroup v1 and
-// v2, and wants lists the values.
+// expect compares the value of a cgroup's file with the wanted value. The last two arguments are lists: the names of the file with cgroup
+// v1 and v2, and the wanted values.
 func expect(t *testing.T, path, files, wants string) {
 	t.Helper()
 	for _, d := range dirs(path) {

@@ -191,7 +191,7 @@ func TestLayerBombs(t *testing.T) {
 	}
 }
 
-// TestNamesBehindLinks checks names in a layer that lead through a symlink. The limit applies to the length of the resolved path.
+// TestNamesBehindLinks checks names in a layer whose path contains a symlink. The limit applies to the length of the resolved path.
 func TestNamesBehindLinks(t *testing.T) {
 	root := t.TempDir()
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 18)

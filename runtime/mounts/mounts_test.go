@@ -345,7 +345,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveDeep checks a directory tree that is deeper than the number of files that the process may open. RemoveAll must remove it.
+// TestRemoveDeep checks a directory tree whose depth exceeds the limit of open files of the process. RemoveAll must remove it.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(dir+"/tree/"+removalPrefix+"1", 0o755)) // moveUp would use this name

@@ -76,7 +76,7 @@ func (g sender) Forward(ctx context.Context, _ string, port int32, s io.ReadWrit
 	return err
 }
 
-// A flow is a client of exec, attach or port-forward. The function path returns the URL of a new stream.
+// A flow is a client of exec, attach or port-forward. Its function returns the URL of a new stream.
 type flow struct {
 	streamtest.Way
 	path func(r *Runtime) (string, error)
@@ -119,8 +119,8 @@ func flows(flood bool) (all []flow) {
 	return all
 }
 
-// TestFlows checks all protocols. A client that reads slowly or pauses receives every byte and the exit code. If a client disconnects, it
-// does not get a success, and its stream ends.
+// TestFlows checks all protocols. A client that reads slowly or pauses receives every byte and the exit code. If a client disconnects, its
+// stream ends without a success status.
 func TestFlows(t *testing.T) {
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause} {
 		t.Run(name, func(t *testing.T) {

@@ -54,9 +54,8 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check verifies that every rule has data, and that no alert except Control is active. The keys of the parameter without are the rules
-// that must have no data, the values are the reasons. The result wrong contains a text for each violation. The result notes contains
-// remarks about results that are allowed.
+// Check verifies that every rule has data, and that no alert except Control is active. The keys of the map are the rules that must have no
+// data, and the values are the reasons. Check returns a text for each violation. It also returns notes about results that are allowed.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	notes = append(notes, fmt.Sprintf("%d series", r.Series))
 	for _, page := range Pages {

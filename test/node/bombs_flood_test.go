@@ -39,8 +39,8 @@ func request(path string) string {
 // that a client opens have odd IDs. Some floods send all frames on stream 1.
 type flood func(id uint32) string
 
-// This function returns floods by name. Their frames are cheap for the sender. The parameter begin is a valid header block. Some floods
-// send it only on stream 1.
+// This function returns floods by name. Their frames are cheap for the sender. The argument is a valid header block. Some floods send it
+// only on stream 1.
 func floods(begin string) map[string]flood {
 	large := "\x40\x01a\x7f\xa1\x1e" + strings.Repeat("x", 4000) // it enters the dynamic table, so one byte repeats it
 	return map[string]flood{

@@ -28,7 +28,7 @@ func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 }
 
 // This function moves the agent into a separate memory cgroup. The limit is the agent's current memory usage plus a fixed amount (the
-// constant beyond). The function killed reports whether the kernel has killed a process in that cgroup because of its memory usage.
+// constant beyond). The returned function reports whether the kernel has killed a process in that cgroup because of its memory usage.
 func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	t.Helper()
 	dir, limit, fails := memoryGroup(m)

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// cgroupLimits contains the limits of a cgroup. The field shares is empty under cgroup v2.
+// cgroupLimits contains the limits of a cgroup. Under cgroup v2, the CPU shares are empty.
 type cgroupLimits struct{ memory, shares, pids string }
 
 // This function reports whether the machine has only cgroup v2.

@@ -69,7 +69,7 @@ func TestInstallLooks(t *testing.T) {
 		refused("/root/islet/install.sh", name+" (process ", "--no-start")
 		s.Run("pkill -x " + name + " && while pgrep -x " + name + "; do :; done")
 	}
-	// A kubelet in another PID namespace does not count.
+	// A kubelet in another PID namespace must be ignored.
 	s.Run("{ setsid unshare --pid --fork /root/kubelet 600 >/dev/null 2>&1 & } && until pgrep -x kubelet; do :; done")
 
 	s.Run(`mkdir -p /root/proc /root/bin && printf 'Filename\nfile\n' >/root/proc/swaps && printf 'memory 1 1 1\n' >/root/proc/cgroups

@@ -34,7 +34,8 @@ func packages(t *testing.T, next bool) string {
 	return dir
 }
 
-// This function returns a system with packages in /payload, an image, and the manifests of n pods. The parameter kind is "deb" or "rpm".
+// This function returns a system with packages in /payload, an image, and the manifests of n pods. The kind of the packages is "deb" or
+// "rpm".
 func packaged(t *testing.T, init []string, kind string, n int) *System {
 	t.Helper()
 	payload := map[string]string{"podtool.tar": machine.Archive(t)}

@@ -39,8 +39,8 @@ spec:
 `, name, machine.Image, resources)
 }
 
-// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The
-// parameter texts contains additional files. The function step logs a step with its time.
+// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The map
+// contains additional files. The returned function logs a step with its time.
 func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
 	t.Helper()
 	if os.Getenv("ISLET_VM_HARDWARE") == "" {

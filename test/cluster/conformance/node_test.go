@@ -12,9 +12,9 @@ import (
 )
 
 // The default selection of the node suite contains the specs that every node must pass. It excludes specs that cannot pass and make later
-// specs fail. Some of these simulate a reboot or delete a sidecar. They stop the kubelet and then call the runtime, which stops too,
-// because it is part of the agent. The specs of image garbage collection finally pull all images of the suite, and one of these images is
-// available only on the internet.
+// specs fail. Some of these simulate a reboot or delete a sidecar. They stop the kubelet and then call the runtime. On this node the
+// runtime is part of the agent, so it stops too. The specs of image garbage collection finally pull all images of the suite, and one of
+// these images is available only on the internet.
 const (
 	nodeFocus = `\[NodeConformance\]`
 	nodeSkip  = `\[Flaky\]|\[Disruptive\]|\[FeatureGate|\[Feature:|the node reboot|sidecar container is removed|ImageGarbageCollect`

@@ -50,9 +50,8 @@ const suiteTimeout = "A suite timeout occurred"
 // results contains the outcomes of the specs of one or more runs, by name.
 type results map[string]string
 
-// add adds the outcomes of a run. A spec that was interrupted by the time limit has no outcome. The
-// result wanted is the number of selected specs. The result left is the number of selected specs
-// that were interrupted or not started.
+// add adds the outcomes of a run. A spec that was interrupted by the time limit has no outcome. The first result is the number of selected
+// specs. The second result is the number of selected specs that were interrupted or not started.
 func (r results) add(run []report, problem func(name, text string)) (wanted, left int) {
 	for _, part := range run {
 		wanted += part.PreRunStats.SpecsThatWillRun

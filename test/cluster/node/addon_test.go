@@ -15,7 +15,7 @@ import (
 )
 
 // addOn returns a DaemonSet that works like flannel's. Its pods write the configuration of the pod network and a file with the subnet. A
-// reboot deletes the file with the subnet. The parameter peers contains subnets of other nodes with their addresses.
+// reboot deletes the file with the subnet. The last arguments are the subnets of other nodes with their addresses.
 func addOn(n *cluster.Node, ns, subnet string, peers ...string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: DaemonSet

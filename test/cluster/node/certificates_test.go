@@ -62,7 +62,7 @@ func served() string {
 	return "v1"
 }
 
-// This function returns functions that watch and update the requests of a namespace in the served version.
+// This function returns a watch function and an update function for the requests of a namespace in the served version.
 func signing(c *cluster.Cluster, ns string) (
 	watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	update func(context.Context, *certificates.PodCertificateRequest) error,

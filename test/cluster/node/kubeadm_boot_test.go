@@ -51,8 +51,8 @@ func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	return b
 }
 
-// bootPackaged boots a machine and installs the packages of this version. The function set configures the machine before the boot. The map
-// contains additional files of /payload, and name is the name of the Node.
+// bootPackaged boots a machine and installs the packages of this version. The given function configures the machine before the boot. The
+// map contains additional files of /payload. The given name becomes the name of the Node.
 func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[string]string) *kubeadmBoot {
 	t.Helper()
 	files := map[string]string{"podtool.tar": machine.Archive(t), "kubeadm": filepath.Join(cluster.Programs(t), "kubeadm")}

@@ -59,7 +59,7 @@ func (n *newer) trials() (all []string) {
 }
 
 // This method waits until the given version runs with the given configuration and no trial is left. It checks that the given trials have
-// ended in any order, and that no pod has restarted.
+// ended, in any order, and that no pod has restarted.
 func (n *newer) both(when, version, kubelet string, trials ...string) {
 	n.t.Helper()
 	n.Await(fmt.Sprintf("%s: islet %s with %s", when, version, kubelet), func() bool {

@@ -92,8 +92,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// This function returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and of
-// the container, one per line.
+// This function returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	in := func(by, lines string) string {
 		if lines == "" {
