@@ -122,8 +122,8 @@ func contains(t *testing.T, file, text string) bool {
 	return bytes.Contains(b, []byte(text))
 }
 
-// This function fails the test if a node needed more time than the limit. The limit is scaled by the load of the machine. It only shows
-// whether the node waited for an event or for the next retry.
+// This function fails the test if a node needed more time than the limit. The limit is scaled by the load of the machine. The limit only
+// shows whether the node waited for an event or for the next retry. The speed is measured by make bench.
 func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	t.Helper()
 	took := time.Since(began)
