@@ -17,7 +17,7 @@ var unracedLine = regexp.MustCompile(`(?m)^UNRACED := (.+)$`)
 
 // TestUnraced checks the packages that the race detector does not instrument. They must not use generic code with atomics that other
 // packages use too. Go compiles such code once for each package, and the linker keeps one copy. If the linker keeps a copy without
-// instrumentation, the detector reports races in the other packages that do not exist.
+// instrumentation, the detector reports false races in the other packages.
 func TestUnraced(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {

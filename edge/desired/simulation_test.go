@@ -19,7 +19,7 @@ import (
 
 var errFull = errors.New("the disk is full")
 
-// A memory is a Store in memory whose updates fail on request.
+// This type is an implementation of Store in memory. Its updates fail on request.
 type memory struct {
 	pods map[types.UID]store.Pod
 	full bool

@@ -232,7 +232,7 @@ func await(t *testing.T, l *Link, want func(State) bool) State {
 
 func up(s State) bool { return s.Phase == Up }
 
-// A memory is a Meta in memory.
+// This type is an implementation of Meta in memory.
 type memory struct {
 	mu     sync.Mutex
 	values map[string]string

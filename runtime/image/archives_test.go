@@ -127,7 +127,7 @@ func dockerArchive(tb testing.TB, images map[string]v1.Image) []byte {
 	return b.Bytes()
 }
 
-// ociArchive returns an archive of an OCI layout. The function add appends the images.
+// ociArchive returns an archive of an OCI layout. The given function adds the images.
 func ociArchive(tb testing.TB, add func(layout.Path) error) []byte {
 	tb.Helper()
 	dir := tb.TempDir()

@@ -177,7 +177,7 @@ func TestTokenServer(t *testing.T) {
 	}
 }
 
-// wantToken makes a registry demand a token for every request. The token server is realm.
+// wantToken makes a registry demand a token for every request. The value realm is the URL of the token server.
 func wantToken(hub *server, realm string) {
 	hub.set(func(h *server) {
 		h.before = func(w http.ResponseWriter, r *http.Request) bool {

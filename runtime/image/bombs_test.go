@@ -23,7 +23,8 @@ import (
 // mostHeap is the maximum memory that a hostile image may use, in bytes.
 const mostHeap = 96 << 20
 
-// heapOf returns how much the memory of this process grows while f runs. The garbage collector is set as in an agent with little memory.
+// heapOf returns how much the memory of this process grows while f runs. The garbage collector has the settings of an agent with little
+// memory.
 func heapOf(t *testing.T, f func()) int64 {
 	t.Helper()
 	runtime.GC()

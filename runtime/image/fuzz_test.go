@@ -90,7 +90,7 @@ func FuzzImportParts(f *testing.F) {
 	})
 }
 
-// relink makes the first entry of an index refer to manifest, and returns the index.
+// relink changes an index so that its first entry refers to the given manifest. It returns the index.
 func relink(index, manifest string) string {
 	var x ocispec.Index
 	if json.Unmarshal([]byte(index), &x) != nil || len(x.Manifests) == 0 {

@@ -171,7 +171,7 @@ func TestImportTruncated(t *testing.T) {
 	}
 }
 
-// TestForsake checks layers that a killed process has unpacked and not yet recorded as an image. The next process removes them.
+// TestForsake checks layers that a process has unpacked, but not recorded as an image before it was killed. The next process removes them.
 func TestForsake(t *testing.T) {
 	dir := t.TempDir()
 	d := newDaemon(t, dir)

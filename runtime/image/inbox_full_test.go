@@ -44,7 +44,7 @@ func TestInboxFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	// A change of the directory starts a scan, although scanInterval is not over.
+	// A change in the directory starts a scan before scanInterval has passed.
 	writeFile(t, filepath.Join(x.dir, "other.tar"), []byte("not an archive"))
 	for range 2 { // one report that one.tar was imported, and one that other.tar has failed
 		r := recv(t, x.reports)

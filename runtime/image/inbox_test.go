@@ -14,7 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A memory is an Imports in memory.
+// This type is an implementation of Imports in memory.
 type memory struct {
 	mu   sync.Mutex
 	keys map[string]string
@@ -64,7 +64,7 @@ func newInbox(t *testing.T) *inboxTest {
 	return x
 }
 
-// start runs a new Inbox as the next agent does.
+// start runs a new Inbox with the same storage, like an agent after a restart.
 func (x *inboxTest) start(t *testing.T) (stop func()) {
 	t.Helper()
 	b, err := NewInbox(InboxConfig{

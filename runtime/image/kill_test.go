@@ -53,7 +53,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKill kills a process at random moments. The next process must use or remove all data of the killed one. No incomplete image may
+// TestKill kills a process at random moments. The next process must use or remove all data of the killed process. No incomplete image may
 // exist.
 func TestKill(t *testing.T) {
 	dir := onSmallDisk(t, 1<<30)

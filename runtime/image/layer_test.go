@@ -191,7 +191,7 @@ func TestLayerBombs(t *testing.T) {
 	}
 }
 
-// TestNamesBehindLinks checks names in a layer that lead through a symlink. The limit applies to the length of the resolved path.
+// TestNamesBehindLinks checks names in a layer whose path contains a symlink. The limit applies to the length of the resolved path.
 func TestNamesBehindLinks(t *testing.T) {
 	root := t.TempDir()
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 18)
@@ -251,7 +251,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // TestOpaqueWhiteouts checks a layer with many opaque markers for one directory. The directory is not walked for each marker. In the first
-// layer of an image it is not walked at all, so that the layer's own files remain.
+// layer of an image, the directory is not walked at all, because there is no lower layer. The layer's own files must remain.
 func TestOpaqueWhiteouts(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -290,7 +290,7 @@ func skippable(n int) []byte {
 }
 
 // TestZstdFrames checks zstd streams with a skippable frame at the beginning, with several frames, and with a window of 64 MiB. A larger
-// window is an error that contains advice.
+// window must cause an error that contains advice.
 func TestZstdFrames(t *testing.T) {
 	plain := tarOf(t, file{name: "a", body: noise(3, 300<<10)})
 	whole := zstded(t, plain)

@@ -317,8 +317,8 @@ func TestPullAuth(t *testing.T) {
 	}
 }
 
-// TestPullBasicAuth checks that a registry that requests a user and a password itself gets them. The registry redirects a tag to
-// the digest of the manifest, as Kubernetes' test registry does.
+// TestPullBasicAuth checks a registry that itself requests a user name and a password, without a token server. The pull must send both. The
+// registry redirects a tag to the digest of the manifest, as Kubernetes' test registry does.
 func TestPullBasicAuth(t *testing.T) {
 	hub := newServer(t, false)
 	manifest := hub.push(t, "demo:1", small(t))

@@ -59,7 +59,7 @@ func newServer(t testing.TB, tls bool) *server {
 	return s
 }
 
-// A cutWriter closes the connection after it has written left bytes.
+// A cutWriter closes the connection after it has written the given number of bytes.
 type cutWriter struct {
 	http.ResponseWriter
 	left int

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // newHost mounts a shared file system, like the root file system of a host with systemd. It returns two directories of this file system.
-// The directory host has mounts of the administrator, and own belongs to islet.
+// The first directory contains mounts of the administrator. The second directory belongs to islet.
 func newHost(t *testing.T) (host, own string) {
 	t.Helper()
 	root := t.TempDir()
@@ -345,7 +345,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveDeep checks a directory tree that is deeper than the number of files that the process may open. RemoveAll must remove it.
+// TestRemoveDeep checks a directory tree whose depth exceeds the limit of open files of the process. RemoveAll must remove it.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(dir+"/tree/"+removalPrefix+"1", 0o755)) // moveUp would use this name

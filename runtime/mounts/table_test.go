@@ -10,8 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// TestTableIsShared checks callers that arrive while the mount table is being read. One more read serves all of them. No caller gets a
-// table that was read before its call.
+// TestTableIsShared checks callers that arrive while the mount table is being read. A single additional read serves all of these callers.
+// No caller gets a table that was read before its call.
 func TestTableIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mounted, readings atomic.Int64

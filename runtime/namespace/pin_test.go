@@ -197,7 +197,7 @@ func TestSysfs(t *testing.T) {
 	}
 }
 
-// TestUnpinHalf checks that Unpin removes the mounts of a Pin that was interrupted.
+// TestUnpinHalf checks that Unpin removes the mounts that an interrupted call of Pin has left.
 func TestUnpinHalf(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

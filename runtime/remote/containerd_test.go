@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(inOwnFolder(m.Run))
 }
 
-// inOwnFolder calls run with a new temporary directory, and removes the directory afterwards. If this process is killed, the next run of
-// the tests removes the directory.
+// inOwnFolder creates a temporary directory, calls the given function, and removes the directory. If this process is killed, the next run
+// of the tests removes the directory.
 func inOwnFolder(run func() int) int {
 	sweep()
 	own, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))
@@ -45,7 +45,7 @@ func inOwnFolder(run func() int) int {
 	return run()
 }
 
-// sweep removes the directories and cgroups of earlier runs that were killed. Their processes ended with them.
+// sweep removes the directories and cgroups that killed runs of the tests left behind. The processes of these runs have ended.
 func sweep() {
 	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	groups, _ := filepath.Glob("/sys/fs/cgroup/" + prefix + "*")
@@ -81,8 +81,8 @@ func removeGroup(top string) error {
 }
 
 // startContainerd starts containerd from the directory dir in a new PID namespace and mount namespace. At the end of the test it kills
-// containerd, which also ends the shims, containers and mounts in these namespaces. Then it removes the cgroups that have the base name of
-// disk.
+// containerd, which also ends the shims, containers and mounts in these namespaces. Then it removes the cgroups whose name equals the base
+// name of the directory disk.
 func startContainerd(t *testing.T, dir, disk, config string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(disk, "log"))

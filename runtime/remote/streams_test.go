@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// This type is a runtime with streams. Its commands end immediately. Its Attach sends each size of the terminal to the channel got.
+// This type is a runtime with streams. Its commands end immediately. Its Attach sends each size of the terminal to a channel.
 type terminals struct {
 	*fake.Runtime
 	cri.Streamer

@@ -87,8 +87,8 @@ var promised = []string{"SandboxLife", "SandboxFilter", "ContainerLife", "Contai
 	"StartError", "Logs", "LogRotation", "Image", "Mounts", "ReadonlyRoot", "Security", "Target", "HostProcesses",
 	"Files", "Exec", "ExecTimeout", "Forward", "Update"}
 
-// This list contains additional tests for current versions. containerd 1.6 may report that a container has ended before the reason is
-// OOMKilled.
+// This list contains additional tests for current versions. containerd 1.6 may first report that a container has ended, and only later add
+// the reason OOMKilled.
 var promisedLater = []string{"OOM", "Stop", "Terminal", "Attach"}
 
 // TestContainerdSuite runs the contract tests with each version of containerd in $ISLET_CONTAINERD. See test/remote/programs.sh.

@@ -70,7 +70,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestNamesInMountOptions checks that the seLinuxOptions of a pod cannot add an option to a mount or a part to a label.
+// TestNamesInMountOptions checks that the seLinuxOptions of a pod cannot add a mount option, and cannot add a field to a label.
 func TestNamesInMountOptions(t *testing.T) {
 	for _, name := range []string{
 		`u",suid,dev,x="`, `u\",suid,x=\"`, "u,suid", `u"`, `u\`, "u:object_r:etc_t", "u\nv", "u\x00v", "u v", "é",

@@ -76,7 +76,7 @@ func (g sender) Forward(ctx context.Context, _ string, port int32, s io.ReadWrit
 	return err
 }
 
-// A flow is a client of exec, attach or port-forward. The function path returns the URL of a new stream.
+// A flow is a client of exec, attach or port-forward. Its function returns the URL of a new stream.
 type flow struct {
 	streamtest.Way
 	path func(r *Runtime) (string, error)
@@ -119,8 +119,8 @@ func flows(flood bool) (all []flow) {
 	return all
 }
 
-// TestFlows checks all protocols. A client that reads slowly or pauses receives every byte and the exit code. If a client disconnects, it
-// does not get a success, and its stream ends.
+// TestFlows checks all protocols. A client that reads slowly or pauses receives every byte and the exit code. If a client disconnects, its
+// stream ends without a success status.
 func TestFlows(t *testing.T) {
 	for name, read := range map[string]streamtest.Reader{"slow": streamtest.ForwardSlowly, "stops": streamtest.ForwardWithPause} {
 		t.Run(name, func(t *testing.T) {
@@ -172,8 +172,8 @@ func serveSender(t *testing.T, g sender) *Runtime {
 	return r
 }
 
-// This method returns a client and the path of a new stream. The client connects through a link, which forwards the data of the server with
-// read.
+// This method returns a client and the path of a new stream. The client connects through a link. The given Reader forwards the server's
+// data on this link.
 func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
 	t.Helper()
 	at, err := f.path(r)

@@ -40,8 +40,8 @@ func bareRuntime(t *testing.T, n int) bound {
 		bundle(t, m, root, fmt.Sprint("b", i))
 	}
 	cpu, wall := m.CPU(), time.Now()
-	// One shell starts all containers, because the time of one process per container would count as time of the runtime. The output is no
-	// pipe, because the containers would keep the pipe open.
+	// One shell starts all containers. A separate process for each container would add its own CPU time to that of the runtime. The output
+	// is not a pipe, because the containers would keep the pipe open and Run would wait for them.
 	all := `for i in $(seq 0 $(($3 - 1))); do "$1" create --bundle "$2/b$i" "b$i" && "$1" start "b$i" || exit; done`
 	if err := m.MeasuredCommand("sh", "-c", all, "sh", runtime, m.Disk, fmt.Sprint(n)).Run(); err != nil {
 		t.Fatalf("run containers with %s alone: %v", runtime, err)
@@ -49,8 +49,8 @@ func bareRuntime(t *testing.T, n int) bound {
 	return bound{cpu: m.CPU() - cpu, wall: time.Since(wall)}
 }
 
-// chosenRuntime returns the OCI runtime that the binary under test chooses. This is the runtime of its installation. If there is none, it
-// is crun if crun works on this host, or else runc.
+// chosenRuntime returns the OCI runtime that the binary under test chooses. The first choice is the crun that is installed with the binary.
+// The second choice is the crun of the host, and the third is runc. A runtime that does not work is skipped.
 func chosenRuntime(t *testing.T, m *machine.Machine, root string) string {
 	bundle(t, m, root, "probe")
 	shipped := filepath.Join(filepath.Dir(m.Binary()), "../lib/islet/crun")

@@ -169,7 +169,7 @@ func client(t *testing.T, pid int) *scraper {
 	return s
 }
 
-// A page contains the size of a page on the wire and as text.
+// This type contains two sizes of a metrics page in bytes: the size on the wire, and the size of its text.
 type page struct{ wire, text int }
 
 func (s *scraper) ask(path string, compressed bool) (*http.Response, error) {

@@ -100,8 +100,8 @@ func (c *Cluster) removeNamespace(t testing.TB, name string) {
 	}
 }
 
-// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for the object. It returns the object. If
-// the API server restarts, AwaitAny continues to watch. The parameter kind is an empty object of the same type.
+// AwaitAny watches an object of the core group or of storage.k8s.io until ok returns true for the object. It returns the object. If the API
+// server restarts, AwaitAny continues to watch. The caller passes an empty object of the same type.
 func (c *Cluster) AwaitAny(t testing.TB, resource, namespace, name string, kind runtime.Object, what string,
 	ok func(runtime.Object) bool) runtime.Object {
 	t.Helper()
@@ -206,8 +206,8 @@ func (c *Cluster) ApproveServing(t testing.TB, node string) {
 	}
 }
 
-// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials. The parameter server is
-// the address of the API server or of a proxy.
+// BootstrapKubeconfig returns the kubeconfig with which a new node requests its credentials. The argument is the address of the API server
+// or of a proxy.
 func (c *Cluster) BootstrapKubeconfig(server string) string {
 	return c.kubeconfig(server, "token: "+c.token)
 }

@@ -20,9 +20,9 @@ type Node struct {
 	t testing.TB
 }
 
-// Node boots a machine with a cable and the test image. The test's name becomes the machine's host name. The
-// machine has a bootstrap kubeconfig, so islet registers the node when islet starts. The parameter server is the
-// address of the API server or of a Proxy. If server is empty, the node uses the API server's own address.
+// Node boots a machine with a cable and the test image. The test's name becomes the machine's host name. The machine has a bootstrap
+// kubeconfig, so islet registers the node when islet starts. The last argument is the address of the API server or of a Proxy. If it is
+// empty, the node uses the API server's own address.
 func (c *Cluster) Node(t testing.TB, server string) *Node {
 	t.Helper()
 	if server == "" {

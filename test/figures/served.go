@@ -31,9 +31,9 @@ func Documented(text string) (out []Family) {
 	return out
 }
 
-// Compare compares the names, types and labels of the metrics on pages with the documentation. The parameter pages maps the path of
-// each page, such as /metrics, to its text. Compare returns the differences. It also returns the documented metrics that are not on the
-// pages, each as "page name".
+// Compare compares the names, types and labels of the metrics on pages with the documentation. The map contains the text of each page by
+// its path, such as /metrics. Compare returns the differences. It also returns the documented metrics that are not on the pages, each as
+// "page name".
 func Compare(documented []Family, pages map[string]string) (wrong, unseen []string) {
 	known, seen := map[string]Family{}, map[string]bool{}
 	for _, f := range documented {
@@ -66,8 +66,8 @@ func Compare(documented []Family, pages map[string]string) (wrong, unseen []stri
 }
 
 // Check compares the pages of a node with docs/metrics.md below root. The document is generated from the list of metrics in the Kubernetes
-// sources. The function get must return the page with the given path. Check returns the documented metrics that are not on the pages, each
-// as "page name".
+// sources. The given function must return the page at a path. Check returns the documented metrics that are not on the pages, each as "page
+// name".
 func Check(t testing.TB, root string, get func(path string) string) (unseen []string) {
 	t.Helper()
 	guide, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestSleeps checks that checkSleeps finds the sleeps of a test outside of bubbles.
+// TestSleeps checks that checkSleeps finds the sleeps in a test that are not in a synctest bubble.
 func TestSleeps(t *testing.T) {
 	const bubble = "func in(t *testing.T, f func()) { synctest.Test(t, func(*testing.T) { f() }) }\n"
 	for name, c := range map[string]struct {

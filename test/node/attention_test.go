@@ -8,9 +8,9 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestAttention checks that islet status, its exit code, its JSON and the events have the same things that need attention: a refused
-// manifest, a host port that a program of the host uses, an image that nobody can pull, and a container in back-off with its exit code and
-// the last line of its log.
+// TestAttention checks four problems of a node: a refused manifest, a host port that a program of the host uses, an image that nobody can
+// pull, and a container in back-off with its exit code and the last line of its log. The output of islet status, its JSON and the events
+// must contain all four. The exit code of islet status must be 1.
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

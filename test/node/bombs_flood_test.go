@@ -39,8 +39,8 @@ func request(path string) string {
 // that a client opens have odd IDs. Some floods send all frames on stream 1.
 type flood func(id uint32) string
 
-// This function returns floods by name. Their frames are cheap for the sender. The parameter begin is a valid header block. Some floods
-// send it only on stream 1.
+// This function returns floods by name. Their frames are cheap for the sender. The argument is a valid header block. Some floods send it
+// only on stream 1.
 func floods(begin string) map[string]flood {
 	large := "\x40\x01a\x7f\xa1\x1e" + strings.Repeat("x", 4000) // it enters the dynamic table, so one byte repeats it
 	return map[string]flood{
@@ -95,7 +95,7 @@ const (
 	floodBytes = 16 << 20
 )
 
-// send writes the flood without reading until the peer closes the connection, floodTime has passed or floodBytes have been sent.
+// send writes the flood and reads nothing. It stops when the peer closes the connection, or when floodTime or floodBytes is reached.
 func (f flood) send(c net.Conn) {
 	_ = c.SetDeadline(time.Now().Add(floodTime))
 	for id, sent := uint32(1), 0; sent < floodBytes; id += 2 {

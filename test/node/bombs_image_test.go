@@ -49,7 +49,7 @@ func (d *depot) tag(name, kind, body string) {
 	d.tags[name] = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body)))
 }
 
-// This method stores an image with one layer and returns its manifest. The parameter more contains further fields of the image's
+// This method stores an image with one layer and returns its manifest. The first argument contains additional fields of the image's
 // configuration.
 func (d *depot) image(more string, layer []byte) string {
 	config := d.put(ociConfig,

@@ -81,7 +81,7 @@ type hostileServer struct {
 	good map[string]string
 }
 
-// nextBomb selects the response to a request: the bomb that was sent least often. If bomb is nil, the response is the correct one in good.
+// nextBomb selects the response to a request: the bomb that was sent least often. For a correct response, the returned bomb is nil.
 func (s *hostileServer) nextBomb(r *http.Request) (bomb *answer, good string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *hostileServer) nextBomb(r *http.Request) (bomb *answer, good string) {
 	return bomb, ""
 }
 
-// unsentBombs returns the names of the bombs that were sent fewer times than given.
+// unsentBombs returns the names of the bombs that were sent less often than the given number of times.
 func (s *hostileServer) unsentBombs(times int) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,8 +27,8 @@ func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 	return "/sys/fs/cgroup/memory" + m.Cgroup + "/agent", "memory.limit_in_bytes", "memory.oom_control"
 }
 
-// This function moves the agent into a separate memory cgroup. The limit is the agent's present memory usage plus beyond. The function
-// killed reports whether the kernel has killed a process in that cgroup because of its memory usage.
+// This function moves the agent into a separate memory cgroup. The limit is the agent's current memory usage plus a fixed amount (the
+// constant beyond). The returned function reports whether the kernel has killed a process in that cgroup because of its memory usage.
 func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	t.Helper()
 	dir, limit, fails := memoryGroup(m)
@@ -64,7 +64,7 @@ func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	}
 }
 
-// A bombedNode is a machine whose agent has a memory limit and a well-behaved pod.
+// A bombedNode is a machine with a well-behaved pod and an agent whose memory is limited.
 type bombedNode struct {
 	*machine.Machine
 	t      *testing.T

@@ -28,7 +28,7 @@ func kinds() []struct {
 	slow      bool // skipped without ISLET_TEST_LONG
 	archive   func(b *breaker) string
 } {
-	// This function returns a version that fails in the way that test/badislet implements under the given name.
+	// This function returns a version that runs test/badislet. The first argument selects the kind of failure.
 	bad := func(how string, args ...func(*breaker) int) func(*breaker) string {
 		return func(b *breaker) string {
 			all := how

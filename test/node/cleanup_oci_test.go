@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestCleanupWithoutRuntime checks that islet cleanup removes running pods although the OCI runtime that started them is not
-// installed any more, and that the agent's shims end.
+// TestCleanupWithoutRuntime checks that islet cleanup removes running pods although the OCI runtime that started them is not installed any
+// more. The agent's shims must end.
 func TestCleanupWithoutRuntime(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

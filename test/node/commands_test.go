@@ -47,7 +47,7 @@ func TestCommands(t *testing.T) {
 		!strings.Contains(out, "/podtool count 10ms") || !strings.Contains(out, "1000") {
 		t.Errorf("top processes: %q", out)
 	}
-	// The commands also work while a pod has an image that is no image.
+	// The commands also work while the image name of a pod is invalid.
 	m.Write("wrong.yaml", strings.Replace(manifest("wrong", "", "count", "1s"), machine.Image, "Not an image", 1))
 	m.Islet("apply", "-f", m.Disk+"/wrong.yaml")
 	if out, code := m.Try("images", "prune", "--dry-run"); code != 0 {

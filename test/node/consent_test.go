@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A consent is a node whose local fields are changed with consent.
+// This type is a node whose local fields are changed with consent.
 type consent struct {
 	*machine.Machine
 	t *testing.T

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestDebug checks that islet debug runs a command of another image in a pod of a standalone node, that it sees the pod's network and the
-// processes of the target, and that the container survives a restart of the agent but not the pod.
+// TestDebug checks that islet debug runs a command of another image in a pod of a standalone node. The command must see the pod's network
+// and the processes of the target. The container must survive a restart of the agent, and must end with its pod.
 func TestDebug(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

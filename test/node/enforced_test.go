@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// cgroupLimits contains the limits of a cgroup. The field shares is empty under cgroup v2.
+// cgroupLimits contains the limits of a cgroup. Under cgroup v2, the CPU shares are empty.
 type cgroupLimits struct{ memory, shares, pids string }
 
 // This function reports whether the machine has only cgroup v2.
@@ -154,5 +154,5 @@ func TestEnforces(t *testing.T) {
 	}
 }
 
-// This function returns a word with the quotes of the agent's log.
+// This function quotes a word in the same way as the agent's log.
 func quoted(word string) string { return strings.ReplaceAll(fmt.Sprintf("%q", word), `"`, `\"`) }

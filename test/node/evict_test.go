@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod that allocates memory, with a priority.
+// This function returns a pod that allocates memory. The pod has the given priority.
 func eats(name string, priority, mib int) string {
 	return manifest(name, fmt.Sprintf("  priority: %d\n", priority), "eat", fmt.Sprint(mib))
 }

@@ -58,7 +58,7 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *shelf) file(version string) string { return s.u.m.Disk + "/" + version + ".tar.gz" }
 
-// pack creates the archive and the release of a version. The function put then makes the server serve it.
+// pack creates the archive and the release of a version. To serve the version, the test calls put().
 func (s *shelf) pack(version string, program []byte) {
 	s.u.Helper()
 	s.u.Release(s.file(version), version, program)
@@ -71,8 +71,8 @@ func (s *shelf) put(version string) {
 	s.mu.Unlock()
 }
 
-// The method releases returns the number of requests for the release of a version. The method archives returns the number of downloads of
-// the version's archive.
+// The first method returns the number of requests for the release of a version. The second method returns the number of downloads of the
+// version's archive.
 func (s *shelf) releases(version string) int { return s.count(version + ".release") }
 func (s *shelf) archives(version string) int { return s.count(version + ".gz") }
 

@@ -113,7 +113,7 @@ devices:
 }
 
 // notGranted checks that a pod without the device can create its device node but cannot open it, while the host can. The error must be
-// EPERM, the error of the device cgroup. A denial because of the node's mode has another error.
+// EPERM, the error of the device cgroup. A denial because of the mode of the device node would be another error.
 func notGranted(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	f, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", theLoop), os.O_RDWR, 0)

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// servedHead begins a KubeletConfiguration with a kubelet API that needs no authorization.
+// servedHead is the beginning of a KubeletConfiguration. Its kubelet API needs no authorization.
 const servedHead = kubeletHead + "authorization: {mode: AlwaysAllow}\n"
 
 const edgeHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"

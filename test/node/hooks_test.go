@@ -42,7 +42,7 @@ func times(lines []string, line string) (n int) {
 	return n
 }
 
-// expectOrder checks that the lines of a chain occur in this order.
+// expectOrder checks that the given lines occur in the log in the given order.
 func expectOrder(t *testing.T, lines []string, chain ...string) {
 	t.Helper()
 	at := -1
@@ -56,7 +56,7 @@ func expectOrder(t *testing.T, lines []string, chain ...string) {
 }
 
 // TestHooks checks the order of hooks with the starts and exits of containers and sidecars. After a SIGKILL of the agent, an interrupted
-// hook must run again. A finished hook must not. A deletion in progress must continue.
+// hook must run again. A finished hook must not run again. A deletion in progress must continue.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -60,7 +60,7 @@ func asksHung(m *machine.Machine) bool {
 	return false
 }
 
-// onServer is an NFS volume that hungfs mounts on a machine from withServers.
+// onServer is an NFS volume for pods on a machine of withServers(). The program hungfs mounts this volume.
 const onServer = "nfs: {server: 10.9.9.9, path: /export}"
 
 // withServers returns a machine on which a separate FUSE process serves each NFS volume. It also returns the program of these processes.
@@ -83,7 +83,7 @@ func servedPod(name, volume, below string) string {
 		"    volumeMounts: [{name: data, mountPath: /data"+below+"}]\n    image:", 1)
 }
 
-// signalAll sends a signal to processes. It fails the test if their number differs from the parameter many.
+// signalAll sends a signal to processes. It fails the test if their number is not the expected number.
 func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 	t.Helper()
 	if len(pids) != many {
@@ -97,8 +97,9 @@ func signalAll(t *testing.T, many int, pids []int, s syscall.Signal) {
 }
 
 // TestHungServer checks volumes whose servers do not respond. Only the start of containers that use these volumes may be blocked. The
-// volumes are mounted before the agent starts. Other pods, commands, the exit and SIGKILL of the agent, its next start and the deletion of
-// such pods must not wait. The containers must start when the servers respond again.
+// volumes are mounted before the agent starts. These actions must not wait for the servers: other pods, commands, the exit or SIGKILL of
+// the agent, the agent's next start, and the deletion of the pods with these volumes. The containers must start when the servers respond
+// again.
 func TestHungServer(t *testing.T) {
 	t.Parallel()
 	m, exe := withServers(t)

@@ -58,8 +58,9 @@ func waitForReason(m *machine.Machine, pod, why string) {
 	})
 }
 
-// TestObjectsOfManifests checks that pods in the manifest directory use the ConfigMaps and Secrets in this directory. A pod must wait for
-// missing objects with the messages of a kubelet, and must see changes, also after a SIGKILL of the agent and a reboot.
+// TestObjectsOfManifests checks that pods in the manifest directory use the ConfigMaps and Secrets in this directory. A pod whose objects
+// are missing must wait and report the messages of a kubelet. A pod must see changed objects, also after a SIGKILL of the agent and a
+// reboot.
 func TestObjectsOfManifests(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -63,8 +63,8 @@ func TestOddStart(t *testing.T) {
 	}
 }
 
-// lookFrom runs the pod on a new machine. It returns the output of look in the container and in a command. If umask is not 0, the agent is
-// started with that umask and other unusual properties.
+// lookFrom runs the pod on a new machine. It returns the output of printScript in the container and in a command. If umask is not 0, the
+// agent is started with that umask and other unusual properties.
 func lookFrom(t *testing.T, umask int) (container, command string) {
 	m := machine.New(t, "edge")
 	m.OddUmask = umask

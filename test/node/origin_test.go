@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestOrigin checks that a node names the file or command that a pod comes from, and the configuration files in use, and that
-// it rejects a manifest of another node.
+// TestOrigin checks that a node names the file or command from which a pod comes, and the configuration files in use. The node must reject
+// a manifest of another node.
 func TestOrigin(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// podsAPI calls a method of the pods API without arguments. The function next returns the next message, and end returns the gRPC status.
+// podsAPI calls a method of the pods API without arguments. The first returned function returns the next message. The second returned
+// function returns the gRPC status.
 func podsAPI(t *testing.T, m *machine.Machine, method string) (next func() ([]byte, error), end func() string) {
 	t.Helper()
 	c := &http.Transport{

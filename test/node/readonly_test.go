@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function makes the machine's disk a separate mount. The function freeze can make this mount read-only until the next boot.
+// This function makes the machine's disk a separate mount. Therefore freeze() can make this mount read-only until the next boot.
 func partition(m *machine.Machine) { m.Run("mount", "--bind", m.Disk, m.Disk) }
 
 // This function makes the disk read-only in the machine. The kernel does this when a disk fails. With a failing card, the disk is also

@@ -21,8 +21,7 @@ func sole(m *machine.Machine, name, extra string) string {
 %s`, m.Disk, extra), "sole", "/shared/"+name)
 }
 
-// This function returns how often a pod from the function sole has started. It fails the test if two of its containers ran at the same
-// time.
+// This function returns how often a pod of sole() has started. It fails the test if two of its containers ran at the same time.
 func starts(t *testing.T, m *machine.Machine, name string) int {
 	t.Helper()
 	file := filepath.Join(m.Disk, "shared", name)

@@ -72,7 +72,7 @@ func TestSocketsComeBack(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		starts(t, m, name)
 	}
-	// Another agent would fail to lock the directory, and islet cleanup recognizes the directory as islet's.
+	// The lock file must exist again. Another agent would fail to lock it, and islet cleanup recognizes the run directory by it.
 	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/root/run/islet/lock", m.Pid())); string(b) != "islet\n" {
 		t.Errorf("the lock of the run directory: %q, %v", b, err)
 	}

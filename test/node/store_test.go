@@ -126,7 +126,7 @@ func TestFullDisk(t *testing.T) {
 	m.Write("b.yaml", manifest("b", "", "sleep"))
 	out, code := m.Try("apply", "-f", m.Disk+"/b.yaml")
 	if code == 0 {
-		// There was free space inside the database file. In this case the pod must run when there is space on the disk.
+		// The database file had free space inside, so the pod was stored. The pod must run when the disk has free space again.
 		t.Logf("applied in spite of the full disk: %s", out)
 	} else if !strings.Contains(out, "no space left") {
 		t.Errorf("the error does not name the disk: %s", out)

@@ -48,9 +48,9 @@ func podDir(t *testing.T, m *machine.Machine, dir, uid string) string {
 	return ""
 }
 
-// TestUnreadable checks that the agent works although directories fail with EIO. They fail when the agent starts or while it runs. The
-// directories belong to the state and root directories and to the logs of one pod. The containers of other pods must not restart, and a
-// new pod must start.
+// TestUnreadable checks that the agent works although directories fail with EIO. They fail when the agent starts or while it runs. Some of
+// the directories are in the state and root directories. Another one contains the logs of one pod. The containers of other pods must not
+// restart, and a new pod must start.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -43,7 +43,8 @@ providers:
 var reads = []string{"kubelet.yaml", "drop/10.conf", "edge.yaml", "provider.yaml", "manifests/one.yaml", "state/images/podtool.tar"}
 
 // TestUnreadableFiles checks that the agent starts although a file of the configuration, state or root directory fails with EIO. No
-// container may restart, and a new pod must start. The test uses the files in reads, or all files with ISLET_TEST_LONG.
+// container may restart, and a new pod must start. The test uses the files that the agent must read. With ISLET_TEST_LONG it uses all
+// files.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
 	m := machine.New(t, "edge")

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// The type updates is a node whose program may be replaced.
+// This type is a node whose program the test may replace.
 type updates struct {
 	*testing.T
 	*machine.Releaser
@@ -24,7 +24,7 @@ type updates struct {
 	bad []byte // the program test/badislet
 }
 
-// newUpdates starts a node with two pods. The parameter configuration is a line of its EdgeConfiguration.
+// newUpdates starts a node with two pods. The argument is a line of the node's EdgeConfiguration.
 func newUpdates(t *testing.T, configuration string) *updates {
 	t.Helper()
 	u := bootUpdates(t)
@@ -43,8 +43,7 @@ func bootUpdates(t *testing.T) *updates {
 	return u
 }
 
-// start starts the agent with two pods. The parameter configuration is a line of the EdgeConfiguration, and the parameter update is the
-// value of its field update.
+// start starts the agent with two pods. The arguments are a line of the EdgeConfiguration, and the value of its field update.
 func (u *updates) start(configuration, update string) {
 	u.Helper()
 	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n",

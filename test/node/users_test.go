@@ -116,7 +116,7 @@ func TestUserNamespaces(t *testing.T) {
 	}
 }
 
-// expectVolumes checks the owners of files that a pod writes. The parameter first is the host's UID of the pod's root.
+// expectVolumes checks the owners of files that a pod writes. The last argument is the UID on the host for the root user of the pod.
 func expectVolumes(t *testing.T, m *machine.Machine, first string) {
 	t.Helper()
 	for _, path := range []string{"/disk/x", "/memory/x", "/host/x", "/root-x", "/dev/termination-log"} {

@@ -69,7 +69,7 @@ func TestInstallLooks(t *testing.T) {
 		refused("/root/islet/install.sh", name+" (process ", "--no-start")
 		s.Run("pkill -x " + name + " && while pgrep -x " + name + "; do :; done")
 	}
-	// A kubelet in another PID namespace does not count.
+	// A kubelet in another PID namespace must be ignored.
 	s.Run("{ setsid unshare --pid --fork /root/kubelet 600 >/dev/null 2>&1 & } && until pgrep -x kubelet; do :; done")
 
 	s.Run(`mkdir -p /root/proc /root/bin && printf 'Filename\nfile\n' >/root/proc/swaps && printf 'memory 1 1 1\n' >/root/proc/cgroups
@@ -86,7 +86,8 @@ func TestInstallLooks(t *testing.T) {
 }
 
 // TestInstallCommandLine checks a board whose kernel has no memory cgroup. install.sh must print the necessary change of the kernel's
-// command line, and make this change with --cmdline. It must not wait for the first pod then.
+// command line, and make this change with --cmdline. After this change, install.sh must not wait for the first pod, because pods start only
+// after a reboot.
 func TestInstallCommandLine(t *testing.T) {
 	s := archived(t, Systemd)
 	const line = "console=tty1 root=/dev/mmcblk0p2 rootwait"
@@ -139,8 +140,8 @@ func TestInstallDemo(t *testing.T) {
 	s.Run(nothing + " && ! find /etc/kubernetes /var/lib/islet -mindepth 1 | grep . && ! test -e /run/islet && ! pgrep -x islet && mountpoint /var/lib/islet")
 }
 
-// TestInstallKubeadm checks that a node for kubeadm stays one when the archive is installed again with any options. A standalone
-// installation or a package must be uninstalled first.
+// TestInstallKubeadm installs the archive again, with any options, on a node for kubeadm. The node must remain a node for kubeadm. A
+// standalone installation or a package must be uninstalled first.
 func TestInstallKubeadm(t *testing.T) {
 	s := archived(t, Systemd)
 	s.Run("/root/islet/install.sh")

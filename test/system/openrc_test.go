@@ -39,7 +39,8 @@ func TestOpenRC(t *testing.T) {
 	if left, _ := s.Try(counting); left != "" {
 		t.Errorf("processes of pods are left: %s", left)
 	}
-	// If policy-rc.d forbids to start the service, the next boot starts it. The same applies to an image, in which OpenRC does not run.
+	// If policy-rc.d forbids the start of the service, the next boot starts it. The same applies to an installation into an image, where
+	// OpenRC does not run.
 	const inRunlevel = " && rc-update show default | grep -q islet && ! rc-service islet status && ! " + agent
 	if out := s.Run("unshare -m sh -c 'mount -t tmpfs none /run && mkdir /run/openrc && dpkg -i /payload/islet.deb'" +
 		inRunlevel); strings.Contains(out, "start") {

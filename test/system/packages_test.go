@@ -34,7 +34,8 @@ func packages(t *testing.T, next bool) string {
 	return dir
 }
 
-// This function returns a system with packages in /payload, an image, and the manifests of n pods. The parameter kind is "deb" or "rpm".
+// This function returns a system with packages in /payload, an image, and the manifests of n pods. The kind of the packages is "deb" or
+// "rpm".
 func packaged(t *testing.T, init []string, kind string, n int) *System {
 	t.Helper()
 	payload := map[string]string{"podtool.tar": machine.Archive(t)}
@@ -245,7 +246,7 @@ func TestPackagesLook(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	const needs, line = "this machine needs a change", "console=tty1 root=/dev/mmcblk0p2 rootwait"
 	s.Run("mkdir -p /boot/firmware && echo '" + line + "' >/boot/firmware/cmdline.txt")
-	// Only dpkg sees the cgroup controllers of Raspberry Pi OS, which lack the memory controller.
+	// The cgroup controllers of Raspberry Pi OS lack the memory controller. Only dpkg runs in a mount namespace that simulates this.
 	says(s, 0, `unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && echo cpuset cpu io pids >/sys/fs/cgroup/cgroup.controllers && dpkg -i /payload/islet.deb'`,
 		needs, "the memory cgroup controller is missing",
 		"append cgroup_enable=memory cgroup_memory=1 to the line in /boot/firmware/cmdline.txt and reboot")

@@ -33,9 +33,9 @@ const ownProfile = `profile edge-own flags=(attach_disconnected,mediate_deleted)
 }
 `
 
-// This function checks AppArmor on a machine whose kernel supports AppArmor, but which lacks the AppArmor parser. Profiles must be
-// enforced. A pod whose profile is missing must report that and start when the profile is loaded. This applies to the default profile,
-// which needs the parser, and to a local profile.
+// This function checks AppArmor on a machine with a kernel that supports AppArmor, but without the AppArmor parser. Profiles must be
+// enforced. A pod whose profile is missing must report the missing profile. The pod must start when the profile is loaded. This applies to
+// the default profile, which needs the parser, and to a local profile.
 func guards(v *VM) {
 	v.t.Helper()
 	if out := v.Run("cat /sys/module/apparmor/parameters/enabled; command -v apparmor_parser || true"); strings.TrimSpace(out) != "Y" {

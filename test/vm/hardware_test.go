@@ -39,8 +39,8 @@ spec:
 `, name, machine.Image, resources)
 }
 
-// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The
-// parameter texts contains additional files. The function step logs a step with its time.
+// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The map
+// contains additional files. The returned function logs a step with its time.
 func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
 	t.Helper()
 	if os.Getenv("ISLET_VM_HARDWARE") == "" {
@@ -90,7 +90,7 @@ systemctl restart systemd-modules-load && /root/islet/install.sh`)
 		t.Errorf("the disk of the host:\n%s", out)
 	}
 	notGranted(v)
-	// The agent must have one socket for uevents (protocol 15), so it need not poll.
+	// The agent must have exactly one netlink socket for uevents (protocol 15), because it must not poll for devices.
 	v.Run(`awk -v pid=$(systemctl show -P MainPID islet) '$2==15 && $3==pid {n++} END {exit n!=1}' /proc/net/netlink`)
 	step("camera and bus, and no disk")
 

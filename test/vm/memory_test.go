@@ -94,7 +94,7 @@ func unprotected(v *VM) {
 	}
 }
 
-// hugePages checks that memory that is reserved for huge pages is subtracted once from the available memory.
+// hugePages checks that memory that is reserved for huge pages is subtracted only once from the available memory.
 func hugePages(v *VM) {
 	v.t.Helper()
 	const reserved = 64 << 20

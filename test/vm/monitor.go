@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Plug adds an emulated device. The parameter device is the argument of the emulator's option
-// -device. The device stays when the machine reboots.
+// Plug adds an emulated device. The device is described as in the emulator's option -device. The device stays when the machine reboots.
 func (v *VM) Plug(device string) {
 	v.t.Helper()
 	v.sendCommand("device_add " + device)

@@ -12,8 +12,8 @@ import (
 )
 
 // TestOpenRC installs the Debian package under OpenRC. Debian's OpenRC mounts both cgroup versions by default. The test runs with both
-// versions, and then with cgroup v2 only. It checks that pods run again after a shutdown and after a power cut. The pods must continue to
-// run without their agent, which OpenRC supervises. A purge must leave no files. ISLET_PACKAGES and ISLET_PACKAGES_NEXT contain the
+// versions, and then with cgroup v2 only. It checks that pods run again after a shutdown and after a power cut. OpenRC supervises the
+// agent. The pods must continue to run while no agent runs. A purge must leave no files. ISLET_PACKAGES and ISLET_PACKAGES_NEXT contain the
 // directories of two versions from make packages-two.
 func TestOpenRC(t *testing.T) {
 	files := payloadOpenRC(t)

@@ -167,8 +167,8 @@ const pss = "for p in $(pgrep ^islet); do cat /proc/$p/smaps_rollup; done | awk 
 const balance = `grep -E '^Mem|^Slab|^SUnr|^Anon|^Cached' /proc/meminfo; cd /sys/fs/cgroup/kubepods; grep . memory.max memory.current memory.events /proc/pressure/memory; cat /proc/$(pgrep -x islet)/smaps_rollup | grep ^Pss`
 
 // This function runs a pod that allocates all memory, and checks that no other pod ends. It logs the duration of commands meanwhile. The
-// parameter slow is the limit for a command. This limit is about forty times the normal duration, and a tenth of the duration when all
-// processes wait for the pages of their programs.
+// parameter slow is the limit for a command. This limit is about forty times the normal duration. If all processes had to wait for the
+// pages of their programs, a command would take about ten times this limit.
 func devoured(v *VM, slow time.Duration) {
 	v.t.Helper()
 	pids := func() string {
@@ -212,8 +212,8 @@ func devoured(v *VM, slow time.Duration) {
 	v.t.Logf("%s%s", v.Run(balance), v.Run("islet events | tail -12; dmesg | grep -E 'Out of memory|Killed|oom-kill:' | tail"))
 }
 
-// This constant is a pod with a container that allocates memory and a container that waits for the disk because of that. The memory has a
-// limit, so the kernel kills no process.
+// This constant is a pod with two containers. The first container reads a file again and again. The second container allocates memory, so
+// the first must read the file from the disk each time. The allocated memory is limited, so the kernel kills no process.
 const hoarder = `apiVersion: v1
 kind: Pod
 metadata: {name: hoarder%d}
@@ -228,8 +228,8 @@ spec:
 // times per second.
 const sample = `while true; do echo $EPOCHREALTIME $(</sys/fs/cgroup/kubepods/memory.current) $(sed -n 's/some.*total=//p' /proc/pressure/memory); sleep 0.1; done`
 
-// This function checks that a notification of the kernel about stalled processes causes an eviction, not the periodic check. The periodic
-// check may be first by chance, so there are four attempts. The function logs the duration.
+// This function checks that a notification of the kernel about stalled processes causes an eviction before the periodic check does. The
+// periodic check may be first by chance, so there are four attempts. The function logs the duration.
 func pressed(v *VM) {
 	v.t.Helper()
 	var most, total int64
@@ -257,8 +257,8 @@ func pressed(v *VM) {
 	v.t.Error("the periodic check was first in each attempt")
 }
 
-// This function returns the delays of a journal line. It measures them from two moments: when the pods had reached a memory usage, and
-// when processes had then waited for memory for 10 ms.
+// This function returns the delays of a journal line. The first delay begins when the memory of the pods has reached the limit. The second
+// delay begins when processes have waited for memory for 10 ms since then.
 func reaction(line, samples string, limit int64) string {
 	var begin, waited, told float64
 	var first int64

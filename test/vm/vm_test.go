@@ -16,10 +16,11 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is an image with many files, whose import power cuts interrupt.
+// This constant is an image with many files. The test cuts the power while this image is imported.
 const bulk = "localhost/bulk:test"
 
-// The constant next is a version of islet to which the machine is updated. The constant sent is a configuration that the machine receives.
+// The constant nextVersion is a version of islet to which the machine is updated. The constant sentConfiguration is a configuration that
+// the machine receives.
 const (
 	nextVersion       = "9.1.0"
 	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
@@ -177,8 +178,8 @@ func limits(v *VM, cgroups string) {
 	checkAllocatable(v, filepath.Dir(cgroups))
 }
 
-// This function returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1 on a curve that maps the
-// minimum, the default and the maximum of one to those of the other.
+// This function returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1. The minimum, the default
+// and the maximum of cpu.shares become those of cpu.weight.
 func weight(milli int) string {
 	l := math.Log2(float64(milli * 1024 / 1000))
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
@@ -251,8 +252,8 @@ func looks(v *VM) {
 	waitForPods(v, 4)
 }
 
-// This function checks that a notification of the kernel causes an eviction when the usage of all pods reaches their threshold, although
-// the machine has free memory. The periodic check may be first by chance, so there are three attempts.
+// This function checks that a notification of the kernel causes an eviction when the memory usage of all pods reaches memory.high of their
+// cgroup, although the machine has free memory. The periodic check may be first by chance, so there are three attempts.
 func crosses(v *VM) {
 	v.t.Helper()
 	const kubepods = "/sys/fs/cgroup/kubepods/"
@@ -322,7 +323,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	told := lastRecord(v)
 	v.Boot()
 	v.Run("cp /payload/files/p?.yaml /etc/kubernetes/manifests/")
-	// An interrupted trial starts again. If it was not stored, there is no trial.
+	// An interrupted trial starts again. If the power failed before the trial was stored, no trial starts.
 	v.Await(`islet config show -o json | awk '/"trying": true|"assigned":/ {busy=1} END {exit busy || NR < 5}'`)
 	if out := v.Run("ls /var/lib/islet | grep configuration.json | grep -vx configuration.json | cat; islet config show -o json"); strings.Contains(out, "broken") || strings.Contains(out, `"problem":`) {
 		v.t.Errorf("configuration of the node: %s", out)
@@ -332,7 +333,7 @@ func cut(v *VM, round int, moment time.Duration) {
 	v.t.Logf("none of %d records is lost", told+1)
 }
 
-// withoutClock checks that pods continue to run when a slow clock, as on a board without a battery, is set.
+// withoutClock checks that pods continue to run when a slow clock is set to the correct time. A board without a battery has such a clock.
 func withoutClock(v *VM, pods int) {
 	v.t.Helper()
 	now, err := strconv.ParseInt(strings.TrimSpace(v.Run("date +%s")), 10, 64)

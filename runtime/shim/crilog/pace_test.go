@@ -28,7 +28,7 @@ type shipper struct {
 	lines int
 }
 
-// This method checks the path and then reads lines, up to about most bytes.
+// This method checks the path. Then it reads lines until it has read about the given number of bytes.
 func (s *shipper) look(t *testing.T, most int) {
 	t.Helper()
 	for most > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// This function reads all frames of a connection. The result hasEnd is whether it has read StreamEnd, and end is the payload of this frame.
+// This function reads all frames of a connection. It also returns the payload of the frame StreamEnd, and whether it has read this frame.
 func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	t.Helper()
 	var b strings.Builder
@@ -31,7 +31,7 @@ func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	}
 }
 
-// This function returns the streams of a container with one attached client. The result theirs is the client's end of the connection.
+// This function returns the streams of a container with one attached client. It also returns the client's end of the connection.
 func attached(end bool) (s *containerStreams, c *client, theirs net.Conn) {
 	ours, theirs := net.Pipe()
 	s = emptyStreams()
@@ -41,7 +41,7 @@ func attached(end bool) (s *containerStreams, c *client, theirs net.Conn) {
 	return s, c, theirs
 }
 
-// TestStoppingReader checks a reader that pauses for less than patience. Meanwhile the container is blocked. The reader receives every
+// TestStoppingReader checks a reader that pauses for less than readTimeout. Meanwhile the container is blocked. The reader receives every
 // byte.
 func TestStoppingReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -81,8 +81,8 @@ func chunks(s string) func(func([]byte) bool) {
 	}
 }
 
-// TestLostReader checks that a reader that pauses for longer than patience gets an error. Several such readers together do not block the
-// container for longer than one.
+// TestLostReader checks that a reader that pauses for longer than readTimeout gets an error. If there are several such readers, the
+// container is blocked only once for readTimeout.
 func TestLostReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c, theirs := attached(true)

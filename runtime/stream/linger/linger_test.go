@@ -57,7 +57,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestGivenUp checks that Close does not wait for a peer that does not read after the context has ended.
+// TestGivenUp checks that Close returns after its context has ended, although the peer does not read.
 func TestGivenUp(t *testing.T) {
 	ours, _ := pair(t, "tcp", "127.0.0.1:0")
 	ours.Write(make([]byte, 100<<10))

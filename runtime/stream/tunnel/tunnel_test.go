@@ -15,7 +15,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// This function opens a tunnel. The handler next serves its requests.
+// This function opens a tunnel. The given handler serves the requests of the tunnel.
 func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

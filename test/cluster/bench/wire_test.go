@@ -37,7 +37,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// This method measures pods that start at the same time. While the pods run, it calls the function in the parameter then.
+// This method measures pods that start at the same time. While the pods run, it calls the given function.
 func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	var names []string
 	for i := range count {

@@ -12,17 +12,18 @@ import (
 )
 
 // The default selection of the node suite contains the specs that every node must pass. It excludes specs that cannot pass and make later
-// specs fail. Some of these simulate a reboot or delete a sidecar. They stop the kubelet and then call the runtime, which stops too,
-// because it is part of the agent. The specs of image garbage collection finally pull all images of the suite, and one of these images is
-// available only on the internet.
+// specs fail. Some of these simulate a reboot or delete a sidecar. They stop the kubelet and then call the runtime. On this node the
+// runtime is part of the agent, so it stops too. The specs of image garbage collection finally pull all images of the suite, and one of
+// these images is available only on the internet.
 const (
 	nodeFocus = `\[NodeConformance\]`
 	nodeSkip  = `\[Flaky\]|\[Disruptive\]|\[FeatureGate|\[Feature:|the node reboot|sidecar container is removed|ImageGarbageCollect`
 )
 
 // supervisor is a script that replaces sudo in the node's machine. The suite calls sudo to control the systemd unit of the kubelet. The
-// script controls the agent instead. A start waits until the agent is ready, like a unit of Type=notify, because the agent also serves the
-// CRI socket that the suite uses. A configuration that the suite has written becomes the agent's configuration.
+// script controls the agent instead. When the suite starts the unit, the script waits until the agent is ready, like systemd for a unit of
+// Type=notify. This is necessary because the agent also serves the CRI socket that the suite uses. A configuration that the suite has
+// written becomes the agent's configuration.
 const supervisor = `#!/bin/sh
 end() {
 	for pid in $(pidof islet); do kill "$pid"; done

@@ -109,10 +109,9 @@ func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 	return l.Addr().String()
 }
 
-// prepareNode prepares a machine before its agent starts. It installs the suites' images,
-// configures the registry as the mirror of registry.k8s.io, and adds the handler for specs of
-// RuntimeClasses. The machine has no internet access, so prepareNode also configures a name server
-// that refuses every query at once. It appends the parameter edge to the EdgeConfiguration.
+// prepareNode prepares a machine before its agent starts. It installs the suites' images, configures the registry as the mirror of
+// registry.k8s.io, and adds the handler for specs of RuntimeClasses. The machine has no internet access, so prepareNode also configures a
+// name server that refuses every query at once. It appends the last argument to the EdgeConfiguration.
 func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))

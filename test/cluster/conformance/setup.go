@@ -20,9 +20,9 @@ type namedTest struct {
 
 func (n namedTest) Name() string { return n.TB.Name() + n.suffix }
 
-// start creates a control plane with a name server, and two nodes with images and kube-proxy. The pods of each node can connect to the
-// pods of the other node, and to the API server's host. The function join must start islet on a node with the node's flags, and wait until
-// the node has joined the cluster.
+// start creates a control plane with a name server, and two nodes with images and kube-proxy. The pods of each node can connect to the pods
+// of the other node, and to the API server's host. The given function must start islet on a node with the node's flags, and wait until the
+// node has joined the cluster.
 func start(t *testing.T, dir string, set map[string]image, join func(*cluster.Node)) (*cluster.Cluster, []*cluster.Node) {
 	t.Helper()
 	c := cluster.Start(t)

@@ -15,7 +15,7 @@ import (
 )
 
 // addOn returns a DaemonSet that works like flannel's. Its pods write the configuration of the pod network and a file with the subnet. A
-// reboot deletes the file with the subnet. The parameter peers contains subnets of other nodes with their addresses.
+// reboot deletes the file with the subnet. The last arguments are the subnets of other nodes with their addresses.
 func addOn(n *cluster.Node, ns, subnet string, peers ...string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: DaemonSet
@@ -130,7 +130,7 @@ func TestAddOn(t *testing.T) {
 	onAddOn(moved("to show that it runs again", now, 2))
 }
 
-// other is a test with a suffix in its name, for a second node and namespace.
+// This type adds a suffix to the name of a test, for the names of a second node and a second namespace.
 type other struct{ testing.TB }
 
 func (o other) Name() string { return o.TB.Name() + "-other" }

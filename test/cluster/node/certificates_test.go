@@ -62,7 +62,7 @@ func served() string {
 	return "v1"
 }
 
-// This function returns functions that watch and update the requests of a namespace in the served version.
+// This function returns a watch function and an update function for the requests of a namespace in the served version.
 func signing(c *cluster.Cluster, ns string) (
 	watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	update func(context.Context, *certificates.PodCertificateRequest) error,
@@ -86,7 +86,8 @@ func signing(c *cluster.Cluster, ns string) (
 	}
 }
 
-// requestOf returns the request of an event in either version, or nil if the object is no request.
+// requestOf returns the PodCertificateRequest of an event, whose object may have either API version. The result is nil if the object has
+// another type.
 func requestOf(o runtime.Object) *certificates.PodCertificateRequest {
 	switch r := o.(type) {
 	case *certificates.PodCertificateRequest:

@@ -39,7 +39,8 @@ func TestBenchmark(t *testing.T) {
 	if n.Kubelet.Authentication.X509.ClientCAFile == "" {
 		t.Error("4.2.3: the node that joined has no clientCAFile")
 	}
-	// kubeadm join has written the CA to this file. The configuration contains the CA path of the test's control plane instead.
+	// kubeadm join has written the CA to this file. The configuration of the node contains another path: the CA path of the test's control
+	// plane.
 	n.Kubelet.Authentication.X509.ClientCAFile = "/etc/kubernetes/pki/ca.crt"
 	n.CheckAll(t)
 }

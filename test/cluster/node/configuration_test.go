@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A configured is a node whose configuration comes from a ConfigMap in kube-system.
+// This type is a node whose configuration comes from a ConfigMap in kube-system.
 type configured struct {
 	*cluster.Node
 	t     *testing.T
@@ -135,8 +135,9 @@ func (f *configured) good(part string) {
 	})
 }
 
-// TestSentConfiguration checks a node with the annotation of a ConfigMap. The node must accept a good configuration, and reject or revert
-// a bad one. The result must be visible in the Node, its events and its metrics. The node must need access only to this ConfigMap.
+// TestSentConfiguration checks a node with the annotation of a ConfigMap. The node must accept a good configuration, and reject or revert a
+// bad one. The result must be visible in the Node, its events and its metrics. Access to this one ConfigMap must be sufficient for the
+// node.
 func TestSentConfiguration(t *testing.T) {
 	f, before := follow(t, "2s")
 	f.send("", "maxPods: 37\n")

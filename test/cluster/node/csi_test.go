@@ -328,9 +328,9 @@ func TestCSIDriverDies(t *testing.T) {
 	}
 }
 
-// TestThirtyCSI compares thirty pods with a claim each with thirty pods without claims. The pods with claims may need at most twice the
-// time until they are ready, and 3 MiB more memory of the node's processes. Both kinds run in turn on one node. While the memory without
-// CSI is measured, another pod runs instead of the driver.
+// TestThirtyCSI compares thirty pods that use one claim each with thirty pods that use no claim. The pods with claims may take at most
+// twice as long to become ready. With these pods, the node's processes may use at most 3 MiB more memory. Both kinds run in turn on one
+// node. While the memory without CSI is measured, another pod runs instead of the driver.
 func TestThirtyCSI(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	c, n, ns, driver := joinWithCSI(t)

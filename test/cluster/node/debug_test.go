@@ -80,7 +80,7 @@ func TestDebug(t *testing.T) {
 			t.Errorf("islet %s: %q is not in\n%s", strings.Join(x.args, " "), x.want, out)
 		}
 	}
-	// A further change makes the node process the pod again. Ended ephemeral containers must not restart.
+	// After a further change, the node processes the pod again. Ended ephemeral containers must not restart.
 	debug(t, c, ns, "runs", "--container=late", "--", "/podtool", "sleep")
 	after := awaitEphemeral(t, c, ns, "runs", "late", "to run", runs)
 	for _, name := range []string{"shell", "cat", "says"} {

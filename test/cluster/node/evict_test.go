@@ -111,7 +111,7 @@ func (p pressure) test(t *testing.T) {
 }
 
 // This method returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before the
-// taint was set and then rejected.
+// node had the taint. The node has rejected these pods.
 func (p pressure) look(t *testing.T, c *cluster.Cluster, ns string) (ended, waits *corev1.Pod) {
 	t.Helper()
 	list, err := c.Admin().CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "app=greedy"})

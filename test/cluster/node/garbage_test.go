@@ -25,7 +25,7 @@ func TestFullDiskCutOff(t *testing.T) {
 	}{
 		// Images are removed before pods are evicted. The node checks this every minute.
 		{"eviction", "imageGCHighThresholdPercent: 100\nevictionHard: {imagefs.available: 75Mi}\nevictionPressureTransitionPeriod: 5s\n", 60, 100, 3 * time.Minute, false},
-		// Otherwise the node checks the disk every five minutes.
+		// Without an eviction threshold for images, the node checks the disk every five minutes.
 		{"collection", "imageGCHighThresholdPercent: 85\nimageMinimumGCAge: 1s\nevictionHard: {memory.available: 1Mi}\n", 10, 10, 7 * time.Minute, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {

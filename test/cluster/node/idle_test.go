@@ -8,7 +8,7 @@ import (
 )
 
 // TestIdle checks that an idle node sends and receives few bytes and hardly writes to its disk, with or without a link. When the link is
-// restored, the node must reconnect before the longest back-off.
+// restored, the node must reconnect in less time than the longest back-off.
 func TestIdle(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 10)

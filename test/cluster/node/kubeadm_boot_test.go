@@ -51,8 +51,8 @@ func newKubeadmBoot(t *testing.T) *kubeadmBoot {
 	return b
 }
 
-// bootPackaged boots a machine and installs the packages of this version. The function set configures the machine before the boot. The
-// parameter further contains additional files of /payload, and name is the name of the Node.
+// bootPackaged boots a machine and installs the packages of this version. The given function configures the machine before the boot. The
+// map contains additional files of /payload. The given name becomes the name of the Node.
 func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[string]string) *kubeadmBoot {
 	t.Helper()
 	files := map[string]string{"podtool.tar": machine.Archive(t), "kubeadm": filepath.Join(cluster.Programs(t), "kubeadm")}
@@ -260,9 +260,9 @@ func (b *kubeadmBoot) cuts(ns string) {
 	b.t.Logf("%d power cuts survived in %v", n, time.Since(began).Round(time.Second))
 }
 
-// longPast boots with a clock that is months or years slow, like a board without a battery, so that no certificate is valid yet. The
-// stored pods must run again. The node must reconnect, because the API server's responses prove a later time. Nothing may restart when the
-// clock is set.
+// longPast boots with a clock that is months or years slow, like a board without a battery, so that no certificate is valid yet. The stored
+// pods must run again. The node must reconnect, because it derives a later time from the API server's responses. Nothing may restart when
+// the clock is set.
 func (b *kubeadmBoot) longPast(ns string) {
 	b.t.Helper()
 	b.Clock = "1970-01-01"

@@ -39,8 +39,8 @@ func TestKubeadmInit(t *testing.T) {
 	}
 }
 
-// controlPlaneImages creates an archive for each image that kubeadm requires. It returns the archives by the name of their program, and
-// the version of the images.
+// controlPlaneImages creates an archive for each image that kubeadm requires. It returns the version of the images. It also returns a map
+// from the short name of each image to the archive.
 func controlPlaneImages(t *testing.T) (version string, archives map[string]string) {
 	t.Helper()
 	programs, dir := cluster.Programs(t), t.TempDir()

@@ -21,7 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A kubectl runs kubectl in the namespace with the pods of TestKubectl.
+// This type runs kubectl in the namespace with the pods of TestKubectl.
 type kubectl struct {
 	*cluster.Cluster
 	ns   string

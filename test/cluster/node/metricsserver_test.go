@@ -16,8 +16,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// This constant changes metrics-server's manifests as an administrator would: the image, the node, and the verification of the nodes'
-// certificates, which the cluster has signed.
+// This constant contains an administrator's changes to metrics-server's manifests. They set the image and the node. They also make
+// metrics-server verify the nodes' certificates with the cluster's CA.
 const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [%s]
@@ -130,7 +130,7 @@ func serveServices(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 		"table ip services {\n chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.97.0.1:6443; }\n}\n")
 	n.Run("nft", "-f", n.Disk+"/services.nft")
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
-	// The second route is for packets to Services. nftables changes their destination.
+	// The second route is for packets to the addresses of Services. nftables replaces these addresses by those of the servers.
 	for _, route := range [][]string{{node.Spec.PodCIDR, "via", n.Addr}, {"10.96.0.0/16", "dev", "lan0"}} {
 		if out, err := c.RunAsAdmin("KUBECONFIG", append([]string{"ip", "route", "replace"}, route...)...); err != nil {
 			t.Fatalf("%v\n%s", err, out)

@@ -37,8 +37,7 @@ func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, strin
 	return c, n, c.Namespace(t)
 }
 
-// This function returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and of
-// the container, one per line.
+// This function returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -123,8 +122,8 @@ func contains(t *testing.T, file, text string) bool {
 	return bytes.Contains(b, []byte(text))
 }
 
-// This function fails the test if a node needed more time than the limit. The limit is scaled by the load of the machine. It only
-// distinguishes a wait for an event from a wait for the next retry. make bench measures the speed.
+// This function fails the test if a node needed more time than the limit. The limit is scaled by the load of the machine. The limit only
+// shows whether the node waited for an event or for the next retry. The speed is measured by make bench.
 func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	t.Helper()
 	took := time.Since(began)

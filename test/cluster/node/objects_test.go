@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This function returns the objects that a pod from the function dressed uses.
+// This function returns the objects that the pods of dressed() use.
 func objects(ns string) string {
 	return strings.ReplaceAll(`apiVersion: v1
 kind: ConfigMap
@@ -39,8 +39,8 @@ spec: {ports: [{port: 80}]}
 `, "NS", ns)
 }
 
-// This function returns a pod with every kind of API object in its volumes and environment. The function seen checks the content of these
-// objects.
+// This function returns a pod with every kind of API object in its volumes and environment. The tests check the content of these objects
+// with seen().
 func dressed(ns, name string) string {
 	return pod(ns, name, `volumes:
 - {name: conf, configMap: {name: conf, defaultMode: 0440, items: [{key: colour, path: paint/colour}]}}
@@ -166,7 +166,8 @@ func TestManyWantOneObject(t *testing.T) {
 }
 
 // TestPullSecret checks that an image of a private registry is pulled with the pod's image pull secret, or with a credential provider that
-// gets a token of the pod's service account. Without the registry, only these pods may use the image.
+// gets a token of the pod's service account. Pods without these credentials must not get the image. After a reboot without a network, the
+// pods with the credentials must run again.
 func TestPullSecret(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A newer is a node that follows a ConfigMap and an archive.
+// This type is a node that follows a ConfigMap and an archive.
 type newer struct {
 	*configured
 	r       *machine.Releaser
@@ -20,8 +20,8 @@ type newer struct {
 	pods    map[string]*corev1.Pod
 }
 
-// prepare writes the release of a version to a file. The returned function moves this file to the archive's path, which takes no time. The
-// node reads the archive when it starts.
+// prepare writes the release of a version to a file. The returned function moves this file to the archive's path. The move takes no time.
+// The node reads the archive when it starts.
 func (n *newer) prepare(version string, program []byte) (release func()) {
 	n.t.Helper()
 	file := n.Disk + "/prepared.tar.gz"
@@ -59,7 +59,7 @@ func (n *newer) trials() (all []string) {
 }
 
 // This method waits until the given version runs with the given configuration and no trial is left. It checks that the given trials have
-// ended in any order, and that no pod has restarted.
+// ended, in any order, and that no pod has restarted.
 func (n *newer) both(when, version, kubelet string, trials ...string) {
 	n.t.Helper()
 	n.Await(fmt.Sprintf("%s: islet %s with %s", when, version, kubelet), func() bool {

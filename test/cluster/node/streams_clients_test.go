@@ -64,8 +64,8 @@ func (s *stopping) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readThrough returns an administrator's client configuration whose connections read from the API server at a pace. The receive buffer of
-// the connection is small.
+// readThrough returns an administrator's client configuration. Its connections read from the API server as slowly as the given pace. The
+// receive buffer of the connection is small.
 func readThrough(t *testing.T, c *cluster.Cluster, read pace) *rest.Config {
 	t.Helper()
 	config := c.Config()

@@ -71,7 +71,7 @@ func attachedTo(by transport, pace string) string {
 	return strings.ToLower("attach-" + by.name + "-" + pace)
 }
 
-// A streamed contains the cluster and the expected output for the parts of TestStreams.
+// This type contains the cluster and the expected output for the parts of TestStreams.
 type streamed struct {
 	*cluster.Cluster
 	n    *cluster.Node
@@ -154,7 +154,7 @@ func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([
 // This variable contains the environment variables that select kubectl's transport.
 var variables = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"}
 
-// This method checks kubectl exec. It reads the standard output at a pace.
+// This method checks kubectl exec. It reads the standard output as slowly as the given pace.
 func (s *streamed) kubectl(t *testing.T, read pace) {
 	program := cluster.Programs(t) + "/kubectl"
 	var all sync.WaitGroup
@@ -223,7 +223,7 @@ func (s *streamed) leave(t *testing.T, by transport) {
 	})
 }
 
-// A notify calls a function after one MiB.
+// This type is a reader that calls a function after its first MiB was read.
 type notify struct {
 	io.Reader
 	then func()

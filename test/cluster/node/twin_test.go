@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This function sets the serial number of a machine's board, also if the host has none.
+// This function sets the serial number of a machine's board. The host's board need not have a serial number.
 func board(n *cluster.Node, serial string) {
 	n.Run("sh", "-ec", `dir=$(mktemp -d /run/class.XXXX)
 mount -t tmpfs class $dir

@@ -58,7 +58,7 @@ func TestUpdate(t *testing.T) {
 }
 
 // followAgain follows a pod's log through the API server and reconnects whenever the stream ends, for example at a restart of the agent.
-// The function stop returns the longest time without a line.
+// The returned function ends this. It returns the longest time without a line.
 func followAgain(t *testing.T, c *cluster.Cluster, ns, pod string) (stop func() time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context())
 	said, ended := make(chan struct{}, 1), make(chan time.Duration)

@@ -40,9 +40,9 @@ var onSomeHosts = map[string]string{
 	`container_blkio_.*|container_fs_(reads|writes)_.*`: "containers whose I/O the kernel counts",
 }
 
-// TestFiguresOfWork checks the metrics of a node that has probed, pulled, resized, evicted, pinned and mounted. The node must serve the
-// metrics of all these operations. The names, types and labels must be those of the documentation, which is generated from upstream's
-// list.
+// TestFiguresOfWork checks the metrics of a node after several kinds of work: probes, image pulls, resizes, evictions, CPU pinning and
+// mounts. The node must serve the metrics of all these operations. The names, types and labels must be those of the documentation, which is
+// generated from upstream's list.
 func TestFiguresOfWork(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -92,8 +92,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// This function returns a pod with one container that runs podtool. The parameters spec and container are further fields of the pod and of
-// the container, one per line.
+// This function returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	in := func(by, lines string) string {
 		if lines == "" {
@@ -177,7 +176,7 @@ func (s *soak) happens(name func(string) string) {
 }
 
 // This method fills the disk that contains the images, the containers and the database. Meanwhile a container ends and a new pod is
-// created. The disk stays full for at most ten seconds, or until the new pod runs. Then all pods must become ready.
+// created. The disk stays full until the new pod runs, but for at most ten seconds. Then all pods must become ready.
 func (s *soak) full(name func(string) string) {
 	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))
 	s.crash(s.c.AwaitPod(s.T, s.ns, name("web"), "to be there", func(*corev1.Pod) bool { return true }))

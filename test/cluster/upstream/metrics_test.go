@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the list anew")
 
 const list = "../../../agent/pod/figures/testdata/upstream.txt"
 
-// TestList checks that the stored list equals the metrics of the module that the cluster tests build.
+// TestList checks that the stored list equals the metrics of the Kubernetes module with which the cluster tests are built.
 func TestList(t *testing.T) {
 	lines := append(kubelet(t), cadvisor(t)...)
 	slices.Sort(lines)
@@ -45,7 +45,7 @@ func line(page, name, kind, stability string, labels []string) string {
 	return fmt.Sprintf("%s %s %s %s %s", page, name, strings.ToLower(kind), stability, strings.Join(labels, ","))
 }
 
-// A measured is a source of cAdvisor's figures. It contains one value of each kind.
+// This type is a source of cAdvisor's figures. It contains one value of each kind.
 type measured struct{ t *testing.T }
 
 func (m measured) GetRequestedContainersInfo(string, info.RequestOptions) (map[string]*info.ContainerInfo, error) {
