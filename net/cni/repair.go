@@ -354,8 +354,8 @@ func (p *repairPass) repairFirewalls(partSet) error {
 	return err
 }
 
-// allowForwarding adds rules that accept the packets of pods to firewalls that drop forwarded packets. It returns the chains whose rules
-// another program has removed, because they had been added before.
+// allowForwarding adds rules that accept the packets of pods to firewalls that drop forwarded packets. It returns the chains to which it
+// had added the rules before. Another program has removed the rules from these chains.
 func (n *Network) allowForwarding() (again []string, err error) {
 	changed, err := nft.AllowForwarding(n.cfg.Host, n.cfg.Bridge)
 	for _, chain := range changed {

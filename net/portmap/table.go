@@ -43,8 +43,8 @@ type Table struct {
 	fingerprint nft.Print // the fingerprint after the last complete write
 }
 
-// New returns a table. The caller passes the node's interface to the pods and the directory of the table's files. The table sets
-// route_localnet of this interface while a port needs it. New reads and writes nothing.
+// New returns a table. The parameter through is the name of the node's interface that leads to the pods. The table sets route_localnet
+// of this interface while a port needs it. The parameter dir is the directory of the table's files. New reads and writes nothing.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, podInterface: through, dir: dir,

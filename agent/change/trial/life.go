@@ -6,7 +6,8 @@ import (
 )
 
 // Refuse records why a configuration of a followed source is not tried. It also cancels the assignment of an
-// earlier configuration of that source, but not of a program or of a configuration that an operator requested.
+// earlier configuration of that source. It does not cancel the assignment of a program, or of a configuration that an
+// operator requested.
 func (r *Record) Refuse(c *Configuration, why string, now time.Time) {
 	if r.Trial != nil {
 		return
