@@ -89,6 +89,24 @@ func TestNodeUID(t *testing.T) {
 	}
 }
 
+// TestEventsWithoutLimit checks that eventRecordQPS: 0 means no limit, and not that no event is sent.
+func TestEventsWithoutLimit(t *testing.T) {
+	const count = 200
+	for qps, want := range map[float64]int{0: count, 1: 1} {
+		recording(t, qps, 1, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
+			for i := range count {
+				p := bound(fmt.Sprint("p", i))
+				p.UID = types.UID(p.Name)
+				e.Pod(p, "c", v1.EventTypeWarning, "Failed", "no such image")
+			}
+			synctest.Wait() // no time passes
+			if n := len(s.Events()); n != want {
+				t.Errorf("eventRecordQPS %v: %d events were sent at once, not %d", qps, n, want)
+			}
+		})
+	}
+}
+
 func TestRepeatedEventsAreCounted(t *testing.T) {
 	recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
 		p := bound("a")
