@@ -44,7 +44,7 @@ type Table struct {
 }
 
 // New returns a table. The parameter through is the name of the node's interface that leads to the pods. The table sets route_localnet
-// of this interface while a port needs it. The parameter dir is the directory of the table's files. New reads and writes nothing.
+// of this interface while a port needs it. The parameter dir is the directory of the table's files. New does not access these files.
 func New(ns netns.NS, name, through, dir string) *Table {
 	return &Table{
 		ns: ns, name: name, podInterface: through, dir: dir,

@@ -130,7 +130,7 @@ func (r Record) encode() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// migrate converts a record of an earlier islet, in which configurations and programs shared one failure.
+// migrate converts a record of an earlier islet, which had one field for the last failure of a configuration or program.
 func (r *Record) migrate() {
 	if f := r.Failed; f != nil && strings.HasPrefix(f.ID, programID) {
 		r.Failed, r.FailedProgram, r.Refused = nil, f, []string{f.ID}
