@@ -108,6 +108,22 @@ func TestCheckBounds(t *testing.T) {
 	}
 }
 
+// TestApplyWarns checks that apply warns about a manifest that the agent accepts although its pod cannot run, and only about such mistakes.
+func TestApplyWarns(t *testing.T) {
+	n, _ := node(t)
+	for limit, want := range map[string]string{
+		"64Mi": "",
+		"512m": "standard input:6: warning: pod \"web\": spec.containers[0].resources.limits[memory]: 512m is 0.512 bytes, because m means thousandths: did you mean 512Mi?\n",
+	} {
+		var out, errw bytes.Buffer
+		e := env(n, strings.NewReader(strings.Replace(goodPod, "image: web:1", "image: web:1, resources: {limits: {memory: "+limit+"}}", 1)), &out, &errw)
+		e.Check = rules.Rules{}.Check
+		if code := Main(t.Context(), []string{"apply", "-f", "-"}, e); code != 0 || errw.String() != want || !strings.HasPrefix(out.String(), "pod/web ") {
+			t.Errorf("%s: code %d, %q, %q", limit, code, out.String(), errw.String())
+		}
+	}
+}
+
 // TestDryRunChecks checks that a dry run uses the rules of islet check and what the node knows, and that an error ends it.
 func TestDryRunChecks(t *testing.T) {
 	n, _ := node(t)
