@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,8 @@ func (t *tool) readAgentLog(ctx context.Context) ([]byte, error) {
 	return out.wholeLines(), nil
 }
 
-// readAgentFile returns the end of the regular file that the agent has open as the given file descriptor. It fails if the agent does not
-// run.
+// readAgentFile returns the end of the regular file that the agent has open as the given file descriptor. It fails if the agent does
+// not run.
 func (t *tool) readAgentFile(ctx context.Context, fd int) ([]byte, error) {
 	conn, err := t.dial(ctx, "", "")
 	if err != nil {
@@ -61,11 +62,9 @@ func (t *tool) readAgentFile(ctx context.Context, fd int) ([]byte, error) {
 	}
 	var agent *unix.Ucred
 	var failure error
-	if err := raw.Control(func(s uintptr) { agent, failure = unix.GetsockoptUcred(int(s), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, err
-	}
-	if failure != nil {
-		return nil, fmt.Errorf("find the agent's process: %w", failure)
+	err = raw.Control(func(s uintptr) { agent, failure = unix.GetsockoptUcred(int(s), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := cmp.Or(err, failure); err != nil {
+		return nil, fmt.Errorf("find the agent's process: %w", err)
 	}
 	return readLogFile(fmt.Sprintf("/proc/%d/fd/%d", agent.Pid, fd))
 }

@@ -113,10 +113,12 @@ func TestApplyWarns(t *testing.T) {
 	n, _ := node(t)
 	for limit, want := range map[string]string{
 		"64Mi": "",
-		"512m": "standard input:6: warning: pod \"web\": spec.containers[0].resources.limits[memory]: 512m is 0.512 bytes, because m means thousandths: did you mean 512Mi?\n",
+		"512m": `standard input:6: warning: pod "web": spec.containers[0].resources.limits[memory]: ` +
+			"512m is 0.512 bytes, because m means thousandths: did you mean 512Mi?\n",
 	} {
 		var out, errw bytes.Buffer
-		e := env(n, strings.NewReader(strings.Replace(goodPod, "image: web:1", "image: web:1, resources: {limits: {memory: "+limit+"}}", 1)), &out, &errw)
+		limited := strings.Replace(goodPod, "image: web:1", "image: web:1, resources: {limits: {memory: "+limit+"}}", 1)
+		e := env(n, strings.NewReader(limited), &out, &errw)
 		e.Check = rules.Rules{}.Check
 		if code := Main(t.Context(), []string{"apply", "-f", "-"}, e); code != 0 || errw.String() != want || !strings.HasPrefix(out.String(), "pod/web ") {
 			t.Errorf("%s: code %d, %q, %q", limit, code, out.String(), errw.String())
