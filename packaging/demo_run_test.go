@@ -25,6 +25,7 @@ func demoTree(t *testing.T) (dir string, start func(args ...string) (*exec.Cmd, 
 	write(t, filepath.Join(dir, "path/make"), "#!/bin/sh\necho begin >>$LOG\nuntil [ -e ${LOG%/*}/go-on ]; do sleep 0.05; done\necho end >>$LOG\n", 0o755)
 	write(t, filepath.Join(dir, "path/go"), "#!/bin/sh\n[ $1 = list ] && { [ -z \"$BROKEN$GOPROXY\" ] || { echo no such host >&2; exit 1; }; }\necho /tmp\n", 0o755)
 	write(t, filepath.Join(dir, "path/gcc"), "#!/bin/sh\nexit ${GCC:-0}\n", 0o755)
+	write(t, filepath.Join(dir, "path/git"), "#!/bin/sh\n", 0o755)
 	for _, program := range []string{"sh", "id", "df", "awk", "mktemp", "rm", "dirname", "mkdir", "flock", "date", "sleep", "tail"} {
 		path, err := exec.LookPath(program)
 		if err != nil {
@@ -56,8 +57,10 @@ func TestRunChecks(t *testing.T) {
 	}{
 		"nothing missing":   {told: ""},
 		"no runtime built":  {env: []string{"CACHED=1"}},
-		"no headers":        {env: []string{"CACHED=1", "GCC=1"}, want: []string{"install gcc, make and libc6-dev"}},
-		"no compiler":       {env: []string{"CACHED=1"}, gone: []string{"gcc"}, want: []string{"install gcc, make and libc6-dev"}},
+		"no headers":        {env: []string{"CACHED=1", "GCC=1"}, want: []string{"install gcc, make, git and libc6-dev"}},
+		"no compiler":       {env: []string{"CACHED=1"}, gone: []string{"gcc"}, want: []string{"install gcc, make, git and libc6-dev"}},
+		"no git or patch":   {env: []string{"CACHED=1"}, gone: []string{"git"}, want: []string{"install gcc, make, git and libc6-dev"}},
+		"patch, no git":     {env: []string{"CACHED=1"}, gone: []string{"+patch", "git"}},
 		"several":           {env: []string{"CACHED=1"}, gone: []string{"gcc", "go", "flock"}, want: []string{"install gcc", "Go is not in the PATH", "flock is missing"}},
 		"modules to fetch":  {told: "downloading Go modules, about 300 MB"},
 		"no network":        {env: []string{"BROKEN=1"}, want: []string{"no such host", "could not be downloaded", "GOPROXY"}},

@@ -2,11 +2,15 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os/exec"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/regular"
 )
@@ -18,15 +22,19 @@ const (
 	logLines   = "--lines=5000"       // number of lines that are requested
 )
 
-// readAgentLog returns the end of the agent's log, from systemd's journal or from the file of OpenRC.
-func readAgentLog(ctx context.Context) ([]byte, error) {
+// readAgentLog returns the end of the agent's log, from the file that the agent writes to, from the file of OpenRC or from systemd's
+// journal.
+func (t *tool) readAgentLog(ctx context.Context) ([]byte, error) {
+	if text, err := t.readAgentFile(ctx, 2); err == nil {
+		return text, nil
+	}
 	text, err := readLogFile(logFile)
 	if err == nil {
 		return text, nil
 	}
 	program, missing := exec.LookPath(journal)
 	if missing != nil {
-		return nil, fmt.Errorf("there is neither %s nor %s", logFile, journal)
+		return nil, fmt.Errorf("the agent's standard error is not a file, and there is neither %s nor %s", logFile, journal)
 	}
 	var out tailBuffer
 	c := exec.CommandContext(ctx, program, "--unit=islet", "--unit=kubelet", logLines, "--no-pager", "--output=short-iso", "--quiet")
@@ -38,6 +46,27 @@ func readAgentLog(ctx context.Context) ([]byte, error) {
 		return nil, errors.New("the journal has no lines of the units islet and kubelet")
 	}
 	return out.wholeLines(), nil
+}
+
+// readAgentFile returns the end of the regular file that the agent has open as the given file descriptor. It fails if the agent does
+// not run.
+func (t *tool) readAgentFile(ctx context.Context, fd int) ([]byte, error) {
+	conn, err := t.dial(ctx, "", "")
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var agent *unix.Ucred
+	var failure error
+	err = raw.Control(func(s uintptr) { agent, failure = unix.GetsockoptUcred(int(s), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := cmp.Or(err, failure); err != nil {
+		return nil, fmt.Errorf("find the agent's process: %w", err)
+	}
+	return readLogFile(fmt.Sprintf("/proc/%d/fd/%d", agent.Pid, fd))
 }
 
 // readLogFile returns the whole lines in the last maxLogTail bytes of a file.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -118,7 +119,13 @@ func setupApply(t *tool, flags *pflag.FlagSet) runner {
 		if *dry {
 			return t.dryRun(ctx, &m)
 		}
-		err := m.readFiles(t.Stdin, func(origin string, data []byte) error { return t.applyManifest(ctx, origin, data, false, &w) })
+		err := m.readFiles(t.Stdin, func(origin string, data []byte) error {
+			if err := t.applyManifest(ctx, origin, data, false, &w); err != nil {
+				return err
+			}
+			t.warnAbout(finding.File{Name: origin, Data: data})
+			return nil
+		})
 		return errors.Join(err, w.await(ctx, t))
 	}
 }

@@ -35,7 +35,8 @@ func (a *applyWait) add(done []api.Applied) {
 	}
 }
 
-// await waits until each applied pod is ready or has completed. It prints each result.
+// await waits until each applied pod is ready or has completed. It prints each result. The same manifest always gives a pod the same
+// UID. A pod that is Terminating at first is therefore an earlier pod of this manifest, and the applied pod starts when it has ended.
 func (a *applyWait) await(ctx context.Context, t *tool) error {
 	if !a.wait || len(a.applied) == 0 {
 		return nil
@@ -45,6 +46,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 		timeout = maxWait
 	}
 	last := map[types.UID]string{}
+	started := map[types.UID]bool{} // the pods that were seen before their deletion
 	said := map[string]bool{}
 	left, failed := a.applied, []error(nil)
 	err := t.checkPods(ctx, timeout, func(pods []*v1.Pod) (bool, error) {
@@ -55,7 +57,14 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 		var next []api.Applied
 		for _, d := range left {
 			pod := byUID[d.UID]
-			switch state, err := appliedState(pod, last[d.UID] != "", t.Now()); {
+			if pod != nil {
+				last[d.UID] = explainStatus(pod, t.Now())
+				started[d.UID] = started[d.UID] || pod.DeletionTimestamp == nil
+			}
+			if !started[d.UID] {
+				pod = nil
+			}
+			switch state, err := appliedState(pod, started[d.UID], t.Now()); {
 			case err != nil:
 				failed = append(failed, fmt.Errorf("pod %s/%s %w", d.Namespace, d.Name, err))
 			case state != "":
@@ -63,9 +72,6 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 			default:
 				next = append(next, d)
 				t.explainWaiting(pod, said)
-			}
-			if pod != nil {
-				last[d.UID] = explainStatus(pod, t.Now())
 			}
 		}
 		left = next

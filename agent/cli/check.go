@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -193,6 +194,21 @@ func (t *tool) checkFirst(ctx context.Context, files []finding.File) error {
 		return errors.New("apply takes manifests: try a configuration with 'islet config apply --dry-run FILE'")
 	}
 	return nil
+}
+
+// warnAbout prints, as warnings, the errors that islet check finds in a manifest that the agent has accepted, such as half a byte of
+// memory.
+func (t *tool) warnAbout(f finding.File) {
+	if t.Check == nil {
+		return
+	}
+	report := t.Check([]finding.File{f}, nil)
+	report.Findings = slices.DeleteFunc(report.Findings, func(f finding.Finding) bool { return f.Severity != finding.Error })
+	for i := range report.Findings {
+		report.Findings[i].Severity = finding.Warning
+	}
+	report.Omitted = 0
+	t.printFindings(t.Stderr, &report)
 }
 
 // askNode returns the facts about the node that a check needs.

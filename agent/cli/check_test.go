@@ -108,6 +108,24 @@ func TestCheckBounds(t *testing.T) {
 	}
 }
 
+// TestApplyWarns checks that apply warns about a manifest that the agent accepts although its pod cannot run, and only about such mistakes.
+func TestApplyWarns(t *testing.T) {
+	n, _ := node(t)
+	for limit, want := range map[string]string{
+		"64Mi": "",
+		"512m": `standard input:6: warning: pod "web": spec.containers[0].resources.limits[memory]: ` +
+			"512m is 0.512 bytes, because m means thousandths: did you mean 512Mi?\n",
+	} {
+		var out, errw bytes.Buffer
+		limited := strings.Replace(goodPod, "image: web:1", "image: web:1, resources: {limits: {memory: "+limit+"}}", 1)
+		e := env(n, strings.NewReader(limited), &out, &errw)
+		e.Check = rules.Rules{}.Check
+		if code := Main(t.Context(), []string{"apply", "-f", "-"}, e); code != 0 || errw.String() != want || !strings.HasPrefix(out.String(), "pod/web ") {
+			t.Errorf("%s: code %d, %q, %q", limit, code, out.String(), errw.String())
+		}
+	}
+}
+
 // TestDryRunChecks checks that a dry run applies the rules of islet check, and that it knows the node's state, such as its images. A
 // manifest with an error makes the dry run fail.
 func TestDryRunChecks(t *testing.T) {

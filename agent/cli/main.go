@@ -34,7 +34,8 @@ type Env struct {
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-	// AgentLog returns the end of the agent's log, for islet support. If it is nil, the log is read from the journal or /var/log/islet.log.
+	// AgentLog returns the end of the agent's log, for islet support. If it is nil, the log is read from a file
+	// to which the agent writes its standard error, /var/log/islet.log, or the journal.
 	AgentLog func(ctx context.Context) ([]byte, error)
 	// Check checks manifests and configurations, for islet check. The parameter node is nil if no node is asked.
 	Check func(files []finding.File, node *finding.Node) finding.Report

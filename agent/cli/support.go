@@ -89,7 +89,7 @@ func (b *bundle) collect(ctx context.Context) {
 	}
 	read := b.AgentLog
 	if read == nil {
-		read = readAgentLog
+		read = b.readAgentLog
 	}
 	text, err := read(ctx)
 	if b.note("agent.log", err) {

@@ -170,6 +170,34 @@ func TestSupportWithoutAgent(t *testing.T) {
 	check(t, n, run(t, n, "", "support"), ExitUsage, "", "islet: islet support needs one file, such as islet-support.tar.gz, or - for standard output\n")
 }
 
+// TestAgentFile checks that the log of an agent without a service manager is found: it is the file that the agent's process has open.
+func TestAgentFile(t *testing.T) {
+	n, stop := servertest.Start(t)
+	f, err := os.CreateTemp(t.TempDir(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.WriteString("first\nlast\n")
+	c := &tool{socket: n.Socket}
+	if text, err := c.readAgentFile(t.Context(), int(f.Fd())); string(text) != "first\nlast\n" || err != nil {
+		t.Errorf("read %q, %v", text, err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if text, err := c.readAgentFile(t.Context(), int(w.Fd())); err == nil {
+		t.Errorf("read %q from a pipe", text)
+	}
+	stop()
+	if text, err := c.readAgentFile(t.Context(), int(f.Fd())); err == nil {
+		t.Errorf("read %q without an agent", text)
+	}
+}
+
 // TestAgentLogTail checks that only the whole lines at the end of a large log are read. A truncated line may contain the value of a secret
 // without its name, so it could not be redacted.
 func TestAgentLogTail(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -134,7 +135,11 @@ func (c *checkup) read(f finding.File) (pods []*pod) {
 	}
 	c.define(f.Name, places)
 	set, err := manifest.Decode(f.Data, manifest.Options{Origin: f.Name, Source: keys.SourceLocal, Lists: true, Partial: true})
-	for _, e := range manifest.ErrorsIn(err) {
+	errs := manifest.ErrorsIn(err)
+	for _, e := range errs {
+		if isMisspelled(e, errs) {
+			continue
+		}
 		c.add(finding.Finding{File: f.Name, Line: e.Line, Severity: finding.Error, Object: e.Pod, Field: e.Field, Message: e.Detail})
 	}
 	if err == nil && set.IsEmpty() {
@@ -158,6 +163,32 @@ func (c *checkup) read(f finding.File) (pods []*pod) {
 	c.report.Pods += len(set.Pods)
 	c.report.Objects += len(set.Objects)
 	return pods
+}
+
+// isMisspelled reports whether e is about a required field whose misspelled name is the subject of another error, which names the field
+// that was meant.
+func isMisspelled(e *manifest.Error, errs []*manifest.Error) bool {
+	const required = "Required value"
+	parent, name := splitField(e.Field)
+	if !strings.HasPrefix(e.Detail, required) {
+		return false
+	}
+	hint := fmt.Sprintf("did you mean %q?", name)
+	return slices.ContainsFunc(errs, func(typo *manifest.Error) bool {
+		if p, _ := splitField(typo.Field); p != parent || typo.Line < e.Line || !strings.HasSuffix(typo.Detail, hint) {
+			return false
+		}
+		// Another document between the two may lack the same field.
+		return !slices.ContainsFunc(errs, func(o *manifest.Error) bool {
+			return o.Field == e.Field && e.Line < o.Line && o.Line <= typo.Line && strings.HasPrefix(o.Detail, required)
+		})
+	})
+}
+
+// splitField returns the path of the object that contains a field, and the name of the field.
+func splitField(path string) (parent, name string) {
+	i := strings.LastIndexByte(path, '.')
+	return path[:max(i, 0)], path[i+1:]
 }
 
 // define records the objects of a file. It also records the objects of an invalid file. It reports an

@@ -2,6 +2,7 @@ package check
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -50,7 +51,11 @@ func (p *pod) image(at, ref string, policy v1.PullPolicy) {
 		p.warnf(at, "%q is never pulled: import it before, with 'islet images import'", ref)
 	}
 	if p.node != nil && !there && policy != v1.PullNever {
-		p.warnf(at, "%q is not on this node: it is pulled when the pod starts", ref)
+		hint := ""
+		if strings.HasPrefix(ref, "localhost/") {
+			hint = ", which fails unless a registry runs here: import it with 'islet images import'"
+		}
+		p.warnf(at, "%q is not on this node: it is pulled when the pod starts%s", ref, hint)
 	}
 }
 

@@ -85,7 +85,7 @@ start() {
 		  $islet logs -f log-$node
 		  $islet describe web-$node
 		  $islet top
-		  rm $state/manifests/log.yaml           # the pod ends; copy it back, it returns
+		  mv $state/manifests/log.yaml /tmp      # the pod ends; move the file back, and the pod returns
 		Its manifests are in $state/manifests, its log is $state/agent.log.
 		To stop the node and remove its files:  sudo make stop
 	END

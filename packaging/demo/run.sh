@@ -25,9 +25,11 @@ room() { # room DIR MIB WHAT
 	[ "$free" -ge "$2" ] || problem "only $free MiB are free in $1: $3 needs about $2"
 }
 
-# can_compile: whether the OCI runtime that islet ships, one static program in C, can be built.
+# can_compile: whether the OCI runtime that islet ships, one static program in C, can be built. patch
+# or git applies islet's changes to its source.
 can_compile() {
 	command -v make >/dev/null && command -v gcc >/dev/null || return 1
+	command -v patch >/dev/null || command -v git >/dev/null || return 1
 	work=$(mktemp -d)
 	printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' >"$work/c.c"
 	code=0
@@ -53,9 +55,9 @@ check() {
 		oci=build
 	elif host=$(command -v crun || command -v runc); then
 		oci=host
-		say "gcc, make or the headers of libc are missing, so $host of this machine starts the containers (for islet's own: apt-get install gcc make libc6-dev)"
+		say "gcc, make, git or the headers of libc are missing, so $host of this machine starts the containers (for islet's own: apt-get install gcc make git libc6-dev)"
 	else
-		problem "there is no OCI runtime, and none can be built: install gcc, make and libc6-dev (Debian's names), or crun"
+		problem "there is no OCI runtime, and none can be built: install gcc, make, git and libc6-dev (Debian's names), or crun"
 	fi
 	room /var/lib 300 "the node"
 	if command -v go >/dev/null; then

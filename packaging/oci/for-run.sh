@@ -19,5 +19,5 @@ for name in crun runc; do
 		exit
 	fi
 done
-echo "islet demo: the OCI runtime that islet ships could not be built here (see above), and the machine has none: install gcc, make and libc6-dev, or crun" >&2
+echo "islet demo: the OCI runtime that islet ships could not be built here (see above), and the machine has none: install gcc, make, git and libc6-dev, or crun" >&2
 exit 1
