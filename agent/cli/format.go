@@ -35,9 +35,4 @@ func age(t, now time.Time) string { return api.FormatAge(t, now) }
 // size returns a number of bytes in a form such as 12.3MiB.
 func size[T int64 | uint64](n T) string { return api.FormatSize(n) }
 
-func pluralize(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func pluralize(n int, what string) string { return api.Pluralize(n, what) }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/metrics/host"
@@ -211,7 +212,8 @@ func Write(w io.Writer, findings []Finding, all bool) error {
 			fmt.Fprintf(&b, "%27s -> %s\n", "", printable.Line(f.Advice))
 		}
 	}
-	fmt.Fprintf(&b, "%d in order, %d to know, %d warnings, %d errors\n", count[OK], count[Info], count[Warning], count[Error])
+	fmt.Fprintf(&b, "%d in order, %d to know, %s, %s\n", count[OK], count[Info], api.Pluralize(count[Warning], "warning"),
+		api.Pluralize(count[Error], "error"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

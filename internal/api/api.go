@@ -229,9 +229,9 @@ type Import struct {
 
 // Disk describes a file system that islet writes to.
 type Disk struct {
-	Path  string `json:"path"` // islet's directory there
-	Total uint64 `json:"total"`
-	Free  uint64 `json:"free"` // without the blocks that are reserved for root
+	Path  string `json:"path"`  // islet's directory there
+	Total uint64 `json:"total"` // used and free bytes, from which df computes its percentage
+	Free  uint64 `json:"free"`  // without the blocks that are reserved for root
 }
 
 // Flash counts the bytes that were written to the disk of the state directory, by days in UTC.

@@ -15,6 +15,14 @@ func FormatAge(t, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(t)))
 }
 
+// Pluralize returns a number with a noun in the singular or plural, such as "1 pod" and "2 pods".
+func Pluralize(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 // FormatSize formats bytes as 12.3MiB.
 func FormatSize[T int64 | uint64](n T) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}

@@ -74,5 +74,11 @@ func Statuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	}
 }
 
+// PermanentStatuses returns the status of every container but the ephemeral ones. A pod is not worse because a debugging container, which
+// cannot be removed, does not run.
+func PermanentStatuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
+	return Statuses(&v1.PodStatus{InitContainerStatuses: st.InitContainerStatuses, ContainerStatuses: st.ContainerStatuses})
+}
+
 // IsTrue reports whether an optional field is set to true.
 func IsTrue(b *bool) bool { return b != nil && *b }

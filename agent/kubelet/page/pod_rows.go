@@ -122,6 +122,8 @@ func podOf(p *v1.Pod) pod {
 	for s := range podspec.Statuses(&p.Status) {
 		status[s.Name] = s
 		out.Restarts += s.RestartCount
+	}
+	for s := range podspec.PermanentStatuses(&p.Status) {
 		if w := s.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
 			out.State = w.Reason
 		}

@@ -275,7 +275,8 @@ func TestPodRows(t *testing.T) {
 	}
 	pods := []v1.Pod{
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "ready"}, Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}},
-			InitContainerStatuses: []v1.ContainerStatus{{Name: "init", State: ended(0, 900)}}}, Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "init"}}}},
+			InitContainerStatuses:      []v1.ContainerStatus{{Name: "init", State: ended(0, 900)}},
+			EphemeralContainerStatuses: []v1.ContainerStatus{{Name: "debug", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}}, Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "init"}}}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "done"}, Status: v1.PodStatus{Phase: v1.PodSucceeded}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "start"}, Status: v1.PodStatus{Phase: v1.PodPending, StartTime: &at}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "ends", DeletionTimestamp: &at}, Status: v1.PodStatus{Phase: v1.PodRunning}},
@@ -294,6 +295,9 @@ func TestPodRows(t *testing.T) {
 	}
 	if want := "failed stuck start ends ready done"; strings.Join(got, " ") != want {
 		t.Errorf("order %q, want %q", got, want)
+	}
+	if ready := d.Pods[4]; ready.State != string(v1.PodRunning) { // a debugging container does not change the state of its pod
+		t.Errorf("state %q", ready.State)
 	}
 	failed := d.Pods[0]
 	if e := failed.LastExit; e == nil || e.Code != 5 || failed.Containers[0].Exit.Code != 3 || failed.State != "Evicted" ||

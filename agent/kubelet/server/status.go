@@ -103,7 +103,7 @@ func fileSystems(dirs []string) []api.Disk {
 		}
 		seen[uint64(file.Dev)] = true
 		block := uint64(fs.Bsize)
-		out = append(out, api.Disk{Path: dir, Total: fs.Blocks * block, Free: fs.Bavail * block})
+		out = append(out, api.Disk{Path: dir, Total: (fs.Blocks - fs.Bfree + fs.Bavail) * block, Free: fs.Bavail * block})
 	}
 	return out
 }

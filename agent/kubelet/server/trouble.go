@@ -73,7 +73,7 @@ func troublesOf(p *v1.Pod, now time.Time) (list []api.Trouble) {
 		return []api.Trouble{failureOf(p)}
 	}
 	waits := ""
-	for st := range podspec.Statuses(&p.Status) {
+	for st := range podspec.PermanentStatuses(&p.Status) {
 		w := st.State.Waiting
 		switch {
 		case w == nil:
@@ -116,7 +116,7 @@ func restartsText(n int32) string {
 // status of the pod has a message.
 func failureOf(p *v1.Pod) api.Trouble {
 	t := api.Trouble{Reason: cmp.Or(p.Status.Reason, "Failed"), Message: p.Status.Message}
-	for st := range podspec.Statuses(&p.Status) {
+	for st := range podspec.PermanentStatuses(&p.Status) {
 		if e := st.State.Terminated; e != nil && e.ExitCode != 0 {
 			if t.Message == "" {
 				t.Message = fmt.Sprintf("container %s ended with exit code %d (%s)", st.Name, e.ExitCode, cmp.Or(e.Reason, "Error"))

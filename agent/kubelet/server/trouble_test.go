@@ -30,6 +30,8 @@ func TestTroubles(t *testing.T) {
 		{"starts", v1.Pod{Status: waiting("ContainerCreating")}, "", false},
 		{"crashes", v1.Pod{Status: waiting("CrashLoopBackOff")}, "CrashLoopBackOff", true},
 		{"no image", v1.Pod{Status: waiting("ErrImageNeverPull")}, "ErrImageNeverPull", true},
+		{"a debugging container without an image", v1.Pod{Status: v1.PodStatus{Phase: v1.PodRunning, StartTime: ago(time.Hour),
+			EphemeralContainerStatuses: waiting("ImagePullBackOff").ContainerStatuses}}, "", false},
 		{"pending for long", v1.Pod{Status: v1.PodStatus{Phase: v1.PodPending, StartTime: ago(time.Hour)}}, "Pending", true},
 		{"pending", v1.Pod{Status: v1.PodStatus{Phase: v1.PodPending, StartTime: ago(time.Minute)}}, "", false},
 		{"ends", v1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ago(40 * time.Second), DeletionGracePeriodSeconds: &grace}}, "", false},
