@@ -24,7 +24,10 @@ type feature struct {
 var features = []feature{
 	{"CSI", []string{"./agent/volume/csi", "./edge/csinode"}},
 	{"DRA", []string{"./agent/device/dra", "./edge/resourceslice"}},
-	{"device plugins, CPU and memory managers", []string{"./agent/device/deviceplugin", "./agent/device/devicemanager", "./agent/device/cpumanager", "./agent/device/memorymanager", "./agent/device/podresources"}},
+	{"device plugins, CPU and memory managers", []string{
+		"./agent/device/deviceplugin", "./agent/device/devicemanager", "./agent/device/cpumanager", "./agent/device/memorymanager",
+		"./agent/device/podresources",
+	}},
 	{"remote runtime", []string{"./runtime/remote", "./agent/engine/rotate"}},
 	{"runtime classes with a containerd shim", []string{"./runtime/taskshim"}},
 	{"status page", []string{"./agent/kubelet/page"}},
@@ -71,7 +74,8 @@ func writeFeatures(out io.Writer, path, dir string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "| feature | own packages | packages only for it | tables | together | of %.1f MB |\n|---|---|---|---|---|---|\n", mb(p.bytes))
+	fmt.Fprintf(out, "| feature | own packages | packages only for it | tables | together | of %.1f MB |\n", mb(p.bytes))
+	fmt.Fprintln(out, "|---|---|---|---|---|---|")
 	for _, f := range features {
 		c, err := p.costOf(f, imports)
 		if err != nil {

@@ -23,7 +23,8 @@ func main() {
 }
 
 func run(args []string, out io.Writer) error {
-	const usage = "usage: inspect sbom BINARY VERSION [PARTS], inspect notices BINARY..., inspect size BINARY, or inspect features BINARY SOURCE"
+	const usage = "usage: inspect sbom BINARY VERSION [PARTS], inspect notices BINARY..., inspect size BINARY, " +
+		"or inspect features BINARY SOURCE"
 	if len(args) < 2 {
 		return errors.New(usage)
 	}
