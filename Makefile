@@ -72,9 +72,10 @@ shim:
 	GOARCH= go run ./runtime/shim/pack $(CACHE)/shim/islet-shim-$(GOARCH) $(SHIM)
 
 .PHONY: size
-size: bin/islet budget ## measure: print the size of bin/islet by module
+size: bin/islet budget ## measure: print the size of bin/islet by module and by feature
 	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
 	GOARCH= go run ./packaging/inspect size $(CACHE)/islet.symbols
+	GOARCH= go run ./packaging/inspect features $(CACHE)/islet.symbols .
 
 # These are the cross compilers for other architectures.
 OCI_CROSS = $(if $(filter-out $(shell go env GOHOSTARCH),$(GOARCH)),oci-cross)

@@ -13,7 +13,7 @@ import (
 )
 
 // This function builds the program under test with symbols.
-func program(t *testing.T) string {
+func buildProgram(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "../mkimage")
@@ -25,7 +25,7 @@ func program(t *testing.T) string {
 }
 
 func TestInspect(t *testing.T) {
-	path := program(t)
+	path := buildProgram(t)
 	t.Run("sbom", func(t *testing.T) {
 		t.Setenv("SOURCE_DATE_EPOCH", "86400")
 		var first, second bytes.Buffer
@@ -136,9 +136,89 @@ func TestInspect(t *testing.T) {
 			}
 		}
 	})
+	t.Run("features", func(t *testing.T) {
+		// The program mkimage stands for islet.
+		imports, err := readImports("../mkimage")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := readProgram(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gzip, err := p.costOf(feature{"gzip", []string{"compress/gzip"}}, imports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := p.costOf(feature{"all", []string{"github.com/google/go-containerregistry/", "compress/gzip"}}, imports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gzip.own == 0 || all.others == 0 || all.tables < gzip.tables || all.sum() > p.bytes {
+			t.Errorf("compress/gzip costs %+v, it and go-containerregistry cost %+v of %d bytes", gzip, all, p.bytes)
+		}
+		if _, err := p.costOf(feature{"old", []string{"compress/gzip", "compress/none"}}, imports); err == nil {
+			t.Error("no error for a package that the program does not have")
+		}
+	})
 	t.Run("no binary", func(t *testing.T) {
 		if err := run([]string{"size", "main.go"}, &bytes.Buffer{}); err == nil {
 			t.Error("a source file has a size by module")
 		}
 	})
+}
+
+// TestCost checks that a feature's cost includes exactly the packages that are linked only for it.
+func TestCost(t *testing.T) {
+	const own = "github.com/islet-edge/islet/"
+	imports := map[string][]string{
+		"main": {own + "a", own + "b"}, own + "a": {"shared", "x/only"}, own + "b": {"shared"}, "shared": nil, "x/only": {"x/deep"}, "x/deep": {"shared"},
+	}
+	p := &program{
+		code: map[string]uint64{own + "a": 10, own + "b": 20, "shared": 30, "x/only": 40, "x/deep": 100}, data: map[string]uint64{"x/deep": 5},
+		allCode: 200, tables: 400,
+	}
+	for _, x := range []struct {
+		packages []string
+		want     cost
+	}{
+		{[]string{"./a"}, cost{10, 145, 300}},
+		{[]string{"./b"}, cost{20, 0, 40}},
+		{[]string{"x/"}, cost{145, 0, 280}},
+		{[]string{"./a", "./b"}, cost{30, 175, 400}},
+	} {
+		if got, err := p.costOf(feature{"", x.packages}, imports); err != nil || got != x.want {
+			t.Errorf("%v: %+v, %v; want %+v", x.packages, got, err, x.want)
+		}
+	}
+}
+
+// TestFeatures checks that every package of a feature exists.
+func TestFeatures(t *testing.T) {
+	imports, err := readImports("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{code: map[string]uint64{}, data: map[string]uint64{}, allCode: 1}
+	for _, f := range features {
+		if _, err := p.costOf(f, imports); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPackageOf(t *testing.T) {
+	for symbol, want := range map[string]string{
+		"k8s.io/api/core/v1.(*Pod).Marshal":                       "k8s.io/api/core/v1",
+		"gopkg.in/yaml%2ev2.yaml_emit":                            "gopkg.in/yaml.v2",
+		"type:.eq.net/http.http2Frame":                            "net/http",
+		"go:itab.*os.File,io.Reader":                              "os",
+		"slices.Sort[go.shape.[]a/b.C,go.shape.struct { x/y.Z }]": "slices",
+		"main.run": "main",
+		"x_cgo":    "",
+	} {
+		if got := packageOf(symbol); got != want {
+			t.Errorf("%s: %q, want %q", symbol, got, want)
+		}
+	}
 }

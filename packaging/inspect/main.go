@@ -4,6 +4,7 @@
 //	                                      of the OCI runtime in PARTS (packaging/oci/build.sh)
 //	inspect notices BINARY...             the licences of their modules
 //	inspect size BINARY                   its bytes by module; the binary must have its symbols
+//	inspect features BINARY SOURCE        the bytes that each feature of islet costs; SOURCE is the directory of its main package
 package main
 
 import (
@@ -22,7 +23,8 @@ func main() {
 }
 
 func run(args []string, out io.Writer) error {
-	const usage = "usage: inspect sbom BINARY VERSION [PARTS], inspect notices BINARY..., or inspect size BINARY"
+	const usage = "usage: inspect sbom BINARY VERSION [PARTS], inspect notices BINARY..., inspect size BINARY, " +
+		"or inspect features BINARY SOURCE"
 	if len(args) < 2 {
 		return errors.New(usage)
 	}
@@ -44,6 +46,8 @@ func run(args []string, out io.Writer) error {
 		return writeSBOM(out, info, args[2], parts)
 	case args[0] == "size" && len(args) == 2:
 		return writeSizes(out, args[1], info)
+	case args[0] == "features" && len(args) == 3:
+		return writeFeatures(out, args[1], args[2])
 	}
 	return errors.New(usage)
 }
