@@ -384,6 +384,7 @@ bench: installed ## measure: measure memory, CPU, latency, disk and wire: 30 min
 	test/cluster/build.sh
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 90m -run 'TestFigures|TestFleet|TestWire' ./bench -v
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 20m -run TestThirtyCSI ./node -v
+	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 20m -run TestFloor ./bench -v
 
 .PHONY: dist
 dist: ## ship: build archives for amd64, arm64, armv7 and riscv64 in dist/

@@ -30,7 +30,7 @@ func FindContaining(path string) (*mountinfo.Info, error) {
 		return nil, err
 	}
 	defer f.Close()
-	id, err := mountOf(f)
+	id, err := mountOf(int(f.Fd()))
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func bind(t *testing.T, from, to string, flags uintptr) {
 	must(t, unix.Mount(from, to, "", unix.MS_BIND|flags, ""))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 					dir, err := os.Open(own + "/a")
 					must(t, err)
 					defer dir.Close()
-					if d, err := openOld(dir, "m"); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.ENOTDIR) {
+					if d, err := openOld(int(dir.Fd()), "m"); !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.ENOTDIR) {
 						t.Errorf("opened %v, %v", d, err)
 					}
 				}
@@ -322,7 +322,7 @@ func TestRemove(t *testing.T) {
 	must(t, os.MkdirAll(dir+"/tree/sub", 0o755))
 	must(t, os.Symlink(dir+"/outside", dir+"/tree/link"))
 	must(t, unix.Mkfifo(dir+"/tree/fifo", 0o600))
-	for i := range 3 * batchSize {
+	for i := range 3 * 250 {
 		must(t, os.WriteFile(fmt.Sprint(dir, "/tree/sub/", i), nil, 0o644))
 	}
 	must(t, os.Symlink(dir+"/outside", dir+"/alone"))

@@ -33,14 +33,27 @@ func (m *Machine) MeasuredCommand(name string, args ...string) *exec.Cmd {
 // processes and the pods have used so far.
 func (m *Machine) CPU() time.Duration {
 	m.t.Helper()
-	if b, err := os.ReadFile(m.cpuFolder() + "/cpuacct.usage"); err == nil {
+	return m.cpuUsed(m.cpuFolder())
+}
+
+// PodCPU returns the part of CPU that processes have used in the cgroups of pods. This part includes
+// the last steps of the OCI runtime before a container's program, and pods that are gone.
+func (m *Machine) PodCPU() time.Duration {
+	m.t.Helper()
+	return m.cpuUsed(m.cpuFolder() + "/kubepods")
+}
+
+// cpuUsed returns the CPU time of a cgroup and of the cgroups below it, or 0 if there is no such cgroup.
+func (m *Machine) cpuUsed(folder string) time.Duration {
+	m.t.Helper()
+	if b, err := os.ReadFile(folder + "/cpuacct.usage"); err == nil {
 		ns, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 		if err != nil {
 			m.t.Fatal(err)
 		}
 		return time.Duration(ns)
 	}
-	b, err := os.ReadFile(m.cpuFolder() + "/cpu.stat")
+	b, err := os.ReadFile(folder + "/cpu.stat")
 	if err != nil {
 		return 0 // no measured process has run yet
 	}
