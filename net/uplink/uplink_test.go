@@ -179,7 +179,8 @@ func TestPods(t *testing.T) {
 		ns, err := pod.Open()
 		w.must(err)
 		// As package bridge creates it: up, not yet a port of the bridge, and with the other end in the pod.
-		w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "isl0", Flags: net.FlagUp}, PeerName: "peer", PeerNamespace: netlink.NsFd(ns.Fd())})
+		attrs := netlink.LinkAttrs{Name: "isl0", Flags: net.FlagUp}
+		w.add(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer", PeerNamespace: netlink.NsFd(ns.Fd())})
 		w.must(ns.Close())
 		w.must(w.LinkSetMaster(w.link("isl0"), w.link("pods0")))
 		inside, err := pod.Netlink()
