@@ -28,7 +28,7 @@ type phase struct {
 
 // TestControlPlane counts the requests of a node and the CPU time of the API server and etcd: for the start and the end of 30 pods, for a
 // restart of an agent with 30 pods, and for the return of a link. Each phase is measured twice. The difference between the two rounds is
-// the noise: the test fails only if both rounds miss a goal.
+// the noise. The test fails if the better round misses a goal by more than the noise.
 //
 // During a short cut, nothing changes. After a longer cut, the control plane has set all pods to not ready, so the node sends a status of
 // each pod. After 48 minutes, the node also renews the token of each pod. The variable ISLET_BENCH_OUTAGE sets the length of this cut.
@@ -71,7 +71,7 @@ func TestControlPlane(t *testing.T) {
 		what := fmt.Sprintf("%d pods, %s: ", count, p.name)
 		b.table.Add(what+"requests", fmt.Sprintf("%d to %d", p.least, p.most), fmt.Sprint(p.goal), p.requests.String())
 		b.table.Add(what+"CPU of API server and etcd", seconds(p.cpu), "", fmt.Sprintf("until %v later", quiet))
-		if p.least > p.goal {
+		if p.least-p.goal > p.most-p.least {
 			t.Errorf("%s%d requests, the goal is %d: %s", what, p.least, p.goal, p.requests)
 		}
 	}
@@ -120,5 +120,5 @@ func (b *bench) idle(t *testing.T, count int, span time.Duration) {
 	b.table.Add(what+"requests", fmt.Sprintf("%.0f", float64(got.Total())*time.Hour.Seconds()/span.Seconds()), "",
 		fmt.Sprintf("in %v: %v", span, got))
 	b.table.Add(what+"CPU of API server and etcd", seconds(time.Duration(float64(cpu)*time.Hour.Seconds()/span.Seconds())), "",
-		"most of it is their own")
+		"with their own work")
 }
