@@ -377,12 +377,12 @@ installed: build
 	@install bin/islet $(INSTALLED)/bin/
 
 .PHONY: bench
-bench: installed ## measure: measure memory, CPU, latency, disk and wire: 30 minutes (root needed)
+bench: installed ## measure: measure memory, CPU, latency, disk, wire and requests: 45 minutes (root needed)
 	@packaging/deps.sh run
 	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
 	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestScrape' ./bench -v
 	test/cluster/build.sh
-	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 90m -run 'TestFigures|TestFleet|TestWire' ./bench -v
+	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 90m -run 'TestFigures|TestFleet|TestWire|TestControlPlane' ./bench -v
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 20m -run TestThirtyCSI ./node -v
 	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 20m -run TestFloor ./bench -v
 

@@ -41,6 +41,11 @@ type Uplink struct {
 
 type link struct{ leadsToPods, running bool }
 
+// usable contains the flags of a link that is up and has a carrier. IFF_RUNNING alone is not sufficient: the kernel also sets this flag of
+// a new link for a moment, before it has evaluated the carrier. A pod's interface is created that way, and only then connected to the
+// bridge, so each start of a pod would cause a probe of the API server.
+const usable = unix.IFF_RUNNING | unix.IFF_LOWER_UP
+
 // New returns an Uplink. Run starts it.
 func New(cfg Config) *Uplink {
 	return &Uplink{cfg: cfg, changed: make(chan struct{}, 1), links: map[int]link{}}
@@ -159,7 +164,7 @@ func (u *Uplink) linkOf(l netlink.Link) link {
 	a := l.Attrs()
 	return link{
 		leadsToPods: a.Name == u.cfg.Bridge || l.Type() == "veth" && a.MasterIndex != 0,
-		running:     a.RawFlags&unix.IFF_RUNNING != 0,
+		running:     a.RawFlags&usable == usable,
 	}
 }
 

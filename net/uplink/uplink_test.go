@@ -175,15 +175,16 @@ func TestPods(t *testing.T) {
 	w.up("pods0")
 	w.address("pods0", "10.8.0.1/24")
 	for range 3 {
-		w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "isl0", MasterIndex: w.index("pods0")}, PeerName: "peer"})
 		pod, _, end := netnstest.NewUntilEnd(t)
 		ns, err := pod.Open()
 		w.must(err)
-		w.must(w.LinkSetNsFd(w.link("peer"), int(ns.Fd())))
+		// As package bridge creates it: up, not yet a port of the bridge, and with the other end in the pod.
+		attrs := netlink.LinkAttrs{Name: "isl0", Flags: net.FlagUp}
+		w.add(&netlink.Veth{LinkAttrs: attrs, PeerName: "peer", PeerNamespace: netlink.NsFd(ns.Fd())})
 		w.must(ns.Close())
+		w.must(w.LinkSetMaster(w.link("isl0"), w.link("pods0")))
 		inside, err := pod.Netlink()
 		w.must(err)
-		w.up("isl0")
 		peer, err := inside.LinkByName("peer")
 		w.must(err)
 		w.must(inside.LinkSetUp(peer))

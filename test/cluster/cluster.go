@@ -158,6 +158,9 @@ func (c *Cluster) certify() error {
 	if err := os.MkdirAll(c.path(""), 0o700); err != nil {
 		return err
 	}
+	if err := os.WriteFile(c.path("audit.yaml"), []byte(auditPolicy), 0o600); err != nil {
+		return err
+	}
 	config := fmt.Sprintf(kubeadmConfig, gateway, c.token, v, dir)
 	if err := os.WriteFile(c.path("kubeadm.yaml"), []byte(config), 0o600); err != nil {
 		return err

@@ -30,7 +30,7 @@ func (c *Cluster) startAPIServer() error {
 		former = []string{"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 			"--runtime-config=certificates.k8s.io/v1beta1=true"}
 	}
-	return c.launch("kube-apiserver", append(former,
+	return c.launch("kube-apiserver", append(append(former, auditFlags()...),
 		"--advertise-address="+gateway,
 		"--secure-port=6443",
 		"--allow-privileged=true",

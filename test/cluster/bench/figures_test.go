@@ -66,6 +66,7 @@ type bench struct {
 	pods  v1.PodInterface
 	probe *corev1.Probe      // readiness probe of the created pods, or nil
 	init  []corev1.Container // init containers of the created pods
+	stays bool               // the created pods tolerate a node that does not answer
 	table figures.Table
 
 	modified int // number of changes of pods that create has received
@@ -167,9 +168,14 @@ func (b *bench) create(t *testing.T, names []string) time.Duration {
 		if b.probe != nil {
 			args = []string{"serve", ":8080"}
 		}
+		var tolerations []corev1.Toleration
+		if b.stays {
+			tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}}
+		}
 		_, err := b.pods.Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PodSpec{
+				Tolerations:                   tolerations,
 				TerminationGracePeriodSeconds: &grace,
 				InitContainers:                b.init,
 				Containers:                    []corev1.Container{{Name: "c", Image: machine.Image, ImagePullPolicy: corev1.PullNever, Args: args, ReadinessProbe: b.probe}},
