@@ -54,7 +54,6 @@ func setupWait(t *tool, flags *pflag.FlagSet) runner {
 }
 
 func (c *waitCommand) run(ctx context.Context, args []string) error {
-	args = withoutKind(args)
 	many := c.all || c.text != ""
 	switch {
 	case len(args) == 0 && !many:
