@@ -49,6 +49,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 	started := map[types.UID]bool{} // the pods that were seen before their deletion
 	said := map[string]bool{}
 	left, failed := a.applied, []error(nil)
+	var unmet []types.NamespacedName
 	err := t.checkPods(ctx, timeout, func(pods []*v1.Pod) (bool, error) {
 		byUID := map[types.UID]*v1.Pod{}
 		for _, p := range pods {
@@ -67,6 +68,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 			switch state, err := appliedState(pod, started[d.UID], t.Now()); {
 			case err != nil:
 				failed = append(failed, fmt.Errorf("pod %s/%s %w", d.Namespace, d.Name, err))
+				unmet = append(unmet, types.NamespacedName{Namespace: d.Namespace, Name: d.Name})
 			case state != "":
 				fmt.Fprintf(t.out, "pod/%s %s\n", makePrintable(d.Name), state)
 			default:
@@ -78,12 +80,15 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 		return len(left) == 0, nil
 	})
 	if !errors.Is(err, errTimeout) {
+		t.printTroubles(ctx, unmet)
 		return errors.Join(append(failed, err)...)
 	}
 	for _, d := range left {
+		unmet = append(unmet, types.NamespacedName{Namespace: d.Namespace, Name: d.Name})
 		failed = append(failed, fmt.Errorf("pod %s/%s is not ready after %s: it is %s; see islet describe %[1]s/%[2]s",
 			d.Namespace, d.Name, timeout, firstNonEmpty(last[d.UID], "not known to the agent yet")))
 	}
+	t.printTroubles(ctx, unmet)
 	return errors.Join(failed...)
 }
 

@@ -19,6 +19,7 @@ type command struct {
 	summary  string
 	detail   string // further help
 	argsKind argKind
+	ownKinds bool // the command itself interprets the word "pod" as an argument: see removeKind
 	sub      []command
 	hidden   bool
 	isAgent  bool // the command has the flags of the agent, which are not parsed here
@@ -46,7 +47,7 @@ func commands() []command {
 			detail: "Exits with 1 if something needs attention. Notes that need no action do not count."},
 		{
 			name: "pods", aliases: []string{"pod", "po", "ps", "ls", "list"}, args: "[POD...]",
-			summary: "list pods", argsKind: takesPods, setup: setupPods,
+			summary: "list pods", argsKind: takesPods, ownKinds: true, setup: setupPods,
 		},
 		{name: "describe", args: "[pod] POD...", summary: "show a pod in detail", argsKind: takesPods, setup: setupDescribe},
 		{name: "logs", args: "POD [CONTAINER] | POD... | -l LABELS", summary: "print the logs of containers",
@@ -82,7 +83,7 @@ func commands() []command {
 		},
 		{
 			name: "top", aliases: []string{"stats", "stat"}, args: "[pods|node|processes] [POD...]",
-			summary: "show the resource usage of pods, of the node or of processes", argsKind: takesPods, setup: setupTop,
+			summary: "show the resource usage of pods, of the node or of processes", argsKind: takesPods, ownKinds: true, setup: setupTop,
 			detail: "processes shows the processes of a pod's containers: PID in the container and on the node, user on the node, " +
 				"CPU usage in one second, resident memory, age and command.",
 		},
@@ -213,7 +214,8 @@ func (c *command) parse(t *tool) (*pflag.FlagSet, runner) {
 
 func join(path []string) string { return strings.Join(path, " ") }
 
-const podHelp = "POD is NAME, NAMESPACE/NAME, or the beginning of a name that only one pod has."
+const podHelp = "POD is NAME, NAMESPACE/NAME, or the beginning of a name that only one pod has. As with kubectl, it may be\n" +
+	"pod NAME or pod/NAME."
 
 func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 	fmt.Fprintf(w, "%s%s.\n\nUsage:\n  islet %s", strings.ToUpper(c.summary[:1]), c.summary[1:], join(path))

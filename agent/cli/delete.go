@@ -68,7 +68,6 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	if c.data {
 		return usage("--delete-data is only valid for islet delete pvc NAME")
 	}
-	args = withoutKind(args)
 	many := c.all || c.text != ""
 	if err := c.checkPodArgs(args, many); err != nil {
 		return err

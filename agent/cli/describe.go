@@ -26,7 +26,6 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 			}
 			return t.describeObjects(ctx, names)
 		}
-		args = withoutKind(args)
 		if len(args) == 0 {
 			return usage("describe needs a pod: islet describe POD")
 		}

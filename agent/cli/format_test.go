@@ -90,12 +90,18 @@ func TestSummarize(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	var pods []v1.Pod
-	for _, n := range [][2]string{{"default", "web-pi"}, {"default", "web-pi-2"}, {"default", "db-pi"}, {"kube-system", "dns-pi"}, {"other", "db-pi"}} {
+	for _, n := range [][2]string{{"default", "web-pi"}, {"default", "web-pi-2"}, {"default", "db-pi"}, {"kube-system", "dns-pi"}, {"other", "db-pi"},
+		{"po", "own"}} {
 		pods = append(pods, v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n[0], Name: n[1]}})
 	}
 	for _, c := range []struct{ namespace, name, want string }{
 		{"", "web-pi", "default/web-pi"},
 		{"", "pod/web-pi-2", "default/web-pi-2"},
+		{"", "po/web-pi-2", "default/web-pi-2"},
+		{"", "pods/other/db-pi", "other/db-pi"},
+		{"", "po/own", "po/own"},
+		{"po", "pod/own", "po/own"},
+		{"", "pod/", "a pod's name is empty"},
 		{"", "d", "default/db-pi"},
 		{"", "dns", "kube-system/dns-pi"},
 		{"other", "db", "other/db-pi"},

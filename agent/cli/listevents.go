@@ -32,7 +32,6 @@ func setupEvents(t *tool, flags *pflag.FlagSet) runner {
 }
 
 func (c *eventsCommand) run(ctx context.Context, args []string) error {
-	args = withoutKind(args)
 	if len(args) > 1 {
 		return usage("events takes one pod at most")
 	}

@@ -50,7 +50,6 @@ func setupLogs(t *tool, flags *pflag.FlagSet) runner {
 }
 
 func (c *logsCommand) run(ctx context.Context, args []string) error {
-	args = withoutKind(args)
 	if err := c.checkUsage(args); err != nil {
 		return err
 	}

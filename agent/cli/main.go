@@ -230,7 +230,11 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		return usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
 	}
 	t.args = flags.ArgsLenAtDash()
-	return run(ctx, flags.Args())
+	rest, err := t.removeKind(ctx, c, flags)
+	if err != nil {
+		return err
+	}
+	return run(ctx, rest)
 }
 
 func isHelp(arg string) bool { return slices.Contains([]string{"-h", "--help"}, arg) }

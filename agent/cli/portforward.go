@@ -40,7 +40,6 @@ func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
 type forwardedPort struct{ local, remote uint16 }
 
 func (c *forwardCommand) run(ctx context.Context, args []string) error {
-	args = withoutKind(args)
 	if len(args) < 2 {
 		return usage("port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE")
 	}

@@ -40,19 +40,49 @@ func (t *tool) findPod(ctx context.Context, p podFlag, name string) (*v1.Pod, er
 	return choosePod(pods, p.namespace, name)
 }
 
-// withoutKind removes the kind from the arguments "pod NAME", which users of kubectl write.
-func withoutKind(args []string) []string {
-	if len(args) > 1 && slices.Contains([]string{"pod", "pods", "po"}, args[0]) {
-		return args[1:]
+// isPodKind reports whether a word is the kind in "pod NAME" or "pod/NAME", which users of kubectl write.
+func isPodKind(word string) bool { return slices.Contains([]string{"pod", "pods", "po"}, word) }
+
+// removeKind removes the kind from the arguments "pod NAME". If a pod has the name of the kind, removeKind changes nothing. A kind without a
+// name is an error, unless the flags select the pods.
+func (t *tool) removeKind(ctx context.Context, c *command, flags *pflag.FlagSet) ([]string, error) {
+	args := flags.Args()
+	if c.argsKind != takesPods || c.ownKinds || len(args) == 0 || !isPodKind(args[0]) {
+		return args, nil
 	}
-	return args
+	namespace := ""
+	if f := flags.Lookup("namespace"); f != nil {
+		namespace = f.Value.String()
+	}
+	// Without an agent there is no pod with this name, and the command itself reports the agent.
+	if pods, err := t.listPods(ctx); err == nil && slices.ContainsFunc(pods, func(p v1.Pod) bool {
+		return p.Name == args[0] && (namespace == "" || p.Namespace == namespace)
+	}) {
+		return args, nil
+	}
+	if (len(args) == 1 || t.args == 1) && !slices.ContainsFunc([]string{"selector", "all", "all-pods", "filename"}, flags.Changed) {
+		return nil, usage("%q is a kind, and the name of a pod is missing: islet %s POD\nThe pods of this node: islet pods", args[0], c.name)
+	}
+	if t.args > 0 {
+		t.args--
+	}
+	return args[1:], nil
+}
+
+// trimKind removes the kind from the argument pod/NAME, unless a namespace with the name of the kind has this pod.
+func trimKind(pods []v1.Pod, name string) string {
+	kind, rest, ok := strings.Cut(name, "/")
+	if !ok || !isPodKind(kind) || slices.ContainsFunc(pods, func(p v1.Pod) bool { return p.Namespace == kind && p.Name == rest }) {
+		return name
+	}
+	return rest
 }
 
 // choosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, and the name of exactly one
 // pod begins with NAME, it returns that pod. It searches the given namespace. If no namespace is given, it searches the
 // default namespace first, and then all namespaces.
 func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
-	name = strings.TrimPrefix(strings.TrimPrefix(name, "pod/"), "pods/")
+	name = trimKind(pods, name)
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		if namespace != "" && namespace != ns {
 			return nil, usage("pod %s is not in namespace %s", name, namespace)

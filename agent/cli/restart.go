@@ -35,7 +35,6 @@ func setupRestart(t *tool, flags *pflag.FlagSet) runner {
 }
 
 func (c *restartCommand) run(ctx context.Context, args []string) error {
-	args = withoutKind(args)
 	if len(args) == 0 {
 		return usage("restart needs a pod: islet restart POD")
 	}

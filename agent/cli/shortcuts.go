@@ -26,7 +26,7 @@ func findShortcut(word string) []string { return slices.Clone(shortcutTable()[wo
 // getCommands are the subcommands of islet get, as in kubectl.
 func getCommands() []command {
 	return []command{
-		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", argsKind: takesPods,
+		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", argsKind: takesPods, ownKinds: true,
 			setup: setupPods},
 		{
 			name: "events", aliases: []string{"event", "ev"}, args: "[POD]",

@@ -44,10 +44,7 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 			if len(attention) > 0 {
 				fmt.Fprintln(t.out, "\n"+t.paint(yellow, "Needs attention:"))
 				for _, a := range attention {
-					fmt.Fprintf(t.out, "  - %s\n", makePrintable(a.Text))
-					if a.Command != "" {
-						fmt.Fprintf(t.out, "      -> %s\n", makePrintable(a.Command))
-					}
+					printAttention(t.out, a)
 				}
 			}
 			t.printNotes(&st)

@@ -60,7 +60,7 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 			processes, args = true, args[1:]
 		case "node", "nodes":
 			node, args = true, args[1:]
-		case "pod", "pods":
+		case "pod", "pods", "po":
 			args = args[1:]
 		}
 	}

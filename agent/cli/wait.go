@@ -22,9 +22,10 @@ type waitCommand struct {
 	goal          string
 	timeout       time.Duration
 	until         goal
-	targets       []target // the pods to wait for, once they are known
-	chosen        bool     // targets is complete
-	failed        []error  // the errors of pods that cannot reach the state any more
+	targets       []target               // the pods to wait for, once they are known
+	chosen        bool                   // targets is complete
+	failed        []error                // the errors of pods that cannot reach the state any more
+	ended         []types.NamespacedName // the pods of these errors that still exist
 }
 
 // A target is a pod that islet wait has not yet seen in the requested state.
@@ -54,7 +55,6 @@ func setupWait(t *tool, flags *pflag.FlagSet) runner {
 }
 
 func (c *waitCommand) run(ctx context.Context, args []string) error {
-	args = withoutKind(args)
 	many := c.all || c.text != ""
 	switch {
 	case len(args) == 0 && !many:
@@ -73,9 +73,14 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 		c.timeout = maxWait
 	}
 	err = c.checkPods(ctx, c.timeout, func(pods []*v1.Pod) (bool, error) { return c.check(pods, args) })
+	unmet := c.ended
 	if errors.Is(err, errTimeout) {
-		return c.timedOut(args)
+		for _, t := range c.targets {
+			unmet = append(unmet, t.NamespacedName)
+		}
+		err = c.timedOut(args)
 	}
+	c.printTroubles(ctx, unmet)
 	return err
 }
 
@@ -112,7 +117,7 @@ func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error
 		met, err := c.until.reached(pod, t.uid)
 		switch {
 		case err != nil:
-			c.failed = append(c.failed, err)
+			c.failed, c.ended = append(c.failed, err), append(c.ended, t.NamespacedName)
 		case pod == nil && !met:
 			c.failed = append(c.failed, exitError{ExitNotFound, fmt.Errorf("pod %s is gone", t.NamespacedName)})
 		case met:

@@ -153,6 +153,36 @@ func TestWaitForAgent(t *testing.T) {
 	}
 }
 
+// TestWaitExplains checks that a wait that fails or times out shows the exit code, the last line of the log, and the command that shows
+// more, without control characters.
+func TestWaitExplains(t *testing.T) {
+	n, _ := node(t)
+	for _, p := range n.List() {
+		if p.Name == "crash-pi" {
+			p = p.DeepCopy()
+			p.Status.Conditions = nil
+			n.Put(p)
+		}
+	}
+	n.Log(t, "crash-pi-app", "started", "no \x1b[31mdatabase")
+	const trouble = "  - pod default/crash-pi: container app: CrashLoopBackOff: exit code 1 (Error), 3 restarts, the next start is delayed; " +
+		"the last line of its log: "
+	got := run(t, n, "", "wait", "--timeout=0", "crash")
+	if lines := strings.Split(got.err, "\n"); got.code != 1 || len(lines) != 4 || !strings.HasPrefix(lines[0], trouble) || !strings.Contains(lines[0], "database") ||
+		strings.Contains(got.err, "\x1b") || !strings.HasPrefix(lines[1], "      -> islet logs crash-pi") || !strings.HasPrefix(lines[2], "islet: timed out") {
+		t.Errorf("a timeout: %+v", got)
+	}
+	ended := n.Pod("ended", now, "app").DeepCopy()
+	ended.Status = v1.PodStatus{Phase: v1.PodFailed, Message: "out of \x1bmemory"}
+	n.Put(ended)
+	if got := run(t, n, "", "wait", "ended"); got.code != 1 || !strings.HasPrefix(got.err, "  - pod default/ended: Failed: out of ?memory\n      -> islet describe ended\nislet: ") {
+		t.Errorf("a failed pod: %+v", got)
+	}
+	if got := run(t, n, "", "wait", "web", "--timeout=0", "--for=Deleted"); got.code != 1 || strings.Contains(got.err, "->") {
+		t.Errorf("a pod without troubles: %+v", got)
+	}
+}
+
 // TestApplyWait checks that apply waits for the pods that it has applied, and reports why they are not ready.
 func TestApplyWait(t *testing.T) {
 	n, _ := servertest.Start(t)
@@ -192,7 +222,7 @@ func TestApplyWait(t *testing.T) {
 	n.Remove("uid-hello-b")
 	write("c")
 	if got := apply(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }); got.code != 1 ||
-		!strings.Contains(got.err, "pod default/hello has failed") {
+		!strings.Contains(got.err, "pod default/hello has failed") || !strings.HasPrefix(got.err, "  - pod default/hello: Failed") {
 		t.Errorf("failed: %+v", got)
 	}
 	n.Remove("uid-hello-c")
@@ -201,7 +231,7 @@ func TestApplyWait(t *testing.T) {
 		p.Status = v1.PodStatus{Phase: v1.PodPending, ContainerStatuses: []v1.ContainerStatus{{Name: "c",
 			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such\x1b image"}}}}}
 	}, "--timeout=300ms"); got.code != 1 || !strings.Contains(got.err, "is not ready after 300ms: it is ErrImagePull (no such? image); see islet describe default/hello") ||
-		!strings.HasPrefix(got.err, "pod/hello: container c: ErrImagePull: no such? image\n") {
+		!strings.HasPrefix(got.err, "pod/hello: container c: ErrImagePull: no such? image\n  - pod default/hello: container c: ErrImagePull: no such? image\n      -> islet describe hello\n") {
 		t.Errorf("not ready: %+v", got)
 	}
 	n.Remove("uid-hello-d")
@@ -247,9 +277,12 @@ func TestApplyWaitForSameUID(t *testing.T) {
 		}()
 		lines := bufio.NewScanner(r)
 		expect := func(want string) {
-			if lines.Scan(); !strings.Contains(lines.Text(), want) {
-				t.Errorf("printed %q, not %q", lines.Text(), want)
+			for lines.Scan() {
+				if strings.Contains(lines.Text(), want) {
+					return
+				}
 			}
+			t.Errorf("%q was not printed", want)
 		}
 		expect("pod/hello configured")
 		n.Remove(ended.UID)

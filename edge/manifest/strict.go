@@ -117,22 +117,5 @@ func typeDetail(err error) string {
 	if !errors.As(err, &e) {
 		return fmt.Sprintf("Invalid value: %v", err)
 	}
-	want := e.Type
-	for want.Kind() == reflect.Pointer {
-		want = want.Elem()
-	}
-	name := "an object"
-	switch want.Kind() {
-	case reflect.String:
-		name = "a string (in quotes)"
-	case reflect.Bool:
-		name = "true or false"
-	case reflect.Slice:
-		name = "a list"
-	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint32, reflect.Uint64:
-		name = "a whole number"
-	case reflect.Float64:
-		name = "a number"
-	}
-	return fmt.Sprintf("Invalid value: must be %s, not %s", name, e.Value)
+	return "Invalid value: " + spelling.DescribeType(e)
 }

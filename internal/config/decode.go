@@ -188,7 +188,7 @@ func wrongLeaves(doc []byte, v any) []wrongLeaf {
 func plainJSON(err error) error {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) {
-		return fmt.Errorf("want %s, have %s", t.Type, t.Value)
+		return errors.New(spelling.DescribeType(t))
 	}
 	return err
 }

@@ -193,7 +193,7 @@ func TestDropins(t *testing.T) {
 		"d/26-ignored.conf~": "nonsense",
 	})
 	base, drop := "--config="+filepath.Join(dir, "base.yaml"), "--config-dir="+filepath.Join(dir, "d")
-	if _, _, err := Load([]string{base, drop}); err == nil || !strings.Contains(err.Error(), "20-b.conf:5: eventRecordQPS: want int32") {
+	if _, _, err := Load([]string{base, drop}); err == nil || !strings.Contains(err.Error(), "20-b.conf:5: eventRecordQPS: must be a whole number of at most 32 bits, not 9007199254") {
 		t.Fatalf("got %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "d/20-b.conf"),

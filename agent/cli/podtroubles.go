@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// troublesTimeout is the maximum time for the status of the agent, after a wait has already failed.
+const troublesTimeout = 10 * time.Second
+
+// printTroubles prints the troubles of some pods to standard error, as islet status does: the exit code, the last line of the log and the
+// command that shows more. It prints nothing if the agent does not answer, because the wait itself returns an error.
+func (t *tool) printTroubles(ctx context.Context, pods []types.NamespacedName) {
+	if len(pods) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, troublesTimeout)
+	defer cancel()
+	var st api.Status
+	if t.get(ctx, api.PathStatus, &st) != nil {
+		return
+	}
+	for i := range st.Troubles {
+		if tr := &st.Troubles[i]; slices.Contains(pods, types.NamespacedName{Namespace: tr.Namespace, Name: tr.Name}) {
+			printAttention(t.Stderr, api.Attention{Text: tr.Text(), Command: tr.Command})
+		}
+	}
+}
+
+// printAttention prints one item that needs attention, and the command that shows more about it.
+func printAttention(w io.Writer, a api.Attention) {
+	fmt.Fprintf(w, "  - %s\n", makePrintable(a.Text))
+	if a.Command != "" {
+		fmt.Fprintf(w, "      -> %s\n", makePrintable(a.Command))
+	}
+}
