@@ -243,7 +243,9 @@ func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Conf
 			return err
 		case c.Trying || c.Assigned != nil && c.Assigned.ID == id:
 			away = time.Time{}
-			if now := orElse(c.Waiting, "on trial"); now != said && !strings.HasPrefix(now, "as well as before") {
+			now := orElse(c.Waiting, "on trial")
+			counts := strings.HasPrefix(now, asBefore) && strings.HasPrefix(said, asBefore) // printed once, with the whole duration
+			if now != said && !counts {
 				said = now
 				fmt.Fprintf(t.Stderr, "%s\n", makePrintable(now))
 			}
@@ -259,6 +261,9 @@ func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Conf
 		}
 	}
 }
+
+// asBefore is the beginning of api.Configuration.Waiting while the node stays as well as before for the duration of the trial.
+const asBefore = "as well as before"
 
 // maxAway is the maximum time for which the agent may be unreachable during a restart.
 const maxAway = 2 * time.Minute

@@ -43,8 +43,8 @@ func (t *tool) findPod(ctx context.Context, p podFlag, name string) (*v1.Pod, er
 // isPodKind reports whether a word is the kind in "pod NAME" or "pod/NAME", which users of kubectl write.
 func isPodKind(word string) bool { return slices.Contains([]string{"pod", "pods", "po"}, word) }
 
-// removeKind removes the kind from the arguments "pod NAME". If a pod has the name of the kind, removeKind changes nothing. A kind without a
-// name is an error, unless the flags select the pods.
+// removeKind removes the kind from the arguments "pod NAME". If a pod has the name of the kind, removeKind changes nothing. A kind without
+// a name is an error, unless the flags select the pods.
 func (t *tool) removeKind(ctx context.Context, c *command, flags *pflag.FlagSet) ([]string, error) {
 	args := flags.Args()
 	if c.argsKind != takesPods || c.ownKinds || len(args) == 0 || !isPodKind(args[0]) {
@@ -61,7 +61,8 @@ func (t *tool) removeKind(ctx context.Context, c *command, flags *pflag.FlagSet)
 		return args, nil
 	}
 	if (len(args) == 1 || t.args == 1) && !slices.ContainsFunc([]string{"selector", "all", "all-pods", "filename"}, flags.Changed) {
-		return nil, usage("%q is a kind, and the name of a pod is missing: islet %s POD\nThe pods of this node: islet pods", args[0], c.name)
+		return nil, usage("%q is a kind, and the name of a pod is missing: islet %s POD\nThe pods of this node: islet pods",
+			args[0], c.name)
 	}
 	if t.args > 0 {
 		t.args--

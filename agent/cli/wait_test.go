@@ -168,8 +168,9 @@ func TestWaitExplains(t *testing.T) {
 	const trouble = "  - pod default/crash-pi: container app: CrashLoopBackOff: exit code 1 (Error), 3 restarts, the next start is delayed; " +
 		"the last line of its log: "
 	got := run(t, n, "", "wait", "--timeout=0", "crash")
-	if lines := strings.Split(got.err, "\n"); got.code != 1 || len(lines) != 4 || !strings.HasPrefix(lines[0], trouble) || !strings.Contains(lines[0], "database") ||
-		strings.Contains(got.err, "\x1b") || !strings.HasPrefix(lines[1], "      -> islet logs crash-pi") || !strings.HasPrefix(lines[2], "islet: timed out") {
+	if lines := strings.Split(got.err, "\n"); got.code != 1 || len(lines) != 4 || !strings.HasPrefix(lines[0], trouble) ||
+		!strings.Contains(lines[0], "database") || strings.Contains(got.err, "\x1b") ||
+		!strings.HasPrefix(lines[1], "      -> islet logs crash-pi") || !strings.HasPrefix(lines[2], "islet: timed out") {
 		t.Errorf("a timeout: %+v", got)
 	}
 	ended := n.Pod("ended", now, "app").DeepCopy()
