@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,11 +73,22 @@ func (u *user) do(f func() error) error {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := u.assume()
 		if err == nil {
-			err = f()
+			err = callRecovering(f)
 		}
 		done <- err
 	}()
 	return <-done
+}
+
+// callRecovering calls f and converts a panic into an error. An archive comes from a client, and a panic in this goroutine would end the
+// agent.
+func callRecovering(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return f()
 }
 
 // assume gives the calling thread the file system IDs, groups and file capabilities of the user.

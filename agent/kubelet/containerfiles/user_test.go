@@ -216,3 +216,12 @@ func TestIDMappedMount(t *testing.T) {
 		}
 	}
 }
+
+// TestPanicEndsOneCopy checks that a panic while files are written is an error of this copy. In the goroutine of the container's user,
+// the HTTP server does not recover it.
+func TestPanicEndsOneCopy(t *testing.T) {
+	needRoot(t)
+	if err := guest.do(func() error { panic("damaged") }); err == nil || !strings.HasPrefix(err.Error(), "panic: damaged") {
+		t.Errorf("error %v", err)
+	}
+}
