@@ -145,14 +145,14 @@ func summarizeReport(r *finding.Report) string {
 		what string
 	}{{r.Pods, "pod"}, {r.Objects, "object"}, {r.Configurations, "configuration"}} {
 		if part.n > 0 {
-			content = append(content, pluralize(part.n, part.what))
+			content = append(content, api.Pluralize(part.n, part.what))
 		}
 	}
-	text := pluralize(r.Files, "file")
+	text := api.Pluralize(r.Files, "file")
 	if len(content) > 0 {
 		text += " with " + strings.Join(content, " and ")
 	}
-	return fmt.Sprintf("%s: %s, %s", text, pluralize(r.Errors, "error"), pluralize(r.Warnings, "warning"))
+	return fmt.Sprintf("%s: %s, %s", text, api.Pluralize(r.Errors, "error"), api.Pluralize(r.Warnings, "warning"))
 }
 
 // dryRun checks manifests with the rules of islet check, and with facts that the node provides. If the manifests have no errors, dryRun

@@ -195,7 +195,7 @@ func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]b
 		return len(left) == 0, nil
 	})
 	if errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("%s still not gone after %s", pluralize(len(left), "pod"), c.timeout)
+		return fmt.Errorf("%s still not gone after %s", api.Pluralize(len(left), "pod"), c.timeout)
 	}
 	return err
 }

@@ -34,5 +34,3 @@ func age(t, now time.Time) string { return api.FormatAge(t, now) }
 
 // size returns a number of bytes in a form such as 12.3MiB.
 func size[T int64 | uint64](n T) string { return api.FormatSize(n) }
-
-func pluralize(n int, what string) string { return api.Pluralize(n, what) }

@@ -144,7 +144,7 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 		case out.Freed > 0:
 			rest = fmt.Sprintf(", and %s of data that belonged to no image", size(out.Freed))
 		}
-		fmt.Fprintf(t.Stderr, "%s, %s%s\n", pluralize(len(out.Removed), "image"), size(freed), rest)
+		fmt.Fprintf(t.Stderr, "%s, %s%s\n", api.Pluralize(len(out.Removed), "image"), size(freed), rest)
 		if out.Error != "" {
 			return errors.New(makePrintable(out.Error))
 		}

@@ -17,7 +17,7 @@ func statusNotes(st *api.Status) (out []string) {
 			fmt.Sprintf("pod %s/%s has fields that have no effect on this node: %s", i.Namespace, i.Name, strings.Join(i.Fields, ", ")))
 	}
 	if n := len(st.Ignored) - maxNotes; n > 0 {
-		out = append(out, fmt.Sprintf("%s more with such fields: see islet status -o json", pluralize(n, "pod")))
+		out = append(out, fmt.Sprintf("%s more with such fields: see islet status -o json", api.Pluralize(n, "pod")))
 	}
 	if n := len(st.Evictable); n > 0 {
 		names := strings.Join(st.Evictable[:min(n, maxNotes)], ", ")

@@ -204,7 +204,7 @@ func contentOf(o *api.Object) string {
 	c := o.Claim
 	switch {
 	case c == nil:
-		return pluralize(len(o.Keys), "key")
+		return api.Pluralize(len(o.Keys), "key")
 	case c.Size == 0 && c.Used >= 0:
 		return size(c.Used)
 	case c.Size == 0:

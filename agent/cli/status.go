@@ -88,7 +88,7 @@ func (t *tool) printStatus(st *api.Status) {
 	row("Runtime", "%s", runtimeText(st.Runtime))
 	row("Network", "%s", networkText(st.Network))
 	if r := st.Network.Repairs; r != nil {
-		row("Network repaired", "%s, the last one %s ago: %s", pluralize(r.Count, "item"), age(r.Last, st.Now), r.What)
+		row("Network repaired", "%s, the last one %s ago: %s", api.Pluralize(r.Count, "item"), age(r.Last, st.Now), r.What)
 	}
 	row("Pods", "%s", podsText(st.Pods))
 	for _, s := range st.Sources {
@@ -182,7 +182,7 @@ func clusterText(c *api.Cluster, now time.Time) string {
 		text += ", " + c.Reason
 	}
 	if c.Pending > 0 {
-		text += fmt.Sprintf(", %s to report", pluralize(c.Pending, "pod"))
+		text += fmt.Sprintf(", %s to report", api.Pluralize(c.Pending, "pod"))
 	}
 	return text
 }
@@ -221,7 +221,7 @@ func podsText(p api.PodCounts) string {
 }
 
 func sourceText(s api.Source) string {
-	text := pluralize(s.Pods, "pod")
+	text := api.Pluralize(s.Pods, "pod")
 	if s.Origin != "" {
 		text += " from " + s.Origin
 	}
@@ -229,7 +229,7 @@ func sourceText(s api.Source) string {
 		text += " (as stored; it has not answered yet)"
 	}
 	if n := len(s.Problems); n > 0 {
-		text += ", " + pluralize(n, "problem")
+		text += ", " + api.Pluralize(n, "problem")
 	}
 	return text
 }

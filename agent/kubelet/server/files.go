@@ -24,7 +24,8 @@ func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
 	select {
 	case s.copies <- struct{}{}:
 	default:
-		return refusalError(http.StatusTooManyRequests, "%d copies of files are running already: try again when one of them has ended", maxCopies)
+		return refusalError(http.StatusTooManyRequests, "%d copies of files are running already: try again when one of them has ended",
+			maxCopies)
 	}
 	go func() {
 		var err error

@@ -99,17 +99,10 @@ func waitingTrouble(p *v1.Pod, st *v1.ContainerStatus) api.Trouble {
 		t.ExitCode, t.Command = &last.ExitCode, logCommand(p, st.Name)
 		if st.State.Waiting.Reason == "CrashLoopBackOff" {
 			t.Message = fmt.Sprintf("exit code %d (%s), %s, the next start is delayed", last.ExitCode,
-				cmp.Or(last.Reason, "Error"), restartsText(st.RestartCount))
+				cmp.Or(last.Reason, "Error"), api.Pluralize(int(st.RestartCount), "restart"))
 		}
 	}
 	return t
-}
-
-func restartsText(n int32) string {
-	if n == 1 {
-		return "1 restart"
-	}
-	return fmt.Sprintf("%d restarts", n)
 }
 
 // failureOf returns the trouble of a failed pod. The trouble is about the first container with an exit code other than 0, unless the
