@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -103,7 +104,7 @@ func TestAllows(t *testing.T) {
 var homes = map[string][]string{
 	"modernc.org/sqlite":                      {"edge/store"},
 	"k8s.io/client-go":                        {"edge", "runtime/stream/streamtest"},
-	"github.com/containerd/containerd/v2":     {"runtime"},
+	"github.com/containerd/containerd/v2":     {"runtime", "internal/registry"},
 	"github.com/containernetworking":          {"net"},
 	"github.com/vishvananda/netlink":          {"net", "runtime/namespace"},
 	"github.com/google/nftables":              {"net"},
@@ -114,6 +115,8 @@ var homes = map[string][]string{
 	"tags.cncf.io/container-device-interface": {"runtime/ctrd"},
 	"github.com/container-storage-interface":  {"agent/volume/csi"},
 	"github.com/godbus/dbus":                  {"agent/host/shutdown", "runtime/cgroup"},
+	"filippo.io/age":                          {"internal/bundle/sealed"},
+	"github.com/google/go-tpm":                {"edge/keyfile/tpm"},
 	"k8s.io/kubernetes":                       {},
 }
 
@@ -215,7 +218,8 @@ func under(imp string, allowed []string) bool {
 	return false
 }
 
-// TestDocsOfRooms checks that every package has a doc.go that describes its purpose. A program needs only main.go.
+// TestDocsOfRooms checks that every package has a doc.go that describes its purpose, and names the packages in the folders below it. A
+// program needs only main.go, and packages that help tests need not be named.
 func TestDocsOfRooms(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{if ne .Name "main"}}{{.ImportPath}} {{.GoFiles}}{{end}}`, "./...").Output()
 	if err != nil {
@@ -224,13 +228,24 @@ func TestDocsOfRooms(t *testing.T) {
 	seen := 0
 	for line := range strings.Lines(string(out)) {
 		room, list, _ := strings.Cut(strings.TrimSpace(line), " ")
+		room = short(room)
 		files := strings.Fields(strings.Trim(list, "[]"))
 		if len(files) == 0 {
 			continue // a program, or a package with only tests
 		}
 		seen++
 		if !slices.Contains(files, "doc.go") {
-			t.Errorf("%s has no doc.go", short(room))
+			t.Errorf("%s has no doc.go", room)
+		}
+		parent, name := path.Split(room)
+		if parent == "" || parent == "packaging/" || strings.HasSuffix(name, "test") {
+			continue
+		}
+		text, err := os.ReadFile(parent + "doc.go")
+		if err != nil {
+			t.Error(err)
+		} else if !regexp.MustCompile(`\b` + name + `\b`).Match(text) {
+			t.Errorf("%sdoc.go does not name %s", parent, name)
 		}
 	}
 	if seen == 0 {

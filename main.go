@@ -9,12 +9,17 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/islet-edge/islet/agent"
+	"github.com/islet-edge/islet/agent/change/bundle/medium"
+	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
+	"github.com/islet-edge/islet/agent/host/sealkey"
+	"github.com/islet-edge/islet/edge/inventory"
 	manifests "github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/net/cni"
 )
@@ -27,16 +32,26 @@ var version = "0.0.0-dev" // set by the Makefile
 func init() { runtime.LockOSThread() }
 
 // Record allocations only after the first request for them (/debug/pprof/heap). The records need a table of 1.5 MiB, with an entry for
-// each call stack that allocates.
-func init() { runtime.MemProfileRate = 0 }
+// each call stack that allocates. GODEBUG=memprofilerate=1 records all allocations since the start (TestHeap in test/bench).
+func init() {
+	if !strings.Contains(os.Getenv("GODEBUG"), "memprofilerate=") {
+		runtime.MemProfileRate = 0
+	}
+}
 
 func selfTest(stdout, stderr io.Writer) int { return selftest.Main(version, stdout, stderr) }
+
+func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return sealkey.Main(args, sealkey.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Load: configure.Load})
+}
 
 func main() { os.Exit(run()) }
 
 func run() int {
 	if name := filepath.Base(os.Args[0]); cni.IsPlugin(name) {
 		return cni.Main(name, os.Args)
+	} else if name == medium.Program {
+		return medium.Main()
 	}
 	args := os.Args[1:]
 	runAgent := func(args []string) int { return start(args, version, agent.Run, os.Stdout, os.Stderr) }
@@ -44,7 +59,7 @@ func run() int {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
 			Agent: runAgent, Doctor: agent.Doctor, Cleanup: agent.Cleanup, SelfTest: selfTest,
-			Check: checkFiles, Fetch: manifests.Fetch,
+			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Inventory: inventory.Read, Secrets: inventory.Secrets,
 		})
 	}
 	return runAgent(args)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/agent/change/guard"
-	"github.com/islet-edge/islet/agent/host/home"
+	"github.com/islet-edge/islet/agent/host/hostsettings"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/kubelet/ports"
 	"github.com/islet-edge/islet/agent/resource/settle"
@@ -60,7 +60,8 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	for _, n := range notices {
 		log.Info(n.String())
 	}
-	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), home.Home{Config: cfg, Log: log}.EnterCgroups())...); err != nil {
+	settings := hostsettings.Settings{Config: cfg, Log: log}
+	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), settings.EnterCgroups())...); err != nil {
 		return began.HandleUnfit(err, log)
 	}
 	for _, concern := range cfg.HostWarnings(os.DirFS("/")) {

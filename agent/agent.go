@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/change/configure"
-	"github.com/islet-edge/islet/agent/host/home"
+	"github.com/islet-edge/islet/agent/host/hostsettings"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/pod/life/recovery"
 	"github.com/islet-edge/islet/internal/config"
@@ -88,7 +88,7 @@ func (a *serverParts) run(ctx context.Context, g *errgroup.Group) {
 	run("objects", a.objects)
 	run("logs", a.rt.Rotator(a.observer))
 	run("quota of logs", a.rt.LogQuota())
-	run("home", home.Home{Config: a.cfg, Log: a.log})
+	run("host settings", hostsettings.Settings{Config: a.cfg, Log: a.log})
 	run("memory", a.settler)
 	run("upkeep", a.upkeep)
 	run("sockets", a.sockets)
@@ -104,6 +104,7 @@ func (a *serverParts) run(ctx context.Context, g *errgroup.Group) {
 	run("configuration", a.keeper)
 	run("updates", a.updater)
 	run("events", a.events)
+	a.bundles.Start(ctx, g.Go)
 	for _, s := range a.manifests {
 		run("source of pods", s)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/islet-edge/islet/agent/engine"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/socket"
@@ -48,7 +49,8 @@ func openDisk(ctx context.Context, b *base) (*disk, error) {
 	if err := d.cfg.Dirs.Make(); err != nil {
 		return nil, err
 	}
-	if d.store, err = store.Open(ctx, filepath.Join(d.cfg.Dirs.State, process.Database), d.log); err != nil {
+	key := keyfile.Place{TPM: d.cfg.Edge.TPM.Device, Policies: d.cfg.Edge.TPM.Policies}
+	if d.store, err = store.OpenSealed(ctx, filepath.Join(d.cfg.Dirs.State, process.Database), key, d.log); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
 	d.addCloser(d.store.Close)

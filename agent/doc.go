@@ -14,5 +14,5 @@
 //
 // Most folders below agent contain several packages. device, volume, engine, resource and cluster also have a root
 // package, which opens the whole folder. In pod, plugin, kubelet, change and host, package agent opens each package
-// itself. Package main calls cli.
+// itself. Package main calls cli and doctor.
 package agent

@@ -25,6 +25,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
 	"github.com/islet-edge/islet/agent/pod/spec/hostport"
+	"github.com/islet-edge/islet/agent/pod/spec/scheduling"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/agent/pod/spec/userns"
 	"github.com/islet-edge/islet/agent/volume"
@@ -58,9 +59,8 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 		return nil, err
 	}
 	if f.cgroups, err = f.rt.OpenCgroups(engine.Share{
-		Config: f.cfg, Share: f.machine.Share(), Active: f.pods.List, Exclusive: f.devices.Pinning.Pod, ObserveDuration: f.figures.Cgroup,
-		Protected: f.figures.Protected, RecordEvent: f.recordNodeEvent, Log: f.log,
-	}); err != nil {
+		Config: f.cfg, Share: f.machine.Share(), Active: f.pods.List, Exclusive: f.devices.Pinning.Pod, RealTime: f.machine.RealTimeBudget,
+		ObserveDuration: f.figures.Cgroup, Protected: f.figures.Protected, RecordEvent: f.events.Record, Log: f.log}); err != nil {
 		return nil, err
 	}
 	if err = f.openImageKeys(); err != nil {
@@ -74,9 +74,9 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 	if err != nil {
 		return nil, err
 	}
-	f.logs = collect.Logs{Dir: f.cfg.Kubelet.PodLogsDir}
-	f.links = &collect.Links{Dir: f.cfg.Dirs.LogLinks, Logs: f.cfg.Kubelet.PodLogsDir}
+	f.logs, f.links = collect.Logs{Dir: f.cfg.Kubelet.PodLogsDir}, &collect.Links{Dir: f.cfg.Dirs.LogLinks, Logs: f.cfg.Kubelet.PodLogsDir}
 	f.devices.Pinning.Connect(f.rt.Runtime)
+	f.machine.SetObserved(f.observer.Pod)
 	f.hooks = f.hookChain()
 	set(&f.laterParts, &f.laterParts.sweepLeftovers, f.sweepLeftovers)
 	return f, nil
@@ -112,6 +112,7 @@ func (f *featureParts) openImageKeys() (err error) {
 		return err
 	}
 	f.addCloser(f.keys.Close)
+	f.bundles.ConnectServers(f.keys, f.laterParts.flashExceeded)
 	if f.guard, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.guard != nil {
 		set(&f.laterParts, &f.laterParts.verifier, f.guard)
 	}
@@ -161,6 +162,7 @@ func (f *featureParts) hookChain() hook.Chain {
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Claims,
 		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, recovery.Manifest{},
+		scheduling.Hook{Node: f.machine.RealTime, Pods: f.pods.List},
 		hostport.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
 		// The user namespaces come last, because they map the mounts of all other hooks.
 		userns.New(userns.Config{Pods: f.volumes.Pods(), Space: func() (userns.Space, error) {

@@ -124,12 +124,3 @@ func (n *node) podDevicesChanged(uid types.UID) {
 	n.laterParts.statusChanged(uid)
 	n.laterParts.retryPod(uid)
 }
-
-// recordNodeEvent records an event on the Node, either a warning or a normal event.
-func (n *node) recordNodeEvent(warning bool, reason, message string) {
-	kind := v1.EventTypeNormal
-	if warning {
-		kind = v1.EventTypeWarning
-	}
-	n.events.Node(kind, reason, message)
-}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/change/bundle"
 	"github.com/islet-edge/islet/agent/cluster/sources"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/host/shutdown"
@@ -44,7 +45,7 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 	}
 	p.sources = sources.New(sources.Config{
 		Config: p.cfg, HasServer: !p.cfg.Standalone(), Desired: p.desired, Objects: p.objects.Local, OnFirstReport: p.sourceReported,
-		Events: p.events, Log: p.log,
+		HasBundle: p.bundles.InUse(), Events: p.events, Log: p.log,
 	})
 	if p.shutdown, err = shutdown.New(ctx, shutdown.Config{
 		Periods: shutdown.Periods(&p.cfg.Kubelet), Host: shutdown.SystemLogind(p.log), Meta: p.store,
@@ -62,6 +63,7 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 		Log: p.log,
 	})
 	set(&p.laterParts, &p.laterParts.pods, p.pods)
+	p.bundles.Connect(bundle.Pods{Sink: p.sources.Sink(), List: p.pods.List, Desired: p.desired, Objects: p.objects.Local})
 	p.health = health.New(health.Config{
 		StartDelay: p.laterParts.startDelay, CallDuration: p.observer.CallDuration, Network: p.rt.Ready, StartsBlocked: p.shutdown.NotReady,
 	})

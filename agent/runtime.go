@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/change/bundle"
 	"github.com/islet-edge/islet/agent/engine"
 	"github.com/islet-edge/islet/agent/pod/figures"
 	"github.com/islet-edge/islet/agent/pod/life/observe"
@@ -19,6 +20,7 @@ type runtimeParts struct {
 	rt       *engine.Containers
 	figures  *figures.Figures
 	observer *observe.Observer
+	bundles  *bundle.Node
 }
 
 func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
@@ -26,7 +28,7 @@ func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
 	if r.rt, err = engine.Open(ctx, engine.Config{
 		Config: r.cfg, Store: r.store, ImagesChanged: r.laterParts.imagesChanged,
 		ImagesRemoved:  func() { get(&r.laterParts, &r.laterParts.verifier).PruneRecords(ctx) },
-		NetworkChanged: r.networkChanged, OnLeave: r.storeEndedPods, RecordEvent: r.recordNodeEvent,
+		NetworkChanged: r.networkChanged, OnLeave: r.storeEndedPods, RecordEvent: r.events.Record,
 		Hold: r.configStart.OnTrial(), RemoveOnly: r.configStart.RemoveOnly, Link: r.link, Log: r.log,
 	}); err != nil {
 		return nil, err
@@ -38,7 +40,8 @@ func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
 		Runtime: r.rt.Runtime, Changed: r.laterParts.pokePod, OnRelist: r.figures.ObserveRelist,
 		Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
 	})
-	return r, nil
+	r.bundles, err = bundle.OpenFor(r.cfg, r.configStart.OnTrial(), r.machine.Labels, r.link.Now, r.rt.BundleImages(), r.store, r.log)
+	return r, err
 }
 
 // networkChanged recreates the pods that use the previous network, and starts the pods that waited for a network. It

@@ -70,7 +70,7 @@ func (s *serverParts) serverConfig() server.Config {
 		HasReported: s.sources.HasReported, Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network,
 		Endpoint: s.rt.Endpoint, Leftovers: s.rt.Leftovers, Database: filepath.Join(s.cfg.Dirs.State, process.Database),
 		Volatile: s.volatile.String(), Addresses: s.nodeAddresses, SlowVolumes: s.claims.SlowCalls,
-		Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures,
+		Configuration: s.keeper.Problems, Flash: s.upkeep.Flash.Figures, Machine: s.machine,
 	}
 	var metrics func() []exposition.Sample
 	if c := s.cluster; c != nil {
@@ -82,13 +82,14 @@ func (s *serverParts) serverConfig() server.Config {
 		}
 	}
 	shows := describe.New(d)
+	s.bundles.SetFacts(s.version, shows.Status)
 	return server.Config{
 		Version: s.version, KubeVersion: config.KubernetesVersion, NodeName: s.cfg.Node.Name, LogsDir: s.cfg.Kubelet.PodLogsDir,
 		Disks: []string{s.cfg.Dirs.State, s.cfg.Dirs.Root, s.cfg.Kubelet.PodLogsDir}, IgnoredFields: s.machine.IgnoredFields,
 		Pods: s.pods, Origin: shows.Origin, Local: s.desired, Runtime: s.rt.Streams, Images: s.rt.Images, Decode: s.sources.DecodeLocal,
 		Objects:        objects.Manifests{Local: s.objects.Local, Claims: s.objects.Claims, Desired: s.desired},
-		FindRejections: s.pods.FindRejections,
-		Describe:       shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
+		FindRejections: s.pods.FindRejections, Bundles: shows, BundleTrials: s.bundles,
+		Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
 		Restart: s.laterParts.restartContainer, Configuration: configure.Local{Keeper: s.keeper}, PortConflicts: s.machine.PortConflicts,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(), Updates: s.updater,

@@ -21,7 +21,7 @@ for use in "$@"; do
 	run) command -v crun >/dev/null 2>&1 || need crun crun; need runc runc ;;
 	test) need git git; need mke2fs e2fsprogs; need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config # to build runc, see test/runc
-		need shellcheck shellcheck ;;
+		need shellcheck shellcheck; need swtpm swtpm ;;
 	oci) need gcc gcc; need x86_64-linux-gnu-gcc gcc; need make make; need patch patch; need xz xz-utils; need pkg-config pkg-config; need gperf gperf; need meson meson; need ninja ninja-build
 		[ -e /usr/lib/python3/dist-packages/jinja2 ] || missing="$missing python3-jinja2"; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
 	oci-cross) need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu; need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf; need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu

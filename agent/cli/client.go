@@ -61,6 +61,16 @@ func refusalError(resp *http.Response) error {
 	return err
 }
 
+// A deniedError is the error for a socket to which this user may not connect.
+type deniedError string
+
+func (e deniedError) Error() string {
+	return fmt.Sprintf("no permission to connect to the agent at %s: use sudo", string(e))
+}
+
+// Unwrap returns fs.ErrPermission.
+func (deniedError) Unwrap() error { return fs.ErrPermission }
+
 // unreachableError returns the error for an agent that did not respond, with advice.
 func (t *tool) unreachableError(err error) error {
 	var timeout net.Error
@@ -69,7 +79,7 @@ func (t *tool) unreachableError(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, fs.ErrPermission):
-		err = fmt.Errorf("no permission to connect to the agent at %s: use sudo", t.socket)
+		err = deniedError(t.socket)
 	case errors.As(err, &dialing) && dialing.Op == "dial", errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		err = fmt.Errorf("cannot reach the agent at %s: is it running? (systemctl status islet)", t.socket)
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):

@@ -23,6 +23,7 @@ type command struct {
 	sub      []command
 	hidden   bool
 	isAgent  bool // the command has the flags of the agent, which are not parsed here
+	noAgent  bool // the command never connects to an agent, so its help does not show --socket; it accepts the flag for scripts
 	// setup declares the flags and returns the function to run after parsing.
 	setup func(t *tool, flags *pflag.FlagSet) runner
 }
@@ -146,6 +147,10 @@ func commands() []command {
 				"(edge.update.keys). The pods keep running.\nIf the new version fails, the node returns to the running " +
 				"version by itself within a minute. Exits with 1 if the version is rejected or fails.\n" +
 				"The replaced program is kept next to the installed one: 'islet update --back' returns to it without a network."},
+		{
+			name:    "bundle",
+			summary: "put all that a node should run into one signed file", sub: bundleCommands(),
+		},
 		{name: "self-test", hidden: true, setup: setupSelfTest},
 		{name: "accept", summary: "end the held pods, which the API server has lost", setup: setupAccept,
 			detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
@@ -162,11 +167,14 @@ func commands() []command {
 			setup: setupClock,
 			detail: "Certificates are verified at a time that is never before a time that has certainly passed. " +
 				"Use reset if that time is wrong."},
-		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [AGENT FLAG...]",
+		{name: "key", summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", sub: keyCommands()},
+		{name: "doctor", args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
 			summary: "check this host and show how to repair each finding", setup: setupDoctor, isAgent: true,
 			detail: "Needs no agent. Without agent flags it uses the settings of the running agent, or else " +
 				"those of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as " +
-				"its bridge cni0;\nwith --dry-run it only lists them."},
+				"its bridge cni0;\nwith --dry-run it only lists them.\n" +
+				"--migrate prints, step by step, how islet takes this host over from a kubelet, k3s, podman or docker, and the way " +
+				"back.\nIt changes nothing. --write=DIR also writes translated manifests and settings of registries into a new directory."},
 		{name: "support", args: "FILE|-", summary: "write an archive for a report of a problem, without secrets", argsKind: takesFiles,
 			setup: setupSupport,
 			detail: "The archive has the status, the findings of doctor, versions, the end of the agent's log, the events and the " +
@@ -180,10 +188,10 @@ func commands() []command {
 			summary: "end all pods of a stopped agent, and remove their leftovers from the host", setup: setupCleanup, isAgent: true,
 			detail: "The state directory is kept, so the pods return with the agent. Pass the flags that the agent is started with."},
 		{name: "version", summary: "print the versions of this program and of the agent", setup: setupVersion},
-		{name: "completion", args: "bash|zsh|fish", summary: "print shell completion", setup: setupCompletion,
+		{name: "completion", args: "bash|zsh|fish", summary: "print shell completion", setup: setupCompletion, noAgent: true,
 			detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},
 		{name: "man", args: "DIR", summary: "write the manual pages to a directory", argsKind: takesFiles, setup: setupMan, hidden: true},
-		{name: "help", args: "[COMMAND]", summary: "show help", argsKind: takesCommands, setup: setupHelp},
+		{name: "help", args: "[COMMAND]", summary: "show help", argsKind: takesCommands, setup: setupHelp, noAgent: true},
 		{name: "get", hidden: true, sub: getCommands()},
 		{name: "__complete", hidden: true, setup: setupComplete},
 	}
@@ -209,6 +217,7 @@ func (c *command) parse(t *tool) (*pflag.FlagSet, runner) {
 		flags.ParseErrorsWhitelist.UnknownFlags = true
 	}
 	flags.StringVar(&t.socket, "socket", cmp.Or(t.socket, t.Getenv("ISLET_SOCKET")), "the agent's unix socket; also $ISLET_SOCKET")
+	flags.Lookup("socket").Hidden = c.noAgent
 	return flags, run
 }
 
@@ -219,7 +228,7 @@ const podHelp = "POD is NAME, NAMESPACE/NAME, or the beginning of a name that on
 
 func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 	fmt.Fprintf(w, "%s%s.\n\nUsage:\n  islet %s", strings.ToUpper(c.summary[:1]), c.summary[1:], join(path))
-	if flags.HasFlags() {
+	if flags.HasAvailableFlags() {
 		fmt.Fprint(w, " [flags]")
 	}
 	if c.args != "" {
@@ -233,7 +242,9 @@ func (c *command) printUsage(w io.Writer, path []string, flags *pflag.FlagSet) {
 		fmt.Fprintf(w, "\n%s\n", c.detail)
 	}
 	printExamples(w, path)
-	fmt.Fprintf(w, "\nFlags:\n%s", flags.FlagUsagesWrapped(100))
+	if flags.HasAvailableFlags() {
+		fmt.Fprintf(w, "\nFlags:\n%s", flags.FlagUsagesWrapped(100))
+	}
 }
 
 func printCommands(w io.Writer, list []command, path []string) {

@@ -121,7 +121,11 @@ func commandNames(list []command) (out []string) {
 }
 
 func flagNames(flags *pflag.FlagSet) (out []string) {
-	flags.VisitAll(func(f *pflag.Flag) { out = append(out, "--"+f.Name) })
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			out = append(out, "--"+f.Name)
+		}
+	})
 	return append(out, "--help")
 }
 

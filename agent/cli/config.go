@@ -225,34 +225,45 @@ func (t *tool) waitForOutcome(ctx context.Context, id string) error {
 // waitForTrial waits until the trial of a configuration or program has ended. It then passes the state of the node's
 // configuration to the function ended. It repeats this until that function returns true.
 func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
-	tick := time.NewTicker(time.Second / 4)
-	defer tick.Stop()
-	said, away := "", time.Time{}
-	for {
+	said := ""
+	return pollAgent(ctx, time.Second/4, func() (done bool, err error) {
 		c, err := t.getConfiguration(ctx)
-		exit := exitError{}
 		switch {
-		case errors.As(err, &exit) && exit.code == ExitUnreachable:
-			if away.IsZero() {
-				away = time.Now()
-			}
-			if time.Since(away) > maxAway {
-				return err
-			}
 		case err != nil:
-			return err
+			return false, err
 		case c.Trying || c.Assigned != nil && c.Assigned.ID == id:
-			away = time.Time{}
 			now := orElse(c.Waiting, "on trial")
 			counts := strings.HasPrefix(now, asBefore) && strings.HasPrefix(said, asBefore) // printed once, with the whole duration
 			if now != said && !counts {
 				said = now
 				fmt.Fprintf(t.Stderr, "%s\n", makePrintable(now))
 			}
-		default:
-			if done, err := ended(c); done {
-				return err
-			}
+			return false, nil
+		}
+		return ended(c)
+	})
+}
+
+// pollAgent calls the function poll at an interval until poll returns true or an error. It ignores errors of an unreachable agent for
+// maxAway, because the agent may restart.
+func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool, err error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	away := time.Time{}
+	for {
+		done, err := poll()
+		exit := exitError{}
+		switch {
+		case done:
+			return err
+		case err == nil:
+			away = time.Time{}
+		case !errors.As(err, &exit) || exit.code != ExitUnreachable:
+			return err
+		case away.IsZero():
+			away = time.Now()
+		case time.Since(away) > maxAway:
+			return err
 		}
 		select {
 		case <-ctx.Done():

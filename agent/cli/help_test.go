@@ -172,6 +172,29 @@ func TestHelpText(t *testing.T) {
 	})
 }
 
+// TestSocketInHelp checks that the help and the manual page of a command show --socket only if the command connects to an agent, and that
+// the other commands accept the flag.
+func TestSocketInHelp(t *testing.T) {
+	pages := manPages()
+	for name, want := range map[string]bool{
+		"pods": true, "bundle apply": true, "bundle node": true, "version": true,
+		"bundle build": false, "bundle keys show": false, "completion": false,
+	} {
+		path := strings.Fields(name)
+		help := run(t, nil, "", append(path[:len(path):len(path)], "--help")...).out
+		page := string(pages["islet-"+strings.Join(path, "-")+".1"])
+		if page == "" || strings.Contains(help, "--socket") != want || strings.Contains(page, escapeTroff("--socket")) != want {
+			t.Errorf("islet %s: %s\n%s", name, help, page)
+		}
+		if strings.Contains(help, "Flags:") != strings.Contains(help, " [flags]") {
+			t.Errorf("islet %s: the usage line does not say whether there are flags: %s", name, help)
+		}
+	}
+	if got := run(t, nil, "", "--socket=/none", "completion", "bash"); got.code != ExitOK {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestDocumentedCommands checks that the flags of islet's commands in the documents exist.
 func TestDocumentedCommands(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")

@@ -3,11 +3,17 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // The commands in this file do not need a running agent. Package agent implements them.
@@ -23,6 +29,84 @@ func setupDoctor(t *tool, _ *pflag.FlagSet) runner {
 }
 
 func setupCleanup(t *tool, _ *pflag.FlagSet) runner { return onHost(t, t.Cleanup) }
+
+// keyCommands are the commands for the key of the database. Their flags are not parsed here, because the flags of the agent follow them.
+func keyCommands() []command {
+	run := func(verb string) func(*tool, *pflag.FlagSet) runner {
+		return func(t *tool, _ *pflag.FlagSet) runner {
+			return func(_ context.Context, args []string) error { return t.runKey(verb, args) }
+		}
+	}
+	return []command{
+		{name: "recipient", args: "[AGENT FLAG...]", summary: "print this node's public key, for islet bundle seal",
+			setup: setupKeyRecipient, isAgent: true,
+			detail: "The private key for sealed Secrets is derived from the key of the database (store.key). If there is no store.key, " +
+				"it is created.\nThe public key stays the same when store.key is sealed or unsealed. Without agent flags, the command " +
+				"asks the running agent."},
+		{name: "status", args: "[AGENT FLAG...]", summary: "show whether the key is sealed, and whether it opens",
+			setup: run("status"), isAgent: true, detail: "Exits with 1 if the key does not open, or if a plain copy of it is left."},
+		{name: "seal", args: "[--pcrs=LIST] [--policy-key=FILE] [--recovery] [AGENT FLAG...]",
+			summary: "seal the key to the TPM, and show a recovery key once", setup: run("seal"), isAgent: true,
+			detail: "Afterwards only this TPM, or the recovery key, opens the key. The agent needs no restart. A power cut at " +
+				"any time leaves a\nkey that opens. Repeat the command for other PCRs or a new recovery key.\n" +
+				"--pcrs=7,11 also requires the present values of these PCRs, which a new firmware or boot loader may change.\n" +
+				"--policy-key=FILE is a public key in PEM, ECDSA P-256: its owner signs the values that open the key.\n" +
+				"--recovery opens a key that is already sealed with its recovery key, if the TPM does not open it."},
+		{name: "unseal", args: "[--recovery] [AGENT FLAG...]", summary: "make the key a plain file again",
+			setup: run("unseal"), isAgent: true,
+			detail: "The TPM opens the key. --recovery asks for the recovery key, or reads it from the standard input: after the TPM " +
+				"was\nreplaced or reset, or on another machine."},
+	}
+}
+
+// runKey runs a command for the key of the database.
+func (t *tool) runKey(verb string, args []string) error {
+	if code := t.Key(append([]string{verb}, args...), t.Stdin, t.Stdout, t.Stderr); code != ExitOK {
+		return exitError{code, nil}
+	}
+	return nil
+}
+
+// setupKeyRecipient sets up islet key recipient. The command asks the running agent, because only the agent's memory may have the key.
+func setupKeyRecipient(t *tool, _ *pflag.FlagSet) runner {
+	return func(ctx context.Context, args []string) error {
+		if len(args) > 0 {
+			return t.runKey("recipient", args)
+		}
+		named := cmp.Or(t.socket, t.Getenv("ISLET_SOCKET"))
+		t.socket = cmp.Or(named, api.DefaultSocket)
+		recipient, err := t.findRecipient(ctx, named != "")
+		if err == nil && recipient != "" {
+			_, err = fmt.Fprintln(t.out, makePrintable(recipient))
+		}
+		return err
+	}
+}
+
+// findRecipient asks the agent for the node's public key. If no agent runs, or an earlier version of it, a command that reads the key
+// itself prints it, and the result is empty. That command reads the key of the default directories, so it does not run if the user named
+// the socket: the agent of that socket may have other directories, and the Secrets would be sealed for another node.
+func (t *tool) findRecipient(ctx context.Context, isNamed bool) (string, error) {
+	recipient, err := t.makeRecipient(ctx)
+	exit := exitError{}
+	switch {
+	case !errors.As(err, &exit) || exit.code != ExitUnreachable && exit.code != ExitNotFound, errors.Is(err, fs.ErrPermission):
+		return recipient, err
+	case isNamed && exit.code == ExitNotFound:
+		err = errors.New("it is an earlier version")
+	case !isNamed:
+		return "", t.runKey("recipient", nil)
+	}
+	return "", exitError{exit.code, fmt.Errorf("the agent at %s cannot tell its key, so give the flags that it is started with: "+
+		"islet key recipient AGENT FLAG...: %w", t.socket, err)}
+}
+
+// makeRecipient asks the agent for the node's public key for sealed Secrets. The agent makes the key if there is none.
+func (t *tool) makeRecipient(ctx context.Context) (string, error) {
+	var answer api.Recipient
+	err := t.call(ctx, http.MethodPost, api.PathRecipient, nil, nil, &answer)
+	return answer.Recipient, err
+}
 
 // setupAgent is only used for --help, because the agent parses its own arguments.
 func setupAgent(t *tool, _ *pflag.FlagSet) runner {

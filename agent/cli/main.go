@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/finding"
 )
 
@@ -41,10 +43,16 @@ type Env struct {
 	Check func(files []finding.File, node *finding.Node) finding.Report
 	// Fetch returns the content of a URL, for islet check.
 	Fetch func(ctx context.Context, url string) ([]byte, error)
+	// Inventory lists what manifests define and need, for islet bundle.
+	Inventory func(files []finding.File) (*bundle.Inventory, error)
+	// Secrets returns the Secrets of a manifest, for islet bundle seal.
+	Secrets func(file finding.File) ([]sealed.Secret, error)
 	// SelfTest checks whether this program can run on this machine, for islet self-test.
 	SelfTest func(stdout, stderr io.Writer) int
 	// Cleanup removes the pods and leftovers of a stopped agent from the host.
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	// Key seals the key of the database to a TPM, unseals it, or shows its state.
+	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 }
 
 // Exit codes, for scripts. islet exec returns the exit code of its command.

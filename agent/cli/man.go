@@ -69,7 +69,11 @@ func addManPages(pages map[string][]byte, list *bytes.Buffer, from []command, pa
 func (c *command) manPage(name string, path []string) []byte {
 	var b bytes.Buffer
 	writeHeading(&b, name, c.summary)
-	synopsis := ".B " + escapeTroff("islet "+join(path)) + "\n[flags]\n"
+	set, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
+	synopsis := ".B " + escapeTroff("islet "+join(path)) + "\n"
+	if set.HasAvailableFlags() {
+		synopsis += "[flags]\n"
+	}
 	if c.args != "" {
 		synopsis += ".I " + escapeTroff(c.args) + "\n"
 	}
@@ -86,7 +90,6 @@ func (c *command) manPage(name string, path []string) []byte {
 	}
 	writeSection(&b, "DESCRIPTION", text)
 	var flags bytes.Buffer
-	set, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
 	set.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return
@@ -101,7 +104,9 @@ func (c *command) manPage(name string, path []string) []byte {
 		}
 		fmt.Fprintf(&flags, ".TP\n.B %s\n%s\n", escapeTroff(names), escapeTroff(what))
 	})
-	writeSection(&b, "OPTIONS", flags.String())
+	if flags.Len() > 0 {
+		writeSection(&b, "OPTIONS", flags.String())
+	}
 	if text := manExamples(path); text != "" {
 		writeSection(&b, "EXAMPLES", text)
 	}

@@ -28,7 +28,7 @@ func setupSupport(t *tool, _ *pflag.FlagSet) runner {
 		if len(args) != 1 || args[0] == "" {
 			return usage("islet support needs one file, such as islet-support.tar.gz, or - for standard output")
 		}
-		b := &bundle{tool: t, redactor: redaction.New()}
+		b := &supportBundle{tool: t, redactor: redaction.New()}
 		b.collect(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -46,18 +46,18 @@ func setupSupport(t *tool, _ *pflag.FlagSet) runner {
 	}
 }
 
-// maxPart is the maximum size of a file of a bundle in bytes.
+// maxPart is the maximum size of a file of a support archive in bytes.
 const maxPart = 4 << 20
 
-// A bundle is the archive of islet support. Each of its files has passed the redactor.
-type bundle struct {
+// A supportBundle is the archive of islet support. Each of its files has passed the redactor.
+type supportBundle struct {
 	*tool
 	redactor *redaction.Redactor
-	files    []bundleFile
+	files    []supportFile
 	missing  []string // the parts that could not be read, each with the reason
 }
 
-type bundleFile struct {
+type supportFile struct {
 	name    string
 	data    []byte
 	removed map[string]int // the number of removed secrets of each kind
@@ -65,7 +65,7 @@ type bundleFile struct {
 
 // collect reads all parts. It notes each part that cannot be read, and continues with the others, because the bundle is also
 // needed if the agent does not run.
-func (b *bundle) collect(ctx context.Context) {
+func (b *supportBundle) collect(ctx context.Context) {
 	var st api.Status
 	hasStatus := b.note("status", b.get(ctx, api.PathStatus, &st))
 	b.addVersions(&st)
@@ -98,7 +98,7 @@ func (b *bundle) collect(ctx context.Context) {
 }
 
 // note records why a part is missing. It returns true if err is nil.
-func (b *bundle) note(name string, err error) bool {
+func (b *supportBundle) note(name string, err error) bool {
 	if err != nil {
 		b.missing = append(b.missing, name+": "+b.redactor.Text(makePrintable(err.Error())))
 	}
@@ -106,7 +106,7 @@ func (b *bundle) note(name string, err error) bool {
 }
 
 // addVersions adds the versions of islet, of the kernel, and of an agent whose status is known.
-func (b *bundle) addVersions(st *api.Status) {
+func (b *supportBundle) addVersions(st *api.Status) {
 	text := "islet " + b.Version + "\n"
 	if st.Version != "" {
 		text += fmt.Sprintf("agent %s\nruntime %s\n", st.Version, runtimeText(st.Runtime))
@@ -123,7 +123,7 @@ func (b *bundle) addVersions(st *api.Status) {
 // omits it.
 const outputOf = "output of a container"
 
-func (b *bundle) addStatus(st *api.Status) {
+func (b *supportBundle) addStatus(st *api.Status) {
 	for i := range st.Troubles {
 		t := &st.Troubles[i]
 		t.Message = b.redactor.Before(t.Message, "; ", outputOf)
@@ -144,7 +144,7 @@ func (b *bundle) addStatus(st *api.Status) {
 	b.addText("attention.txt", text.String())
 }
 
-func (b *bundle) addEvents(ctx context.Context) {
+func (b *supportBundle) addEvents(ctx context.Context) {
 	var events []api.Event
 	if !b.note("events", b.get(ctx, api.PathEvents, &events)) {
 		return
@@ -156,14 +156,14 @@ func (b *bundle) addEvents(ctx context.Context) {
 }
 
 // redactEvent removes the output of probes from an event. Events of hooks contain no output.
-func (b *bundle) redactEvent(e *api.Event) {
+func (b *supportBundle) redactEvent(e *api.Event) {
 	if e.Reason == "Unhealthy" || e.Reason == "ProbeWarning" {
 		e.Message = b.redactor.Before(e.Message, ": ", outputOf)
 	}
 }
 
 // withoutOutput removes the output of hooks and probes from a log. The lines of the log are text or JSON.
-func (b *bundle) withoutOutput(log string) string {
+func (b *supportBundle) withoutOutput(log string) string {
 	lines := strings.SplitAfter(log, "\n")
 	for i, line := range lines {
 		for _, known := range []struct {
@@ -182,7 +182,7 @@ func (b *bundle) withoutOutput(log string) string {
 
 // dropDocuments removes the documents of sent configurations. The bundle does not need them, because
 // settings.json contains the settings that are in force.
-func (b *bundle) dropDocuments(c map[string]any) {
+func (b *supportBundle) dropDocuments(c map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		ref, ok := c[name].(map[string]any)
 		if !ok {
@@ -209,25 +209,25 @@ func decoded(v any) (out any) {
 	return out
 }
 
-func (b *bundle) addValue(name string, v any) {
+func (b *supportBundle) addValue(name string, v any) {
 	data, err := json.MarshalIndent(b.redactor.Value(v), "", "  ")
 	if b.note(name, err) {
 		b.add(name, append(data, '\n'))
 	}
 }
 
-func (b *bundle) addText(name, text string) { b.add(name, []byte(b.redactor.Text(text))) }
+func (b *supportBundle) addText(name, text string) { b.add(name, []byte(b.redactor.Text(text))) }
 
-func (b *bundle) add(name string, data []byte) {
+func (b *supportBundle) add(name string, data []byte) {
 	if cut := len(data) - maxPart; cut > 0 {
 		data = append([]byte("(the beginning is left out)\n"), data[cut:]...)
 	}
-	b.files = append(b.files, bundleFile{name, data, b.redactor.Counts()})
+	b.files = append(b.files, supportFile{name, data, b.redactor.Counts()})
 }
 
 // report lists the files of the bundle and the missing parts. For each file it lists the kinds of
 // secrets that were removed.
-func (b *bundle) report() string {
+func (b *supportBundle) report() string {
 	var out strings.Builder
 	for _, f := range b.files {
 		fmt.Fprintf(&out, "%s (%s)\n", f.name, size(int64(len(f.data))))
@@ -244,7 +244,7 @@ func (b *bundle) report() string {
 
 // writeTo writes the archive to a new file that only the file's owner can read. If path is "-", it writes
 // to standard output.
-func (b *bundle) writeTo(path string) error {
+func (b *supportBundle) writeTo(path string) error {
 	if path == "-" {
 		return b.write(b.out)
 	}
@@ -261,11 +261,11 @@ func (b *bundle) writeTo(path string) error {
 	return nil
 }
 
-func (b *bundle) write(w io.Writer) error {
+func (b *supportBundle) write(w io.Writer) error {
 	z := gzip.NewWriter(w)
 	archive := tar.NewWriter(z)
 	now := time.Now()
-	for _, f := range append(slices.Clone(b.files), bundleFile{name: "redacted.txt", data: []byte(b.report())}) {
+	for _, f := range append(slices.Clone(b.files), supportFile{name: "redacted.txt", data: []byte(b.report())}) {
 		head := &tar.Header{Name: "islet-support/" + f.name, Mode: 0o600, Size: int64(len(f.data)), ModTime: now, Typeflag: tar.TypeReg}
 		if err := archive.WriteHeader(head); err != nil {
 			return err

@@ -80,20 +80,27 @@ func updateSource(args []string, back bool) (string, error) {
 
 // stageArchive requests that the agent fetches and verifies an archive. It shows the progress.
 func (t *tool) stageArchive(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
+	last, err := t.stage(ctx, api.PathUpdate, query, bar)
+	if last.Update != nil {
+		u = *last.Update
+	}
+	return u, err
+}
+
+// stage sends a request for a trial to the agent and shows the progress. It returns the last line of the answer.
+func (t *tool) stage(ctx context.Context, path string, query url.Values, bar *progress) (last api.Progress, _ error) {
 	defer bar.clearBars()
-	err := stream(ctx, t, http.MethodPost, api.PathUpdate, query, nil, func(p api.Progress) (bool, error) {
+	err := stream(ctx, t, http.MethodPost, path, query, nil, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
 			return true, errors.New(indentLines(p.Error))
-		case p.Done && p.Update != nil:
-			u = *p.Update
-			return true, nil
-		case p.Ref != "": // otherwise the value is a keep-alive line
+		case p.Ref != "" && !p.Done: // otherwise the value is a keep-alive line
 			bar.updateItem(p.Ref, p.Status, p.Current, p.Total)
 		}
+		last = p
 		return p.Done, nil
 	})
-	return u, err
+	return last, err
 }
 
 // setupSelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command of the

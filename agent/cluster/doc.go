@@ -7,4 +7,8 @@
 //	node --renewals--> history --rewritten--> source, objects, node
 //	source --Set, Update--> brake --> desired ...... worker
 //	   '--PodsListed, PodSeen, PodGone--> outbox <--Put, Finish-- pods
+//
+// The package below it:
+//
+//	sources  the sources of pods except the API server
 package cluster

@@ -114,6 +114,7 @@ func silentAgent(socket string, err error) (f Finding, there bool) {
 func Settings(cfg *config.Config) any {
 	c := *cfg
 	c.Kubelet.StaticPodURLHeader = nil // the header may contain a password, and no check needs it
+	c.Edge.Bundle.Source = ""          // the same for the URL
 	return c
 }
 

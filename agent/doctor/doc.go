@@ -8,4 +8,9 @@
 //
 // Each file contains the checks of one subject. A check that finds no problem adds an OK finding, so that a report
 // can show all checks.
+//
+// The packages below it:
+//
+//	migrate   how islet takes a machine over from another agent
+//	unitfile  reads unit files of systemd
 package doctor

@@ -86,6 +86,7 @@ type Input struct {
 	Bridge                    string // interface name of the built-in network's bridge
 	ForeignNetwork            bool   // a CNI configuration is used instead of the built-in network
 	CNIConfDir                string
+	RealTime                  config.RealTime
 	Standalone                bool // the built-in network is used instead of a CNI configuration whose plugin is missing
 
 	// OfAnother returns the name of the program, such as podman, that uses a CNI configuration file only for the
@@ -173,7 +174,7 @@ func Check(ctx context.Context, in Input, sys System) []Finding {
 	p.ForeignNetwork = p.ForeignNetwork && !p.usesBuiltInNetwork()
 	for _, check := range []func(context.Context){
 		p.checkKernel, p.checkCapabilities, p.checkInotify, p.checkCgroups, p.checkRuntime, p.checkConfinement, p.checkUserNamespaces,
-		p.checkMounts, p.checkDisks, p.checkMemory, p.checkSwap, p.checkKernelSettings, p.checkClock,
+		p.checkRealTime, p.checkMounts, p.checkDisks, p.checkMemory, p.checkSwap, p.checkKernelSettings, p.checkClock,
 		p.checkNeighbours, p.checkLeftovers, p.formerNode, p.checkForwarding, p.checkAddresses, p.checkResolver, p.checkHostPorts,
 		p.checkDevices, p.checkShutdown, p.checkLink,
 		p.checkCrictl, p.checkMove, p.service,

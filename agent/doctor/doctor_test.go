@@ -112,6 +112,11 @@ func TestHealthyBoard(t *testing.T) {
 	}
 }
 
+// realTime returns a function that allows a scheduling policy to pods.
+func realTime(policy string) func(*Input) {
+	return func(i *Input) { i.RealTime.Pods = []config.RealTimePods{{Policies: []string{policy}}} }
+}
+
 // TestFindings checks each finding with a board that has one defect.
 func TestFindings(t *testing.T) {
 	type files = map[string]string
@@ -131,6 +136,16 @@ func TestFindings(t *testing.T) {
 		{name: "a kernel without shifted tmpfs", files: files{"proc/sys/kernel/osrelease": "6.1.0"}, want: "info user-namespaces", says: "tmpfs"},
 		{name: "an OCI runtime without idmapped mounts", sys: func(s *System) { s.Users = func(string) bool { return false } }, want: "info user-namespaces", says: "has no idmapped mounts"},
 		{name: "volumes on NFS", files: files{"proc/mounts": "/dev/sda1 / ext4 rw 0 0\ntmpfs /run tmpfs rw,noexec 0 0\nserver:/x /var/lib/kubelet nfs4 rw 0 0\n"}, want: "info user-namespaces", says: "on nfs4"},
+		{name: "real time without throttling", files: files{"proc/sys/kernel/sched_rt_runtime_us": "-1"}, in: realTime("FIFO"), want: "warning realtime-throttle", says: "allowUnthrottled"},
+		{name: "real time, unthrottled on purpose", files: files{"proc/sys/kernel/sched_rt_runtime_us": "-1"}, in: func(i *Input) {
+			realTime("RR")(i)
+			i.RealTime.AllowUnthrottled = true
+		}, want: "warning realtime-throttle", says: "can take all time"},
+		{name: "real time is off", files: files{"proc/sys/kernel/sched_rt_runtime_us": "0"}, in: realTime("FIFO"), want: "warning realtime-throttle", says: "is 0"},
+		{name: "real-time budgets without files", files: files{"boot/config-6.12.0-18-arm64": "CONFIG_RT_GROUP_SCHED=y\nCONFIG_CGROUP_BPF=y\nCONFIG_NF_TABLES=m"}, in: realTime("FIFO"), want: "warning realtime-budgets", says: "rt_group_sched=0"},
+		{name: "real-time budgets", files: files{"sys/fs/cgroup/cpu/cpu.rt_runtime_us": "950000"}, in: realTime("FIFO"), want: "info realtime-budgets", says: "Guaranteed"},
+		{name: "real time without PREEMPT_RT", in: realTime("DEADLINE"), want: "info realtime-preempt", says: "PREEMPT_RT"},
+		{name: "no isolated CPUs", in: func(i *Input) { i.RealTime.Pods = []config.RealTimePods{{IsolatedCPUs: true}} }, want: "warning realtime-isolated", says: "isolcpus"},
 		{name: "aging kernel", files: files{"proc/sys/kernel/osrelease": "5.4.0-1"}, want: "warning kernel-version"},
 		{name: "no overlayfs", files: files{"proc/filesystems": "ext4", "boot/config-6.12.0-18-arm64": "CONFIG_A=y"}, want: "warning kernel-overlayfs", says: "CONFIG_OVERLAY_FS"},
 		{name: "module not installed", files: files{"lib/modules/6.12.0-18-arm64/modules.dep": gone}, want: "error kernel-nftables", says: "nf_tables.ko"},

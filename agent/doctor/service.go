@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/islet-edge/islet/agent/doctor/unitfile"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -48,17 +49,17 @@ const openRCLog = "/var/log/islet.log"
 // treated as absent.
 func findService(host fs.FS) *service {
 	if _, err := fs.Stat(host, "run/systemd/system"); err != nil {
-		if text := readHost(host, "etc/init.d/islet"); text != "" {
+		if text := unitfile.Text(host, "etc/init.d/islet"); text != "" {
 			return openRCService(host, text)
 		}
 	}
 	for _, name := range []string{"islet.service", "kubelet.service"} {
-		u := readUnit(host, name)
-		words := splitWords(u.command)
+		u := unitfile.Read(host, name)
+		words := unitfile.Words(u.Command)
 		if len(words) == 0 || words[0] == "" || name == "kubelet.service" && !isIslet(host, words[0]) {
 			continue
 		}
-		return &service{name: name, args: agentFlags(expand(words, u.environment(host)))}
+		return &service{name: name, args: agentFlags(unitfile.Expand(words, u.Environment(host)))}
 	}
 	return nil
 }
@@ -69,10 +70,10 @@ func findService(host fs.FS) *service {
 func openRCService(host fs.FS, script string) *service {
 	env := map[string]string{}
 	for _, file := range []string{"etc/conf.d/islet", "etc/default/islet"} {
-		parseEnvironment(readHost(host, file), env)
+		unitfile.ParseEnvironment(unitfile.Text(host, file), env)
 	}
 	vars := map[string]string{}
-	parseEnvironment(script, vars)
+	unitfile.ParseEnvironment(script, vars)
 	args := vars["command_args"]
 	before, rest, ok := strings.Cut(args, "${ISLET_ARGS:-")
 	if fallback, after, closed := strings.Cut(rest, "}"); ok && closed {
@@ -81,7 +82,7 @@ func openRCService(host fs.FS, script string) *service {
 		}
 		args = before + fallback + after
 	}
-	return &service{name: "islet", openRC: true, args: agentFlags(append([]string{"islet"}, splitWords(args)...))}
+	return &service{name: "islet", openRC: true, args: agentFlags(append([]string{"islet"}, unitfile.Words(args)...))}
 }
 
 // isIslet reports whether a program, such as /usr/local/bin/kubelet, is a link to islet.
@@ -96,22 +97,6 @@ func agentFlags(line []string) []string {
 		line = line[1:]
 	}
 	return line[min(1, len(line)):]
-}
-
-// maxServiceFile is the maximum number of bytes that are read of a file.
-const maxServiceFile = 256 << 10
-
-func readHost(host fs.FS, name string) string {
-	f, err := host.Open(inHost(name))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxServiceFile))
-	if err != nil {
-		return ""
-	}
-	return string(data)
 }
 
 // checkConfiguration checks the configuration with which the service starts its agent. It returns the configuration, or an
@@ -255,12 +240,12 @@ func (p *checkup) tail(name string) string {
 		return ""
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > maxServiceFile {
+	if info, err := f.Stat(); err == nil && info.Size() > unitfile.MaxFile {
 		if s, ok := f.(io.Seeker); ok {
-			s.Seek(-maxServiceFile, io.SeekEnd)
+			s.Seek(-unitfile.MaxFile, io.SeekEnd)
 		}
 	}
-	data, _ := io.ReadAll(io.LimitReader(f, maxServiceFile))
+	data, _ := io.ReadAll(io.LimitReader(f, unitfile.MaxFile))
 	return string(data)
 }
 

@@ -21,6 +21,7 @@ type Share struct {
 	Config          *config.Config
 	Share           reserve.Share                              // capacity, reservations and allocatable of the node
 	Exclusive       func(*v1.Pod) bool                         // whether a container of the pod has exclusive CPUs
+	RealTime        func(*v1.Pod) (own, all time.Duration)     // returns budgets for FIFO and RR: see cgroup.Config
 	Active          func() []*v1.Pod                           // the admitted pods that have not ended
 	ObserveDuration func(operation string, took time.Duration) // observes durations: see cgroup.Config
 	Protected       func(min, low int64)                       // observes protected bytes: see cgroup.Memory
@@ -39,7 +40,8 @@ func (c *Containers) OpenCgroups(s Share) (*cgroup.Pods, error) {
 	out, err := cgroup.New(cgroup.Config{
 		Driver: c.CgroupDriver, Root: k.CgroupRoot, PodPidsLimit: *k.PodPidsLimit, CPUPeriod: s.Config.CPUPeriod,
 		Kubepods: all, System: systemCgroups(k,
-			s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, Observe: s.ObserveDuration, RecordEvent: s.RecordEvent, Log: s.Log,
+			s.Share), Memory: memoryConfig(s), Exclusive: s.Exclusive, RealTime: s.RealTime,
+		Observe: s.ObserveDuration, RecordEvent: s.RecordEvent, Log: s.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("prepare the cgroups of pods: %w", err)

@@ -7,4 +7,11 @@
 //	     --> Network --> node, status
 //	Run: native: import image archives, clean up after interrupted pulls
 //	     remote: poll the runtime's status
+//
+// The packages below it:
+//
+//	credentials  the registry credentials of a pod
+//	operations   the metrics of calls to the container runtime
+//	pulls        pulls images and decides who may use an image without a pull
+//	rotate       rotates the logs of a remote runtime, and limits the logs of each pod
 package engine

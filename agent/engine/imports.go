@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/runtime/image"
 )
 
 // ImportsInProgress returns the pulls and imports in progress.
@@ -13,6 +14,14 @@ func (c *nativeBackend) ImportsInProgress() (out []api.Import) {
 		out = append(out, api.Import{Ref: p.Ref, Status: p.Status, Current: p.Current, Total: p.Total})
 	}
 	return out
+}
+
+// BundleImages returns the image store of the runtime in this process. It returns nil for a remote runtime.
+func (c *Containers) BundleImages() *image.Service {
+	if b, ok := c.backend.(*nativeBackend); ok {
+		return b.service
+	}
+	return nil
 }
 
 // FailedArchives lists the image archives whose last import failed, sorted by file name.

@@ -7,4 +7,12 @@
 //	                       edge/object, agent/volume/provision
 //
 // The package has no state of its own.
+//
+// The packages below it:
+//
+//	csi         CSI drivers
+//	objects     the API objects to which a pod refers
+//	podvolumes  volumes that live as long as their pod
+//	provision   claims of a node without a cluster
+//	storage     persistent volumes
 package volume

@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/printable"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 const (
@@ -52,7 +53,7 @@ func (r Rules) Check(files []finding.File, node *finding.Node) finding.Report {
 	}
 	c.collidingPorts(pods)
 	c.report.Files = len(files)
-	slices.SortStableFunc(c.report.Findings, func(a, b finding.Finding) int {
+	sorting.StableBy(c.report.Findings, func(a, b finding.Finding) int {
 		return cmp.Or(cmp.Compare(c.position(files, a.File), c.position(files, b.File)), cmp.Compare(a.Line, b.Line))
 	})
 	return c.report

@@ -20,12 +20,14 @@ import (
 )
 
 // Sources of pods. The names are the values of a kubelet's annotation kubernetes.io/config.source. The source Local contains the pods that
-// users have created with islet apply.
+// users have created with islet apply. The source Bundle contains the pods of the signed bundle that the node runs (islet bundle apply).
 const (
 	File  = keys.SourceFile
 	HTTP  = keys.SourceHTTP
 	API   = keys.SourceAPI
 	Local = keys.SourceLocal
+
+	Bundle = keys.SourceBundle
 )
 
 var (

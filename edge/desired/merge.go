@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // rows is the set of all pods, by UID. Its methods do no I/O.
@@ -101,7 +102,8 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 		}
 		return 1
 	}
-	claims = slices.SortedStableFunc(slices.Values(claims), func(a, b Claim) int { return moved(a) - moved(b) })
+	claims = slices.Clone(claims)
+	sorting.StableBy(claims, func(a, b Claim) int { return moved(a) - moved(b) })
 	var failed []blockedClaim
 	taken := map[types.UID]Claim{}
 	for _, c := range claims {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/islet-edge/islet/internal/sorting"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
@@ -50,7 +51,9 @@ func WatchList[T any, P Object[T]](
 		w.Stop()
 		return nil, "", nil, watchListError(err)
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(all.items), byName) {
+	names := slices.Collect(maps.Keys(all.items))
+	sorting.By(names, byName)
+	for _, name := range names {
 		items = append(items, *all.items[name])
 	}
 	return items, version, w, nil

@@ -35,7 +35,7 @@ import (
 // minutes. After an outage of a few seconds, all nodes reconnect within seconds. Each node consists only of the parts of edge that send
 // requests. ISLET_FLEET is the number of nodes.
 func TestReturnOfAFleet(t *testing.T) {
-	nodes := 60
+	nodes := 40
 	if n, err := strconv.Atoi(os.Getenv("ISLET_FLEET")); err == nil {
 		nodes = n
 	}

@@ -78,11 +78,15 @@ func (s *servingCert) filesChanged() {
 	s.set(&cert)
 }
 
-// set replaces the certificate and returns the former one, which may be nil.
+// set replaces the certificate and returns the former one. It returns nil if there was none, or if a request has loaded the same
+// certificate from its file in the meantime.
 func (s *servingCert) set(cert *tls.Certificate) (former *tls.Certificate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	former, s.cert = s.cert, cert
+	if former != nil && former.Leaf.Equal(cert.Leaf) {
+		return nil
+	}
 	return former
 }
 

@@ -94,6 +94,29 @@ func TestServerTLSBootstrap(t *testing.T) {
 	}
 }
 
+// TestLoadedBeforeSet checks a client that connects after the first certificate was written to its file, and before set is called. The
+// client's request loads the certificate from the file. The call of set is then not a rotation.
+func TestLoadedBeforeSet(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.ServerTLSBootstrap = true
+	l, _ := w.start(cfg)
+	s := newServing(l)
+	for i, want := range []int{0, 1} { // number of rotations
+		cert, key := w.server.CA.Client(t, "n", nil, time.Now(), time.Now().Add(time.Hour))
+		p, err := s.pairs.save(cert, key, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.currentCert(); err != nil {
+			t.Fatal(err)
+		}
+		if former := s.set(p.cert); (former != nil) != (want == 1) {
+			t.Errorf("certificate %d: a former one: %v", i, former != nil)
+		}
+	}
+}
+
 // TestServingFiles checks that new certificate files are used without a restart. Incomplete files do not replace a valid certificate.
 func TestServingFiles(t *testing.T) {
 	w := newWorld(t)

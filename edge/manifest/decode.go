@@ -34,6 +34,10 @@ type Options struct {
 	// If this field is true, Decode continues after unknown and duplicate fields, and returns the other errors and the valid pods too. Use
 	// it to report as much as possible.
 	Partial bool
+	// Images maps the complete name of each image to its reference with a digest. Only pods of the source bundle use this map. Decoding
+	// replaces their image names by these references. An image that is not in the map is an error. The references are part of the pod's
+	// UID, so a pod is replaced if another image has the same name.
+	Images map[string]string
 }
 
 // Decode decodes a manifest. If any part is invalid, it rejects the whole manifest, because a misspelled pod could otherwise be mistaken

@@ -5,8 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/islet-edge/islet/internal/pattern"
 )
 
 // notFilledIn is appended to the error about a line that contains a template.
@@ -14,10 +15,10 @@ const notFilledIn = ": this looks like a template that was not filled in"
 
 // templates matches the variables of template languages: {{ x }}, {% x %}, ${X}, <X> and @@X@@. The variables of a container's
 // arguments, $(X), belong to Kubernetes.
-var templates = regexp.MustCompile(`\{\{.*\}\}|\{%.*%\}|\$\{[A-Za-z_][^}]*\}|<[A-Za-z][A-Za-z0-9 _-]*>|@@[A-Za-z_]+@@`)
+var templates = pattern.New(`\{\{.*\}\}|\{%.*%\}|\$\{[A-Za-z_][^}]*\}|<[A-Za-z][A-Za-z0-9 _-]*>|@@[A-Za-z_]+@@`)
 
 // IsTemplate reports whether a text contains a variable of a template language, such as {{ x }} or ${X}.
-func IsTemplate(text string) bool { return templates.MatchString(text) }
+func IsTemplate(text string) bool { return templates().MatchString(text) }
 
 // explain returns the line and the message of an error of the YAML parser. The parser may report the line before or after the error. If
 // one of these lines is indented with a tab, or has a template, explain reports that line.
@@ -44,7 +45,7 @@ func (d document) findTemplate(message string) error {
 	n := 0
 	for text := range bytes.Lines(d.text) {
 		n++
-		if before, _, _ := bytes.Cut(text, []byte("#")); bytes.Contains(before, []byte("{{")) && templates.Match(before) {
+		if before, _, _ := bytes.Cut(text, []byte("#")); bytes.Contains(before, []byte("{{")) && templates().Match(before) {
 			return lineError{n + d.line, message + notFilledIn}
 		}
 	}
@@ -89,7 +90,7 @@ func replacement(kind string) string {
 }
 
 // quantityText matches a number with the unit of another notation.
-var quantityText = regexp.MustCompile(`^([0-9]+(?:[.,][0-9]+)?)\s*([A-Za-z]*)$`)
+var quantityText = pattern.New(`^([0-9]+(?:[.,][0-9]+)?)\s*([A-Za-z]*)$`)
 
 // explainQuantity adds the quantity that was probably meant to the error of a decoder.
 func explainQuantity(raw []byte, err error) error {
@@ -97,7 +98,7 @@ func explainQuantity(raw []byte, err error) error {
 	if json.Unmarshal(raw, &text) != nil {
 		return err
 	}
-	m := quantityText.FindStringSubmatch(strings.TrimSpace(text))
+	m := quantityText().FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func lineIn(err error) int {
 	if !errors.As(err, &several) || len(several.Errors) == 0 {
 		return 0
 	}
-	m := yamlLine.FindStringSubmatch(several.Errors[0])
+	m := yamlLine().FindStringSubmatch(several.Errors[0])
 	if m == nil {
 		return 0
 	}

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/node/util/sysctl"
 
+	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -123,7 +123,7 @@ func (r *review) appArmor(p *field.Path, profile *v1.AppArmorProfile) {
 }
 
 // sysctlName matches the name of a sysctl, whose elements are separated by dots or slashes.
-var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+var sysctlName = pattern.New(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
 
 func (r *review) checkSysctls(p *field.Path, list []v1.Sysctl) {
 	const longest = 253
@@ -133,7 +133,7 @@ func (r *review) checkSysctls(p *field.Path, list []v1.Sysctl) {
 		if !r.requireText(at, s.Name) {
 			continue
 		}
-		r.failIf(len(s.Name) > longest || !sysctlName.MatchString(s.Name), at, s.Name,
+		r.failIf(len(s.Name) > longest || !sysctlName().MatchString(s.Name), at, s.Name,
 			fmt.Sprintf("must have at most %d characters: a-z, 0-9, - and _, with dots or slashes between them", longest))
 		r.addUnique(at, seen, s.Name)
 		switch namespace, _, _ := sysctl.GetNamespace(s.Name); {

@@ -22,13 +22,17 @@ import (
 //
 // There are three differences from a kubelet. First, the pod's UID is derived from the whole content of the manifest. A UID in the manifest
 // is treated like any other content. Therefore a copy of a pod from kubectl's output is not mistaken for that pod, and a changed manifest
-// gets another UID. Second, the name of a pod of the local source (`islet apply`) does not get the node's name as a suffix, because users
-// apply and delete the pod by its name on this node. Third, a pod that names another node is rejected: see checkNode.
+// gets another UID. Second, the name of a pod of the local source (`islet apply`) or of a bundle does not get the node's name as a suffix,
+// because users apply and delete the pod by its name on this node. Third, a pod that names another node is rejected: see checkNode.
 func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	if o.Source == keys.SourceAPI {
 		return nil
 	}
-	uid, err := uidOf(raw, o)
+	images, err := fixImages(&pod.Spec, o)
+	if err != nil {
+		return err
+	}
+	uid, err := uidOf(raw, images, o)
 	if err != nil {
 		return err
 	}
@@ -44,7 +48,7 @@ func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 	if pod.Namespace == "" {
 		pod.Namespace = metav1.NamespaceDefault
 	}
-	if o.Source != keys.SourceLocal {
+	if o.Source != keys.SourceLocal && o.Source != keys.SourceBundle {
 		pod.Name += "-" + strings.ToLower(o.NodeName)
 	}
 	pod.Spec.NodeName = o.NodeName
@@ -67,9 +71,9 @@ func makeStatic(pod *v1.Pod, raw []byte, o Options) error {
 }
 
 // uidOf derives a UID from the content and the origin of a manifest. The UID stays the same after a restart, and in releases with
-// additional defaults. The UID of a pod from a file also depends on the name of the node, and the UID of a pod from a URL does not. A
-// kubelet makes the same distinction.
-func uidOf(raw []byte, o Options) (types.UID, error) {
+// additional defaults. The list images contains the references with a digest of a bundle's pod. The UID of a pod from a file also depends
+// on the name of the node, and the UID of a pod from a URL does not. A kubelet makes the same distinction.
+func uidOf(raw []byte, images []string, o Options) (types.UID, error) {
 	var content any
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -87,6 +91,8 @@ func uidOf(raw []byte, o Options) (types.UID, error) {
 		fmt.Fprintf(h, "host:%sfile:%s", o.NodeName, o.Origin)
 	case keys.SourceHTTP:
 		fmt.Fprintf(h, "url:%s", o.Origin)
+	case keys.SourceBundle:
+		fmt.Fprintf(h, "host:%sbundle:%q", o.NodeName, images)
 	default:
 		fmt.Fprintf(h, "host:%slocal", o.NodeName)
 	}

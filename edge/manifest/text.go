@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v2"
 
+	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
@@ -67,7 +67,7 @@ func splitYAML(data []byte) ([]document, error) {
 	begin, line, first := 0, 0, 0
 	content := false
 	cut := func(end int) {
-		if content {
+		if content && len(docs) <= maxDocuments { // one too many is enough for the error
 			docs = append(docs, document{text: data[begin:end], yaml: true, line: first})
 		}
 	}
@@ -135,25 +135,25 @@ func (d document) toJSON() ([]byte, error) {
 }
 
 // mergeKey matches text that may be a YAML merge key (<<).
-var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<(\s*:)`)
+var mergeKey = pattern.New(`(?m)(^|[\s{,])<<(\s*:)`)
 
 // parse parses YAML and rejects duplicate keys. The strict parser also rejects a key that overrides a merged key, although that is valid. A
 // document with merge keys is therefore parsed twice: first strictly, with the merge keys quoted so that they are ordinary keys, and then
 // normally.
 func (d document) parse() (tree any, err error) {
-	if !mergeKey.Match(d.text) {
+	if !mergeKey().Match(d.text) {
 		err = yaml.UnmarshalStrict(d.text, &tree)
 		return tree, err
 	}
 	var without any
-	if err := yaml.UnmarshalStrict(mergeKey.ReplaceAll(d.text, []byte(`$1"<<"$2`)), &without); err != nil {
+	if err := yaml.UnmarshalStrict(mergeKey().ReplaceAll(d.text, []byte(`$1"<<"$2`)), &without); err != nil {
 		return nil, err
 	}
 	err = yaml.Unmarshal(d.text, &tree)
 	return tree, err
 }
 
-var yamlLine = regexp.MustCompile(`^line (\d+): `)
+var yamlLine = pattern.New(`^line (\d+): `)
 
 // yamlError converts the messages of the parser to values of type lineError. Their lines count from the start of the manifest.
 func (d document) yamlError(err error) error {
@@ -164,7 +164,7 @@ func (d document) yamlError(err error) error {
 	}
 	var errs []error
 	for _, text := range texts[:min(len(texts), maxErrors)] {
-		m := yamlLine.FindStringSubmatch(text)
+		m := yamlLine().FindStringSubmatch(text)
 		if m == nil {
 			errs = append(errs, d.findTemplate(text))
 			continue

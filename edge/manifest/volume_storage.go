@@ -3,12 +3,13 @@ package manifest
 import (
 	"net"
 	"path"
-	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/islet-edge/islet/internal/pattern"
 )
 
 // checkStorage checks volumes that use storage outside of the node.
@@ -104,14 +105,15 @@ func (r *review) secretRef(p *field.Path, ref *v1.LocalObjectReference) {
 
 // The three name formats of iSCSI initiators and targets.
 var (
-	iscsiName = regexp.MustCompile(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`)
-	iscsiEUI  = regexp.MustCompile(`^eui.[[:alnum:]]{16}$`)
-	iscsiNAA  = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
+	iscsiName = pattern.New(`iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`)
+	iscsiEUI  = pattern.New(`^eui.[[:alnum:]]{16}$`)
+	iscsiNAA  = pattern.New(`^naa.[[:alnum:]]{32}$`)
 )
 
 func (r *review) checkISCSI(p *field.Path, v *v1.ISCSIVolumeSource) {
 	name := func(at *field.Path, name string) {
-		good := strings.HasPrefix(name, "iqn") && iscsiName.MatchString(name) || iscsiEUI.MatchString(name) || iscsiNAA.MatchString(name)
+		good := strings.HasPrefix(name, "iqn") && iscsiName().MatchString(name) ||
+			iscsiEUI().MatchString(name) || iscsiNAA().MatchString(name)
 		r.failIf(!good, at, name, "must be an iqn., eui. or naa. name")
 	}
 	r.requireText(p.Child("targetPortal"), v.TargetPortal)

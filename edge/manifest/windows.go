@@ -1,12 +1,12 @@
 package manifest
 
 import (
-	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -102,9 +102,9 @@ func (r *review) hostProcess(p *field.Path) {
 }
 
 var (
-	controlChars  = regexp.MustCompile(`[[:cntrl:]]`)
-	netBIOSDomain = regexp.MustCompile(`^[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}$`)
-	dnsDomain     = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
+	controlChars  = pattern.New(`[[:cntrl:]]`)
+	netBIOSDomain = pattern.New(`^[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}$`)
+	dnsDomain     = pattern.New(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
 )
 
 func (r *review) windowsOptions(p *field.Path, o *v1.WindowsSecurityContextOptions) {
@@ -127,12 +127,12 @@ func (r *review) windowsOptions(p *field.Path, o *v1.WindowsSecurityContextOptio
 		user = name
 	}
 	switch {
-	case name == "" || controlChars.MatchString(name):
+	case name == "" || controlChars().MatchString(name):
 		r.addInvalid(at, name, "must not be empty or have control characters")
 	case strings.Contains(user, `\`):
 		r.addInvalid(at, name, "must not have more than one backslash")
 	default:
-		r.failIf(qualified && (len(domain) >= 256 || !netBIOSDomain.MatchString(domain) && !dnsDomain.MatchString(domain)), at, name,
+		r.failIf(qualified && (len(domain) >= 256 || !netBIOSDomain().MatchString(domain) && !dnsDomain().MatchString(domain)), at, name,
 			"must have a NetBIOS or DNS domain before the backslash")
 		r.failIf(user == "" || len(user) > 104, at, name, "must have a user of 1 to 104 characters")
 		r.failIf(user != "" && strings.Trim(user, ". ") == "" || strings.ContainsAny(user, `"/\:;|=,+*?<>@[]`), at, name,

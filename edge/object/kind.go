@@ -21,11 +21,11 @@ const (
 	secretKind    = "Secret"
 	serviceKind   = "Service"
 	classKind     = "RuntimeClass"
-	claimKind     = "PersistentVolumeClaim" // see getonly.go
+	claimKind     = "PersistentVolumeClaim" // see claims.go
 	volumeKind    = "PersistentVolume"
 	resourceKind  = "ResourceClaim" // see resources.go
 
-	bundleKind = "ClusterTrustBundle" // see bundles.go
+	bundleKind = "ClusterTrustBundle" // see trustbundles.go
 
 	driverKind     = "CSIDriver" // see csi.go
 	attachmentKind = "VolumeAttachment"

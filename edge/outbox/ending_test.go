@@ -1,13 +1,16 @@
 package outbox
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -40,6 +43,54 @@ func TestEndIsToldOnce(t *testing.T) {
 		time.Sleep(settleTime)
 		if n := w.patches() - before; n != 2 || w.shown("slow") != "Failed ended" {
 			t.Errorf("%d requests, the pod with remaining resources is %s", n, w.shown("slow"))
+		}
+	})
+}
+
+// TestDeletedOnce checks that a pod is deleted with one request, even if the watch reports an earlier change of the pod after the server
+// has accepted the deletion. After a request that the server has not accepted, the pod is deleted again.
+func TestDeletedOnce(t *testing.T) {
+	in(t, func(w *world) {
+		var requests, accept atomic.Int32
+		late := func(rw http.ResponseWriter, r *http.Request) bool { // the watch reports the deletion much later
+			if r.Method != http.MethodDelete {
+				return false
+			}
+			requests.Add(1)
+			if accept.Load() == 0 {
+				w.WriteError(rw, r, apierrors.NewInternalError(errors.New("not now")))
+				return true
+			}
+			w.WriteError(rw, r, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK}})
+			return true
+		}
+		w.Fault.Store(&late)
+		p := w.bind("p")
+		w.box.Put(p, status(v1.PodRunning, ""))
+		synctest.Wait()
+		w.Terminate(p, 30)
+		synctest.Wait()
+		w.box.Put(p, status(v1.PodFailed, "ended"))
+		if err := w.box.Finish(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := requests.Swap(0); n < 2 {
+			t.Errorf("%d requests to a server that does not accept them", n)
+		}
+		accept.Store(1)
+		time.Sleep(time.Minute)
+		for range 3 {
+			w.box.PodSeen(w.Pod("default", p.Name))
+			time.Sleep(time.Minute)
+		}
+		if n := requests.Load(); n != 1 {
+			t.Errorf("%d requests after the server accepts them", n)
+		}
+		w.Remove(p)
+		synctest.Wait()
+		if n := len(w.box.deleted); n != 0 {
+			t.Errorf("%d deletions are still known after the pod is gone", n)
 		}
 	})
 }

@@ -106,6 +106,15 @@ func podReference(p *v1.Pod) v1.ObjectReference {
 	return v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
+// Record records an event of the Node object. Its type is Warning or Normal.
+func (e *Events) Record(warning bool, reason, message string) {
+	kind := v1.EventTypeNormal
+	if warning {
+		kind = v1.EventTypeWarning
+	}
+	e.Node(kind, reason, message)
+}
+
 // Node records an event of the node. The event refers to the UID of the Node, or to the node's name if the UID is unknown, as in a kubelet.
 func (e *Events) Node(eventType, reason, message string) {
 	about := v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.EventsConfig.Node, UID: types.UID(e.EventsConfig.Node)}

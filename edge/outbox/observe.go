@@ -16,6 +16,7 @@ func (o *Outbox) PodsListed(pods []v1.Pod) {
 		listed[it] = true
 	}
 	o.listed = true
+	clear(o.deleted)
 	for _, it := range o.allItems() {
 		if !listed[it] {
 			it.server = nil
@@ -32,6 +33,9 @@ func (o *Outbox) PodSeen(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.observePod(p)
+	if o.deleted[p.UID] && it.server.deleting && !it.isFinished {
+		return // the event is older than the deletion, or finalizers delay the deletion: another request would change nothing
+	}
 	if it.isFinished || it.server.deleting || it.uid == "" {
 		it.dueWithin(0)
 	} else {
@@ -44,6 +48,7 @@ func (o *Outbox) PodSeen(p *v1.Pod) {
 func (o *Outbox) PodGone(p *v1.Pod) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	delete(o.deleted, p.UID)
 	it := o.pods[p.UID]
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		it = o.mirrors[nameOf(p)]

@@ -56,6 +56,7 @@ type Outbox struct {
 	mu            sync.Mutex
 	pods          map[types.UID]*item            // pods of the API server
 	mirrors       map[types.NamespacedName]*item // mirror pods of static pods
+	deleted       map[types.UID]bool             // pods whose deletion was requested, and which the watch has not reported as gone
 	listed        bool                           // PodsListed was called
 	busy          int                            // number of requests in flight
 	pausedUntil   time.Time                      // nothing is sent before this time
@@ -76,6 +77,7 @@ func New(c Config) (*Outbox, error) {
 		Config: c, wake: make(chan struct{}, 1),
 		serverBackoff: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry},
 		pods:          map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{},
+		deleted:      map[types.UID]bool{},
 		startLimiter: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
 	}, nil
 }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,9 +16,9 @@ import (
 
 // TestServerLearnsAll runs random histories. It checks that the API server finally has the newest status of every pod.
 func TestServerLearnsAll(t *testing.T) {
-	lives := 25
-	if testing.Short() {
-		lives = 8
+	lives := 10
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		lives = 50
 	}
 	for seed := range uint64(lives) {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -3,6 +3,7 @@ package patch
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -131,7 +132,11 @@ func TestPatchesLead(t *testing.T) {
 		cmpopts.SortSlices(func(a, b v1.PodCondition) bool { return a.Type < b.Type }),
 		cmpopts.SortSlices(func(a, b v1.NodeCondition) bool { return a.Type < b.Type }),
 	}
-	for range 2000 {
+	rounds := 600
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		rounds = 6000
+	}
+	for range rounds {
 		old, now := v1.Pod{Status: d.pod()}, d.pod()
 		data, err := Status(types.UID(""), old.Status, now)
 		if err != nil {

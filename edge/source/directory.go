@@ -13,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/clock"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 // DirectoryConfig contains the dependencies and settings of a Directory.
 type DirectoryConfig struct {
 	Path     string        // a directory, or a single file (--pod-manifest-path)
-	Interval time.Duration // fileCheckFrequency: interval between checks without an event
+	Interval time.Duration // fileCheckFrequency: interval between checks without an event; see checkInterval
 	Decode   Decode
 	Sink     ManifestSink
 	Log      *slog.Logger
@@ -57,13 +58,14 @@ func NewDirectory(c DirectoryConfig) (*Directory, error) {
 func (d *Directory) Run(ctx context.Context) error {
 	w := newWatch(d.Path, d.Log)
 	defer w.close()
-	tick := time.NewTicker(d.Interval)
-	defer tick.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
 	var read <-chan time.Time
 	var since time.Time // time of the first unhandled event
 	for {
 		w.updateWatches() // called before files are read, so that no later change is missed
 		d.check(ctx)
+		next.Reset(clock.UntilMultiple(d.checkInterval(w)))
 		if d.hasOpenFile() {
 			read, since = time.After(maxDelay), time.Now()
 		}
@@ -80,7 +82,7 @@ func (d *Directory) Run(ctx context.Context) error {
 			case <-read:
 				read, again = nil, true
 				continue
-			case <-tick.C:
+			case <-next.C:
 				again = true
 				continue
 			}
@@ -90,6 +92,15 @@ func (d *Directory) Run(ctx context.Context) error {
 			read = time.After(min(quietTime, max(0, maxDelay-time.Since(since))))
 		}
 	}
+}
+
+// checkInterval returns the interval until the next check without an event. It is the configured interval, unless inotify reports all
+// changes of the manifests. Then the check only covers changes above the directory, such as a mount, and a longer interval is enough.
+func (d *Directory) checkInterval(w *watch) time.Duration {
+	if !d.delivered || !w.reportsAll() {
+		return d.Interval
+	}
+	return max(d.Interval, min(3*d.Interval, time.Minute))
 }
 
 // hasOpenFile reports whether a file was skipped because it was open for writing. Closing it causes no event.

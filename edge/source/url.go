@@ -10,17 +10,17 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/download"
+	"github.com/islet-edge/islet/internal/poll"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (
 	requestTimeout = 30 * time.Second // timeout of a whole request; a mobile link is slow
 	firstRetry     = time.Second
-	maxRedirects   = 5
 	maxHeaders     = 64 << 10 // maximum size of a response's headers, in bytes
 )
 
@@ -42,8 +42,8 @@ type URL struct {
 	safeURL string // the URL without its password
 	client  *http.Client
 
-	etag, modified string // ETag and Last-Modified of the last valid response
-	sum            [sha256.Size]byte
+	validators poll.Validators // of the last valid response
+	sum        [sha256.Size]byte
 	content
 	delivered  bool          // the sink has accepted content
 	retryAfter time.Duration // Retry-After of the last response
@@ -81,23 +81,9 @@ func NewURL(c URLConfig) (*URL, error) {
 // often comes up late after a boot.
 func (s *URL) Run(ctx context.Context) error {
 	defer s.client.CloseIdleConnections()
-	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: s.Interval}
-	for {
-		var wait time.Duration
-		if s.fetchAndDeliver(ctx) {
-			again.Reset()
-			wait = s.Interval - retry.RandomWait(s.Interval/10) // spreads the requests of many nodes
-		} else {
-			wait = again.Next(s.retryAfter)
-		}
-		pause := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return nil
-		case <-pause.C:
-		}
-	}
+	pace := poll.NewPace(s.Interval, firstRetry, 0)
+	poll.Run(ctx, 0, func(ctx context.Context) time.Duration { return pace.Next(s.fetchAndDeliver(ctx), s.retryAfter) })
+	return nil
 }
 
 // fetchAndDeliver fetches the manifests and updates the sink. It reports whether both steps succeeded.
@@ -154,22 +140,15 @@ func (s *URL) get(ctx context.Context) (data []byte, header http.Header, err err
 	if host := req.Header.Get("Host"); host != "" {
 		req.Host = host
 	}
-	if s.etag != "" {
-		req.Header.Set("If-None-Match", s.etag)
-	}
-	if s.modified != "" {
-		req.Header.Set("If-Modified-Since", s.modified)
-	}
+	s.validators.AddTo(req.Header)
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, nil, err // the error contains the URL without its password
 	}
 	defer resp.Body.Close()
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		s.retryAfter = min(time.Duration(seconds), s.Interval/time.Second) * time.Second
-	}
+	s.retryAfter = retry.After(resp.Header.Get("Retry-After"), time.Now(), s.Interval)
 	switch {
-	case resp.StatusCode == http.StatusNotModified && s.etag+s.modified != "":
+	case resp.StatusCode == http.StatusNotModified && !s.validators.IsZero():
 		return nil, nil, errSame
 	case resp.StatusCode != http.StatusOK:
 		return nil, nil, fmt.Errorf("the server answered %s", resp.Status)
@@ -190,27 +169,20 @@ func (s *URL) fetch(ctx context.Context) (content, []desired.Problem, error) {
 	all, problems := parse(s.Decode, data, s.URL, s.safeURL)
 	if len(problems) == 0 {
 		s.sum = sum
-		s.etag, s.modified = header.Get("ETag"), header.Get("Last-Modified")
+		s.validators = poll.ValidatorsOf(header)
 	}
 	return all, problems, nil
 }
 
-// checkRedirect restricts redirects. It rejects redirects from https to http. It removes the configured headers from requests to another
-// host, because the headers may contain a secret.
+// checkRedirect restricts redirects as download.CheckRedirect does. It removes the configured headers from requests to another host,
+// because the headers may contain a secret.
 func (s *URL) checkRedirect(req *http.Request, via []*http.Request) error {
-	if len(via) > maxRedirects {
-		return fmt.Errorf("more than %d redirects", maxRedirects)
+	if err := download.CheckRedirect(req, via); err != nil {
+		return err
 	}
-	first := via[0].URL
-	if first.Scheme == "https" && req.URL.Scheme != "https" {
-		return errors.New("a redirect from https to " + req.URL.Scheme + " is not followed")
-	}
-	for _, r := range append(via, req) {
-		if r.URL.Host != first.Host || r.URL.Scheme != first.Scheme {
-			req.Header.Del("Referer")
-			for name := range s.Header {
-				req.Header.Del(name)
-			}
+	if download.LeftHost(req, via) {
+		for name := range s.Header {
+			req.Header.Del(name)
 		}
 	}
 	return nil

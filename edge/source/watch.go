@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
 // A watch reports changes of a path with inotify. It also watches the parent directory, to detect that the path is created, replaced or
@@ -47,6 +48,34 @@ func (w *watch) updateWatches() {
 			w.id = id
 		}
 	}
+}
+
+// localFileSystems contains the file systems whose changes are all made by this machine, so that inotify reports them.
+var localFileSystems = map[uint32]bool{
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true,
+	unix.TMPFS_MAGIC: true,
+}
+
+// reportsAll reports whether inotify reports the usual changes of the manifests: writes, renames and removals. A write through another hard
+// link or a mapping, and a mount over one file, wait for the next check. The result is false if the path is missing or not on a local
+// file system, or if the path or a file in it is a symbolic link, whose target is not watched.
+func (w *watch) reportsAll() bool {
+	if w.Watcher == nil {
+		return false
+	}
+	watched := w.WatchList()
+	if !slices.Contains(watched, w.path) || !slices.Contains(watched, filepath.Dir(w.path)) {
+		return false
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(w.path, &fs); err != nil || !localFileSystems[uint32(fs.Type)] {
+		return false
+	}
+	if real, err := filepath.EvalSymlinks(w.path); err != nil || real != w.path {
+		return false
+	}
+	entries, err := os.ReadDir(w.path)
+	return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Type()&os.ModeSymlink != 0 })
 }
 
 func (w *watch) events() <-chan fsnotify.Event {

@@ -83,10 +83,12 @@ func child(path string) {
 	select {}
 }
 
+// TestNothingAcknowledgedIsLostByKill checks that a row whose write has returned is in the database after the process is killed. It kills
+// the process 10 times, or 30 times with ISLET_TEST_LONG.
 func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
-	rounds := 30
-	if testing.Short() {
-		rounds = 8
+	rounds := 10
+	if os.Getenv("ISLET_TEST_LONG") != "" {
+		rounds = 30
 	}
 	path := filepath.Join(t.TempDir(), "islet.db")
 	must(t, open(t, path).Close())
@@ -116,7 +118,7 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 		for _, p := range pods {
 			has[string(p.Pod.UID)] = true
 		}
-		sealed(t, s, has)
+		addSealed(t, s, has)
 		leases, err := s.Leases(t.Context())
 		must(t, err)
 		for addr := range leases {
@@ -147,7 +149,7 @@ func putSealed(s *Store, uid string) error {
 
 // This function adds an entry for each object and token of putSealed to the map. The value is true if the row was decrypted and belongs to
 // the right pod.
-func sealed(t *testing.T, s *Store, has map[string]bool) {
+func addSealed(t *testing.T, s *Store, has map[string]bool) {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
 	must(t, err)

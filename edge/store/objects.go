@@ -125,6 +125,6 @@ const fetchedAgain = "they are read from the API server again"
 func (u *unreadableRows) logCount(s *Store, what, then string) {
 	if u.n > 0 {
 		s.log.Error("stored "+what+" cannot be decrypted, as the database was sealed with another key: "+then,
-			"rows", u.n, "key", s.seal.path, "error", u.why)
+			"rows", u.n, "key", s.seal.place.Path(), "error", u.why)
 	}
 }

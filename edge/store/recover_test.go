@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
@@ -258,7 +259,7 @@ func TestOldDatabasesAreMigrated(t *testing.T) {
 			must(t, err)
 			path := filepath.Join(t.TempDir(), "islet.db")
 			execute(t, path, string(script))
-			must(t, os.WriteFile(filepath.Join(filepath.Dir(path), KeyFile), []byte(strings.Repeat("k", keySize)), 0o600))
+			must(t, os.WriteFile(filepath.Join(filepath.Dir(path), KeyFile), []byte(strings.Repeat("k", keyfile.Size)), 0o600))
 			s := open(t, path)
 			if _, yes := s.Rebuilt(); yes {
 				t.Fatal("rebuilt")

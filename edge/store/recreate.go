@@ -59,7 +59,7 @@ func (s *Store) recreateFiles() error {
 		return err
 	}
 	if err := s.seal.restore(); err != nil {
-		return fmt.Errorf("create the key file %s again: %w", s.seal.path, err)
+		return fmt.Errorf("create the key file %s again: %w", s.seal.place.Path(), err)
 	}
 	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/keyfile"
 )
 
 const hush = "correct horse battery staple"
@@ -65,7 +67,7 @@ func TestCopiedDatabaseRevealsNothing(t *testing.T) {
 	must(t, s.Close())
 	grep()
 	fi, err := os.Stat(filepath.Join(dir, KeyFile))
-	if err != nil || fi.Mode().Perm() != 0o600 || fi.Size() != keySize {
+	if err != nil || fi.Mode().Perm() != 0o600 || fi.Size() != keyfile.Size {
 		t.Error(fi, err)
 	}
 	data, err := os.ReadFile(s.path)
@@ -103,15 +105,15 @@ func TestLostKey(t *testing.T) {
 func TestKeyIsNeverReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), KeyFile)
 	must(t, os.WriteFile(path, []byte("short"), 0o644))
-	s := &seal{path: path}
+	s := &seal{place: keyfile.Place{Dir: filepath.Dir(path)}}
 	if _, err := s.encrypt([]byte(hush), "row"); err == nil || !strings.Contains(err.Error(), path) {
 		t.Error(err)
 	}
-	must(t, makeKey(path))
+	must(t, s.place.Make())
 	if data, err := os.ReadFile(path); err != nil || string(data) != "short" {
 		t.Error(data, err)
 	}
-	must(t, os.WriteFile(path, bytes.Repeat([]byte("k"), keySize), 0o644))
+	must(t, os.WriteFile(path, bytes.Repeat([]byte("k"), keyfile.Size), 0o644))
 	if _, err := s.encrypt([]byte(hush), "row"); err != nil {
 		t.Error(err)
 	}
@@ -137,7 +139,7 @@ func TestSealedRowsCannotBeMoved(t *testing.T) {
 
 func FuzzSeal(f *testing.F) {
 	f.Add([]byte("data"), "a", "b", uint(3))
-	s := &seal{path: filepath.Join(f.TempDir(), KeyFile)}
+	s := &seal{place: keyfile.Place{Dir: f.TempDir()}}
 	f.Fuzz(func(t *testing.T, data []byte, a, b string, flip uint) {
 		sealed, err := s.encrypt(data, a, b)
 		must(t, err)
@@ -159,5 +161,26 @@ func TestTokenIsReplaced(t *testing.T) {
 	}
 	if tokens, err := s.Tokens(t.Context()); err != nil || len(tokens) != 1 || tokens[0].Token != "second" {
 		t.Error(tokens, err)
+	}
+}
+
+// TestSealedKeyFile checks that a store with a sealed key that does not open changes no file, and that it does not begin with a new key.
+func TestSealedKeyFile(t *testing.T) {
+	s, dir := secretive(t)
+	must(t, s.Close())
+	content := []byte(`{"version": 1, "parent": "AAAA", "policyKey": "AAAA"}`)
+	must(t, os.WriteFile(filepath.Join(dir, KeyFile), content, 0o600))
+	before, err := os.ReadFile(s.path)
+	must(t, err)
+	log := slog.New(slog.DiscardHandler)
+	if _, err := OpenSealed(t.Context(), s.path, keyfile.Place{TPM: filepath.Join(dir, "missing")}, log); err == nil {
+		t.Error("the store opens without its key")
+	}
+	after, err := os.ReadFile(s.path)
+	if err != nil || !bytes.Equal(before, after) {
+		t.Error("the database was changed:", err)
+	}
+	if now, err := os.ReadFile(filepath.Join(dir, KeyFile)); err != nil || !bytes.Equal(now, content) {
+		t.Errorf("the key was changed: %q, %v", now, err)
 	}
 }

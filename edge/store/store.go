@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/keyfile"
 )
 
 const (
@@ -57,13 +59,23 @@ type Store struct {
 // Open opens or creates the database at the given path and migrates it to this version of islet. It renames a broken file together with its
 // -wal and -shm, and replaces it by a new file with all readable rows; see Rebuilt. It uses the database of a newer islet if the migrations
 // permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is not an error. If the disk is read-only, the
-// database is opened in memory; see Health.
+// database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
+	return OpenSealed(ctx, path, keyfile.Place{}, log)
+}
+
+// OpenSealed opens the database like Open. If the key file is sealed to a TPM, OpenSealed first opens the key with the TPM and the policies
+// of key. If the key does not open, OpenSealed returns an error and leaves all files unchanged.
+func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.Logger) (*Store, error) {
+	key.Dir = filepath.Dir(path)
 	s := &Store{
 		repairs: make(chan repair), rowsMissing: make(chan struct{}, 1),
-		path: path, log: log, seal: &seal{path: filepath.Join(filepath.Dir(path), KeyFile)},
+		path: path, log: log, seal: &seal{place: key},
 		writes: make(chan write), dirty: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		statuses: map[types.UID][]byte{},
+	}
+	if err := s.seal.openSealed(); err != nil {
+		return nil, err
 	}
 	err := s.open(ctx)
 	switch {

@@ -362,5 +362,6 @@ type Progress struct {
 	Done    bool     `json:"done,omitempty"`
 	Images  []string `json:"images,omitempty"` // only with Done: the images that are now present
 	Update  *Update  `json:"update,omitempty"` // only with Done of an update
+	Bundle  *Bundle  `json:"bundle,omitempty"` // only with Done of islet bundle apply
 	Error   string   `json:"error,omitempty"`
 }

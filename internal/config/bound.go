@@ -24,6 +24,7 @@ const (
 	boundCgroup  = "running pods stay in their old cgroups"
 	boundProgram = "a program of this machine that runs as root"
 	boundRuntime = "the runtime that has the containers"
+	boundKey     = "with a wrong value, the key of the database does not open"
 )
 
 // BoundFields returns the fields that belong to the node.
@@ -45,6 +46,8 @@ func localFields() []BoundField {
 		{"edge.bridgeName", boundBridge}, {"edge.networkPlugin", boundNetwork}, {"edge.cniConfDir", boundNetwork},
 		{"edge.registryConfigDir", boundFile}, {"edge.imagesDir", boundFile}, {"edge.criSocket", boundFile},
 		{"edge.configuration", "how the node receives configurations"}, {"edge.update", "who may sign the programs that the node runs"},
+		{"edge.bundle", "who may sign the pods that the node runs"},
+		{"edge.tpm.device", boundKey}, {"edge.tpm.policies", boundKey},
 	}
 }
 

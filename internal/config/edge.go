@@ -67,10 +67,25 @@ type EdgeConfiguration struct {
 	// Devices are the resources through which containers use devices of the host. A device belongs
 	// to the first resource that matches it.
 	Devices []DeviceClass `json:"devices,omitempty"`
+	// RealTime defines which pods may use real-time scheduling.
+	RealTime RealTime `json:"realTime,omitzero"`
 	// Configuration defines the source of the node's configuration and the conditions of its trial.
 	Configuration Following `json:"configuration,omitzero"`
 	// Update defines which other versions of islet the node installs.
 	Update Updates `json:"update,omitzero"`
+	// Bundle defines which bundles the node accepts, and the conditions for keeping a new one.
+	Bundle Bundles `json:"bundle,omitzero"`
+	// TPM is used only if the command islet key seal has sealed the key of the database.
+	TPM TPM `json:"tpm,omitzero"`
+}
+
+// TPM defines how a sealed key of the database is opened.
+type TPM struct {
+	// Device is the path of the TPM 2.0: a character device, or the unix socket of an emulator.
+	Device string `json:"device,omitempty"`
+	// Policies is the directory with the signatures of policies, for a key that was sealed with --policy-key. The name
+	// of a file is the digest of the policy in hexadecimal, and .sig.
+	Policies string `json:"policies,omitempty"`
 }
 
 // Updates defines which archives of islet a node accepts, and which archive it follows.
@@ -86,6 +101,40 @@ type Updates struct {
 	Archive string `json:"archive,omitempty"`
 	// The interval between two checks of Archive.
 	Every metav1.Duration `json:"every,omitzero"`
+}
+
+// Bundles defines which bundles a node accepts, and the conditions for keeping a new one.
+type Bundles struct {
+	// Keys are the public keys of the signers of bundles, as "islet-ed25519 BASE64". Without keys, the
+	// node accepts no bundle.
+	Keys []string `json:"keys,omitempty"`
+	// Threshold is the number of different Keys that must have signed a bundle.
+	Threshold int32 `json:"threshold,omitempty"`
+	// Source is the bundle that the node follows: the https URL of a tar, the https URL of a directory with a slash at the
+	// end, or oci:// and a reference in a registry. If its number is greater than that of every earlier bundle with its name,
+	// the node tries the bundle. If Source is empty, the node follows no bundle.
+	Source string `json:"source,omitempty"`
+	// Every is the interval between two checks of Source.
+	Every metav1.Duration `json:"every,omitzero"`
+	// HealthyFor is the time for which the pods must be Ready without interruption.
+	HealthyFor metav1.Duration `json:"healthyFor,omitzero"`
+	// Deadline is the maximum duration of a trial. The trial fails if the pods have not been Ready for
+	// HealthyFor before the deadline.
+	Deadline metav1.Duration `json:"deadline,omitzero"`
+	// Medium defines which sticks the node reads by itself.
+	Medium BundleMedium `json:"medium,omitzero"`
+}
+
+// BundleMedium defines which sticks a node reads by itself.
+type BundleMedium struct {
+	// Label is the label of the file systems that the node mounts read-only to look for bundles. If it is empty, the node
+	// mounts no stick.
+	Label string `json:"label,omitempty"`
+	// Result makes the node write the file islet-NODE.json with its state to the stick.
+	Result bool `json:"result,omitempty"`
+	// LED is the name of an LED in /sys/class/leds. It blinks while the node needs the stick, is on when the bundle is in
+	// use, and beats when the bundle is not in use.
+	LED string `json:"led,omitempty"`
 }
 
 // Following defines the source of a node's configuration, and the conditions for keeping a new one.
@@ -172,20 +221,24 @@ func defaultEdge() EdgeConfiguration {
 	return EdgeConfiguration{
 		APIVersion:        EdgeAPIVersion,
 		Kind:              EdgeKind,
-		ShimPods:          32,
+		ShimPods:          64,
 		BridgeName:        "islet0",
 		NetworkPlugin:     "auto",
 		CNIConfDir:        "/etc/cni/net.d",
 		CNIBinDirs:        []string{"/opt/cni/bin", "/usr/lib/cni"}, // the second directory is Debian's
 		RegistryConfigDir: "/etc/containerd/certs.d",
+		RealTime:          RealTime{Bandwidth: 50, BusyLimit: secondsDuration(1)},
 		Configuration:     Following{HealthyFor: secondsDuration(60), Deadline: secondsDuration(180)},
-		Update:            Updates{Threshold: 1, Every: secondsDuration(24 * 3600)},
+		Bundle: Bundles{Threshold: 1, Every: secondsDuration(3600),
+			HealthyFor: secondsDuration(20), Deadline: secondsDuration(300)},
+		Update: Updates{Threshold: 1, Every: secondsDuration(24 * 3600)},
+		TPM:    TPM{Device: "/dev/tpmrm0", Policies: "/etc/islet/policies"},
 	}
 }
 
 // pathFields returns the fields that contain paths, which may be relative to the directory of the file.
 func (e *EdgeConfiguration) pathFields() []*string {
-	p := []*string{&e.CNIConfDir, &e.RegistryConfigDir, &e.ImagesDir, &e.CRISocket}
+	p := []*string{&e.CNIConfDir, &e.RegistryConfigDir, &e.ImagesDir, &e.CRISocket, &e.TPM.Device, &e.TPM.Policies}
 	for i := range e.CNIBinDirs {
 		p = append(p, &e.CNIBinDirs[i])
 	}

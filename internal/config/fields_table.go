@@ -24,7 +24,8 @@ func kubeletFields() []fieldRow {
 		{"syncFrequency", "period of polling: claims of CSI volumes are read, and volumes with requiresRepublish " +
 			"are published again, every 1 to 1.6 periods; all containers are listed every five periods, in case an " +
 			"event was lost. Everything else is triggered by events and its own timers", ""},
-		{"fileCheckFrequency", "period of checking staticPodPath, in addition to file events", ""},
+		{"fileCheckFrequency", "period of checking staticPodPath, in addition to file events; up to three times as long, " +
+			"at most 1 min, while inotify reports all changes", ""},
 		{"httpCheckFrequency", "period of fetching staticPodURL", ""},
 		{"staticPodURL", "URL of static pods", ""},
 		{"staticPodURLHeader", "HTTP headers of requests for staticPodURL", ""},
@@ -220,6 +221,17 @@ func edgeFields() []fieldRow {
 			"[devices](devices.md#built-in-devices). Each has resource (such as islet.dev/serial) and match: a " +
 			"list of paths, usb (vendor, product, serial), driver, subsystem and attributes. Optional are unit, " +
 			"permissions, group, containerPath and shared", ""},
+		{"edge.realTime.pods", "pods that may use real-time scheduling by annotations: see [real time](real-time.md). Each " +
+			"element has namespaces and sources (file, http, api, local, bundle). Optional are names, policies (OTHER, BATCH, " +
+			"FIFO, RR, DEADLINE), maxPriority, minNice, ioClasses (realtime, best-effort, idle), maxLockedMemory and " +
+			"isolatedCPUs. Empty: no pod may", ""},
+		{"edge.realTime.bandwidth", "maximum CPU time of all pods with real-time scheduling together, in percent of one CPU. " +
+			"DEADLINE counts with its runtime per period. FIFO and RR count with the container's CPU limit if the kernel " +
+			"has real-time budgets for cgroups", ""},
+		{"edge.realTime.busyLimit", "maximum CPU time for which a thread with FIFO or RR may run without a blocking system " +
+			"call; beyond it the kernel kills the process", ""},
+		{"edge.realTime.allowUnthrottled", "permits FIFO and RR while kernel.sched_rt_runtime_us is -1, so that such a thread " +
+			"may take all time of a CPU", ""},
 		{"edge.configuration.configMap", "ConfigMap that the node follows, as namespace/name or a name in " +
 			"kube-system: its key kubelet is a KubeletConfiguration, its key edge an EdgeConfiguration. Empty: the " +
 			"one in the Node's annotation islet.dev/config-map, if any. See [configuration that is " +
@@ -236,6 +248,25 @@ func edgeFields() []fieldRow {
 		{"edge.update.archive", "absolute path or https URL of an archive that the node follows: a newer version " +
 			"there is tried, and kept if the trial succeeds", ""},
 		{"edge.update.every", "period of checking that archive's release", ""},
+		{"edge.bundle.keys", "public keys of the signers whose bundles this node accepts, as " +
+			"islet-ed25519 BASE64; empty: the node accepts no bundle. See [bundles](bundles.md#on-the-node)", ""},
+		{"edge.bundle.threshold", "how many of the keys must have signed a bundle", ""},
+		{"edge.bundle.source", "https URL of a tar, https URL of a directory with a slash at the end, or oci:// and a reference in a " +
+			"registry: the node tries the bundle there if its number is greater than before. See " +
+			"[bundles](bundles.md#a-followed-source)", ""},
+		{"edge.bundle.every", "period of checking that bundle", ""},
+		{"edge.bundle.healthyFor", "how long the pods must be Ready without interruption before the node keeps a new bundle", ""},
+		{"edge.bundle.deadline", "maximum duration of a bundle's trial: if the pods have not been Ready for healthyFor by then, the " +
+			"node returns to the previous bundle", ""},
+		{"edge.bundle.medium.label", "label of the file systems (vfat, exfat, ext4, iso9660) that the node mounts read-only to look " +
+			"for bundles, such as ISLET; empty: the node mounts no stick. See [bundles](bundles.md#in-the-field)", ""},
+		{"edge.bundle.medium.result", "whether the node writes its state to the stick, as islet-NODE.json", ""},
+		{"edge.bundle.medium.led", "name of an LED in /sys/class/leds: it blinks while the node needs the stick, is on when the bundle " +
+			"is in use, and beats when it is not; empty: none", ""},
+		{"edge.tpm.device", "the TPM 2.0 that opens a [sealed key](sealed-key.md): a device, or the unix socket of an " +
+			"emulator. Unused if the key is not sealed", ""},
+		{"edge.tpm.policies", "directory with the signatures of policies, for a key that was sealed with `--policy-key`. " +
+			"See [sealed key](sealed-key.md#updates)", ""},
 	}
 }
 

@@ -49,6 +49,17 @@ func flagTable() []flagRow {
 	return append(rows, legacyFlags()...)
 }
 
+// DescribeFlag reports whether islet knows a flag of a kubelet. The name has no dashes. If the flag has no effect, none contains the
+// reason.
+func DescribeFlag(name string) (none string, known bool) {
+	for _, row := range flagTable() {
+		if row.name == name {
+			return row.none, true
+		}
+	}
+	return "", false
+}
+
 // kubeletFlags returns the flags that set fields of the KubeletConfiguration, in the order of the kubelet's help.
 func kubeletFlags() []flagRow {
 	return []flagRow{

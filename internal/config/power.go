@@ -9,6 +9,7 @@ const (
 	powerListen  = "at which addresses the node can be reached"
 	powerTLS     = "how connections to the node are protected"
 	powerPods    = "which parts of the kernel, which devices and which images of others a pod may use"
+	powerTime    = "which pods may take CPU time before the node's own software and before other pods"
 	powerNames   = "which server resolves DNS names for pods"
 	powerProtect = "the limits that protect the node and pods from pods that use too much"
 	powerGates   = "a feature gate can turn off a protection, such as KubeletEnsureSecretPulledImages"
@@ -36,6 +37,8 @@ func powerFields() []BoundField {
 		{"tlsCipherSuites", powerTLS}, {"tlsCurvePreferences", powerTLS}, {"tlsMinVersion", powerTLS}, {"rotateCertificates", powerExpire},
 		{"allowedUnsafeSysctls", powerPods}, {"defaultPodSysctls", powerPods}, {"seccompDefault", powerPods}, {"edge.devices", powerPods},
 		{"imagePullCredentialsVerificationPolicy", powerPods}, {"preloadedImagesVerificationAllowlist", powerPods},
+		{"edge.realTime.pods", powerTime}, {"edge.realTime.bandwidth", powerTime}, {"edge.realTime.busyLimit", powerTime},
+		{"edge.realTime.allowUnthrottled", powerTime},
 		{"clusterDNS", powerNames}, {"clusterDomain", powerNames},
 		{"enforceNodeAllocatable", powerProtect}, {"localStorageCapacityIsolation", powerProtect},
 		{"featureGates", powerGates}, {"registerWithTaints", powerTaints},

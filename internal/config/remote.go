@@ -21,7 +21,8 @@ func isExternal(endpoint, run string) bool {
 // nativeFields returns the fields that have no effect with an external runtime.
 func nativeFields() []string {
 	return []string{"edge.shimPods", "edge.ociRuntime", "edge.runtimeHandlers", "edge.bridgeName", "edge.cniConfDir", "edge.cniBinDirs",
-		"edge.registryConfigDir", "edge.imagesDir", "edge.criSocket"}
+		"edge.registryConfigDir", "edge.imagesDir", "edge.criSocket", "edge.realTime.pods",
+		"edge.bundle.keys", "edge.bundle.medium.label", "edge.bundle.source"}
 }
 
 // unusedNotices returns a Notice for each setting of islet's own runtime that is set although the

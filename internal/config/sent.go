@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/weight"
 )
@@ -231,18 +234,7 @@ func nonEmpty(v any) any {
 // checkUpdates checks the settings of updates.
 func (c *checker) checkUpdates(path *field.Path) {
 	u := c.edge.Update
-	keys := map[string]bool{} // a repeated key counts once
-	for i, text := range u.Keys {
-		k, err := release.ParseKey(text)
-		if err != nil {
-			c.addInvalid(path.Child("keys").Index(i), text, "%v", err)
-			continue
-		}
-		keys[k.ID()] = true
-	}
-	if u.Threshold < 1 || len(keys) > 0 && int(u.Threshold) > len(keys) {
-		c.addInvalid(path.Child("threshold"), u.Threshold, "must be between 1 and the number of different keys, %d", len(keys))
-	}
+	c.checkSigners(path, u.Keys, u.Threshold)
 	if u.Archive != "" && len(u.Keys) == 0 {
 		c.addRequired(path.Child("keys").String(), "the node follows an archive, but has no key to verify who signed it")
 	}
@@ -255,6 +247,93 @@ func (c *checker) checkUpdates(path *field.Path) {
 	}
 }
 
+// checkSigners checks the keys of signers, and how many of them must have signed.
+func (c *checker) checkSigners(path *field.Path, texts []string, threshold int32) {
+	keys := map[string]bool{} // a repeated key counts once
+	for i, text := range texts {
+		k, err := release.ParseKey(text)
+		if err != nil {
+			c.addInvalid(path.Child("keys").Index(i), text, "%v", err)
+			continue
+		}
+		keys[k.ID()] = true
+	}
+	if threshold < 1 || len(keys) > 0 && int(threshold) > len(keys) {
+		c.addInvalid(path.Child("threshold"), threshold, "must be between 1 and the number of different keys, %d", len(keys))
+	}
+}
+
+// checkBundles checks the settings of bundles.
+func (c *checker) checkBundles(path *field.Path) {
+	b := c.edge.Bundle
+	c.checkSigners(path, b.Keys, b.Threshold)
+	c.checkBundleSource(path.Child("source"), b.Source, len(b.Keys) > 0)
+	if b.Every.Duration < 5*time.Second || b.Every.Duration > 30*24*time.Hour {
+		c.addInvalid(path.Child("every"), b.Every.Duration.String(), "must be between 5s and 720h")
+	}
+	c.checkTrialTimes(path, b.HealthyFor.Duration, b.Deadline.Duration)
+	c.checkMedium(path, b)
+}
+
+// maxLabel is the maximum length of the label of a file system. FAT has the shortest labels.
+const maxLabel = 11
+
+// checkMedium checks the settings of sticks.
+func (c *checker) checkMedium(path *field.Path, b Bundles) {
+	m, at := b.Medium, path.Child("medium")
+	valid := func(r rune) bool { return r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' }
+	if len(m.Label) > maxLabel || strings.ContainsFunc(m.Label, func(r rune) bool { return !valid(r) }) {
+		c.addInvalid(at.Child("label"), m.Label, "must have at most %d characters: capital letters, digits, - and _", maxLabel)
+	}
+	if m.Label != "" && len(b.Keys) == 0 {
+		c.addRequired(path.Child("keys").String(), "the node reads sticks, but has no key to verify who signed a bundle")
+	}
+	if m.Result && m.Label == "" {
+		c.addRequired(at.Child("label").String(), "without a label, the node reads no sticks")
+	}
+	switch {
+	case m.LED == "":
+	case m.Label == "":
+		c.addInvalid(at.Child("led"), m.LED, "without a label, the node reads no sticks")
+	case m.LED == "." || m.LED == ".." || strings.ContainsAny(m.LED, "/\x00"):
+		c.addInvalid(at.Child("led"), m.LED, "must be the name of an LED in /sys/class/leds")
+	}
+}
+
+// checkBundleSource checks the bundle that the node follows.
+func (c *checker) checkBundleSource(path *field.Path, source string, hasKeys bool) {
+	ref, isRegistry := strings.CutPrefix(source, "oci://")
+	u, err := url.Parse(source)
+	switch {
+	case source == "":
+		return
+	case !hasKeys:
+		c.addInvalid(path, "...", "needs bundle.keys: the node accepts no bundle without the keys of its signers")
+	case isRegistry:
+		named, err := reference.ParseNormalizedNamed(ref)
+		if err != nil || reference.IsNameOnly(named) || !strings.HasPrefix(ref, reference.Domain(named)+"/") {
+			c.addInvalid(path, source, "must be a complete reference such as oci://registry.example.com/kiosk:stable")
+		}
+	case err != nil:
+		c.addInvalid(path, "...", "is no valid URL")
+	default:
+		if err := download.CheckURL(u); err != nil {
+			u.RawQuery, u.Fragment = "", "" // may be a token
+			c.addInvalid(path, u.Redacted(), "must be an https URL, or begin with oci://")
+		}
+	}
+}
+
+// checkTrialTimes checks the durations of a trial.
+func (c *checker) checkTrialTimes(path *field.Path, healthyFor, deadline time.Duration) {
+	if healthyFor <= 0 {
+		c.addInvalid(path.Child("healthyFor"), healthyFor.String(), "must be greater than 0")
+	}
+	if deadline <= healthyFor || deadline > time.Hour {
+		c.addInvalid(path.Child("deadline"), deadline.String(), "must be greater than healthyFor (%s) and at most an hour", healthyFor)
+	}
+}
+
 // checkFollowing checks the settings of dynamic configuration.
 func (c *checker) checkFollowing(path *field.Path) {
 	f := &c.edge.Configuration
@@ -263,13 +342,7 @@ func (c *checker) checkFollowing(path *field.Path) {
 			c.addInvalid(path.Child("configMap"), f.ConfigMap, "%v", err)
 		}
 	}
-	if f.HealthyFor.Duration <= 0 {
-		c.addInvalid(path.Child("healthyFor"), f.HealthyFor.Duration.String(), "must be greater than 0")
-	}
-	if f.Deadline.Duration <= f.HealthyFor.Duration || f.Deadline.Hours() > 1 {
-		c.addInvalid(path.Child("deadline"), f.Deadline.Duration.String(),
-			"must be greater than healthyFor (%s) and at most an hour", f.HealthyFor.Duration)
-	}
+	c.checkTrialTimes(path, f.HealthyFor.Duration, f.Deadline.Duration)
 	for i, name := range f.Consent {
 		if !IsBound(name) {
 			c.addInvalid(path.Child("consent").Index(i), name, "is not a field that belongs to the node; see docs/configuration.md")

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/islet-edge/islet/internal/growthtest"
 )
 
 const kubeletDocHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -277,13 +280,16 @@ func TestHostile(t *testing.T) {
 		t.Fatalf("%d configurations", len(all))
 	}
 	n, refused, taken := newSentNode(t), 0, 0
+	runtime.LockOSThread() // so that the CPU time does not depend on what else the machine does
+	defer runtime.UnlockOSThread()
 	slowest := time.Duration(0)
 	for name, docs := range all {
-		began := time.Now()
+		began := growthtest.ThreadTime(t)
 		next, err := n.load(docs[0], docs[1])
-		slowest = max(slowest, time.Since(began))
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("%.80s: took %v", name, took)
+		took := growthtest.ThreadTime(t) - began
+		slowest = max(slowest, took)
+		if took > 10*time.Second {
+			t.Errorf("%.80s: took %v of CPU", name, took)
 		}
 		path, _, field := strings.Cut(name, "=")
 		switch {
@@ -315,7 +321,7 @@ func TestHostile(t *testing.T) {
 func TestBoundFieldsAreFields(t *testing.T) {
 	known := fieldRows()
 	for _, b := range BoundFields() {
-		if _, ok := known[b.Field]; !ok && b.Field != "edge.configuration" && b.Field != "edge.update" {
+		if _, ok := known[b.Field]; !ok && b.Field != "edge.configuration" && b.Field != "edge.update" && b.Field != "edge.bundle" {
 			t.Errorf("%s is no field", b.Field)
 		}
 		if b.Why == "" {

@@ -35,8 +35,10 @@ func (c *checker) checkEdge() {
 	c.checkBytes(root.Child("flashBudget"), e.FlashBudget)
 	c.checkRuntimeHandlers(root.Child("runtimeHandlers"))
 	c.checkDevices(root.Child("devices"))
+	c.checkRealTime(root.Child("realTime"))
 	c.checkFollowing(root.Child("configuration"))
 	c.checkUpdates(root.Child("update"))
+	c.checkBundles(root.Child("bundle"))
 	if len(e.CRISocket) > maxSocketPath {
 		c.addInvalid(root.Child("criSocket"), e.CRISocket, "is longer than the maximum of a socket's path (%d)", maxSocketPath)
 	}

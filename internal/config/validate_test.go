@@ -355,6 +355,38 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
+// TestBundleSettings checks the keys and the durations of bundles.
+func TestBundleSettings(t *testing.T) {
+	a := release.Key(make([]byte, 32)).String()
+	for _, c := range []struct{ text, want string }{
+		{fmt.Sprintf("keys: [%s], healthyFor: 2s, deadline: 10s", a), ""},
+		{fmt.Sprintf("keys: [%s], threshold: 2", a), "bundle.threshold: Invalid value: 2: must be between 1 and the number of different keys, 1"},
+		{"keys: [mine]", `bundle.keys[0]: Invalid value: "mine"`},
+		{"healthyFor: -1s", "bundle.healthyFor: Invalid value"},
+		{"healthyFor: 10s, deadline: 10s", "bundle.deadline: Invalid value"},
+		{"deadline: 2h", "bundle.deadline: Invalid value"},
+		{"source: 'https://example.com/k.tar'", "needs bundle.keys"},
+		{fmt.Sprintf("keys: [%s], source: 'http://user:secret@example.com/k.tar'", a), "must be an https URL, or begin with oci://"},
+		{fmt.Sprintf("keys: [%s], source: /media/stick", a), "must be an https URL, or begin with oci://"},
+		{fmt.Sprintf("keys: [%s], source: 'https://user:secret@%%zz/'", a), "is no valid URL"},
+		{fmt.Sprintf("keys: [%s], source: 'oci://kiosk:42'", a), "must be a complete reference"},
+		{fmt.Sprintf("keys: [%s], source: 'oci://registry.example.com/kiosk'", a), "must be a complete reference"},
+		{"every: 1s", "bundle.every: Invalid value"},
+		{"every: 1000h", "bundle.every: Invalid value"},
+		{"medium: {label: ISLET}", "bundle.keys: Required value"},
+		{fmt.Sprintf("keys: [%s], medium: {label: islet}", a), `bundle.medium.label: Invalid value: "islet"`},
+		{fmt.Sprintf("keys: [%s], medium: {label: ISLETISLETIS}", a), "bundle.medium.label: Invalid value"},
+		{"medium: {result: true}", "bundle.medium.label: Required value"},
+		{fmt.Sprintf("keys: [%s], medium: {label: ISLET, led: ../act}", a), "bundle.medium.led: Invalid value"},
+	} {
+		dir := writeFiles(t, map[string]string{"edge.yaml": edgeDocHead + "bundle: {" + c.text + "}\n"})
+		_, _, err := Load([]string{"--hostname-override=n", "--edge-config=" + filepath.Join(dir, "edge.yaml")})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
 // TestUpdateKeys checks that the number of different keys must be at least the number of required signatures. A repeated key counts once.
 func TestUpdateKeys(t *testing.T) {
 	a, b := release.Key(make([]byte, 32)).String(), release.Key(slices.Repeat([]byte{1}, 32)).String()

@@ -9,12 +9,10 @@ import (
 )
 
 // Write creates or replaces a file. After an error, either the old or the new file exists. Write first writes the data
-// to a new file in the same directory. For a file "name", the new file is ".name.new". If a killed process has left
-// such a new file, Write removes it. Write does not open the old file, because opening a FIFO would block. Concurrent
-// writes of the same file are not allowed.
+// to the new file TemporaryPath(path). If a killed process has left such a new file, Write removes it. Write does not
+// open the old file, because opening a FIFO would block. Concurrent writes of the same file are not allowed.
 func Write(path string, data []byte, mode fs.FileMode) error {
-	dir, name := filepath.Split(path)
-	next := filepath.Join(dir, "."+name+".new")
+	next := TemporaryPath(path)
 	_ = syscall.Unlink(next) // if this fails, OpenFile returns an error
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -29,6 +27,13 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 		return errors.Join(err, os.Remove(next))
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// TemporaryPath returns the path of the new file to which Write first writes the data of a file: ".name.new" in the same
+// directory, for a file "name".
+func TemporaryPath(path string) string {
+	dir, name := filepath.Split(path)
+	return filepath.Join(dir, "."+name+".new")
 }
 
 // SyncDir syncs a directory, so that creations, removals and renames in it survive a power loss.

@@ -45,6 +45,23 @@ const (
 	RunAsNonRoot = "islet.dev/run-as-non-root"
 )
 
+// These annotations of pods request real time for a container. Each is a prefix, and the name of the container follows.
+const (
+	Scheduler    = "scheduler.islet.dev/"     // such as "FIFO priority=20"
+	IOPriority   = "io-priority.islet.dev/"   // such as "best-effort 0"
+	LockedMemory = "locked-memory.islet.dev/" // bytes that each process may lock, as a quantity
+	IsolatedCPUs = "isolated-cpus.islet.dev/" // "true": the container's exclusive CPUs are CPUs that the kernel isolates
+)
+
+// islet passes the real time of a container to its runtime in these annotations of the container's configuration.
+const (
+	ContainerScheduler    = "islet.dev/scheduler"     // the value of the pod's annotation
+	ContainerIOPriority   = "islet.dev/io-priority"   // the value of the pod's annotation
+	ContainerLockedMemory = "islet.dev/locked-memory" // the value of the pod's annotation
+	ContainerBusyLimit    = "islet.dev/busy-limit"    // a duration: see config.RealTime.BusyLimit
+	ContainerBudget       = "islet.dev/rt-budget"     // a duration: CPU time in each period of the kernel's real-time budget
+)
+
 // islet passes these annotations of pods to network plugins as capability arguments.
 const (
 	IngressBandwidth = "kubernetes.io/ingress-bandwidth" // in bits per second, as a quantity

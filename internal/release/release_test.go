@@ -73,7 +73,7 @@ func TestSigned(t *testing.T) {
 		"another size":        {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, "size: ", "size: 1", 1) }},
 		"of another's name":   {by: []ed25519.PrivateKey{signB}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string { return strings.Replace(s, b.ID(), a.ID(), 1) }},
 		"good behind the lies": {by: []ed25519.PrivateKey{signA}, keys: []Key{a}, threshold: 1, bad: "is wrong", change: func(s string) string {
-			_, last, _ := strings.Cut(s, separator)
+			_, last, _ := strings.Cut(s, "---\n")
 			other := "A"
 			if last[20] == 'A' {
 				other = "B"
@@ -86,9 +86,9 @@ func TestSigned(t *testing.T) {
 			text = x.change(text)
 		}
 		if name == "good behind the lies" { // the first signature of a key counts
-			body, sigs, _ := strings.Cut(text, separator)
+			body, sigs, _ := strings.Cut(text, "---\n")
 			one, two, _ := strings.Cut(sigs, "\n")
-			text = body + separator + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
+			text = body + "---\n" + strings.TrimSuffix(two, "\n") + "\n" + one + "\n"
 		}
 		got, err := Parse([]byte(text))
 		if err != nil {
@@ -110,7 +110,8 @@ func TestParse(t *testing.T) {
 	}
 	good := string(r.Sign(key))
 	got, err := Parse([]byte(good))
-	if err != nil || got.Version != "1.0.0-rc.1" || got.Arch != "arm" || got.Size != 7 || got.SHA512 != r.SHA512 || len(got.signatures) != 1 {
+	if err != nil || got.Version != "1.0.0-rc.1" || got.Arch != "arm" || got.Size != 7 || got.SHA512 != r.SHA512 ||
+		len(got.text.Signers()) != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for change, bad := range map[[2]string]string{
@@ -125,7 +126,7 @@ func TestParse(t *testing.T) {
 		{"sha512: ", "sha512: 00"}:                        "no SHA-512",
 		{"---\n", "--\n"}:                                 "no line of dashes",
 		{"---\n", "---\nkey notBase64\n"}:                 "no Ed25519 signature",
-		{"---\n", "---\n" + got.signatures[0].key + "\n"}: "no Ed25519 signature",
+		{"---\n", "---\n" + got.text.Signers()[0] + "\n"}: "no Ed25519 signature",
 	} {
 		text := strings.Replace(good, change[0], change[1], 1)
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), bad) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -85,4 +87,16 @@ func RandomWait(window time.Duration) time.Duration {
 // Jitter returns a random time that differs from d by at most a fifth of d, for periodic work.
 func Jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(max(d*2/5, 1))
+}
+
+// After returns the wait that a server requests by the header Retry-After, which contains seconds or a date. It returns at most the given
+// maximum, and 0 if there is no valid header. https://www.rfc-editor.org/rfc/rfc9110#field.retry-after
+func After(header string, now time.Time, most time.Duration) time.Duration {
+	var wait time.Duration
+	if n, err := strconv.ParseUint(header, 10, 31); err == nil {
+		wait = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(header); err == nil {
+		wait = at.Sub(now)
+	}
+	return min(max(wait, 0), most)
 }

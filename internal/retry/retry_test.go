@@ -122,3 +122,16 @@ func TestJitter(t *testing.T) {
 		}
 	}
 }
+
+// TestAfter checks the two forms of the header Retry-After, and values that are not valid or too large.
+func TestAfter(t *testing.T) {
+	now, most := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), 10*time.Minute
+	for header, want := range map[string]time.Duration{
+		"": 0, "nonsense": 0, "-5": 0, "0": 0, "7": 7 * time.Second, "99999999": most, "99999999999999999999": 0,
+		"Thu, 01 Jan 2026 00:01:00 GMT": time.Minute, "Thu, 01 Jan 2015 00:00:00 GMT": 0, "Thu, 01 Jan 2099 00:00:00 GMT": most,
+	} {
+		if got := After(header, now, most); got != want {
+			t.Errorf("%q: %v, not %v", header, got, want)
+		}
+	}
+}

@@ -11,4 +11,8 @@
 //
 // A weight is an upper bound of the memory. It includes the unused capacity of grown slices, and assumes that maps are
 // half empty.
+//
+// The package below it:
+//
+//	codec  a gRPC codec for untrusted peers
 package weight

@@ -10,6 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -193,20 +194,15 @@ func loopbackUp(h *netlink.Handle) error {
 }
 
 // Detach removes a veth pair, given the name of one end. A missing pair is not an error, because the kernel may have removed it together
-// with the pod's namespace.
+// with the pod's namespace. The request contains the name, so that the kernel need not be asked for the index first.
 func Detach(ns netns.NS, name string) error {
-	h, err := ns.Netlink()
-	if err != nil {
+	err := ns.Do(func() error {
+		req := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
+		req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+		req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
 		return err
-	}
-	defer h.Close()
-	link, err := h.LinkByName(name)
-	if notFound(err) {
-		return nil
-	}
-	if err == nil {
-		err = h.LinkDel(link)
-	}
+	})
 	if err != nil && !notFound(err) {
 		return fmt.Errorf("remove veth %s: %w", name, err)
 	}

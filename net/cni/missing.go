@@ -5,13 +5,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/islet-edge/islet/internal/pattern"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 
 // missingPattern matches the error text of a plugin that needs a missing file of another program. An example is flannel's "open
 // /run/flannel/subnet.env: no such file or directory".
-var missingPattern = regexp.MustCompile(`(/[^\s:"'` + "`" + `]+): (?:connect: )?no such file or directory`)
+var missingPattern = pattern.New(`(/[^\s:"'` + "`" + `]+): (?:connect: )?no such file or directory`)
 
 // missingFiles waits for files that CNI plugins have reported as missing. It uses inotify. While no file is missing, it uses no inotify
 // instance and no timer.
@@ -49,7 +50,7 @@ func newMissingFiles() *missingFiles { return &missingFiles{fileAdded: make(chan
 // is missing, and a plugin may see other files than the agent.
 func (m *missingFiles) addMissing(err error) {
 	text := err.Error()
-	found := missingPattern.FindStringSubmatch(text[:min(len(text), maxErrorText)])
+	found := missingPattern().FindStringSubmatch(text[:min(len(text), maxErrorText)])
 	if found == nil {
 		return
 	}

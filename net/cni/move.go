@@ -200,7 +200,7 @@ func (n *Network) removeObjects() error {
 	veths, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs := []error{err}
 	for _, name := range veths {
-		if vethPattern.MatchString(name) {
+		if vethPattern().MatchString(name) {
 			errs = append(errs, bridge.Detach(n.cfg.Host, name))
 		}
 	}

@@ -254,7 +254,7 @@ func TestBuiltInNetworkOnly(t *testing.T) {
 	check(t, n.Reconcile(t.Context(), nil))
 	check(t, n.Ready())
 	p := w.pod(t, n, "pod")
-	if n.IsStale(p.id) || n.Config() != BuiltIn || len(w.links(t)) != 1 || !vethPattern.MatchString(w.links(t)[0]) {
+	if n.IsStale(p.id) || n.Config() != BuiltIn || len(w.links(t)) != 1 || !vethPattern().MatchString(w.links(t)[0]) {
 		t.Errorf("links are %v, configuration %s", w.links(t), n.Config())
 	}
 }

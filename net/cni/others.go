@@ -3,23 +3,23 @@ package cni
 import (
 	"encoding/json"
 	"path/filepath"
-	"regexp"
 	"strings"
 
+	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/weight"
 )
 
 // othersFiles matches the names of configuration files that podman, CRI-O and nerdctl install for their own containers, and of files that
 // configure only a loopback interface.
-var othersFiles = regexp.MustCompile(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
+var othersFiles = pattern.New(`^([0-9]+-podman([-.].*)?|[0-9]+-crio[-.].*|nerdctl-.*|[0-9]+-loopback)\.(conf|conflist|json)$`)
 
 // OfAnother returns the name of another program that uses a configuration file for its own containers, or "" for other files. With
 // networkPlugin auto, islet ignores the files of such programs. OfAnother recognizes most files by their names. It recognizes other files
 // of podman and nerdctl by their content, because users of these programs can name networks freely.
 func OfAnother(path string) string {
 	name := filepath.Base(path)
-	if m := othersFiles.FindString(name); m != "" {
+	if m := othersFiles().FindString(name); m != "" {
 		for _, program := range []string{"podman", "crio", "nerdctl"} {
 			if strings.Contains(name, program) {
 				return program

@@ -33,7 +33,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	plugged, err := bridge.Ports(n.cfg.Host, n.cfg.Bridge)
 	errs = append(errs, err)
 	for _, name := range plugged {
-		if vethPattern.MatchString(name) && !veths[name] {
+		if vethPattern().MatchString(name) && !veths[name] {
 			n.cfg.Log.Info("removing the interface of a deleted sandbox", "interface", name)
 			errs = append(errs, bridge.Detach(n.cfg.Host, name))
 		}

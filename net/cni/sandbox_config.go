@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
-	"regexp"
 
+	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/net/portmap"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -15,17 +15,17 @@ import (
 var errExist = fs.ErrExist
 
 // idPattern matches container IDs that the CNI specification allows. Such an ID is also a valid file name.
-var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
+var idPattern = pattern.New(`^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,127}$`)
 
 func validID(id string) error {
-	if !idPattern.MatchString(id) {
+	if !idPattern().MatchString(id) {
 		return fmt.Errorf("invalid sandbox ID %.140q", id)
 	}
 	return nil
 }
 
 // vethPattern matches the names of islet's own veths.
-var vethPattern = regexp.MustCompile(`^isl[0-9a-f]{12}$`)
+var vethPattern = pattern.New(`^isl[0-9a-f]{12}$`)
 
 // vethName returns the name of the node's end of a sandbox's veth pair.
 func vethName(id string) string {

@@ -45,7 +45,7 @@ func run(ref, out, entrypoint, arch string, files []string) error {
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		b, err := packLayer(files)
 		return io.NopCloser(bytes.NewReader(b)), err
-	})
+	}, tarball.WithCompressedCaching) // the layer is read several times
 	if err != nil {
 		return err
 	}

@@ -9,17 +9,13 @@ package main
 
 import (
 	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/islet-edge/islet/internal/release"
+	"github.com/islet-edge/islet/internal/signed"
 )
-
-const privateType = "islet-ed25519-private "
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -39,39 +35,18 @@ func run(args []string) error {
 }
 
 func makeKey(file string) error {
-	public, key, err := ed25519.GenerateKey(rand.Reader)
+	public, err := signed.NewKeyFile(file)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(f, privateType+base64.StdEncoding.EncodeToString(key.Seed()))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	fmt.Println(release.Key(public))
+	fmt.Println(public)
 	return nil
-}
-
-func readKey(file string) (ed25519.PrivateKey, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	code, ok := strings.CutPrefix(strings.TrimSpace(string(b)), privateType)
-	seed, err := base64.StdEncoding.DecodeString(code)
-	if !ok || err != nil || len(seed) != ed25519.SeedSize {
-		return nil, fmt.Errorf("%s does not contain a private key written by sign key", file)
-	}
-	return ed25519.NewKeyFromSeed(seed), nil
 }
 
 func signRelease(version, arch, archive string, files []string) error {
 	var keys []ed25519.PrivateKey
 	for _, file := range files {
-		k, err := readKey(file)
+		k, err := signed.ReadKeyFile(file)
 		if err != nil {
 			return err
 		}

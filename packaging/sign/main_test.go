@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/internal/release"
+	"github.com/islet-edge/islet/internal/signed"
 )
 
 // TestSign checks that a node accepts archives that this program has signed.
@@ -25,7 +26,7 @@ func TestSign(t *testing.T) {
 		if err := run([]string{"key", file}); err == nil {
 			t.Error("a key was overwritten")
 		}
-		k, err := readKey(file)
+		k, err := signed.ReadKeyFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}

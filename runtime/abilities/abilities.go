@@ -24,6 +24,8 @@ type Ability struct {
 	// Users reports support for user namespaces with idmapped mounts (KEP-127). It does not mean
 	// that the file systems of images and volumes support idmapped mounts.
 	Users bool
+	// Scheduling reports support for process.scheduler and process.ioPriority. Other programs ignore both.
+	Scheduling bool
 }
 
 // A Cache caches the abilities of programs. The zero value is ready to use.
@@ -94,7 +96,16 @@ func abilityOf(f *features.Features) Ability {
 	if l != nil && l.MountExtensions != nil && l.MountExtensions.IDMap != nil && l.MountExtensions.IDMap.Enabled != nil {
 		a.Users = *l.MountExtensions.IDMap.Enabled && slices.Contains(l.Namespaces, "user")
 	}
+	a.Scheduling = isAtLeast(f.Annotations["run.oci.crun.version"], 1, 9) ||
+		isAtLeast(f.Annotations["org.opencontainers.runc.version"], 1, 2)
 	return a
+}
+
+// isAtLeast reports whether a version, such as 1.21, is at least major.minor.
+func isAtLeast(version string, major, minor int) bool {
+	var a, b int
+	n, _ := fmt.Sscanf(version, "%d.%d", &a, &b)
+	return n == 2 && (a > major || a == major && b >= minor)
 }
 
 const (

@@ -42,6 +42,9 @@ type Config struct {
 	// Exclusive reports whether a container of the pod has exclusive CPUs. Such a pod gets no CPU
 	// quota. Nil means that no pod has exclusive CPUs.
 	Exclusive func(*v1.Pod) bool
+	// RealTime, if not nil, returns the budget of a pod for FIFO and RR, and the budget of all pods
+	// together. The budget of a pod is 0 unless the kernel has budgets for cgroups.
+	RealTime func(*v1.Pod) (own, all time.Duration)
 	// Observe, if not nil, is called with the duration of each operation on the cgroup of a pod:
 	// "create" or "destroy".
 	Observe func(operation string, took time.Duration)
@@ -124,6 +127,14 @@ func (p *Pods) Name() string { return "cgroup" }
 func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.prepare(pod); err != nil {
+		return err
+	}
+	return p.raiseBudget(pod)
+}
+
+// prepare creates or updates the pod's cgroup. The caller holds mu.
+func (p *Pods) prepare(pod *v1.Pod) error {
 	limits := podLimits(pod, 0, p.quotaPeriod(pod))
 	want := currentBounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
 	if last := p.prepared[pod.UID]; last.limits == want && last.Manager != nil && anyExists(last.GetPaths()) {

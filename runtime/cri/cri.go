@@ -116,3 +116,9 @@ type Archives interface {
 	// PullWithProgress is like PullImage, but reports the progress.
 	PullWithProgress(ctx context.Context, req *api.PullImageRequest, progress func(ImportProgress)) (*api.PullImageResponse, error)
 }
+
+// Layers is an optional interface of Images. It is not part of the CRI.
+type Layers interface {
+	// ListLayers returns the chain IDs of all unpacked layers, sorted.
+	ListLayers(ctx context.Context) ([]string, error)
+}

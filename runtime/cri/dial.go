@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/grpcwait"
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
@@ -88,9 +89,7 @@ func (c *Client) Close() error { return c.conn.Close() }
 // AwaitChange connects if necessary. It returns when the connection is established or lost, or when
 // ctx ends.
 func (c *Client) AwaitChange(ctx context.Context) {
-	state := c.conn.GetState()
-	c.conn.Connect()
-	c.conn.WaitForStateChange(ctx, state)
+	grpcwait.Change(ctx, c.conn, c.conn.GetState())
 }
 
 // ContainerEvents calls the handler for each event of GetContainerEvents until ctx or the stream ends.

@@ -60,13 +60,13 @@ func sandboxOf(name string, labels map[string]string) *api.RunPodSandboxRequest 
 	return &api.RunPodSandboxRequest{Config: &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: name, Uid: name}, Labels: labels}}
 }
 
-// TestManyClients checks that a thousand clients can be connected at the same time and make calls.
+// TestManyClients checks that 300 clients can be connected at the same time and make calls.
 func TestManyClients(t *testing.T) {
 	r := fake.New("i")
 	path := serve(t, r, r)
 	var g errgroup.Group
 	g.SetLimit(20) // with more concurrent handshakes, a busy machine may exceed greetTime
-	for range 1000 {
+	for range 300 {
 		c := dial(t, path)
 		g.Go(func() error {
 			_, err := api.NewRuntimeServiceClient(c).Version(t.Context(), &api.VersionRequest{})
@@ -189,11 +189,11 @@ func TestOrdinaryCalls(t *testing.T) {
 	}
 }
 
-// TestLargeCalls checks that a hundred concurrent large requests succeed.
+// TestLargeCalls checks that 40 concurrent large requests succeed.
 func TestLargeCalls(t *testing.T) {
 	path := serve(t, fake.New(), nil)
 	var g errgroup.Group
-	for i := range 100 {
+	for i := range 40 {
 		c := api.NewRuntimeServiceClient(dial(t, path))
 		g.Go(func() error {
 			_, err := c.RunPodSandbox(t.Context(), sandboxOf(fmt.Sprint("p", i), map[string]string{"x": strings.Repeat("x", 1<<20)}))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -71,13 +72,14 @@ const cdiSpec = `{
   ],
   "containerEdits": {
     "env": ["EVERY=yes"], "additionalGids": [4242],
-    "mounts": [{"hostPath": %q, "containerPath": "/vendor", "options": ["ro", "nosuid", "nodev", "bind"]}]
+    "mounts": [{"hostPath": %q, "containerPath": "/vendor", "options": ["ro", "nosuid", "nodev", "bind"]}],
+    "hooks": [{"hookName": "poststop", "path": %q, "args": ["mkdir", "-p", %q]}]
   }
 }`
 
 // testCDI checks that a container gets the edits of the CDI devices in its configuration or its
 // annotations. If two directories define a device, the later directory takes precedence. An unknown
-// device is an error.
+// device is an error. The hooks of a device run, also those after the end of the container.
 func testCDI(t *testing.T, b *bench) {
 	if len(b.CDI) == 0 {
 		t.Skip("Subject.CDI is empty")
@@ -89,9 +91,14 @@ func testCDI(t *testing.T, b *bench) {
 	if err := os.WriteFile(filepath.Join(vendor, "lib"), []byte("vendor's"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	ended := filepath.Join(vendor, "ended")
+	mkdir, err := exec.LookPath("mkdir")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, dir := range b.CDI {
 		path := filepath.Join(dir, "example.com-log.json")
-		text := fmt.Sprintf(cdiSpec, mine, host, filepath.Base(dir), host, vendor)
+		text := fmt.Sprintf(cdiSpec, mine, host, filepath.Base(dir), host, vendor, mkdir, ended)
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
@@ -115,6 +122,7 @@ func testCDI(t *testing.T, b *bench) {
 			strings.Count(out, "open: <nil>") != max(1, len(c.CDIDevices)) {
 			t.Errorf("%s: %q", c.Metadata.Name, out)
 		}
+		b.waitUntil("the poststop hook", func() bool { return os.Remove(ended) == nil })
 	}
 	for _, name := range []string{"example.com/log=1", "example.com/other=0", "nonsense"} {
 		c := b.containerConfig("bad", "print", "no")

@@ -109,17 +109,11 @@ func (n *node) cost(t testing.TB) cost {
 	return c
 }
 
-// shimDirs returns the directories of the shims in /proc. It reads /proc only once, because its own cost is part of the next measurement.
+// shimDirs returns the directories of the shims in /proc.
 func (n *node) shimDirs(t testing.TB) (dirs []string) {
 	t.Helper()
-	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range procs {
-		if b, _ := os.ReadFile(p); strings.HasPrefix(string(b), n.shim+"\x00serve\x00") {
-			dirs = append(dirs, filepath.Dir(p))
-		}
+	for pid := range n.shims(t, "") {
+		dirs = append(dirs, filepath.Join("/proc", strconv.Itoa(pid)))
 	}
 	return dirs
 }

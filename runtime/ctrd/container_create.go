@@ -93,7 +93,8 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 				r.dropViewsOf(ctx, c))
 		}
 	}()
-	if err := errors.Join(checkUserNamespace(s, c.config), r.checkMounts(s, c.config.GetMounts())); err != nil {
+	err = errors.Join(checkUserNamespace(s, c.config), r.checkScheduling(s, c.config), r.checkMounts(s, c.config.GetMounts()))
+	if err != nil {
 		return err
 	}
 	if err := errors.Join(os.MkdirAll(dir, 0o711), r.makeBundle(s, c.rec.ID)); err != nil {
@@ -123,7 +124,8 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err != nil {
 		return err
 	}
-	c.config, c.rec.User = requested, &spec.Process.User
+	user := spec.Process.User // a copy, because a pointer would retain the process with its arguments and environment
+	c.config, c.rec.User = requested, &user
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -134,7 +136,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 	if err := createRecord(filepath.Join(dir, recordFile), c.rec); err != nil {
 		return err
 	}
-	c.config = withoutSecrets(c.config) // release the fields that only the specification needs
+	c.config, c.rec.Config = withoutSecrets(c.config), nil // release the fields that only the specification and the record need
 	r.mu.Lock()
 	if old := r.containers[c.rec.ID]; old != nil {
 		r.podContainers.drop(old.config.GetLabels(), c.rec.ID)
@@ -177,11 +179,7 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err != nil {
 		return nil, err
 	}
-	allMounts := append(mountsOf(vols), c.config.GetMounts()...)
-	if err := r.relabelMounts(s, allMounts, labels.File); err != nil {
-		return nil, err
-	}
-	if err := checkAccounts(root, allMounts); err != nil {
+	if err := r.relabelMounts(s, append(mountsOf(vols), c.config.GetMounts()...), labels.File); err != nil {
 		return nil, err
 	}
 	ns, err := r.namespacesOf(s, c)
@@ -208,7 +206,10 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 		err = r.injectCDI(spec, c.config)
 	}
 	if err == nil {
-		ocispec.SetHome(spec, ocispec.HomeDir(accountReader(root, allMounts), user.UID))
+		err = errors.Join(checkParents(root, spec), checkAccounts(root, spec.Mounts))
+	}
+	if err == nil {
+		ocispec.SetHome(spec, ocispec.HomeDir(accountReader(root, spec.Mounts), user.UID))
 	}
 	if err == nil && s.tasks != nil {
 		s.addAnnotations(spec, c.config)
@@ -216,8 +217,13 @@ func (r *Runtime) specOf(s *sandbox, c *container, img image.Resolved, labels se
 	if err == nil && len(r.hidden) > 0 && s.tasks == nil {
 		c.mounts, err = r.lendMounts(c, spec, filepath.Join(r.dirs.pins, s.rec.ID))
 	}
+	c.plain = err == nil && isPlain(spec)
 	return spec, err
 }
+
+// isPlain reports whether an ended container can be removed without the OCI runtime, by removing its cgroup and its state. A container with
+// hooks (of a CDI device) or with Intel RDT needs the OCI runtime.
+func isPlain(spec *specs.Spec) bool { return spec.Hooks == nil && spec.Linux.IntelRdt == nil }
 
 // makeHostPaths creates a directory for each bind mount whose source is missing, as every CRI
 // runtime does.

@@ -29,7 +29,7 @@ func TestShimSilent(t *testing.T) {
 	}
 	shims := map[string]int{}
 	for _, name := range []string{"1", "2", "3"} {
-		pid := shimProcess(t, n.shim, name)
+		pid := n.shimProcess(t, name)
 		if pid == 0 {
 			t.Fatalf("shim %s does not run", name)
 		}
@@ -98,7 +98,7 @@ func TestShimSilentDies(t *testing.T) {
 	ctx := t.Context()
 	_, id := n.runPod(t, 0, "ignore")
 	_, bystander := n.runPod(t, 1, "ignore")
-	shim := shimProcess(t, n.shim, "1")
+	shim := n.shimProcess(t, "1")
 	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

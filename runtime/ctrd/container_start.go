@@ -46,7 +46,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		return nil, fmt.Errorf("start container %s: %w", c.config.GetMetadata().GetName(), err)
 	}
 	if err := r.startContainer(ctx, s, c); err != nil {
-		err = fmt.Errorf("start container %s: %w%s", c.config.GetMetadata().GetName(), err, c.memoryHint())
+		err = fmt.Errorf("start container %s: %w%s%s", c.config.GetMetadata().GetName(), err, c.memoryHint(), c.schedulingHint())
 		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
 			r.removePin(c)
 			r.recordStartError(c, err)
@@ -114,8 +114,8 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 	pid := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid()
 	req := wire.RunRequest{
 		ID: c.rec.ID, Bundle: r.bundlePath(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID),
-		KillAll: pid != api.NamespaceMode_CONTAINER,
-		Mounts:  c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
+		KillAll: pid != api.NamespaceMode_CONTAINER, Plain: c.plain,
+		Mounts: c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
 		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles, Interval: r.c.LogInterval, Most: r.c.LogMost},
 	}
 	if u := s.userMappings(); u != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
@@ -75,12 +75,12 @@ func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api
 		return err
 	}
 	r.mu.Lock()
-	c.config, c.rec.Config = cfg, packed
+	c.config = cfg
 	r.mu.Unlock()
 	return appendRecord(r.recordPath(c.rec.ID), map[string][]byte{"config": packed}, false)
 }
 
-var pageSize = regexp.MustCompile(`^[0-9]+[KMG]B$`)
+var pageSize = pattern.New(`^[0-9]+[KMG]B$`)
 
 // checkResources validates a request before anything is changed. It rejects values that no kernel
 // or OCI runtime accepts.
@@ -93,7 +93,7 @@ func (r *Runtime) checkResources(l *api.LinuxContainerResources) error {
 		return fmt.Errorf("unified resources need cgroup v2, which this host does not use: %w", errdefs.ErrInvalidArgument)
 	}
 	for _, h := range l.GetHugepageLimits() {
-		if !pageSize.MatchString(h.GetPageSize()) {
+		if !pageSize().MatchString(h.GetPageSize()) {
 			return fmt.Errorf("%q is not a huge page size: %w", h.GetPageSize(), errdefs.ErrInvalidArgument)
 		}
 	}

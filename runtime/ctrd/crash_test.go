@@ -84,7 +84,7 @@ func (n *node) churn(i int) error {
 
 // TestKilledAgain kills the agent at random moments while pods start and end. Pods that are not stopped must keep running. No pod may be
 // lost, and no resource may be left at the end.
-func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2), 8) }
+func TestKilledAgain(t *testing.T) { testKilledAgain(t, newNode(t, 2), 5) }
 
 func testKilledAgain(t *testing.T, n *node, rounds int) {
 	_, witness := n.runPod(t, 0, "wait")

@@ -17,7 +17,7 @@ func TestEscapeShim(t *testing.T) {
 	n := newNode(t, 4)
 	_, id := n.runPod(t, 1, "wait")
 	container := n.pid(t, id)
-	shim := shimProcess(t, n.shim, "1")
+	shim := n.shimProcess(t, "1")
 	if shim == 0 {
 		t.Fatal("no shim runs")
 	}

@@ -23,7 +23,6 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/mounts"
-	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
 // maxOutput is the maximum output of each stream that ExecSync returns, as in every CRI runtime.
@@ -66,8 +65,7 @@ func (c *cappedBuffer) Write(p []byte) (int, error) {
 
 func (c *cappedBuffer) Close() error { return nil }
 
-// exec runs a command in a container and waits for it. It calls the OCI runtime directly, without islet's shim. A
-// containerd shim executes the commands of its own containers.
+// exec runs a command in a container and waits for it. A containerd shim executes the commands of its own containers.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
 	c, err := r.findContainer(id)
 	if err != nil {
@@ -85,6 +83,11 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if err := checkRunningAccounts(pid); err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
+	return r.execOCI(ctx, c, o)
+}
+
+// execOCI runs a command in a container with the OCI runtime, without islet's shim, and waits for it.
+func (r *Runtime) execOCI(ctx context.Context, c *container, o cri.ExecOptions) error {
 	dir, err := r.commandDir(c, o)
 	if err != nil {
 		return err
@@ -94,7 +97,11 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
-	cmd := r.execCommand(ctx, r.ociOf(c.rec.Sandbox), dir, c.rec.ID, o.TTY)
+	cmd, socket, err := r.execCommand(ctx, r.ociOf(c.rec.Sandbox), dir, c.rec.ID, o.TTY)
+	if err != nil {
+		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	}
+	defer socket.Close()
 	hand, err := newHandover(cmd, p)
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
@@ -120,7 +127,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		if o.Stdout != nil {
 			o.Stdout = &outputGate{WriteCloser: o.Stdout, dir: dir}
 		}
-		err = runTerminal(ctx, cmd, o, watch)
+		err = runTerminal(ctx, cmd, socket, o, watch)
 	} else {
 		err = runPipes(ctx, cmd, o, watch)
 	}
@@ -136,26 +143,6 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	default:
 		return err
 	}
-}
-
-// execCommand returns the command line that executes a process in a container. The command exits as soon as that process
-// has ended, with the same exit code. crun behaves like this. runc copies the output of the process, and waits until all
-// of its child processes have closed the output. Therefore runc runs detached, and "islet-shim exec" waits for the
-// process. With a terminal, runc copies the output and exits with the process.
-func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) *exec.Cmd {
-	args := []string{
-		"--log", filepath.Join(dir, "log"), "--log-format", "json",
-		"exec", "--process", handoverPath, "--pid-file", filepath.Join(dir, "pid"),
-	}
-	exitsWithProcess := tty || filepath.Base(oci.Path) == "crun"
-	if !exitsWithProcess {
-		args = append(args, "--detach")
-	}
-	cmd := ociCommand(context.WithoutCancel(ctx), oci, append(args, id)...)
-	if !exitsWithProcess {
-		cmd.Path, cmd.Args = r.c.ShimPath, append([]string{r.c.ShimPath, "exec", filepath.Join(dir, "pid")}, cmd.Args...)
-	}
-	return cmd
 }
 
 // dropClones removes the files of a runc process that was killed while it started a command. runc briefly bind-mounts its
@@ -180,7 +167,7 @@ func (r *Runtime) dropClones(c *container) {
 const execStartTimeout = 2 * time.Minute
 
 // execProcess returns the specification of the process to execute. It is the specification of the
-// container's first process with another command.
+// container's first process with another command, the default scheduling policy and the default I/O priority.
 func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, error) {
 	b, err := os.ReadFile(filepath.Join(r.bundlePath(id), "config.json"))
 	if err != nil {
@@ -191,6 +178,7 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 		return nil, err
 	}
 	p := spec.Process
+	p.Scheduler, p.IOPriority = nil, nil // a probe must not take time from the container's real-time threads
 	p.Args, p.Terminal = o.Command, o.TTY
 	if o.TTY {
 		p.Env = append(p.Env, "TERM=xterm")
@@ -282,7 +270,7 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 	if err := inherit.Start(cmd); err != nil {
 		return err
 	}
-	return finishExec(ctx, cmd, o, &out, watch())
+	return finishExec(ctx, cmd, cmd.Wait, o, &out, watch())
 }
 
 // collectTimeout is the maximum time for which the output of child processes is collected after the command itself has ended. For example,
@@ -292,11 +280,13 @@ const collectTimeout = 10 * time.Second
 // errEnded is returned if the caller ended the command.
 var errEnded = errors.New("ended by the caller")
 
-// finishExec waits for the end of a command and the end of its output. If output was not delivered, it returns an error,
-// regardless of the exit code of the command.
-func finishExec(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool) error {
+// finishExec waits for the end of a command and the end of its output. The parameter wait waits for the end of cmd. If output was not
+// delivered, finishExec returns an error, regardless of the exit code of the command.
+func finishExec(
+	ctx context.Context, cmd *exec.Cmd, wait func() error, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool,
+) error {
 	out.Start()
-	err := cmd.Wait()
+	err := wait()
 	byItself := endedFirst()
 	limit := time.Duration(0)
 	if o.Collect {

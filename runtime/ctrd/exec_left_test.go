@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,9 +15,10 @@ import (
 )
 
 // TestChildLeftBehind checks an exec whose command leaves a child process that keeps the output open for an hour. The exec returns the exit
-// code and all output when the command ends. runc itself would wait for the child process.
+// code and all output when the command ends. runc itself would wait for the child process. With a terminal, the exec returns all output
+// too. crun itself would lose the end of the output.
 func TestChildLeftBehind(t *testing.T) {
-	for _, oci := range []string{"", "runc"} {
+	for _, oci := range []string{"", "runc", shippedOCI(t)} {
 		t.Run("by "+oci, func(t *testing.T) {
 			if _, err := exec.LookPath(oci); oci != "" && err != nil {
 				t.Skip(err)
@@ -36,8 +38,22 @@ func TestChildLeftBehind(t *testing.T) {
 			if exit := (cri.ExitError{}); !errors.As(err, &exit) || exit.Code != 3 || out.Len() != 588890 {
 				t.Errorf("a slow reader: %d bytes, %v", out.Len(), err)
 			}
+			out.Reset()
+			err = n.Stream(ctx, id, cri.ExecOptions{Command: []string{"/prog", "lines", "9000", "exit", "3"}, Stdout: &out, TTY: true})
+			if exit := (cri.ExitError{}); !errors.As(err, &exit) || exit.Code != 3 || out.Len() != 52890 {
+				t.Errorf("a slow reader of a terminal: %d bytes, %v", out.Len(), err)
+			}
 		})
 	}
+}
+
+// This function returns the path of the OCI runtime that islet ships. The file exists after a build with "make oci".
+func shippedOCI(t *testing.T) string {
+	path, err := filepath.Abs("../../.cache/oci/crun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // A slowWriter accepts a few hundred kilobytes per second.

@@ -19,7 +19,7 @@ import (
 
 // These constants are the number of probes in a normal and in a long test run, and the number of concurrent probes.
 const (
-	probes, longProbes = 96, 10_000
+	probes, longProbes = 48, 10_000
 	probesAtOnce       = 32
 )
 
@@ -160,7 +160,7 @@ func (n *node) holds(t *testing.T) (h holdings) {
 		h.children += len(strings.Fields(string(b)))
 	}
 	h.processes = processes(n)
-	for _, pid := range append(n.taskShims(t, ""), shimProcess(t, n.shim, "1"), shimProcess(t, n.shim, "t1")) {
+	for _, pid := range append(n.taskShims(t, ""), n.shimProcess(t, "1"), n.shimProcess(t, "t1")) {
 		if pid > 0 {
 			h.shimDescriptors += entries(fmt.Sprintf("/proc/%d/fd", pid))
 			h.shims++

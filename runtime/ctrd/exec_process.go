@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,10 +9,14 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/islet-edge/islet/runtime/console"
+	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
 // handoverPath is the path from which the OCI runtime reads the process specification.
@@ -60,4 +65,33 @@ func (h *specPipe) sendSpec(log *slog.Logger) {
 func (h *specPipe) close() {
 	h.reader.Close()
 	h.writer.Close()
+}
+
+// execCommand returns the command line that executes a process in a container. The command exits as soon as that process
+// has ended, with the same exit code. crun behaves like this. runc copies the output of the process, and waits until all
+// of its child processes have closed the output. Therefore runc runs detached, and "islet-shim exec" waits for the
+// process. With a terminal, the OCI runtime sends the terminal of the process through the returned socket; otherwise the
+// socket is nil.
+func (r *Runtime) execCommand(ctx context.Context, oci wire.OCI, dir, id string, tty bool) (*exec.Cmd, *console.Socket, error) {
+	args := []string{
+		"--log", filepath.Join(dir, "log"), "--log-format", "json",
+		"exec", "--process", handoverPath, "--pid-file", filepath.Join(dir, "pid"),
+	}
+	var socket *console.Socket
+	if tty {
+		var err error
+		if socket, err = console.Listen(dir); err != nil {
+			return nil, nil, err
+		}
+		args = append(args, "--console-socket", socket.Path())
+	}
+	exitsWithProcess := filepath.Base(oci.Path) == "crun"
+	if !exitsWithProcess {
+		args = append(args, "--detach")
+	}
+	cmd := ociCommand(context.WithoutCancel(ctx), oci, append(args, id)...)
+	if !exitsWithProcess {
+		cmd.Path, cmd.Args = r.c.ShimPath, append([]string{r.c.ShimPath, "exec", filepath.Join(dir, "pid")}, cmd.Args...)
+	}
+	return cmd, socket, nil
 }

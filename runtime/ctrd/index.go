@@ -17,7 +17,7 @@ import (
 )
 
 // A sandbox contains the record and the current state of a sandbox. Runtime.mu guards the fields that may change, which
-// are rec.Stopped, rec.Resized, resized, ready, pid, initEnded and damaged.
+// are rec.Stopped, resized, ready, pid, initEnded and damaged.
 type sandbox struct {
 	rec       sandboxRecord
 	config    *api.PodSandboxConfig
@@ -39,6 +39,7 @@ type container struct {
 	pendingExit *wire.Exit    // the exit until it is recorded
 	done        chan struct{} // closed once its exit is recorded
 	mounts      *wire.Mounts  // mounts for its shim; if nil, the container starts in the host's mount namespace
+	plain       bool          // see wire.RunRequest.Plain; false if another agent created the container
 	dropped     atomic.Bool   // whether its writable layer was deleted
 
 	cleanedUp  bool // whether this process has removed its bundle; guarded by the container's lock

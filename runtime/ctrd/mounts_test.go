@@ -51,7 +51,7 @@ func TestShimSeesNoMountsOfPods(t *testing.T) {
 	for i := range 3 {
 		n.runPod(t, i, "wait")
 	}
-	shim := shimProcess(t, n.shim, "1")
+	shim := n.shimProcess(t, "1")
 	if shim == 0 {
 		t.Fatal("no shim runs")
 	}

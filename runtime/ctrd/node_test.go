@@ -39,6 +39,7 @@ type node struct {
 	daemon      *daemon.Daemon
 	network     *network
 	images      *image.Service
+	imported    string // snapshotter that has the test image
 }
 
 // This variable contains the programs that the tests need. They are built once for all tests.
@@ -147,7 +148,8 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 	if err != nil {
 		return err
 	}
-	if archive != nil {
+	if s := n.daemon.Snapshotter(); archive != nil && n.imported != s { // a restart finds the image in the store
+		n.imported = s
 		if _, err := images.ImportArchive(ctx, bytes.NewReader(archive), "prog.tar", nil); err != nil {
 			return err
 		}
@@ -209,6 +211,8 @@ func (n *node) removeAll(t testing.TB) {
 // checkClean checks that no resource of the node is left.
 func (n *node) checkClean(t testing.TB) {
 	t.Helper()
+	// crun 1.9 and later caches compiled seccomp profiles there, limits their number and reuses them until the next boot.
+	os.RemoveAll(filepath.Join(n.run, "oci", ".cache"))
 	for _, d := range []string{"b", "ns", "s", "sandboxes", "oci"} {
 		expectEmpty(t, filepath.Join(n.run, d))
 	}
@@ -286,12 +290,8 @@ func (n *node) reboot(t testing.TB) {
 
 func (n *node) powerOff(t testing.TB) {
 	t.Helper()
-	for i := 1; i <= 20; i++ {
-		for _, name := range []string{"", "t"} { // shims that serve the streams of containerd shims have the prefix t
-			if pid := shimProcess(t, n.shim, name+strconv.Itoa(i)); pid > 0 {
-				unix.Kill(pid, unix.SIGKILL)
-			}
-		}
+	for pid := range n.shims(t, "") {
+		unix.Kill(pid, unix.SIGKILL)
 	}
 	for _, pid := range n.taskShims(t, "") {
 		unix.Kill(pid, unix.SIGKILL)

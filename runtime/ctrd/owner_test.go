@@ -12,6 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
 // This method serves the node's CRI until the test ends. It returns a client as a tool would use it.
@@ -130,7 +131,8 @@ func (n *node) removedBy(ctx context.Context, c *cri.Client, id string) error {
 	return err
 }
 
-// TestResizeSurvives checks that a restart of the agent keeps the resized resources of a pod and the user of a container.
+// TestResizeSurvives checks that a restart of the agent keeps the resized resources of a pod and the user of a container. It also checks
+// that the runtime keeps no encoded configuration in memory.
 func TestResizeSurvives(t *testing.T) {
 	n := newNode(t, 16)
 	ctx := t.Context()
@@ -143,8 +145,14 @@ func TestResizeSurvives(t *testing.T) {
 	if _, err := n.UpdateContainerResources(ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: &api.LinuxContainerResources{CpuShares: 1234}}); err != nil {
 		t.Fatal(err)
 	}
+	if retained := ctrd.RetainedConfigs(n.Runtime); retained != 0 {
+		t.Errorf("after the start and the resizes %d bytes of encoded configurations are in memory", retained)
+	}
 	n.stop(t)
 	n.start(t)
+	if retained := ctrd.RetainedConfigs(n.Runtime); retained != 0 {
+		t.Errorf("after a restart %d bytes of encoded configurations are in memory", retained)
+	}
 	s, err := n.PodSandboxStatus(ctx, &api.PodSandboxStatusRequest{PodSandboxId: pod, Verbose: true})
 	if err != nil || !strings.Contains(s.Info["info"], "4321") {
 		t.Errorf("%v, %v", s, err)

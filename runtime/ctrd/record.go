@@ -27,7 +27,8 @@ const (
 var errNewer = errors.New("written by a newer version of islet: install that version again, or end the pods with its islet cleanup")
 
 // A sandboxRecord is the persistent state of a sandbox. Changes of Stopped and Resized are appended
-// to the file.
+// to the file. In memory, Config and Resized are set only while the record is written or read,
+// because a sandbox also has them decoded.
 type sandboxRecord struct {
 	Format  int    `json:"format"`
 	ID      string `json:"id"`
@@ -47,7 +48,8 @@ type sandboxRecord struct {
 	Stopped   bool      `json:"stopped,omitempty"`
 }
 
-// A containerRecord is the persistent state of a container.
+// A containerRecord is the persistent state of a container. In memory, Config is set only while the
+// record is written or read.
 type containerRecord struct {
 	Format     int      `json:"format"`
 	ID         string   `json:"id"`

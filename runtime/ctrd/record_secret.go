@@ -36,6 +36,6 @@ func dropSecrets(path string, c *container) error {
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	c.config, c.rec = cfg, rec
+	c.config = cfg
 	return nil
 }

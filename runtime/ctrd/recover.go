@@ -77,6 +77,7 @@ func (r *Runtime) loadSandboxes() error {
 				r.log.Warn("the resized resources of a sandbox cannot be read", "path", path, "error", err)
 			}
 		}
+		s.rec.Config, s.rec.Resized = nil, nil
 		s.oci = r.recordedOCI(s.rec)
 		if s.rec.Tasks {
 			if s.tasks, err = r.newTasks(s, ""); err != nil {
@@ -120,6 +121,7 @@ func (r *Runtime) loadContainers() error {
 			r.log.Warn("a container's record still contains its environment, which may include secrets, until the container is removed",
 				"container", c.rec.ID, "error", err)
 		}
+		c.rec.Config = nil
 		if c.state() == api.ContainerState_CONTAINER_EXITED {
 			close(c.done)
 		}

@@ -57,6 +57,8 @@ func (r *Runtime) mountRootfs(ctx context.Context, c *container, label string, u
 				return err
 			}
 			defer func() { err = errors.Join(err, done()) }()
+		} else {
+			layers = r.withMountPoints(layers)
 		}
 		m, err = overlayMount(dir, layers)
 		if label != "" {

@@ -60,19 +60,7 @@ func TestExecLost(t *testing.T) {
 func TestShimWithoutSocket(t *testing.T) {
 	n := newNode(t, 16)
 	_, id := n.runPod(t, 0, "wait")
-	shims := func() (out []string) {
-		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range all {
-			if line, err := os.ReadFile(file); err == nil && strings.Contains(string(line), "serve\x001\x00"+n.run+"/") {
-				out = append(out, file)
-			}
-		}
-		return out
-	}
-	before := shims()
+	before := n.shims(t, "")
 	if len(before) != 1 {
 		t.Fatalf("the running shims are %v", before)
 	}
@@ -90,5 +78,5 @@ func TestShimWithoutSocket(t *testing.T) {
 	if s := n.status(t, id); s.State != api.ContainerState_CONTAINER_EXITED || s.Reason != "ShimLost" {
 		t.Errorf("its container is %v, %s", s.State, s.Reason)
 	}
-	eventually(t, "the shim has ended", func() bool { return len(shims()) == 0 })
+	eventually(t, "the shim has ended", func() bool { return len(n.shims(t, "")) == 0 })
 }

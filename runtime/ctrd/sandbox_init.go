@@ -54,7 +54,7 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	if err != nil {
 		return err
 	}
-	req := wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: s.oci, Cgroup: r.cgroupDir(s, s.rec.ID)}
+	req := wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: s.oci, Cgroup: r.cgroupDir(s, s.rec.ID), Plain: isPlain(spec)}
 	running, err := client.Run(context.WithoutCancel(ctx), req)
 	if err != nil {
 		return err

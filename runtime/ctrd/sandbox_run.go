@@ -112,6 +112,7 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 	if err := createRecord(r.sandboxPath(s.rec.ID), s.rec); err != nil {
 		return err
 	}
+	s.rec.Config = nil
 	r.mu.Lock()
 	if old := r.sandboxes[s.rec.ID]; old != nil {
 		r.podSandboxes.drop(old.config.GetLabels(), s.rec.ID)

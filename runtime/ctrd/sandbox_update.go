@@ -34,7 +34,7 @@ func (r *Runtime) UpdatePodSandboxResources(
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.rec.Resized, s.resized = packed, resized
+	s.resized = resized
 	return &api.UpdatePodSandboxResourcesResponse{}, nil
 }
 

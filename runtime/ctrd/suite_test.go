@@ -36,9 +36,9 @@ func short(names ...string) []string {
 func TestContractUsers(t *testing.T) {
 	n := newUsersNode(t, 16)
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup, Users: crisuite.UserNamespace(3 << 16),
-		OnlyTests: short("ContainerLife", "StartError", "Image", "Users", "Mounts", "ImageMounts", "Devices", "UserNamespaces",
+		OnlyTests: short("ContainerLife", "Users", "Mounts", "ImageMounts", "Devices", "UserNamespaces",
 			"NoUserNamespaces", "ReadonlyTrees", "ReadonlyRoot", "Security", "Privileged", "Namespaces", "SharedProcesses",
-			"HostProcesses", "Files", "Exec", "Terminal", "Stats")})
+			"HostProcesses", "Files", "Exec")})
 }
 
 // TestContractOverSocket runs the contract tests through a CRI socket. Without ISLET_TEST_LONG it runs only the tests of sandboxes,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -90,26 +91,53 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Fatalf("waited in vain: %s", what)
 }
 
-// shimProcess finds a shim by its arguments and returns its PID, or 0.
-func shimProcess(t testing.TB, program, name string) int {
+// commandLines returns the command lines of all processes by PID. Their arguments end with a zero byte. It reads /proc only once, because
+// this costs the tests much of their CPU time.
+func commandLines(t testing.TB) map[int]string {
 	t.Helper()
-	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	dir, err := os.Open("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[int]int{} // PID of the parent by PID
-	for _, p := range procs {
-		b, _ := os.ReadFile(p)
-		if !strings.HasPrefix(string(b), program+"\x00serve\x00"+name+"\x00") {
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[int]string{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
 			continue
 		}
-		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "stat"))
-		pid, parent, state := 0, 0, ""
-		if _, err := fmt.Sscan(strings.NewReplacer("(", " ", ")", " ").Replace(string(stat)), &pid, new(string), &state, &parent); err == nil {
-			found[pid] = parent
+		if b, err := os.ReadFile("/proc/" + name + "/cmdline"); err == nil && len(b) > 0 { // a kernel thread has no command line
+			found[pid] = string(b)
 		}
 	}
-	for pid, parent := range found {
+	return found
+}
+
+// shims returns the command lines of the node's own shims by PID. If name is not empty, it returns only the shim of this name.
+func (n *node) shims(t testing.TB, name string) map[int]string {
+	t.Helper()
+	found := commandLines(t)
+	maps.DeleteFunc(found, func(_ int, line string) bool {
+		args := strings.Split(line, "\x00")
+		return len(args) < 4 || args[0] != n.shim || args[1] != "serve" || !strings.HasPrefix(args[3], n.run+"/") || name != "" && args[2] != name
+	})
+	return found
+}
+
+// shimProcess finds a shim by its name and returns its PID, or 0.
+func (n *node) shimProcess(t testing.TB, name string) int {
+	t.Helper()
+	found := n.shims(t, name)
+	for pid := range found {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		parent, fields := 0, strings.NewReplacer("(", " ", ")", " ").Replace(string(stat))
+		if _, err := fmt.Sscan(fields, new(int), new(string), new(string), &parent); err != nil {
+			continue // ended meanwhile
+		}
 		if _, child := found[parent]; !child { // until its exec, a child process of the shim has the same command line
 			return pid
 		}
@@ -228,7 +256,7 @@ func TestShimDeath(t *testing.T) {
 	for i := range 4 {
 		pods[i], ids[i] = n.runPod(t, i, "ignore")
 	}
-	victim := shimProcess(t, n.shim, "1")
+	victim := n.shimProcess(t, "1")
 	if victim == 0 {
 		t.Fatal("no shim found")
 	}
@@ -269,12 +297,12 @@ func TestShimAndAgentDeath(t *testing.T) {
 	_, running := n.runPod(t, 0, "ignore")
 	_, ended := n.runPod(t, 1, "exit", "9")
 	eventually(t, "it ends", func() bool { return n.status(t, ended).State == api.ContainerState_CONTAINER_EXITED })
-	victim := shimProcess(t, n.shim, "1")
+	victim := n.shimProcess(t, "1")
 	n.stop(t)
 	if err := unix.Kill(victim, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the shim is gone", func() bool { return shimProcess(t, n.shim, "1") == 0 })
+	eventually(t, "the shim is gone", func() bool { return n.shimProcess(t, "1") == 0 })
 	n.start(t)
 	if st := n.status(t, running); st.ExitCode != 137 || st.Reason != "ShimLost" {
 		t.Errorf("the container that was running: %v", st)

@@ -127,10 +127,15 @@ type output struct {
 	mu        sync.Mutex
 	bytesRead int64 // number of bytes read from the pipe
 	ended     bool
-	total     int64     // value of bytesRead when the process's own output is completely read
+	total     int64     // value of bytesRead at which the process's own output is completely read; for a terminal an upper bound
+	terminal  bool      // whether the file is a terminal; set with ended
 	limit     time.Time // deadline for the output of child processes; zero means none
 	stopped   error     // cause of the end of Finish's context
 }
+
+// terminalBuffer is the maximum number of bytes of a terminal's output that TIOCINQ does not count. TIOCINQ counts only the 4 KiB that the
+// next read returns. The kernel keeps up to 8 KiB more for later reads (64 KiB before Linux 3.12).
+const terminalBuffer = 64 << 10
 
 // processEnded is called when the process has ended. It sets the field total and the deadlines.
 func (o *output) processEnded(limit time.Duration) {
@@ -147,6 +152,10 @@ func (o *output) processEnded(limit time.Duration) {
 	raw.Control(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
 			o.total += int64(n)
+		}
+		if _, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
+			o.terminal = true
+			o.total += terminalBuffer // readNow corrects the value
 		}
 	})
 	o.file.SetReadDeadline(time.Now().Add(Grace))
@@ -172,7 +181,7 @@ func (o *output) copy(broken func()) {
 	if err != nil {
 		return // closed
 	}
-	for o.prepareRead() {
+	for o.prepareRead(raw) {
 		buf, n := o.readOutput(raw)
 		if n <= 0 {
 			return
@@ -196,7 +205,7 @@ func (o *output) copy(broken func()) {
 }
 
 // prepareRead reports whether to read more, and sets the deadline of the next read.
-func (o *output) prepareRead() bool {
+func (o *output) prepareRead(raw rawConn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.ended {
@@ -206,13 +215,33 @@ func (o *output) prepareRead() bool {
 	case o.lost != nil && (delivered || o.stopped != nil): // the rest is from child processes, and the reader has failed
 		return false
 	case o.stopped != nil && !delivered:
-		o.lost = &LostError{Bytes: o.total - o.bytesRead, Err: o.stopped}
+		if n := o.unreadBytes(raw); n > 0 {
+			o.lost = &LostError{Bytes: n, Err: o.stopped}
+		}
 		return false
 	case o.stopped != nil, delivered && !o.limit.IsZero() && time.Now().After(o.limit):
 		return false
 	}
 	o.file.SetReadDeadline(time.Now().Add(Grace))
 	return true
+}
+
+// unreadBytes returns the size of the process's own output that was not read. It reads and discards the output of a terminal, because the
+// kernel does not return its size.
+func (o *output) unreadBytes(raw rawConn) int64 {
+	if !o.terminal {
+		return o.total - o.bytesRead
+	}
+	unread := int64(0)
+	buf := make([]byte, 4<<10)
+	for most := o.total - o.bytesRead; unread < most; {
+		n := 0
+		if err := raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf) }); err != nil || n <= 0 {
+			break
+		}
+		unread += int64(n)
+	}
+	return unread
 }
 
 // readOutput waits for output. If n is zero or negative, the output has ended: all writers have
@@ -248,6 +277,9 @@ func (o *output) readNow(fd int) (*[]byte, int, error) {
 	o.mu.Lock()
 	n, err := unix.Read(fd, *buf)
 	o.bytesRead += int64(max(n, 0))
+	if o.ended && errors.Is(err, unix.EAGAIN) {
+		o.total = min(o.total, o.bytesRead) // a terminal returns EAGAIN only if the kernel has no output of it
+	}
 	o.mu.Unlock()
 	if n <= 0 {
 		buffers.Put(buf)

@@ -30,6 +30,11 @@ type file struct {
 func tarOf(tb testing.TB, files ...file) []byte {
 	tb.Helper()
 	var b bytes.Buffer
+	size := 0
+	for _, f := range files {
+		size += len(f.body) + 2<<10
+	}
+	b.Grow(size)
 	w := tar.NewWriter(&b)
 	for _, f := range files {
 		h := &tar.Header{Name: f.name, Mode: 0o644, Size: int64(len(f.body)), Linkname: f.link, Typeflag: f.typ}
@@ -52,7 +57,8 @@ func tarOf(tb testing.TB, files ...file) []byte {
 func layerOf(tb testing.TB, files ...file) v1.Layer {
 	tb.Helper()
 	b := tarOf(tb, files...)
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil },
+		tarball.WithCompressedCaching) // the layer is read several times
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -12,11 +12,13 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/islet-edge/islet/internal/registry"
 )
 
 const (
-	// maxManifest is the maximum size of an index or a manifest, in bytes. Registries accept 4 MiB.
-	maxManifest = 4 << 20
+	// maxManifest is the maximum size of an index or a manifest, in bytes.
+	maxManifest = registry.MaxManifest
 	// maxConfig is the maximum size of an image's config, in bytes.
 	maxConfig = 1 << 20
 	// maxDocuments is the maximum total size of the indexes, manifests and configs that are read to

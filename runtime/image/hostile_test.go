@@ -278,6 +278,7 @@ func emptyFiles(t *testing.T, n int, below string) []byte {
 func bombLayer(t *testing.T, size int64) []byte {
 	t.Helper()
 	var plain bytes.Buffer
+	plain.Grow(int(size) + 4<<10)
 	w := tar.NewWriter(&plain)
 	if err := w.WriteHeader(&tar.Header{Name: "zeros", Typeflag: tar.TypeReg, Size: size, Mode: 0o644}); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/daemon"
@@ -43,6 +45,7 @@ func TestImport(t *testing.T) {
 			}
 			wantImage(t, s, "demo:1", imageID(t, img))
 			wantFiles(t, s, "demo:1", map[string]string{"hello": "hello\n", "etc/motd": "welcome"}, "gone")
+			wantLayers(t, s, img)
 			got := left(t, s)
 			if n := count(got, "blob "); n != 2 {
 				t.Errorf("%d blobs remain, want config and manifest: %q", n, got)
@@ -56,6 +59,7 @@ func TestImport(t *testing.T) {
 			if got := left(t, s); len(got) > 0 {
 				t.Errorf("left over after the removal: %q", got)
 			}
+			wantLayers(t, s)
 		})
 	}
 }
@@ -104,6 +108,34 @@ func wantImage(t *testing.T, s *Service, ref, id string) {
 		if st.Image.GetUid().GetValue() != 1000 {
 			t.Fatalf("uid of %s: %v", r, st.Image.GetUid())
 		}
+	}
+}
+
+// wantLayers checks that ListLayers returns the chain IDs of the layers of images, and nothing else while a container has a snapshot.
+func wantLayers(t *testing.T, s *Service, of ...v1.Image) {
+	t.Helper()
+	var want []string
+	for _, img := range of {
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var diffs []digest.Digest
+		for _, d := range config.RootFS.DiffIDs {
+			diffs = append(diffs, digest.Digest(d.String()))
+		}
+		for _, id := range identity.ChainIDs(diffs) {
+			want = append(want, id.String())
+		}
+	}
+	slices.Sort(want)
+	ctx := withNamespace(t.Context())
+	if _, err := s.snapshotter().Prepare(ctx, "container", ""); err != nil {
+		t.Fatal(err)
+	}
+	defer s.snapshotter().Remove(ctx, "container")
+	if got, err := s.ListLayers(t.Context()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("layers %q, want %q: %v", got, want, err)
 	}
 }
 

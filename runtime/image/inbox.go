@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -194,6 +195,9 @@ func (b *Inbox) Run(ctx context.Context) error {
 			next := l.scanDirectory(ctx)
 			if watcher != nil && next == scanInterval {
 				_ = watcher.Add(b.c.Dir) // the directory may have been replaced; if this fails, the next scan reports it
+			}
+			if next == scanInterval {
+				next = clock.UntilMultiple(next)
 			}
 			due.Reset(next)
 		}

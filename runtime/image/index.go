@@ -40,6 +40,7 @@ type imageIndex struct {
 	loaded bool
 	names  map[string]record
 	images map[digest.Digest]*entry
+	pins   map[string]bool // names of pinned images: see PinImages
 }
 
 // loadIndex creates the index. The caller holds index.mu.
@@ -297,6 +298,10 @@ func (s *Service) removeNames(ctx context.Context, ref string) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	names := s.index.namesOf(e.id)
+	if s.index.isPinned(names) {
+		return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("image %s is pinned: it belongs to the bundle in use, on trial or "+
+			"before (islet bundle status): apply bundles without this image, and remove it then", ref))
+	}
 	var errs []error
 	for _, name := range names {
 		err := s.c.Client.ImageService().Delete(ctx, name)

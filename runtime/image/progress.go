@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/islet-edge/islet/internal/registry"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -73,7 +74,7 @@ func (t *transfer) reportStatus(s string) {
 const defaultStall = time.Minute
 
 // errStalled is the cancellation cause of a download that receives nothing.
-var errStalled = errors.New("the registry sends no data")
+var errStalled = registry.ErrStalled
 
 // A layerBody is the body of a layer. It counts bytes and fails if nothing arrives or the disk is
 // full. It supports Seek, to resume an earlier download.

@@ -17,6 +17,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
+	"github.com/islet-edge/islet/internal/registry"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -48,7 +49,7 @@ func (s *Service) PullWithProgress(
 	defer s.pulls.Release(1)
 	id, err := s.pullImage(ctx, ref.String(), req.GetAuth(), &transfer{ref: ref.String(), report: progress})
 	if err != nil {
-		return nil, withoutQueries(wrapUnavailable(fmt.Errorf("pull %s: %w", ref, err)))
+		return nil, registry.WithoutQueries(wrapUnavailable(fmt.Errorf("pull %s: %w", ref, err)))
 	}
 	return &api.PullImageResponse{ImageRef: id.String()}, nil
 }
@@ -288,7 +289,7 @@ type watchedFetcher struct {
 // Fetch starts a download.
 func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	idle := time.AfterFunc(w.service.stall, func() { w.cancel(errStalled) })
-	body, err := w.Fetcher.Fetch(context.WithValue(ctx, limitedByReader{}, true), desc)
+	body, err := w.Fetcher.Fetch(registry.WithReaderLimit(ctx), desc)
 	idle.Stop()
 	if err != nil {
 		return nil, err
@@ -320,7 +321,7 @@ func (r *blobFetcher) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byt
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.stall, errStalled)
 	defer cancel()
-	body, err := r.fetcher.Fetch(context.WithValue(ctx, limitedByReader{}, true), desc)
+	body, err := r.fetcher.Fetch(registry.WithReaderLimit(ctx), desc)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/registry"
 )
 
 // TestQueriesAreSecret checks a registry that redirects a pull to a URL with a secret in its query. The redirected request fails. The error
@@ -40,13 +42,13 @@ func TestQueriesAreSecret(t *testing.T) {
 			}
 		})
 	}
-	err := withoutQueries(errors.Join(io.EOF,
+	err := registry.WithoutQueries(errors.Join(io.EOF,
 		errors.New(`Get "https://a.b/c?d=e%20f&g": x, http://h/i?j=k: refused; why? http://h/i?se=2026-01-01T00:00:00Z&sig=s3cr3t: 403`)))
 	if want := "EOF\nGet \"https://a.b/c?...\": x, http://h/i?...: refused; why? http://h/i?...: 403"; err.Error() != want ||
 		!errors.Is(err, io.EOF) {
 		t.Errorf("%v", err)
 	}
-	if withoutQueries(nil) != nil {
+	if registry.WithoutQueries(nil) != nil {
 		t.Error("a nil error becomes an error")
 	}
 }

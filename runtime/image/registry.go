@@ -18,6 +18,8 @@ import (
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/islet-edge/islet/internal/registry"
 )
 
 // A registryClient is a client of the registry of an image and of its mirrors.
@@ -33,7 +35,7 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 		UpdateClient: func(c *http.Client) error {
 			r.clients = append(r.clients, c)
 			if t, ok := c.Transport.(*http.Transport); ok {
-				t.MaxResponseHeaderBytes = maxAnswerHeader
+				t.MaxResponseHeaderBytes = registry.MaxHeader
 				if t.TLSClientConfig != nil {
 					t.TLSClientConfig.Time = s.c.Now
 				}
@@ -47,13 +49,17 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 	if s.c.CertsDir != "" {
 		o.HostDir = config.HostDirFromRoot(s.c.CertsDir)
 	}
-	hosts := restrictHosts(config.ConfigureHosts(ctx, o),
+	hosts := registry.RestrictHosts(config.ConfigureHosts(ctx, o),
 		func(host string) (string, string, error) { return credentialsFor(auth, host) },
 		func(host string) string {
 			if isAddressOf(auth.GetServerAddress(), host) {
 				return auth.GetRegistryToken()
 			}
 			return ""
+		},
+		func(t http.RoundTripper) bool { // containerd wraps the transport if it may fall back to HTTP
+			_, direct := t.(registryTransport)
+			return direct
 		})
 	r.Resolver = docker.NewResolver(docker.ResolverOptions{Hosts: hosts})
 	return r

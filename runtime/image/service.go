@@ -93,6 +93,7 @@ type Service struct {
 var (
 	_ cri.Images   = (*Service)(nil)
 	_ cri.Archives = (*Service)(nil)
+	_ cri.Layers   = (*Service)(nil)
 )
 
 // New returns a Service. It accesses neither the disk nor the network.

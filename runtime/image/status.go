@@ -129,6 +129,7 @@ func (x *imageIndex) criImage(e *entry) *api.Image {
 		Spec: &api.ImageSpec{Image: e.id.String()},
 	}
 	for _, name := range x.namesOf(e.id) {
+		img.Pinned = img.Pinned || x.pins[name]
 		if _, err := digest.Parse(name); err == nil {
 			continue // an image without a name is recorded under its image ID
 		}
@@ -157,9 +158,9 @@ func criUser(u string) (*api.Int64Value, string) {
 	return nil, u
 }
 
-// RemoveImage deletes every name of an image. It frees the disk space before it returns. It returns
-// no error if the image does not exist. The caller must check whether containers use the image. A
-// snapshot that a container uses remains until the container is removed.
+// RemoveImage deletes every name of an image. It frees the disk space before it returns. It returns no error if the image does not exist,
+// and errdefs.ErrFailedPrecondition if the image is pinned (PinImages). The caller must check whether containers use the image. A snapshot
+// that a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	err := s.removeNames(withNamespace(ctx), ref)
@@ -187,10 +188,10 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 	}
 	s.index.mu.Lock()
 	others := slices.DeleteFunc(s.index.namesOf(e.id), func(n string) bool {
-		return n == ref.String() || strings.Contains(n, "@")
+		return n == ref.String() || strings.Contains(n, "@") && !s.index.pins[n]
 	})
 	_, recorded := s.index.names[ref.String()]
-	if !recorded || len(others) == 0 {
+	if !recorded || len(others) == 0 || s.index.pins[ref.String()] {
 		s.index.mu.Unlock()
 		_, err := s.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: name}})
 		return err

@@ -97,6 +97,9 @@ func NewSpec(in Input) (*specs.Spec, error) {
 	if err := addDevices(in, s); err != nil {
 		return nil, err
 	}
+	if err := addRealTime(in.Container, s); err != nil {
+		return nil, err
+	}
 	addMounts(in, s)
 	if err := seccompProfile(sec, s); err != nil {
 		return nil, err

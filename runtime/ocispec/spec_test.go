@@ -9,6 +9,8 @@ import (
 	imagespec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 func input(change func(*api.ContainerConfig)) Input {
@@ -225,5 +227,38 @@ func TestLabels(t *testing.T) {
 	}
 	if s := spec(t, input(nil)); s.Process.SelinuxLabel != "" || s.Linux.MountLabel != "" {
 		t.Errorf("without labels: %q, %q", s.Process.SelinuxLabel, s.Linux.MountLabel)
+	}
+}
+
+// TestRealTime checks that the annotations of a container become its scheduling policy, its I/O priority and its limits, and that an
+// invalid annotation is an error.
+func TestRealTime(t *testing.T) {
+	with := func(annotations map[string]string) Input {
+		return input(func(c *api.ContainerConfig) { c.Annotations = annotations })
+	}
+	s := spec(t, with(map[string]string{keys.ContainerScheduler: "FIFO priority=7", keys.ContainerIOPriority: "realtime 3",
+		keys.ContainerLockedMemory: "4096", keys.ContainerBusyLimit: "1s", keys.ContainerBudget: "300ms"}))
+	p, budget := s.Process, s.Linux.Resources.CPU.RealtimeRuntime
+	if p.Scheduler == nil || p.Scheduler.Policy != specs.SchedFIFO || p.Scheduler.Priority != 7 || len(p.Scheduler.Flags) != 0 ||
+		p.IOPriority == nil || *p.IOPriority != (specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_RT, Priority: 3}) || budget == nil || *budget != 300000 {
+		t.Errorf("got %+v, %+v, budget %v", p.Scheduler, p.IOPriority, budget)
+	}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_RTPRIO"}, {Type: "RLIMIT_RTTIME", Soft: 1e6, Hard: 1e6}, {Type: "RLIMIT_MEMLOCK", Soft: 4096, Hard: 4096}}
+	if !slices.Equal(p.Rlimits, want) {
+		t.Errorf("limits %+v", p.Rlimits)
+	}
+	s = spec(t, with(map[string]string{keys.ContainerScheduler: "DEADLINE runtime=1ms period=4ms"}))
+	if d := s.Process.Scheduler; d.Policy != specs.SchedDeadline || d.Runtime != 1e6 || d.Deadline != 4e6 || d.Period != 4e6 ||
+		!slices.Equal(d.Flags, []specs.LinuxSchedulerFlag{specs.SchedFlagResetOnFork}) || len(s.Process.Rlimits) != 1 {
+		t.Errorf("got %+v, limits %+v", d, s.Process.Rlimits)
+	}
+	if s = spec(t, with(nil)); s.Process.Scheduler != nil || s.Process.IOPriority != nil || s.Process.Rlimits != nil {
+		t.Errorf("without annotations: %+v", s.Process)
+	}
+	for key, value := range map[string]string{keys.ContainerScheduler: "FIFO", keys.ContainerIOPriority: "", keys.ContainerLockedMemory: "much",
+		keys.ContainerBusyLimit: "long", keys.ContainerBudget: "1"} {
+		if _, err := NewSpec(with(map[string]string{key: value})); err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s=%q: %v", key, value, err)
+		}
 	}
 }

@@ -3,12 +3,13 @@ package selinux
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/opencontainers/selinux/go-selinux"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/pattern"
 )
 
 // unconfinedType is the type of unconfined containers. Without SELinux, it is not an error to request
@@ -61,12 +62,12 @@ func (h *Host) Labels(sec *api.LinuxContainerSecurityContext, level string) (Lab
 	if o.GetLevel() != "" {
 		level = o.GetLevel()
 	}
-	if level != "" && !validLevel.MatchString(level) {
+	if level != "" && !validLevel().MatchString(level) {
 		return Labels{}, fmt.Errorf("seLinuxOptions: level %q is not well-formed: use one like s0:c123,c456", level)
 	}
 	var options []string
 	for _, part := range [][2]string{{"user", o.GetUser()}, {"role", o.GetRole()}, {"type", o.GetType()}, {"level", level}} {
-		if part[0] != "level" && !validName.MatchString(part[1]) {
+		if part[0] != "level" && !validName().MatchString(part[1]) {
 			return Labels{}, fmt.Errorf("seLinuxOptions: %s %.80q is not well-formed: use letters, digits and _.-", part[0], part[1])
 		}
 		if part[1] != "" {
@@ -102,11 +103,11 @@ func (h *Host) Files() func(user, role, kind, level string) (string, error) {
 
 // validLevel matches the levels that containerd accepts: one or two sensitivities and optional
 // categories.
-var validLevel = regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
+var validLevel = pattern.New(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 
 // validName matches the names of users, roles and types in a policy. The label becomes a part of mount options, so a
 // name must not contain their separators and quotes.
-var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
+var validName = pattern.New(`^[A-Za-z0-9_.-]*$`)
 
 // AllocateLevel reserves a unique level for a pod. Containers of the pod that specify no level get it, so
 // that they can share volumes with each other, but not with other pods. AllocateLevel returns "" if SELinux

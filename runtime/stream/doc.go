@@ -6,4 +6,10 @@
 //
 // The server starts to listen when the first URL is requested. The agent itself uses cri.Streamer
 // directly and needs no server.
+//
+// The packages below it:
+//
+//	frames  limits the control frames of SPDY
+//	linger  closes a connection without losing data
+//	tunnel  SPDY over WebSocket
 package stream

@@ -201,17 +201,9 @@ func (s *scraper) get(t *testing.T, path string) page {
 func (s *scraper) heap(t *testing.T) (live, made int64) {
 	t.Helper()
 	s.save(os.DevNull, "/debug/pprof/heap?gc=1")
-	r, err := s.ask("/metrics", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := s.text(t, "/metrics")
 	value := func(name string) int64 {
-		_, rest, ok := strings.Cut(string(b), "\n"+name+" ")
+		_, rest, ok := strings.Cut(b, "\n"+name+" ")
 		line, _, _ := strings.Cut(rest, "\n")
 		v, err := strconv.ParseFloat(line, 64)
 		if !ok || err != nil {
@@ -220,6 +212,21 @@ func (s *scraper) heap(t *testing.T) (live, made int64) {
 		return int64(v)
 	}
 	return value("go_memstats_heap_alloc_bytes"), value("go_memstats_alloc_bytes_total")
+}
+
+// text returns a page without compression.
+func (s *scraper) text(t *testing.T, path string) string {
+	t.Helper()
+	r, err := s.ask(path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v", path, r.Status, err)
+	}
+	return string(b)
 }
 
 // save writes a response to a file.

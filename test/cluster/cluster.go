@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/test/machine"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -34,10 +35,11 @@ type Cluster struct {
 
 	procs map[string]*machine.Process
 
-	mu    sync.Mutex // guards the following fields
-	cable int        // number of cables so far, for unique names of interfaces
-	hosts int        // number of addresses of machines so far
-	ports int        // number of ports of proxies so far
+	mu    sync.Mutex                         // guards the following fields
+	cable int                                // number of cables so far, for unique names of interfaces
+	hosts int                                // number of addresses of machines so far
+	ports int                                // number of ports of proxies so far
+	kinds map[string]*metav1.APIResourceList // the API server's resources by group and version, as far as a test has used them
 }
 
 // This variable is the control plane for all tests of this program. The tests share this control plane, because a start takes seconds.

@@ -168,14 +168,6 @@ func (c *Cluster) AdminCommand(variable string, args ...string) *exec.Cmd {
 	return c.host.Command("env", append([]string{"HOME=" + dir, variable + "=" + dir + "/super-admin.conf"}, args...)...)
 }
 
-// Apply applies a manifest.
-func (c *Cluster) Apply(t testing.TB, manifest string) {
-	t.Helper()
-	if out, err := c.TryKubectl(manifest, "apply", "-f", "-"); err != nil {
-		t.Fatalf("apply: %v\n%s", err, out)
-	}
-}
-
 // JoinCommand returns the command that kubeadm prints for joining a new node.
 func (c *Cluster) JoinCommand(t testing.TB) []string {
 	t.Helper()

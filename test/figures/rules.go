@@ -37,11 +37,14 @@ var optionalRules = map[string]string{
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
 }
 
-// Scrape runs the program tool (test/prometheus) in a machine. The program scrapes the machine's agent and evaluates the rules.
+// Scrape runs the program tool (test/prometheus) in a machine. The program scrapes the machine's agent, and evaluates the rules for a
+// kubelet, the alerts for islet, and the queries of its dashboard (packaging/grafana).
 func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got Rules) {
 	t.Helper()
-	rules := filepath.Join(machine.Root(t), "test/prometheus/testdata/rules.yaml")
-	cmd := m.Command(tool, append([]string{"-rules", rules}, args...)...)
+	root := machine.Root(t)
+	files := filepath.Join(root, "test/prometheus/testdata/rules.yaml") + "," + filepath.Join(root, "packaging/grafana/rules.yaml")
+	dashboard := filepath.Join(root, "packaging/grafana/dashboard.json")
+	cmd := m.Command(tool, append([]string{"-rules", files, "-dashboard", dashboard}, args...)...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -78,6 +81,8 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 		case alert:
 		case x.Samples == 0 && why == "" && optionalRules[name] != "":
 			notes = append(notes, fmt.Sprintf("%s has no data here: %s", name, optionalRules[name]))
+		case x.Samples == 0 && strings.HasPrefix(name, "panel "):
+			notes = append(notes, name+" has no data here")
 		case x.Samples == 0 && why == "":
 			wrong = append(wrong, name+" has no data")
 		case x.Samples > 0 && why != "":
@@ -99,13 +104,16 @@ func (r Rules) MustPass(t testing.TB, without map[string]string) {
 	for _, line := range wrong {
 		t.Error(line)
 	}
-	alerts := 0
-	for name := range r.Rules {
-		if strings.HasPrefix(name, "alert ") {
+	alerts, panels := 0, 0
+	for name, x := range r.Rules {
+		switch {
+		case strings.HasPrefix(name, "alert "):
 			alerts++
+		case strings.HasPrefix(name, "panel ") && x.Samples > 0:
+			panels++
 		}
 	}
-	if alerts < 18 || len(r.Rules) < 50 {
-		t.Errorf("%d rules, %d of them alerts", len(r.Rules), alerts)
+	if alerts < 29 || panels < 18 || len(r.Rules) < 90 {
+		t.Errorf("%d rules, %d of them alerts; %d queries of the dashboard have data", len(r.Rules), alerts, panels)
 	}
 }

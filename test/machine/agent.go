@@ -208,17 +208,9 @@ func (p Pod) Ready() bool {
 // agent's socket directly, because tests poll often, and a run of the command needs 100 ms of CPU
 // time.
 func (m *Machine) Pods() map[string]Pod {
-	answer, err := m.localClient().Get("http://islet/pods")
-	if err != nil {
-		return nil
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return nil
-	}
 	var list struct{ Items []Pod }
-	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
-		return nil // the agent ended
+	if !m.Get("/pods", &list) {
+		return nil
 	}
 	pods := map[string]Pod{}
 	m.mu.Lock()
@@ -232,6 +224,17 @@ func (m *Machine) Pods() map[string]Pod {
 		}
 	}
 	return pods
+}
+
+// Get requests a document in JSON from the agent's socket, and decodes it. It reports false if the agent does not respond, or responds with
+// an error. Tests that poll use it instead of a command.
+func (m *Machine) Get(path string, into any) bool {
+	answer, err := m.localClient().Get("http://islet" + path)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode == http.StatusOK && json.NewDecoder(answer.Body).Decode(into) == nil // an agent may end in the middle
 }
 
 // localClient returns an HTTP client for the agent's socket.
@@ -293,7 +296,7 @@ func (m *Machine) Await(what string, ok func() bool) {
 }
 
 // await polls ok, because a process outside the agent gets no event when the condition becomes
-// true. The pause between two calls is four times as long as the last call, so that parallel tests
+// true. The pause between two calls is six times as long as the last call, so that parallel tests
 // do not spend their CPU time on polling.
 func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	m.t.Helper()
@@ -304,7 +307,7 @@ func (m *Machine) await(what string, a *Agent, ok func() bool) {
 	late := time.After(WaitTimeout)
 	for began := time.Now(); !ok(); began = time.Now() {
 		select {
-		case <-time.After(min(max(50*time.Millisecond, 4*time.Since(began)), time.Second)):
+		case <-time.After(min(max(100*time.Millisecond, 6*time.Since(began)), time.Second)):
 		case <-ended:
 			m.t.Fatalf("waiting for %s: the agent ended:\n%s", what, m.AgentLog(4<<10))
 		case <-late:

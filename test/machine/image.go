@@ -83,15 +83,10 @@ func RefOf(name string) string { return "localhost/" + name + ":test" }
 func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	t.Helper()
 	dir := t.TempDir()
-	command := func(name string, args ...string) {
-		c := exec.Command(name, args...)
-		c.Dir = Root(t)
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
 	pack, tool := filepath.Join(dir, "mkimage"), filepath.Join(filepath.Dir(Archive(t)), "podtool")
-	command("go", "build", "-o", pack, "./packaging/mkimage")
+	if err := os.WriteFile(pack, Build(t, "", "-ldflags=-s -w", "./packaging/mkimage"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, n := range mib {
 		b := make([]byte, n<<20)
 		rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32s", name)))).Read(b)
@@ -99,7 +94,10 @@ func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 		if err := os.WriteFile(own, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		command(pack, "-ref", RefOf(name), "-entrypoint", "/podtool", "-o", archive, tool, own)
+		c := exec.Command(pack, "-ref", RefOf(name), "-entrypoint", "/podtool", "-o", archive, tool, own)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 		archives = append(archives, archive)
 	}
 	return archives

@@ -116,7 +116,7 @@ func (m *Machine) PSS() []Part {
 	m.t.Helper()
 	parts := []Part{{What: "agent"}, {What: "shims"}, {What: "other"}}
 	for pid, cmd := range m.Processes() {
-		kib, err := pss(pid)
+		kib, err := rollup(pid, "Pss")
 		if err != nil {
 			continue // ended meanwhile
 		}
@@ -144,17 +144,18 @@ func (m *Machine) TotalPSS() (sum float64) {
 	return sum
 }
 
-func pss(pid int) (kib int64, err error) {
+// rollup returns a field of a process's memory mappings, all together, in KiB.
+func rollup(pid int, field string) (kib int64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "Pss:"); ok {
+		if v, ok := strings.CutPrefix(line, field+":"); ok {
 			return strconv.ParseInt(strings.Fields(v)[0], 10, 64)
 		}
 	}
-	return 0, fmt.Errorf("process %d has no Pss", pid)
+	return 0, fmt.Errorf("process %d has no %s", pid, field)
 }
 
 // WrittenBytes returns the number of bytes that the agent, its shims and their ended child processes

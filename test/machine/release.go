@@ -4,11 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -43,11 +46,17 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
-// BuildVersion builds this checkout as the given version. Unlike BuildFailing, it builds a program
-// without a fault.
+// BuildVersion returns the program of this checkout as the given version. Unlike BuildFailing, it returns a program without a fault. The
+// programs of two versions differ only in the version's text, so versions of the same length are copies of one program that is built with
+// another text in this place. A link takes seconds.
 func (r *Releaser) BuildVersion(version string) []byte {
 	r.t.Helper()
-	return Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+version, ".")
+	mark := strings.Repeat("~#", len(version))[:len(version)]
+	program := Build(r.t, "", "-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version="+mark, ".")
+	if n := bytes.Count(program, []byte(mark)); n != 1 {
+		r.t.Fatalf("the program contains its version %s %d times", mark, n)
+	}
+	return bytes.Replace(program, []byte(mark), []byte(version), 1)
 }
 
 // BuildFailing builds test/badislet. The caller appends the last line, which selects the fault.
@@ -94,19 +103,36 @@ func (r *Releaser) Sign(file, version, arch string, keys ...string) {
 	}
 }
 
-// Build builds a program from a module of this checkout, and returns the content of the program.
+// built contains the programs that Build has built in this process, by module and arguments.
+var built sync.Map // of func() ([]byte, error)
+
+// Build builds a program from a module of this checkout, and returns the content of the program. Each program is built once per test
+// program, because linking one takes seconds. The caller must not change the content.
 func Build(t testing.TB, module string, args ...string) []byte {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "program")
-	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-o", file}, args...)...)
-	cmd.Dir = filepath.Join(Root(t), module)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build %v: %v\n%s", args, err, out)
-	}
-	b, err := os.ReadFile(file)
+	root := Root(t)
+	build := sync.OnceValues(func() ([]byte, error) { return build(filepath.Join(root, module), args) })
+	known, _ := built.LoadOrStore(module+"\n"+strings.Join(args, "\n"), build)
+	b, err := known.(func() ([]byte, error))()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
+}
+
+func build(dir string, args []string) ([]byte, error) {
+	to, err := os.MkdirTemp("", "islet-program-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(to)
+	file := filepath.Join(to, "program")
+	cmd := exec.Command("go", append([]string{"build", "-trimpath", "-buildvcs=false", "-o", file}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build %v: %v\n%s", args, err, out)
+	}
+	b, err := os.ReadFile(file)
+	return slices.Clip(b), err // append copies it
 }

@@ -127,17 +127,17 @@ func TestFloodBombs(t *testing.T) {
 		dial       func() (net.Conn, error)
 		clients    int // number of connections for each flood
 	}{
-		{"the socket of device plugins", "/v1beta1.Registration/Register", socket(b.Disk + "/kubelet/device-plugins/kubelet.sock"), 4},
-		{"the socket of pod resources", "/v1.PodResourcesLister/List", socket(b.Disk + "/kubelet/pod-resources/kubelet.sock"), 4},
-		{"the socket of the pods API", "/v1alpha1.Pods/ListPods", socket(b.Disk + "/kubelet/pods-api/pods-api.sock"), 4},
-		{"the CRI socket", "/runtime.v1.RuntimeService/Version", socket(fmt.Sprintf("/proc/%d/root/run/islet/cri.sock", b.Pid())), 8},
+		{"the socket of device plugins", "/v1beta1.Registration/Register", socket(b.Disk + "/kubelet/device-plugins/kubelet.sock"), 2},
+		{"the socket of pod resources", "/v1.PodResourcesLister/List", socket(b.Disk + "/kubelet/pod-resources/kubelet.sock"), 2},
+		{"the socket of the pods API", "/v1alpha1.Pods/ListPods", socket(b.Disk + "/kubelet/pods-api/pods-api.sock"), 2},
+		{"the CRI socket", "/runtime.v1.RuntimeService/Version", socket(fmt.Sprintf("/proc/%d/root/run/islet/cri.sock", b.Pid())), 4},
 		{"port 10250", "/pods", func() (net.Conn, error) {
 			c, err := b.Dial(t.Context(), "tcp", "127.0.0.1:10250")
 			if err != nil {
 				return nil, err
 			}
 			return tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}), nil
-		}, 8},
+		}, 4},
 	} {
 		var all sync.WaitGroup
 		for name, f := range floods(request(at.call)) {

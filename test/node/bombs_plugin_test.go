@@ -229,7 +229,7 @@ func TestPluginBombs(t *testing.T) {
 	root := b.Disk + "/kubelet"
 	b.Run("mkdir", "-p", root+"/plugins")
 	var all []*fakePlugin
-	for name, bomb := range answerBombs() {
+	for name, bomb := range shortForm(answerBombs()) {
 		for _, of := range []struct{ what, kind, version, call string }{
 			{"info", "CSIPlugin", "1.0.0", "GetInfo"},
 			{"told", "CSIPlugin", "none", "NotifyRegistrationStatus"}, // the agent rejects version "none"

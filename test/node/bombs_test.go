@@ -94,7 +94,7 @@ func newBombed(t *testing.T, kubelet string) *bombedNode {
 func (b *bombedNode) start(kubelet string, flags ...string) {
 	b.t.Helper()
 	b.Write("kubelet.yaml", b.Kubelet(machine.Roomy+kubelet))
-	b.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
+	b.Write("manifests/good.yaml", manifest("good", "", "count", "100ms"))
 	b.agent = b.StartAgent(flags...)
 	b.before = b.WaitReady("good-edge")["good-edge"]
 	b.killed = confine(b.t, b.Machine)

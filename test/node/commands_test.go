@@ -23,7 +23,7 @@ func TestCommands(t *testing.T) {
   volumes: [{name: data, emptyDir: {}}, {name: fixed, emptyDir: {}}]
 `
 	for _, name := range []string{"one", "two"} {
-		text := strings.Replace(manifest(name, extra, "count", "10ms"), "{name: "+name+"}", "{name: "+name+", labels: {app: x}}", 1)
+		text := strings.Replace(manifest(name, extra, "count", "100ms"), "{name: "+name+"}", "{name: "+name+", labels: {app: x}}", 1)
 		m.Write(name+".yaml", text)
 	}
 	m.Await("the image", func() bool { return strings.Contains(m.Islet("images", "ls", "-q"), machine.Image) })
@@ -44,7 +44,7 @@ func TestCommands(t *testing.T) {
 		return strings.Contains(out, "[pod/one/c] 0\n[pod/one/c] 1\n") && strings.Contains(out, "[pod/two/c] 0\n[pod/two/c] 1\n")
 	})
 	if out := m.Islet("top", "processes", "one", "--no-headers"); strings.Count(out, "\n") != 1 ||
-		!strings.Contains(out, "/podtool count 10ms") || !strings.Contains(out, "1000") {
+		!strings.Contains(out, "/podtool count 100ms") || !strings.Contains(out, "1000") {
 		t.Errorf("top processes: %q", out)
 	}
 	// The commands also work while the image name of a pod is invalid.
@@ -56,6 +56,9 @@ func TestCommands(t *testing.T) {
 	if out := m.Islet("images", "ls", "--no-headers"); !strings.Contains(out, "default/one, default/two") ||
 		strings.Contains(out, "<unknown>") {
 		t.Errorf("images ls: %q", out)
+	}
+	if out := m.Islet("bundle", "node"); !strings.Contains(out, "\nrecipient: age1") || strings.Count(out, "\n- sha256:") == 0 {
+		t.Errorf("bundle node: %q", out)
 	}
 	if out := m.Islet("system", "df"); !strings.Contains(out, "EmptyDirs    4 ") || strings.Count(out, "\n") < 7 {
 		t.Errorf("system df: %q", out)

@@ -28,8 +28,8 @@ func configured(t *testing.T) (*machine.Machine, map[string]string) {
 func started(m *machine.Machine) map[string]string {
 	m.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))
-	m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
-	m.Write("manifests/two.yaml", manifest("two", "", "count", "10ms"))
+	m.Write("manifests/one.yaml", manifest("one", "", "count", "100ms"))
+	m.Write("manifests/two.yaml", manifest("two", "", "count", "100ms"))
 	m.StartAgent()
 	return containers(m.WaitReady("one-edge", "two-edge"))
 }
@@ -46,9 +46,10 @@ type shownConfiguration struct {
 	History               []struct{ ID, Why string }
 }
 
+// show returns what islet config show -o json prints. It asks the agent's socket, because tests poll.
 func show(m *machine.Machine) (s shownConfiguration, ok bool) {
-	out, code := m.Try("config", "show", "-o", "json")
-	return s, code == 0 && json.Unmarshal([]byte(out), &s) == nil
+	ok = m.Get("/islet/v1/configuration", &s)
+	return s, ok
 }
 
 // awaitShown waits until the agent responds to islet config show, and returns the response. The agent may be restarting.
@@ -96,6 +97,10 @@ func TestConfigurationIsTried(t *testing.T) {
 		t.Fatalf("code %d: %s", code, out)
 	}
 	good := awaitShown(m)
+	var printed shownConfiguration
+	if err := json.Unmarshal([]byte(m.Islet("config", "show", "-o", "json")), &printed); err != nil || printed.Active != good.Active {
+		t.Errorf("config show -o json: %+v, %v", printed, err)
+	}
 	if good.Active != good.LastKnownGood || !strings.Contains(good.Active.Kubelet, "maxPods: 17") || good.Failed != nil {
 		t.Errorf("%+v", good)
 	}

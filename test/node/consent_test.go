@@ -2,8 +2,7 @@ package node
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -87,13 +86,12 @@ func TestConsent(t *testing.T) {
 	}
 
 	c.apply("edge.imagesDir", edgeHead+"imagesDir: DISK/inbox\n")
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", "localhost/other:test", "-o", m.Disk+"/inbox/other.tar",
-		filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"))
-	pack.Dir = machine.Root(t)
-	if out, err := pack.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	image, err := os.ReadFile(machine.ArchivesOf(t, map[string]int{"other": 0})[0])
+	if err != nil {
+		t.Fatal(err)
 	}
-	m.Await("the image of the other inbox", func() bool { return strings.Contains(m.Islet("images", "ls"), "localhost/other:test") })
+	m.Write("inbox/other.tar", string(image))
+	m.Await("the image of the other inbox", func() bool { return strings.Contains(m.Islet("images", "ls"), machine.RefOf("other")) })
 	c.revert()
 	unharmed(t, m, ids)
 
@@ -127,8 +125,8 @@ func (c *consent) checkHeld() {
 // moveManifests changes the directory of static pods and changes it back.
 func (c *consent) moveManifests() {
 	c.t.Helper()
-	c.Write("other/two.yaml", manifest("two", "", "count", "10ms"))
-	c.Write("other/three.yaml", manifest("three", "", "count", "10ms"))
+	c.Write("other/two.yaml", manifest("two", "", "count", "100ms"))
+	c.Write("other/three.yaml", manifest("three", "", "count", "100ms"))
 	before := containers(c.Pods())
 	c.apply("staticPodPath", kubeletHead+"staticPodPath: DISK/other\n")
 	now := containers(c.WaitReady("three-edge", "two-edge"))
@@ -147,7 +145,7 @@ func (c *consent) startElsewhere() {
 	c.WaitReady()
 	c.clean()
 	c.apply("cgroupRoot,podLogsDir", kubeletHead+"cgroupRoot: CGROUP/other\npodLogsDir: DISK/otherlogs\n")
-	c.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	c.Write("manifests/one.yaml", manifest("one", "", "count", "100ms"))
 	c.WaitReady("one-edge")
 	if cgroups := c.Cgroups(); len(cgroups) != 1 || !strings.HasPrefix(cgroups[0], "/other/") || len(c.Files(c.Disk+"/otherlogs")) != 1 {
 		c.t.Errorf("cgroups are %v, logs %v", cgroups, c.Files(c.Disk+"/otherlogs"))
@@ -159,7 +157,7 @@ func (c *consent) startElsewhere() {
 	c.WaitReady()
 	c.clean()
 	c.revert()
-	c.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	c.Write("manifests/one.yaml", manifest("one", "", "count", "100ms"))
 	c.WaitReady("one-edge")
 }
 

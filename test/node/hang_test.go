@@ -27,7 +27,7 @@ exec "$(command -v runc || command -v crun)" "$@"
 	}
 	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\nociRuntime: "+m.Disk+
 		"/runtime\n")
-	m.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
+	m.Write("manifests/good.yaml", manifest("good", "", "count", "100ms"))
 	m.StartAgent()
 	good := m.WaitReady("good-edge")["good-edge"].Status.ContainerStatuses[0].ContainerID
 	m.Write("hang", "")

@@ -42,10 +42,10 @@ cniConfDir: %s/cni
 devices:
 - {resource: islet.dev/disk, match: [{paths: [/dev/loop%d]}], containerPath: /dev/data0, group: 4711}
 `, m.Disk, theLoop))
-	m.Write("manifests/two.yaml", manifest("two", "", "count", "10ms")) // root with the default capabilities, which include CAP_MKNOD
+	m.Write("manifests/two.yaml", manifest("two", "", "count", "100ms")) // root with the default capabilities, which include CAP_MKNOD
 	m.Write("manifests/one.yaml", manifest("one", `    resources: {limits: {islet.dev/disk: 1}}
     securityContext: {runAsUser: 1000, runAsGroup: 1000, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-`, "count", "10ms"))
+`, "count", "100ms"))
 	m.StartAgent()
 	m.WaitPods("the pod to be refused without a device", func(pods map[string]machine.Pod) bool {
 		return pods["one-edge"].Status.Reason == "UnexpectedAdmissionError"

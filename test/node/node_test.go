@@ -37,7 +37,7 @@ func TestFirstPod(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	m.Write("manifests/one.yaml", manifest("one", "", "count", "100ms"))
 	m.StartAgent()
 	pod := m.WaitReady("one-edge")["one-edge"]
 	if pod.Status.Phase != "Running" || !strings.HasPrefix(pod.Status.PodIP, "10.42.0.") {

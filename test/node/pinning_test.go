@@ -22,7 +22,7 @@ func TestCPUs(t *testing.T) {
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
-	m.Write("manifests/shared.yaml", manifest("shared", "", "count", "10ms"))
+	m.Write("manifests/shared.yaml", manifest("shared", "", "count", "100ms"))
 	flags := []string{"--cpu-manager-policy=static", "--reserved-cpus=0", "--kube-reserved=memory=300Mi,pid=500", "--topology-manager-policy=single-numa-node"}
 	m.StartAgent(flags...)
 	m.WaitReady("shared-edge")
@@ -38,7 +38,7 @@ func TestCPUs(t *testing.T) {
 	if !strings.HasPrefix(all, "0-") {
 		t.Fatalf("the shared pod runs on %q", all)
 	}
-	own := manifest("own", "    resources: {limits: {cpu: 1, memory: 32Mi}}\n", "count", "10ms")
+	own := manifest("own", "    resources: {limits: {cpu: 1, memory: 32Mi}}\n", "count", "100ms")
 	m.Write("manifests/own.yaml", own)
 	pod := m.WaitReady("own-edge", "shared-edge")["own-edge"]
 	mine := on("own-edge")
@@ -63,7 +63,7 @@ func TestCPUs(t *testing.T) {
 		again.RestartCount != 0 || on("own-edge") != mine || strings.Contains(on("shared-edge"), "-") && runtime.NumCPU() == 2 {
 		t.Errorf("after kill -9: %+v on %s, shared %s", again, on("own-edge"), on("shared-edge"))
 	}
-	m.Write("manifests/late.yaml", manifest("late", "    resources: {limits: {cpu: 1000, memory: 32Mi}}\n", "count", "10ms"))
+	m.Write("manifests/late.yaml", manifest("late", "    resources: {limits: {cpu: 1000, memory: 32Mi}}\n", "count", "100ms"))
 	m.WaitPods("the pod that asks for too much to be refused",
 		func(pods map[string]machine.Pod) bool { return pods["late-edge"].Status.Reason == "OutOfcpu" })
 	m.Remove("manifests/own.yaml")

@@ -20,7 +20,6 @@ var noData = map[string]string{
 	"kubelet: errors of operations":         "no operation failed: the same",
 	"KubePersistentVolumeFillingUp":         "a claim of a node by itself is a directory, without a size of its own",
 	"KubePersistentVolumeInodesFillingUp":   "the same",
-	"kubelet: volumes":                      "volume_manager_total_volumes counts what a kubelet's loop compares, which is not here: see docs/metrics.md",
 	"kubelet: storage operations":           "what pods mount that lives and dies with them is no operation here; volumes of claims have them",
 	"kubelet: errors of the configuration":  "kubelet_node_config_error is of a node that was sent a configuration; a kubelet has had it up to 1.24",
 	"kubelet: errors of storage operations": "storage_operation_errors_total is no kubelet's any more: storage_operation_duration_seconds has the status",

@@ -151,7 +151,7 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 	m.InstallImage()
 	m.Boot()
 	partition(m)
-	m.Write("manifests/plain.yaml", manifest("plain", "", "count", "10ms"))
+	m.Write("manifests/plain.yaml", manifest("plain", "", "count", "100ms"))
 	m.Write("manifests/rich.yaml", strings.ReplaceAll(rich, "IMAGE", machine.Image))
 	m.StartAgent()
 	names := []string{"plain-edge", "rich-edge"}
@@ -168,7 +168,7 @@ func TestDiskTurnsReadOnly(t *testing.T) {
 		t.Errorf("the volume has %q", out)
 	}
 	m.Remove("manifests/rich.yaml")
-	m.Write("manifests/new.yaml", manifest("new", "", "count", "10ms"))
+	m.Write("manifests/new.yaml", manifest("new", "", "count", "100ms"))
 	m.WaitReady("plain-edge", "new-edge")
 	m.Await("the new pod's log", func() bool { return strings.HasPrefix(m.Islet("logs", "new-edge"), "0\n1\n") })
 	m.Stop()

@@ -14,7 +14,7 @@ import (
 func TestBrokenStore(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 3)
-	m.Write("applied.yaml", manifest("applied", "", "count", "10ms"))
+	m.Write("applied.yaml", manifest("applied", "", "count", "100ms"))
 	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
 	names = append(names, "applied")
 	before := containers(m.WaitReady(names...))
@@ -64,7 +64,7 @@ func TestBrokenStore(t *testing.T) {
 func TestDeletedStore(t *testing.T) {
 	t.Parallel()
 	m, names := fleet(t, 2)
-	m.Write("applied.yaml", manifest("applied", "", "count", "10ms"))
+	m.Write("applied.yaml", manifest("applied", "", "count", "100ms"))
 	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
 	names = append(names, "applied")
 	before := containers(m.WaitReady(names...))

@@ -22,6 +22,8 @@ type updates struct {
 	m   *machine.Machine
 	ids map[string]string
 	bad []byte // the program test/badislet
+
+	every string // the pause between two lines of the pod one
 }
 
 // newUpdates starts a node with two pods. The argument is a line of the node's EdgeConfiguration.
@@ -35,7 +37,7 @@ func newUpdates(t *testing.T, configuration string) *updates {
 // bootUpdates returns a node whose agent has not been started.
 func bootUpdates(t *testing.T) *updates {
 	t.Helper()
-	u := &updates{T: t, Releaser: machine.NewReleaser(t), m: machine.New(t, "edge")}
+	u := &updates{T: t, Releaser: machine.NewReleaser(t), m: machine.New(t, "edge"), every: "100ms"}
 	u.m.OwnProgram()
 	u.m.InstallImage()
 	u.m.Boot()
@@ -48,7 +50,7 @@ func (u *updates) start(configuration, update string) {
 	u.Helper()
 	u.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n%s\nupdate: %s\n",
 		u.m.Disk, configuration, update))
-	u.m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	u.m.Write("manifests/one.yaml", manifest("one", "", "count", u.every))
 	u.m.Write("manifests/two.yaml",
 		manifest("two", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, failureThreshold: 1}\n", "serve", ":8080"))
 	u.m.StartAgent()

@@ -23,6 +23,7 @@ func TestVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := bootUpdates(t)
+	u.every = "10ms" // the test looks for gaps in the log
 	if err := os.WriteFile(u.m.Binary(), old, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestVersions(t *testing.T) {
 	works("one-edge", "two-edge")
 	turn()
 	works("one-edge", "two-edge")
-	u.m.Write("manifests/three.yaml", manifest("three", "", "count", "10ms"))
+	u.m.Write("manifests/three.yaml", manifest("three", "", "count", "100ms"))
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge", "three-edge"))
 	turn()
 	works("one-edge", "two-edge", "three-edge")

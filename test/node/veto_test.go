@@ -19,10 +19,10 @@ func newVeto(t *testing.T) *veto {
 	v.m.Write("manifests/evil.yaml", manifest("evil",
 		"    readinessProbe: {exec: {command: [/podtool, cat, /flags/ready]}, periodSeconds: 1, failureThreshold: 1}\n"+
 			"    volumeMounts: [{name: flags, mountPath: /flags}]\n  volumes: [{name: flags, hostPath: {path: "+v.m.Disk+"/flags}}]\n",
-		"count", "10ms"))
+		"count", "100ms"))
 	v.m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+v.m.Disk+
 		"/cni\nconfiguration: {healthyFor: 5s, deadline: 25s}\nupdate: {keys: ["+v.Public+"]}\n")
-	v.m.Write("manifests/one.yaml", manifest("one", "", "count", "10ms"))
+	v.m.Write("manifests/one.yaml", manifest("one", "", "count", "100ms"))
 	v.m.Write("manifests/two.yaml",
 		manifest("two", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1, failureThreshold: 1}\n", "serve", ":8080"))
 	v.m.StartAgent()

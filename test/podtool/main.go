@@ -27,6 +27,8 @@
 //	journal FILE EVERY appends numbered, synced records and prints the number of each
 //	sole FILE          appends "started" to FILE and locks it until SIGTERM; if another process
 //	                   has the lock, it appends "twice" and ends
+//	cyclic EVERY N [P] wakes N times, prints its largest latency, then sleeps. With P, it selects FIFO
+//	                   with priority P and ends
 //	mark FILE CODE     appends the time to FILE, then ends with CODE
 package main
 
@@ -90,6 +92,12 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 	case "sleep":
 		<-ctx.Done()
 		return 0, nil
+	case "cyclic":
+		err := cyclic(arg(1, "1ms"), arg(2, "1000"), arg(3, ""))
+		if err == nil && arg(3, "") == "" {
+			<-ctx.Done()
+		}
+		return 0, err
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ignoring SIGTERM")

@@ -40,12 +40,13 @@ func main() {
 	token := flag.String("token", "", "file of a bearer token")
 	node := flag.String("node", "edge", "name of the node")
 	pods := flag.String("pods", "", "pods of the node, NAMESPACE/NAME with commas between")
-	file := flag.String("rules", "", "file of rules")
+	files := flag.String("rules", "", "files of rules, with commas between")
+	shown := flag.String("dashboard", "", "file of a Grafana dashboard, whose queries are evaluated too")
 	scrapes := flag.Int("scrapes", 5, "scrapes before the rules are evaluated, two seconds apart")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	out, err := run(ctx, *target, *token, *node, strings.Split(*pods, ","), *file, *scrapes)
+	out, err := run(ctx, *target, *token, *node, strings.Split(*pods, ","), strings.Split(*files, ","), *shown, *scrapes)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -57,7 +58,7 @@ func main() {
 type Result struct {
 	Targets map[string]string // the error of each page; empty if the page was scraped
 	Series  int
-	Rules   map[string]Rule // by name; the name of an alert follows "alert "
+	Rules   map[string]Rule // by name; the name of an alert follows "alert ", the title of a panel "panel "
 }
 
 // A Rule contains the result of a rule.
@@ -68,7 +69,7 @@ type Rule struct {
 	Example string `json:",omitempty"`
 }
 
-func run(ctx context.Context, target, token, node string, pods []string, file string, scrapes int) (*Result, error) {
+func run(ctx context.Context, target, token, node string, pods, files []string, shown string, scrapes int) (*Result, error) {
 	dir, err := os.MkdirTemp("", "prometheus-")
 	if err != nil {
 		return nil, err
@@ -116,7 +117,10 @@ func run(ctx context.Context, target, token, node string, pods []string, file st
 			}
 		}
 	}
-	return out, evaluate(ctx, log, db, query, parse, file, out)
+	if err := evaluate(ctx, log, db, query, parse, files, out); err != nil {
+		return nil, err
+	}
+	return out, evaluatePanels(ctx, query, shown, out)
 }
 
 // startScraping starts to scrape the pages. It returns a function that ends the scraping.
@@ -172,16 +176,16 @@ func appendPodInfo(ctx context.Context, db *tsdb.DB, now time.Time, node string,
 	return a.Commit()
 }
 
-// evaluate evaluates each group of a file twice, because the rules of a group may use the results
+// evaluate evaluates each group of the files twice, because the rules of a group may use the results
 // of other groups.
-func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.QueryFunc, parse parser.Parser, file string,
+func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.QueryFunc, parse parser.Parser, files []string,
 	out *Result) error {
 	m := rules.NewManager(&rules.ManagerOptions{Context: ctx, QueryFunc: query, AppendableV2: db, Queryable: db, Logger: log,
 		Registerer: prometheus.NewRegistry(), Parser: parse,
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, MaxConcurrentEvals: 1})
-	groups, errs := m.LoadGroups(time.Second, labels.EmptyLabels(), "", nil, false, file)
+	groups, errs := m.LoadGroups(time.Second, labels.EmptyLabels(), "", nil, false, files...)
 	if len(errs) > 0 {
-		return fmt.Errorf("%s: %v", file, errs)
+		return fmt.Errorf("%v: %v", files, errs)
 	}
 	for range 2 {
 		now := time.Now()
@@ -211,6 +215,41 @@ func evaluate(ctx context.Context, log *slog.Logger, db *tsdb.DB, query rules.Qu
 				}
 			}
 			out.Rules[name] = one
+		}
+	}
+	return nil
+}
+
+// evaluatePanels evaluates the queries of a dashboard as Grafana does for all nodes.
+func evaluatePanels(ctx context.Context, query rules.QueryFunc, file string, out *Result) error {
+	if file == "" {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	variables := strings.NewReplacer("$__rate_interval", "1m", "$instance", ".+")
+	for _, p := range dashboard.Panels {
+		for i, target := range p.Targets {
+			one := Rule{}
+			v, err := query(ctx, variables.Replace(target.Expr), time.Now())
+			if err != nil {
+				one.Error = err.Error()
+			}
+			if one.Samples = len(v); one.Samples > 0 {
+				one.Example = v[0].String()
+			}
+			out.Rules[fmt.Sprintf("panel %s, query %d", p.Title, i+1)] = one
 		}
 	}
 	return nil

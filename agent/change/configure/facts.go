@@ -23,6 +23,7 @@ type Node struct {
 	SourcesReported   func() bool                 // whether all sources have reported their pods
 	Pods              func() []*v1.Pod
 	HeldPods          func() []types.UID // pods that are only kept because of the trial
+	BundleOnTrial     func() bool        // whether a bundle is on trial; two trials would judge each other's pods
 	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has itself confirmed that this pod is ready
 }
 

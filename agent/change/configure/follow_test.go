@@ -233,3 +233,32 @@ func TestWaits(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitsForBundle checks that a configuration waits without a time limit while a bundle is on trial.
+func TestWaitsForBundle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "")
+		w.bundle.Store(true)
+		r := w.start(guard.Role{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		if err := w.apply(r, kubeletHead+"maxPods: 30\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // in the bubble's time
+		if r.Show().Trying {
+			t.Error("two trials at the same time")
+		}
+		w.bundle.Store(false)
+		time.Sleep(2 * factsInterval)
+		if !r.Show().Trying {
+			t.Error("the configuration still waits")
+		}
+		<-r.end
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

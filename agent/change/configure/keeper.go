@@ -231,7 +231,8 @@ const (
 )
 
 // waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it
-// also waits until the link is up, without a limit. waitForHealth returns false if ctx has ended.
+// also waits until the link is up, without a limit. It also waits until the trial of a bundle has ended, which has a deadline of its own.
+// waitForHealth returns false if ctx has ended.
 func (k *Keeper) waitForHealth(ctx context.Context) bool {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
@@ -253,7 +254,8 @@ func (k *Keeper) waitForHealth(ctx context.Context) bool {
 			waits, began = now, time.Now()
 		}
 		// Without a link, the trial could not detect a configuration that breaks the link.
-		if patient := time.Since(began) < maxHealthWait || isRemote(now) && f.Link != ""; well || !patient {
+		patient := time.Since(began) < maxHealthWait || isRemote(now) && f.Link != ""
+		if (well || !patient) && !k.c.Node.BundleOnTrial() {
 			return ctx.Err() == nil
 		}
 		select {

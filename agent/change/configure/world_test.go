@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type world struct {
 	press  []v1.NodeConditionType
 	pods   []*v1.Pod
 	held   []types.UID
+	bundle atomic.Bool // a bundle is on trial
 }
 
 func newWorld(t *testing.T, edge string) *world {
@@ -60,6 +62,7 @@ func newWorld(t *testing.T, edge string) *world {
 			return slices.Clone(w.pods)
 		},
 		SourcesReported: func() bool { return true },
+		BundleOnTrial:   w.bundle.Load,
 		ReadyConfirmed:  func(*v1.Pod) bool { return true },
 		HeldPods: func() []types.UID {
 			w.mu.Lock()

@@ -8,7 +8,7 @@
 //	                    a successful trial (agent/change/configure): Install, one rename
 //
 // The program is staged in the directory of the installed one, so that a single rename installs it. Package release
-// protects against forged releases. This package limits the duration of a fetch, for servers that stall or are very
-// slow. It rejects redirects to another protocol. It checks the free disk space before it writes. It limits the time
+// protects against forged releases. Package download limits the duration of a fetch, for servers that stall or are very
+// slow, and rejects redirects to http. This package checks the free disk space before it writes. It limits the time
 // and memory of the self-test.
 package update

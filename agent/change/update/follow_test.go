@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/islet-edge/islet/internal/download"
 )
 
 // A roundTripper is an http.RoundTripper that returns a response without a server.
@@ -146,13 +148,14 @@ func TestClock(t *testing.T) {
 		"now":      {time.Now(), "404"},
 		"too late": {server.Certificate().NotAfter.Add(time.Hour), "certificate has expired or is not yet valid"},
 	} {
-		c := newClient(func() time.Time { return x.now })
+		c := download.NewClient(func() time.Time { return x.now })
 		c.Transport.(*http.Transport).TLSClientConfig.RootCAs = roots
 		src, err := newSource(server.URL+"/a", c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := src.readRelease(t.Context()); err == nil || !strings.Contains(err.Error(), x.bad) || !errors.As(err, new(unreachableError)) {
+		_, err = src.readRelease(t.Context())
+		if !errors.As(err, new(download.UnreachableError)) || !strings.Contains(err.Error(), x.bad) {
 			t.Errorf("%s: %v", name, err)
 		}
 		c.CloseIdleConnections()

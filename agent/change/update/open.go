@@ -10,6 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/release"
 )
 
@@ -46,7 +47,7 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 	program = strings.TrimSuffix(program, " (deleted)") // this process's file was replaced after the process started
 	u := New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
-			Keys: keys, Threshold: int(edge.Threshold), Client: newClient(now), Log: log},
+			Keys: keys, Threshold: int(edge.Threshold), Client: download.NewClient(now), Log: log},
 		IsRefused: k.IsRefused,
 		Offer: func(s *StagedProgram, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from,

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/download"
+	"github.com/islet-edge/islet/internal/poll"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
@@ -107,16 +109,16 @@ func (u *Updater) Run(ctx context.Context) error {
 		return nil
 	}
 	again := retry.Backoff{FirstWindow: firstRetry, SecondWindow: u.c.Every, MaxWindow: u.c.Every}
-	for said := ""; ; {
+	said := ""
+	poll.Run(ctx, 0, func(ctx context.Context) time.Duration {
 		wait := u.c.Every
 		switch err := u.stageFollowed(ctx); {
 		case ctx.Err() != nil:
-			return nil
 		case errors.Is(err, errSpared):
 			wait = min(spareInterval, u.c.Every)
 		case errors.As(err, new(busyError)):
 			wait = again.Next(0)
-		case errors.As(err, new(unreachableError)):
+		case errors.As(err, new(download.UnreachableError)):
 			wait = again.Next(0)
 			said = u.warn(said, err)
 		case errors.Is(err, ErrOlder), errors.Is(err, ErrFailed), err == nil:
@@ -126,14 +128,9 @@ func (u *Updater) Run(ctx context.Context) error {
 			again.Reset()
 			said = u.warn(said, err)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		}
-	}
+		return wait
+	})
+	return nil
 }
 
 // firstRetry is the delay of the first retry after the link or the server failed.

@@ -18,7 +18,7 @@ import (
 )
 
 // Names are the names of all sources of pods.
-var Names = []string{desired.File, desired.HTTP, desired.Local, desired.API}
+var Names = []string{desired.File, desired.HTTP, desired.Local, desired.Bundle, desired.API}
 
 // Config is the input of New.
 type Config struct {
@@ -26,6 +26,7 @@ type Config struct {
 	HasServer     bool // set if there is an API server
 	Desired       *desired.Desired
 	Objects       *local.Objects
+	HasBundle     bool                  // a bundle was in use when the agent started
 	OnFirstReport func(context.Context) // called when a source reports its pods for the first time since the agent started
 	Events        event.Sink            // gets the problems of manifests; may be nil
 	Log           *slog.Logger
@@ -91,6 +92,8 @@ func (s *Sources) HasReported(name string) bool {
 		return s.c.Config.Kubelet.StaticPodPath == "" || s.c.Desired.HasReported(name)
 	case desired.HTTP:
 		return s.c.Config.Kubelet.StaticPodURL == "" || s.c.Desired.HasReported(name)
+	case desired.Bundle:
+		return !s.c.HasBundle || s.c.Desired.HasReported(name)
 	case desired.API:
 		return !s.c.HasServer || s.c.Desired.HasReported(name)
 	}
@@ -99,7 +102,7 @@ func (s *Sources) HasReported(name string) bool {
 
 // OthersSpoken reports whether all sources except the API server have reported their pods.
 func (s *Sources) OthersSpoken() bool {
-	return s.HasReported(desired.File) && s.HasReported(desired.HTTP) && s.HasReported(desired.Local)
+	return s.HasReported(desired.File) && s.HasReported(desired.HTTP) && s.HasReported(desired.Bundle)
 }
 
 // A Runner reports the pods of its source until ctx ends.

@@ -11,7 +11,9 @@ import (
 
 	"github.com/islet-edge/islet/agent/device/topology"
 	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/realtime"
 )
 
 // Assignments contains the exclusive CPUs of containers, by pod and container.
@@ -52,6 +54,7 @@ type Static struct {
 	cpus          topology.CPUs
 	options       Options
 	reserved      cpuset.CPUSet // never exclusive
+	isolated      cpuset.CPUSet // only for containers that request isolated CPUs
 	reservedCores cpuset.CPUSet // all CPUs of the cores that contain a reserved CPU
 }
 
@@ -61,12 +64,14 @@ type Config struct {
 	Options  Options
 	Reserved cpuset.CPUSet // reservedSystemCPUs; if empty, New selects Count CPUs
 	Count    int           // number of reserved CPUs
-	Topology string        // the topology manager's policy
+	// Isolated contains the CPUs that only containers with the annotation keys.IsolatedCPUs get. It is empty if no pod may have it.
+	Isolated cpuset.CPUSet
+	Topology string // the topology manager's policy
 }
 
 // New returns the policy. It fails if the machine does not support the configuration.
 func New(c Config) (*Static, error) {
-	s := &Static{cpus: c.Machine.CPUs, options: c.Options, reserved: c.Reserved}
+	s := &Static{cpus: c.Machine.CPUs, options: c.Options, reserved: c.Reserved, isolated: c.Isolated}
 	if c.Options.BySocket {
 		if c.Topology == topology.SingleNode {
 			return nil, fmt.Errorf(
@@ -80,11 +85,16 @@ func New(c Config) (*Static, error) {
 		return nil, errors.New("[cpumanager] the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero")
 	}
 	if s.reserved.IsEmpty() {
-		s.reserved, _ = s.takeCPUs(s.cpus.IDs(), c.Count)
+		s.reserved, _ = s.takeCPUs(s.cpus.IDs().Difference(s.isolated), c.Count)
 	}
 	if s.reserved.Size() != c.Count || !s.reserved.IsSubsetOf(s.cpus.IDs()) {
 		return nil, fmt.Errorf("[cpumanager] unable to reserve the required amount of CPUs (size of %s did not equal %d)",
 			s.reserved, c.Count)
+	}
+	if !s.isolated.IsEmpty() && s.SharedCPUs(nil).IsEmpty() { // containers with an empty set could use all CPUs
+		return nil, fmt.Errorf("no CPU is left for containers without CPUs of their own: realTime.pods has isolatedCPUs, and the kernel "+
+			"isolates %s; reservedSystemCPUs are %s, and the cpuManagerPolicyOption strict-cpu-reservation is %t: "+
+			"isolate or reserve fewer CPUs", s.isolated, s.reserved, s.options.Strict)
 	}
 	s.reservedCores = cpuset.New()
 	for _, cpu := range s.reserved.List() {
@@ -101,7 +111,7 @@ func (s *Static) Allocatable() cpuset.CPUSet { return s.cpus.IDs().Difference(s.
 
 // SharedCPUs returns the CPUs that all containers without exclusive CPUs share.
 func (s *Static) SharedCPUs(g Assignments) cpuset.CPUSet {
-	all := s.cpus.IDs()
+	all := s.cpus.IDs().Difference(s.isolated)
 	if s.options.Strict {
 		all = all.Difference(s.reserved)
 	}
@@ -129,27 +139,11 @@ func (s *Static) Check(g Assignments) error {
 	return nil
 }
 
-// ExclusiveCPUs returns the number of exclusive CPUs that a container needs. It is the container's CPU request if the pod is
-// guaranteed and the request is a whole number. Otherwise, and for pods with pod-level resources, it is 0.
-func ExclusiveCPUs(pod *v1.Pod, ctr *v1.Container) int {
-	if pod.Spec.Resources != nil || demand.Class(pod) != v1.PodQOSGuaranteed {
-		return 0
-	}
-	q, asked := ctr.Resources.Requests[v1.ResourceCPU]
-	if !asked { // the API server defaults the request to the limit
-		q = ctr.Resources.Limits[v1.ResourceCPU]
-	}
-	if n := q.Value(); n > 0 && n < 1<<16 && q.MilliValue() == n*1000 {
-		return int(n)
-	}
-	return 0
-}
-
 // PodWants returns the maximum number of exclusive CPUs that a pod needs at any one time.
 func PodWants(pod *v1.Pod) int {
 	sidecars, peak, main := 0, 0, 0
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
-		n := ExclusiveCPUs(pod, ctr)
+		n := demand.ExclusiveCPUs(pod, ctr)
 		switch kind {
 		case podspec.Sidecar:
 			sidecars += n
@@ -180,15 +174,37 @@ func reusableCPUs(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
 	return out
 }
 
-// availableCPUs returns the allocatable CPUs that are not assigned to any container.
-func (s *Static) availableCPUs(g Assignments) cpuset.CPUSet {
-	return s.Allocatable().Difference(g.Union())
+// availableCPUs returns the CPUs that can be assigned to a container in addition to those that it can reuse.
+func (s *Static) availableCPUs(pod *v1.Pod, name string, g Assignments) cpuset.CPUSet {
+	return s.forContainer(pod, name, s.Allocatable().Difference(g.Union()))
 }
+
+// forContainer returns the isolated CPUs of a set if the container requests isolated CPUs. Otherwise it returns the other CPUs of the set.
+func (s *Static) forContainer(pod *v1.Pod, name string, set cpuset.CPUSet) cpuset.CPUSet {
+	if realtime.WantsIsolatedCPUs(pod, name) {
+		return set.Intersection(s.isolated)
+	}
+	return set.Difference(s.isolated)
+}
+
+// HasIsolated reports whether a set contains CPUs, and all of them are isolated.
+func (s *Static) HasIsolated(set cpuset.CPUSet) bool {
+	return !set.IsEmpty() && set.IsSubsetOf(s.isolated)
+}
+
+// An IsolationError is the error for a request for more isolated CPUs than are free.
+type IsolationError struct{ text string }
+
+// Error returns the message.
+func (m *IsolationError) Error() string { return m.text }
+
+// Reason returns the reason for the pod's status.
+func (m *IsolationError) Reason() string { return realtime.Unavailable }
 
 // Hints returns the sets of NUMA nodes that can provide a container's exclusive CPUs. It returns nil if the container
 // needs none.
 func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Assignments) topology.Hints {
-	n := ExclusiveCPUs(pod, ctr)
+	n := demand.ExclusiveCPUs(pod, ctr)
 	if n == 0 {
 		return nil
 	}
@@ -198,7 +214,7 @@ func (s *Static) Hints(pod *v1.Pod, ctr *v1.Container, g Assignments) topology.H
 		}
 		return s.computeHints(n, has, cpuset.New())
 	}
-	return s.computeHints(n, s.availableCPUs(g), reusableCPUs(pod, ctr.Name, g))
+	return s.computeHints(n, s.availableCPUs(pod, ctr.Name, g), s.forContainer(pod, ctr.Name, reusableCPUs(pod, ctr.Name, g)))
 }
 
 // PodHints returns the hints for all containers of a pod together.
@@ -211,7 +227,11 @@ func (s *Static) PodHints(pod *v1.Pod, g Assignments) topology.Hints {
 	if own.Size() == n {
 		return s.computeHints(n, own, cpuset.New())
 	}
-	return s.computeHints(n, s.availableCPUs(g), own)
+	free := cpuset.New()
+	for _, ctr := range podspec.Containers(&pod.Spec) {
+		free = free.Union(s.availableCPUs(pod, ctr.Name, g))
+	}
+	return s.computeHints(n, free, own)
 }
 
 func (s *Static) computeHints(n int, free, must cpuset.CPUSet) topology.Hints {
@@ -274,7 +294,7 @@ func (m *AlignmentError) Reason() string { return "SMTAlignmentError" }
 // Assign assigns exclusive CPUs to a container and records them in g. It prefers the CPUs of the given NUMA nodes; zero
 // means any node. It does nothing if the container already has its CPUs or needs none.
 func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g Assignments) error {
-	n := ExclusiveCPUs(pod, ctr)
+	n := demand.ExclusiveCPUs(pod, ctr)
 	if n == 0 {
 		return nil
 	}
@@ -288,12 +308,16 @@ func (s *Static) Assign(pod *v1.Pod, ctr *v1.Container, nodes topology.Mask, g A
 		if n%per != 0 {
 			return &AlignmentError{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", n, per)}
 		}
-		if n > free {
+		if n > free && !realtime.WantsIsolatedCPUs(pod, ctr.Name) {
 			return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: "+
 				"available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, per)}
 		}
 	}
-	from := s.availableCPUs(g).Union(reusableCPUs(pod, ctr.Name, g))
+	from := s.availableCPUs(pod, ctr.Name, g).Union(s.forContainer(pod, ctr.Name, reusableCPUs(pod, ctr.Name, g)))
+	if realtime.WantsIsolatedCPUs(pod, ctr.Name) && from.Size() < n {
+		return &IsolationError{fmt.Sprintf("annotation %s%s: the container requests %d CPUs, and %d of the CPUs that the kernel isolates "+
+			"(%q) are free", keys.IsolatedCPUs, ctr.Name, n, from.Size(), s.isolated)}
+	}
 	out := cpuset.New()
 	if nodes != 0 {
 		local := cpuset.New()

@@ -23,7 +23,8 @@ func (m *Manager) List() (out []Resource) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, r := range m.resources {
-		all := slices.SortedFunc(maps.Values(r.devices), func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
+		all := slices.Collect(maps.Values(r.devices))
+		sorting.By(all, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
 		out = append(out, Resource{name, r.goneSince, all})
 	}
 	sorting.By(out, func(a, b Resource) int { return cmp.Compare(a.Name, b.Name) })

@@ -19,6 +19,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/islet-edge/islet/agent/plugin/plugins"
+	"github.com/islet-edge/islet/internal/grpcwait"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
@@ -188,8 +189,7 @@ func (m *Manager) watchConnection(ctx context.Context, d *driver) {
 				return
 			}
 		}
-		d.conn.Connect()
-		if !d.conn.WaitForStateChange(ctx, now) {
+		if !grpcwait.Change(ctx, d.conn, now) {
 			return
 		}
 	}

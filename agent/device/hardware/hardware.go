@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/bootid"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/event"
+	"github.com/islet-edge/islet/internal/uevent"
 )
 
 const (
@@ -59,6 +60,7 @@ type Hardware struct {
 	links       []*devicemanager.Link // by class
 	scanRequest chan struct{}         // capacity 1
 	history     history
+	nodes       sync.Mutex // locked while device nodes are created or removed; locked before the Manager's mutex
 
 	mu              sync.Mutex // not locked while files are read
 	foundUnits      [][]*unit  // by class
@@ -133,11 +135,16 @@ func (h *Hardware) Run(ctx context.Context) error {
 	defer following.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if socket, err := listenUevents(); err != nil {
+	if socket, err := uevent.Listen(); err != nil {
 		h.c.Log.Warn("cannot receive kernel uevents: devices are detected only by changes in /dev", "error", err)
 	} else {
 		following.Go(func() {
-			if err := watchUevents(ctx, socket, h.Poke); err != nil && ctx.Err() == nil {
+			received := func(e uevent.Event) {
+				if isRelevant(e) {
+					h.Poke()
+				}
+			}
+			if err := uevent.Watch(ctx, socket, received, h.Poke); err != nil && ctx.Err() == nil {
 				h.c.Log.Error("receiving kernel uevents failed: devices are detected only by changes in /dev", "error", err)
 			}
 		})
@@ -150,6 +157,12 @@ func (h *Hardware) Run(ctx context.Context) error {
 	}
 	h.watchLoop(ctx, watch)
 	return nil
+}
+
+// isRelevant reports whether a message may affect the devices. Network interfaces, which change with each pod, have no device node. If a
+// driver that is newly bound creates nodes, there is a separate message for each node.
+func isRelevant(e uevent.Event) bool {
+	return e.Device != "" && e.Subsystem != "net" && e.Subsystem != "queues"
 }
 
 // watchLoop scans immediately, and collectTime after each Poke.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/uevent"
 )
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hardware")) }
@@ -257,6 +259,35 @@ func TestGive(t *testing.T) {
 	})
 }
 
+// TestNodesOfStartingPods checks that a scan removes no device node of a container that starts at the same time.
+func TestNodesOfStartingPods(t *testing.T) {
+	tr := board(t)
+	gps := class("islet.dev/gps", paths("/dev/ttyACM0"))
+	gps.Group = new(intstr.FromInt32(20))
+	b := newBench(t, tr.root, gps)
+	var scans sync.WaitGroup
+	defer scans.Wait()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	scans.Go(func() {
+		for ctx.Err() == nil {
+			if err := b.hw.publishDevices(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range 60 {
+		pod := b.pod("p"+strconv.Itoa(i), "islet.dev/gps", 1)
+		nodes, _ := b.mustRun(pod, 0)
+		for _, host := range nodes {
+			if _, err := os.Stat(strings.Fields(host)[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tr.requireNoError(b.manager.Release(t.Context(), pod.UID))
+	}
+}
+
 // TestReplug checks that a container keeps running when its device is unplugged. The container is restarted when the device is plugged in
 // again, even if the device node is a different one.
 func TestReplug(t *testing.T) {
@@ -457,5 +488,16 @@ func TestRealDevices(t *testing.T) {
 	b.await("it is gone", func() bool { return b.room("islet.dev/disk") == [2]int64{0, 0} })
 	if got := cmp.Or(b.hw.MissingDevices("p")...); got != "" {
 		t.Error(got)
+	}
+}
+
+func TestRelevantEvents(t *testing.T) {
+	for _, c := range []struct {
+		subsystem, device string
+		want              bool
+	}{{"block", "loop0", true}, {"usb", "", false}, {"net", "x", false}, {"queues", "x", false}} {
+		if got := isRelevant(uevent.Event{Action: "add", Subsystem: c.subsystem, Device: c.device}); got != c.want {
+			t.Errorf("%s %q: %v", c.subsystem, c.device, got)
+		}
 	}
 }

@@ -37,10 +37,8 @@ func (p *provider) Start(ctx context.Context, r devicemanager.Request) (*devicem
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range create {
-		if err := n.createNode(); err != nil {
-			return nil, err
-		}
+	if err := p.h.createNodes(create); err != nil {
+		return nil, err
 	}
 	held := map[holder]bool{}
 	for _, one := range p.h.c.Manager.Holdings() {
@@ -199,6 +197,17 @@ type ownNode struct {
 	path string
 	number
 	group int
+}
+
+func (h *Hardware) createNodes(list []ownNode) error {
+	h.nodes.Lock()
+	defer h.nodes.Unlock()
+	for _, n := range list {
+		if err := n.createNode(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // createNode creates the node. It replaces an existing node.

@@ -51,7 +51,7 @@ func (h *Hardware) publishDevices() error {
 			h.restartContainer(who)
 		}
 	}
-	h.removeOldNodes(held)
+	h.removeOldNodes()
 	return errors.Join(errs...)
 }
 
@@ -185,9 +185,17 @@ func (h *Hardware) MissingDevices(uid types.UID) (out []string) {
 	return out
 }
 
-// removeOldNodes removes the device nodes of pods that no longer have devices.
-func (h *Hardware) removeOldNodes(held []devicemanager.Holding) {
+// removeOldNodes removes the device nodes of pods that no longer have devices. A starting container gets its devices before its device
+// nodes. So removeOldNodes reads the devices of pods while it holds the lock for creating nodes. A list from the beginning of the scan may
+// be old.
+func (h *Hardware) removeOldNodes() {
+	h.nodes.Lock()
+	defer h.nodes.Unlock()
 	dirs, _ := listNames(h.c.Dir) // if this fails, the directory is empty
+	if len(dirs) == 0 {
+		return
+	}
+	held := h.c.Manager.Holdings()
 	for _, uid := range dirs {
 		if !slices.ContainsFunc(held, func(one devicemanager.Holding) bool { return string(one.UID) == uid }) {
 			if err := mounts.RemoveAll(filepath.Join(h.c.Dir, uid)); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/device/memorymanager"
 	"github.com/islet-edge/islet/agent/device/topology"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/demand"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -47,7 +48,7 @@ func (m *Manager) NeedsAllocation(pod *v1.Pod) bool {
 // yet. The caller holds mu.
 func (m *Manager) needsResources(pod *v1.Pod) bool {
 	for _, ctr := range orderedContainers(pod) {
-		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && cpumanager.ExclusiveCPUs(pod, ctr) > 0 {
+		if _, has := m.cpuSets[pod.UID][ctr.Name]; m.cpus != nil && !has && demand.ExclusiveCPUs(pod, ctr) > 0 {
 			return true
 		}
 		if _, has := m.nodes.Blocks(pod.UID, ctr.Name); m.memory != nil && !has && len(memorymanager.RequestedMemory(pod, ctr)) > 0 {
@@ -178,7 +179,7 @@ func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint
 	if err := d.devices.Container(ctx, ctr, h.Nodes); err != nil {
 		return err
 	}
-	if m.cpus != nil && cpumanager.ExclusiveCPUs(d.pod, ctr) > 0 {
+	if m.cpus != nil && demand.ExclusiveCPUs(d.pod, ctr) > 0 {
 		err := m.cpus.Assign(d.pod, ctr, h.Nodes, d.cpus)
 		m.metrics.countPinning(&m.metrics.cpu, err)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/device/topology"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/realtime"
 )
 
 // Name returns the hook's name.
@@ -47,6 +48,10 @@ func (m *Manager) Container(_ context.Context, pod *v1.Pod, ctr *v1.Container, o
 		return nil
 	}
 	if m.cpus != nil {
+		if realtime.WantsIsolatedCPUs(pod, ctr.Name) && !m.cpus.HasIsolated(m.cpuSets[pod.UID][ctr.Name]) {
+			return fmt.Errorf("annotation %s%s: the container has other CPUs, because the annotation was added after its pod was admitted"+
+				": delete the pod and create it again", keys.IsolatedCPUs, ctr.Name)
+		}
 		set := m.wantedCPUs(containerKey{pod.UID, ctr.Name}, m.cpus.SharedCPUs(m.cpuSets))
 		m.configured[containerKey{pod.UID, ctr.Name}] = configuration{set, time.Now()}
 		r.CpusetCpus = set.String()

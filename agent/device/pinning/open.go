@@ -196,8 +196,14 @@ func (m *Manager) buildPolicies(static, blocks bool) error {
 			}
 			reserved = cpuset.New(list...)
 		}
+		isolated := cpuset.New()
+		if m.c.Config.Edge.RealTime.IsolatesCPUs() {
+			if isolated, err = topology.ReadIsolated(sys); err != nil {
+				return fmt.Errorf("read the CPUs that the kernel isolates: %w", err)
+			}
+		}
 		milli := reservedTotal.Cpu().MilliValue()
-		m.cpus, err = cpumanager.New(cpumanager.Config{Machine: machine, Options: o, Reserved: reserved,
+		m.cpus, err = cpumanager.New(cpumanager.Config{Machine: machine, Options: o, Reserved: reserved, Isolated: isolated,
 			Count: int((milli + 999) / 1000), Topology: k.TopologyManagerPolicy})
 		if err != nil {
 			return fmt.Errorf("cpuManagerPolicy: %w", err)

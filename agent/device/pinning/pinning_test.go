@@ -23,6 +23,8 @@ import (
 	"github.com/islet-edge/islet/agent/device/devicemanager"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/realtime"
 	"github.com/islet-edge/islet/internal/reserve"
 )
 
@@ -480,5 +482,52 @@ func TestHostile(t *testing.T) {
 	var row memoryRow
 	if json.Unmarshal([]byte(`{"seq":1,"blocks":[{"kind":"memory","nodes":1,"size":5,"held":5}]}`), &row) != nil || row.Blocks[0].Held != 5 {
 		t.Error("the stored format has changed")
+	}
+}
+
+// TestIsolated checks that only containers with the annotation get isolated CPUs, and only as many as the kernel isolates. If no pod may
+// have the annotation, isolated CPUs are like any other CPU.
+func TestIsolated(t *testing.T) {
+	edge := filepath.Join(t.TempDir(), "edge.yaml")
+	rule := "realTime: {pods: [{namespaces: ['*'], sources: [file], isolatedCPUs: true}]}\n"
+	if err := os.WriteFile(edge, []byte("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"+rule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := fstest.MapFS{"sys/devices/system/cpu/isolated": {Data: []byte("5-6\n")}}
+	w := &world{t: t, path: filepath.Join(t.TempDir(), "islet.db"), boot: "1", flags: static("--edge-config=" + edge), host: files,
+		running: map[string]*api.Container{}, cpus: map[string]string{}, moved: make(chan string, 100)}
+	if err := w.start(); err != nil {
+		t.Fatal(err)
+	}
+	plain, own, late := w.pod("plain", "1", "100m"), w.pod("own", "1", "1"), w.pod("late", "1")
+	own.Annotations = map[string]string{keys.IsolatedCPUs + "c0": "true"}
+	plain.Spec.Containers[1].Resources.Requests = plain.Spec.Containers[1].Resources.Limits
+	for _, p := range []*v1.Pod{own, plain, late} {
+		w.admit(p, "", "")
+	}
+	for _, c := range []struct {
+		pod  *v1.Pod
+		i    int
+		want string
+	}{{own, 0, "6"}, {own, 1, "4"}, {plain, 0, "2"}, {plain, 1, "0,3,7"}, {late, 0, "1"}} {
+		if got, _ := w.config(c.pod, c.i); got != c.want {
+			t.Errorf("container %d of %s has CPUs %s, not %s", c.i, c.pod.Name, got, c.want)
+		}
+	}
+	late.Annotations = map[string]string{keys.IsolatedCPUs + "c0": "true"}
+	config := &api.ContainerConfig{Linux: &api.LinuxContainerConfig{Resources: &api.LinuxContainerResources{}}}
+	if err := w.Container(t.Context(), late, &late.Spec.Containers[0], config); err == nil {
+		t.Error("an annotation that was added later is ignored")
+	}
+	most := w.pod("most", "2")
+	most.Annotations = late.Annotations
+	w.admit(most, realtime.Unavailable, keys.IsolatedCPUs+"c0")
+
+	w = &world{t: t, path: filepath.Join(t.TempDir(), "islet.db"), boot: "1", flags: static(), host: files}
+	if err := w.start(); err != nil {
+		t.Fatal(err)
+	}
+	if shared, _ := w.config(w.pod("shared", "100m"), 0); shared != "0-7" {
+		t.Errorf("without a rule, containers share CPUs %s", shared)
 	}
 }

@@ -147,6 +147,15 @@ func readList(sys fs.FS, name string, bound uint64) (out []int, err error) {
 	return slices.Compact(out), nil
 }
 
+// ReadIsolated returns the CPUs on which the kernel does not balance the load of processes (isolcpus).
+func ReadIsolated(sys fs.FS) (cpuset.CPUSet, error) {
+	list, err := readList(sys, "devices/system/cpu/isolated", maxCPU)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return cpuset.New(list...), err
+}
+
 func parseNumbers(s string) (out []uint64) {
 	for _, f := range strings.Fields(s) {
 		n, err := strconv.ParseUint(f, 10, 32)

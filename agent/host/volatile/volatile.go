@@ -128,6 +128,15 @@ func UnmountLayers(dirs ...Dir) error {
 	return errors.Join(errs...)
 }
 
+// IsCovered reports whether a layer covers a directory, so that files in it are lost at the next boot.
+func IsCovered(dir string) (bool, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return false, err
+	}
+	return isCovered(real)
+}
+
 // isCovered reports whether the mount at a directory belongs to a layer.
 func isCovered(real string) (bool, error) {
 	m, err := mounts.FindContaining(real)

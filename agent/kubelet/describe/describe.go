@@ -30,6 +30,7 @@ type Config struct {
 	Events      *outbox.Events
 	Runtime     Runtime
 	Network     Network
+	Machine     Machine
 	Endpoint    string          // of the runtime; empty if the runtime is part of this process
 	Leftovers   string          // pods and images that are still in the previous runtime, and how to remove them; may be empty
 	Database    string          // path of the database
@@ -136,8 +137,15 @@ func (a *Describer) describeSources() (out []api.Source) {
 	if a.c.Cluster != nil {
 		origins[desired.API] = cmp.Or(a.c.Cluster.Link.Client().Host(), "the API server")
 	}
-	for _, name := range []string{desired.File, desired.HTTP, desired.Local, desired.API} {
-		if name != desired.Local && origins[name] == "" {
+	for _, name := range []string{desired.File, desired.HTTP, desired.Local, desired.Bundle, desired.API} {
+		unused := origins[name] == ""
+		switch name {
+		case desired.Local:
+			unused = false
+		case desired.Bundle:
+			unused = counts[name] == 0 && a.c.HasReported(name)
+		}
+		if unused {
 			continue
 		}
 		src := api.Source{Name: name, Origin: origins[name], Spoken: a.c.HasReported(name), Pods: counts[name]}

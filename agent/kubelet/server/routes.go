@@ -111,6 +111,8 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathProcesses+"/{namespace}/{pod}", jsonHandler(s.processes))
 	s.routeConfiguration(m)
 	s.routeUpdate(m)
+	s.routeBundle(m)
+	s.routeBundleNode(m)
 	m.HandleFunc("GET "+api.PathSettings, jsonHandler(s.getSettings))
 }
 

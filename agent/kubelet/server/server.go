@@ -145,6 +145,10 @@ type Config struct {
 	Configuration Configurer
 	// Updates installs other versions of islet.
 	Updates Updater
+	// Bundles returns the facts about the node that islet bundle node and islet key recipient print.
+	Bundles BundleNode
+	// BundleTrials applies and reverts bundles.
+	BundleTrials BundleTrials
 	// Settings returns the agent's settings as a value that can be encoded as JSON.
 	Settings func() any
 	// Usage measures the node and its pods.

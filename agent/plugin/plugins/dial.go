@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/islet-edge/islet/internal/grpcwait"
 	"github.com/islet-edge/islet/internal/weight/codec"
 )
 
@@ -62,7 +63,7 @@ func WaitReady(ctx context.Context, conn *grpc.ClientConn) error {
 		case connectivity.TransientFailure, connectivity.Shutdown:
 			return fmt.Errorf("the connection is in %s", s)
 		}
-		if !conn.WaitForStateChange(ctx, s) {
+		if !grpcwait.Change(ctx, conn, s) {
 			return ctx.Err()
 		}
 	}

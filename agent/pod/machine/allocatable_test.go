@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,6 +10,15 @@ import (
 
 	"github.com/islet-edge/islet/internal/config"
 )
+
+// ownDevices are the devices of this node.
+type ownDevices v1.ResourceList
+
+func (d ownDevices) Resources() (capacity, allocatable v1.ResourceList) {
+	return maps.Clone(v1.ResourceList(d)), maps.Clone(v1.ResourceList(d))
+}
+
+func (d ownDevices) RemoveManaged(v1.ResourceList) {}
 
 func TestAllocatable(t *testing.T) {
 	for args, want := range map[string]int64{"--max-pods=7": 7, "--pods-per-core=1000000": 110} {
@@ -47,6 +57,14 @@ func TestOthersResources(t *testing.T) {
 	}
 	if room := m.Admit().Allocatable; room.Name("example.com/foo", resource.DecimalSI).Value() != 4 || room.Cpu().Value() >= 1000 {
 		t.Errorf("allocatable %v", room)
+	}
+	m.SetDevices(ownDevices{"example.com/camera": resource.MustParse("2"), "example.com/foo": resource.MustParse("1")})
+	if got, want := m.Extended(), (map[string]int64{"example.com/camera": 2, "example.com/foo": 1}); !maps.Equal(got, want) {
+		t.Errorf("extended resources %v, want %v", got, want)
+	}
+	m.SetDevices(nil)
+	if got := m.Extended(); len(got) != 1 || got["example.com/foo"] != 4 {
+		t.Errorf("extended resources %v", got)
 	}
 	if _, kept := m.Now().Allocatable["example.com/foo"]; kept {
 		t.Error("the machine's own resources were changed")

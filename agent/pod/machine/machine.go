@@ -18,11 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/spec/admit"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/agent/pod/status"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/quota"
+	"github.com/islet-edge/islet/internal/realtime"
 	"github.com/islet-edge/islet/internal/reserve"
 	"github.com/islet-edge/islet/net/address"
 	"github.com/islet-edge/islet/net/netns"
@@ -52,6 +54,7 @@ type Machine struct {
 	readAt     time.Time
 	foundIPs   []netip.Addr // the last addresses that were found
 	last       translate.Node
+	observed   func(types.UID) plan.Observed // may be nil
 }
 
 // Devices manages resources that are allocated as individual devices. *device.Manager implements it.
@@ -76,6 +79,30 @@ func (n *Machine) SetDevices(d Devices) { n.devices = d }
 // SetPressures sets a function that returns the current pressure conditions. It must be called
 // before any other method.
 func (n *Machine) SetPressures(now func() []v1.NodeConditionType) { n.pressures = now }
+
+// SetObserved sets a function that returns what a pod has in the runtime. It must be called before any pod runs.
+func (n *Machine) SetObserved(pod func(types.UID) plan.Observed) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observed = pod
+}
+
+// schedulers returns the scheduling of a pod's running containers: see realtime.Node.Running.
+func (n *Machine) schedulers(uid types.UID) map[string]string {
+	n.mu.Lock()
+	observed := n.observed
+	n.mu.Unlock()
+	if observed == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, c := range observed(uid).Containers {
+		if c.Scheduler != "" && c.MayRun() {
+			out[c.Name] = c.Scheduler
+		}
+	}
+	return out
+}
 
 // Pressures returns the current pressure conditions.
 func (n *Machine) Pressures() []v1.NodeConditionType {
@@ -247,7 +274,29 @@ func (n *Machine) Admit() admit.Node {
 	return admit.Node{Name: now.Name, OS: runtime.GOOS, Arch: runtime.GOARCH, Labels: labels, Taints: taints, Allocatable: room,
 		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
 		StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux,
-		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alphaGates()}
+		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alphaGates(),
+		RealTime: n.RealTime()}
+}
+
+// RealTime returns the facts that decide about real time. It reads the kernel's limits only if the configuration allows real
+// time to any pod.
+func (n *Machine) RealTime() realtime.Node {
+	k := &n.cfg.Kubelet
+	out := realtime.Node{Config: n.cfg.Edge.RealTime, StaticCPU: k.CPUManagerPolicy == "static", Remote: n.cfg.RuntimeEndpoint != "",
+		Running: n.schedulers}
+	if len(out.Config.Pods) > 0 {
+		out.Kernel = realtime.ReadKernel(os.DirFS("/"))
+	}
+	return out
+}
+
+// RealTimeBudget returns the budget of a pod for FIFO and RR, and the budget of all pods together: see realtime.Node.Budgets.
+func (n *Machine) RealTimeBudget(pod *v1.Pod) (own, all time.Duration) {
+	if !realtime.Requested(pod) {
+		return 0, 0
+	}
+	node := n.RealTime()
+	return node.Budgets(pod)
 }
 
 // alphaGates returns the feature gates of the alpha fields that have an effect on this node.
@@ -282,6 +331,26 @@ func (n *Machine) nodeResources() (capacity, allocatable v1.ResourceList) {
 	maps.Copy(capacity, n.share.Capacity)
 	maps.Copy(allocatable, own)
 	return capacity, allocatable
+}
+
+// Extended returns the allocatable extended resources of the Node. They are the devices of this node, and the resources that other
+// components have added to the Node.
+func (n *Machine) Extended() map[string]int64 {
+	_, own := n.nodeResources()
+	n.mu.Lock()
+	all := maps.Clone(n.advertised) // may have former amounts of the node's own devices
+	n.mu.Unlock()
+	if all == nil {
+		all = v1.ResourceList{}
+	}
+	maps.Copy(all, own)
+	out := map[string]int64{}
+	for name, q := range all {
+		if admit.IsExtended(name) {
+			out[string(name)] = q.Value()
+		}
+	}
+	return out
 }
 
 // Share returns the part of the machine's resources that is available to pods.

@@ -101,6 +101,7 @@ type Container struct {
 	User                             *User  // IDs of the first process; nil if unknown
 	PostStart                        bool   // the container has a postStart hook; if it has returned, Input.Hooked contains it
 	RestartResources                 string // Size.RestartResources at the container's creation; empty if it was empty or is unknown
+	Scheduler                        string // keys.ContainerScheduler at the container's creation; empty for the default
 
 	Resources *Resources // resources that the runtime reports; nil if it reports none
 }

@@ -12,4 +12,9 @@
 // stored whenever it changes. So a ready pod stays ready after the restart until new answers change its verdicts.
 // The numbers of consecutive failures of startup and liveness probes are stored in a file on tmpfs. Without this
 // file, frequent restarts of the agent could keep a hanging container running.
+//
+// The packages below it:
+//
+//	call       makes one call of a probe: HTTP, TCP, gRPC or a command
+//	lifecycle  runs the hooks postStart and preStop
 package probe

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/metrics/room"
 )
 
@@ -76,11 +77,20 @@ func (e *Eviction) Run(ctx context.Context) error {
 				continue
 			}
 		}
-		pause = e.evaluate(ctx)
+		pause = alignPause(e.evaluate(ctx))
 		last = time.Now()
 		due = last.Add(pause)
 		next.Reset(pause)
 	}
+}
+
+// alignPause aligns the longest pause with the timers of other parts, so that an idle node wakes up once for all. A shorter pause means
+// that a resource may become scarce.
+func alignPause(pause time.Duration) time.Duration {
+	if pause == maxInterval {
+		return clock.UntilMultiple(pause)
+	}
+	return pause
 }
 
 // memoryShortAfter waits until the given time, and then returns memoryShort. It returns false if ctx ends first.

@@ -86,7 +86,8 @@ func Decide(in Input) []Verdict {
 // findKeepReason returns the reason why an image must be kept. It returns "" if the image is unused.
 func (in *Input) findKeepReason(needs map[string][]*Need, i Image) string {
 	if i.Pinned {
-		return "the container runtime pins it"
+		return "the container runtime pins it; an image of a bundle (islet bundle status) is kept until neither the bundle in use " +
+			"nor the one before has it"
 	}
 	over := ""
 	for name := range i.eachName() {

@@ -31,7 +31,7 @@ func TestDecide(t *testing.T) {
 		}), "7 space, 6 space, 5 space"},
 		"space not wanted": {changed(all, func(in *Input) { in.All, in.Images = false, []Image{old(1)} }), "1 it is unused, but"},
 		"too young":        {changed(all, func(in *Input) { in.Images = []Image{{ID: id(1), First: noon.Add(-time.Minute)}} }), "1 it was pulled less than 2m0s ago"},
-		"pinned":           {changed(all, func(in *Input) { i := old(1); i.Pinned = true; in.Images = []Image{i} }), "1 the container runtime pins it"},
+		"pinned":           {changed(all, func(in *Input) { i := old(1); i.Pinned = true; in.Images = []Image{i} }), "1 the container runtime pins it; an image of a bundle (islet bundle status)"},
 		"a pod's short name": {changed(all, func(in *Input) {
 			in.Images, in.Needs = []Image{old(1, "docker.io/library/web:latest")}, []Need{{Refs: []string{"web"}, Name: "pod a/b"}}
 		}), "1 needed by pod a/b"},

@@ -23,6 +23,8 @@ func TestSettling(t *testing.T) {
 		var freed []time.Duration
 		var busy atomic.Bool
 		var forgot atomic.Int32
+		var allocated, step atomic.Uint64
+		step.Store(minGarbage)
 		busy.Store(true)
 		began := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
@@ -40,6 +42,7 @@ func TestSettling(t *testing.T) {
 			logFailure: func(err error) { t.Error(err) },
 			taskSignal: make(chan struct{}, 1),
 			forget:     func() error { forgot.Add(1); return nil },
+			allocated:  func() uint64 { return allocated.Add(step.Load()) },
 		}
 		s.TaskRan() // pods are starting
 		go func() { ended <- s.Run(ctx) }()
@@ -87,6 +90,49 @@ func TestSettling(t *testing.T) {
 		synctest.Wait()
 		if len(freed) != 7 || freed[5]-freed[4] != minInterval {
 			t.Errorf("freed at %v, want %s between those of two consecutive changes", freed, minInterval)
+		}
+		step.Store(minGarbage - 1)
+		change()
+		before := forgot.Load()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if len(freed) != 8 || forgot.Load() != before+1 {
+			t.Errorf("freed at %v, want no second time when little was allocated meanwhile; forgot %d times, want once", freed,
+				forgot.Load()-before)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestTaskIsOneBurst checks that the pages of the executable are returned once after a task, in the task's own burst of activity. A burst
+// ends with a pause of 100 ms.
+func TestTaskIsOneBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		forgot, allocated := make(chan time.Time, 8), uint64(0)
+		ctx, stop := context.WithCancel(t.Context())
+		s := &Settler{
+			changed: func() <-chan struct{} { return nil }, onBusy: func() {}, free: func() error { return nil },
+			forget: func() error { forgot <- time.Now(); return nil }, taskSignal: make(chan struct{}, 1),
+			allocated: func() uint64 { allocated += minGarbage; return allocated },
+		}
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		for range 6 {
+			<-time.After(10 * time.Second)
+			synctest.Wait()
+			s.TaskRan()
+			synctest.Wait()
+			task := time.Now()
+			<-time.After(5 * time.Second)
+			if len(forgot) != 1 {
+				t.Fatalf("the pages were returned %d times after a task", len(forgot))
+			}
+			if late := (<-forgot).Sub(task); late >= 100*time.Millisecond {
+				t.Errorf("the pages were returned %v after a task", late)
+			}
 		}
 		stop()
 		if err := <-ended; err != nil {

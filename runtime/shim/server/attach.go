@@ -7,8 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/islet-edge/islet/runtime/console"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
@@ -105,7 +104,7 @@ func (c *container) forwardInput(in *bufio.Reader, stdin bool) (gone bool) {
 		}
 		switch {
 		case stream == wire.StreamResize && c.io.console != nil && len(p) == 4:
-			c.resizeTerminal(binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]))
+			console.Resize(c.io.stdin, binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]))
 		case stream == wire.StreamStdin && len(p) == 0:
 			switch {
 			case c.req.StdinOnce && !c.req.Terminal:
@@ -117,14 +116,4 @@ func (c *container) forwardInput(in *bufio.Reader, stdin bool) (gone bool) {
 			c.io.stdin.Write(p) // fails if the container has closed its stdin
 		}
 	}
-}
-
-func (c *container) resizeTerminal(width, height uint16) {
-	raw, err := c.io.stdin.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) {
-		unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
-	})
 }

@@ -122,7 +122,7 @@ func (s *Server) removeContainer(r wire.Target) (any, error) {
 		return nil, fmt.Errorf("%w: container %s is running", errConflict, r.ID)
 	}
 	if pathExists(c.req.Bundle) { // if the run directory was removed, the OCI runtime's state is gone, too
-		if err := s.runOCI(c.req, "delete", "--force", r.ID); err != nil {
+		if err := s.deleteFromOCI(c); err != nil {
 			return nil, err
 		}
 	}

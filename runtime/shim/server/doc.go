@@ -6,7 +6,8 @@
 //	                  |                  | (exits; the container is now the shim's child)
 //	                  |<-- SIGCHLD ------'
 //	                  |--> crilog (pipes or a terminal) --> attached clients
-//	                  '--> exit.json in the bundle, then an event to the agent
+//	                  |--> exit.json in the bundle, then an event to the agent
+//	                  '--> delete: removes the cgroup and crun's state (see deleteState), or crun|runc delete
 //
 // If possible, the shim runs in its own mount namespace, which does not contain the mounts of pods;
 // see Host. Each container has one goroutine (waitForEnd). Only the reaper calls wait(2).

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -96,15 +97,19 @@ func (s *Server) dropContainer(c *container) {
 }
 
 // startContainer starts a container with the OCI runtime and returns its PID.
-func (s *Server) startContainer(c *container) (int, error) {
+func (s *Server) startContainer(c *container) (_ int, err error) {
 	r := c.req
-	var err error
 	if c.io, err = newStreams(c); err != nil {
 		return 0, err
 	}
+	defer func() {
+		if err != nil {
+			s.discardStart(c)
+		}
+	}()
 	args := []string{"run", "--detach", "--bundle", r.Bundle, "--pid-file", filepath.Join(r.Bundle, pidFile)}
 	if c.io.console != nil {
-		args = append(args, "--console-socket", c.io.console.path)
+		args = append(args, "--console-socket", c.io.console.Path())
 	}
 	cmd := s.ociCommand(r, append(args, r.ID)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.io.childStdin, c.io.childStdout, c.io.childStderr
@@ -115,12 +120,9 @@ func (s *Server) startContainer(c *container) (int, error) {
 	}
 	c.io.closeChild()
 	if err != nil {
-		err = fmt.Errorf("OCI runtime: %s", ociError(r.Bundle, err))
-		s.runOCI(r, "delete", "--force", r.ID) // usually fails, because no container was created
-		return 0, err
+		return 0, fmt.Errorf("OCI runtime: %s", ociError(r.Bundle, err))
 	}
 	if err := c.io.receiveTerminal(c.log); err != nil {
-		s.runOCI(r, "delete", "--force", r.ID)
 		return 0, err
 	}
 	b, err := os.ReadFile(filepath.Join(r.Bundle, pidFile))
@@ -128,6 +130,19 @@ func (s *Server) startContainer(c *container) (int, error) {
 		return 0, fmt.Errorf("read the container's PID: %w", err)
 	}
 	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// discardStart removes the processes, the state and the cgroup of a container that did not start. A killed OCI runtime has removed
+// none of them, and may not have written the state that it needs for its command delete.
+func (s *Server) discardStart(c *container) {
+	err := c.cgroup.killAll()
+	s.runOCI(c.req, "delete", "--force", c.req.ID)                                 // usually fails, because no container was created
+	if name := path.Clean("/" + c.req.Cgroup); name != "/" && !c.req.OCI.Systemd { // systemd removes an empty cgroup itself
+		err = errors.Join(err, removeCgroup(name))
+	}
+	if err != nil {
+		s.log.Warn("the cgroup of a container that did not start could not be removed", "container", c.req.ID, "error", err)
+	}
 }
 
 // prepareMounts prepares the mounts of a container and selects the mount namespace of the OCI runtime. The first result starts the command

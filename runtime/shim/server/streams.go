@@ -3,26 +3,28 @@ package server
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/runtime/console"
 	"github.com/islet-edge/islet/runtime/drain"
 	"github.com/islet-edge/islet/runtime/shim/crilog"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
+
+// terminalTimeout is how long to wait for the terminal from an OCI runtime that has ended.
+const terminalTimeout = 10 * time.Second
 
 // containerStreams contains the stdin, stdout and stderr of a container: pipes or a terminal. The output is copied to the log and to
 // attached clients.
 type containerStreams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
-	console *console // nil without a terminal
-	stdin   *os.File // nil if the container has no stdin
+	console *console.Socket // nil without a terminal
+	stdin   *os.File        // nil if the container has no stdin
 	out     drain.Outputs
 
 	mu          sync.Mutex
@@ -78,7 +80,7 @@ func newStreams(c *container) (_ *containerStreams, err error) {
 		}
 	}()
 	if c.req.Terminal {
-		s.console, err = listenConsole(c.req.Bundle)
+		s.console, err = console.Listen(c.req.Bundle)
 		return s, err
 	}
 	if s.childStdout, err = s.addOutput(c.log, wire.StreamStdout, "stdout"); err != nil {
@@ -143,7 +145,7 @@ func (s *containerStreams) receiveTerminal(l *crilog.Log) error {
 	if s.console == nil {
 		return nil
 	}
-	tty, err := s.console.accept()
+	tty, err := s.console.Receive(terminalTimeout)
 	if err != nil {
 		return fmt.Errorf("receive the container's terminal: %w", err)
 	}
@@ -164,7 +166,7 @@ func (s *containerStreams) closeFiles() {
 		s.stdin.Close()
 	}
 	if s.console != nil {
-		s.console.close()
+		s.console.Close()
 	}
 }
 
@@ -185,20 +187,4 @@ func (s *containerStreams) finishOutput(d time.Duration) {
 	for c := range s.clients {
 		c.finishOutput()
 	}
-}
-
-// A console is a unix socket through which the OCI runtime sends a terminal.
-type console struct {
-	path            string
-	dir             *os.File
-	l               io.Closer
-	receiveTerminal func() (*os.File, error)
-}
-
-func (c *console) accept() (*os.File, error) { defer c.close(); return c.receiveTerminal() }
-
-func (c *console) close() {
-	c.l.Close()
-	c.dir.Close()
-	os.Remove(filepath.Join(c.dir.Name(), consoleName))
 }

@@ -65,7 +65,10 @@ type RunRequest struct {
 	Cgroup string `json:"cgroup,omitempty"` // path relative to the root of the hierarchies
 	// KillAll makes the shim kill the other processes of the cgroup when the first process has
 	// ended. It is set for a container that shares its PID namespace.
-	KillAll   bool `json:"killAll,omitempty"`
+	KillAll bool `json:"killAll,omitempty"`
+	// Plain means that the specification has neither hooks nor Intel RDT. After its end, the shim may
+	// then delete the container without the OCI runtime.
+	Plain     bool `json:"plain,omitempty"`
 	Terminal  bool `json:"terminal,omitempty"`
 	Stdin     bool `json:"stdin,omitempty"`
 	StdinOnce bool `json:"stdinOnce,omitempty"`

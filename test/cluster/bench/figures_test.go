@@ -32,6 +32,9 @@ var (
 	cpuGoal    = map[int]string{100: "1 %"}
 	idleGoal   = map[int]string{30: "60 B/s"}
 	diskGoal   = map[int]string{30: "50 KiB/h"}
+
+	anonymousGoal = map[int]string{30: "15 MiB", 100: "23 MiB"}
+	burstGoal     = map[int]string{30: "8"} // the Lease needs six of them
 )
 
 func TestFigures(t *testing.T) {
@@ -101,14 +104,18 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 
 	cluster.Pass(20 * time.Second) // the agent sends its last updates and collects garbage
 	b.table.Add(name("memory of the node stack, PSS"), fmt.Sprintf("%.1f MiB", b.n.TotalPSS()), memoryGoal[count], "")
+	anonymous := b.n.Anonymous()
+	b.table.Add(name("anonymous memory of the node stack"), fmt.Sprintf("%.1f MiB", anonymous["agent"]+anonymous["shims"]),
+		anonymousGoal[count], fmt.Sprintf("agent %.1f MiB, shims %.1f MiB", anonymous["agent"], anonymous["shims"]))
 	cpu, written = b.n.CPU(), b.n.WrittenBytes()
 	in, out := b.n.Bytes(t)
-	cluster.Pass(idle)
+	bursts := b.n.CountBursts(idle)
 	in2, out2 := b.n.Bytes(t)
 	over := fmt.Sprintf("over %v", idle)
 	b.table.Add(name("idle CPU of one core"), fmt.Sprintf("%.3f %%", 100*(b.n.CPU()-cpu).Seconds()/idle.Seconds()), cpuGoal[count], over)
 	b.table.Add(name("written when idle"), fmt.Sprintf("%.1f KiB/h", float64(b.n.WrittenBytes()-written)/1024*3600/idle.Seconds()),
 		diskGoal[count], over)
+	b.table.Add(name("bursts of activity a minute when idle"), fmt.Sprintf("%.1f", bursts.PerMinute()), burstGoal[count], bursts.String())
 	b.table.Add(name("received when idle"), fmt.Sprintf("%.0f B/s", float64(in2-in)/idle.Seconds()), idleGoal[count], over)
 	b.table.Add(name("sent when idle"), fmt.Sprintf("%.0f B/s", float64(out2-out)/idle.Seconds()), idleGoal[count], over)
 

@@ -50,7 +50,7 @@ func TestRuntimeClass(t *testing.T) {
 		t.Errorf("the limit of the pod's cgroup is %s bytes, not the limit and the overhead", got)
 	}
 	n.Await("an event of the refusal", func() bool {
-		out, _ := c.TryKubectl("", "-n", ns, "get", "events", "--field-selector=involvedObject.name=refused")
+		out := c.Events(t, ns, "involvedObject.name=refused")
 		return strings.Contains(out, "FailedCreatePodSandBox") &&
 			strings.Contains(out, `no runtime for "kata" is configured: this node has "boxed"`)
 	})

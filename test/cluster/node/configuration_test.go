@@ -188,7 +188,7 @@ func (f *configured) status(n *corev1.Node) {
 func (f *configured) metric(part string) {
 	f.t.Helper()
 	f.Await(part, func() bool {
-		out, err := f.c.TryKubectl("", "get", "--raw", "/api/v1/nodes/"+f.Name+"/proxy/metrics")
+		out, err := f.c.Raw(f.t, "/api/v1/nodes/"+f.Name+"/proxy/metrics")
 		return err == nil && strings.Contains(out, part)
 	})
 }

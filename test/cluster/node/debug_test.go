@@ -144,7 +144,7 @@ volumeMounts: [{name: v, mountPath: /v}]`
 		return len(w) == 1 && w[0].State.Waiting != nil && w[0].State.Waiting.Reason == "CrashLoopBackOff"
 	})
 	n.Await("its event", func() bool {
-		out := c.Kubectl(t, "-n", ns, "describe", "pod", "hooked")
+		out := c.Events(t, ns, "involvedObject.name=hooked")
 		return strings.Contains(out, "FailedPostStartHook") && strings.Contains(out, "PostStartHook failed")
 	})
 }

@@ -46,9 +46,7 @@ func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Await("the status to report held pods", func() bool { return holding(n) })
 	n.Await("an event of the Node", func() bool {
-		out, err := c.TryKubectl("", "get", "events", "-A",
-			"--field-selector=reason=PodsHeld,involvedObject.kind=Node,involvedObject.name="+n.Name, "-o=name")
-		return err == nil && out != ""
+		return c.Events(t, "", "reason=PodsHeld,involvedObject.kind=Node,involvedObject.name="+n.Name) != ""
 	})
 }
 

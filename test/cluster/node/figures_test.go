@@ -15,7 +15,11 @@ import (
 // This method returns the node's response to a request through the API server.
 func (k kubectl) raw(t *testing.T, n *cluster.Node, path string) string {
 	t.Helper()
-	return k.Kubectl(t, "get", "--raw", fmt.Sprintf("/api/v1/nodes/%s/proxy/%s", n.Name, path))
+	out, err := k.Raw(t, fmt.Sprintf("/api/v1/nodes/%s/proxy/%s", n.Name, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // This method checks paths of the kubelet API through the API server.

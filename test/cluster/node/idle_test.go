@@ -12,7 +12,13 @@ import (
 func TestIdle(t *testing.T) {
 	c, n, ns := join(t)
 	before := pods(t, c, ns, 10)
-	cluster.Pass(20 * time.Second) // the agent sends the updates after the start
+	for range 5 { // until the agent has sent and stored the events of the start
+		started := n.WrittenBytes()
+		cluster.Pass(20 * time.Second)
+		if n.WrittenBytes() == started {
+			break
+		}
+	}
 	const span = 40 * time.Second
 	in, out := n.Bytes(t)
 	written := n.WrittenBytes()

@@ -27,7 +27,7 @@ func TestPod(t *testing.T) {
 		t.Errorf("status is %+v", s)
 	}
 	n.Await("its events", func() bool {
-		out := c.Kubectl(t, "-n", ns, "describe", "pod", "p0")
+		out := c.Events(t, ns, "involvedObject.name=p0")
 		for _, reason := range []string{"Scheduled", "Pulled", "Created", "Started"} {
 			if !strings.Contains(out, reason) {
 				return false
@@ -93,7 +93,7 @@ func TestReadinessToTheEnd(t *testing.T) {
 	c.AwaitReady(t, ns, "p")
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--grace-period=60", "--wait=false")
 	n.Await("the container to be stopped", func() bool {
-		return c.Kubectl(t, "-n", ns, "get", "events", "--field-selector=reason=Killing", "-o", "name") != ""
+		return c.Events(t, ns, "reason=Killing") != ""
 	})
 	inside(n, ns, "p", "rm", "/ready")
 	c.AwaitPod(t, ns, "p", "not to be ready during its grace period", func(p *corev1.Pod) bool {

@@ -12,7 +12,6 @@ import (
 
 // noData contains the rules that have no result on a node of a cluster, with the reason.
 var noData = map[string]string{
-	"kubelet: volumes":                      "volume_manager_total_volumes counts what a kubelet's loop compares, which is not here: see docs/metrics.md",
 	"kubelet: errors of the configuration":  "kubelet_node_config_error is of a node that was sent a configuration; a kubelet has had it up to 1.24",
 	"kubelet: errors of storage operations": "storage_operation_errors_total is no kubelet's any more: storage_operation_duration_seconds has the status",
 }

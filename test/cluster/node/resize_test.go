@@ -144,7 +144,7 @@ func TestResize(t *testing.T) {
 	expect("r", 2, 90, "30000", "153")
 
 	for _, want := range []string{"ResizeStarted", "ResizeCompleted", "ResizeError", "resize requires restart"} {
-		n.Await("the event "+want, func() bool { return strings.Contains(c.Kubectl(t, "-n", ns, "get", "events"), want) })
+		n.Await("the event "+want, func() bool { return strings.Contains(c.Events(t, ns, ""), want) })
 	}
 	for _, name := range []string{"a", "r"} {
 		c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=120s")

@@ -61,7 +61,7 @@ func TestUsers(t *testing.T) {
 	if !own {
 		c.Apply(t, pod(ns, "waits", mapped, "", "sleep"))
 		n.Await("an event of the refusal", func() bool {
-			out, _ := c.TryKubectl("", "-n", ns, "get", "events", "--field-selector=involvedObject.name=waits")
+			out := c.Events(t, ns, "involvedObject.name=waits")
 			return strings.Contains(out, "FailedCreatePodSandBox") &&
 				strings.Contains(out, "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 		})

@@ -368,7 +368,7 @@ func TestFacts(t *testing.T) {
 	pod := map[string]string{keys.PodUID: "u"}
 	r.containers = []*api.ContainerStatus{
 		{Id: "a", Metadata: &api.ContainerMetadata{Name: "a"}, Labels: pod, StopSignal: api.Signal_SIGNAL_SIGRTMINPLUS3,
-			Annotations: map[string]string{keys.Streak: "2", keys.Round: "3", keys.PostStart: "true"}},
+			Annotations: map[string]string{keys.Streak: "2", keys.Round: "3", keys.PostStart: "true", keys.ContainerScheduler: "FIFO priority=1"}},
 		{Id: "b", Metadata: &api.ContainerMetadata{Name: "b"}, Labels: pod,
 			Annotations: map[string]string{keys.Streak: "-2", keys.Round: "99999999999"}},
 	}
@@ -377,7 +377,8 @@ func TestFacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := o.Pod("u").Containers
-	if len(c) != 2 || c[0].Streak != 2 || c[0].Round != 3 || !c[0].PostStart || c[0].StopSignal != "SIGRTMIN+3" {
+	if len(c) != 2 || c[0].Streak != 2 || c[0].Round != 3 || !c[0].PostStart || c[0].StopSignal != "SIGRTMIN+3" ||
+		c[0].Scheduler != "FIFO priority=1" {
 		t.Errorf("a: %+v", c)
 	}
 	if c[1].Streak != 0 || c[1].Round != 0 || c[1].PostStart || c[1].StopSignal != "" {

@@ -184,6 +184,7 @@ func (o *Observer) readContainer(ctx context.Context, c *api.Container) (*plan.C
 		Image:   cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()),
 		ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()),
 		Hash:    st.GetAnnotations()[keys.ContainerHash], RestartResources: st.GetAnnotations()[keys.RestartResources],
+		Scheduler: st.GetAnnotations()[keys.ContainerScheduler],
 	}
 	if l := st.GetResources().GetLinux(); l != nil {
 		held := plan.FromCRI(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)

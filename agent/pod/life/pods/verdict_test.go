@@ -13,6 +13,8 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/realtime"
 )
 
 // TestOnePort checks that exactly one of many pods is admitted if all request the same port at the same time. Reading a pod makes no
@@ -160,6 +162,16 @@ func TestRefusedAgain(t *testing.T) {
 	w.cpu = "1"
 	w.admit(t, "b", "OutOfcpu")
 	w.checkEvents(t, "Warning b OutOfcpu")
+}
+
+// TestRealTime checks that a pod that requests real time is rejected with an event if the configuration allows it to no pod.
+func TestRealTime(t *testing.T) {
+	w := newWorld(t)
+	p := aPod("a", "1", 0)
+	p.Annotations = map[string]string{keys.Scheduler + p.Spec.Containers[0].Name: "FIFO priority=1"}
+	w.setPods(t, desired.Local, p)
+	w.admit(t, "a", realtime.Forbidden)
+	w.checkEvents(t, "Warning a "+realtime.Forbidden)
 }
 
 // TestUnconfined checks that a pod with SELinux options is rejected with an event if the host has no SELinux.

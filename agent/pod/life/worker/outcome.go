@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -18,6 +19,9 @@ func (w *worker) recordResult(e result) {
 	delete(w.cancelFuncs, e.subject)
 	f := w.busy[e.subject]
 	delete(w.busy, e.subject)
+	if len(w.busy) == 0 {
+		w.forgetActionMaps()
+	}
 	if f.Op == plan.PreStop { // also after an error, because the hook does not run again
 		w.life.preStopped[f.ID] = time.Since(f.Since)
 	}
@@ -33,10 +37,11 @@ func (w *worker) recordResult(e result) {
 	case w.recordSuccess(f.Action):
 		delete(w.life.failed, key)
 		return
-	case w.life.last[e.subject] == f.Action:
+	case w.life.repeats(e.subject, f.Action):
 		e.err = errNoEffect
 	default:
-		w.life.last[e.subject] = f.Action
+		succeeded := f.Action // a copy, because a pointer would retain the running action
+		w.life.last[e.subject] = &succeeded
 		delete(w.life.failed, key)
 		return
 	}
@@ -48,6 +53,12 @@ func (w *worker) recordResult(e result) {
 	after := time.Until(w.life.failed[key].Retry).Round(time.Second)
 	w.log.Warn("an action failed and will be retried",
 		"op", f.Op, "container", f.Container, "attempt", f.Attempt, "after", after, "error", e.err)
+}
+
+// forgetActionMaps replaces the empty maps of actions in flight. A map keeps the memory for eight entries after its last entry was deleted,
+// and so does each clone of the map in a published input. Most pods have no action in flight for their whole life.
+func (w *worker) forgetActionMaps() {
+	w.cancelFuncs, w.busy = map[string]context.CancelFunc{}, map[string]plan.RunningAction{}
 }
 
 // recordSuccess records the success of an action whose effect is not visible in the runtime. For an action

@@ -47,8 +47,8 @@ type worker struct {
 // A life contains the worker's records about its pod until Forget succeeds. If the pod is wanted again under
 // the same UID, a new life begins.
 type life struct {
-	last        map[string]plan.Action // the last action that succeeded, by subject
-	lastNotices map[string]plan.Notice // the last notice, by container
+	last        map[string]*plan.Action // the last action that succeeded, by subject; pointers, because a map has room for eight values
+	lastNotices map[string]plan.Notice  // the last notice, by container
 	failed      map[plan.Key]plan.Failure
 	replaced    map[string]string        // see plan.Input.Replaced
 	requested   map[string]plan.Restart  // see plan.Input.Requested; nil if there were no requests
@@ -63,9 +63,15 @@ type life struct {
 
 func newLife() life {
 	return life{
-		last: map[string]plan.Action{}, lastNotices: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
+		last: map[string]*plan.Action{}, lastNotices: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
 		replaced: map[string]string{}, preStopped: map[string]time.Duration{},
 	}
+}
+
+// repeats reports whether an action is equal to the last one that succeeded for the subject.
+func (l *life) repeats(subject string, a plan.Action) bool {
+	last := l.last[subject]
+	return last != nil && *last == a
 }
 
 // A result is the outcome of an action.
@@ -101,31 +107,8 @@ func (w *worker) run(ctx context.Context) bool {
 	timer := time.NewTimer(0)
 	timer.Stop()
 	for {
-		if w.endBackoffs.Swap(false) {
-			w.forgetExternal()
-		}
-		if w.endSandboxBackoff.Swap(false) {
-			w.forgetSandbox()
-		}
-		in := w.gatherInput()
-		w.updateInput(&in)
-		if in.Want != nil && w.name == "" { // set before the first action, because the goroutines of actions use w.log
-			w.name = in.Want.Namespace + "/" + in.Want.Name
-			w.log = w.set.cfg.Log.With("pod", w.name, "uid", w.uid)
-		}
-		d := plan.Decide(in)
-		if d.Done {
+		if w.decide(ctx, timer) {
 			return true
-		}
-		for _, s := range d.Cancel {
-			w.cancelFuncs[s]()
-		}
-		w.startActions(ctx, in, d.Start)
-		w.recordNotices(in.Want, d.Notices)
-		w.set.cfg.Changed(w.uid)
-		timer.Stop()
-		if !d.Wake.IsZero() {
-			timer.Reset(d.Wake.Sub(in.Now))
 		}
 		select {
 		case <-w.wakeSignal:
@@ -136,6 +119,39 @@ func (w *worker) run(ctx context.Context) bool {
 			return false
 		}
 	}
+}
+
+// decide runs one round, and sets the timer to the time of the next round. It returns true when nothing of the pod is left and no source
+// wants it. Its variables need 1.5 KiB of stack. A worker that waits must not keep them, because a stack shrinks only while three quarters
+// of it are unused, and a node has one worker for each pod.
+func (w *worker) decide(ctx context.Context, timer *time.Timer) (done bool) {
+	if w.endBackoffs.Swap(false) {
+		w.forgetExternal()
+	}
+	if w.endSandboxBackoff.Swap(false) {
+		w.forgetSandbox()
+	}
+	in := w.gatherInput()
+	w.updateInput(&in)
+	if in.Want != nil && w.name == "" { // set before the first action, because the goroutines of actions use w.log
+		w.name = in.Want.Namespace + "/" + in.Want.Name
+		w.log = w.set.cfg.Log.With("pod", w.name, "uid", w.uid)
+	}
+	d := plan.Decide(in)
+	if d.Done {
+		return true
+	}
+	for _, s := range d.Cancel {
+		w.cancelFuncs[s]()
+	}
+	w.startActions(ctx, in, d.Start)
+	w.recordNotices(in.Want, d.Notices)
+	w.set.cfg.Changed(w.uid)
+	timer.Stop()
+	if !d.Wake.IsZero() {
+		timer.Reset(d.Wake.Sub(in.Now))
+	}
+	return false
 }
 
 // startActions publishes the input of the round, which contains the actions as actions in flight, and then starts them. It

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/islet-edge/islet/internal/grpcwait"
 )
 
 // windowSize is the flow-control window of a gRPC connection. It is the smallest that gRPC accepts.
@@ -81,7 +83,7 @@ func waitReady(ctx context.Context, conn *grpc.ClientConn) error {
 		if s == connectivity.Ready {
 			return nil
 		}
-		if !conn.WaitForStateChange(ctx, s) {
+		if !grpcwait.Change(ctx, conn, s) {
 			return ctx.Err()
 		}
 	}

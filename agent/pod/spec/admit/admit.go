@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/realtime"
 )
 
 // Node contains the facts about the node that are needed for admission.
@@ -38,6 +39,7 @@ type Node struct {
 
 	Pressures []v1.NodeConditionType // pressure conditions of the node
 	Alpha     []string               // feature gates of the alpha fields that have an effect on this node
+	RealTime  realtime.Node          // facts that decide about real time
 }
 
 // A Rejection is a kubelet's reason and message why a pod may not run.
@@ -100,7 +102,7 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
 		checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
-		checkPorts, checkResources} {
+		checkPorts, checkRealTime, checkResources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/realtime"
 )
 
 // Unsupported returns the fields of a pod that have no effect on a node with default settings, and the reason why such a node would reject
@@ -25,8 +26,11 @@ func Unsupported(pod *v1.Pod) (out []finding.Finding) {
 		if strings.HasPrefix(r.Reason, "PodOS") {
 			f.Severity = finding.Error
 		}
-		if r.Reason == "SysctlForbidden" {
+		switch r.Reason {
+		case "SysctlForbidden":
 			f.Field = "spec.securityContext.sysctls"
+		case realtime.Forbidden:
+			f.Field = "metadata.annotations"
 		}
 		out = append(out, f)
 	}

@@ -1,0 +1,226 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
+	"github.com/islet-edge/islet/agent/change/bundle/medium"
+	"github.com/islet-edge/islet/internal/api"
+	format "github.com/islet-edge/islet/internal/bundle"
+)
+
+// A request names a bundle that the node should try.
+type request struct {
+	from  string
+	open  func() (format.Layout, error) // instead of from; may be nil
+	rule  rule                          // instead of that of a person; may be nil
+	older bool                          // its number may be lower than the highest one
+
+	// The following fields are for a followed source, whose bundle the node itself requests.
+	followed  bool
+	own       Record     // the record without its copy in the database
+	last      feed.Seen  // the bundle that must not be tried again
+	seen      *feed.Seen // receives the bundle that the source has
+	interrupt func()     // ends the request, because a person has another one
+}
+
+// byNode reports whether no person has requested the bundle.
+func (q *request) byNode() bool { return q.followed || q.rule != nil }
+
+// allows returns an error if the node must not try a bundle now.
+func (q *request) allows(r *Record, b Bundle) error {
+	if err := q.checkFollowed(b, *r); err != nil {
+		return err
+	}
+	return q.check(r, b)
+}
+
+func (q *request) check(r *Record, b Bundle) error {
+	if q.rule != nil {
+		return q.rule(r, b)
+	}
+	return r.Check(b, q.older)
+}
+
+// checkFollowed returns an error if the node must not try a bundle by itself.
+func (q *request) checkFollowed(id Bundle, r Record) error {
+	if !q.followed {
+		return nil
+	}
+	q.seen.Name, q.seen.Number, q.seen.Digest = id.Name, id.Number, id.Digest
+	switch {
+	case q.last.Digest == id.Digest:
+		return feed.ErrSame
+	case id.Number < r.Highest[id.Name], id.Number == q.own.Highest[id.Name], r.HasFailed(id.Digest): // or a person has reverted it
+		return feed.ErrDone
+	}
+	return nil
+}
+
+// Apply stages the bundle in a file or directory or on a server, and starts its trial. It changes nothing if the bundle is in use already.
+// If older is true, its number may be lower than the highest one. Apply ends the fetch of a followed bundle, which continues later.
+func (n *Node) Apply(ctx context.Context, from string, older bool, tell Progress) (api.Bundle, error) {
+	return n.apply(ctx, request{from: from, older: older}, tell)
+}
+
+// ApplyFollowed implements feed.Applier.
+func (n *Node) ApplyFollowed(ctx context.Context, from string, last feed.Seen) (seen feed.Seen, err error) {
+	ctx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	r, err := n.complete(ctx)
+	switch {
+	case err != nil:
+		return seen, err
+	case r.Trial != nil || n.c.CheckTrial() != nil:
+		return seen, feed.ErrBusy
+	case r.Highest[last.Name] < last.Number: // the record was removed, so the bundle counts as new
+		last = feed.Seen{}
+	}
+	q := request{from: from, followed: true, own: n.now(), last: last, seen: &seen, interrupt: func() { interrupt(feed.ErrBusy) }}
+	_, err = n.apply(ctx, q, func(string, int64, int64) {})
+	if err != nil && errors.Is(context.Cause(ctx), feed.ErrBusy) {
+		err = feed.ErrBusy
+	}
+	return seen, err
+}
+
+// A busyError is medium.ErrBusy with another text.
+type busyError struct{ error }
+
+func (busyError) Is(err error) bool { return err == medium.ErrBusy }
+
+// A gate is a mutex. Whoever waits for it can give up.
+type gate chan struct{}
+
+func (g gate) tryLock() bool {
+	select {
+	case g <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (g gate) lock(ctx context.Context) error {
+	select {
+	case g <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (g gate) unlock() { <-g }
+
+// lock locks n.applying. It returns an error if another bundle is being staged for a person, or if another request waits for the lock.
+func (n *Node) lock(ctx context.Context, q request) error {
+	if !n.applying.tryLock() {
+		if q.followed {
+			return feed.ErrBusy
+		}
+		n.mu.Lock()
+		interrupt := n.interrupt
+		n.interrupt = nil
+		n.mu.Unlock()
+		if interrupt == nil {
+			return busyError{errors.New("another bundle is being verified or unpacked: try again later (islet bundle status)")}
+		}
+		interrupt()
+		if err := n.applying.lock(ctx); err != nil {
+			return err
+		}
+	}
+	n.setInterrupt(q.interrupt)
+	return nil
+}
+
+func (n *Node) unlock() {
+	n.setInterrupt(nil)
+	n.applying.unlock()
+}
+
+func (n *Node) setInterrupt(interrupt func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.interrupt = interrupt
+}
+
+func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle, error) {
+	if len(n.c.Policy.Keys) == 0 {
+		return api.Bundle{}, errors.New(
+			"bundle.keys: the node accepts no bundle: write the public keys of the signers into the EdgeConfiguration")
+	}
+	if err := n.check(); err != nil {
+		return api.Bundle{}, err
+	}
+	if err := n.lock(ctx, q); err != nil {
+		return api.Bundle{}, err
+	}
+	defer n.unlock()
+	if err := n.c.CheckTrial(); err != nil {
+		return api.Bundle{}, busyError{err}
+	}
+	r, err := n.complete(ctx)
+	if err == nil {
+		err = n.sweep()
+	}
+	if err != nil {
+		return api.Bundle{}, err
+	}
+	s, err := n.stageFrom(ctx, r, q, func(status string, done, total int64) {
+		n.mu.Lock()
+		n.staging.progress = status
+		n.mu.Unlock()
+		tell(status, done, total)
+	})
+	if err == nil {
+		err = n.startTrial(ctx, s, r, q.check)
+	}
+	n.endStaging()
+	n.endFetch(ctx, q, err)
+	switch {
+	case errors.Is(err, ErrInUse) && r.Trial == nil: // a stick is often applied twice
+		out := describeBundle(*r.Current)
+		out.InUse = true
+		return out, nil
+	case err != nil:
+		return api.Bundle{}, err
+	}
+	n.c.Log.Info("a bundle is on trial", "bundle", s.String(), "digest", s.Digest)
+	n.wake()
+	return describeBundle(s.Bundle), nil
+}
+
+// stageFrom opens a bundle and stages it.
+func (n *Node) stageFrom(ctx context.Context, r Record, q request, tell Progress) (*staged, error) {
+	l, err := n.openLayout(ctx, r, q, tell)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	return n.stage(ctx, l, r, q, tell)
+}
+
+func (n *Node) openLayout(ctx context.Context, r Record, q request, tell Progress) (format.Layout, error) {
+	if q.open != nil {
+		return q.open()
+	}
+	if !feed.Is(q.from) {
+		return format.OpenLayout(q.from)
+	}
+	tell("connecting", 0, 0)
+	l, v, err := n.servers.Open(ctx, feed.Request{
+		From: q.from, Last: q.last.Validators, Tell: tell,
+		Accept: func(b *format.Bundle) error {
+			return n.accept(b, Bundle{b.Contents.Name, b.Contents.Number, b.ID}, r, q)
+		},
+	})
+	if q.seen != nil {
+		q.seen.Validators = v
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}

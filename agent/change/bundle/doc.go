@@ -1,0 +1,24 @@
+// Package bundle makes a node run the pods of a signed bundle, and returns to the previous bundle if the pods do not become Ready.
+//
+//	FILE or DIRECTORY --stage--> checks signatures, number, node, expiry and space, and writes nothing before
+//	                               |
+//	                               v
+//	         images (runtime/image) and STATE/bundles/sha256-HEX/: contents.json, signatures, files/
+//	                               |
+//	                               v
+//	         STATE/bundle.json: trial  <-- this rename decides which bundle is in force
+//	                               |
+//	                               v
+//	 loop: folder of the bundle in force --decode--> the source "bundle" of edge/desired
+//	                               |
+//	                               v
+//	         judge: pods are Ready --> the bundle becomes current, the former one previous | deadline --> failed, current again
+//
+// The Record is a pure state machine. It is stored in a file outside the database, because a database that is restored from a backup must
+// not change which bundle is in force. The package has a goroutine only while a bundle is in use.
+//
+// The packages below it:
+//
+//	feed    bundles on servers and in registries, and the followed source
+//	medium  bundles on sticks
+package bundle

@@ -1,0 +1,228 @@
+package bundle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/local"
+	"github.com/islet-edge/islet/edge/manifest"
+	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// Names in the state directory, and in the folder of a bundle.
+const (
+	foldersDir     = "bundles"
+	filesDir       = "files"
+	contentsFile   = "contents.json"
+	signaturesFile = "signatures"
+)
+
+func folderName(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
+
+// unfinishedName is the name of a folder that is being written.
+func unfinishedName(d digest.Digest) string { return "." + folderName(d) + ".new" }
+
+// documents contains the files of a bundle that the node still needs after the import of its images.
+type documents struct {
+	contents   *format.Contents
+	signatures []byte
+	files      []finding.File // sorted by name; a name with the suffix .sealed.yaml means sealed Secrets
+}
+
+// write stores the documents of a bundle durably, in a folder that is complete or does not exist.
+func (n *Node) write(d digest.Digest, docs *documents) error {
+	parent := filepath.Join(n.c.Dir, foldersDir)
+	folder, next := filepath.Join(parent, folderName(d)), filepath.Join(parent, unfinishedName(d))
+	contents, err := docs.contents.Encode()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(mounts.RemoveAll(next), mounts.RemoveAll(folder), os.MkdirAll(filepath.Join(next, filesDir), 0o700)); err != nil {
+		return err
+	}
+	all := append(slices.Clone(docs.files), finding.File{Name: contentsFile, Data: contents})
+	for i, f := range append(all, finding.File{Name: signaturesFile, Data: docs.signatures}) {
+		dir := next
+		if i < len(docs.files) {
+			dir = filepath.Join(next, filesDir)
+		}
+		if err := writeFile(filepath.Join(dir, f.Name), f.Data); err != nil {
+			return err
+		}
+		n.step("file " + f.Name)
+	}
+	if err := errors.Join(durable.SyncDir(filepath.Join(next, filesDir)), durable.SyncDir(next)); err != nil {
+		return err
+	}
+	if err := os.Rename(next, folder); err != nil {
+		return err
+	}
+	n.step("folder")
+	return errors.Join(durable.SyncDir(parent), durable.SyncDir(n.c.Dir))
+}
+
+func writeFile(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// read reads the documents of a bundle from its folder.
+func (n *Node) read(b Bundle) (*documents, error) {
+	folder := filepath.Join(n.c.Dir, foldersDir, folderName(b.Digest))
+	text, err := os.ReadFile(filepath.Join(folder, contentsFile))
+	if err != nil {
+		return nil, err
+	}
+	docs := &documents{contents: &format.Contents{}}
+	if err := json.Unmarshal(text, docs.contents); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, contentsFile), err)
+	}
+	list, err := os.ReadDir(filepath.Join(folder, filesDir))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range list {
+		data, err := os.ReadFile(filepath.Join(folder, filesDir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		docs.files = append(docs.files, finding.File{Name: e.Name(), Data: data})
+	}
+	return docs, nil
+}
+
+// sweep removes the folders of bundles that the node does not keep, and those that are not complete. It leaves the folder that is being
+// staged.
+func (n *Node) sweep() error {
+	parent := filepath.Join(n.c.Dir, foldersDir)
+	list, err := os.ReadDir(parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	keep := map[string]bool{}
+	n.mu.Lock()
+	for _, b := range n.record.Keeps() {
+		keep[folderName(b.Digest)] = true
+	}
+	if d := n.staging.digest; d != "" {
+		keep[folderName(d)], keep[unfinishedName(d)] = true, true
+	}
+	n.mu.Unlock()
+	for _, e := range list {
+		if !keep[e.Name()] {
+			err = errors.Join(err, mounts.RemoveAll(filepath.Join(parent, e.Name())))
+		}
+	}
+	return err
+}
+
+// imageNames returns the name by digest of each image of a bundle by its name in manifests.
+func (n *Node) imageNames(c *format.Contents) (map[string]string, error) {
+	names := map[string]string{}
+	for _, img := range c.Images {
+		chosen, err := n.c.Images.ChooseBundleImage(img)
+		if err != nil {
+			return nil, err
+		}
+		names[img.Name] = chosen.Name
+	}
+	return names, nil
+}
+
+// A set contains the pods and objects of a bundle, as the source "bundle" reports them.
+type set struct {
+	claims  []desired.Claim
+	objects []local.DefinedObject
+}
+
+func (s *set) pods() (list []*v1.Pod) {
+	for _, c := range s.claims {
+		list = append(list, c.Pod)
+	}
+	return list
+}
+
+// uids returns the UID of each pod by its namespace/name.
+func (s *set) uids() map[string]types.UID {
+	out := map[string]types.UID{}
+	for _, c := range s.claims {
+		out[podName(c.Pod)] = c.Pod.UID
+	}
+	return out
+}
+
+// decode returns the pods and objects of a bundle. It opens the sealed Secrets.
+func (n *Node) decode(docs *documents) (*set, error) {
+	names, err := n.imageNames(docs.contents)
+	if err != nil {
+		return nil, err
+	}
+	out := &set{}
+	for _, f := range docs.files {
+		origin := fmt.Sprintf("%s of bundle %s", f.Name, docs.contents.Name) // it does not change with the number
+		texts := [][]byte{f.Data}
+		if strings.HasSuffix(f.Name, format.SealedSuffix) {
+			if texts, err = n.openSecrets(f); err != nil {
+				return nil, err
+			}
+		}
+		for _, text := range texts {
+			m, err := manifest.Decode(text, manifest.Options{
+				Origin: origin, Source: keys.SourceBundle, NodeName: n.c.Name, Seen: time.Now(), Lists: true, Images: names,
+			})
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range m.Pods {
+				out.claims = append(out.claims, desired.Claim{Pod: p, Origin: origin})
+			}
+			for _, o := range m.Objects {
+				out.objects = append(out.objects, local.DefinedObject{Object: o, Origin: origin})
+			}
+		}
+	}
+	return out, nil
+}
+
+// errNoIdentity is the error for a sealed Secret on a node that cannot open any.
+var errNoIdentity = errors.New("this node has no key for sealed Secrets: islet key recipient creates one")
+
+// openSecrets decrypts the Secrets of a sealed file. They are only in memory, and later in the database, as those of islet apply.
+func (n *Node) openSecrets(f finding.File) (texts [][]byte, err error) {
+	docs, err := sealed.Parse(f.Data)
+	for i := range docs {
+		if n.c.OpenSecret == nil {
+			return nil, fmt.Errorf("file %s: Secret %s/%s: %w", f.Name, docs[i].Metadata.Namespace, docs[i].Metadata.Name, errNoIdentity)
+		}
+		var s *sealed.Secret
+		if s, err = n.c.OpenSecret(&docs[i]); err != nil {
+			break
+		}
+		texts = append(texts, s.JSON)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("file %s: %w", f.Name, err)
+	}
+	return texts, nil
+}

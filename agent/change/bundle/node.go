@@ -1,0 +1,366 @@
+package bundle
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
+	"github.com/islet-edge/islet/agent/change/bundle/medium"
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/local"
+	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/internal/api"
+	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/runtime/cri"
+	"github.com/islet-edge/islet/runtime/image"
+)
+
+// Images imports and pins the images of bundles. *image.Service implements it.
+type Images interface {
+	ChooseBundleImage(img format.Image) (image.BundleImage, error)
+	// MissingBytes returns the number of bytes of the layers that an import would unpack.
+	MissingBytes(ctx context.Context, l format.Layout, img image.BundleImage) (int64, error)
+	ImportBundleImage(ctx context.Context, l format.Layout, img image.BundleImage, progress func(cri.ImportProgress)) error
+	// PinImages replaces the names of the images that are never removed.
+	PinImages(names []string)
+}
+
+// A Store keeps the second copy of what the record has seen. *store.Store implements it.
+type Store interface {
+	Meta(ctx context.Context, key string) (value string, found bool, err error)
+	SetMeta(ctx context.Context, key, value string) error
+}
+
+// seenKey is the key of that copy in the Store.
+const seenKey = "bundle.seen"
+
+// Config configures Open.
+type Config struct {
+	Dir    string        // the state directory
+	Policy format.Policy // who must have signed a bundle
+	// HealthyFor and Deadline are the durations of a trial.
+	HealthyFor, Deadline time.Duration
+	Name                 string                   // of the node
+	Labels               func() map[string]string // of the node
+	Now                  func() time.Time         // the best known time
+	Images               Images                   // nil with the runtime of another program, which cannot use bundles
+	Store                Store
+	// OpenSecret decrypts a Secret. It is nil if the node has no key for sealed Secrets.
+	OpenSecret func(*sealed.Document) (*sealed.Secret, error)
+	// Signer returns the private key that signs the state of the node.
+	Signer func() (ed25519.PrivateKey, error)
+	// CheckTrial returns an error while the agent tries another configuration or version.
+	CheckTrial func() error
+	Log        *slog.Logger
+
+	Remote // bundles on servers
+
+	Pods
+	crash func(step string) // tests panic in it to simulate a power cut; may be nil
+}
+
+// Pods gives access to the pods of the node. Connect sets it.
+type Pods struct {
+	Sink    source.ManifestSink
+	List    func() []*v1.Pod // with their statuses
+	Desired interface{ List() []desired.Pod }
+	Objects interface{ List() []local.Info }
+}
+
+// facts gives access to facts about the node for its state document.
+type facts struct {
+	version  string                                   // of islet
+	describe func(ctx context.Context, s *api.Status) // sets api.Status.Flash; may be nil
+}
+
+// A Node applies bundles to this node. Its methods may be called concurrently.
+type Node struct {
+	c      Config
+	facts  facts
+	medium *medium.Medium // nil without a label in the configuration
+	found  bool           // there was a record when the agent started
+	err    error          // why the record cannot be used
+
+	applying  gate       // held while a bundle is staged; a slow medium can take very long
+	changing  sync.Mutex // held while the record changes
+	mu        sync.Mutex // protects the fields below; never held during I/O
+	record    Record
+	changed   chan struct{} // closed when the record changes
+	staging   staging
+	started   bool   // the loop is running
+	interrupt func() // ends the staging of a followed bundle; nil if there is none
+	ctx       context.Context
+	spawn     func(func() error)
+	poke      chan struct{}
+
+	connected servers
+	servers   *feed.Opener   // opens bundles on servers
+	follower  *feed.Follower // nil without a followed source
+}
+
+// A staging is the bundle that is being staged.
+type staging struct {
+	progress string
+	digest   digest.Digest // empty until the bundle is accepted
+	images   []string
+}
+
+// Open reads the record, and pins the images of its bundles. Without a record it does nothing else. A record that cannot be read is an
+// error of Apply, Revert and Status; the pods of the bundle then stay as they are.
+func Open(c Config) *Node {
+	n := &Node{c: c, applying: make(gate, 1), poke: make(chan struct{}, 1), changed: make(chan struct{})}
+	n.openRemote()
+	n.record, n.found, n.err = load(c.Dir)
+	if n.err == nil && n.found && c.Images == nil {
+		n.err = errRemote
+	}
+	if n.err == nil && n.found {
+		n.pin()
+	}
+	return n
+}
+
+// InUse reports whether there was a record when the agent started. The source of pods then has to report its pods.
+func (n *Node) InUse() bool { return n.found }
+
+// Connect sets the pods of the node. It must be called before Start.
+func (n *Node) Connect(p Pods) { n.c.Pods = p }
+
+// SetFacts sets the version of islet, and a function that sets api.Status.Flash, for the state document. It must be called before Start.
+func (n *Node) SetFacts(version string, describe func(ctx context.Context, s *api.Status)) {
+	n.facts = facts{version, describe}
+}
+
+// Start starts the loop if a bundle is in use. Otherwise, the first bundle starts it. The function spawn starts a goroutine, which ends
+// with ctx.
+func (n *Node) Start(ctx context.Context, spawn func(func() error)) {
+	n.mu.Lock()
+	n.ctx, n.spawn = ctx, spawn
+	n.mu.Unlock()
+	if n.medium != nil {
+		spawn(func() error { return n.medium.Run(ctx) })
+	}
+	switch {
+	case n.err != nil:
+		n.c.Log.Error("no bundle can be used", "error", n.err)
+		n.c.Sink.ReportFailure(desired.Bundle, []desired.Problem{{Origin: File, Message: n.err.Error()}})
+	case n.found:
+		n.wake()
+	}
+	if n.err == nil {
+		n.startRemote(ctx, spawn)
+	}
+}
+
+// errRemote is the error of a node whose containers run in another program.
+var errRemote = errors.New(
+	"containers run in the runtime at containerRuntimeEndpoint: only islet's own runtime can use bundles")
+
+// wake starts the loop, or makes it look at the record again.
+func (n *Node) wake() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.started || n.spawn == nil {
+		select {
+		case n.poke <- struct{}{}:
+		default:
+		}
+		return
+	}
+	ctx := n.ctx
+	if ctx.Err() != nil { // the next start of the agent continues
+		return
+	}
+	n.started = true
+	n.spawn(func() error { return n.run(ctx) })
+}
+
+func (n *Node) now() Record {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.record
+}
+
+// change changes the record durably. The caller holds n.changing.
+func (n *Node) change(edit func(r *Record) error) error {
+	r := n.now()
+	if err := edit(&r); err != nil {
+		return err
+	}
+	r.keepImages()
+	if err := r.save(n.c.Dir); err != nil {
+		return fmt.Errorf("store the record of bundles: %w", err)
+	}
+	n.mu.Lock()
+	n.record = r
+	close(n.changed)
+	n.changed = make(chan struct{})
+	n.mu.Unlock()
+	n.step("record")
+	n.pin()
+	return nil
+}
+
+// step is called after each durable write.
+func (n *Node) step(name string) {
+	if n.c.crash != nil {
+		n.c.crash(name)
+	}
+}
+
+// pin pins the images of the bundles that the node keeps, and of the one that is being staged.
+func (n *Node) pin() {
+	if n.c.Images == nil {
+		return
+	}
+	n.mu.Lock()
+	names := slices.Clone(n.staging.images)
+	for _, list := range n.record.Images {
+		names = append(names, list...)
+	}
+	n.mu.Unlock()
+	n.c.Images.PinImages(names)
+}
+
+// check returns why this node cannot use bundles, or nil.
+func (n *Node) check() error {
+	if n.err == nil && n.c.Images == nil {
+		return errRemote
+	}
+	return n.err
+}
+
+// endStaging removes what a staged bundle has left, unless the record names it now.
+func (n *Node) endStaging() {
+	n.mu.Lock()
+	n.staging = staging{}
+	n.mu.Unlock()
+	n.pin()
+	if err := n.sweep(); err != nil {
+		n.c.Log.Warn("the folders of old bundles cannot be removed", "error", err)
+	}
+}
+
+// startTrial writes what the record has seen to the database, and then the record. The second rename decides that the bundle is in force.
+// The parameter before is the record at the beginning of the staging.
+func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows rule) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	r, err := n.complete(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Last != before.Last || r.Trial != before.Trial { // such as by a revert
+		return errors.New("the bundle in use has changed since this one was verified (islet bundle status): " +
+			"apply it again if you still want it")
+	}
+	if err := errors.Join(allows(&r, s.Bundle), n.checkNames(s.set)); err != nil { // pods may have been added during the import
+		return err
+	}
+	now := n.c.Now()
+	t := Trial{Bundle: s.Bundle, Must: chooseMust(n.c.List(), s.set.pods(), r.Starting(now, n.c.Deadline))}
+	r.Begin(t, s.images, s.signed)
+	text, err := json.Marshal(seen{r.Highest, r.Signed})
+	if err != nil {
+		return err
+	}
+	if err := n.c.Store.SetMeta(ctx, seenKey, string(text)); err != nil {
+		return err
+	}
+	n.step("seen")
+	return n.change(func(to *Record) error {
+		*to = r
+		return nil
+	})
+}
+
+// complete returns the record, raised to its copy in the database.
+func (n *Node) complete(ctx context.Context) (Record, error) {
+	r := n.now()
+	text, found, err := n.c.Store.Meta(ctx, seenKey)
+	if err != nil || !found {
+		return r, err
+	}
+	var stored seen
+	if err := json.Unmarshal([]byte(text), &stored); err != nil {
+		return r, fmt.Errorf("the numbers of bundles in the database: %w", err)
+	}
+	r.raise(stored)
+	return r, nil
+}
+
+// Revert ends the trial of a bundle, or returns to the bundle before the current one.
+func (n *Node) Revert(context.Context) (api.Bundles, error) {
+	if err := n.check(); err != nil {
+		return api.Bundles{}, err
+	}
+	n.changing.Lock()
+	err := n.change(func(r *Record) error { return r.Revert(n.c.Now()) })
+	n.changing.Unlock()
+	if err == nil {
+		err = n.sweep()
+	}
+	if err != nil {
+		return api.Bundles{}, err
+	}
+	n.wake()
+	return n.Status()
+}
+
+// OnTrial reports whether a bundle is on trial. A configuration or version of islet waits for its end.
+func (n *Node) OnTrial() bool {
+	r := n.now()
+	return r.Trial != nil
+}
+
+// Status returns the state of the bundles.
+func (n *Node) Status() (api.Bundles, error) {
+	if n.err != nil {
+		return api.Bundles{}, n.err
+	}
+	n.mu.Lock()
+	r, progress, follower := n.record, n.staging.progress, n.follower
+	n.mu.Unlock()
+	out := api.Bundles{Staging: progress, Highest: r.Highest}
+	if follower != nil {
+		out.Source = follower.Status()
+	}
+	if r.Current != nil {
+		out.Current = new(describeBundle(*r.Current))
+	}
+	if r.Previous != nil {
+		out.Previous = new(describeBundle(*r.Previous))
+	}
+	if r.Trial != nil {
+		out.Trial = new(describeBundle(r.Trial.Bundle))
+		out.Must = r.Trial.Must
+	}
+	out.Last, out.Medium = r.Last.describe(), n.medium.Status()
+	for _, d := range r.Failed {
+		out.Failed = append(out.Failed, d.String())
+	}
+	return out, nil
+}
+
+// describe returns the outcome for the API, or nil.
+func (o *Outcome) describe() *api.BundleOutcome {
+	if o == nil {
+		return nil
+	}
+	return &api.BundleOutcome{Bundle: describeBundle(o.Bundle), Result: o.Result, Why: o.Why, Time: o.Time}
+}
+
+func describeBundle(b Bundle) api.Bundle {
+	return api.Bundle{Name: b.Name, Number: b.Number, Digest: b.Digest.String()}
+}

@@ -1,0 +1,73 @@
+package bundle
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"time"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
+	"github.com/islet-edge/islet/agent/change/bundle/medium"
+	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/signed"
+	"github.com/islet-edge/islet/runtime/image"
+)
+
+// A Database is a Store that also has the private keys of this node. *store.Store implements it.
+type Database interface {
+	Store
+	Signer() (ed25519.PrivateKey, error)
+	OpenSecret(d *sealed.Document) (*sealed.Secret, error)
+}
+
+// OpenFor returns the Node for the configuration of the agent. If onTrial is true, another configuration or version of islet
+// is on trial, and the Node starts no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields
+// of Config.
+func OpenFor(
+	c *config.Config, onTrial bool, labels func() map[string]string, now func() time.Time, images *image.Service, store Database,
+	log *slog.Logger,
+) (*Node, error) {
+	edge := c.Edge.Bundle
+	out := Config{
+		Dir: c.Dirs.State, Policy: format.Policy{Threshold: int(edge.Threshold)}, HealthyFor: edge.HealthyFor.Duration,
+		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: now, Store: store,
+		OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
+		CheckTrial: func() error {
+			if onTrial {
+				return errors.New("a configuration or version of islet is on trial: wait for its end (islet config show)")
+			}
+			return nil
+		},
+	}
+	if images != nil {
+		out.Images = images
+		out.Remote = Remote{
+			Source: edge.Source, Every: edge.Every.Duration, ReadStored: images.ReadStored,
+			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
+				r, err := images.OpenRemote(ctx, ref, auth)
+				if err != nil {
+					return nil, err
+				}
+				return r, nil
+			},
+		}
+	}
+	for _, text := range edge.Keys {
+		key, err := signed.ParseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		out.Policy.Keys = append(out.Policy.Keys, key)
+	}
+	n := Open(out)
+	if m := edge.Medium; m.Label != "" {
+		n.medium = medium.New(medium.Config{Label: m.Label, Result: m.Result, LED: m.LED, Node: c.Node.Name, Bundles: n,
+			Now: now, Log: log})
+	}
+	return n, nil
+}

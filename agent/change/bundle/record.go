@@ -1,0 +1,289 @@
+package bundle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/durable"
+)
+
+// File is the name of the record in the state directory.
+const File = "bundle.json"
+
+const (
+	recordFormat = 1
+	// maxStarts is the maximum number of starts of the agent during a trial. A bundle whose pods crash the agent or the machine must not
+	// be tried forever.
+	maxStarts = 3
+	// maxFailed is the number of digests of failed bundles that a record keeps.
+	maxFailed = 16
+)
+
+// A Bundle identifies a bundle on this node.
+type Bundle struct {
+	Name   string        `json:"name"`
+	Number int64         `json:"number"`
+	Digest digest.Digest `json:"digest"` // of the contents manifest
+}
+
+func (b Bundle) String() string { return fmt.Sprintf("%s number %d", b.Name, b.Number) }
+
+// A Trial is the bundle that is in force until its pods are Ready, or until its deadline.
+type Trial struct {
+	Bundle
+	Must   []string `json:"must,omitempty"`   // the pods that must be Ready, as namespace/name, sorted
+	Starts int      `json:"starts,omitempty"` // how often the agent has started during the trial
+}
+
+// Results of a bundle.
+const (
+	Kept     = "kept"
+	Failed   = "failed"
+	Reverted = "reverted" // by a person
+)
+
+// An Outcome is the result of the last bundle.
+type Outcome struct {
+	Bundle
+	Result string    `json:"result"`
+	Why    string    `json:"why,omitempty"`
+	Time   time.Time `json:"time"`
+	Must   []string  `json:"must,omitempty"` // of a trial that has failed: the pods that were Ready before it, and its new ones
+}
+
+// A Record is the state of the bundles of a node. Its methods do no I/O.
+//
+//	          begin                      keep
+//	no trial ------> trial is in force --------> trial becomes current, current becomes previous
+//	   ^                  |
+//	   '------------------' fail: current is in force again, the digest is among the failed ones
+//
+//	revert without a trial: previous becomes current, the digest of current is among the failed ones
+type Record struct {
+	Format   int              `json:"format"`
+	Current  *Bundle          `json:"current,omitempty"`
+	Previous *Bundle          `json:"previous,omitempty"`
+	Trial    *Trial           `json:"trial,omitempty"`
+	Highest  map[string]int64 `json:"highest,omitempty"` // the highest number of each name that was ever in force
+	Failed   []digest.Digest  `json:"failed,omitempty"`  // bundles that failed or were reverted, the newest last
+	Signed   time.Time        `json:"signed,omitzero"`   // the latest time at which a bundle that was in force was signed
+	Last     *Outcome         `json:"last,omitempty"`
+	// Images are the images of each bundle that the node keeps, as NAME@DIGEST.
+	Images map[digest.Digest][]string `json:"images,omitempty"`
+}
+
+// InForce returns the bundle whose pods the node runs, or nil.
+func (r *Record) InForce() *Bundle {
+	if r.Trial != nil {
+		return &r.Trial.Bundle
+	}
+	return r.Current
+}
+
+// Keeps returns the bundles whose folders and images the node keeps.
+func (r *Record) Keeps() (list []Bundle) {
+	for _, b := range []*Bundle{r.InForce(), r.Current, r.Previous} {
+		if b != nil && !slices.Contains(list, *b) {
+			list = append(list, *b)
+		}
+	}
+	return list
+}
+
+// Errors of Check.
+var (
+	ErrOlder = errors.New("it is older")
+	ErrInUse = errors.New("it is in use already")
+	ErrTrial = errors.New("another bundle is on trial")
+	ErrTried = errors.New("it was tried already")
+)
+
+// Check returns an error if a bundle cannot be tried now. If older is true, its number may be lower than the highest one.
+func (r *Record) Check(b Bundle, older bool) error {
+	switch highest := r.Highest[b.Name]; {
+	case r.Trial != nil && r.Trial.Digest == b.Digest:
+		return fmt.Errorf("%s: %w: islet bundle status", b, ErrInUse)
+	case r.Trial != nil:
+		return fmt.Errorf("%s: %w: wait for its end (islet bundle status), or end it with islet bundle revert", r.Trial.Bundle, ErrTrial)
+	case r.Current != nil && r.Current.Digest == b.Digest:
+		return fmt.Errorf("%s: %w", b, ErrInUse)
+	case b.Number < highest && !older:
+		return fmt.Errorf("number: %d: %w than number %d, the highest of %q on this node: use --older if this is intended",
+			b.Number, ErrOlder, highest, b.Name)
+	}
+	return nil
+}
+
+// A rule returns an error if a bundle cannot be tried now.
+type rule func(r *Record, b Bundle) error
+
+// unrequested is the rule for a bundle that nobody has requested, such as one on a stick. The node tries each number once. So it does not
+// try a bundle again that has failed or was reverted. The parameter own is the record without its copy in the database: a power cut can
+// leave the number of a bundle there that was never in force.
+func unrequested(own, r *Record, b Bundle) error {
+	if err := r.Check(b, false); err != nil {
+		return err
+	}
+	if b.Number == own.Highest[b.Name] || r.HasFailed(b.Digest) {
+		return fmt.Errorf("%s: %w: the node has had number %d before, and tries a number by itself only once: "+
+			"build the bundle with a higher number, or use islet bundle apply", b, ErrTried, r.Highest[b.Name])
+	}
+	return nil
+}
+
+// HasFailed reports whether a bundle has failed its trial, or a person has reverted it. Only a person tries it again.
+func (r *Record) HasFailed(d digest.Digest) bool { return slices.Contains(r.Failed, d) }
+
+// Begin starts the trial of a bundle with these images, which was signed at the given time.
+func (r *Record) Begin(t Trial, images []string, signed time.Time) {
+	r.Trial = &t
+	r.Images = maps.Clone(r.Images)
+	if r.Images == nil {
+		r.Images = map[digest.Digest][]string{}
+	}
+	r.Images[t.Digest] = images
+	r.Highest = maps.Clone(r.Highest)
+	if r.Highest == nil {
+		r.Highest = map[string]int64{}
+	}
+	r.Highest[t.Name] = max(r.Highest[t.Name], t.Number)
+	r.Failed = slices.DeleteFunc(slices.Clone(r.Failed), func(d digest.Digest) bool { return d == t.Digest })
+	r.raise(seen{Signed: signed})
+}
+
+// Starting returns the pods that were Ready before a trial that has failed less than the given time ago. They may still be starting again.
+func (r *Record) Starting(now time.Time, within time.Duration) []string {
+	if r.Last == nil || now.Sub(r.Last.Time) >= within {
+		return nil
+	}
+	return r.Last.Must
+}
+
+// Start records that the agent has started. It reports whether the record has changed.
+func (r *Record) Start(now time.Time) (changed bool) {
+	if r.Trial == nil {
+		return false
+	}
+	t := *r.Trial
+	if t.Starts++; t.Starts > maxStarts {
+		r.Fail(fmt.Sprintf("the agent has started %d times during the trial", t.Starts), Failed, now)
+		return true
+	}
+	r.Trial = &t
+	return true
+}
+
+// Keep ends the trial: its bundle becomes the current one.
+func (r *Record) Keep(now time.Time) {
+	if r.Current != nil {
+		r.Previous = r.Current
+	}
+	b := r.Trial.Bundle
+	r.Current, r.Trial = &b, nil
+	r.Last = &Outcome{Bundle: b, Result: Kept, Time: now.UTC()}
+}
+
+// Fail ends the trial: the current bundle is in force again.
+func (r *Record) Fail(why, result string, now time.Time) {
+	must := r.Trial.Must
+	r.refuse(r.Trial.Bundle, why, result, now)
+	r.Trial, r.Last.Must = nil, must
+}
+
+func (r *Record) refuse(b Bundle, why, result string, now time.Time) {
+	r.Failed = append(slices.Clone(r.Failed), b.Digest)
+	r.Failed = r.Failed[max(0, len(r.Failed)-maxFailed):]
+	r.Last = &Outcome{Bundle: b, Result: result, Why: why, Time: now.UTC()}
+}
+
+// Revert ends the trial, or makes the previous bundle the current one.
+func (r *Record) Revert(now time.Time) error {
+	const why = "requested by islet bundle revert"
+	switch {
+	case r.Trial != nil:
+		r.Fail(why, Reverted, now)
+	case r.Current == nil:
+		return errors.New("no bundle is in use")
+	case r.Previous == nil:
+		return fmt.Errorf("no bundle was in use before %s: apply another bundle instead", r.Current)
+	default:
+		r.refuse(*r.Current, why, Reverted, now)
+		r.Current, r.Previous = r.Previous, nil
+	}
+	return nil
+}
+
+// A seen is the part of a record that only grows. The database has a second copy, so that neither a lost record nor a restored database
+// makes the node accept an older bundle.
+type seen struct {
+	Highest map[string]int64 `json:"highest,omitempty"`
+	Signed  time.Time        `json:"signed,omitzero"`
+}
+
+// raise raises the highest numbers and the latest signing time to those of another copy.
+func (r *Record) raise(other seen) {
+	if other.Signed.After(r.Signed) {
+		r.Signed = other.Signed.UTC()
+	}
+	if len(other.Highest) == 0 {
+		return
+	}
+	highest := maps.Clone(other.Highest)
+	for name, n := range r.Highest {
+		highest[name] = max(highest[name], n)
+	}
+	r.Highest = highest
+}
+
+// keepImages forgets the images of bundles that the node does not keep.
+func (r *Record) keepImages() {
+	images := map[digest.Digest][]string{}
+	for _, b := range r.Keeps() {
+		images[b.Digest] = r.Images[b.Digest]
+	}
+	r.Images = images
+}
+
+// load reads the record in a state directory. Without one, found is false.
+func load(dir string) (r Record, found bool, err error) {
+	name := filepath.Join(dir, File)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err == nil && r.Format != recordFormat {
+		err = fmt.Errorf("its format is %d, this islet supports %d", r.Format, recordFormat)
+	}
+	for _, b := range r.Keeps() {
+		if err == nil {
+			err = format.CheckDigest(b.Digest) // it becomes the name of a folder
+		}
+	}
+	if err != nil {
+		return Record{}, true, fmt.Errorf("%s: %w: the pods of the bundle stay as they are; restore the file from a backup, or remove it, "+
+			"start islet again and apply a bundle", name, err)
+	}
+	return r, true, nil
+}
+
+func (r Record) save(dir string) error {
+	r.Format = recordFormat
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return durable.Write(filepath.Join(dir, File), data, 0o600)
+}

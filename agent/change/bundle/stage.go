@@ -1,0 +1,244 @@
+package bundle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/inventory"
+	"github.com/islet-edge/islet/edge/manifest"
+	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/sorting"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// Progress is called with the current step, the number of bytes done so far, and the total number, or 0 if they are unknown.
+type Progress = func(status string, current, total int64)
+
+// A staged bundle is complete on this node, but not in force.
+type staged struct {
+	Bundle
+	signed time.Time
+	docs   *documents
+	set    *set
+	images []string // their names by digest
+}
+
+// stage verifies the signatures, number, target, expiry and manifests of a bundle, and checks the free space. Only then does it import the
+// images and write the folder.
+func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, tell Progress) (*staged, error) {
+	tell("verifying", 0, 0)
+	b, err := format.Open(l, &n.c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	s := &staged{Bundle: Bundle{b.Contents.Name, b.Contents.Number, b.ID}, signed: b.Signature.Time}
+	if err := n.accept(b, s.Bundle, r, q); err != nil {
+		return nil, err
+	}
+	if s.docs, err = readDocuments(b); err != nil {
+		return nil, err
+	}
+	inv, err := readInventory(s.docs.files)
+	if err != nil {
+		return nil, err
+	}
+	if missing := b.Missing(inv); len(missing) > 0 {
+		return nil, fmt.Errorf("%s: build it again: islet bundle verify names everything that is missing", strings.Join(missing, "; "))
+	}
+	if s.set, err = n.decode(s.docs); err != nil {
+		return nil, err
+	}
+	if err := n.checkNames(s.set); err != nil {
+		return nil, err
+	}
+	return s, n.importImages(ctx, l, b, s, r, tell)
+}
+
+// accept returns an error if this node must not use a bundle whose signatures are right.
+func (n *Node) accept(b *format.Bundle, id Bundle, r Record, q request) error {
+	if err := q.allows(&r, id); err != nil {
+		return err
+	}
+	c := b.Contents
+	if err := n.checkTarget(c); err != nil {
+		return err
+	}
+	if isNew := r.Highest[id.Name] == 0; isNew && q.byNode() && r.Current != nil && !b.Signature.Time.After(r.Signed) {
+		return fmt.Errorf("name: %q: another name than that of the bundle in use, and signed earlier: "+
+			"use islet bundle apply if this is intended", id.Name)
+	}
+	now := n.c.Now()
+	for _, t := range []time.Time{r.Signed, b.Signature.Time} { // the current time cannot be earlier
+		if t.After(now) {
+			now = t
+		}
+	}
+	if c.IsExpired(now) {
+		return fmt.Errorf("expires: the bundle has expired on %s, and it is %s: build one with a later time",
+			c.Expires, format.FormatTime(now))
+	}
+	for _, f := range b.Files {
+		switch f.MediaType {
+		case format.MediaKubelet, format.MediaEdge:
+			return fmt.Errorf("file %s: this version of islet does not use configurations in bundles: "+
+				"leave it out, and use islet config apply", f.Name)
+		case format.MediaProgram, format.MediaRelease:
+			return fmt.Errorf("file %s: this version of islet does not update itself from bundles: "+
+				"leave it out, and use islet update", f.Name)
+		case format.MediaManifest:
+			if strings.HasSuffix(f.Name, format.SealedSuffix) {
+				return fmt.Errorf("file %s: it has the name of a sealed Secret, but it is a manifest", f.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkTarget returns an error if a bundle is for other nodes.
+func (n *Node) checkTarget(c *format.Contents) error {
+	if !c.For.Matches(n.c.Name, n.c.Labels()) {
+		return fmt.Errorf("for: the bundle is for other nodes than %s: %s (islet bundle node shows the name and labels of this node)",
+			n.c.Name, c.For.Text())
+	}
+	return nil
+}
+
+// readDocuments reads the files of a bundle. They have at most 16 MiB in all.
+func readDocuments(b *format.Bundle) (*documents, error) {
+	docs := &documents{contents: b.Contents, signatures: b.Signature.Text.Bytes()}
+	for _, f := range b.Files {
+		data, err := b.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		docs.files = append(docs.files, finding.File{Name: f.Name, Data: data})
+	}
+	sorting.By(docs.files, func(a, b finding.File) int { return strings.Compare(a.Name, b.Name) })
+	return docs, nil
+}
+
+// readInventory returns what the files define and need.
+func readInventory(files []finding.File) (*format.Inventory, error) {
+	var plain []finding.File
+	var objects []format.Object
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name, format.SealedSuffix) {
+			plain = append(plain, f)
+			continue
+		}
+		docs, err := sealed.Parse(f.Data)
+		if err != nil {
+			return nil, fmt.Errorf("file %s: %w", f.Name, err)
+		}
+		for _, d := range docs {
+			m := d.Metadata
+			objects = append(objects, format.Object{Kind: podspec.Secret, Namespace: m.Namespace, Name: m.Name, Keys: d.Keys})
+		}
+	}
+	inv, err := inventory.Read(plain)
+	if err == nil {
+		inv.Objects = append(inv.Objects, objects...)
+	}
+	return inv, err
+}
+
+// checkNames returns an error if a pod or claim of the bundle has the name of one that comes from elsewhere.
+func (n *Node) checkNames(s *set) error {
+	var errs []error
+	clash := func(kind, name, origin, other string) {
+		errs = append(errs, fmt.Errorf("metadata.name: %s %s is in %s, and is already defined by %s: "+
+			"remove it there, or choose another name", kind, name, origin, other))
+	}
+	for _, c := range s.claims {
+		for _, p := range n.c.Desired.List() {
+			if podName(p.Pod) == podName(c.Pod) && p.Source != desired.Bundle && !p.Deleting {
+				clash("pod", podName(c.Pod), c.Origin, cmp.Or(p.Origin, "the source "+p.Source))
+			}
+		}
+	}
+	for _, o := range s.objects {
+		kind, namespace, name := manifest.KindOf(o.Object), o.Object.GetNamespace(), o.Object.GetName()
+		for _, i := range n.c.Objects.List() {
+			same := i.Kind == kind && i.Namespace == namespace && i.Name == name && i.Source != desired.Bundle && !i.Gone
+			if same && kind == podspec.Claim { // ConfigMaps and Secrets of a source are only for its pods
+				clash(kind, namespace+"/"+name, o.Origin, cmp.Or(i.Origin, "the source "+i.Source))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// importImages imports the images of a bundle for this host. From now on they are pinned, with those of the bundles in the record.
+func (n *Node) importImages(ctx context.Context, l format.Layout, b *format.Bundle, s *staged, r Record, tell Progress) error {
+	need := int64(0)
+	for _, img := range b.Contents.Images {
+		chosen, err := n.c.Images.ChooseBundleImage(img)
+		if err != nil {
+			return fmt.Errorf("platforms: %w", err)
+		}
+		missing, err := n.c.Images.MissingBytes(ctx, l, chosen)
+		if err != nil {
+			return err
+		}
+		need += missing
+		s.images = append(s.images, chosen.Name)
+	}
+	for _, f := range s.docs.files {
+		need += int64(len(f.Data))
+	}
+	if err := n.checkSpace(need); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.staging.digest, n.staging.images = s.Digest, s.images
+	n.mu.Unlock()
+	n.pin()
+	for i, img := range b.Contents.Images {
+		chosen, err := n.c.Images.ChooseBundleImage(img)
+		if err != nil {
+			return err
+		}
+		tell("unpacking "+img.Name, int64(i), int64(len(b.Contents.Images)))
+		if err := n.c.Images.ImportBundleImage(ctx, l, chosen, func(cri.ImportProgress) {}); err != nil {
+			return err
+		}
+		n.step("image")
+		if fetched, ok := l.(interface{ Imported() error }); ok {
+			if err := fetched.Imported(); err != nil {
+				return err
+			}
+		}
+	}
+	if slices.ContainsFunc(r.Keeps(), func(b Bundle) bool { return b.Digest == s.Digest }) {
+		return nil // an earlier application has written the folder
+	}
+	return n.write(s.Digest, s.docs)
+}
+
+// reserved is the space that a bundle leaves free for pods and the database, in bytes.
+const reserved = 64 << 20
+
+// checkSpace returns an error if the disk has no space for the given number of bytes. Unpacked layers need more than their compressed size,
+// so the import checks the space again.
+func (n *Node) checkSpace(need int64) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(n.c.Dir, &disk); err != nil {
+		return fmt.Errorf("%s: %w", n.c.Dir, err)
+	}
+	if free := int64(disk.Bavail) * int64(disk.Bsize); free-reserved < need {
+		return fmt.Errorf("%s has %d MiB free, but the bundle needs %d MiB, and %d MiB must stay free: "+
+			"free some space (islet df, islet images prune)", n.c.Dir, free>>20, (need+1<<20-1)>>20, reserved>>20)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package bundle
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// TestRevertDuringStaging checks that a person can return to the bundle before while another bundle is read from a slow medium. The other
+// bundle then does not start its trial.
+func TestRevertDuringStaging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		n, stop := w.run()
+		defer stop()
+		for number, change := range []func(string){nil, second("more")} {
+			_, err := apply(n, w.bundle(int64(number+1), change), false)
+			w.must(err)
+			time.Sleep(5 * time.Second) // in the bubble's time, until the bundle is kept
+		}
+		reverted := false
+		w.during = func() {
+			if _, err := apply(n, "x", false); err == nil || !strings.Contains(err.Error(), "try again later") {
+				t.Errorf("two at the same time: %v", err)
+			}
+			if !reverted {
+				reverted = true
+				_, err := n.Revert(t.Context())
+				w.must(err)
+			}
+		}
+		if _, err := apply(n, w.bundle(3, second("third")), false); err == nil || !strings.Contains(err.Error(), "apply it again") {
+			t.Errorf("the bundle that was being staged: %v", err)
+		}
+		time.Sleep(time.Second)
+		if s, err := n.Status(); err != nil || s.Trial != nil || s.Current == nil || s.Current.Number != 1 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		w.check(n, "after the revert")
+	})
+}
+
+// TestFolderDuringStaging checks that the folder and the images of a bundle that is being staged are kept when the record changes.
+func TestFolderDuringStaging(t *testing.T) {
+	w := newWorld(t)
+	n := w.boot(nil)
+	_, err := apply(n, w.bundle(1, nil), false)
+	w.must(err)
+	n.changing.Lock()
+	w.must(n.change(func(r *Record) error { r.Keep(w.clock); return nil }))
+	n.changing.Unlock()
+	steps := 0
+	n.c.crash = func(step string) {
+		if strings.HasPrefix(step, "file ") {
+			steps++
+			w.must(n.sweep())
+			n.pin()
+		}
+	}
+	before := len(w.pinned)
+	_, err = apply(n, w.bundle(2, replace("manifests/web.yaml", "name: web", "name: other")), false)
+	w.must(err)
+	if steps == 0 || len(w.pinned) < before {
+		t.Errorf("%d steps, pinned %q", steps, w.pinned)
+	}
+	w.check(n, "after the staging")
+}
+
+// TestPinsWithoutFolder checks that the images of a bundle stay pinned when its folder cannot be read.
+func TestPinsWithoutFolder(t *testing.T) {
+	w := newWorld(t)
+	_, err := apply(w.boot(nil), w.bundle(1, nil), false)
+	w.must(err)
+	want := slices.Clone(w.pinned)
+	w.must(os.RemoveAll(filepath.Join(w.dir, foldersDir)))
+	w.pinned = nil
+	if w.boot(nil); len(want) == 0 || !slices.Equal(w.pinned, want) {
+		t.Errorf("pinned %q, want %q", w.pinned, want)
+	}
+}
+
+// TestNameDuringStaging checks that a pod that another source has defined while the images were imported is not replaced.
+func TestNameDuringStaging(t *testing.T) {
+	w := newWorld(t)
+	w.during = func() { w.others = []desired.Pod{w.pod("web")} }
+	n := w.boot(nil)
+	if _, err := apply(n, w.bundle(1, nil), false); err == nil || !strings.Contains(err.Error(), "already defined by") {
+		t.Error(err)
+	}
+	if r := n.now(); r.InForce() != nil || len(w.folders()) > 0 || len(w.pinned) > 0 {
+		t.Errorf("%+v, folders %q, pinned %q", r, w.folders(), w.pinned)
+	}
+}
+
+// TestLostRecord checks that a node without its record still knows from the database that a bundle has expired, although its clock was set
+// back.
+func TestLostRecord(t *testing.T) {
+	w := newWorld(t)
+	expires := w.clock.Add(30 * 24 * time.Hour).Format(time.RFC3339)
+	old := w.bundle(1, replace("bundle.yaml", "expires: 2027-01-31T00:00:00Z", "expires: "+expires))
+	w.clock = w.clock.Add(60 * 24 * time.Hour)
+	_, err := apply(w.boot(nil), w.bundle(2, replace("bundle.yaml", "expires: 2027-01-31T00:00:00Z", "")), false)
+	w.must(err)
+	w.must(os.Remove(filepath.Join(w.dir, File)))
+	w.clock = w.clock.Add(-60 * 24 * time.Hour)
+	if _, err := apply(w.boot(nil), old, true); err == nil || !strings.Contains(err.Error(), "has expired") {
+		t.Error(err)
+	}
+}
+
+// TestMustAfterFailure checks that a pod that has not become Ready again since the last bundle failed is required for the next bundle. A
+// pod that has not been Ready for longer is not.
+func TestMustAfterFailure(t *testing.T) {
+	for wait, want := range map[time.Duration]bool{time.Second: true, time.Hour: false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.bad["bad"] = true
+			n, stop := w.run()
+			for number, change := range []func(string){nil, second("bad")} {
+				_, err := apply(n, w.bundle(int64(number+1), change), false)
+				w.must(err)
+				time.Sleep(15 * time.Second) // in the bubble's time, until the bundle is kept or has failed
+			}
+			stop()
+			w.bad["web"] = true
+			w.clock = w.clock.Add(wait)
+			n, stop = w.run()
+			defer stop()
+			time.Sleep(time.Second)
+			_, err := apply(n, w.bundle(3, second("more")), false)
+			w.must(err)
+			if r := n.now(); r.Trial == nil || slices.Contains(r.Trial.Must, "default/web") != want {
+				t.Errorf("after %s: %+v", wait, r.Trial)
+			}
+		})
+	}
+}
+
+// TestDescribeEnd checks that the reason of a pod that is gone later says how its container has ended.
+func TestDescribeEnd(t *testing.T) {
+	p := &v1.Pod{}
+	p.Status.ContainerStatuses = []v1.ContainerStatus{{
+		Name: "web", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 3, Message: "begin\nno \x1b[31msuch key\n"}},
+	}}
+	if got, want := describe(p), "CrashLoopBackOff: container web has ended with code 3: no \ufffd[31msuch key"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	p.Status.ContainerStatuses[0].LastTerminationState.Terminated.Message = strings.Repeat("x", 4096)
+	if got := describe(p); len(got) > 250 {
+		t.Errorf("%d bytes", len(got))
+	}
+}

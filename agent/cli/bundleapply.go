@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/bundle"
+)
+
+// setupBundleApply sets up islet bundle apply.
+func setupBundleApply(t *tool, flags *pflag.FlagSet) runner {
+	older := flags.Bool("older", false, "allow a number that is lower than before")
+	wait := flags.Bool("wait", false, "wait for the end of the trial")
+	quiet := flags.BoolP("quiet", "q", false, "no progress")
+	return func(ctx context.Context, args []string) error {
+		if len(args) != 1 || args[0] == "" {
+			return usage("bundle apply needs one bundle: islet bundle apply FILE|DIRECTORY|URL|oci://REFERENCE")
+		}
+		from := args[0]
+		if !strings.Contains(from, "://") { // otherwise the agent fetches it
+			var err error
+			if from, err = filepath.Abs(from); err != nil {
+				return err
+			}
+			if _, err := os.Stat(from); err != nil {
+				return missingFile(args[0], err)
+			}
+		}
+		query := url.Values{"from": {from}}
+		if *older {
+			query.Set("older", "")
+		}
+		b, err := t.stageBundle(ctx, query, t.newProgress(*quiet))
+		if err != nil {
+			return err
+		}
+		switch {
+		case b.InUse:
+			fmt.Fprintf(t.out, "%s is in use already\n", bundleName(b))
+			return nil
+		case !*wait:
+			fmt.Fprintf(t.out, "%s is on trial: islet bundle status\n", bundleName(b))
+			return nil
+		}
+		return t.waitForBundle(ctx, b)
+	}
+}
+
+// bundleName returns the name and number of a bundle.
+func bundleName(b api.Bundle) string {
+	return fmt.Sprintf("%s number %d", makePrintable(b.Name), b.Number)
+}
+
+// stageBundle requests that the agent verifies and unpacks a bundle and starts its trial. It shows the progress.
+func (t *tool) stageBundle(ctx context.Context, query url.Values, bar *progress) (b api.Bundle, _ error) {
+	last, err := t.stage(ctx, api.PathBundle, query, bar)
+	if last.Bundle != nil {
+		b = *last.Bundle
+	}
+	return b, err
+}
+
+// waitForBundle waits for the end of a bundle's trial. The agent may restart meanwhile.
+func (t *tool) waitForBundle(ctx context.Context, b api.Bundle) error {
+	return pollAgent(ctx, time.Second/2, func() (done bool, err error) {
+		s, err := t.getBundles(ctx)
+		switch {
+		case err != nil:
+			return false, err
+		case s.Trial != nil && s.Trial.Digest == b.Digest:
+			return false, nil
+		case s.Last != nil && s.Last.Digest == b.Digest && s.Last.Why == "":
+			fmt.Fprintf(t.out, "%s is in use\n", bundleName(b))
+			return true, nil
+		case s.Last != nil && s.Last.Digest == b.Digest:
+			before := "no bundle is in use"
+			if s.Current != nil {
+				before = bundleName(*s.Current) + " is in use"
+			}
+			return true, fmt.Errorf("%s was not kept, %s: %s", bundleName(b), before, indentLines(s.Last.Why))
+		}
+		return true, fmt.Errorf("%s is not on trial: another bundle was applied meanwhile (islet bundle status)", bundleName(b))
+	})
+}
+
+func (t *tool) getBundles(ctx context.Context) (*api.Bundles, error) {
+	var s api.Bundles
+	if err := t.call(ctx, http.MethodGet, api.PathBundle, nil, nil, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// setupBundleStatus sets up islet bundle status.
+func setupBundleStatus(t *tool, flags *pflag.FlagSet) runner {
+	output := flags.StringP("output", "o", "", "json or yaml")
+	return func(ctx context.Context, args []string) error {
+		if len(args) > 0 {
+			return usage("bundle status takes no arguments")
+		}
+		if *output != "" {
+			var s bundle.SignedState
+			if err := t.call(ctx, http.MethodGet, api.PathBundleState, nil, nil, &s); err != nil {
+				return err
+			}
+			return t.printObject(*output, s)
+		}
+		s, err := t.getBundles(ctx)
+		if err != nil {
+			return err
+		}
+		printBundles(t.out, s)
+		return nil
+	}
+}
+
+// printMedium prints the last stick.
+func printMedium(w io.Writer, m *api.BundleMedium) {
+	if m == nil {
+		return
+	}
+	what := makePrintable(m.Device)
+	if m.Bundle != nil {
+		what += ", " + makePrintable(m.File) + ", " + bundleName(*m.Bundle)
+	}
+	fmt.Fprintf(w, "%-10s %s: %s at %s\n", "stick", what, makePrintable(m.Result), m.Time.Format(time.RFC3339))
+	if m.Why != "" {
+		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(m.Why)))
+	}
+}
+
+// printBundles prints the state of the bundles of a node.
+func printBundles(w io.Writer, s *api.Bundles) {
+	line := func(what string, b *api.Bundle) {
+		if b != nil {
+			fmt.Fprintf(w, "%-10s %s, %s\n", what, bundleName(*b), makePrintable(b.Digest))
+		}
+	}
+	if s.Current == nil && s.Trial == nil {
+		fmt.Fprintln(w, "no bundle is in use")
+	}
+	line("in use", s.Current)
+	line("on trial", s.Trial)
+	for _, p := range s.Must {
+		fmt.Fprintf(w, "%-10s %s must be Ready\n", "", makePrintable(p))
+	}
+	line("before", s.Previous)
+	if s.Staging != "" {
+		fmt.Fprintf(w, "%-10s %s\n", "next", makePrintable(s.Staging))
+	}
+	if f := s.Source; f != nil {
+		fmt.Fprintf(w, "%-10s %s, next check at %s\n", "follows", makePrintable(f.Source), f.Next.Local().Format(time.RFC3339))
+		if f.Problem != "" {
+			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(f.Problem)))
+		}
+	}
+	if l := s.Last; l != nil {
+		fmt.Fprintf(w, "%-10s %s: %s at %s\n", "last", bundleName(l.Bundle), l.Result, l.Time.Format(time.RFC3339))
+		if l.Why != "" {
+			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(l.Why)))
+		}
+	}
+	printMedium(w, s.Medium)
+}
+
+// setupBundleRevert sets up islet bundle revert.
+func setupBundleRevert(t *tool, _ *pflag.FlagSet) runner {
+	return func(ctx context.Context, args []string) error {
+		if len(args) > 0 {
+			return usage("bundle revert takes no arguments")
+		}
+		var s api.Bundles
+		if err := t.call(ctx, http.MethodPost, api.PathBundleRevert, nil, nil, &s); err != nil {
+			return err
+		}
+		if s.Current == nil {
+			fmt.Fprintln(t.out, "no bundle is in use")
+			return nil
+		}
+		fmt.Fprintf(t.out, "%s is in use\n", bundleName(*s.Current))
+		return nil
+	}
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/bundle"
+)
+
+// bundleView is the output of islet bundle show -o json.
+type bundleView struct {
+	ID string `json:"id"` // the digest of the contents manifest
+	*bundle.Contents
+	Files  []bundleEntry `json:"files"`
+	Signed *time.Time    `json:"signed,omitempty"`
+	// Signers are the IDs of the keys that the signatures name. They are not verified.
+	Signers []string `json:"signers,omitempty"`
+}
+
+type bundleEntry struct {
+	Name   string `json:"name"`
+	Type   string `json:"type"`
+	Size   int64  `json:"size"`
+	Digest string `json:"digest"`
+}
+
+func setupBundleShow(t *tool, flags *pflag.FlagSet) runner {
+	output := flags.StringP("output", "o", "", "json or yaml")
+	return func(ctx context.Context, args []string) error {
+		if len(args) != 1 {
+			return usage("bundle show needs one bundle: islet bundle show FILE")
+		}
+		l, b, err := t.openBundle(ctx, args[0], nil)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		v := bundleView{ID: b.ID.String(), Contents: b.Contents, Files: []bundleEntry{}}
+		for _, f := range b.Files {
+			v.Files = append(v.Files, bundleEntry{f.Name, fileType(f.MediaType), f.Size, f.Digest.String()})
+		}
+		if b.Signature != nil {
+			v.Signed, v.Signers = &b.Signature.Time, b.Signature.Text.Signers()
+		}
+		if *output != "" {
+			return t.printObject(*output, v)
+		}
+		t.printBundle(&v)
+		return nil
+	}
+}
+
+// fileType returns the kind of a file, such as manifest or sealed.
+func fileType(mediaType string) string {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(mediaType, "application/vnd.islet.bundle."), ".")
+	return kind
+}
+
+func (t *tool) printBundle(v *bundleView) {
+	var head table
+	by := "nobody"
+	if len(v.Signers) > 0 {
+		by = fmt.Sprintf("%s (not verified), first at %s", strings.Join(v.Signers, ", "), bundle.FormatTime(*v.Signed))
+	}
+	head.addRow("Name:", v.Name)
+	head.addRow("Number:", fmt.Sprint(v.Number))
+	head.addRow("Identity:", v.ID)
+	head.addRow("For:", v.For.Text())
+	head.addRow("Expires:", cmp.Or(v.Expires, "never"))
+	head.addRow("Platforms:", cmp.Or(strings.Join(v.Platforms, ", "), "all: it has no images"))
+	head.addRow("Size:", size(v.Size))
+	head.addRow("Signed by:", by)
+	head.print(t.out)
+	fmt.Fprintln(t.out)
+	var files table
+	files.addRow("FILE", "TYPE", "SIZE")
+	for _, f := range v.Files {
+		files.addRow(f.Name, f.Type, size(f.Size))
+	}
+	files.print(t.out)
+	if len(v.Images) == 0 {
+		return
+	}
+	fmt.Fprintln(t.out)
+	var images table
+	images.addRow("IMAGE", "PLATFORM", "DIGEST")
+	for _, i := range v.Images {
+		for _, m := range i.Manifests {
+			images.addRow(i.Name, m.Platform, m.Digest.String())
+		}
+	}
+	images.print(t.out)
+}
+
+func setupBundleDiff(t *tool, _ *pflag.FlagSet) runner {
+	return func(ctx context.Context, args []string) error {
+		if len(args) != 2 {
+			return usage("bundle diff needs two bundles: islet bundle diff OLD NEW")
+		}
+		var both [2]*bundle.Bundle
+		for i, name := range args {
+			l, b, err := t.openBundle(ctx, name, nil)
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			both[i] = b
+		}
+		if both[0].ID == both[1].ID {
+			fmt.Fprintf(t.out, "The bundles have the same contents: %s number %d, %s\n",
+				both[0].Contents.Name, both[0].Contents.Number, both[0].ID)
+			return nil
+		}
+		d, err := bundle.Diff(ctx, both[0], both[1])
+		if err != nil {
+			return err
+		}
+		for _, line := range d.Lines {
+			fmt.Fprintln(t.out, makePrintable(line))
+		}
+		fmt.Fprintf(t.out, "%s are only in %s\n", size(d.Bytes), path.Base(args[1]))
+		return nil
+	}
+}
+
+// errNoInventory is the error of a program that cannot read manifests.
+var errNoInventory = errors.New("this program cannot read manifests")

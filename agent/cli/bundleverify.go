@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/build"
+	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+// bundleCheck is a run of islet bundle verify.
+type bundleCheck struct {
+	keys      string
+	threshold int
+	node      string
+	quiet     bool
+}
+
+func setupBundleVerify(t *tool, flags *pflag.FlagSet) runner {
+	var c bundleCheck
+	flags.StringVar(&c.keys, "keys", "",
+		"a public key, or a file with a list of them: --threshold of them must have signed the bundle; without it, signatures are "+
+			"not verified")
+	flags.IntVar(&c.threshold, "threshold", 1, "how many of these keys must have signed the bundle")
+	flags.StringVar(&c.node, "for", "", "a file that describes a node: also check whether this node can use the bundle")
+	flags.BoolVarP(&c.quiet, "quiet", "q", false, "no progress")
+	return func(ctx context.Context, args []string) error {
+		switch {
+		case len(args) != 1:
+			return usage("bundle verify needs one bundle: islet bundle verify FILE")
+		case t.Inventory == nil || t.Check == nil:
+			return errNoInventory
+		}
+		policy, err := c.policy()
+		if err != nil {
+			return err
+		}
+		var node *bundle.Node
+		if c.node != "" {
+			text, err := regular.Read(c.node, bundle.MaxFile)
+			if err != nil {
+				return missingFile(c.node, err)
+			}
+			if node, err = bundle.ParseNode(text); err != nil {
+				return fmt.Errorf("%s: %w", c.node, err)
+			}
+		}
+		l, b, err := t.openBundle(ctx, args[0], policy)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		bar := t.newProgress(c.quiet)
+		err = b.Verify(ctx, func(done, total int64) { bar.updateItem(filepath.Base(args[0]), "verifying", done, total) })
+		bar.clearBars()
+		if err != nil {
+			return err
+		}
+		return t.reportBundle(ctx, b, node, policy != nil)
+	}
+}
+
+func (c *bundleCheck) policy() (*bundle.Policy, error) {
+	if c.keys == "" {
+		return nil, nil
+	}
+	if c.threshold < 1 {
+		return nil, usage("--threshold must be at least 1")
+	}
+	keys, err := parseKeys(c.keys)
+	if err != nil {
+		return nil, err
+	}
+	return &bundle.Policy{Keys: keys, Threshold: c.threshold, KeysName: "the keys of --keys"}, nil
+}
+
+// A bundleText is the decoded text of a bundle's files.
+type bundleText struct {
+	manifests []finding.File // also configurations
+	inventory *bundle.Inventory
+	sealed    []sealed.Document
+}
+
+// readBundle reads the files of a bundle.
+func (t *tool) readBundle(b *bundle.Bundle) (*bundleText, error) {
+	x := &bundleText{}
+	var pods []finding.File
+	var objects []bundle.Object
+	for _, f := range b.Files {
+		if f.MediaType == bundle.MediaProgram {
+			continue
+		}
+		data, err := b.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		file := finding.File{Name: f.Name, Data: data}
+		switch f.MediaType {
+		case bundle.MediaManifest:
+			x.manifests, pods = append(x.manifests, file), append(pods, file)
+		case bundle.MediaKubelet, bundle.MediaEdge:
+			x.manifests = append(x.manifests, file)
+		case bundle.MediaSealed:
+			docs, err := sealed.Parse(data)
+			if err != nil {
+				return nil, fmt.Errorf("file %s: %w", f.Name, err)
+			}
+			more, err := build.SealedObjects(data)
+			if err != nil {
+				return nil, fmt.Errorf("file %s: %w", f.Name, err)
+			}
+			x.sealed, objects = append(x.sealed, docs...), append(objects, more...)
+		}
+	}
+	var err error
+	if x.inventory, err = t.Inventory(pods); err != nil {
+		return nil, err
+	}
+	x.inventory.Objects = append(x.inventory.Objects, objects...)
+	return x, nil
+}
+
+// reportBundle prints the problems of a bundle and a summary. The bytes of the bundle are already verified.
+func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.Node, signed bool) error {
+	x, err := t.readBundle(b)
+	if err != nil {
+		return err
+	}
+	report := t.Check(x.manifests, nil)
+	report.Findings = slices.DeleteFunc(report.Findings, func(f finding.Finding) bool {
+		return f.Severity != finding.Error // the check does not know sealed Secrets and images; Missing below does
+	})
+	report.Omitted = 0
+	t.printFindings(t.out, &report)
+	wrong := b.Missing(x.inventory)
+	if node != nil {
+		wrong = append(wrong, b.Unfit(x.inventory, node, t.Now())...)
+		wrong = append(wrong, sealedForOthers(x.sealed, node)...)
+		if node.Version != t.Version {
+			fmt.Fprintf(t.Stderr, "Note: the node runs islet %s: the fields of the manifests are checked with the rules of %s\n",
+				makePrintable(node.Version), t.Version)
+		}
+	}
+	for _, w := range wrong {
+		fmt.Fprintln(t.out, makePrintable(w))
+	}
+	text := fmt.Sprintf("%s number %d: %s, %s, %s, %s", b.Contents.Name, b.Contents.Number, size(b.Contents.Size),
+		api.Pluralize(len(x.inventory.Pods), "pod"), api.Pluralize(len(x.inventory.Objects), "object"),
+		api.Pluralize(len(b.Contents.Images), "image"))
+	if node != nil {
+		need, err := b.Need(ctx, node)
+		if err != nil {
+			return err
+		}
+		text += fmt.Sprintf("; node %s would fetch %s of %s (%d of %s)", node.Name, size(need.Fetched), size(need.Bytes),
+			need.LayersAbsent, api.Pluralize(int(need.Layers), "layer"))
+	}
+	if !signed {
+		text += "; signatures not verified (--keys)"
+	}
+	fmt.Fprintln(t.out, makePrintable(text))
+	if report.Errors > 0 || len(wrong) > 0 {
+		return exitError{ExitFailed, nil}
+	}
+	return nil
+}
+
+// sealedForOthers returns a line for each Secret that is not sealed for a node.
+func sealedForOthers(docs []sealed.Document, node *bundle.Node) (lines []string) {
+	for _, d := range docs {
+		name := d.Metadata.Namespace + "/" + d.Metadata.Name
+		switch {
+		case node.Recipient == "":
+			lines = append(lines, fmt.Sprintf("Secret %s is sealed, and the node has no key", name))
+		case !slices.Contains(d.Recipients, node.Recipient):
+			lines = append(lines, fmt.Sprintf("Secret %s is not sealed for node %s (%s)", name, node.Name, node.Recipient))
+		}
+	}
+	return lines
+}
+
+func setupBundleSeal(t *tool, flags *pflag.FlagSet) runner {
+	to := flags.StringArray("to", nil, "the key of a node (age1...), or a file with one key per line; can be repeated")
+	output := flags.StringP("output", "o", "", "the file to write")
+	return func(_ context.Context, args []string) error {
+		switch {
+		case len(args) != 1 || len(*to) == 0:
+			return usage("bundle seal needs a manifest and the keys of nodes: islet bundle seal FILE --to KEY")
+		case t.Secrets == nil:
+			return errNoInventory
+		}
+		var lines []string
+		for _, name := range *to {
+			if strings.HasPrefix(name, "age1") {
+				lines = append(lines, name)
+				continue
+			}
+			text, err := regular.Read(name, bundle.MaxFile)
+			if errors.Is(err, os.ErrNotExist) {
+				return exitError{ExitNotFound,
+					fmt.Errorf("--to: no file %s: name the key of a node (age1...), or a file with one key per line", name)}
+			}
+			if err != nil {
+				return err
+			}
+			lines = append(lines, string(text))
+		}
+		recipients, err := sealed.Recipients(strings.Join(lines, "\n"))
+		if err != nil {
+			return err
+		}
+		text, err := regular.Read(args[0], bundle.MaxFile)
+		if err != nil {
+			return missingFile(args[0], err)
+		}
+		secrets, err := t.Secrets(finding.File{Name: args[0], Data: text})
+		if err != nil {
+			return err
+		}
+		data, err := sealed.Seal(secrets, recipients)
+		if err != nil {
+			return err
+		}
+		name := *output
+		if name == "" {
+			name = strings.TrimSuffix(args[0], filepath.Ext(args[0])) + bundle.SealedSuffix
+		}
+		if name, err = outputFile(name); err != nil {
+			return err
+		}
+		if err := durable.Write(name, data, 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(t.out, "%s: %s for %s\n", name, api.Pluralize(len(secrets), "Secret"), api.Pluralize(len(recipients), "node"))
+		return nil
+	}
+}

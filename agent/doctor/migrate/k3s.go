@@ -1,0 +1,259 @@
+package migrate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/agent/doctor/unitfile"
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// k3sFiles are the paths of a k3s.
+type k3sFiles struct {
+	unit  string // k3s or k3s-agent
+	dir   string // the data directory
+	agent string // the directory of the agent in the data directory
+	url   string // address of the server; empty if it is not known
+	flags []flag // flags of islet
+}
+
+// k3s finds the k3s of this host, and adds all that concerns it. A kubelet that was found owns the steps at the cluster's side.
+func (p *planner) k3s(other *kubelet) {
+	k := k3sFiles{unit: "k3s-agent", dir: "/var/lib/rancher/k3s"}
+	switch {
+	case p.serviceKind("k3s-agent") != "":
+	case p.serviceKind("k3s") != "":
+		k.unit = "k3s"
+	case p.process("k3s-agent") != 0:
+	case p.process("k3s-server", "k3s") != 0:
+		k.unit = "k3s"
+	default:
+		return
+	}
+	p.k3sConfig(&k)
+	k.agent = path.Join(k.dir, "agent")
+	env := map[string]string{}
+	unitfile.ParseEnvironment(unitfile.Text(p.host, "etc/systemd/system/"+k.unit+".service.env"), env)
+	k.url = cmp.Or(env["K3S_URL"], k.url)
+	what := "an agent of the server " + cmp.Or(k.url, "that its configuration names")
+	if k.unit == "k3s" {
+		what = "a server with an agent"
+		p.addSteps(k3sServer)
+	}
+	p.found(k.unit, what, "k3s", "k3s-agent", "k3s-server")
+	p.k3sKept(&k)
+	p.k3sLost(&k)
+	if other == nil {
+		p.addSteps(drainSteps)
+	}
+	p.k3sSteps(&k)
+}
+
+// k3sAdvice is what to do about a key of k3s' configuration. Keys that are not listed have no counterpart.
+const k3sAdvice = `
+airgap-extra-registry: name the images in full
+cluster-init: it concerns only the server
+container-runtime-endpoint: islet uses its own runtime
+data-dir: the paths below are in this directory
+default-runtime: set ociRuntime in /etc/islet/edge.yaml
+disable: it concerns only the server
+disable-default-registry-endpoint: translated into the server of hosts.toml
+disable-network-policy: it concerns only the server
+docker: islet does not use docker
+egress-selector-mode: it concerns only the server
+enable-pprof: set enableProfilingHandler in the KubeletConfiguration
+flannel-iface: set it in the DaemonSet of flannel
+image-service-endpoint: islet uses its own runtime
+kube-proxy-arg: set it in the DaemonSet of kube-proxy
+lb-server-port: islet has no load balancer: it uses one address of the kubeconfig
+node-external-dns: k3s' cloud controller sets it from an annotation of the agent: it is missing
+node-external-ip: k3s' cloud controller sets it from an annotation of the agent: it is missing
+node-internal-dns: k3s' cloud controller sets it from an annotation of the agent: it is missing
+nonroot-devices: islet has no such setting
+pause-image: islet needs no pause image
+prefer-bundled-bin: islet brings what it needs
+private-registry: the file is translated
+rootless: islet needs root
+selinux: see islet doctor for SELinux
+server: the address is in the kubeconfig
+snapshotter: islet uses overlayfs
+tls-san: it concerns only the server
+token: the node uses its certificate
+token-file: the node uses its certificate
+vpn-auth: islet sets up no VPN
+with-node-id: the node's name has the suffix in /etc/rancher/node/id: set --hostname-override
+write-kubeconfig-mode: it concerns only the server
+`
+
+// k3sFlags are the flags of islet for keys of k3s' configuration.
+const k3sFlags = `
+bind-address: address
+image-credential-provider-bin-dir: image-credential-provider-bin-dir
+image-credential-provider-config: image-credential-provider-config
+node-ip: node-ip
+node-label: node-labels
+node-name: hostname-override
+node-taint: register-with-taints
+protect-kernel-defaults: protect-kernel-defaults
+resolv-conf: resolv-conf
+v: v
+`
+
+// isFlag is the note about a setting that becomes a flag of islet.
+const isFlag = "a flag of islet, in the step that gives the flags"
+
+// joinValues returns a value of YAML as the value of a flag.
+func joinValues(value any) string {
+	list, ok := value.([]any)
+	if !ok {
+		return fmt.Sprint(value)
+	}
+	var words []string
+	for _, item := range list {
+		words = append(words, fmt.Sprint(item))
+	}
+	return strings.Join(words, ",")
+}
+
+// k3sConfig reads config.yaml and its drop-in files.
+func (p *planner) k3sConfig(k *k3sFiles) {
+	for _, file := range append([]string{"/etc/rancher/k3s/config.yaml"}, p.host.filesIn("etc/rancher/k3s/config.yaml.d", ".yaml",
+		".yml")...) {
+		var set map[string]any
+		text := p.host.read(file)
+		if err := yaml.Unmarshal([]byte(text), &set); err != nil {
+			p.differ(file, "", "the file is not valid, and was not read: "+err.Error())
+			continue
+		}
+		for i, key := range slices.Sorted(maps.Keys(set)) {
+			name := strings.TrimSuffix(key, "+")
+			switch value, isText := set[key].(string); {
+			case name == "server" && isText:
+				k.url = value
+			case name == "data-dir" && isText && path.IsAbs(value):
+				k.dir = path.Clean(value)
+			case name == "private-registry" && isText:
+				p.config.k3sFile = value
+			case name == "disable-default-registry-endpoint":
+				p.config.noDefault = set[key] == true
+			case name == "kubelet-arg":
+				p.k3sArguments(k, file, set[key])
+				continue
+			case lookup(k3sFlags, name) != "":
+				k.flags = append(k.flags, flag{lookup(k3sFlags, name), joinValues(set[key])})
+				p.keep(file, key, isFlag)
+				continue
+			}
+			if i < maxKeys {
+				p.differ(file, key, cmp.Or(lookup(k3sAdvice, name), "islet has no such setting"))
+			}
+		}
+	}
+}
+
+// k3sArguments notes the arguments of the kubelet in k3s.
+func (p *planner) k3sArguments(k *k3sFiles, file string, value any) {
+	list, ok := value.([]any)
+	if !ok {
+		list = []any{value}
+	}
+	for _, item := range list {
+		name, text, _ := strings.Cut(strings.TrimLeft(fmt.Sprint(item), "-"), "=")
+		switch none, known := config.DescribeFlag(name); {
+		case name == "container-runtime-endpoint" || name == "image-service-endpoint":
+		case !known:
+			p.differ(file, "kubelet-arg "+name, "islet does not know the flag")
+		case none != "":
+			p.differ(file, "kubelet-arg "+name, "the flag has no effect: "+none)
+		default:
+			k.flags = append(k.flags, flag{name, text})
+			p.keep(file, "kubelet-arg "+name, isFlag)
+		}
+	}
+}
+
+// k3sKept notes the files that islet uses.
+func (p *planner) k3sKept(k *k3sFiles) {
+	for _, f := range []struct{ name, what string }{
+		{"client-kubelet.crt", "the node's certificate: islet uses it until it expires; see the note on renewal"},
+		{"client-kubelet.key", "the key of the node's certificate"},
+		{"serving-kubelet.crt", "the certificate of port 10250: set tlsCertFile and tlsPrivateKeyFile, because the server accepts no " +
+			"other"},
+		{"server-ca.crt", "the CA of the API server"},
+		{"client-ca.crt", "the CA of clients of port 10250: set authentication.x509.clientCAFile"},
+	} {
+		if file := path.Join(k.agent, f.name); p.host.exists(file) {
+			p.keep(file, "", f.what)
+		}
+	}
+	for _, file := range p.host.filesIn(path.Join(k.agent, "etc/kubelet.conf.d"), ".conf") {
+		p.keep(file, "", "KubeletConfiguration: copy the fields that you have set to /etc/islet/kubelet.yaml, but not "+
+			"containerRuntimeEndpoint")
+		p.checkConfiguration(file, p.host.read(file))
+	}
+	p.staticPods(path.Join(k.agent, "pod-manifests"), true)
+	if list := p.host.list(path.Join(k.dir, "storage")); len(list) > 0 {
+		p.keep(path.Join(k.dir, "storage"), "", "volumes of the local-path provisioner ("+strconv.Itoa(len(list))+"): the data stays, "+
+			"and pods find it at the same path")
+	}
+	for _, file := range p.host.filesIn(path.Join(k.agent, "images"), "") {
+		switch name := path.Base(file); {
+		case strings.HasSuffix(name, ".tar"), strings.HasSuffix(name, ".tar.gz"), strings.HasSuffix(name, ".tgz"),
+			strings.HasSuffix(name, ".tar.zst"):
+			p.keep(file, "", "archive of images: copy it to "+inbox)
+		case strings.HasSuffix(name, ".txt"):
+			p.differ(file, "", "islet does not pull the images of a list: islet images pull NAME")
+		case strings.HasSuffix(name, ".json"):
+		default:
+			p.differ(file, "", "islet reads archives that are plain, gzip or zstd: decompress the file")
+		}
+	}
+}
+
+// k3sLost notes the parts of k3s that islet does not have.
+func (p *planner) k3sLost(k *k3sFiles) {
+	for _, name := range []string{"config.toml.tmpl", "config-v3.toml.tmpl"} {
+		if file := path.Join(k.agent, "etc/containerd", name); p.host.exists(file) {
+			p.differ(file, "", "the template of containerd's configuration is not read: see what you have changed in it")
+		}
+	}
+	if file := path.Join(k.agent, "etc/containerd/config.toml"); p.host.exists(file) {
+		p.k3sRuntimes(file)
+	}
+}
+
+// k3sRuntimes notes the runtimes that k3s has found and written into the configuration of its containerd.
+func (p *planner) k3sRuntimes(file string) {
+	var all map[string]any
+	if !p.decodeTOML(file, &all) {
+		return
+	}
+	for _, key := range flatten("", all, nil, 0) {
+		name, ok := strings.CutSuffix(key, ".runtime_type")
+		if name = name[strings.LastIndex(name, ".")+1:]; ok && name != "runc" {
+			p.differ(file, "runtimes."+name, "add the handler to runtimeHandlers of /etc/islet/edge.yaml if a RuntimeClass uses it")
+		}
+	}
+}
+
+func (p *planner) k3sSteps(k *k3sFiles) {
+	p.saveFiles("k3s", "/etc/rancher", path.Join("/etc/systemd/system", k.unit+".service"),
+		path.Join("/etc/systemd/system", k.unit+".service.env"), path.Join(k.agent, "kubelet.kubeconfig"))
+	p.exportImages("k3s", k3sExport, noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
+	p.stopServices("stop k3s", k.unit)
+	p.addSteps(k3sStop)
+	if k.unit != "k3s-agent" {
+		return
+	}
+	url := cmp.Or(k.url, "https://SERVER:6443")
+	p.addSteps(k3sIdentity, "{sed}", word("s#server: .*#server: "+url+"#"), "{kubeconfig}", word(path.Join(k.agent, "kubelet.kubeconfig")))
+	p.giveFlags(append([]flag{{"pod-manifest-path", "/etc/kubernetes/manifests"}, {"kubeconfig", "/etc/kubernetes/kubelet.conf"}},
+		k.flags...))
+}

@@ -1,0 +1,458 @@
+package migrate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// recorded writes a tree of testdata into a directory, and returns it. A line "-- PATH --" begins a file, and "-- PATH -> TARGET --" is a
+// link.
+func recorded(t *testing.T, name string) *Tree {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".tree"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	_, files, _ := strings.Cut(string(text), "\n-- ")
+	for part := range strings.SplitSeq(files, "\n-- ") {
+		head, content, _ := strings.Cut(part, " --\n")
+		put(t, root, strings.TrimSuffix(head, " --"), content)
+	}
+	return NewTree(root)
+}
+
+func put(t *testing.T, root, name, content string) {
+	t.Helper()
+	name, target, isLink := strings.Cut(name, " -> ")
+	path := filepath.Join(root, name)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if isLink {
+		err = errors.Join(err, os.Symlink(target, path))
+	} else {
+		err = errors.Join(err, os.WriteFile(path, []byte(content+"\n"), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFind checks the reports about recorded trees. Each tree has the files of one kind of node.
+func TestFind(t *testing.T) {
+	for _, c := range []struct {
+		tree    string
+		running []Process
+		found   string   // names of programs; + marks a running program, ^ one that starts at boot
+		kept    []string // files
+		differs []string // "FILE|KEY"
+		steps   []string // parts of commands, in this order
+		back    []string // the same of the way back
+		files   []string
+	}{
+		{tree: "kubeadm", running: []Process{{7, "kubelet"}, {8, "containerd"}}, found: "kubelet+^ containerd+",
+			kept: []string{"/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/ca.crt",
+				"/etc/kubernetes/manifests/logger.yaml", "/srv/logger", "/etc/cni/net.d/10-flannel.conflist"},
+			differs: []string{"|--no-such-flag", "/var/lib/kubelet/config.yaml|fieldOfTomorrow", "/etc/containerd/config.toml|imports",
+				"/etc/containerd/config.toml|proxy_plugins.stargz", "/etc/containerd/config.toml|plugins.io.containerd.nri.v1.nri",
+				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri snapshotter",
+				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri discard_unpacked_layers",
+				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri runtimes.gvisor",
+				"/etc/containerd/config.toml|plugins.io.containerd.gc.v1.scheduler", "/opt/nri/plugins/10-logger|"},
+			steps: []string{"cp -a --parents", "islet doctor --migrate --write=", "kubectl drain", "ctr -n k8s.io images export /var/lib/islet/images/", "systemctl disable --now kubelet",
+				"rmp --all --force", "systemctl disable --now containerd", "sed -i 's#unix:///var/run/containerd/containerd.sock#",
+				"/certs.d/. /etc/containerd/certs.d/", "install.sh --kubeadm", "islet doctor", "kubectl uncordon"},
+			back: []string{"systemctl stop kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml", "install.sh uninstall",
+				"(cd /root/before-islet && find . ! -type d", "systemctl enable --now containerd", "systemctl enable --now kubelet", "kubectl uncordon"},
+			files: []string{"certs.d/docker.io/hosts.toml", "config.json"}},
+		{tree: "crio", running: []Process{{7, "crio"}}, found: "kubelet crio+^",
+			kept: []string{"/etc/kubernetes/node.conf", "/etc/kubelet.d/a.json"},
+			differs: []string{"/etc/crio/crio.conf|crio.runtime.pids_limit", "/etc/crio/crio.conf|crio.runtime.default_ulimits",
+				"/etc/crio/crio.conf|crio.runtime.runtimes.kata.runtime_path", "/etc/crio/crio.conf.d/20-metrics.conf|crio.metrics.enable_metrics",
+				"/etc/crio/crio.conf.d/30-broken.conf|", "/etc/containers/policy.json|", "/etc/containers/registries.conf|unqualified-search-registries",
+				"/etc/containers/registries.conf|registry *.example.org", "/etc/containers/registries.conf|registry bad.example blocked",
+				"/etc/containers/registries.conf|registry docker.io pull-from-mirror", "/etc/cni/net.d|"},
+			steps: []string{"podman save", "systemctl disable --now kubelet", "crictl --runtime-endpoint unix:///var/run/crio/crio.sock",
+				"rc-service crio stop", "mv /usr/local/bin/kubelet",
+				`ISLET_ARGS="--kubeconfig=/etc/kubernetes/node.conf --pod-manifest-path=/etc/kubelet.d --node-labels=site=roof"`, "sh install.sh islet-"},
+			back:  []string{"systemctl stop islet", "islet cleanup", "(cd /root/before-islet && find . ! -type d", "rc-service crio start"},
+			files: []string{"certs.d/docker.io/hosts.toml", "certs.d/lab.example:5000/hosts.toml", "certs.d/old.example/hosts.toml"}},
+		{tree: "k3s-agent", running: []Process{{7, "k3s-agent"}, {8, "containerd"}}, found: "k3s-agent+^",
+			kept: []string{"/var/lib/rancher/k3s/agent/client-kubelet.crt", "/var/lib/rancher/k3s/agent/pod-manifests/a.yaml",
+				"/var/lib/rancher/k3s/storage", "/var/lib/rancher/k3s/agent/images/app.tar.zst",
+				"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"},
+			differs: []string{"|k3s network policy", "|k3s servicelb", "|k3s tunnel", "/etc/rancher/k3s/config.yaml|flannel-conf",
+				"/etc/rancher/k3s/config.yaml|kubelet-arg no-such-flag", "/etc/rancher/k3s/registries.yaml|mirrors.docker.io.rewrite",
+				"/etc/rancher/k3s/registries.yaml|mirrors.../../etc/cron.d", "/etc/rancher/k3s/registries.yaml|mirrors.bad.example",
+				"/etc/rancher/k3s/registries.yaml|configs.mirror.example.auth", "/etc/rancher/k3s/registries.yaml|configs.token.example.auth.token",
+				"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl|", "/var/lib/rancher/k3s/agent/images/old.tar.lz4|",
+				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml|runtimes.crun", "/var/lib/rancher/k3s/agent/images/list.txt|"},
+			steps: []string{"kubectl drain", "k3s ctr images export", "systemctl disable --now k3s-agent", "k3s-killall.sh",
+				"server: https://192.0.2.1:6443", "chmod 600 /etc/kubernetes/kubelet.conf", "--max-pods=20 --node-labels=site=roof",
+				"certs.d/. /etc/containerd/certs.d/", "sh install.sh islet-"},
+			back: []string{"systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
+			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/own.example/hosts.toml", "config.json",
+				"manifests/a.yaml"}},
+		{tree: "podman", running: []Process{{7, "conmon"}}, found: "podman+",
+			kept: []string{"/etc/containers/systemd/web.yml", "/srv/web", "/etc/containers/systemd/stack/db.container", "/srv/my-app.yaml",
+				"/var/lib/containers/storage/volumes/db/_data", "/root/.config/containers/auth.json"},
+			differs: []string{"/etc/containers/systemd/web.kube|PublishPort=8080:80", "/etc/containers/systemd/web.kube|Network=host",
+				"/etc/containers/systemd/stack/db.container|Container.AutoUpdate", "/etc/containers/systemd/stack/db.container|Service.Restart",
+				"/etc/containers/systemd/db.volume|", "/etc/containers/systemd/web.kube.d|", "/home/ann/.config/containers/systemd/job.kube|Yaml=%h/job.yaml",
+				"/home/ann/.config/containers/systemd/job.kube|", "/etc/systemd/system/play.service|--publish=80:80", "/srv/play/web.yml|kind: Deployment",
+				"/etc/systemd/system/container-old.service|ExecStart", "|podman network"},
+			steps: []string{"islet doctor --migrate --write=", "podman generate kube db", "podman save", "sudo -iu USER sh -c 'podman save", "systemctl stop -- web", "systemctl --user --machine=ann@ stop -- job",
+				"mv /etc/containers/systemd/web.kube /etc/containers/systemd/web.kube.off", `systemctl disable -- 'podman-kube@srv-my\x2dapp.yaml'`,
+				"systemctl --user --machine=ann@ daemon-reload", "cp -aT /var/lib/containers/storage/volumes/NAME/_data", "./islet check", "sh install.sh islet-"},
+			back: []string{"islet cleanup", "mv /etc/containers/systemd/web.kube.off", "systemctl daemon-reload", "systemctl start -- web",
+				`systemctl enable -- 'podman-kube@srv-my\x2dapp.yaml'`},
+			files: []string{"manifests/map.yaml", "manifests/my-app.yaml", "manifests/web-2.yml", "manifests/web.yml"}},
+		{tree: "docker", running: []Process{{7, "dockerd"}, {8, "containerd"}}, found: "docker+", kept: []string{"/srv/docker/volumes/pages/_data"},
+			differs: []string{"/etc/docker/daemon.json|icc", "/etc/docker/daemon.json|log-driver", "/etc/docker/daemon.json|insecure-registries 10.0.0.0/8",
+				"/srv/docker/containers/0123/config.v2.json|web"},
+			steps: []string{"docker save", "docker stop", "systemctl disable --now docker.socket", "systemctl disable --now docker", "sh install.sh islet-"},
+			back:  []string{"islet cleanup", "systemctl enable --now docker"},
+			files: []string{"certs.d/docker.io/hosts.toml", "certs.d/lab.example:5000/hosts.toml"}},
+	} {
+		t.Run(c.tree, func(t *testing.T) {
+			r := Find(recorded(t, c.tree), c.running)
+			var found, kept, differs, files []string
+			for _, p := range r.Found {
+				name := p.Name
+				if p.Running {
+					name += "+"
+				}
+				if p.AtBoot {
+					name += "^"
+				}
+				found = append(found, name)
+			}
+			for _, n := range r.Kept {
+				kept = append(kept, n.File)
+			}
+			for _, n := range r.Differs {
+				differs = append(differs, n.File+"|"+n.Key)
+			}
+			for _, f := range r.Files {
+				files = append(files, f.Path)
+			}
+			if slices.Sort(files); strings.Join(found, " ") != c.found || !slices.Equal(files, c.files) {
+				t.Errorf("found %q, files %q", found, files)
+			}
+			contains(t, "kept", kept, c.kept)
+			contains(t, "different", differs, c.differs)
+			inOrder(t, r.Steps, c.steps)
+			inOrder(t, r.Back, c.back)
+			if len(r.Skipped) > 0 {
+				t.Errorf("skipped %q", r.Skipped)
+			}
+			checkOutput(t, r)
+		})
+	}
+}
+
+func contains(t *testing.T, what string, have, want []string) {
+	t.Helper()
+	for _, w := range want {
+		if !slices.Contains(have, w) {
+			t.Errorf("%s: no %q in\n%s", what, w, strings.Join(have, "\n"))
+		}
+	}
+}
+
+// inOrder checks that the commands of steps contain the parts in their order.
+func inOrder(t *testing.T, steps []Step, parts []string) {
+	t.Helper()
+	var lines []string
+	for _, s := range steps {
+		lines = append(lines, s.Commands...)
+	}
+	rest := lines
+	for _, part := range parts {
+		i := slices.IndexFunc(rest, func(l string) bool { return strings.Contains(l, part) })
+		if i < 0 {
+			t.Errorf("%q is missing, or not in order, in\n%s", part, strings.Join(lines, "\n"))
+			return
+		}
+		rest = rest[i:]
+	}
+}
+
+// checkOutput checks that a report is valid as text and as JSON, and that neither has a secret.
+func checkOutput(t *testing.T, r *Report) {
+	t.Helper()
+	var text bytes.Buffer
+	data, err := json.Marshal(r)
+	if err := errors.Join(err, r.Write(&text)); err != nil {
+		t.Fatal(err)
+	}
+	var again Report
+	if err := json.Unmarshal(data, &again); err != nil || len(again.Steps) != len(r.Steps) {
+		t.Errorf("%v: %s", err, data)
+	}
+	if bytes.Contains(data, []byte(":null")) {
+		t.Errorf("a list is null: %s", data)
+	}
+	for _, secret := range []string{"secret", `p\"w`, "Ym9hcmQ6"} {
+		if strings.Contains(text.String(), secret) || strings.Contains(string(data), secret) {
+			t.Errorf("the report has %q:\n%s", secret, text.String())
+		}
+	}
+	for _, n := range slices.Concat(r.Kept, r.Differs) {
+		if n.What == "" || n.File == "" && n.Key == "" || !strings.Contains(text.String(), n.What) {
+			t.Errorf("%+v is not printed", n)
+		}
+	}
+}
+
+// TestTranslation checks the contents of translated settings of registries. containerd's own decoder must accept each hosts.toml.
+func TestTranslation(t *testing.T) {
+	hub := func(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
+	const pull = `  capabilities = ["pull", "resolve"]`
+	for tree, want := range map[string]map[string]string{
+		"kubeadm": {
+			"certs.d/docker.io/hosts.toml": hub(`[host."https://mirror.example:5000"]`, pull, `  ca = "/etc/ssl/mirror.crt"`,
+				`  client = [["/etc/ssl/client.crt", "/etc/ssl/client.key"]]`, "", `[host."http://10.0.0.1"]`, pull),
+			"config.json": hub("{", `  "auths": {`, `    "registry.example": {`, `      "auth": "Ym9hcmQ6c2VjcmV0"`, "    }", "  }", "}"),
+		},
+		"crio": {
+			"certs.d/docker.io/hosts.toml": hub(`[host."https://mirror.example/v2/hub"]`, pull, "  override_path = true", "",
+				`[host."https://10.0.0.1:5000"]`, pull, "  skip_verify = true", "", `[host."http://10.0.0.1:5000"]`, pull),
+			"certs.d/old.example/hosts.toml": hub(`server = "https://new.example"`, "", `[host."https://new.example"]`, pull),
+			"certs.d/lab.example:5000/hosts.toml": hub(`server = "http://lab.example:5000"`, "", `[host."https://lab.example:5000"]`, pull,
+				"  skip_verify = true"),
+		},
+		"k3s-agent": {
+			"certs.d/docker.io/hosts.toml": hub(`server = "https://mirror.example"`, "", `[host."https://mirror.example:5000/hub"]`, pull, "",
+				`[host."https://mirror.example"]`, pull, "  skip_verify = true"),
+			"certs.d/_default/hosts.toml":    hub(`server = "http://10.0.0.1:5000"`, "", `[host."http://10.0.0.1:5000"]`, pull),
+			"certs.d/own.example/hosts.toml": hub(`[host."https://own.example"]`, pull, `  ca = "/etc/ssl/own.crt"`),
+		},
+		"docker": {
+			"certs.d/docker.io/hosts.toml": hub(`[host."https://hub.example"]`, pull),
+		},
+	} {
+		dir := filepath.Join(t.TempDir(), "new")
+		r := Find(recorded(t, tree), nil)
+		if err := r.WriteFiles(dir); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range want {
+			data, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil || string(data) != content {
+				t.Errorf("%s: %s: %v\n%s", tree, name, err, data)
+			}
+		}
+		for _, f := range r.Files {
+			info, err := os.Stat(filepath.Join(dir, f.Path))
+			if err != nil || info.Mode().Perm() != 0o600 || len(f.From) == 0 {
+				t.Errorf("%s: %v %v", f.Path, info, err)
+			}
+			var v map[string]any
+			if strings.HasSuffix(f.Path, ".toml") && toml.Unmarshal([]byte(f.content), &v) != nil {
+				t.Errorf("%s is not valid:\n%s", f.Path, f.content)
+			}
+		}
+		if err := r.WriteFiles(dir); err == nil {
+			t.Error("a directory with files was accepted")
+		}
+	}
+}
+
+// TestQuote checks that strings with special characters are valid in TOML.
+func TestQuote(t *testing.T) {
+	for _, text := range []string{`a"b\c`, "line\nend\x00\x7f", "ü", ""} {
+		var v struct{ A string }
+		if err := toml.Unmarshal([]byte("A = "+quote(text)), &v); err != nil || v.A != text {
+			t.Errorf("%q: %q %v", text, v.A, err)
+		}
+	}
+}
+
+// TestNothing checks a host without any program, and one on which islet is the kubelet.
+func TestNothing(t *testing.T) {
+	for name, file := range map[string]string{
+		"nothing": "etc/hostname",
+		"islet":   "usr/local/bin/kubelet -> /usr/local/bin/islet",
+	} {
+		root := t.TempDir()
+		put(t, root, file, "")
+		put(t, root, "etc/systemd/system/kubelet.service", "[Service]\nExecStart=/usr/local/bin/kubelet --v=1")
+		if name == "nothing" {
+			os.Remove(filepath.Join(root, "etc/systemd/system/kubelet.service"))
+		}
+		if r := Find(NewTree(root), nil); len(r.Found)+len(r.Steps)+len(r.Back)+len(r.Differs) > 0 {
+			t.Errorf("%s: %+v", name, r)
+		} else {
+			checkOutput(t, r)
+		}
+	}
+}
+
+// TestCommandLine checks that the flags of a running kubelet are preferred to those of its unit, and that a flag's value may be the next
+// word.
+func TestCommandLine(t *testing.T) {
+	tree := recorded(t, "crio")
+	put(t, tree.root, "proc/7/cmdline", "/opt/kubelet\x00--container-runtime-endpoint\x00"+
+		"unix:///run/containerd/containerd.sock\x00--hostname_override=edge\x00--node-labels=a=$(reboot)\x00-v\x002")
+	r := Find(tree, []Process{{7, "kubelet"}})
+	if len(r.Found) != 2 || r.Found[1].Name != "containerd" {
+		t.Errorf("%+v", r.Found)
+	}
+	inOrder(t, r.Steps, []string{`'ISLET_ARGS="--hostname-override=edge`})
+	text := fmt.Sprintf("%+v", r)
+	if strings.Contains(text, "reboot") || !strings.Contains(text, "--node-labels What:write this flag into ISLET_ARGS by hand") {
+		t.Errorf("the command of a stranger's process: %s", text)
+	}
+}
+
+// TestServer checks that a server of k3s is not migrated as a whole, and that the data directory is that of its configuration.
+func TestServer(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "etc/init.d/k3s", "")
+	put(t, root, "etc/rancher/k3s/config.yaml.d/a.yaml", "data-dir: /srv/k3s/")
+	put(t, root, "srv/k3s/agent/pod-manifests/b.yml", "kind: Pod")
+	r := Find(NewTree(root), nil)
+	if len(r.Found) != 1 || r.Found[0].Name != "k3s" || len(r.Files) != 1 ||
+		!slices.ContainsFunc(r.Differs, func(n Note) bool { return n.Key == "k3s server" }) {
+		t.Errorf("%+v", r)
+	}
+	inOrder(t, r.Steps, []string{"rc-service k3s stop", "rc-update del k3s"})
+}
+
+// TestHostile checks that files of a wrong kind or size neither block nor fill the memory, and that the report names them.
+func TestHostile(t *testing.T) {
+	tree := recorded(t, "kubeadm")
+	at := func(name string) string { return filepath.Join(tree.root, name) }
+	put(t, tree.root, "etc/systemd/system/k3s.service", "")
+	huge := at("etc/rancher/k3s/config.yaml")
+	put(t, tree.root, "etc/rancher/k3s/registries.yaml -> /dev/zero", "")
+	put(t, tree.root, "etc/rancher/k3s/config.yaml", "")
+	err := errors.Join(os.Truncate(huge, 1<<40),
+		os.Remove(at("etc/containerd/config.toml")), syscall.Mkfifo(at("etc/containerd/config.toml"), 0o600),
+		os.Remove(at("var/lib/kubelet/kubeadm-flags.env")), syscall.Mkfifo(at("var/lib/kubelet/kubeadm-flags.env"), 0o600),
+		syscall.Mkfifo(at("etc/kubernetes/manifests/fifo.yaml"), 0o600), os.Symlink(".", at("etc/kubernetes/manifests/loop.yaml")),
+		os.MkdirAll(at("etc/containers/systemd"), 0o755), os.Symlink(".", at("etc/containers/systemd/loop")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, tree.root, "etc/kubernetes/manifests/bomb.yaml", "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"+
+		"c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"+
+		"f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\nspec: {volumes: [*f,*f,*f,*f,*f,*f]}")
+	put(t, tree.root, "etc/systemd/system/x.service", "[Service]\nExecStart=/usr/bin/podman kube play /srv/\x1b[31m.yaml\n")
+	for i := range maxEntries + 2 {
+		put(t, tree.root, fmt.Sprintf("etc/cni/net.d/%d", i), "")
+	}
+	r := Find(tree, nil)
+	for _, name := range []string{"/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/registries.yaml", "/etc/containerd/config.toml",
+		"/etc/kubernetes/manifests/fifo.yaml", "/etc/kubernetes/manifests/loop.yaml", "/etc/cni/net.d"} {
+		if !slices.ContainsFunc(r.Skipped, func(s string) bool { return strings.Contains(s, name) }) {
+			t.Errorf("%s is not named in %q", name, r.Skipped)
+		}
+	}
+	var text bytes.Buffer
+	if err := r.Write(&text); err != nil || strings.Contains(text.String(), "\x1b") {
+		t.Errorf("%v: the report has control characters", err)
+	}
+}
+
+// TestUnescape checks names of units that systemd-escape --path has made.
+func TestUnescape(t *testing.T) {
+	for name, want := range map[string]string{"srv-web.yaml": "/srv/web.yaml", `srv-a\x2db`: "/srv/a-b", "-": "/", `a\x`: `/a\x`, `a\x2`: `/a\x2`, "": "/"} {
+		if got := unescape(name); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestUsersFiles checks that a user without root cannot bring commands or manifests into the steps of root.
+func TestUsersFiles(t *testing.T) {
+	tree := recorded(t, "podman")
+	const dir = "home/ann/.config/containers/systemd/"
+	put(t, tree.root, dir+"a;reboot.kube", "[Kube]\nYaml=/home/ann/root.yaml")
+	put(t, tree.root, dir+"b.container", "[Container]\nContainerName=$(reboot)'x")
+	put(t, tree.root, dir+"link.kube -> "+filepath.Join(tree.root, "etc/containers/systemd/web.kube"), "")
+	put(t, tree.root, "home/ann/root.yaml", "kind: Pod")
+	r := Find(tree, nil)
+	var commands []string
+	for _, s := range slices.Concat(r.Steps, r.Back) {
+		commands = append(commands, s.Commands...)
+	}
+	for _, c := range commands {
+		if strings.Contains(c, "reboot") && !strings.Contains(c, "'/home/ann/.config/containers/systemd/a;reboot.kube'") &&
+			!strings.HasSuffix(c, " 'a;reboot'") && !strings.Contains(c, `kube '$(reboot)'\''x' >`) {
+			t.Errorf("not quoted: %s", c)
+		}
+	}
+	if slices.ContainsFunc(r.Files, func(f File) bool { return strings.Contains(strings.Join(f.From, " "), "home/") }) ||
+		!slices.ContainsFunc(r.Differs, func(n Note) bool { return strings.HasSuffix(n.File, "link.kube") }) {
+		t.Errorf("%+v %+v", r.Files, r.Differs)
+	}
+}
+
+// TestWord checks that a shell gets back the text.
+func TestWord(t *testing.T) {
+	for text, want := range map[string]string{"": "''", "/a/b-1.yaml": "/a/b-1.yaml", "a b": "'a b'", "a'b": `'a'\''b'`, "$x": "'$x'", "~": "'~'"} {
+		if got := word(text); got != want {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+// TestK3sFlags checks that islet knows the flags that replace keys of k3s' configuration.
+func TestK3sFlags(t *testing.T) {
+	for line := range strings.Lines(strings.TrimSpace(k3sFlags)) {
+		key, name, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if none, known := config.DescribeFlag(name); !known || none != "" {
+			t.Errorf("%s: --%s: %v %s", key, name, known, none)
+		}
+	}
+}
+
+// TestMonitors checks that the monitors of CRI-O's containers are not taken for podman's.
+func TestMonitors(t *testing.T) {
+	for _, c := range []struct {
+		running []Process
+		want    int
+	}{{[]Process{{7, "conmon"}}, 1}, {[]Process{{7, "conmon"}, {8, "crio"}}, 0}} {
+		if r := Find(NewTree(t.TempDir()), c.running); len(r.Found) != c.want {
+			t.Errorf("%v: %+v", c.running, r.Found)
+		}
+	}
+}
+
+// TestSteps checks that every text of steps is valid, and that its variables are replaced.
+func TestSteps(t *testing.T) {
+	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
+		podmanNotes, rootlessSteps, volumeSteps, dockerSteps, commonSteps, writeStep, flagStep} {
+		p := planner{host: NewTree(t.TempDir())}
+		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{kubeconfig}", "k",
+			"{option}", "o", "{unit}", "u", "{cleanup}", "c", "{line}", "l")
+		n := len(p.report.Differs)
+		for at := range phases {
+			for _, s := range slices.Concat(p.steps[at], p.back[at]) {
+				n++
+				if s.What == "" || strings.ContainsAny(s.What+s.Note+strings.Join(s.Commands, ""), "{}\t") && !strings.Contains(text, "{endpoint}") {
+					t.Errorf("%+v", s)
+				}
+			}
+		}
+		if n == 0 || len(phaseNames()) != phases {
+			t.Errorf("no steps in %q", text)
+		}
+	}
+	if lookup(dockerAdvice, "dns") == "" || lookup(dockerAdvice, "n") != "" || lookup(dockerAdvice, "") != "" {
+		t.Error("a key is not found, or a part of a key is")
+	}
+}

@@ -1,0 +1,201 @@
+package migrate
+
+import (
+	"slices"
+	"strings"
+)
+
+// The steps are texts, because a text takes less space in the program than the calls that add these steps. A line "PHASE> TITLE" begins a
+// step, and "PHASE< TITLE" a step of the way back. A line that begins with a tab is a command, and "(" begins the note of the step.
+// "! KEY: TEXT" is a note about a difference. Names in braces are variables.
+const (
+	drainSteps = `
+drain> move the node's pods to other nodes, from a machine with kubectl
+	kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
+(leave this out if no other node can run the pods: they end when the runtime stops, and start again under islet
+finish> let pods run on the node again
+	kubectl uncordon NODE
+drain< let pods run on the node again
+	kubectl uncordon NODE`
+
+	kubeletStop = `
+translate< restore the kubelet's settings
+	(cd /root/before-islet && find . ! -type d | tar -cf - -T -) | tar -xpf - -C /
+	systemctl daemon-reload
+stop> end the containers that the kubelet has left
+	crictl --runtime-endpoint {endpoint} rmp --all --force
+(the program crictl is in the package cri-tools`
+
+	kubeletSocket = `
+translate> name islet's own runtime in the kubelet's settings
+	sed -i {sed} {files}
+(with the former socket, islet would run its containers in the former runtime`
+
+	kubeadmSteps = `
+! seccomp: pods without a seccomp profile get the default one; --seccomp-default=false in KUBELET_EXTRA_ARGS switches this off
+finish> tell kubeadm the new socket, from a machine with kubectl
+	kubectl annotate node NODE --overwrite kubeadm.alpha.kubernetes.io/cri-socket=unix:///run/islet/cri.sock
+(kubeadm upgrade and kubeadm reset read it
+drain< tell kubeadm the former socket
+	kubectl annotate node NODE --overwrite kubeadm.alpha.kubernetes.io/cri-socket={endpoint}`
+
+	kubeletMove = `
+stop> move the kubelet out of the way: islet installs a link of this name
+	mkdir -p /root/before-islet/usr/local/bin && mv /usr/local/bin/kubelet /root/before-islet/usr/local/bin/`
+
+	exportSteps = `
+images> export the images, so that nothing is downloaded again
+	mkdir -p /var/lib/islet/images
+	{export}
+({note}
+translate< remove the exported images, which the former program still has
+	rm -f /var/lib/islet/images/{name}.tar`
+
+	k3sStop = `
+stop> end its containers; this also removes its interfaces and firewall rules, but no data
+	k3s-killall.sh
+! k3s network policy: the agent enforces NetworkPolicies, islet does not: use a network add-on that does
+! k3s flannel and kube-proxy: they run in the process of k3s: the cluster needs DaemonSets of both for nodes with islet
+! k3s servicelb: its pods (svclb-...) run on this node only after kube-proxy does
+! k3s tunnel: the server reaches the kubelet through a tunnel of the agent. Without it kubectl logs and exec fail for this node, ` +
+		`unless the server has egress-selector-mode: disabled and reaches port 10250 of the node
+! k3s load balancer: the agent finds all servers, islet uses the one address in its kubeconfig
+! k3s certificates: k3s renews them when it starts. islet renews its client certificate by a request to the cluster, which somebody ` +
+		`must allow (see docs/from-k3s.md)`
+
+	k3sIdentity = `
+translate> give islet the node's identity: a kubeconfig with the address of the server
+	mkdir -p /etc/kubernetes
+	sed {sed} {kubeconfig} >/etc/kubernetes/kubelet.conf
+	chmod 600 /etc/kubernetes/kubelet.conf
+(k3s' own kubeconfig names a port of the agent, which is gone
+translate> write /etc/islet/kubelet.yaml with the cluster's DNS and the certificates above (docs/from-k3s.md has the file)`
+
+	k3sServer = `
+! k3s server: islet is only a node: it does not replace the API server, etcd or the controllers of k3s. Migrate the agents, and keep ` +
+		`this server; or write the pods of a single machine as manifests for islet`
+
+	podmanNotes = `
+! podman network: pods have addresses of islet's network, and find each other by host ports or addresses, not by names
+! podman commands: podman ps does not show pods of islet: use islet pods, islet logs and islet exec`
+
+	rootlessSteps = `
+images> do the same as each user whose units run without root
+	sudo -iu USER sh -c {export}
+	mv ~USER/podman.tar /var/lib/islet/images/USER.tar
+(only for users whom you trust: their images replace images of other pods with the same names`
+
+	volumeSteps = `
+translate> copy the data of the volumes that a manifest uses as claims
+	mkdir -p /var/lib/islet/claims/default
+	cp -aT /var/lib/containers/storage/volumes/NAME/_data /var/lib/islet/claims/default/NAME
+(the copy is what islet writes to: the data of podman stays as it is at this moment`
+
+	dockerSteps = `
+images> write the containers as pods in /etc/kubernetes/manifests
+	docker inspect NAME
+(docs/standalone.md has a table for Compose files; islet check checks the manifests
+stop> stop the containers: with live-restore they keep running when docker stops
+	docker ps -q | xargs -r docker stop
+! docker network: docker's rules drop forwarded packets (policy DROP of FORWARD) until the next boot without docker: reboot, or see ` +
+		`islet doctor
+! docker socket: programs that use /var/run/docker.sock, such as watchtower or portainer, do not work`
+
+	commonSteps = `
+install> install islet, which starts at once and at boot
+	sh install.sh {option}islet-VERSION-linux-ARCH.tar.gz
+(pods run again after this step
+check> look at the node
+	islet doctor
+	islet status
+	islet pods
+(islet doctor names what the former program has left, such as interfaces and firewall rules; --fix removes the unused ones
+install< end islet's pods and remove islet; data in hostPaths and claims stays
+	systemctl stop {unit}
+	{cleanup}
+	sh install.sh uninstall islet-VERSION-linux-ARCH.tar.gz
+(/var/lib/islet stays: remove it when you no longer need its claims and images`
+
+	writeStep = `
+save> translate the settings, and read the files
+	./islet doctor --migrate --write=/root/for-islet
+(leave this out if you have done it: the directory must be new or empty. The program islet is in the archive of a release`
+
+	flagStep = `
+translate> give these flags to islet
+	printf '%s\n' {line} >>/etc/default/islet
+(a later line of the file is stronger than an earlier one`
+)
+
+// The commands that export images. noDigests is the note about the images that the commands leave out.
+const (
+	podmanExport = "podman save --multi-image-archive -o " + inbox +
+		"/{name}.tar $(podman images --format '{{.Repository}}:{{.Tag}}' | grep -v '<none>')"
+	dockerExport = "docker save -o " + inbox + "/docker.tar $(docker images --format '{{.Repository}}:{{.Tag}}' | grep -v '<none>')"
+	ctrExport    = "ctr -n k8s.io images export " + inbox + "/containerd.tar $(ctr -n k8s.io images ls -q | grep -v sha256:)"
+	k3sExport    = "k3s ctr images export " + inbox + "/k3s.tar $(k3s ctr images ls -q | grep -v sha256:)"
+	noDigests    = "images that have only a digest as their name are not exported, and are pulled again when a pod needs them. The " +
+		"archive takes " +
+		"as much space as the compressed images"
+)
+
+// exportImages adds the step that exports images while the former program still runs.
+func (p *planner) exportImages(name, command, note string) {
+	p.addSteps(exportSteps, "{export}", strings.ReplaceAll(command, "{name}", name), "{note}", note, "{name}", name)
+}
+
+// addSteps adds the steps and notes of a text. The variables are names and values, such as "{name}", "x". The values are inserted after the
+// text was divided into lines.
+func (p *planner) addSteps(text string, variables ...string) {
+	r := strings.NewReplacer(variables...)
+	var steps []Step
+	var heads []string
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		last := len(steps) - 1
+		switch rest := r.Replace(line[1:]); line[0] {
+		case '\t':
+			steps[last].Commands = append(steps[last].Commands, rest)
+		case '(':
+			steps[last].Note = rest
+		case '!':
+			key, what, _ := strings.Cut(strings.TrimSpace(rest), ": ")
+			p.differ("", key, what)
+		default:
+			i := strings.IndexAny(line, "<>")
+			heads = append(heads, line[:i+1])
+			steps = append(steps, Step{What: r.Replace(line[i+2:])})
+		}
+	}
+	for i, head := range heads {
+		p.addStep(head, steps[i])
+	}
+}
+
+// addStep adds a step to a phase. The head is the name of the phase, and > for a step, or < for a step of the way back.
+func (p *planner) addStep(head string, s Step) {
+	at := slices.Index(phaseNames(), head[:len(head)-1])
+	if strings.HasSuffix(head, "<") {
+		p.back[at] = append(p.back[at], s)
+		return
+	}
+	p.steps[at] = append(p.steps[at], s)
+}
+
+// phaseNames returns the phases of a migration in their order. In the phase save, the settings are copied and translated, while they are
+// still in place. In the phase images, the former runtime still runs. The phase finish has the last steps in the cluster.
+func phaseNames() []string {
+	return []string{"save", "drain", "images", "stop", "translate", "install", "check", "finish"}
+}
+
+// phases is the number of phases.
+const phases = 8
+
+// lookup returns the text of a key in a table with a line "KEY: TEXT" for each key, or "".
+func lookup(table, key string) string {
+	_, rest, ok := strings.Cut(table, "\n"+key+": ")
+	if !ok || key == "" {
+		return ""
+	}
+	text, _, _ := strings.Cut(rest, "\n")
+	return text
+}

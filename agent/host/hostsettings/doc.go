@@ -1,0 +1,6 @@
+// Package hostsettings applies the settings of a KubeletConfiguration that concern the host and the agent, not pods.
+//
+//	kubeletCgroups, systemCgroups  --> EnterCgroups, and Run once a minute
+//	makeIPTablesUtilChains         --> Run, once: a chain that shows which iptables
+//	                                   variant the host uses
+package hostsettings

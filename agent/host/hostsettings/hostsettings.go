@@ -1,0 +1,36 @@
+package hostsettings
+
+import (
+	"context"
+	"log/slog"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/runtime/cgroup"
+)
+
+// Settings applies the configuration to the host.
+type Settings struct {
+	Config *config.Config
+	Log    *slog.Logger
+}
+
+// EnterCgroups moves this process and the system's processes to their configured cgroups. Call it before the agent's cgroup
+// is read.
+func (s Settings) EnterCgroups() error { return s.system().Enter() }
+
+// Run creates the hint chain, and repeats EnterCgroups once a minute until ctx ends.
+func (s Settings) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.system().Run(ctx) })
+	if *s.Config.Kubelet.MakeIPTablesUtilChains {
+		g.Go(func() error { createHint(ctx, s.Log); return nil })
+	}
+	return g.Wait()
+}
+
+func (s Settings) system() cgroup.System {
+	k := &s.Config.Kubelet
+	return cgroup.System{Agent: k.KubeletCgroups, Others: k.SystemCgroups, Root: k.CgroupRoot, Log: s.Log}
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"syscall"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/runtime/cri"
+)
+
+// BundleTrials applies and reverts bundles. *bundle.Node implements it.
+type BundleTrials interface {
+	Status() (api.Bundles, error)
+	// State returns the signed state of the node.
+	State(ctx context.Context) (*bundle.SignedState, error)
+	// Apply verifies the bundle in a file or directory, and starts its trial. If older is true, the number of the bundle may be lower than
+	// the highest one of its name. Apply reports the progress to the function tell. A total of 0 means that the total is unknown.
+	Apply(ctx context.Context, from string, older bool, tell func(status string, current, total int64)) (api.Bundle, error)
+	// Revert ends the trial of a bundle, or returns to the previous bundle.
+	Revert(ctx context.Context) (api.Bundles, error)
+}
+
+func (s *Server) routeBundle(m mux) {
+	if s.BundleTrials == nil {
+		return
+	}
+	m.HandleFunc("GET "+api.PathBundle, jsonHandler(func(*http.Request) (api.Bundles, error) { return s.BundleTrials.Status() }))
+	m.HandleFunc("GET "+api.PathBundleState, jsonHandler(func(r *http.Request) (*bundle.SignedState, error) {
+		return s.BundleTrials.State(r.Context())
+	}))
+	m.HandleFunc("POST "+api.PathBundle, s.applyBundle)
+	m.HandleFunc("POST "+api.PathBundleRevert, jsonHandler(func(r *http.Request) (api.Bundles, error) {
+		done, err := s.BundleTrials.Revert(r.Context())
+		return done, unprocessableError(err)
+	}))
+}
+
+func (s *Server) applyBundle(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	out := s.newProgress(w, r)
+	out.Flush()
+	defer out.keepAlive()()
+	name := archiveName(q.Get("from"))
+	b, err := s.BundleTrials.Apply(r.Context(), q.Get("from"), q.Has("older"), func(status string, current, total int64) {
+		out.sendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
+	})
+	out.sendResult(api.Progress{Bundle: &b}, adviseOnMedium(q.Get("from"), err))
+}
+
+// adviseOnMedium adds advice to an error of the disk that has the bundle, such as a stick that was pulled out.
+func adviseOnMedium(from string, err error) error {
+	file := &fs.PathError{}
+	failed := errors.As(err, &file) && (errors.Is(file, syscall.EIO) || errors.Is(file, syscall.ENODEV) || errors.Is(file, syscall.ENXIO))
+	if inside, e := filepath.Rel(from, file.Path); !failed || e != nil || !filepath.IsLocal(inside) {
+		return err
+	}
+	return fmt.Errorf("%w: is the stick still there? The pods have not changed. Mount it again or copy the bundle to this node, "+
+		"and apply it again", err)
+}

@@ -1,0 +1,2 @@
+// Package tpmtest starts emulated TPMs for tests, with the program swtpm.
+package tpmtest

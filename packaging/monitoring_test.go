@@ -1,0 +1,158 @@
+package packaging
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// A rules contains the groups of alerts in a file of rules for Prometheus.
+type rules struct {
+	Groups []struct {
+		Name  string
+		Rules []struct {
+			Alert, Expr, For    string
+			Labels, Annotations map[string]string
+		}
+	}
+}
+
+// A dashboard contains the queries of a Grafana dashboard.
+type dashboard struct {
+	UID    string
+	Panels []struct {
+		Title, Type string
+		Targets     []struct{ Expr string }
+	}
+}
+
+func readYAML(t *testing.T, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+var metricName = regexp.MustCompile(`\b[a-z]+_[a-z0-9_]+\b`)
+
+// TestMonitoring checks that alerts and the dashboard use only metrics that the nodes serve, and that each alert explains itself.
+// TestPrometheus evaluates them with the metrics of a real node.
+func TestMonitoring(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := map[string]bool{"process_start_time_seconds": true}
+	for _, line := range strings.Split(string(page), "\n") {
+		if cell := strings.Split(line, "|"); len(cell) > 5 && strings.HasPrefix(line, "| /") {
+			name := strings.Trim(cell[2], " `")
+			served[name] = true
+			for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+				served[name+suffix] = true
+			}
+		}
+	}
+	expressions := map[string]string{}
+	var alerts rules
+	readYAML(t, "grafana/rules.yaml", &alerts)
+	for _, g := range alerts.Groups {
+		for _, r := range g.Rules {
+			expressions[r.Alert] = r.Expr
+			a := r.Annotations
+			if !strings.HasPrefix(r.Alert, "Islet") || r.Labels["severity"] == "" || a["summary"] == "" || a["description"] == "" {
+				t.Errorf("alert %q lacks a part: %v", r.Alert, r)
+			}
+			for _, file := range regexp.MustCompile(`docs/[a-z-]+\.md`).FindAllString(a["description"], -1) {
+				if _, err := os.Stat("../" + file); err != nil {
+					t.Errorf("%s: %v", r.Alert, err)
+				}
+			}
+		}
+	}
+	var shown dashboard
+	readYAML(t, "grafana/dashboard.json", &shown)
+	for _, p := range shown.Panels {
+		for _, q := range p.Targets {
+			expressions[p.Title+": "+q.Expr] = q.Expr
+		}
+	}
+	if len(expressions) < 30 {
+		t.Errorf("%d expressions", len(expressions))
+	}
+	functions := []string{"max_over_time", "histogram_quantile"}
+	for where, e := range expressions {
+		e = regexp.MustCompile(`\{[^}]*\}|"[^"]*"|\b(by|on|without) \([^)]*\)|\$__[a-z_]+`).ReplaceAllString(e, " ")
+		for _, name := range metricName.FindAllString(e, -1) {
+			if !served[name] && !slices.Contains(functions, name) {
+				t.Errorf("%s: no node serves %s", where, name)
+			}
+		}
+	}
+}
+
+// TestKustomize checks that the PrometheusRule has the alerts of rules.yaml, that the dashboard is JSON, and that the configurations are
+// valid.
+func TestKustomize(t *testing.T) {
+	var own, custom struct {
+		rules
+		Spec map[string]any
+	}
+	var file map[string]any
+	readYAML(t, "grafana/rules.yaml", &file)
+	readYAML(t, "kustomize/monitoring/prometheusrule.yaml", &custom)
+	readYAML(t, "grafana/rules.yaml", &own)
+	if !reflect.DeepEqual(custom.Spec, file) || len(own.Groups) == 0 {
+		t.Error("prometheusrule.yaml differs from rules.yaml")
+	}
+	if data, err := os.ReadFile("grafana/dashboard.json"); err != nil || !json.Valid(data) {
+		t.Errorf("dashboard.json: %v", err)
+	}
+	for _, name := range []string{"edge.yaml", "kubelet.yaml"} {
+		data, err := os.ReadFile(filepath.Join("kustomize/node-configuration", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mistakes, notices := config.Check(name, data); len(mistakes)+len(notices) > 0 {
+			t.Errorf("%s: %v %v", name, mistakes, notices)
+		}
+	}
+	files := map[string]bool{}
+	for _, dir := range []string{"kustomize/node-configuration", "kustomize/monitoring", "grafana"} {
+		var k struct {
+			Resources          []string
+			ConfigMapGenerator []struct{ Files []string }
+		}
+		readYAML(t, filepath.Join(dir, "kustomization.yaml"), &k)
+		for _, r := range k.Resources {
+			files[filepath.Join(dir, r)] = true
+		}
+		for _, g := range k.ConfigMapGenerator {
+			for _, f := range g.Files {
+				_, name, _ := strings.Cut(f, "=")
+				files[filepath.Join(dir, name)] = true
+			}
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(files)) {
+		if _, err := os.Stat(f); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(files) < 6 {
+		t.Errorf("%v", files)
+	}
+}

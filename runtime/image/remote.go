@@ -1,0 +1,88 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/distribution/reference"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/download"
+	"github.com/islet-edge/islet/internal/registry"
+)
+
+// A Remote reads a bundle in a registry, with the mirrors, certificates and limits of pulls.
+type Remote struct {
+	service *Service
+	client  *registryClient
+	fetcher remotes.Fetcher
+	root    ocispec.Descriptor
+}
+
+// OpenRemote resolves a reference such as registry.example.com/kiosk:42 with credentials, which may be nil. A message of a network error
+// begins with RegistryUnavailable. The caller closes the Remote.
+func (s *Service) OpenRemote(ctx context.Context, ref string, auth *api.AuthConfig) (*Remote, error) {
+	named, err := normalizeName(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &Remote{service: s, client: s.newRegistry(ctx, auth)}
+	if r.root, err = s.resolve(ctx, r.client, named.String()); err == nil {
+		r.fetcher, err = r.client.Fetcher(ctx, named.String())
+	}
+	if d, digested := named.(reference.Digested); err == nil && digested && d.Digest() != r.root.Digest {
+		err = fmt.Errorf("the registry returned the digest %s instead", r.root.Digest)
+	}
+	if err != nil {
+		r.client.close()
+		return nil, registry.WithoutQueries(wrapUnavailable(fmt.Errorf("%s: %w", named, err)))
+	}
+	r.root = ocispec.Descriptor{MediaType: r.root.MediaType, Digest: r.root.Digest, Size: r.root.Size}
+	return r, nil
+}
+
+// Root returns the descriptor of the root. A registry can return any descriptor for a tag.
+func (r *Remote) Root() ocispec.Descriptor { return r.root }
+
+// Fetch opens a blob or a manifest at an offset. The reader may return any number of bytes, so the caller limits them and verifies the
+// digest.
+func (r *Remote) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	w := download.NewWatch(ctx, r.service.stall, d.Size-offset)
+	d.URLs = nil // a manifest must not name other servers
+	body, err := r.fetcher.Fetch(registry.WithReaderLimit(w.Context()), d)
+	if err == nil && offset > 0 {
+		seeker, ok := body.(io.Seeker)
+		if !ok {
+			err = fmt.Errorf("%s: the registry cannot resume a download", d.Digest)
+		} else {
+			_, err = seeker.Seek(offset, io.SeekStart)
+		}
+	}
+	if err != nil {
+		w.Stop()
+		return nil, registry.WithoutQueries(wrapUnavailable(err))
+	}
+	return w.Body(body), nil
+}
+
+// Close closes the connections.
+func (r *Remote) Close() error {
+	r.client.close()
+	return nil
+}
+
+// ReadStored returns a document of an image that is on this node. It returns nil if the node does not have the document.
+func (s *Service) ReadStored(ctx context.Context, d ocispec.Descriptor) []byte {
+	if d.Size > bundle.MaxDocument {
+		return nil
+	}
+	data, err := readStored(withNamespace(ctx), s.c.Client.ContentStore(), d)
+	if err != nil || d.Digest.Algorithm().FromBytes(data) != d.Digest {
+		return nil // the caller fetches it
+	}
+	return data
+}
