@@ -27,7 +27,7 @@ if [ "$(cat "$out/versions" 2>/dev/null)" != "$want" ]; then
 	flags="-s -w -X $stamp.gitVersion=$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}"
 	echo "six programs, which takes minutes without a build cache" >&2
 	# One command compiles a program while it links another. GOGC saves a tenth of the compilers' CPU time. The flags name nothing in etcd.
-	GOGC=300 nice go build -trimpath -tags grpcnotrace -ldflags "$flags" -o "$out/" \
+	GOGC=300 nice go build -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags "$flags" -o "$out/" \
 		$cmd/kube-apiserver $cmd/kube-controller-manager $cmd/kube-scheduler $cmd/kubeadm $cmd/kubectl go.etcd.io/etcd/server/v3 >&2
 	mv "$out/server" "$out/etcd"
 	echo "$want" >"$out/versions"
