@@ -148,6 +148,6 @@ func (w *workerParts) trialFacts(reach func(context.Context) error) configure.No
 		Link: w.link.State, Ready: w.health.NotReady, CheckPodsKnown: w.rt.CheckPodsKnown, PressuresMeasured: w.eviction.HasMeasured,
 		Pressures: w.machine.Pressures, SourcesReported: func() bool { return w.pods.HasReported("") }, Pods: w.pods.List,
 		HeldPods: w.desired.HeldPods, ReadyConfirmed: w.probes.ReadyConfirmed, CheckReachable: reach,
-		BundleOnTrial: w.bundles.OnTrial,
+		BundleTrials: w.bundles,
 	}
 }

@@ -86,6 +86,7 @@ func examples() map[string][]example {
 		"bundle verify": {{"Check a bundle and its signatures", "islet bundle verify kiosk.tar --keys bundle.keys --threshold 2"},
 			{"Check whether a node can use it", "islet bundle verify kiosk.tar --for node.yaml"}},
 		"bundle apply": {{"Run a bundle, and wait until its pods are Ready", "islet bundle apply kiosk.tar --wait"},
+			{"Fetch what the node lacks of a bundle, and run it", "islet bundle apply https://bundles.example.com/kiosk-42.tar"},
 			{"Run a bundle with a lower number", "islet bundle apply /media/stick/kiosk --older"}},
 		"bundle status": {{"Show which bundle is in use, and the result of the last trial", "islet bundle status"},
 			{"Print the signed state of the node", "islet bundle status -o json"}},

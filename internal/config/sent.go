@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/distribution/reference"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/internal/download"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/weight"
 )
@@ -310,8 +310,7 @@ func (c *checker) checkBundleSource(path *field.Path, source string, hasKeys boo
 	case !hasKeys:
 		c.addInvalid(path, "...", "needs bundle.keys: the node accepts no bundle without the keys of its signers")
 	case isRegistry:
-		named, err := reference.ParseNormalizedNamed(ref)
-		if err != nil || reference.IsNameOnly(named) || !strings.HasPrefix(ref, reference.Domain(named)+"/") {
+		if podspec.CheckComplete(ref) != nil {
 			c.addInvalid(path, source, "must be a complete reference such as oci://registry.example.com/kiosk:stable")
 		}
 	case err != nil:

@@ -97,6 +97,9 @@ func (w *Watch) longest(size int64) time.Duration {
 // Context returns the context of the transfer.
 func (w *Watch) Context() context.Context { return w.ctx }
 
+// Moved records that the transfer makes progress. A reader of Body calls it for each Read.
+func (w *Watch) Moved() { w.silent.Reset(w.silence) }
+
 // Extend allows the duration of a transfer of size bytes from now on. It does nothing if r is not a body of this package.
 func Extend(r io.Reader, size int64) {
 	if b, ok := r.(*body); ok {
@@ -131,7 +134,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.watch.silent.Reset(b.watch.silence)
+		b.watch.Moved()
 	}
 	if err != nil && err != io.EOF {
 		err = UnreachableError{Err: b.watch.Explain(err)}

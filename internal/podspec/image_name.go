@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -26,6 +27,16 @@ func CheckImage(ref string) error {
 func validLower(ref string) bool {
 	_, err := reference.ParseNormalizedNamed(strings.ToLower(ref))
 	return err == nil
+}
+
+// CheckComplete returns an error unless a reference has a registry and a repository, and a tag or a digest. A bundle in a registry needs
+// such a reference, because no registry is its default.
+func CheckComplete(ref string) error {
+	named, err := reference.ParseNormalizedNamed(ref)
+	if err != nil || reference.IsNameOnly(named) || !strings.HasPrefix(ref, reference.Domain(named)+"/") {
+		return fmt.Errorf("%.300q is not a complete reference such as registry.example.com/kiosk:42", ref)
+	}
+	return nil
 }
 
 // IsLatest reports whether an image reference means the tag latest. This is the case if the reference has this tag, or

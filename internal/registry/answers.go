@@ -28,6 +28,29 @@ func WithReaderLimit(ctx context.Context) context.Context {
 	return context.WithValue(ctx, limitedByReader{}, true)
 }
 
+// progressKey is the context key that WithProgress sets.
+type progressKey struct{}
+
+// WithProgress returns a context for requests. LimitBody makes each Read of their responses call the function moved if it has read bytes.
+// A reader of containerd may discard many bytes before it returns from its first Read, if a registry ignores the offset of a request.
+func WithProgress(ctx context.Context, moved func()) context.Context {
+	return context.WithValue(ctx, progressKey{}, moved)
+}
+
+// A progressBody is the body of a response to a request with a context of WithProgress.
+type progressBody struct {
+	io.ReadCloser
+	moved func()
+}
+
+func (b progressBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.moved()
+	}
+	return n, err
+}
+
 // PrepareRequest returns the request to send instead of req, without secrets and encodings that must not be sent. It returns an error if
 // req would send a secret to the wrong server and is useless without the secret. The caller passes the response to LimitBody.
 func PrepareRequest(req *http.Request) (*http.Request, error) {
@@ -55,6 +78,9 @@ func LimitBody(req *http.Request, res *http.Response) error {
 	if len(encodings) > 1 || len(encodings) == 1 && !supported(encodings[0]) {
 		return fmt.Errorf("%s answers with the content encoding %.100q, which was not requested: %w",
 			req.URL.Host, encodings, errdefs.ErrInvalidArgument)
+	}
+	if moved, ok := req.Context().Value(progressKey{}).(func()); ok {
+		res.Body = progressBody{res.Body, moved}
 	}
 	most := int64(MaxManifest + 1)
 	switch {

@@ -20,6 +20,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/sirupsen/logrus"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // ErrStalled is the error of a transfer that makes no progress.
@@ -54,14 +56,14 @@ type Client struct {
 
 // New returns a client for a complete reference, such as registry.example.com/team/kiosk:42. It makes no request.
 func New(ref string, c Config) (*Client, error) {
+	if err := podspec.CheckComplete(ref); err != nil {
+		return nil, err
+	}
 	named, err := reference.ParseNormalizedNamed(ref)
-	if err != nil || reference.TrimNamed(named).Name() != strings.TrimSuffix(ref, objectOf(named)) {
-		return nil, fmt.Errorf("%.300q is not a complete reference such as registry.example.com/kiosk:42", ref)
+	if err != nil {
+		return nil, err
 	}
 	r := &Client{repository: reference.TrimNamed(named).Name(), object: objectOf(named), stall: c.Stall}
-	if r.object == "" {
-		return nil, fmt.Errorf("%s has neither a tag nor a digest", ref)
-	}
 	if r.stall == 0 {
 		r.stall = defaultStall
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestMaxParallel checks that maxParallelImagePulls pulls run at the same time, and never more. With serializeImagePulls only one pull runs
-// at a time.
+// at a time. All pulls that run wait for the registry, and then no further pull may start.
 func TestMaxParallel(t *testing.T) {
 	for _, tt := range []struct {
 		serial    bool
@@ -24,42 +24,40 @@ func TestMaxParallel(t *testing.T) {
 		for i := range images {
 			hub.push(t, fmt.Sprintf("demo%d:1", i), imageOf(t, "1000", layerOf(t, file{name: "own", body: fmt.Sprint(i)})))
 		}
+		s := newService(t, func(c *Config) { c.CertsDir, c.SerializePulls, c.MaxParallel = plainDir(t, hub.URL), tt.serial, tt.max })
 		var mu sync.Mutex
-		active, most, full := map[string]bool{}, 0, make(chan struct{})
-		hub.mu.Lock()
-		hub.before = func(_ http.ResponseWriter, r *http.Request) bool {
-			name, _, blob := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/blobs/")
-			if !blob {
+		running, full, more := map[string]bool{}, make(chan struct{}), false
+		hub.set(func(h *server) {
+			h.before = func(_ http.ResponseWriter, r *http.Request) bool {
+				name, _, blob := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/blobs/")
+				if !blob {
+					return false
+				}
+				mu.Lock()
+				if running[name] = true; len(running) == tt.want {
+					select {
+					case <-full:
+					default:
+						more = s.pulls.TryAcquire(1)
+						close(full)
+					}
+				}
+				mu.Unlock()
+				<-full // waits until the maximum number of pulls is running
 				return false
 			}
-			mu.Lock()
-			active[name] = true
-			if len(active) > most {
-				if most = len(active); most == tt.want {
-					close(full)
-				}
-			}
-			mu.Unlock()
-			<-full // waits until the maximum number of pulls is running
-			return false
-		}
-		hub.mu.Unlock()
-		s := newService(t, func(c *Config) { c.CertsDir, c.SerializePulls, c.MaxParallel = plainDir(t, hub.URL), tt.serial, tt.max })
+		})
 		var wg sync.WaitGroup
 		for i := range images {
 			wg.Go(func() {
-				_, err := pull(t.Context(), s, fmt.Sprintf("registry.example/demo%d:1", i), nil)
-				mu.Lock()
-				defer mu.Unlock()
-				delete(active, fmt.Sprint("demo", i))
-				if err != nil {
+				if _, err := pull(t.Context(), s, fmt.Sprintf("registry.example/demo%d:1", i), nil); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		if most != tt.want {
-			t.Errorf("serial %v, maximum %d: %d concurrent pulls", tt.serial, tt.max, most)
+		if more || len(running) != images {
+			t.Errorf("serial %v, maximum %d: a pull could start beside %d: %v; %d images", tt.serial, tt.max, tt.want, more, len(running))
 		}
 	}
 }

@@ -289,7 +289,8 @@ type watchedFetcher struct {
 // Fetch starts a download.
 func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	idle := time.AfterFunc(w.service.stall, func() { w.cancel(errStalled) })
-	body, err := w.Fetcher.Fetch(registry.WithReaderLimit(ctx), desc)
+	ctx = registry.WithProgress(registry.WithReaderLimit(ctx), func() { idle.Reset(w.service.stall) })
+	body, err := w.Fetcher.Fetch(ctx, desc)
 	idle.Stop()
 	if err != nil {
 		return nil, err

@@ -51,9 +51,9 @@ func (r *Remote) Root() ocispec.Descriptor { return r.root }
 // Fetch opens a blob or a manifest at an offset. The reader may return any number of bytes, so the caller limits them and verifies the
 // digest.
 func (r *Remote) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	w := download.NewWatch(ctx, r.service.stall, d.Size-offset)
-	d.URLs = nil // a manifest must not name other servers
-	body, err := r.fetcher.Fetch(registry.WithReaderLimit(w.Context()), d)
+	w := download.NewWatch(ctx, r.service.stall, d.Size) // a registry that ignores the offset sends the whole blob
+	d.URLs = nil                                         // a manifest must not name other servers
+	body, err := r.fetcher.Fetch(registry.WithProgress(registry.WithReaderLimit(w.Context()), w.Moved), d)
 	if err == nil && offset > 0 {
 		seeker, ok := body.(io.Seeker)
 		if !ok {

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,4 +176,24 @@ func (m *Machine) WrittenBytes() (sum int64) {
 		}
 	}
 	return sum
+}
+
+// ChangedFiles returns the files on the disk that were changed at or after the given time, relative to the disk, with their times and sizes.
+func (m *Machine) ChangedFiles(since time.Time) (changed []string) {
+	m.t.Helper()
+	err := filepath.WalkDir(m.Disk, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return nil // removed meanwhile, or a directory
+		}
+		info, err := e.Info()
+		if err == nil && !info.ModTime().Before(since) {
+			changed = append(changed, fmt.Sprintf("%s %d bytes at %s",
+				strings.TrimPrefix(path, m.Disk+"/"), info.Size(), info.ModTime().UTC().Format("15:04:05.000")))
+		}
+		return nil
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return changed
 }

@@ -85,10 +85,10 @@ func (n *Node) ApplyFollowed(ctx context.Context, from string, last feed.Seen) (
 	return seen, err
 }
 
-// A busyError is medium.ErrBusy with another text.
+// A busyError is medium.ErrBusy and feed.ErrBusy with another text.
 type busyError struct{ error }
 
-func (busyError) Is(err error) bool { return err == medium.ErrBusy }
+func (busyError) Is(err error) bool { return err == medium.ErrBusy || err == feed.ErrBusy }
 
 // A gate is a mutex. Whoever waits for it can give up.
 type gate chan struct{}

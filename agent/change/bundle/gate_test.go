@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
 )
 
@@ -29,5 +30,30 @@ func TestWaitForStaging(t *testing.T) {
 	n.unlock()
 	if err := n.lock(t.Context(), request{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHoldTrials checks that no trial of a bundle begins while a configuration begins its own, not even of a bundle that is already staged.
+// No configuration begins its trial while a bundle is on trial.
+func TestHoldTrials(t *testing.T) {
+	w := newWorld(t)
+	file := w.bundle(1, nil)
+	var n *Node
+	held := false
+	n = w.boot(func(step string) {
+		if step == "image" {
+			held = n.HoldTrials() // while the bundle is staged
+		}
+	})
+	if _, err := apply(n, file, false); !held || !errors.Is(err, medium.ErrBusy) || !errors.Is(err, feed.ErrBusy) || n.now().Trial != nil {
+		t.Fatalf("held: %v, %v", held, err)
+	}
+	n.ReleaseTrials()
+	n.c.crash = nil
+	if _, err := apply(n, file, false); err != nil || n.now().Trial == nil {
+		t.Fatal(err)
+	}
+	if n.HoldTrials() {
+		t.Error("a configuration can begin its trial")
 	}
 }

@@ -94,6 +94,7 @@ type Node struct {
 
 	applying  gate       // held while a bundle is staged; a slow medium can take very long
 	changing  sync.Mutex // held while the record changes
+	isHeld    bool       // no trial may begin; the mutex changing protects it
 	mu        sync.Mutex // protects the fields below; never held during I/O
 	record    Record
 	changed   chan struct{} // closed when the record changes
@@ -257,6 +258,9 @@ func (n *Node) endStaging() {
 func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows rule) error {
 	n.changing.Lock()
 	defer n.changing.Unlock()
+	if n.isHeld {
+		return busyError{errors.New("a configuration or version of islet begins its trial: wait for its end (islet config show)")}
+	}
 	r, err := n.complete(ctx)
 	if err != nil {
 		return err
@@ -318,10 +322,23 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	return n.Status()
 }
 
-// OnTrial reports whether a bundle is on trial. A configuration or version of islet waits for its end.
-func (n *Node) OnTrial() bool {
-	r := n.now()
-	return r.Trial != nil
+// HoldTrials returns false if a bundle is on trial. Otherwise no trial of a bundle begins until ReleaseTrials is called. A configuration or
+// version of islet calls it before its own trial.
+func (n *Node) HoldTrials() bool {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	if r := n.now(); r.Trial != nil {
+		return false
+	}
+	n.isHeld = true
+	return true
+}
+
+// ReleaseTrials allows trials of bundles again.
+func (n *Node) ReleaseTrials() {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	n.isHeld = false
 }
 
 // Status returns the state of the bundles.

@@ -179,9 +179,28 @@ func (n *Node) checkNames(s *set) error {
 	return errors.Join(errs...)
 }
 
+// A fetchedLayout is a layout on a server. *feed.Layout implements it.
+type fetchedLayout interface {
+	FetchedBytes() int64
+	Imported() error
+}
+
+// neededBytes returns the number of bytes that images need on the disk, by the sizes of their missing layers. The layers of one image at a
+// time are fetched from a server before they are unpacked. The layout may be nil.
+func neededBytes(sizes []int64, l fetchedLayout) (sum int64) {
+	largest := int64(0)
+	for _, size := range sizes {
+		sum, largest = sum+size, max(largest, size)
+	}
+	if l != nil {
+		sum += max(largest-l.FetchedBytes(), 0)
+	}
+	return sum
+}
+
 // importImages imports the images of a bundle for this host. From now on they are pinned, with those of the bundles in the record.
 func (n *Node) importImages(ctx context.Context, l format.Layout, b *format.Bundle, s *staged, r Record, tell Progress) error {
-	need := int64(0)
+	var sizes []int64
 	for _, img := range b.Contents.Images {
 		chosen, err := n.c.Images.ChooseBundleImage(img)
 		if err != nil {
@@ -191,9 +210,11 @@ func (n *Node) importImages(ctx context.Context, l format.Layout, b *format.Bund
 		if err != nil {
 			return err
 		}
-		need += missing
+		sizes = append(sizes, missing)
 		s.images = append(s.images, chosen.Name)
 	}
+	fetched, isFetched := l.(fetchedLayout)
+	need := neededBytes(sizes, fetched)
 	for _, f := range s.docs.files {
 		need += int64(len(f.Data))
 	}
@@ -214,7 +235,7 @@ func (n *Node) importImages(ctx context.Context, l format.Layout, b *format.Bund
 			return err
 		}
 		n.step("image")
-		if fetched, ok := l.(interface{ Imported() error }); ok {
+		if isFetched {
 			if err := fetched.Imported(); err != nil {
 				return err
 			}

@@ -159,3 +159,29 @@ func TestDescribeEnd(t *testing.T) {
 		t.Errorf("%d bytes", len(got))
 	}
 }
+
+// A partLayout has fetched some bytes.
+type partLayout int64
+
+func (l partLayout) FetchedBytes() int64 { return int64(l) }
+func (partLayout) Imported() error       { return nil }
+
+// TestNeededBytes checks that a fetch does not begin if the disk has no space for a layer that is both fetched and unpacked, and that a fetch
+// can continue if the disk has space only for the rest.
+func TestNeededBytes(t *testing.T) {
+	for _, tt := range []struct {
+		sizes []int64
+		l     fetchedLayout
+		want  int64
+	}{
+		{nil, nil, 0},
+		{[]int64{5, 20}, nil, 25},
+		{[]int64{5, 20}, partLayout(0), 45},
+		{[]int64{5, 20}, partLayout(15), 30},
+		{[]int64{5, 20}, partLayout(90), 25}, // a whole tar
+	} {
+		if got := neededBytes(tt.sizes, tt.l); got != tt.want {
+			t.Errorf("%v, %v: %d, not %d", tt.sizes, tt.l, got, tt.want)
+		}
+	}
+}

@@ -23,8 +23,15 @@ type Node struct {
 	SourcesReported   func() bool                 // whether all sources have reported their pods
 	Pods              func() []*v1.Pod
 	HeldPods          func() []types.UID // pods that are only kept because of the trial
-	BundleOnTrial     func() bool        // whether a bundle is on trial; two trials would judge each other's pods
+	BundleTrials      BundleTrials
 	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has itself confirmed that this pod is ready
+}
+
+// BundleTrials excludes the trials of bundles, because two trials would judge each other's pods. *bundle.Node implements it.
+type BundleTrials interface {
+	// HoldTrials returns false if a bundle is on trial. Otherwise no trial of a bundle begins until ReleaseTrials is called.
+	HoldTrials() bool
+	ReleaseTrials()
 }
 
 // Connect sets the functions that return the node's state. It is called once, before Run.

@@ -234,7 +234,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestWaitsForBundle checks that a configuration waits without a time limit while a bundle is on trial.
+// TestWaitsForBundle checks that a configuration waits without a time limit while a bundle is on trial. Then no trial of a bundle can begin.
 func TestWaitsForBundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")
@@ -247,13 +247,16 @@ func TestWaitsForBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour) // in the bubble's time
-		if r.Show().Trying {
+		if r.Show().Trying || w.isHeld.Load() {
 			t.Error("two trials at the same time")
 		}
 		w.bundle.Store(false)
 		time.Sleep(2 * factsInterval)
 		if !r.Show().Trying {
 			t.Error("the configuration still waits")
+		}
+		if !w.isHeld.Load() {
+			t.Error("the trial of a bundle can begin before the agent has ended")
 		}
 		<-r.end
 		stop()

@@ -182,9 +182,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.mu.Lock()
 		pending := k.record.Assigned != nil
 		k.mu.Unlock()
-		if pending && k.waitForHealth(ctx) && k.beginTrial(ctx) {
-			<-ctx.Done()
-			return nil
+		if pending && k.waitForHealth(ctx) {
+			if k.beginTrial(ctx) {
+				<-ctx.Done()
+				return nil
+			}
+			k.c.Node.BundleTrials.ReleaseTrials()
 		}
 		select {
 		case <-ctx.Done():
@@ -232,7 +235,8 @@ const (
 
 // waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it
 // also waits until the link is up, without a limit. It also waits until the trial of a bundle has ended, which has a deadline of its own.
-// waitForHealth returns false if ctx has ended.
+// When waitForHealth returns true, it holds the trials of bundles. It returns false if ctx has ended, or if
+// nothing is assigned any longer.
 func (k *Keeper) waitForHealth(ctx context.Context) bool {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
@@ -248,15 +252,15 @@ func (k *Keeper) waitForHealth(ctx context.Context) bool {
 		now := k.record.Assigned
 		k.mu.Unlock()
 		if now == nil {
-			return ctx.Err() == nil
+			return false
 		}
 		if now != waits { // another configuration was assigned, so the wait starts again
 			waits, began = now, time.Now()
 		}
 		// Without a link, the trial could not detect a configuration that breaks the link.
 		patient := time.Since(began) < maxHealthWait || isRemote(now) && f.Link != ""
-		if (well || !patient) && !k.c.Node.BundleOnTrial() {
-			return ctx.Err() == nil
+		if (well || !patient) && ctx.Err() == nil && k.c.Node.BundleTrials.HoldTrials() {
+			return true
 		}
 		select {
 		case <-ctx.Done():

@@ -43,7 +43,18 @@ type world struct {
 	pods   []*v1.Pod
 	held   []types.UID
 	bundle atomic.Bool // a bundle is on trial
+	isHeld atomic.Bool // no trial of a bundle may begin
 }
+
+func (w *world) HoldTrials() bool {
+	if w.bundle.Load() {
+		return false
+	}
+	w.isHeld.Store(true)
+	return true
+}
+
+func (w *world) ReleaseTrials() { w.isHeld.Store(false) }
 
 func newWorld(t *testing.T, edge string) *world {
 	dir := t.TempDir()
@@ -62,7 +73,7 @@ func newWorld(t *testing.T, edge string) *world {
 			return slices.Clone(w.pods)
 		},
 		SourcesReported: func() bool { return true },
-		BundleOnTrial:   w.bundle.Load,
+		BundleTrials:    w,
 		ReadyConfirmed:  func(*v1.Pod) bool { return true },
 		HeldPods: func() []types.UID {
 			w.mu.Lock()

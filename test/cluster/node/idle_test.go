@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func TestIdle(t *testing.T) {
 	}
 	const span = 40 * time.Second
 	in, out := n.Bytes(t)
-	written := n.WrittenBytes()
+	written, began := n.WrittenBytes(), time.Now()
 	cluster.Pass(span)
 	in2, out2 := n.Bytes(t)
 	received, sent := float64(in2-in)/span.Seconds(), float64(out2-out)/span.Seconds()
@@ -29,14 +30,14 @@ func TestIdle(t *testing.T) {
 	if received > 120 || sent > 120 { // the goal of make bench is 60 over ten minutes
 		t.Errorf("too many bytes on the wire")
 	}
-	few(t, n.WrittenBytes()-written)
+	few(t, n, n.WrittenBytes()-written, began)
 
 	n.Cut(t)
 	cluster.Pass(10 * time.Second) // the agent detects the outage
-	written = n.WrittenBytes()
+	written, began = n.WrittenBytes(), time.Now()
 	cluster.Pass(span)
 	t.Logf("cut off: %d bytes written in %v", n.WrittenBytes()-written, span)
-	few(t, n.WrittenBytes()-written)
+	few(t, n, n.WrittenBytes()-written, began)
 	n.Restore(t)
 	soon(t, c, ns, "back", 4*time.Second)
 	unchanged(t, c, before)
@@ -44,9 +45,10 @@ func TestIdle(t *testing.T) {
 
 // This function checks the number of bytes that were written in less than a minute. The goal of make bench is 50 KiB per hour. One page of
 // the database's log may be written in this minute.
-func few(t *testing.T, written int64) {
+func few(t *testing.T, n *cluster.Node, written int64, since time.Time) {
 	t.Helper()
 	if written > 16<<10 {
-		t.Errorf("%d bytes were written, which is too much", written)
+		t.Errorf("%d bytes were written since %s, which is too much. These files were changed:\n%s",
+			written, since.UTC().Format("15:04:05.000"), strings.Join(n.ChangedFiles(since), "\n"))
 	}
 }

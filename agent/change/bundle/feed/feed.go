@@ -15,6 +15,7 @@ import (
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/remote"
 	"github.com/islet-edge/islet/internal/download"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/poll"
 )
 
@@ -60,7 +61,7 @@ func Is(name string) bool { return strings.Contains(name, "://") }
 // machine itself.
 func Check(name string) error {
 	if remote.Is(name) {
-		return nil // the registry's client checks the reference
+		return podspec.CheckComplete(strings.TrimPrefix(name, remote.Scheme))
 	}
 	u, err := parseURL(name)
 	if err != nil {
@@ -102,14 +103,13 @@ type Request struct {
 func (o *Opener) Open(ctx context.Context, r Request) (*Layout, poll.Validators, error) {
 	l := &Layout{ctx: ctx, c: &o.c, tell: r.Tell, folder: folder{o.c.Dir, o.c.CheckSpace}}
 	var v poll.Validators
-	var err error
+	err := Check(r.From)
 	switch {
+	case err != nil:
 	case remote.Is(r.From):
 		l.remote, v, err = o.openRegistry(ctx, strings.TrimPrefix(r.From, remote.Scheme), r.Last)
 	default:
-		if err = Check(r.From); err == nil {
-			l.remote, v, err = o.openWeb(ctx, r)
-		}
+		l.remote, v, err = o.openWeb(ctx, r)
 	}
 	if err != nil {
 		return nil, v, fmt.Errorf("%s: %w", Redact(r.From), err)

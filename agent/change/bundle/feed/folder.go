@@ -47,6 +47,20 @@ func (o *Opener) Age(now time.Time) (age time.Duration, found bool) {
 
 func (f *folder) remove() error { return mounts.RemoveAll(f.dir) }
 
+// bytes returns the size of all files.
+func (f *folder) bytes() (sum int64) {
+	list, err := os.ReadDir(f.dir)
+	if err != nil {
+		return 0
+	}
+	for _, e := range list {
+		if info, err := e.Info(); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
+}
+
 // fetch returns a blob as a file with the right digest. It fetches the bytes that the folder does not have.
 func (f *folder) fetch(
 	ctx context.Context, from server, d ocispec.Descriptor, tell func(status string, current, total int64),

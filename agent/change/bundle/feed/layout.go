@@ -90,6 +90,9 @@ func (l *Layout) OpenBlob(d ocispec.Descriptor) (io.ReadCloser, int64, error) {
 	return memory(data), d.Size, nil
 }
 
+// FetchedBytes returns the number of bytes that were fetched and that Imported will remove.
+func (l *Layout) FetchedBytes() int64 { return l.folder.bytes() }
+
 // Imported removes the layers of an image that was imported.
 func (l *Layout) Imported() error { return l.folder.remove() }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -62,7 +63,7 @@ func Main() int {
 		}
 		a, data, err := h.serve(&q)
 		if err != nil {
-			a.Error = err.Error()
+			a.Error = message(err)
 			if errors.Is(err, os.ErrNotExist) {
 				a.Number = unix.ENOENT
 			} else {
@@ -78,6 +79,11 @@ func Main() int {
 		}
 	}
 }
+
+// descriptorName matches the name of an open file in an error. The agent knows the name on the device.
+var descriptorName = regexp.MustCompile(`([a-z]+ )?/proc/self/fd/[0-9]+(: )?`)
+
+func message(err error) string { return descriptorName.ReplaceAllString(err.Error(), "") }
 
 // A helper serves one device at a time.
 type helper struct {

@@ -1,6 +1,7 @@
 package medium
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -325,5 +326,26 @@ func TestAdvice(t *testing.T) {
 		if got := advise(fmt.Errorf("image: %w", err)); strings.Contains(got.Error(), "plug it in again") != want || !errors.Is(got, err) {
 			t.Errorf("%v: %v", err, got)
 		}
+	}
+}
+
+// TestMessage checks that an error of a medium names no open file of the helper.
+func TestMessage(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "junk.tar"), bytes.Repeat([]byte("junk"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	h := &helper{root: root, layouts: map[int]format.Layout{}}
+	_, _, err = h.serve(&request{Do: "layout", Name: "junk.tar"})
+	if err == nil || !strings.Contains(err.Error(), "/proc") {
+		t.Fatalf("%v: the test proves nothing", err)
+	}
+	if got := message(err); strings.Contains(got, "/proc") || !strings.Contains(got, "it is no tar") {
+		t.Error(got)
 	}
 }
