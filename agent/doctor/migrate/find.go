@@ -159,10 +159,11 @@ func (p *planner) saveFiles(what string, files ...string) {
 		return
 	}
 	for i := range files {
-		files[i] = word(files[i])
+		files[i] = word(strings.TrimPrefix(files[i], "/"))
 	}
-	p.addStep("save>", Step{What: "copy the settings of " + what, Commands: []string{"mkdir -p " + saved + " && cp -a --parents " +
-		strings.Join(files, " ") + " " + saved + "/"}})
+	// The cp of Debian 12 fails for absolute paths.
+	p.addStep("save>", Step{What: "copy the settings of " + what, Commands: []string{"mkdir -p " + saved + " && (cd / && cp -a --parents " +
+		strings.Join(files, " ") + " " + saved + "/)"}})
 }
 
 // nri notes plugins of the node resource interface.

@@ -178,20 +178,24 @@ func (p *planner) staticPods(dir string, copied bool) {
 			continue
 		}
 		p.keep(file, "", "static pod, as it is")
-		p.hostPaths(file, text)
+		p.inspect(file, text)
 		if copied {
 			p.addFile("manifests/"+path.Base(file), text, file)
 		}
 	}
 }
 
-// maxDocuments is the maximum number of documents of a manifest that are searched for hostPaths.
+// maxDocuments is the maximum number of documents of a manifest that are searched for hostPaths and claims.
 const maxDocuments = 64
 
-// hostPaths notes the directories of the host that a manifest mounts.
-func (p *planner) hostPaths(file, text string) {
+// inspect notes the directories of the host that a manifest mounts, and remembers the claims that it defines.
+func (p *planner) inspect(file, text string) {
 	for i, doc := range strings.Split(text, "\n---") {
-		var pod struct {
+		var object struct {
+			Kind     string `json:"kind"`
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
 			Spec struct {
 				Volumes []struct {
 					HostPath *struct {
@@ -200,10 +204,17 @@ func (p *planner) hostPaths(file, text string) {
 				} `json:"volumes"`
 			} `json:"spec"`
 		}
-		if i >= maxDocuments || yaml.Unmarshal([]byte(doc), &pod) != nil {
+		if i >= maxDocuments {
 			return
 		}
-		for _, v := range pod.Spec.Volumes {
+		if err := yaml.Unmarshal([]byte(doc), &object); err != nil {
+			p.differ(file, "", "islet rejects the file: a document is not valid: "+err.Error())
+			return
+		}
+		if object.Kind == "PersistentVolumeClaim" {
+			p.claimed = append(p.claimed, object.Metadata.Name)
+		}
+		for _, v := range object.Spec.Volumes {
 			if v.HostPath != nil {
 				p.keep(v.HostPath.Path, "", "a hostPath of "+file+": the data stays")
 			}

@@ -61,7 +61,7 @@ func TestFind(t *testing.T) {
 		back    []string // the same of the way back
 		files   []string
 	}{
-		{tree: "kubeadm", running: []Process{{7, "kubelet"}, {8, "containerd"}}, found: "kubelet+^ containerd+",
+		{tree: "kubeadm", running: []Process{{7, "kubelet", true}, {8, "containerd", true}}, found: "kubelet+^ containerd+",
 			kept: []string{"/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/ca.crt",
 				"/etc/kubernetes/manifests/logger.yaml", "/srv/logger", "/etc/cni/net.d/10-flannel.conflist"},
 			differs: []string{"|--no-such-flag", "/var/lib/kubelet/config.yaml|fieldOfTomorrow", "/etc/containerd/config.toml|imports",
@@ -76,7 +76,7 @@ func TestFind(t *testing.T) {
 			back: []string{"systemctl stop kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml", "install.sh uninstall",
 				"(cd /root/before-islet && find . ! -type d", "systemctl enable --now containerd", "systemctl enable --now kubelet", "kubectl uncordon"},
 			files: []string{"certs.d/docker.io/hosts.toml", "config.json"}},
-		{tree: "crio", running: []Process{{7, "crio"}}, found: "kubelet crio+^",
+		{tree: "crio", running: []Process{{7, "crio", true}}, found: "kubelet crio+^",
 			kept: []string{"/etc/kubernetes/node.conf", "/etc/kubelet.d/a.json"},
 			differs: []string{"/etc/crio/crio.conf|crio.runtime.pids_limit", "/etc/crio/crio.conf|crio.runtime.default_ulimits",
 				"/etc/crio/crio.conf|crio.runtime.runtimes.kata.runtime_path", "/etc/crio/crio.conf.d/20-metrics.conf|crio.metrics.enable_metrics",
@@ -88,7 +88,7 @@ func TestFind(t *testing.T) {
 				`ISLET_ARGS="--kubeconfig=/etc/kubernetes/node.conf --pod-manifest-path=/etc/kubelet.d --node-labels=site=roof"`, "sh install.sh islet-"},
 			back:  []string{"systemctl stop islet", "islet cleanup", "(cd /root/before-islet && find . ! -type d", "rc-service crio start"},
 			files: []string{"certs.d/docker.io/hosts.toml", "certs.d/lab.example:5000/hosts.toml", "certs.d/old.example/hosts.toml"}},
-		{tree: "k3s-agent", running: []Process{{7, "k3s-agent"}, {8, "containerd"}}, found: "k3s-agent+^",
+		{tree: "k3s-agent", running: []Process{{7, "k3s-agent", true}, {8, "containerd", true}}, found: "k3s-agent+^",
 			kept: []string{"/var/lib/rancher/k3s/agent/client-kubelet.crt", "/var/lib/rancher/k3s/agent/pod-manifests/a.yaml",
 				"/var/lib/rancher/k3s/storage", "/var/lib/rancher/k3s/agent/images/app.tar.zst",
 				"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"},
@@ -104,7 +104,7 @@ func TestFind(t *testing.T) {
 			back: []string{"systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
 			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/own.example/hosts.toml", "config.json",
 				"manifests/a.yaml"}},
-		{tree: "podman", running: []Process{{7, "conmon"}}, found: "podman+",
+		{tree: "podman", running: []Process{{7, "conmon", true}}, found: "podman+",
 			kept: []string{"/etc/containers/systemd/web.yml", "/srv/web", "/etc/containers/systemd/stack/db.container", "/srv/my-app.yaml",
 				"/var/lib/containers/storage/volumes/db/_data", "/root/.config/containers/auth.json"},
 			differs: []string{"/etc/containers/systemd/web.kube|PublishPort=8080:80", "/etc/containers/systemd/web.kube|Network=host",
@@ -118,7 +118,7 @@ func TestFind(t *testing.T) {
 			back: []string{"islet cleanup", "mv /etc/containers/systemd/web.kube.off", "systemctl daemon-reload", "systemctl start -- web",
 				`systemctl enable -- 'podman-kube@srv-my\x2dapp.yaml'`},
 			files: []string{"manifests/map.yaml", "manifests/my-app.yaml", "manifests/web-2.yml", "manifests/web.yml"}},
-		{tree: "docker", running: []Process{{7, "dockerd"}, {8, "containerd"}}, found: "docker+", kept: []string{"/srv/docker/volumes/pages/_data"},
+		{tree: "docker", running: []Process{{7, "dockerd", true}, {8, "containerd", true}}, found: "docker+", kept: []string{"/srv/docker/volumes/pages/_data"},
 			differs: []string{"/etc/docker/daemon.json|icc", "/etc/docker/daemon.json|log-driver", "/etc/docker/daemon.json|insecure-registries 10.0.0.0/8",
 				"/srv/docker/containers/0123/config.v2.json|web"},
 			steps: []string{"docker save", "docker stop", "systemctl disable --now docker.socket", "systemctl disable --now docker", "sh install.sh islet-"},
@@ -306,7 +306,7 @@ func TestCommandLine(t *testing.T) {
 	tree := recorded(t, "crio")
 	put(t, tree.root, "proc/7/cmdline", "/opt/kubelet\x00--container-runtime-endpoint\x00"+
 		"unix:///run/containerd/containerd.sock\x00--hostname_override=edge\x00--node-labels=a=$(reboot)\x00-v\x002")
-	r := Find(tree, []Process{{7, "kubelet"}})
+	r := Find(tree, []Process{{7, "kubelet", true}})
 	if len(r.Found) != 2 || r.Found[1].Name != "containerd" {
 		t.Errorf("%+v", r.Found)
 	}
@@ -425,7 +425,7 @@ func TestMonitors(t *testing.T) {
 	for _, c := range []struct {
 		running []Process
 		want    int
-	}{{[]Process{{7, "conmon"}}, 1}, {[]Process{{7, "conmon"}, {8, "crio"}}, 0}} {
+	}{{[]Process{{7, "conmon", true}}, 1}, {[]Process{{7, "conmon", true}, {8, "crio", true}}, 0}} {
 		if r := Find(NewTree(t.TempDir()), c.running); len(r.Found) != c.want {
 			t.Errorf("%v: %+v", c.running, r.Found)
 		}
@@ -435,7 +435,7 @@ func TestMonitors(t *testing.T) {
 // TestSteps checks that every text of steps is valid, and that its variables are replaced.
 func TestSteps(t *testing.T) {
 	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
-		podmanNotes, rootlessSteps, volumeSteps, dockerSteps, commonSteps, writeStep, flagStep} {
+		podmanNotes, rootlessSteps, dockerSteps, commonSteps, writeStep, flagStep} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{kubeconfig}", "k",
 			"{option}", "o", "{unit}", "u", "{cleanup}", "c", "{line}", "l")

@@ -85,12 +85,6 @@ images> do the same as each user whose units run without root
 	mv ~USER/podman.tar /var/lib/islet/images/USER.tar
 (only for users whom you trust: their images replace images of other pods with the same names`
 
-	volumeSteps = `
-translate> copy the data of the volumes that a manifest uses as claims
-	mkdir -p /var/lib/islet/claims/default
-	cp -aT /var/lib/containers/storage/volumes/NAME/_data /var/lib/islet/claims/default/NAME
-(the copy is what islet writes to: the data of podman stays as it is at this moment`
-
 	dockerSteps = `
 images> write the containers as pods in /etc/kubernetes/manifests
 	docker inspect NAME
@@ -130,7 +124,7 @@ translate> give these flags to islet
 // The commands that export images. noDigests is the note about the images that the commands leave out.
 const (
 	podmanExport = "podman save --multi-image-archive -o " + inbox +
-		"/{name}.tar $(podman images --format '{{.Repository}}:{{.Tag}}' | grep -v '<none>')"
+		"/{name}.tar $(podman images --format '{{.Repository}}:{{.Tag}}' | grep -v -e '<none>' -e /podman-pause:)"
 	dockerExport = "docker save -o " + inbox + "/docker.tar $(docker images --format '{{.Repository}}:{{.Tag}}' | grep -v '<none>')"
 	ctrExport    = "ctr -n k8s.io images export " + inbox + "/containerd.tar $(ctr -n k8s.io images ls -q | grep -v sha256:)"
 	k3sExport    = "k3s ctr images export " + inbox + "/k3s.tar $(k3s ctr images ls -q | grep -v sha256:)"
