@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 // programs are the packages of Debian that the tests need.
-const programs = "podman containerd runc crun netavark aardvark-dns catatonit iptables ca-certificates"
+const programs = "podman containerd runc crun netavark aardvark-dns catatonit containernetworking-plugins iptables ca-certificates"
 
 // archive is the name of islet's archive in the steps, and in /root of a host.
 const archive = "islet-9.0.0-linux-amd64.tar.gz"

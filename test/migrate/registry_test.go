@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"archive/tar"
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -18,16 +20,20 @@ import (
 	"github.com/islet-edge/islet/test/system"
 )
 
-// A registry serves podtool's image under every name and tag below a prefix, without TLS, at a port of a host.
+// A registry serves podtool's image under every name and tag below a prefix, without TLS, at a port of a host. The tag is an index, which
+// also lists an image for another architecture. That image does not exist.
 type registry struct {
-	prefix string // such as /v2/hub/
-	blobs  map[string][]byte
+	prefix string            // such as /v2/hub/
+	blobs  map[string][]byte // by digest; the index by ""
 
 	mu     sync.Mutex
 	pulled map[string]bool // the names and tags of manifests, such as tools:1
 }
 
-const manifestType = "application/vnd.oci.image.manifest.v1+json"
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	indexType    = "application/vnd.oci.image.index.v1+json"
+)
 
 // serveRegistry starts a registry at a port of the host's loopback address. It runs until the test ends.
 func serveRegistry(t *testing.T, s *system.System, port int, prefix string) *registry {
@@ -50,7 +56,7 @@ func serveRegistry(t *testing.T, s *system.System, port int, prefix string) *reg
 	return r
 }
 
-// read stores the blobs of the image in an archive, and the image's manifest under the empty digest.
+// read stores the blobs of the image in an archive, with a manifest and an index.
 func (r *registry) read(t *testing.T, archive string) {
 	t.Helper()
 	f, err := os.Open(archive)
@@ -87,13 +93,25 @@ func (r *registry) read(t *testing.T, archive string) {
 	for _, l := range images[0].Layers {
 		layers = append(layers, add("application/vnd.oci.image.layer.v1.tar+gzip", files[l]))
 	}
+	// The image has another ID than podtool's. A kubelet verifies the credentials of images that it has pulled, by ID.
+	config := bytes.Replace(files[images[0].Config], []byte("{"), []byte(`{"author":"shop",`), 1)
 	manifest, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": manifestType, "layers": layers,
-		"config": add("application/vnd.oci.image.config.v1+json", files[images[0].Config])})
+		"config": add("application/vnd.oci.image.config.v1+json", config)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	add(manifestType, manifest)
-	r.blobs[""] = manifest
+	platform := func(of map[string]any, arch string) map[string]any {
+		of["platform"] = map[string]string{"os": "linux", "architecture": arch}
+		return of
+	}
+	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": indexType, "manifests": []any{
+		platform(map[string]any{"mediaType": manifestType, "digest": "sha256:" + strings.Repeat("0", 64), "size": 1}, "none"),
+		platform(add(manifestType, manifest), runtime.GOARCH)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(indexType, index)
+	r.blobs[""] = index
 }
 
 // ServeHTTP implements the parts of the protocol that a pull needs.
@@ -120,6 +138,9 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		r.pulled[name+":"+tag] = true
 		r.mu.Unlock()
 		w.Header().Set("Content-Type", manifestType)
+		if bytes.Equal(b, r.blobs[""]) {
+			w.Header().Set("Content-Type", indexType)
+		}
 	}
 	w.Header().Set("Docker-Content-Digest", fmt.Sprintf("sha256:%x", sha256.Sum256(b)))
 	w.Header().Set("Content-Length", fmt.Sprint(len(b)))
@@ -133,4 +154,11 @@ func (r *registry) has(image string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pulled[image]
+}
+
+// forget makes has report only later pulls.
+func (r *registry) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.pulled)
 }

@@ -230,13 +230,20 @@ func (p *planner) kubeletSteps(k *kubelet) {
 	p.addSteps(kubeletStop, "{endpoint}", word(k.endpoint))
 	p.runtime(k)
 	var files []string
-	for _, f := range []string{k.config, "/var/lib/kubelet/kubeadm-flags.env", "/var/lib/kubelet/instance-config.yaml"} {
-		if f != "" && p.host.exists(f) && strings.Contains(p.host.read(f), k.endpoint) {
+	short := strings.Replace(k.endpoint, ":///var/run/", ":///run/", 1)
+	long := strings.Replace(short, ":///run/", ":///var/run/", 1)
+	for _, f := range []string{k.config, "/var/lib/kubelet/kubeadm-flags.env", "/var/lib/kubelet/instance-config.yaml",
+		"/etc/default/kubelet", "/etc/crictl.yaml"} {
+		if f == "" {
+			continue
+		}
+		if text := p.host.read(f); strings.Contains(text, short) || strings.Contains(text, long) {
 			files = append(files, word(f))
 		}
 	}
 	if len(files) > 0 && !strings.ContainsAny(k.endpoint, "#\\&;\n") { // sed does not interpret it
-		p.addSteps(kubeletSocket, "{sed}", word("s#"+k.endpoint+"#unix:///run/islet/cri.sock#"), "{files}", strings.Join(files, " "))
+		p.addSteps(kubeletSocket, "{sed}", word("s#"+strings.Replace(short, ":///run/", `://\(/var\)*/run/`, 1)+"#unix:///run/islet/cri.sock#"),
+			"{files}", strings.Join(files, " "))
 	}
 	if k.kubeadm {
 		p.addSteps(kubeadmSteps, "{endpoint}", word(k.endpoint))

@@ -290,7 +290,7 @@ func (p *planner) podmanUnit(file string, settings []unitfile.Setting, s *podman
 			s.services = append(s.services, name)
 			container := words[len(words)-1]
 			if words[1] == "run" {
-				container = (&kubelet{flags: parseFlags(words[2:])}).value("name")
+				container = runName(words)
 			}
 			if pod, ok := strings.CutPrefix(name, "pod-"); ok {
 				container = pod
@@ -304,6 +304,19 @@ func (p *planner) podmanUnit(file string, settings []unitfile.Setting, s *podman
 			}
 		}
 	}
+}
+
+// runName returns the first --name in a command line of podman run, or "". Later words may be those of the container.
+func runName(words []string) string {
+	for i, word := range words {
+		if name, ok := strings.CutPrefix(word, "--name="); ok {
+			return name
+		}
+		if word == "--name" && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return ""
 }
 
 // kubePlayFlags notes the flags of podman kube play in a unit.

@@ -20,11 +20,13 @@ drain< let pods run on the node again
 
 	kubeletStop = `
 translate< restore the kubelet's settings
+	! grep -qs islet /etc/crictl.yaml || rm /etc/crictl.yaml
 	(cd /root/before-islet && find . ! -type d | tar -cf - -T -) | tar -xpf - -C /
 	systemctl daemon-reload
 stop> end the containers that the kubelet has left
+	crictl --runtime-endpoint {endpoint} ps -q | xargs -r crictl --runtime-endpoint {endpoint} stop --timeout 30
 	crictl --runtime-endpoint {endpoint} rmp --all --force
-(the program crictl is in the package cri-tools`
+(rmp alone would kill them. The program crictl is in the package cri-tools`
 
 	kubeletSocket = `
 translate> name islet's own runtime in the kubelet's settings
@@ -105,6 +107,7 @@ check> look at the node
 	islet pods
 (islet doctor names what the former program has left, such as interfaces and firewall rules; --fix removes the unused ones
 install< end islet's pods and remove islet; data in hostPaths and claims stays
+	islet shutdown
 	systemctl stop {unit}
 	{cleanup}
 	sh install.sh uninstall islet-VERSION-linux-ARCH.tar.gz
