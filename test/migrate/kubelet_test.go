@@ -219,7 +219,9 @@ func TestKubeletPage(t *testing.T) {
 	r.forget()
 	s.Run("echo 'runtime-endpoint: unix:///run/containerd/containerd.sock' >/etc/crictl.yaml")
 	kubectl := regexp.MustCompile(`(?m)^ *kubectl .*`) // for another machine
-	edit := func(block string) []string { return []string{kubectl.ReplaceAllString(strings.ReplaceAll(block, "sudo ", ""), "")} }
+	edit := func(block string) []string {
+		return []string{kubectl.ReplaceAllString(strings.ReplaceAll(block, "sudo ", ""), "")}
+	}
 	follow(s, tolerate(page(t, "from-kubelet.md", "What to do", edit)))
 	underIslet(t, s, r)
 	follow(s, page(t, "from-kubelet.md", "The way back", edit))

@@ -73,7 +73,7 @@ func TestFind(t *testing.T) {
 			steps: []string{"cp -a --parents", "islet doctor --migrate --write=", "kubectl drain", "ctr -n k8s.io images export /var/lib/islet/images/", "systemctl disable --now kubelet",
 				"xargs -r crictl", "rmp --all --force", "systemctl disable --now containerd", "sed -i 's#unix://\\(/var\\)*/run/containerd/containerd.sock#",
 				"/certs.d/. /etc/containerd/certs.d/", "install.sh --kubeadm", "islet doctor", "kubectl uncordon"},
-			back: []string{"islet shutdown", "systemctl stop kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml", "install.sh uninstall",
+			back: []string{"mv /etc/kubernetes/manifests/* /root/islet-manifests/", "islet wait --for=Deleted", "systemctl stop kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml", "install.sh uninstall",
 				"rm /etc/crictl.yaml",
 				"(cd /root/before-islet && find . ! -type d", "systemctl enable --now containerd", "systemctl enable --now kubelet", "kubectl uncordon"},
 			files: []string{"certs.d/docker.io/hosts.toml", "config.json"}},
@@ -120,7 +120,7 @@ func TestFind(t *testing.T) {
 				"mv /etc/containers/systemd/web.kube /etc/containers/systemd/web.kube.off", `systemctl disable -- 'podman-kube@srv-my\x2dapp.yaml'`,
 				"systemctl --user --machine=ann@ daemon-reload", "podman stop --all", "cp -aT /var/lib/containers/storage/volumes/My_data/_data /var/lib/islet/claims/default/my-data",
 				"cp -aT /var/lib/containers/storage/volumes/db/_data /var/lib/islet/claims/default/db", "./islet check", "sh install.sh islet-"},
-			back: []string{"islet cleanup", "cp -aT /var/lib/islet/claims/default/db /var/lib/containers/storage/volumes/db/_data", "mv /etc/containers/systemd/web.kube.off", "systemctl daemon-reload", "systemctl start -- web",
+			back: []string{"islet wait --for=Deleted", "systemctl stop islet", "islet cleanup", "cp -aT /var/lib/islet/claims/default/db /var/lib/containers/storage/volumes/db/_data", "mv /etc/containers/systemd/web.kube.off", "systemctl daemon-reload", "systemctl start -- web",
 				`systemctl enable -- 'podman-kube@srv-my\x2dapp.yaml'`},
 			files: []string{"manifests/broken.yaml", "manifests/claims.yaml", "manifests/map.yaml", "manifests/my-app.yaml", "manifests/web-2.yml",
 				"manifests/web.yml"}},
@@ -441,10 +441,10 @@ func TestMonitors(t *testing.T) {
 // TestSteps checks that every text of steps is valid, and that its variables are replaced.
 func TestSteps(t *testing.T) {
 	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
-		podmanNotes, rootlessSteps, dockerSteps, commonSteps, writeStep, flagStep} {
+		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, writeStep, flagStep} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{kubeconfig}", "k",
-			"{option}", "o", "{unit}", "u", "{cleanup}", "c", "{line}", "l")
+			"{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {

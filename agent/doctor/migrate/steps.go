@@ -107,11 +107,16 @@ check> look at the node
 	islet pods
 (islet doctor names what the former program has left, such as interfaces and firewall rules; --fix removes the unused ones
 install< end islet's pods and remove islet; data in hostPaths and claims stays
-	islet shutdown
 	systemctl stop {unit}
 	{cleanup}
 	sh install.sh uninstall islet-VERSION-linux-ARCH.tar.gz
 (/var/lib/islet stays: remove it when you no longer need its claims and images`
+
+	endSteps = `
+install< end the pods of manifests in order
+	mkdir -p /root/islet-manifests && mv {dir}/* /root/islet-manifests/
+	islet wait --for=Deleted --all -A --timeout=2m
+(the next step kills pods that still run, such as those of DaemonSets: islet cleanup does not wait for them`
 
 	writeStep = `
 save> translate the settings, and read the files
