@@ -75,12 +75,16 @@ func (p *planner) common(k *kubelet) {
 		option, unit, cleanup = "--kubeadm ", "kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml"
 	}
 	p.addSteps(commonSteps, "{option}", option, "{unit}", unit, "{cleanup}", cleanup)
-	switch {
-	case k != nil && k.staticPods != "" && len(p.host.filesIn(k.staticPods, ".yaml", ".yml", ".json")) > 0:
-		p.addSteps(endSteps, "{dir}", word(k.staticPods))
-		p.addStep("translate<", Step{What: "put the static pods back", Commands: []string{"mv /root/islet-manifests/* " + word(k.staticPods) + "/"}})
-	case hasDir("manifests") || p.generates:
-		p.addSteps(endSteps, "{dir}", "/etc/kubernetes/manifests")
+	manifests := ""
+	if hasDir("manifests") || p.generates {
+		manifests = "/etc/kubernetes/manifests"
+	}
+	if k != nil && k.staticPods != "" && len(p.host.filesIn(k.staticPods, ".yaml", ".yml", ".json")) > 0 {
+		manifests = word(k.staticPods)
+		p.addSteps(staticSteps, "{dir}", manifests)
+	}
+	if manifests != "" {
+		p.addSteps(endSteps, "{dir}", manifests)
 	}
 }
 

@@ -242,8 +242,8 @@ func (p *planner) kubeletSteps(k *kubelet) {
 		}
 	}
 	if len(files) > 0 && !strings.ContainsAny(k.endpoint, "#\\&;\n") { // sed does not interpret it
-		p.addSteps(kubeletSocket, "{sed}", word("s#"+strings.Replace(short, ":///run/", `://\(/var\)*/run/`, 1)+"#unix:///run/islet/cri.sock#"),
-			"{files}", strings.Join(files, " "))
+		pattern := strings.Replace(short, ":///run/", `://\(/var\)*/run/`, 1)
+		p.addSteps(kubeletSocket, "{sed}", word("s#"+pattern+"#unix:///run/islet/cri.sock#"), "{files}", strings.Join(files, " "))
 	}
 	if k.kubeadm {
 		p.addSteps(kubeadmSteps, "{endpoint}", word(k.endpoint))

@@ -312,7 +312,8 @@ func TestCommandLine(t *testing.T) {
 	tree := recorded(t, "crio")
 	put(t, tree.root, "proc/7/cmdline", "/opt/kubelet\x00--container-runtime-endpoint\x00"+
 		"unix:///run/containerd/containerd.sock\x00--hostname_override=edge\x00--node-labels=a=$(reboot)\x00-v\x002")
-	r := Find(tree, []Process{{7, "kubelet", true}})
+	put(t, tree.root, "proc/3/cmdline", "/home/ann/kubelet\x00--config=/home/ann/config")
+	r := Find(tree, []Process{{3, "kubelet", false}, {7, "kubelet", true}, {9, "kubelet", false}})
 	if len(r.Found) != 2 || r.Found[1].Name != "containerd" {
 		t.Errorf("%+v", r.Found)
 	}
@@ -390,7 +391,15 @@ func TestUsersFiles(t *testing.T) {
 	put(t, tree.root, dir+"b.container", "[Container]\nContainerName=$(reboot)'x")
 	put(t, tree.root, dir+"link.kube -> "+filepath.Join(tree.root, "etc/containers/systemd/web.kube"), "")
 	put(t, tree.root, "home/ann/root.yaml", "kind: Pod")
+	put(t, tree.root, "root/.config/containers/systemd/own.kube", "[Kube]\nYaml=own.yaml")
+	put(t, tree.root, "root/.config/containers/systemd/own.yaml", "kind: Pod")
+	put(t, tree.root, "root/.config/containers/systemd/own.container", "[Container]\nServiceName=other")
 	r := Find(tree, nil)
+	inOrder(t, r.Steps, []string{"podman generate kube systemd-own >", "systemctl --user --machine=root@ stop -- other"})
+	if r.Files == nil || !slices.ContainsFunc(r.Files, func(f File) bool { return f.Path == "manifests/own.yaml" }) ||
+		slices.ContainsFunc(r.Differs, func(n Note) bool { return strings.Contains(n.What, "the user root runs without root") }) {
+		t.Errorf("the units of root: %+v %+v", r.Files, r.Differs)
+	}
 	var commands []string
 	for _, s := range slices.Concat(r.Steps, r.Back) {
 		commands = append(commands, s.Commands...)
@@ -404,6 +413,16 @@ func TestUsersFiles(t *testing.T) {
 	if slices.ContainsFunc(r.Files, func(f File) bool { return strings.Contains(strings.Join(f.From, " "), "home/") }) ||
 		!slices.ContainsFunc(r.Differs, func(n Note) bool { return strings.HasSuffix(n.File, "link.kube") }) {
 		t.Errorf("%+v %+v", r.Files, r.Differs)
+	}
+}
+
+// TestClaimName checks that the name of a claim is valid, and that a volume without a name gets none.
+func TestClaimName(t *testing.T) {
+	for volume, want := range map[string]string{"data": "data", "My_data.1": "my-data.1", "-a": "", "a_": "", "a..b": "", "a b": "", "a\nb": "", "": "",
+		strings.Repeat("0f", 32): "", strings.Repeat("0f", 31): strings.Repeat("0f", 31)} {
+		if got := claimName(volume); got != want {
+			t.Errorf("%q: %q", volume, got)
+		}
 	}
 }
 
@@ -441,7 +460,7 @@ func TestMonitors(t *testing.T) {
 // TestSteps checks that every text of steps is valid, and that its variables are replaced.
 func TestSteps(t *testing.T) {
 	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
-		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, writeStep, flagStep} {
+		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{kubeconfig}", "k",
 			"{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")

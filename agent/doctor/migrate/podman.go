@@ -70,7 +70,7 @@ func (p *planner) quadletDir(dir, user string, s *podmanState, depth int) {
 		case err != nil:
 		case name == "users" && user == "" && depth == 0:
 			p.differ(file, "", "units of the sessions of users are not read: review them, and write manifests by hand")
-		case slices.Contains(quadletKinds(), kind):
+		case kind != "" && strings.Contains(quadletKinds, kind+" "):
 			if isRootless(user) && p.host.linkTarget(file) != "" {
 				p.differ(file, "", "a link of the user "+user+": it is not read")
 				continue
@@ -86,10 +86,8 @@ func (p *planner) quadletDir(dir, user string, s *podmanState, depth int) {
 	}
 }
 
-// quadletKinds returns the extensions of podman's units.
-func quadletKinds() []string {
-	return []string{".kube", ".container", ".pod", ".volume", ".network", ".image", ".build"}
-}
+// quadletKinds are the extensions of podman's units.
+const quadletKinds = ".kube .container .pod .volume .network .image .build "
 
 func (p *planner) quadlet(file, base, kind, user string, s *podmanState) {
 	settings := unitfile.Settings(p.host.read(file))
@@ -273,10 +271,11 @@ func (p *planner) podmanUnits(s *podmanState) {
 // podmanUnit adds a unit that runs podman in its command.
 func (p *planner) podmanUnit(file string, settings []unitfile.Setting, s *podmanState) {
 	name := strings.TrimSuffix(path.Base(file), ".service")
-	inPod := slices.ContainsFunc(settings, func(set unitfile.Setting) bool { // podman generate systemd writes these two
-		return set.Key == "BindsTo" && strings.HasPrefix(set.Value, "pod-")
-	})
+	inPod := false
 	for _, set := range settings {
+		if set.Key == "BindsTo" && strings.HasPrefix(set.Value, "pod-") { // as podman generate systemd writes it before the command
+			inPod = true
+		}
 		words := unitfile.Words(strings.TrimLeft(set.Value, "@-:+!"))
 		if set.Key != "ExecStart" || len(words) < 3 || path.Base(words[0]) != "podman" || strings.HasSuffix(name, "@") {
 			continue
@@ -370,8 +369,8 @@ func (p *planner) podmanSteps(s *podmanState) {
 	p.saveFiles("podman", "/etc/containers")
 	p.generates = true
 	p.addStep("images>", Step{"write the containers as manifests, while they run",
-		append([]string{"mkdir -p " + output + "/manifests"}, append(s.makes, "podman ps --pod")...), "write each container that no unit starts " +
-			"too: podman generate kube NAME >" + output + "/manifests/NAME.yaml. Review each manifest: it has the power of root"})
+		append([]string{"mkdir -p " + output + "/manifests"}, append(s.makes, "podman ps --pod")...), "write each container that no unit " +
+			"starts too: podman generate kube NAME >" + output + "/manifests/NAME.yaml. Review each manifest: it has the power of root"})
 	p.exportImages("podman", podmanExport, "short names such as web:1 are localhost/web:1 in podman, and the manifest must say so")
 	if s.rootless {
 		export := strings.NewReplacer("{name}", "podman", inbox+"/", "").Replace(podmanExport)

@@ -156,6 +156,8 @@ func (p *planner) differ(file, key, what string) {
 
 // process returns the ID of a process with one of the names, or 0. It prefers a process of root, because a user may run a program with
 // the same name.
+//
+//go:noinline
 func (p *planner) process(names ...string) (id int) {
 	for _, q := range p.running {
 		if slices.Contains(names, q.Name) && (q.Root || id == 0) {

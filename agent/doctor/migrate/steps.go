@@ -118,6 +118,10 @@ install< end the pods of manifests in order
 	islet wait --for=Deleted --all -A --timeout=2m
 (the next step kills pods that still run, such as those of DaemonSets: islet cleanup does not wait for them`
 
+	staticSteps = `
+translate< put the static pods back
+	mv /root/islet-manifests/* {dir}/`
+
 	writeStep = `
 save> translate the settings, and read the files
 	./islet doctor --migrate --write=/root/for-islet
