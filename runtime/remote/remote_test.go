@@ -143,7 +143,9 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	events, seen := make(chan error, 1), make(chan struct{}, 100)
-	go func() { events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { seen <- struct{}{} }) }()
+	go func() {
+		events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { seen <- struct{}{} })
+	}()
 	<-seen // otherwise the runtime may stop before the call, which then waits for it
 	stop()
 	if err := <-events; err == nil {

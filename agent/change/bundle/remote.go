@@ -44,7 +44,7 @@ type Keyring interface {
 	Keyring(ctx context.Context, pod *v1.Pod, image string) keyring.Credentials
 }
 
-// Servers gives access to servers. ConnectServers sets it before Start.
+// servers contains what the access to servers needs. ConnectServers sets it before Start.
 type servers struct {
 	keyring    Keyring
 	saveWrites func() bool
