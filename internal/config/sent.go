@@ -328,8 +328,7 @@ func (c *checker) checkURL(path *field.Path, text, allowed string) {
 		return
 	}
 	if download.CheckURL(u) != nil {
-		u.RawQuery, u.Fragment = "", "" // may be a token
-		c.addInvalid(path, u.Redacted(), "%s", allowed)
+		c.addInvalid(path, download.Redact(u), "%s", allowed)
 	}
 }
 
