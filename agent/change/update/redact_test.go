@@ -12,7 +12,10 @@ import (
 func TestSecretsOfURL(t *testing.T) {
 	answers := map[string]func(w http.ResponseWriter){
 		"refused": func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) },
-		"cut off": func(w http.ResponseWriter) { w.Header().Set("Content-Length", "100"); _, _ = io.WriteString(w, "islet") },
+		"cut off": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "islet")
+		},
 		"invalid": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "no release") },
 	}
 	for name, answer := range answers {
