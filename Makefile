@@ -385,7 +385,7 @@ installed: build
 bench: installed ## measure: measure memory, CPU, latency, disk, wire and requests: 55 minutes (root needed)
 	@packaging/deps.sh run
 	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
-	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestIdle|TestHeap|TestScrape|TestPressure' ./bench -v
+	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestIdle|TestHeap|TestScrape|TestPressure|TestStick' ./bench -v
 	test/cluster/build.sh
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 90m -run 'TestFigures|TestFleet|TestWire|TestControlPlane' ./bench -v
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 20m -run TestThirtyCSI ./node -v
