@@ -21,8 +21,8 @@ const (
 	stickRounds    = 3
 )
 
-// TestStick measures the time from the moment when a stick with a bundle is plugged in until its ten pods are Ready. Each pod has an image of
-// its own. The import of the same images from archives is measured in the same run.
+// TestStick measures the time from the moment when a stick with a bundle is plugged in until its ten pods are Ready. Each pod has an image
+// of its own. The import of the same images from archives is measured in the same run.
 func TestStick(t *testing.T) {
 	figures.SkipUnlessBench(t)
 	f := &figures.Table{}
