@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/hostsettings"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/kubelet/ports"
-	"github.com/islet-edge/islet/agent/resource/settle"
+	"github.com/islet-edge/islet/agent/resource/idlememory"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/inherit"
 )
@@ -67,7 +67,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	for _, concern := range cfg.HostWarnings(os.DirFS("/")) {
 		log.Warn(concern)
 	}
-	settle.Begin(log)
+	idlememory.Begin(log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	ctx, restart := context.WithCancelCause(ctx)

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/agent/host/hostsettings"
 	"github.com/islet-edge/islet/agent/host/process"
-	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/life/rebuild"
 	"github.com/islet-edge/islet/internal/config"
 )
 
@@ -98,7 +98,7 @@ func (a *serverParts) run(ctx context.Context, g *errgroup.Group) {
 	run("probes", a.probes)
 	run("shutdown", a.shutdown)
 	run("eviction", a.eviction)
-	run("database", recovery.New(recovery.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}))
+	run("database", rebuild.New(rebuild.Config{Runtime: a.rt.Runtime, Desired: a.desired, Store: a.store, Log: a.log}))
 	run("devices", a.devices)
 	run("pods API", a.podsServer)
 	run("configuration", a.keeper)

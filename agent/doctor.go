@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/host/shutdown"
 	"github.com/islet-edge/islet/agent/host/volatile"
-	"github.com/islet-edge/islet/agent/pod/spec/hostport"
+	"github.com/islet-edge/islet/agent/pod/spec/portconflict"
 	"github.com/islet-edge/islet/internal/config"
 )
 
@@ -28,8 +28,8 @@ func Doctor(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return out, err
 		},
 		HostPorts: func(host fs.FS) (func(*v1.Pod) []string, error) {
-			sockets, err := hostport.ListSockets(host)
-			return func(pod *v1.Pod) []string { return hostport.FindConflicts(pod, sockets) }, err
+			sockets, err := portconflict.ListSockets(host)
+			return func(pod *v1.Pod) []string { return portconflict.FindConflicts(pod, sockets) }, err
 		},
 		ShutdownTime:  func(k *kubelet.KubeletConfiguration) time.Duration { return shutdown.Total(shutdown.Periods(k)) },
 		ShutdownDelay: func(ctx context.Context) (time.Duration, error) { return shutdown.Delay(ctx, shutdown.SystemBus()) },

@@ -20,11 +20,11 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 	"github.com/islet-edge/islet/agent/pod/collect"
 	"github.com/islet-edge/islet/agent/pod/hook"
-	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/life/rebuild"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
-	"github.com/islet-edge/islet/agent/pod/spec/hostport"
+	"github.com/islet-edge/islet/agent/pod/spec/portconflict"
 	"github.com/islet-edge/islet/agent/pod/spec/scheduling"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/agent/pod/spec/userns"
@@ -161,9 +161,9 @@ func (f *featureParts) hookChain() hook.Chain {
 		f.cgroups,
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Claims,
-		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, recovery.Manifest{},
+		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, rebuild.Manifest{},
 		scheduling.Hook{Node: f.machine.RealTime, Pods: f.pods.List},
-		hostport.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
+		portconflict.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
 		// The user namespaces come last, because they map the mounts of all other hooks.
 		userns.New(userns.Config{Pods: f.volumes.Pods(), Space: func() (userns.Space, error) {
 			return userns.HostSpace(f.cfg.IDsPerPod(), int(f.cfg.Kubelet.MaxPods))
@@ -177,7 +177,7 @@ func (f *featureParts) observeRuntime(ctx context.Context) error {
 	if err := f.observer.Relist(ctx); err != nil {
 		return fmt.Errorf("list the containers: %w", err)
 	}
-	recovery.Begin(ctx, recovery.Config{
+	rebuild.Begin(ctx, rebuild.Config{
 		Runtime: f.rt.Runtime, Desired: f.desired, Store: f.store, Environments: f.objects, Log: f.log,
 	})
 	if err := f.rt.Reconcile(ctx); err != nil {

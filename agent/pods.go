@@ -14,11 +14,11 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/health"
 	"github.com/islet-edge/islet/agent/pod/life/features"
 	"github.com/islet-edge/islet/agent/pod/life/pods"
-	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/life/rebuild"
 	"github.com/islet-edge/islet/agent/pod/machine"
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/status"
-	"github.com/islet-edge/islet/agent/resource/settle"
+	"github.com/islet-edge/islet/agent/resource/idlememory"
 	"github.com/islet-edge/islet/agent/volume/objects"
 	"github.com/islet-edge/islet/internal/quota"
 )
@@ -27,7 +27,7 @@ import (
 // about pods, and the shutdown of all pods.
 type podParts struct {
 	*runtimeParts
-	settler         *settle.Settler
+	settler         *idlememory.Settler
 	quotas          quota.Projects
 	objects         *objects.Objects
 	handlerFeatures features.Handlers // the features of the runtime's handlers
@@ -39,7 +39,7 @@ type podParts struct {
 }
 
 func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
-	p = &podParts{runtimeParts: r, settler: settle.New(settle.Config{Changed: r.laterParts.podsChanged, Log: r.log})}
+	p = &podParts{runtimeParts: r, settler: idlememory.New(idlememory.Config{Changed: r.laterParts.podsChanged, Log: r.log})}
 	if err := p.openObjects(ctx); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 	p.pods = pods.New(pods.Config{
 		Desired: p.desired, Store: p.store, Workers: &p.laterParts, HasReported: p.sources.HasReported, Sources: sources.Names,
 		Node: p.machine.Admit, Host: p.hostFacts, OnStatus: p.figures.RecordStatus, Admissions: p.figures, IsBarred: p.laterParts.isBarred,
-		SandboxVersion: recovery.SandboxVersions{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod,
+		SandboxVersion: rebuild.SandboxVersions{Runtime: p.rt.Runtime, View: p.observer, Log: p.log}.Pod,
 		ShuttingDown:   p.shutdown.InProgress, Resizes: p.figures, Devices: p.devices, InRuntime: p.observer.UIDs, Events: p.events,
 		Log: p.log,
 	})

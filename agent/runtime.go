@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/agent/engine"
 	"github.com/islet-edge/islet/agent/pod/figures"
 	"github.com/islet-edge/islet/agent/pod/life/observe"
-	"github.com/islet-edge/islet/agent/pod/life/recovery"
+	"github.com/islet-edge/islet/agent/pod/life/rebuild"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -57,7 +57,7 @@ func (n *node) storeEndedPods(ctx context.Context, rt cri.Runtime) error {
 	if err := view.Relist(ctx); err != nil {
 		return err
 	}
-	return recovery.FinalStatuses{
+	return rebuild.FinalStatuses{
 		Pods: n.desired.List(), View: view, Store: n.store, Host: n.machine.Host(), Now: time.Now(), Log: n.log,
 	}.StoreAll(ctx)
 }

@@ -49,7 +49,7 @@
 //	clientca  the authorities of client certificates
 //	dirty     the keys of changed objects
 //	download  the client for web servers
-//	door      limits the connections to a public port
+//	connlimit limits the connections to a public port
 //	grpcwait  waits for gRPC connections
 //	poll      conditional requests at intervals
 //	pulse     distinguishes a lost peer from a slow one

@@ -5,7 +5,7 @@
 //	metrics/cgroup   a cgroup: CPU, memory, pids, I/O, pressure; all callers share one reading
 //	metrics/process  processes: network traffic, open files; the agent's own figures
 //	metrics/disk     the disk usage of directories; the counters of block devices
-//	metrics/room     the free amounts of the resources that pods can exhaust
+//	metrics/headroom     the free amounts of the resources that pods can exhaust
 //	metrics/sample   all cgroups of pods at one time, read with these packages
 //	metrics/exposition  the pages that Prometheus scrapes
 //	metrics/kernfile reads files in proc and cgroupfs for the other packages

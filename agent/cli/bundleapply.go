@@ -139,6 +139,21 @@ func printMedium(w io.Writer, m *api.BundleMedium) {
 	}
 }
 
+// printReport prints whether the state was sent.
+func printReport(w io.Writer, r *api.BundleReport) {
+	if r == nil {
+		return
+	}
+	sent := "nothing was sent since the agent started"
+	if !r.Sent.IsZero() {
+		sent = "sent at " + r.Sent.Local().Format(time.RFC3339)
+	}
+	fmt.Fprintf(w, "%-10s %s, %s\n", "reports to", makePrintable(r.URL), sent)
+	if r.Problem != "" {
+		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(r.Problem)))
+	}
+}
+
 // printBundles prints the state of the bundles of a node.
 func printBundles(w io.Writer, s *api.Bundles) {
 	line := func(what string, b *api.Bundle) {
@@ -164,6 +179,7 @@ func printBundles(w io.Writer, s *api.Bundles) {
 			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(f.Problem)))
 		}
 	}
+	printReport(w, s.Report)
 	if l := s.Last; l != nil {
 		fmt.Fprintf(w, "%-10s %s: %s at %s\n", "last", bundleName(l.Bundle), l.Result, l.Time.Format(time.RFC3339))
 		if l.Why != "" {

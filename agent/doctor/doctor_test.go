@@ -18,7 +18,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/host/volatile"
-	"github.com/islet-edge/islet/agent/pod/spec/hostport"
+	"github.com/islet-edge/islet/agent/pod/spec/portconflict"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/metrics/host"
 )
@@ -69,8 +69,8 @@ func rooms() Externals {
 	return Externals{
 		CheckClasses: func([]config.DeviceClass) ([]Complaint, error) { return nil, nil },
 		HostPorts: func(host fs.FS) (func(*v1.Pod) []string, error) {
-			sockets, err := hostport.ListSockets(host)
-			return func(pod *v1.Pod) []string { return hostport.FindConflicts(pod, sockets) }, err
+			sockets, err := portconflict.ListSockets(host)
+			return func(pod *v1.Pod) []string { return portconflict.FindConflicts(pod, sockets) }, err
 		},
 		ShutdownTime:  func(*kubelet.KubeletConfiguration) time.Duration { return 0 },
 		ShutdownDelay: func(context.Context) (time.Duration, error) { return 0, errors.New("no bus") },

@@ -12,7 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/engine/operations"
-	"github.com/islet-edge/islet/agent/engine/rotate"
+	"github.com/islet-edge/islet/agent/engine/podlogs"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/store"
 	agentapi "github.com/islet-edge/islet/internal/api"
@@ -258,12 +258,12 @@ func (f loopFunc) Run(ctx context.Context) error { return f(ctx) }
 
 // Rotator returns the loop that rotates the logs of a remote runtime. For the runtime in this process the
 // loop does nothing, because the shims rotate their logs.
-func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
+func (c *Containers) Rotator(view podlogs.View) *podlogs.Rotator {
 	if c.Endpoint == "" {
-		return rotate.New(rotate.Config{})
+		return podlogs.New(podlogs.Config{})
 	}
 	k := c.cfg.Kubelet
-	return rotate.New(rotate.Config{
+	return podlogs.New(podlogs.Config{
 		View: view, Reopen: c.reopenLog, Dir: k.PodLogsDir,
 		MaxSize: c.cfg.ContainerLogMaxSize, MaxFiles: int(*k.ContainerLogMaxFiles),
 		Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log,
@@ -271,9 +271,9 @@ func (c *Containers) Rotator(view rotate.View) *rotate.Rotator {
 }
 
 // LogQuota returns the loop that limits the rotated logs of each pod to podLogQuota.
-func (c *Containers) LogQuota() *rotate.Quota {
+func (c *Containers) LogQuota() *podlogs.Quota {
 	k := c.cfg.Kubelet
-	return &rotate.Quota{
+	return &podlogs.Quota{
 		Dir: k.PodLogsDir, Bytes: c.cfg.PodLogQuota,
 		Workers: int(*k.ContainerLogMaxWorkers), Every: k.ContainerLogMonitorInterval.Duration, Log: c.log,
 	}

@@ -3,7 +3,7 @@
 //
 //	plan     decides which actions a pod needs; a pure function
 //	hook     the interfaces through which a feature takes part in a pod's life
-//	life     the workers of pods, their state in the runtime, decisions about pods, recovery of a lost store
+//	life     the workers of pods, their state in the runtime, decisions about pods, rebuild of a lost store
 //	spec     admission, translation of a pod's spec to the CRI, user namespaces
 //	status   the status that a kubelet would report
 //	machine  facts about the machine for pods and the Node

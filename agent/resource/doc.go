@@ -3,5 +3,5 @@
 //
 //	garbage: images and dead containers      flash: bytes written, and a budget for them
 //	oom: kernel out-of-memory kills          eviction: node-pressure eviction
-//	usage: measurements by pod               settle: returns memory while idle
+//	usage: measurements by pod               idlememory: returns memory while idle
 package resource

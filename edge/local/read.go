@@ -84,20 +84,9 @@ func (o *Objects) Token(*v1.Pod, *v1.ServiceAccountTokenProjection) (string, err
 // PullSecrets returns the credentials for an image from the pod's imagePullSecrets, and the names of missing Secrets. See
 // https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod.
 func (o *Objects) PullSecrets(_ context.Context, pod *v1.Pod, image string) (has []keyring.Credential, missing []string) {
-	var list keyring.Ring
-	for _, ref := range pod.Spec.ImagePullSecrets {
-		secret, err := o.Secret(pod, ref.Name)
-		if err != nil {
-			missing = append(missing, ref.Name)
-		} else {
-			err = list.AddSecret(secret)
-		}
-		if err != nil {
-			o.c.Log.Warn("an image pull secret cannot be used", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID,
-				"secret", ref.Name, "image", image, "error", err)
-		}
-	}
-	return list.Lookup(image), missing
+	var ring keyring.Ring
+	missing = ring.AddPullSecrets(pod, o.Secret, keyring.LogPullSecret(o.c.Log, pod, image))
+	return ring.Lookup(image), missing
 }
 
 // An Info describes an object.

@@ -33,6 +33,14 @@ type Bundles struct {
 	Last     *BundleOutcome   `json:"last,omitempty"`
 	Medium   *BundleMedium    `json:"medium,omitempty"` // since the start of the agent
 	Source   *BundleSource    `json:"source,omitempty"` // only if the node follows one
+	Report   *BundleReport    `json:"report,omitempty"` // only if the node sends its state to a URL
+}
+
+// A BundleReport is the URL to which a node sends its state.
+type BundleReport struct {
+	URL     string    `json:"url"`               // without its password and query
+	Sent    time.Time `json:"sent,omitzero"`     // of the last report since the start of the agent
+	Problem string    `json:"problem,omitempty"` // why the last attempt has failed
 }
 
 // A BundleOutcome is the result of the last trial or revert.

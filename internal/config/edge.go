@@ -116,6 +116,9 @@ type Bundles struct {
 	Source string `json:"source,omitempty"`
 	// Every is the interval between two checks of Source.
 	Every metav1.Duration `json:"every,omitzero"`
+	// Report is the https URL to which the node sends its signed state with POST, once and whenever a trial of a bundle has
+	// begun or ended. If it is empty, the node sends nothing.
+	Report string `json:"report,omitempty"`
 	// HealthyFor is the time for which the pods must be Ready without interruption.
 	HealthyFor metav1.Duration `json:"healthyFor,omitzero"`
 	// Deadline is the maximum duration of a trial. The trial fails if the pods have not been Ready for

@@ -271,6 +271,9 @@ func (c *checker) checkBundles(path *field.Path) {
 	if b.Every.Duration < 5*time.Second || b.Every.Duration > 30*24*time.Hour {
 		c.addInvalid(path.Child("every"), b.Every.Duration.String(), "must be between 5s and 720h")
 	}
+	if b.Report != "" {
+		c.checkURL(path.Child("report"), b.Report, "must be an https URL")
+	}
 	c.checkTrialTimes(path, b.HealthyFor.Duration, b.Deadline.Duration)
 	c.checkMedium(path, b)
 }
@@ -303,7 +306,6 @@ func (c *checker) checkMedium(path *field.Path, b Bundles) {
 // checkBundleSource checks the bundle that the node follows.
 func (c *checker) checkBundleSource(path *field.Path, source string, hasKeys bool) {
 	ref, isRegistry := strings.CutPrefix(source, "oci://")
-	u, err := url.Parse(source)
 	switch {
 	case source == "":
 		return
@@ -313,13 +315,20 @@ func (c *checker) checkBundleSource(path *field.Path, source string, hasKeys boo
 		if podspec.CheckComplete(ref) != nil {
 			c.addInvalid(path, source, "must be a complete reference such as oci://registry.example.com/kiosk:stable")
 		}
-	case err != nil:
-		c.addInvalid(path, "...", "is no valid URL")
 	default:
-		if err := download.CheckURL(u); err != nil {
-			u.RawQuery, u.Fragment = "", "" // may be a token
-			c.addInvalid(path, u.Redacted(), "must be an https URL, or begin with oci://")
-		}
+		c.checkURL(path, source, "must be an https URL, or begin with oci://")
+	}
+}
+
+// checkURL checks a URL. The text says what is allowed.
+func (c *checker) checkURL(path *field.Path, text, allowed string) {
+	u, err := url.Parse(text)
+	if err != nil {
+		c.addInvalid(path, "...", "is no valid URL")
+		return
+	}
+	if download.CheckURL(u) != nil {
+		c.addInvalid(path, download.Redact(u), "%s", allowed)
 	}
 }
 

@@ -373,6 +373,8 @@ func TestBundleSettings(t *testing.T) {
 		{fmt.Sprintf("keys: [%s], source: 'oci://registry.example.com/kiosk'", a), "must be a complete reference"},
 		{"every: 1s", "bundle.every: Invalid value"},
 		{"every: 1000h", "bundle.every: Invalid value"},
+		{"report: 'http://user:secret@example.com/?token=secret'", "bundle.report: Invalid value: \"http://example.com/\": must be an https URL"},
+		{"report: 'oci://example.com/kiosk:42'", "must be an https URL"},
 		{"medium: {label: ISLET}", "bundle.keys: Required value"},
 		{fmt.Sprintf("keys: [%s], medium: {label: islet}", a), `bundle.medium.label: Invalid value: "islet"`},
 		{fmt.Sprintf("keys: [%s], medium: {label: ISLETISLETIS}", a), "bundle.medium.label: Invalid value"},

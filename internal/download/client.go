@@ -81,6 +81,13 @@ func CheckURL(u *url.URL) error {
 	return nil
 }
 
+// Redact returns a URL without the user, the password, the query and the fragment, because each of them may be a token.
+func Redact(u *url.URL) string {
+	out := *u
+	out.User, out.RawQuery, out.Fragment = nil, "", ""
+	return out.String()
+}
+
 // NewPollClient returns a client as NewClient does, for small requests at an interval. It keeps one connection between two requests and the
 // session of TLS, because a handshake costs more bytes than a request. It sends no probes over an idle connection. It uses HTTP/1.1, where
 // a connection that has been lost costs only one request.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"path"
@@ -73,6 +74,34 @@ const maxMemory = 4 << 20
 type entry struct {
 	place string
 	Credential
+}
+
+// AddPullSecrets adds the credentials of a pod's imagePullSecrets. The function get returns a Secret. AddPullSecrets returns the names of
+// the Secrets that get did not return. It calls the function report for each Secret that cannot be used. See
+// https://kubernetes.io/docs/concepts/containers/images/#specifying-imagepullsecrets-on-a-pod.
+func (r *Ring) AddPullSecrets(
+	pod *v1.Pod, get func(pod *v1.Pod, name string) (*v1.Secret, error), report func(name string, err error),
+) (missing []string) {
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		secret, err := get(pod, ref.Name)
+		if err != nil {
+			missing = append(missing, ref.Name)
+		} else {
+			err = r.AddSecret(secret)
+		}
+		if err != nil {
+			report(ref.Name, err)
+		}
+	}
+	return missing
+}
+
+// LogPullSecret returns a function for AddPullSecrets that logs why a Secret cannot be used.
+func LogPullSecret(log *slog.Logger, pod *v1.Pod, image string) func(name string, err error) {
+	return func(name string, err error) {
+		log.Warn("an image pull secret cannot be used", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID,
+			"secret", name, "image", image, "error", err)
+	}
 }
 
 // Add adds a credential. The parameter name is the name of an entry in a docker configuration, and

@@ -1,4 +1,4 @@
-// Package portmap opens host ports for pods.
+// Package portmap opens host ports for pods. It decides which ports are open. Package nft forwards them (net/nft/rules.go).
 //
 //	CRI PortMappings, CNI portMappings --Ports--> []nft.Port
 //	Table.Add, Remove, Keep --> memory, a file per pod --one flush--> nftables table

@@ -6,6 +6,8 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // leafName returns the last element of the path of cgroup n.
@@ -56,7 +58,7 @@ func (p *Pods) restoreBurstable(classDirs map[string]string) {
 		if cgroups.IsCgroup2UnifiedMode() {
 			n = sharesOf(n)
 		}
-		if err == nil && n > minShares {
+		if err == nil && n > demand.MinShares {
 			p.burstable[p.leafName(pod)] = (n*1000 + 1023) / 1024
 		} else if err == nil && n > 0 {
 			p.burstable[p.leafName(pod)] = 0
@@ -66,7 +68,7 @@ func (p *Pods) restoreBurstable(classDirs map[string]string) {
 
 // sharesOf returns the smallest number of CPU shares that the kernel's conversion maps to weight.
 func sharesOf(weight int64) int64 {
-	return int64(sort.Search(maxShares, func(shares int) bool {
+	return int64(sort.Search(demand.MaxShares, func(shares int) bool {
 		return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))) >= weight
 	}))
 }

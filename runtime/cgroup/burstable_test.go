@@ -9,6 +9,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // TestBurstableAfterRestart checks the CPU shares of the Burstable class when pods start and end after a restart of the agent. The shares
@@ -72,7 +74,7 @@ func TestBurstableAfterRestart(t *testing.T) {
 
 // TestSharesOf checks that sharesOf returns CPU shares that are converted back to the same weight.
 func TestSharesOf(t *testing.T) {
-	for _, shares := range []uint64{2, 3, 100, 1024, 4096, 100000, maxShares} {
+	for _, shares := range []uint64{2, 3, 100, 1024, 4096, 100000, demand.MaxShares} {
 		weight := cgroups.ConvertCPUSharesToCgroupV2Value(shares)
 		if got := sharesOf(int64(weight)); cgroups.ConvertCPUSharesToCgroupV2Value(uint64(got)) != weight {
 			t.Errorf("%d shares: weight %d, found %d", shares, weight, got)

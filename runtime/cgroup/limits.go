@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,27 +11,13 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// Limits of the kernel, and the default CPU period of a kubelet.
-const (
-	minShares = 2
-	maxShares = 262144
-	minQuota  = 1000 // microseconds
-
-	usualPeriod = 100000 // microseconds
-)
-
 // cpuShares converts millicores to CPU shares.
-func cpuShares(milli int64) uint64 {
-	if milli <= 0 {
-		return minShares
-	}
-	return uint64(min(max(milli*1024/1000, minShares), maxShares))
-}
+func cpuShares(milli int64) uint64 { return uint64(demand.CPUShares(milli)) }
 
 // podLimits returns the limits of a pod's cgroup. The parameter pids is the maximum number of processes. If it is zero or negative, there
 // is no maximum. A period of zero means 100 ms. A negative period means that there is no CPU quota.
 func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
-	r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
+	r := &cgroups.Resources{SkipDevices: true, CpuShares: demand.MinShares}
 	if pids > 0 {
 		r.PidsLimit = pidsLimit(pids)
 	}
@@ -40,9 +25,8 @@ func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {
 		r.CpuShares = cpuShares(cpuMillis(demand.Requests(pod)))
 	}
 	if demand.IsLimited(pod, v1.ResourceCPU) && period >= 0 {
-		period = cmp.Or(period, usualPeriod)
+		r.CpuQuota, period = demand.CPUQuota(cpuMillis(demand.Limits(pod)), period)
 		r.CpuPeriod = uint64(period)
-		r.CpuQuota = max(cpuMillis(demand.Limits(pod))*period/1000, minQuota)
 	}
 	if demand.IsLimited(pod, v1.ResourceMemory) {
 		limits := demand.Limits(pod)

@@ -289,7 +289,7 @@ func (p *Pods) createBase() error {
 	base := map[v1.PodQOSClass]map[string]string{}
 	pids := findPIDLimits(kernelDir, p.c.PodPidsLimit)
 	for _, c := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		r := &cgroups.Resources{SkipDevices: true, CpuShares: minShares}
+		r := &cgroups.Resources{SkipDevices: true, CpuShares: demand.MinShares}
 		if c == v1.PodQOSGuaranteed { // kubepods; Guaranteed pods have no class cgroup
 			r.CpuShares = cpuShares(cmp.Or(p.c.Kubepods.Milli, int64(runtime.NumCPU())*1000))
 		}

@@ -32,7 +32,7 @@ func Serve(ctx context.Context, l net.Listener, r Runtime, images Images) error 
 		return res, errgrpc.ToGRPC(err)
 	}
 	s := grpc.NewServer(append(limits.serverOptions(), grpc.UnaryInterceptor(unary))...)
-	api.RegisterRuntimeServiceServer(s, runtimeServer{Runtime: r, events: &eventStreams{}})
+	api.RegisterRuntimeServiceServer(s, runtimeServer{Runtime: r, events: &eventStreams{ending: ctx.Done()}})
 	if images != nil {
 		api.RegisterImageServiceServer(s, imageServer{Images: images})
 	}

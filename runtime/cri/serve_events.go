@@ -20,6 +20,8 @@ const (
 
 // eventStreams counts the clients of GetContainerEvents.
 type eventStreams struct {
+	ending <-chan struct{} // closed when the server ends
+
 	mu sync.Mutex
 	n  int
 }
@@ -63,6 +65,8 @@ func (s runtimeServer) GetContainerEvents(_ *api.GetEventsRequest, to api.Runtim
 		case <-q.wake:
 		case <-to.Context().Done():
 			return to.Context().Err()
+		case <-s.events.ending: // otherwise the end of the server waits for the client
+			return errgrpc.ToGRPC(fmt.Errorf("container events: the runtime ends: %w", errdefs.ErrUnavailable))
 		}
 		list, full := q.take()
 		for _, e := range list {

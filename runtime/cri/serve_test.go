@@ -401,6 +401,33 @@ func TestEventClients(t *testing.T) {
 	}
 }
 
+// TestEventsEndWithServer checks that the streams of events end when the server ends, with a reason. Otherwise each end of the agent waited
+// some seconds for its clients.
+func TestEventsEndWithServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- cri.Serve(ctx, l, fake.New(), nil) }()
+	s, err := api.NewRuntimeServiceClient(dial(t, path)).GetContainerEvents(t.Context(), &api.GetEventsRequest{})
+	if err == nil {
+		_, err = s.Header()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := s.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the runtime ends") {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // This type is a runtime that sends a value to its channel at each call. The value is true if the call is marked by ByTool.
 type byTool struct {
 	cri.Runtime

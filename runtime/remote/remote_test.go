@@ -139,8 +139,14 @@ func TestRuntimeGoesAndComes(t *testing.T) {
 		t.Errorf("waited %v, %v; ready: %v, %v", waited, err, r.Ready(), r.CheckPodNetwork())
 	}
 	<-changed
-	events := make(chan error, 1)
-	go func() { events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) {}) }()
+	if _, err := f.RunPodSandbox(t.Context(), sandboxOf("a", 0)); err != nil {
+		t.Fatal(err)
+	}
+	events, seen := make(chan error, 1), make(chan struct{}, 100)
+	go func() {
+		events <- r.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { seen <- struct{}{} })
+	}()
+	<-seen // otherwise the runtime may stop before the call, which then waits for it
 	stop()
 	if err := <-events; err == nil {
 		t.Error("ContainerEvents returned no error")

@@ -20,7 +20,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/islet-edge/islet/internal/door"
+	"github.com/islet-edge/islet/internal/connlimit"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream/frames"
 	"github.com/islet-edge/islet/runtime/stream/linger"
@@ -204,7 +204,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	}
 	stop := context.AfterFunc(ctx, l.stopAccepting)
 	defer stop()
-	door.Watch(srv)
+	connlimit.Watch(srv)
 	watchContext := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		ctx, cancel := context.WithCancel(watchContext(ctx, c))
@@ -218,7 +218,7 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 			unwrapConn(c).stream.Store(true)
 		}
 	}
-	err := srv.Serve(door.Listen(l, door.Config{
+	err := srv.Serve(connlimit.Listen(l, connlimit.Config{
 		PortName: "the streams of the CRI socket", MaxConnections: maxWaiting, Sessions: maxStreams, Log: r.log,
 	}))
 	l.stopAccepting()

@@ -178,7 +178,7 @@ func (m *Machine) WrittenBytes() (sum int64) {
 	return sum
 }
 
-// ChangedFiles returns the files on the disk that were changed at or after the given time, relative to the disk, with their times and sizes.
+// ChangedFiles returns the files on the disk that were changed at or after the given time, with their times and sizes.
 func (m *Machine) ChangedFiles(since time.Time) (changed []string) {
 	m.t.Helper()
 	err := filepath.WalkDir(m.Disk, func(path string, e fs.DirEntry, err error) error {

@@ -106,8 +106,9 @@ type Node struct {
 	poke      chan struct{}
 
 	connected servers
-	servers   *feed.Opener   // opens bundles on servers
-	follower  *feed.Follower // nil without a followed source
+	servers   *feed.Opener      // opens bundles on servers
+	follower  *feed.Follower    // nil without a followed source
+	report    *api.BundleReport // nil without a URL for reports
 }
 
 // A staging is the bundle that is being staged.
@@ -161,6 +162,7 @@ func (n *Node) Start(ctx context.Context, spawn func(func() error)) {
 	}
 	if n.err == nil {
 		n.startRemote(ctx, spawn)
+		n.startReports(ctx, spawn)
 	}
 }
 
@@ -347,9 +349,9 @@ func (n *Node) Status() (api.Bundles, error) {
 		return api.Bundles{}, n.err
 	}
 	n.mu.Lock()
-	r, progress, follower := n.record, n.staging.progress, n.follower
+	r, progress, follower, report := n.record, n.staging.progress, n.follower, n.report
 	n.mu.Unlock()
-	out := api.Bundles{Staging: progress, Highest: r.Highest}
+	out := api.Bundles{Staging: progress, Highest: r.Highest, Report: report}
 	if follower != nil {
 		out.Source = follower.Status()
 	}

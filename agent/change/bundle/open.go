@@ -47,7 +47,7 @@ func OpenFor(
 	if images != nil {
 		out.Images = images
 		out.Remote = Remote{
-			Source: edge.Source, Every: edge.Every.Duration, ReadStored: images.ReadStored,
+			Source: edge.Source, Every: edge.Every.Duration, ReportURL: edge.Report, ReadStored: images.ReadStored,
 			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
 				r, err := images.OpenRemote(ctx, ref, auth)
 				if err != nil {

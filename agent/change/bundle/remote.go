@@ -31,6 +31,10 @@ const keepDownload = 24 * time.Hour
 type Remote struct {
 	Source string        // the source that the node follows, or ""
 	Every  time.Duration // the interval of its requests
+	// ReportURL is the URL to which the node sends its state, or "".
+	ReportURL string
+	// NewReportClient returns the client for ReportURL. The default is that of package download.
+	NewReportClient func() *http.Client
 	// OpenRepository resolves a reference with the registry settings of pulls. It may be nil.
 	OpenRepository func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error)
 	// ReadStored returns a document of an image that is on this node, or nil. It may be nil.
@@ -44,7 +48,7 @@ type Keyring interface {
 	Keyring(ctx context.Context, pod *v1.Pod, image string) keyring.Credentials
 }
 
-// Servers gives access to servers. ConnectServers sets it before Start.
+// servers contains what the access to servers needs. ConnectServers sets it before Start.
 type servers struct {
 	keyring    Keyring
 	saveWrites func() bool

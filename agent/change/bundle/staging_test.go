@@ -166,8 +166,8 @@ type partLayout int64
 func (l partLayout) FetchedBytes() int64 { return int64(l) }
 func (partLayout) Imported() error       { return nil }
 
-// TestNeededBytes checks that a fetch does not begin if the disk has no space for a layer that is both fetched and unpacked, and that a fetch
-// can continue if the disk has space only for the rest.
+// TestNeededBytes checks that a fetch does not begin if the disk has no space for a layer that is both fetched and unpacked. A fetch can
+// continue if the disk has space only for the rest.
 func TestNeededBytes(t *testing.T) {
 	for _, tt := range []struct {
 		sizes []int64

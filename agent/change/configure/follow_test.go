@@ -234,7 +234,8 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestWaitsForBundle checks that a configuration waits without a time limit while a bundle is on trial. Then no trial of a bundle can begin.
+// TestWaitsForBundle checks that a configuration waits without a time limit while a bundle is on trial. During its own trial, no trial of a
+// bundle can begin.
 func TestWaitsForBundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "")

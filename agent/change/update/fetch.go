@@ -34,7 +34,7 @@ func newSource(name string, client *http.Client) (*source, error) {
 		return nil, fmt.Errorf("%q is neither the absolute path of a file nor an https URL", name)
 	}
 	if err := download.CheckURL(u); err != nil {
-		return nil, fmt.Errorf("%s: %w", withoutQuery(u.Redacted()), err)
+		return nil, fmt.Errorf("%s: %w", download.Redact(u), err)
 	}
 	return &source{name, download.Restrict(client)}, nil
 }
@@ -48,18 +48,18 @@ func (s *source) readRelease(ctx context.Context) (*release.Release, error) {
 		}
 		f.Close()
 	}
-	in, err := s.open(ctx, s.name+Suffix, release.MaxText)
+	in, err := s.open(ctx, s.releaseName(), release.MaxText)
 	if err != nil {
 		return nil, fmt.Errorf("the release must be next to the archive: %w", err)
 	}
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, release.MaxText+1))
 	if err != nil {
-		return nil, download.UnreachableError{Err: fmt.Errorf("%s%s: %w", s.name, Suffix, err)}
+		return nil, download.UnreachableError{Err: fmt.Errorf("%s%s: %w", redact(s.name), Suffix, err)}
 	}
 	r, err := release.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s%s: %w", s.name, Suffix, err)
+		return nil, fmt.Errorf("%s%s: %w", redact(s.name), Suffix, err)
 	}
 	return r, nil
 }
@@ -74,7 +74,7 @@ func (s *source) fetchArchive(ctx context.Context, r *release.Release, file stri
 	defer in.Close()
 	w := &progressReader{Reader: in, reportProgress: tell, size: r.Size}
 	if err := r.Save(w, file); err != nil {
-		err = fmt.Errorf("%s: %w", s.name, err)
+		err = fmt.Errorf("%s: %w", redact(s.name), err)
 		if w.readFailed {
 			err = download.UnreachableError{Err: err}
 		}
@@ -108,13 +108,28 @@ func (s *source) open(ctx context.Context, name string, size int64) (io.ReadClos
 	}
 	a, err := download.Get(ctx, s.client, name, nil, size, http.StatusOK)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", redact(name), err)
 	}
 	return a.Body, nil
 }
 
-// withoutQuery returns a URL without its query, for messages.
-func withoutQuery(name string) string {
-	name, _, _ = strings.Cut(name, "?")
-	return name
+// releaseName returns the name of the release. The query of a URL stays at its end.
+func (s *source) releaseName() string {
+	name, query, hasQuery := strings.Cut(s.name, "?")
+	if s.client == nil || !hasQuery {
+		return s.name + Suffix
+	}
+	return name + Suffix + "?" + query
+}
+
+// redact returns the name of a source for messages: a path, or a URL without its user, password and query.
+func redact(name string) string {
+	u, err := url.Parse(name)
+	switch {
+	case filepath.IsAbs(name):
+		return name
+	case err != nil:
+		return "a URL that is not valid"
+	}
+	return download.Redact(u)
 }

@@ -78,11 +78,11 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 		return nil, err
 	}
 	if err := s.checkRelease(r, older); err != nil {
-		return nil, fmt.Errorf("%s: %w", withoutQuery(from), err)
+		return nil, fmt.Errorf("%s: %w", redact(from), err)
 	}
 	sum := hex.EncodeToString(r.SHA512[:])
 	if refused != nil && refused(r.Version, sum) {
-		return nil, fmt.Errorf("%s: version %s: %w", withoutQuery(from), r.Version, ErrFailed)
+		return nil, fmt.Errorf("%s: version %s: %w", redact(from), r.Version, ErrFailed)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	tell.report("unpacking", 0, 0)
 	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.checkProgramSpace)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", withoutQuery(from), err)
+		return nil, fmt.Errorf("%s: %w", redact(from), err)
 	}
 	tell.report("testing", 0, 0)
 	if err := selfTest(ctx, program, r.Version); err != nil {

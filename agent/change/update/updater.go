@@ -83,7 +83,7 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 	tried := false
 	s.DespitePods = o.DespitePods
 	if !o.Dry {
-		out.ID, tried, err = u.c.Offer(s, withoutQuery(from), anew)
+		out.ID, tried, err = u.c.Offer(s, redact(from), anew)
 	}
 	if tried {
 		u.c.RemoveOld(s.Program) // it may have replaced a program that was waiting for its trial
@@ -154,7 +154,7 @@ func (u *Updater) stageFollowed(ctx context.Context) error {
 // warn logs an error, unless it equals the last one that was logged. It returns the text of the error.
 func (u *Updater) warn(said string, err error) string {
 	if err.Error() != said {
-		u.c.Log.Warn("cannot update from the followed archive", "archive", withoutQuery(u.c.Follow), "error", err)
+		u.c.Log.Warn("cannot update from the followed archive", "archive", redact(u.c.Follow), "error", err)
 	}
 	return err.Error()
 }

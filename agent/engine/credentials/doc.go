@@ -7,6 +7,8 @@
 //	                              |
 //	        cache <--credentials-- plugin <--request, stdin-- service account token (edge/object)
 //
+// Package keyring decides which credentials match an image. The worker decides which ones it tries (pull_attempts.go).
+//
 // A plugin is a program that the operator installs. It runs only if an image must be pulled and the other credentials
 // were not sufficient. Its run time, its output, and the number of parallel calls are limited, and identical calls
 // share one process. The error of a plugin is logged, and is part of the pull's event. It does not affect other

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/internal/door"
+	"github.com/islet-edge/islet/internal/connlimit"
 )
 
 //go:embed assets
@@ -71,10 +71,10 @@ func (p *Page) Run(ctx context.Context) error {
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(p.c.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }}
-	door.Watch(hs)
+	connlimit.Watch(hs)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- hs.Serve(door.Listen(ln, door.Config{PortName: "the status page", MaxConnections: maxConnections, Log: p.c.Log}))
+		ended <- hs.Serve(connlimit.Listen(ln, connlimit.Config{PortName: "the status page", MaxConnections: maxConnections, Log: p.c.Log}))
 	}()
 	p.history.run(ctx, p.c.Machine)
 	hs.Close()

@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/review"
 	"github.com/islet-edge/islet/internal/config"
-	"github.com/islet-edge/islet/internal/door"
+	"github.com/islet-edge/islet/internal/connlimit"
 )
 
 // A port is a TCP port of a kubelet with its server.
@@ -29,7 +29,7 @@ type port struct {
 	number      int32
 	what, field string // for messages
 	run         func(*server.Server, context.Context, net.Listener) error
-	ln          *door.Listener
+	ln          *connlimit.Listener
 }
 
 // Config is the configuration for Open.
@@ -121,7 +121,7 @@ func (a Config) accessFilter() *access.Filter {
 	authn, authz := &a.Kubelet.Authentication, &a.Kubelet.Authorization
 	c := access.Config{
 		NodeName: a.Node.Name, ClientCAFile: authn.X509.ClientCAFile, Anonymous: *authn.Anonymous.Enabled,
-		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Admitted: door.ReportAuthenticated,
+		AlwaysAllow: authz.Mode == kubelet.KubeletAuthorizationModeAlwaysAllow, Admitted: connlimit.ReportAuthenticated,
 		Now: a.Link.Now, Log: a.Log,
 	}
 	if a.Cluster {

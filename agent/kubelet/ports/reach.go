@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/islet-edge/islet/internal/door"
+	"github.com/islet-edge/islet/internal/connlimit"
 )
 
 // reachTimeout is the timeout of CheckReachable.
@@ -37,7 +37,7 @@ func (o *Ports) CheckReachable(ctx context.Context, ips []netip.Addr, cert *tls.
 
 // requestSelf makes a request to one address. It reserves a connection in the listener, so that the test does not fail because
 // of too many other connections.
-func requestSelf(ctx context.Context, ln *door.Listener, address string, cert *tls.Certificate) error {
+func requestSelf(ctx context.Context, ln *connlimit.Listener, address string, cert *tls.Certificate) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	c := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // it connects to itself

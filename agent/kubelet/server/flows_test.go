@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
-	"github.com/islet-edge/islet/internal/door"
+	"github.com/islet-edge/islet/internal/connlimit"
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
@@ -113,7 +113,7 @@ const silence = 2 * time.Second
 func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	p := &port10250{begun: make(chan struct{}, 1)}
 	p.securedPort = openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-		room := door.Listen(ln.(*door.Listener).Listener, door.Config{PortName: "a test", MaxConnections: 64, Sessions: 64, Silence: silence, Log: quiet})
+		room := connlimit.Listen(ln.(*connlimit.Listener).Listener, connlimit.Config{PortName: "a test", MaxConnections: 64, Sessions: 64, Silence: silence, Log: quiet})
 		return n.Server.RunAPI(ctx, room, c, func(h http.Handler) http.Handler {
 			return guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p.served.Add(1)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/islet-edge/islet/internal/door"
+	"github.com/islet-edge/islet/internal/connlimit"
 )
 
 // The maximum numbers of connections to one port. Authorized sessions (exec, attach, port-forward) have a
@@ -26,7 +26,7 @@ const (
 // kubelet API", and the name of the setting for the port (field). The host need not have the address yet, because the
 // agent may start before the network. Some connections are reserved for the addresses in friends.
 func Listen(ctx context.Context, address string, port int32, what, field string, log *slog.Logger,
-	friends ...netip.Addr) (*door.Listener, error) {
+	friends ...netip.Addr) (*connlimit.Listener, error) {
 	where := net.JoinHostPort(address, strconv.Itoa(int(port)))
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
@@ -42,5 +42,6 @@ func Listen(ctx context.Context, address string, port int32, what, field string,
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s (%s): %w", what, field, err)
 	}
-	return door.Listen(ln, door.Config{PortName: what, MaxConnections: maxConns, Sessions: maxSessions, Reserved: friends, Log: log}), nil
+	limits := connlimit.Config{PortName: what, MaxConnections: maxConns, Sessions: maxSessions, Reserved: friends, Log: log}
+	return connlimit.Listen(ln, limits), nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
-	"github.com/islet-edge/islet/internal/door"
+	"github.com/islet-edge/islet/internal/connlimit"
 	"github.com/islet-edge/islet/metrics/exposition"
 	"github.com/islet-edge/islet/runtime/cri"
 )
@@ -299,7 +299,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
-	door.Watch(hs)
+	connlimit.Watch(hs)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -4,5 +4,5 @@
 //	worker    one goroutine for each pod, which carries out the plan
 //	observe   the last known state of each pod in the container runtime
 //	features  the features of a pod's runtime handler
-//	recovery  rebuilds a lost store from the pods in the runtime
+//	rebuild   rebuilds a lost store from the pods in the runtime
 package life

@@ -5,5 +5,5 @@
 //	scheduling reads the annotations for real time
 //	translate  converts a pod to the CRI's configurations
 //	userns     assigns a range of user IDs to a pod with hostUsers: false
-//	hostport   finds host ports on which programs of the host listen
+//	portconflict finds host ports on which programs of the host listen
 package spec

@@ -144,11 +144,10 @@ func (m *maker) failedStopReason() string {
 // controller, such as that of a Job, would start the next pod too early (KEP-3329).
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
-	var waiting, running, failed int
+	var waiting, failed int
 	for _, c := range st.ContainerStatuses {
 		switch {
 		case c.State.Running != nil:
-			running++
 		case c.State.Waiting != nil && c.LastTerminationState.Terminated == nil:
 			waiting++
 		case exitCode(c) != 0:
@@ -167,10 +166,7 @@ func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
 		}
 		return v1.PodFailed
 	}
-	switch {
-	case waiting > 0 && running == 0 || !m.isInitialized():
-		return v1.PodPending
-	case waiting > 0:
+	if waiting > 0 || !m.isInitialized() {
 		return v1.PodPending
 	}
 	return v1.PodRunning

@@ -4,7 +4,7 @@
 //	kernel: pressure stall, cgroup thresholds --wake--.     KubeletConfiguration
 //	a timer, 10 s to 1 min --------------------------.|         | Parse
 //	                                                 vv         v
-//	metrics/room --Now--> Observations --------> State.Evaluate <-- Thresholds
+//	metrics/headroom --Now--> Observations --------> State.Evaluate <-- Thresholds
 //	agent/resource/oom: the kernel killed --OutOfMemory-------^
 //	                                                 |
 //	        .------- conditions -------- Verdict ----+---- the threshold to act on

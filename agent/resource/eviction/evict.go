@@ -11,7 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/internal/demand"
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
 // actOnThresholds tries the thresholds in order until it has evicted a pod. It returns true after an eviction. The caller must then
@@ -55,7 +55,7 @@ func (e *Eviction) actOn(ctx context.Context, met []Threshold, o Observations, d
 		// The measurement takes long under memory pressure, so the process that used the memory may have ended
 		// meanwhile.
 		if machine, pods, err := e.c.Reader.Memory(ctx); err == nil {
-			maps.Copy(o, newObservations(room.Room{Memory: machine, Pods: pods}))
+			maps.Copy(o, newObservations(headroom.Room{Memory: machine, Pods: pods}))
 		}
 		if left := o.stillMet(met); len(left) == 0 || left[0] != t {
 			e.c.Log.Info("memory is available again without an eviction", "signal", t.Signal)

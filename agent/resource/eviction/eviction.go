@@ -13,16 +13,16 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/internal/event"
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
-// ResourceReader measures the free resources of the machine. *room.Reader implements it.
+// ResourceReader measures the free resources of the machine. *headroom.Reader implements it.
 type ResourceReader interface {
 	// Now measures the free amount of each resource. Amounts that are unknown are missing, and the error explains
 	// them.
-	Now(context.Context) (room.Room, error)
+	Now(context.Context) (headroom.Room, error)
 	// Memory measures the free memory of the machine, and how much memory the pods may still use.
-	Memory(context.Context) (machine, pods room.Amount, err error)
+	Memory(context.Context) (machine, pods headroom.Amount, err error)
 }
 
 // Figures measures the resource usage of pods. *usage.Usage implements it.

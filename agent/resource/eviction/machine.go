@@ -9,8 +9,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/headroom"
 	"github.com/islet-edge/islet/metrics/host"
-	"github.com/islet-edge/islet/metrics/room"
 )
 
 // Images returns where the images and the containers are stored.
@@ -30,7 +30,9 @@ type Machine struct {
 func NewForMachine(c Config, m Machine) (*Eviction, error) {
 	disks := runtimeDisks{images: m.Images}
 	c.PodsDir = filepath.Join(m.Root, "pods")
-	c.Reader = room.New(room.Config{Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths})
+	c.Reader = headroom.New(headroom.Config{
+		Host: host.New(host.Config{}), Cgroups: m.Cgroups, Pods: m.Pods, Node: m.Root, Runtime: disks.paths,
+	})
 	mount, unified := filepath.Join(cgroup.Mountpoint, "memory"), m.Cgroups.Unified()
 	if unified {
 		mount = cgroup.Mountpoint

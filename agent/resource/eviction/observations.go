@@ -6,16 +6,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
 // Observations contains the free amount for each signal. Amounts that are unknown are missing.
-type Observations map[Signal]room.Amount
+type Observations map[Signal]headroom.Amount
 
 // newObservations returns the observations of all signals.
-func newObservations(r room.Room) Observations {
+func newObservations(r headroom.Room) Observations {
 	out := Observations{}
-	for s, a := range map[Signal]room.Amount{
+	for s, a := range map[Signal]headroom.Amount{
 		Memory: r.Memory, PodsMemory: r.Pods, NodeFs: r.Node.Bytes, NodeInodes: r.Node.Inodes,
 		ImageFs: r.Image.Bytes, ImageInodes: r.Image.Inodes,
 		ContainerFs: r.Container.Bytes, ContainerInodes: r.Container.Inodes, PIDs: r.PIDs,

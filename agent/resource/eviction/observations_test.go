@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
 var t0 = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
@@ -118,9 +118,9 @@ func TestJudgeOrder(t *testing.T) {
 }
 
 func TestObserve(t *testing.T) {
-	r := room.Room{
-		Memory: room.Amount{Free: 1, Total: 2}, Node: room.Disk{Bytes: room.Amount{Free: 3, Total: 4}},
-		PIDs: room.Amount{Free: 0, Total: 5},
+	r := headroom.Room{
+		Memory: headroom.Amount{Free: 1, Total: 2}, Node: headroom.Disk{Bytes: headroom.Amount{Free: 3, Total: 4}},
+		PIDs: headroom.Amount{Free: 0, Total: 5},
 	}
 	got := fmt.Sprint(newObservations(r))
 	for _, want := range []string{"memory.available:{1 2}", "nodefs.available:{3 4}", "pid.available:{0 5}"} {

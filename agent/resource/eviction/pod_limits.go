@@ -10,7 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/internal/demand"
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
 // podLimits contains the state of the checks that enforce the limits on pods' files. Pods with such limits are measured
@@ -51,7 +51,7 @@ func (e *Eviction) enforcesLimits() bool {
 
 // checkLimits starts a measurement of the pods with limits if one is due. Counting files may take minutes, so it
 // happens outside of Run's goroutine.
-func (e *Eviction) checkLimits(ctx context.Context, r room.Room, d Disks) {
+func (e *Eviction) checkLimits(ctx context.Context, r headroom.Room, d Disks) {
 	if !e.enforcesLimits() {
 		return
 	}
@@ -115,4 +115,4 @@ func (e *Eviction) evictExceeding(ctx context.Context, found []excess) {
 	}
 }
 
-func usedBytes(d room.Disk) uint64 { return d.Bytes.Total - min(d.Bytes.Free, d.Bytes.Total) }
+func usedBytes(d headroom.Disk) uint64 { return d.Bytes.Total - min(d.Bytes.Free, d.Bytes.Total) }

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/clock"
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
 // Run evaluates the thresholds until ctx ends.
@@ -111,7 +111,7 @@ func (e *Eviction) memoryShort(ctx context.Context) bool {
 	if err != nil {
 		return true // evaluate reports the error
 	}
-	o := newObservations(room.Room{Memory: machine, Pods: pods})
+	o := newObservations(headroom.Room{Memory: machine, Pods: pods})
 	for _, t := range e.thresholds {
 		if o.isBelow(t, false) {
 			return true
@@ -180,8 +180,8 @@ func (e *Eviction) evaluate(ctx context.Context) time.Duration {
 }
 
 // disksOf reports whether the images and the containers are on the node's disk. If that is unknown, it returns true.
-func disksOf(r room.Room) Disks {
-	same := func(d room.Disk) bool { return d.Device == 0 || r.Node.Device == 0 || d.Device == r.Node.Device }
+func disksOf(r headroom.Room) Disks {
+	same := func(d headroom.Disk) bool { return d.Device == 0 || r.Node.Device == 0 || d.Device == r.Node.Device }
 	return Disks{Image: same(r.Image), Container: same(r.Container)}
 }
 

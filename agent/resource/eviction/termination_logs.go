@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/untrusted"
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
 // terminationLogs limits the size of termination logs. These files are in the pod's directory, and containers can
@@ -30,7 +30,7 @@ const (
 )
 
 // truncateIfFuller truncates termination logs if more of the node's disk is used than at the last check.
-func (e *Eviction) truncateIfFuller(r room.Room) {
+func (e *Eviction) truncateIfFuller(r headroom.Room) {
 	c, used := &e.terminationLogs, usedBytes(r.Node)
 	if c.pods == "" {
 		return

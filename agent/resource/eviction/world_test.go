@@ -21,7 +21,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/internal/eventtest"
-	"github.com/islet-edge/islet/metrics/room"
+	"github.com/islet-edge/islet/metrics/headroom"
 )
 
 // A world is a machine with pods that use its resources.
@@ -110,25 +110,25 @@ func (w *world) set(f func()) {
 	f()
 }
 
-func (w *world) Now(context.Context) (r room.Room, err error) {
+func (w *world) Now(context.Context) (r headroom.Room, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
 	if w.broken {
-		return room.Room{}, errors.New("no figures")
+		return headroom.Room{}, errors.New("no figures")
 	}
-	disk := room.Disk{Device: 1, Bytes: room.Amount{Free: w.disk * mib, Total: 1000 * mib}}
-	return room.Room{
-		At: time.Now(), Memory: room.Amount{Free: w.free * mib, Total: 1000 * mib}, Node: disk, Image: disk,
+	disk := headroom.Disk{Device: 1, Bytes: headroom.Amount{Free: w.disk * mib, Total: 1000 * mib}}
+	return headroom.Room{
+		At: time.Now(), Memory: headroom.Amount{Free: w.free * mib, Total: 1000 * mib}, Node: disk, Image: disk,
 		Container: disk,
 	}, nil
 }
 
-func (w *world) Memory(context.Context) (machine, pods room.Amount, err error) {
+func (w *world) Memory(context.Context) (machine, pods headroom.Amount, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lights++
-	return room.Amount{Free: w.free * mib, Total: 1000 * mib}, room.Amount{}, nil
+	return headroom.Amount{Free: w.free * mib, Total: 1000 * mib}, headroom.Amount{}, nil
 }
 
 func (w *world) stats() (out []stats.PodStats) {

@@ -112,19 +112,6 @@ func (g *Garbage) recordEvent(reason, message string) {
 	}
 }
 
-// ImageUser describes a pod or container that needs the image with the given ID. It returns "" if nothing needs the
-// image.
-func (g *Garbage) ImageUser(ctx context.Context, id string) (string, error) {
-	_, needs, err := g.inspect(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, n := range index(needs)[id] {
-		return n.Name, nil
-	}
-	return "", nil
-}
-
 // A removal describes which unused images to remove.
 type removal struct {
 	allUnused      bool // remove all unused images, not only the old ones

@@ -6,6 +6,19 @@ import (
 	"strings"
 )
 
+// ImageUser describes a pod or container that needs the image with the given ID. It returns "" if nothing needs the
+// image.
+func (g *Garbage) ImageUser(ctx context.Context, id string) (string, error) {
+	_, needs, err := g.inspect(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range index(needs)[id] {
+		return n.Name, nil
+	}
+	return "", nil
+}
+
 // ImageUsers returns the users of each image by its ID, sorted: pods as namespace/name, and other users as a description,
 // such as a container of a pod that is no longer stored.
 func (g *Garbage) ImageUsers(ctx context.Context) (map[string][]string, error) {

@@ -79,14 +79,13 @@ func parseURL(name string) (*url.URL, error) {
 	return u, err
 }
 
-// Redact returns a name without the password and the query of a URL.
+// Redact returns a name without the user, the password and the query of a URL, because each of them may be a token.
 func Redact(name string) string {
 	u, err := parseURL(name)
 	if err != nil {
 		return "a URL that is not valid"
 	}
-	u.RawQuery, u.Fragment = "", ""
-	return u.Redacted()
+	return download.Redact(u)
 }
 
 // A Request describes a bundle to open.

@@ -106,7 +106,7 @@ func TestFollower(t *testing.T) {
 				if tried < c.tried[0] || tried > c.tried[1] || len(gaps) < 10 {
 					t.Errorf("%d requests, %d bundles were read", len(gaps), tried)
 				}
-				if (status.Problem != "") != c.problem || status.Checked.IsZero() || status.Source != "https://user:xxxxx@example.com/k.tar" {
+				if (status.Problem != "") != c.problem || status.Checked.IsZero() || status.Source != "https://example.com/k.tar" {
 					t.Errorf("%+v", status)
 				}
 			})

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/pattern"
 )
 
 // Program is the name under which islet runs as the helper.
@@ -81,9 +81,9 @@ func Main() int {
 }
 
 // descriptorName matches the name of an open file in an error. The agent knows the name on the device.
-var descriptorName = regexp.MustCompile(`([a-z]+ )?/proc/self/fd/[0-9]+(: )?`)
+var descriptorName = pattern.New(`([a-z]+ )?/proc/self/fd/[0-9]+(: )?`)
 
-func message(err error) string { return descriptorName.ReplaceAllString(err.Error(), "") }
+func message(err error) string { return descriptorName().ReplaceAllString(err.Error(), "") }
 
 // A helper serves one device at a time.
 type helper struct {

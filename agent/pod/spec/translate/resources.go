@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"cmp"
 	"maps"
 	"strconv"
 	"strings"
@@ -13,25 +12,17 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-const (
-	minShares   = 2
-	maxShares   = 262144
-	quotaPeriod = 100_000 // microseconds; the usual period
-	minQuota    = 1_000
-)
-
 // linuxResources converts requests and limits to cgroup values, in the same way as a kubelet.
 // https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 func linuxResources(pod *v1.Pod, ctr *v1.Container, n Node) *api.LinuxContainerResources {
 	req, lim := ctr.Resources.Requests, demand.EffectiveLimits(pod, ctr)
 	out := &api.LinuxContainerResources{
-		CpuShares:          cpuShares(cpuMillis(req, lim)),
+		CpuShares:          demand.CPUShares(cpuMillis(req, lim)),
 		MemoryLimitInBytes: lim.Memory().Value(),
 		OomScoreAdj:        oomScoreAdj(pod, ctr, n.MemoryBytes),
 	}
 	if m := lim.Cpu().MilliValue(); m > 0 && n.CPUPeriod >= 0 {
-		out.CpuPeriod = cmp.Or(n.CPUPeriod, quotaPeriod)
-		out.CpuQuota = max(m*out.CpuPeriod/1000, minQuota)
+		out.CpuQuota, out.CpuPeriod = demand.CPUQuota(m, n.CPUPeriod)
 		if n.hasExclusiveCPUs(pod, ctr) {
 			out.CpuQuota = -1
 		}
@@ -82,5 +73,3 @@ func cpuMillis(req, lim v1.ResourceList) int64 {
 	}
 	return lim.Cpu().MilliValue()
 }
-
-func cpuShares(milli int64) int64 { return min(max(milli*1024/1000, minShares), maxShares) }

@@ -29,10 +29,10 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 // PodLevel returns the resources of a pod as a whole.
 func PodLevel(pod *v1.Pod, n Node) plan.Resources {
 	limits := demand.Limits(pod)
-	out := plan.Resources{Shares: minShares}
+	out := plan.Resources{Shares: demand.MinShares}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
 		requests := demand.Requests(pod)
-		out.Shares = cpuShares(requests.Cpu().MilliValue())
+		out.Shares = demand.CPUShares(requests.Cpu().MilliValue())
 	}
 	if demand.IsLimited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {
 		out.Milli = limits.Cpu().MilliValue()
@@ -76,11 +76,7 @@ func SandboxUpdate(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerReso
 	of := func(r plan.Resources) *api.LinuxContainerResources {
 		out := &api.LinuxContainerResources{CpuShares: r.Shares, MemoryLimitInBytes: r.Memory}
 		if r.Milli > 0 {
-			out.CpuPeriod = quotaPeriod
-			if n.CPUPeriod > 0 {
-				out.CpuPeriod = n.CPUPeriod
-			}
-			out.CpuQuota = max(r.Milli*out.CpuPeriod/1000, minQuota)
+			out.CpuQuota, out.CpuPeriod = demand.CPUQuota(r.Milli, max(n.CPUPeriod, 0))
 		}
 		return out
 	}
@@ -88,7 +84,7 @@ func SandboxUpdate(pod *v1.Pod, n Node) (whole, overhead *api.LinuxContainerReso
 	if len(o) == 0 {
 		return of(PodLevel(&own, n)), &api.LinuxContainerResources{}
 	}
-	return of(PodLevel(&own, n)), of(plan.Resources{Shares: cpuShares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(),
+	return of(PodLevel(&own, n)), of(plan.Resources{Shares: demand.CPUShares(o.Cpu().MilliValue()), Milli: o.Cpu().MilliValue(),
 		Memory: o.Memory().Value()})
 }
 

@@ -1,0 +1,70 @@
+package rebuild
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/status"
+	"github.com/islet-edge/islet/edge/desired"
+)
+
+// FinalStatuses stores the final statuses of API server pods that ended while no agent was running. It must
+// be used before the containers of these pods are removed. A terminal phase is final (KEP-3329), but without
+// the stored status such a pod would run a second time.
+type FinalStatuses struct {
+	Pods []desired.Pod
+	View interface {
+		Pod(types.UID) plan.Observed
+	}
+	Store interface {
+		Statuses(context.Context) (map[types.UID]*v1.PodStatus, error)
+		StoreStatuses(context.Context, map[types.UID]*v1.PodStatus) error
+	}
+	Host status.Host
+	Now  time.Time
+	Log  *slog.Logger
+}
+
+// StoreAll stores the statuses. If it returns an error, the caller must not remove any container.
+func (e FinalStatuses) StoreAll(ctx context.Context) error {
+	before, err := e.Store.Statuses(ctx)
+	if err != nil {
+		return err
+	}
+	ends := map[types.UID]*v1.PodStatus{}
+	for _, d := range e.Pods {
+		uid := d.Pod.UID
+		was := v1.PodStatus{}
+		if s := before[uid]; s != nil {
+			was = *s
+		}
+		in := plan.Input{UID: uid, Want: d.Pod, Admitted: true, Observed: e.View.Pod(uid), Now: e.Now}
+		if d.Source != desired.API || isTerminal(was.Phase) || d.Deleting || !plan.IsFinished(in) {
+			continue
+		}
+		if sb, ok := in.Observed.Sandbox(); ok {
+			in.Started = sb.Started
+		}
+		now := status.Compute(in, was, e.Host)
+		if !isTerminal(now.Phase) {
+			continue
+		}
+		ends[uid] = &now
+		e.Log.Info("a pod ended while no agent ran", "pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "phase", now.Phase)
+	}
+	if len(ends) == 0 {
+		return nil
+	}
+	if err := e.Store.StoreStatuses(ctx, ends); err != nil {
+		return fmt.Errorf("store the final statuses of %d pods: %w", len(ends), err)
+	}
+	return nil
+}
+
+func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
