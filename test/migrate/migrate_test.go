@@ -49,12 +49,11 @@ func boot(t *testing.T, release string, payload map[string]string) *system.Syste
 
 // A report is the output of islet doctor --migrate.
 type report struct {
-	Steps, Back []struct {
-		What     string
-		Commands []string
-	}
-	Skipped []string
+	Steps, Back []step
+	Skipped     []string
 }
+
+type step struct{ Commands []string }
 
 // reportOf returns the report about a host. The report may not lack a file of the host.
 func reportOf(s *system.System, t *testing.T) (r report) {
@@ -68,8 +67,7 @@ func reportOf(s *system.System, t *testing.T) (r report) {
 	return r
 }
 
-// follow runs the commands of steps as an administrator does in a shell of root. Commands of kubectl are for another machine. The function
-// more is called after each step, with its number and the phase's text.
+// follow runs the commands of steps as an administrator does in a shell of root. It omits commands of kubectl, which are for another machine.
 func follow(s *system.System, steps [][]string) {
 	for _, commands := range steps {
 		for _, c := range commands {
@@ -82,10 +80,7 @@ func follow(s *system.System, steps [][]string) {
 }
 
 // commandsOf returns the commands of a report's steps.
-func commandsOf(list []struct {
-	What     string
-	Commands []string
-}) (steps [][]string) {
+func commandsOf(list []step) (steps [][]string) {
 	for _, step := range list {
 		steps = append(steps, step.Commands)
 	}

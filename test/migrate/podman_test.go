@@ -133,13 +133,13 @@ func (h *host) underIslet(t *testing.T, s *system.System, r *registry) {
 	if out := s.Run("podman ps -q 2>/dev/null"); out != "" {
 		t.Errorf("podman still runs %s", out)
 	}
-	if out := s.Run("/usr/local/bin/islet images ls"); strings.Contains(out, "podman-pause") || !strings.Contains(out, "shop.example/tools:1") {
+	out := s.Run("/usr/local/bin/islet images ls")
+	if strings.Contains(out, "podman-pause") || !strings.Contains(out, "shop.example/tools:1") {
 		t.Errorf("the images are\n%s", out)
 	}
 	// islet pulls an image that podman does not have from the mirror.
-	s.Run(file("/etc/kubernetes/manifests/new.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: new}\nspec:\n  terminationGracePeriodSeconds: 1\n"+
-		"  containers: [{name: c, image: \"shop.example/tools:2\", args: [sleep]}]\n"))
-	waitForPods(s, append([]string{"new-edge"}, h.pods...)...)
+	s.Run(file("/etc/kubernetes/manifests/new.yaml", tools("2")))
+	waitForPods(s, append([]string{"tools2-edge"}, h.pods...)...)
 	if !r.has("tools:2") {
 		t.Error("islet did not use the mirror")
 	}
@@ -200,7 +200,8 @@ func TestPodmanPage(t *testing.T) {
 			for _, name := range all {
 				service, file, isQuadlet := strings.Cut(name, " ")
 				if isQuadlet && strings.Contains(block, "web.kube.off") {
-					commands = append(commands, strings.NewReplacer("web.kube", file, "stop web", "stop "+service, "start web", "start "+service).Replace(block))
+					r := strings.NewReplacer("web.kube", file, "stop web", "stop "+service, "start web", "start "+service)
+					commands = append(commands, r.Replace(block))
 				} else if !isQuadlet && strings.Contains(block, example) {
 					commands = append(commands, strings.ReplaceAll(block, example, name))
 				}

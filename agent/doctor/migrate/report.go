@@ -160,10 +160,11 @@ func (p *planner) differ(file, key, what string) {
 //go:noinline
 func (p *planner) process(names ...string) (id int) {
 	for _, q := range p.running {
-		if slices.Contains(names, q.Name) && (q.Root || id == 0) {
-			if id = q.PID; q.Root {
-				return id
-			}
+		switch known := slices.Contains(names, q.Name); {
+		case known && q.Root:
+			return q.PID
+		case known && id == 0:
+			id = q.PID
 		}
 	}
 	return id
