@@ -72,7 +72,7 @@ func (n *Node) ApplyFollowed(ctx context.Context, from string, last feed.Seen) (
 	switch {
 	case err != nil:
 		return seen, err
-	case r.Trial != nil || n.c.CheckTrial() != nil:
+	case r.Trial != nil || r.Abandoned != "" || n.c.CheckTrial() != nil:
 		return seen, feed.ErrBusy
 	case r.Highest[last.Name] < last.Number: // the record was removed, so the bundle counts as new
 		last = feed.Seen{}
@@ -160,6 +160,9 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	defer n.unlock()
 	if err := n.c.CheckTrial(); err != nil {
 		return api.Bundle{}, busyError{err}
+	}
+	if err := n.checkReturning(); err != nil {
+		return api.Bundle{}, err
 	}
 	r, err := n.complete(ctx)
 	if err == nil {

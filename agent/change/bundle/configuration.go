@@ -101,9 +101,22 @@ func (l *loop) configure(t *Trial) {
 	}
 }
 
+// checkReturning returns an error while the node returns to the configuration before that of a bundle. The record has only one abandoned
+// configuration. And until the agent restarts, it uses the abandoned one, so another bundle would count it as in use already.
+func (n *Node) checkReturning() error {
+	if n.now().Abandoned == "" {
+		return nil
+	}
+	return busyError{errors.New("the node returns to the configuration before that of a bundle: " +
+		"wait until islet bundle status does not report this any more")}
+}
+
 // checkReturn returns an error if a revert would need a configuration that the node must not use. The end of a trial needs only the one
 // that was in use before the trial. The caller holds n.changing.
 func (n *Node) checkReturn() error {
+	if err := n.checkReturning(); err != nil {
+		return err
+	}
 	r := n.now()
 	if r.Trial != nil || r.Current == nil {
 		return nil

@@ -265,6 +265,9 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if n.isHeld {
 		return busyError{errors.New("a configuration or version of islet begins its trial: wait for its end (islet config show)")}
 	}
+	if err := n.checkReturning(); err != nil {
+		return err
+	}
 	r, err := n.complete(ctx)
 	if err != nil {
 		return err
@@ -343,7 +346,11 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 func (n *Node) HoldTrials(id string) bool {
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	if r := n.now(); r.Abandoned != "" || r.Trial != nil && !(r.Trial.Configuring && r.Configurations[r.Trial.Digest].ID == id) {
+	r := n.now()
+	if n.check() != nil {
+		r = Record{} // no bundle is used, so a trial in the record would never end
+	}
+	if r.Abandoned != "" || r.Trial != nil && !(r.Trial.Configuring && r.Configurations[r.Trial.Digest].ID == id) {
 		return false
 	}
 	n.isHeld = true

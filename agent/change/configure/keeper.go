@@ -188,6 +188,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.mu.Lock()
 		pending := k.record.Assigned != nil
 		k.mu.Unlock()
+		var again <-chan time.Time
 		if pending {
 			if c := k.waitForHealth(ctx); c != nil {
 				if k.beginTrial(ctx, c) {
@@ -195,12 +196,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 					return nil
 				}
 				k.c.Node.BundleTrials.ReleaseTrials()
+				again = time.After(beginInterval)
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-k.wakeSignal:
+		case <-again:
 		}
 	}
 }
@@ -239,6 +242,9 @@ const (
 	// maxHealthWait is the maximum time for which an assigned configuration waits until the node is healthy.
 	// Then its trial begins anyway, because the configuration may repair the node.
 	maxHealthWait = time.Minute
+	// beginInterval is the time after which a trial that could not begin is attempted again. A full disk may have space then. Without
+	// this attempt, the trial of a bundle whose configuration waits would never end.
+	beginInterval = time.Minute
 )
 
 // waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it

@@ -117,7 +117,9 @@ func (k *Keeper) Revert() (*trial.Configuration, error) {
 	}
 	c := trial.New("", "", nil, trial.Source{}, k.c.Now())
 	if before != nil {
-		c = trial.New(before.Kubelet, before.Edge, before.Consent, before.Source, k.c.Now())
+		from := before.Source
+		from.Bundle = "" // the record of bundles does not decide about the request of a person
+		c = trial.New(before.Kubelet, before.Edge, before.Consent, from, k.c.Now())
 	}
 	return c, k.offer(c, append(consent, c.Consent...), true, false)
 }
