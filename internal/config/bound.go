@@ -62,15 +62,20 @@ func HeldByPods() []BoundField {
 }
 
 // CheckHeld returns an error for each field that must not change while the node has pods, but differs between the two configurations. The
-// errors contain the number of pods.
-func CheckHeld(current, next *Config, pods int) []error {
-	if pods == 0 {
+// errors contain the number of pods. The configuration of a bundle must not change these fields on a node without pods either: if the
+// bundle fails or is reverted, the node returns to the present configuration while pods of the bundle run.
+func CheckHeld(current, next *Config, pods int, ofBundle bool) []error {
+	if pods == 0 && !ofBundle {
 		return nil
 	}
 	var errs []error
 	err := visitChanges(current, next, HeldByPods(), func(f BoundField, _ any) {
-		errs = append(errs, field.Forbidden(field.NewPath(f.Field), fmt.Sprintf(
-			"this node has %d pods, and %s: remove the pods first, or change the node's own file and restart the machine", pods, f.Why)))
+		why := fmt.Sprintf("this node has %d pods, and %s: remove the pods first, or change", pods, f.Why)
+		if ofBundle {
+			why = "a bundle cannot change it, because its pods may run when the node returns to the present configuration, and " + f.Why +
+				": change"
+		}
+		errs = append(errs, field.Forbidden(field.NewPath(f.Field), why+" the node's own file and restart the machine"))
 	})
 	if err != nil {
 		errs = append(errs, err)

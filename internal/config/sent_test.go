@@ -171,12 +171,15 @@ func TestHeldByPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := CheckHeld(n.own, next, 2)
+	errs := CheckHeld(n.own, next, 2, false)
 	if text := fmt.Sprint(errs); len(errs) != 2 || !strings.Contains(text, "podLogsDir: Forbidden: this node has 2 pods") ||
 		!strings.Contains(text, "cgroupDriver: ") {
 		t.Errorf("held: %v", errs)
 	}
-	if errs := slices.Concat(CheckHeld(n.own, next, 0), CheckHeld(n.own, n.own, 2)); len(errs) > 0 {
+	if errs := CheckHeld(n.own, next, 0, true); len(errs) != 2 || !strings.Contains(fmt.Sprint(errs), "podLogsDir: Forbidden: a bundle") {
+		t.Errorf("held by the pods of a bundle: %v", errs)
+	}
+	if errs := slices.Concat(CheckHeld(n.own, next, 0, false), CheckHeld(n.own, n.own, 2, true)); len(errs) > 0 {
 		t.Errorf("held: %v", errs)
 	}
 	for _, f := range HeldByPods() {

@@ -36,8 +36,25 @@ func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.C
 	case isEnding || assigned != nil:
 		return nil, "", fmt.Errorf("the configuration of the bundle cannot be tried yet: %w", ErrBusy)
 	default:
-		return c, now, k.offer(c, bundleConsent(c, good), true, true)
+		return c, now, errors.Join(k.checkOwnKeys(c), k.offer(c, bundleConsent(c, good), true, true))
 	}
+}
+
+// checkOwnKeys returns an error if the node's own file would take the place of a missing EdgeConfiguration, and accepts keys that the
+// configuration in use has removed. A signer who leaves out edge.yaml has not decided to accept them again.
+func (k *Keeper) checkOwnKeys(c *trial.Configuration) error {
+	if strings.TrimSpace(c.Edge) != "" {
+		return nil
+	}
+	next, err := k.c.Start.loadConfiguration(c)
+	if err != nil {
+		return nil // offer returns this error
+	}
+	if names := removedKeys(k.c.Config, next); len(names) > 0 {
+		return fmt.Errorf("%s: the bundle has no edge.yaml, and the node's own file accepts keys that were removed, or fewer signatures: "+
+			"add edge.yaml with the wanted keys to the bundle, or change the node's own file", strings.Join(names, ", "))
+	}
+	return nil
 }
 
 // bundleConsent returns the fields of the node that a bundle may change. The return to the node's own files may change back the fields that

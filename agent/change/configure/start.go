@@ -164,11 +164,13 @@ func (s *Start) checkConfiguration(c *trial.Configuration, consent []string, now
 	if err != nil { // the node's own files may be valid only together with a sent configuration
 		own = nil
 	}
-	errs := slices.Concat(config.CheckConsent(now, next, own, consent), config.CheckHeld(now, next, pods), next.CheckHost(os.DirFS("/")))
+	ofBundle := c.Source.Bundle != ""
+	errs := slices.Concat(config.CheckConsent(now, next, own, consent), config.CheckHeld(now, next, pods, ofBundle),
+		next.CheckHost(os.DirFS("/")))
 	if limit := int(next.Kubelet.MaxPods); limit < pods {
 		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods of this node", limit, pods))
 	}
-	if c.Source.Bundle != "" && next.RuntimeEndpoint != now.RuntimeEndpoint {
+	if ofBundle && next.RuntimeEndpoint != now.RuntimeEndpoint {
 		errs = append(errs, errRuntime)
 	}
 	return errors.Join(append(errs, checkClientCA(now, next))...)
