@@ -54,6 +54,9 @@ func (n *Node) assignConfiguration(s *staged) (*trial.Change, error) {
 		return change, nil
 	}
 	if err := n.configurations.AssignBundle(c); err != nil {
+		if errors.Is(err, trial.ErrBusy) {
+			err = busyError{err}
+		}
 		return nil, err
 	}
 	n.step("assigned")

@@ -156,7 +156,8 @@ func TestKeysAndFieldsOfBundles(t *testing.T) {
 		m := newMachine(t, "")
 		m.edge = "configuration: {healthyFor: 10s, deadline: 1m, consent: [podLogsDir]}\n"
 		p := m.start(guard.Role{})
-		if _, err := apply(p.node, logs, false); err == nil || !strings.Contains(err.Error(), "podLogsDir: Forbidden: a bundle cannot change it") {
+		const want = "podLogsDir: Forbidden: a bundle cannot change it"
+		if _, err := apply(p.node, logs, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
 		p.settle().stop()

@@ -87,6 +87,32 @@ func TestBundleConsent(t *testing.T) {
 	}
 }
 
+// TestAssignedBetween checks the race of a bundle with other sources between its plan and its assignment. A bundle does not replace the
+// request of an operator. A ConfigMap does not replace the configuration of a bundle.
+func TestAssignedBetween(t *testing.T) {
+	w := newWorld(t, "")
+	r := w.start(guard.Role{})
+	c, _, err := r.PlanBundle(kubeletHead+"maxPods: 17\n", "", kiosk)
+	if err == nil {
+		err = w.apply(r, kubeletHead+"maxPods: 18\n")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.AssignBundle(c); !errors.Is(err, ErrBusy) || r.record.Assigned.ID == c.ID {
+		t.Errorf("%v, %+v", err, r.record.Assigned)
+	}
+	w = newWorld(t, "")
+	r = w.start(guard.Role{})
+	if err := r.AssignBundle(c); err != nil {
+		t.Fatal(err)
+	}
+	cm := trial.New(kubeletHead+"maxPods: 19\n", "", nil, trial.Source{Namespace: "kube-system", Name: "fleet"}, time.Now())
+	if err := r.Offer(cm, false, false); !errors.Is(err, ErrBusy) || r.record.Assigned.ID != c.ID {
+		t.Errorf("%v, %+v", err, r.record.Assigned)
+	}
+}
+
 // TestAbandonUnreadable checks that a configuration does not count as given up while the record of configurations cannot be read.
 func TestAbandonUnreadable(t *testing.T) {
 	w := newWorld(t, "")

@@ -69,6 +69,11 @@ func (k *Keeper) checkBusy(c *trial.Configuration, asked bool) error {
 	if k.isEnding || k.record.Trial != nil || !asked && k.record.HasProgram() && k.record.Assigned.ID != c.ID {
 		return ErrBusy
 	}
+	// Between its plan and its assignment, a bundle must not replace the request of an operator. Only an operator may replace the
+	// configuration of a bundle that waits: a ConfigMap is offered again after the restart.
+	if waits := k.record.Assigned; waits != nil && (c.Source.Bundle != "" || !asked && waits.Source.Bundle != "") {
+		return ErrBusy
+	}
 	return nil
 }
 
