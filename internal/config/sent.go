@@ -313,6 +313,9 @@ func (c *checker) checkBundleSource(path *field.Path, source string, hasKeys boo
 		c.addInvalid(path, "...", "needs bundle.keys: the node accepts no bundle without the keys of its signers")
 	case isRegistry:
 		if podspec.CheckComplete(ref) != nil {
+			if host, _, _ := strings.Cut(ref, "/"); strings.Contains(host, "@") { // it may contain a password
+				source = "oci://..."
+			}
 			c.addInvalid(path, source, "must be a complete reference such as oci://registry.example.com/kiosk:stable")
 		}
 	default:

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -81,8 +82,12 @@ func CheckURL(u *url.URL) error {
 	return nil
 }
 
-// Redact returns a URL without the user, the password, the query and the fragment, because each of them may be a token.
+// Redact returns a URL without the user, the password, the query and the fragment, because each of them may be a token. If a slash is
+// missing before the host, such as in https:/user:password@host/, they are in the path, so the result has only the scheme.
 func Redact(u *url.URL) string {
+	if u.Host == "" && (u.Opaque != "" || strings.Contains(u.Path, "@")) {
+		return u.Scheme + ":..."
+	}
 	out := *u
 	out.User, out.RawQuery, out.Fragment = nil, "", ""
 	return out.String()
