@@ -17,6 +17,7 @@ import (
 func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.Configuration, before string, err error) {
 	k.mu.Lock()
 	good, assigned, isEnding, follows := k.record.Good, k.record.Assigned, k.isEnding, k.followed()
+	fallback := k.fallbackReason
 	k.mu.Unlock()
 	consent := k.c.Edge.Configuration.Consent
 	switch isEmpty := strings.TrimSpace(kubelet+edge) == ""; {
@@ -31,6 +32,8 @@ func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.C
 		c = trial.New(kubelet, edge, consent, from, k.c.Now())
 	}
 	switch now := good.Reference(); {
+	case now == c.Reference() && fallback != nil:
+		return nil, "", fmt.Errorf("the configuration of the bundle was accepted, but the node cannot use it at present: %w", fallback)
 	case now == c.Reference():
 		return c, "", nil
 	case isEnding || assigned != nil:

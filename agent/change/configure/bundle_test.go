@@ -113,6 +113,32 @@ func TestAssignedBetween(t *testing.T) {
 	}
 }
 
+// TestBundleDuringFallback checks that a configuration does not count as in use while the agent has fallen back to an earlier one.
+func TestBundleDuringFallback(t *testing.T) {
+	w := newWorld(t, "")
+	r := w.start(guard.Role{})
+	c, _, err := r.PlanBundle(kubeletHead+"maxPods: 17\n", "", kiosk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trial.Save(w.dir, trial.Record{Good: c}); err != nil {
+		t.Fatal(err)
+	}
+	for reason, want := range map[string]bool{"": true, "no such cgroup": false} {
+		role := guard.Role{UnfitReason: reason}
+		if !want {
+			role.Passed = 1
+		}
+		r := w.start(role)
+		if used := r.UsesConfiguration(c.ID); used != want {
+			t.Errorf("%q: the configuration is in use: %v", reason, used)
+		}
+		if _, _, err := r.PlanBundle(c.Kubelet, "", kiosk); (err == nil) != want || err != nil && !strings.Contains(err.Error(), reason) {
+			t.Errorf("%q: %v", reason, err)
+		}
+	}
+}
+
 // TestAbandonUnreadable checks that a configuration does not count as given up while the record of configurations cannot be read.
 func TestAbandonUnreadable(t *testing.T) {
 	w := newWorld(t, "")
