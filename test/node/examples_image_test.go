@@ -21,7 +21,7 @@ import (
 )
 
 // hostTools are the programs of the host in the images of the examples, so that the shell scripts of the examples really run.
-var hostTools = []string{"sh", "cat", "date", "dd", "mkdir", "rm", "sleep", "stat", "stty", "timeout"}
+var hostTools = []string{"sh", "cat", "date", "dd", "id", "mkdir", "rm", "sleep", "stat", "stty", "timeout"}
 
 // roles are the programs for which podtool stands in.
 var roles = []string{

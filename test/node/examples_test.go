@@ -40,9 +40,10 @@ var exampleTests = map[string]func(*testing.T, *examples){
 // examples is a node with the settings and the images that the examples need.
 type examples struct {
 	*machine.Machine
-	t     *testing.T
-	line  *os.File // the other end of the serial line
-	loops bool     // whether loop devices stand in for the camera, the GPIO chip and the I2C bus
+	t        *testing.T
+	line     *os.File // the device's end of a serial line
+	otherEnd string   // path of the other end
+	loops    bool     // whether loop devices stand in for the devices
 }
 
 // TestExamples applies every manifest in docs/examples to one node.
@@ -70,7 +71,7 @@ func TestExamples(t *testing.T) {
 				if check == nil {
 					t.Fatal("no test of this example")
 				}
-				check(t, &examples{Machine: m.In(t), t: t, line: x.line, loops: x.loops})
+				check(t, &examples{Machine: m.In(t), t: t, line: x.line, otherEnd: x.otherEnd, loops: x.loops})
 			})
 		}
 	})
@@ -79,11 +80,10 @@ func TestExamples(t *testing.T) {
 // exampleNode returns the EdgeConfiguration of the examples, with stand-ins for the devices.
 func exampleNode(t *testing.T, x *examples) string {
 	t.Helper()
-	line, other := openTerminal(t)
-	x.line = line
-	text := replaced(t, fileText(t, exampleDir+"node/edge.yaml"), "/dev/ttyUSB0", other)
+	x.line, x.otherEnd = openTerminal(t)
 	x.loops = true
-	for i, path := range []string{"/dev/video0", "/dev/gpiochip0", "/dev/i2c-1"} {
+	text := fileText(t, exampleDir+"node/edge.yaml")
+	for i, path := range []string{"/dev/ttyUSB0", "/dev/video0", "/dev/gpiochip0", "/dev/i2c-1"} {
 		loop, err := attachLoop(t, firstExampleLoop+i, "data of "+path+"\n")
 		if err != nil {
 			t.Log("no stand-in for devices:", err)
@@ -122,7 +122,11 @@ func openTerminal(t *testing.T) (*os.File, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f, fmt.Sprintf("/dev/pts/%d", n)
+	path := fmt.Sprintf("/dev/pts/%d", n)
+	if err := os.Chmod(path, 0o666); err != nil { // the pod's user is not root
+		t.Fatal(err)
+	}
+	return f, path
 }
 
 // attachLoop creates a loop device with a content, and removes it at the end of the test.
