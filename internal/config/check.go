@@ -10,7 +10,8 @@ import (
 )
 
 // Check checks a file with a KubeletConfiguration, an EdgeConfiguration or both, without flags and without the host. It returns the
-// configuration (nil if it has mistakes), the mistakes, and a notice for each field that has no effect. Relative paths are relative to the file's directory.
+// configuration (nil if it has mistakes), the mistakes, and a notice for each field that has no effect. Relative paths are relative to
+// the file's directory.
 func Check(name string, data []byte) (c *Config, mistakes, notices []FileError) {
 	kube, edge, err := Split(name, data)
 	if err != nil {

@@ -318,7 +318,8 @@ func exampleReadOnly(t *testing.T, x *examples) {
 
 func exampleScratch(t *testing.T, x *examples) {
 	x.apply("scratch-space")
-	x.applyFile("too-much", replaced(t, fileText(t, exampleDir+"scratch-space.yaml"), "{name: scratch-space}", "{name: too-much}", `"16"`, `"48"`))
+	x.applyFile("too-much", replaced(t, fileText(t, exampleDir+"scratch-space.yaml"), "{name: scratch-space}", "{name: too-much}",
+		`"16"`, `"48"`))
 	x.ready("scratch-space")
 	x.logged("the work", has("wrote 16 MiB\n"), "scratch-space")
 	evictedFor(t, x.phase("too-much", "Failed"), `Usage of EmptyDir volume "scratch" exceeds the limit "32Mi"`)
@@ -377,6 +378,9 @@ func exampleHostMetrics(t *testing.T, x *examples) {
 	page, err := x.get("http://" + elsewhere + ":9100/metrics")
 	if err != nil || !strings.Contains(page, `process{name="islet"}`) {
 		t.Errorf("the processes of the node are %s: %v", page, err)
+	}
+	if first := x.Islet("exec", "host-metrics", "--", "cat", "/proc/1/cmdline"); strings.Contains(first, "node_exporter") {
+		t.Errorf("the pod has processes of its own, of which the first is %q", first)
 	}
 	if out, code := x.Try("exec", "host-metrics", "--", "/podtool", "write", "/host/root"+x.Disk+"/x", "x"); code == 0 {
 		t.Errorf("the pod can write to the node: %s", out)

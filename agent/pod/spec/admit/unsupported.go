@@ -11,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/internal/realtime"
 )
 
-// Unsupported returns the fields of a pod that have no effect on a node with default settings, and the reason why such a node would reject
-// the pod. The only other settings are those for real time. Other settings may permit the pod, except for a pod of another operating system.
-// Labels, taints, resources and security modules differ per node, so Unsupported does not consider them. It does not consider either whether
-// the host can fulfil the real time that the settings allow. The findings contain no file, no line and no object.
+// Unsupported returns the fields of a pod that have no effect on a node with default settings, and the reason why such a node would
+// reject the pod. Only the settings for real time are given. Other settings may permit the pod, except for a pod of another operating
+// system. Labels, taints, resources and security modules differ per node, so Unsupported does not consider them. It also does not consider
+// whether the host can fulfil the real time that the settings allow. The findings contain no file, no line and no object.
 func Unsupported(pod *v1.Pod, allowed config.RealTime) (out []finding.Finding) {
 	n := Node{OS: "linux", Arch: pod.Spec.NodeSelector[v1.LabelArchStable], Limits: true, Labels: maps.Clone(pod.Spec.NodeSelector)}
 	n.RealTime.Config = allowed
