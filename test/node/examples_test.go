@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -53,13 +54,14 @@ func TestExamples(t *testing.T) {
 	if err != nil || len(files) != len(exampleTests) {
 		t.Errorf("%d examples and %d tests of them: %v", len(files), len(exampleTests), err)
 	}
+	x := &examples{t: t}
+	settings := standInDevices(t, x) // before the machine, so that they are removed after the machine's processes have ended
 	m := machine.New(t, "edge")
 	images := exampleImages(t, files)
 	m.Write("state/images/examples.tar", string(images))
 	m.Boot()
 	m.Run("ip", "address", "add", elsewhere+"/32", "dev", "lo")
-	x := &examples{Machine: m, t: t}
-	m.Write("edge.yaml", exampleNode(t, x))
+	m.Write("edge.yaml", settings+fmt.Sprintf("cniConfDir: %s/cni\nregistryConfigDir: %[1]s/certs\nociRuntime: %s\n", m.Disk, currentOCI(t)))
 	m.Write("certs/registry.example.com/hosts.toml", fileText(t, exampleDir+"node/hosts.toml"))
 	m.StartAgent()
 	t.Run("on one node", func(t *testing.T) {
@@ -77,8 +79,8 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// exampleNode returns the EdgeConfiguration of the examples, with stand-ins for the devices.
-func exampleNode(t *testing.T, x *examples) string {
+// standInDevices creates stand-ins for the devices. It returns the EdgeConfiguration of the examples with the stand-ins.
+func standInDevices(t *testing.T, x *examples) string {
 	t.Helper()
 	x.line, x.otherEnd = openTerminal(t)
 	x.loops = true
@@ -92,7 +94,7 @@ func exampleNode(t *testing.T, x *examples) string {
 		}
 		text = replaced(t, text, "[{paths: ["+path+"]}]", "[{paths: ["+loop+"]}]")
 	}
-	return text + fmt.Sprintf("cniConfDir: %s/cni\nregistryConfigDir: %[1]s/certs\nociRuntime: %s\n", x.Disk, currentOCI(t))
+	return text
 }
 
 // replaced replaces texts, which must exist.
@@ -137,7 +139,7 @@ func attachLoop(t *testing.T, number int, content string) (string, error) {
 		return "", err
 	}
 	defer control.Close()
-	if err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_ADD, number); err != nil {
+	if err := unix.IoctlSetInt(int(control.Fd()), unix.LOOP_CTL_ADD, number); err != nil && !errors.Is(err, unix.EEXIST) {
 		return "", err
 	}
 	path, disk := fmt.Sprintf("/dev/loop%d", number), filepath.Join(t.TempDir(), "disk")

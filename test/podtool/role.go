@@ -33,8 +33,8 @@ func runRole(ctx context.Context, args []string) error {
 		"home-assistant": runHomeAssistant, "node_exporter": runExporter,
 		"ffmpeg": takePicture, "gpiomon": printDevice, "i2cget": readRegister,
 		"cyclictest": func(ctx context.Context, _ []string) error { return errors.Join(cyclic("1ms", "300", ""), wait(ctx)) },
-		"control":    func(ctx context.Context, _ []string) error { return eat(ctx, "20", "0s") },
-		"analytics":  func(ctx context.Context, _ []string) error { return eat(ctx, "190", "0s") },
+		"control":    func(ctx context.Context, _ []string) error { return eat(ctx, "45", "0s") },
+		"analytics":  func(ctx context.Context, _ []string) error { return eat(ctx, "180", "0s") },
 	}
 	role := roles[name]
 	if role == nil {
