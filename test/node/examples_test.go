@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,8 +60,8 @@ func TestExamples(t *testing.T) {
 	m := machine.New(t, "edge")
 	images := exampleImages(t, files)
 	m.Write("state/images/examples.tar", string(images))
-	m.Boot()
-	m.Run("ip", "address", "add", elsewhere+"/32", "dev", "lo")
+	x.Machine = m
+	x.boot()
 	m.Write("edge.yaml", settings+fmt.Sprintf("cniConfDir: %s/cni\nregistryConfigDir: %[1]s/certs\nociRuntime: %s\n", m.Disk, currentOCI(t)))
 	m.Write("certs/registry.example.com/hosts.toml", fileText(t, exampleDir+"node/hosts.toml"))
 	m.StartAgent()
@@ -77,6 +78,45 @@ func TestExamples(t *testing.T) {
 			})
 		}
 	})
+	if !t.Failed() {
+		x.checkReboot()
+	}
+}
+
+// boot turns the machine on, with an address outside the pod network.
+func (x *examples) boot() {
+	x.Boot()
+	x.Run("ip", "address", "add", elsewhere+"/32", "dev", "lo")
+}
+
+// checkReboot checks that the node has, after a reboot, what the comments of the examples promise: the data of the database, the messages
+// that the central broker has not acknowledged, and a job that does not run again.
+func (x *examples) checkReboot() {
+	x.t.Helper()
+	unsent := ""
+	x.Await("a message to be kept", func() bool {
+		at, err := strconv.Atoi(fileText(x.t, x.claim("mosquitto", "sent")))
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		line, _, whole := strings.Cut(fileText(x.t, x.claim("mosquitto", "queue"))[at:], "\n")
+		unsent = line
+		return whole
+	})
+	x.PowerOff()
+	x.boot()
+	x.StartAgent()
+	x.Await("the database with its data", func() bool {
+		out, code := x.Try("exec", "database", "--", "redis-cli", "get", "meter")
+		return code == 0 && out == "4711\n"
+	})
+	if got := x.next(x.lines(2883)); got != unsent {
+		x.t.Errorf("the first message after the reboot is %q, not %q", got, unsent)
+	}
+	x.phase("run-once", "Succeeded")
+	if got := fileText(x.t, x.claim("run-once", "runs")); got != "run\nrun\n" {
+		x.t.Errorf("after the reboot the job has run: %q", got)
+	}
 }
 
 // standInDevices creates stand-ins for the devices. It returns the EdgeConfiguration of the examples with the stand-ins.
@@ -128,6 +168,11 @@ func openTerminal(t *testing.T) (*os.File, string) {
 	if err := os.Chmod(path, 0o666); err != nil { // the pod's user is not root
 		t.Fatal(err)
 	}
+	other, err := os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0) // without an open end, reads from the first one fail
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
 	return f, path
 }
 
@@ -265,6 +310,7 @@ func (x *examples) lines(port int) <-chan string {
 			if err != nil {
 				return
 			}
+			context.AfterFunc(x.t.Context(), func() { c.Close() }) // the server is down when the test ends
 			go func() {
 				defer c.Close()
 				in := bufio.NewScanner(c)
