@@ -177,7 +177,7 @@ func exampleProbes(t *testing.T, x *examples) {
 	x.Islet("exec", "probes", "--", "rm", "/tmp/www/alive")
 	x.WaitPods("the liveness probe to restart the container", func(pods map[string]machine.Pod) bool {
 		c := pods["probes"].Status.ContainerStatuses
-		return len(c) == 1 && c[0].RestartCount == 1 && pods["probes"].Ready()
+		return len(c) == 1 && c[0].RestartCount >= 1 && pods["probes"].Ready()
 	})
 }
 
@@ -359,6 +359,9 @@ func exampleClockFree(t *testing.T, x *examples) {
 }
 
 func exampleRealTime(t *testing.T, x *examples) {
+	if b := fileText(t, "/proc/sys/kernel/sched_rt_runtime_us"); strings.HasPrefix(b, "-") || b == "0\n" {
+		t.Skipf("kernel.sched_rt_runtime_us is %q", b)
+	}
 	x.apply("real-time", "32Mi", "2Mi") // the test's own limit may be 8 MiB
 	x.ready("real-time")
 	x.logged("the latency", has("policy=1 priority=20 "), "real-time")
