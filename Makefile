@@ -175,7 +175,7 @@ lane-waiting:
 
 # These are the stages of make test and make test-long. They use the results of earlier stages. The contract of
 # container runtimes mostly waits, so it starts first and runs at the same time as packages that compute.
-.PHONY: test-unit test-packages test-programs test-node test-installed test-containerd
+.PHONY: test-unit test-packages test-programs test-node test-installed test-containerd test-migrated
 test-unit:
 	CGO_ENABLED=1 go test $(RACE_FLAGS) -vet=off -ldflags=-w -p 4 -timeout $(or $(UNIT_TIMEOUT),40m) \
 		./runtime/ctrd $$(go list ./... | grep -vxE '$(TESTED)')
@@ -186,9 +186,11 @@ test-programs:
 	test/remote/programs.sh >/dev/null
 test-node:
 	cd test && CGO_ENABLED=$(if $(RACE),1,0) ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(wildcard $(CURDIR)/$(DIST).tar.gz) \
-		go test $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote)
+		go test $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote -e /migrate)
 test-installed:
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
+test-migrated:
+	cd test && ISLET_KUBELET=$$(migrate/programs.sh) ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -count=1 -timeout 20m ./migrate
 test-containerd:
 	cd test && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m ./remote
 
@@ -218,6 +220,7 @@ test-long: ## check: all tests in their long forms, in virtual machines and with
 	@test/stage.sh node env ISLET_TEST_LONG=1 $(MAKE) test-node RACE=-race NODE_TIMEOUT=90m
 	@test/stage.sh system $(MAKE) test-installed
 	@test/stage.sh remote $(MAKE) test-containerd
+	@test/stage.sh migrate $(MAKE) test-migrated
 	@test/stage.sh machines $(MAKE) test-machines
 	@test/stage.sh cluster env ISLET_TEST_LONG=1 $(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
 	@test/stage.sh end
@@ -305,6 +308,12 @@ test-remote: build ## one subject: nodes whose containers run in containerd: Deb
 	test/cluster/build.sh >/dev/null
 	cd test/cluster && ISLET_CONTAINERD=$(CURDIR)/$(CACHE)/containerd ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -timeout 20m -run TestRemote ./node
 
+.PHONY: test-migrate
+test-migrate: ## one subject: Debian's podman, and a kubelet with Debian's containerd, to islet and back: 10 minutes (root needed)
+	@packaging/deps.sh run test system
+	$(MAKE) dist-one
+	$(MAKE) test-migrated
+
 .PHONY: test-vm
 test-vm: ## one subject: virtual machines: 20 power cuts, kubeadm, hardware, memory, packages, OpenRC, boards: 2 hours (root needed)
 	@packaging/deps.sh run test vm vm-arm packages
@@ -385,7 +394,7 @@ installed: build
 bench: installed ## measure: measure memory, CPU, latency, disk, wire and requests: 55 minutes (root needed)
 	@packaging/deps.sh run
 	ISLET_FLEET=$(FLEET) go test -count=1 -timeout 60m -run TestReturnOfAFleet -v ./edge/link
-	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestIdle|TestHeap|TestScrape|TestPressure' ./bench -v
+	cd test && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 60m -run 'TestFigures|TestIdle|TestHeap|TestScrape|TestPressure|TestStick' ./bench -v
 	test/cluster/build.sh
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 90m -run 'TestFigures|TestFleet|TestWire|TestControlPlane' ./bench -v
 	cd test/cluster && ISLET_BENCH=1 ISLET_BIN=$(INSTALLED)/bin/islet go test -count=1 -timeout 20m -run TestThirtyCSI ./node -v

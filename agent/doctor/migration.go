@@ -5,10 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/islet-edge/islet/agent/doctor/migrate"
 )
+
+// isRoots reports whether a process runs as root.
+func isRoots(host fs.FS, pid int) bool {
+	info, err := fs.Stat(host, fmt.Sprintf("proc/%d", pid))
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Uid == 0
+}
 
 // reportMigration runs islet doctor --migrate. It prints how islet takes this host over from another kubelet, from k3s, podman or docker.
 // If dir is not empty, reportMigration also writes the translated settings into this directory. It returns the exit code.
@@ -17,7 +29,7 @@ func reportMigration(dir string, asJSON bool, stdout, stderr io.Writer) int {
 	var others []migrate.Process
 	for _, proc := range p.listProcesses() {
 		if !proc.sameProgram {
-			others = append(others, migrate.Process{PID: proc.pid, Name: proc.name})
+			others = append(others, migrate.Process{PID: proc.pid, Name: proc.name, Root: isRoots(p.Host, proc.pid)})
 		}
 	}
 	report := migrate.Find(migrate.NewTree("/"), others)

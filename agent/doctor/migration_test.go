@@ -36,3 +36,11 @@ func TestMigrate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestIsRoots checks the owner of a process.
+func TestIsRoots(t *testing.T) {
+	host := os.DirFS("/")
+	if got := isRoots(host, os.Getpid()); got != (os.Geteuid() == 0) || isRoots(host, 1<<30) {
+		t.Errorf("this process: %v", got)
+	}
+}

@@ -106,29 +106,29 @@ func (c *Containerd) ctr(args ...string) *exec.Cmd {
 // Import imports the images that tests use: podtool's image and the pause image.
 func (c *Containerd) Import() {
 	c.m.t.Helper()
-	for _, archive := range []string{Archive(c.m.t), c.pauseArchive()} {
+	for _, archive := range []string{Archive(c.m.t), PauseArchive(c.m.t, c.m.Disk)} {
 		if out, err := c.ctr("images", "import", archive).CombinedOutput(); err != nil {
 			c.m.t.Fatalf("import %s: %v\n%s", archive, err, out)
 		}
 	}
 }
 
-// pauseArchive returns an archive of the pause image. The image contains podtool as the program pause. If podtool is called by this name,
-// it waits for a signal.
-func (c *Containerd) pauseArchive() string {
-	c.m.t.Helper()
-	tool, err := os.ReadFile(filepath.Join(filepath.Dir(Archive(c.m.t)), "podtool"))
+// PauseArchive writes an archive of the image Pause into dir and returns its path. The image contains podtool as the program pause. If
+// podtool is called by this name, it waits for a signal.
+func PauseArchive(t testing.TB, dir string) string {
+	t.Helper()
+	tool, err := os.ReadFile(filepath.Join(filepath.Dir(Archive(t)), "podtool"))
 	if err != nil {
-		c.m.t.Fatal(err)
+		t.Fatal(err)
 	}
-	program, out := filepath.Join(c.m.Disk, "pause"), filepath.Join(c.m.Disk, "pause.tar")
+	program, out := filepath.Join(dir, "pause"), filepath.Join(dir, "pause.tar")
 	if err := os.WriteFile(program, tool, 0o755); err != nil {
-		c.m.t.Fatal(err)
+		t.Fatal(err)
 	}
 	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", Pause, "-entrypoint", "/pause", "-o", out, program)
-	pack.Dir = Root(c.m.t)
+	pack.Dir = Root(t)
 	if text, err := pack.CombinedOutput(); err != nil {
-		c.m.t.Fatalf("%v\n%s", err, text)
+		t.Fatalf("%v\n%s", err, text)
 	}
 	return out
 }

@@ -111,7 +111,7 @@ func (w *world) tried(text string) {
 	if err := w.apply(r, text); err != nil {
 		w.Fatal(err)
 	}
-	if !r.beginTrial(w.Context()) {
+	if !r.beginTrial(w.Context(), r.record.Assigned) {
 		w.Fatal("no trial began")
 	}
 }
@@ -268,7 +268,7 @@ func (w *world) keeps(texts ...string) {
 func TestLeftOut(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})
-	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.beginTrial(t.Context()) {
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.beginTrial(t.Context(), r.record.Assigned) {
 		t.Fatalf("no trial began: %v", err)
 	}
 	if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
@@ -359,7 +359,7 @@ func TestUnfitOnTrial(t *testing.T) {
 	w.keeps(kubeletHead + "maxPods: 17\n")
 	role, _ := w.start(guard.Role{}).c.Start.fallBack(errors.New("the port is taken"))
 	r := w.start(role)
-	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.beginTrial(t.Context()) {
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.beginTrial(t.Context(), r.record.Assigned) {
 		t.Fatal(err)
 	}
 	if r.restartAgent(); len(r.end) != 1 {
@@ -370,7 +370,7 @@ func TestUnfitOnTrial(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r = w.start(role)
-	if r.restartAgent(); r.beginTrial(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
+	if r.restartAgent(); r.beginTrial(t.Context(), r.record.Assigned) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
 		t.Error("a trial or an offer was accepted by an agent that is restarting")
 	}
 }
@@ -445,7 +445,7 @@ func TestVetoed(t *testing.T) {
 			!strings.Contains(s.History[0].Why, "default/a: the trial is repeated without regard to these pods and pressures") {
 			t.Fatalf("%+v", s)
 		}
-		if !r.beginTrial(t.Context()) {
+		if !r.beginTrial(t.Context(), r.record.Assigned) {
 			t.Fatal("no second trial began")
 		}
 		second := w.start(guard.Role{Kind: guard.Trial})

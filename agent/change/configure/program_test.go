@@ -39,7 +39,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 		r.StagedPath() != p.Path {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
-	if !r.beginTrial(w.Context()) {
+	if !r.beginTrial(w.Context(), r.record.Assigned) {
 		w.Fatal("no trial began")
 	}
 	again := (*Restart)(nil)
@@ -232,11 +232,11 @@ func TestProgramOlder(t *testing.T) {
 		t.Helper()
 		p := staged(t)
 		r := w.startAs(from, guard.Role{})
-		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.beginTrial(t.Context()) {
+		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.beginTrial(t.Context(), r.record.Assigned) {
 			t.Fatal(tried, err)
 		}
 		r = w.startAs(from, guard.Role{}) // the trial was interrupted
-		if r.StagedPath() != p.Path || !r.beginTrial(t.Context()) {
+		if r.StagedPath() != p.Path || !r.beginTrial(t.Context(), r.record.Assigned) {
 			t.Errorf("no second trial began: %+v", r.Show())
 		}
 		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
@@ -280,7 +280,7 @@ func TestProgramBusy(t *testing.T) {
 	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.StagedPath() != "" || r.CheckOffer(true) != nil {
 		t.Errorf("the last request of an operator: %v, %q", err, r.StagedPath())
 	}
-	r.beginTrial(t.Context())
+	r.beginTrial(t.Context(), r.record.Assigned)
 	if !errors.Is(r.CheckOffer(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).CheckOffer(true), ErrBusy) {
 		t.Error("the agent accepts a program during a trial")
 	}

@@ -46,7 +46,7 @@ type world struct {
 	isHeld atomic.Bool // no trial of a bundle may begin
 }
 
-func (w *world) HoldTrials() bool {
+func (w *world) HoldTrials(string) bool {
 	if w.bundle.Load() {
 		return false
 	}

@@ -75,6 +75,17 @@ func (p *planner) common(k *kubelet) {
 		option, unit, cleanup = "--kubeadm ", "kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml"
 	}
 	p.addSteps(commonSteps, "{option}", option, "{unit}", unit, "{cleanup}", cleanup)
+	manifests := ""
+	if hasDir("manifests") || p.generates {
+		manifests = "/etc/kubernetes/manifests"
+	}
+	if k != nil && k.staticPods != "" && len(p.host.filesIn(k.staticPods, ".yaml", ".yml", ".json")) > 0 {
+		manifests = word(k.staticPods)
+		p.addSteps(staticSteps, "{dir}", manifests)
+	}
+	if manifests != "" {
+		p.addSteps(endSteps, "{dir}", manifests)
+	}
 }
 
 // giveFlags adds the step that gives flags to islet.
@@ -159,10 +170,11 @@ func (p *planner) saveFiles(what string, files ...string) {
 		return
 	}
 	for i := range files {
-		files[i] = word(files[i])
+		files[i] = word(strings.TrimPrefix(files[i], "/"))
 	}
-	p.addStep("save>", Step{What: "copy the settings of " + what, Commands: []string{"mkdir -p " + saved + " && cp -a --parents " +
-		strings.Join(files, " ") + " " + saved + "/"}})
+	// The cp of Debian 12 fails for absolute paths.
+	p.addStep("save>", Step{What: "copy the settings of " + what, Commands: []string{"mkdir -p " + saved + " && (cd / && cp -a --parents " +
+		strings.Join(files, " ") + " " + saved + "/)"}})
 }
 
 // nri notes plugins of the node resource interface.

@@ -178,20 +178,24 @@ func (p *planner) staticPods(dir string, copied bool) {
 			continue
 		}
 		p.keep(file, "", "static pod, as it is")
-		p.hostPaths(file, text)
+		p.inspect(file, text)
 		if copied {
 			p.addFile("manifests/"+path.Base(file), text, file)
 		}
 	}
 }
 
-// maxDocuments is the maximum number of documents of a manifest that are searched for hostPaths.
+// maxDocuments is the maximum number of documents of a manifest that are searched for hostPaths and claims.
 const maxDocuments = 64
 
-// hostPaths notes the directories of the host that a manifest mounts.
-func (p *planner) hostPaths(file, text string) {
+// inspect notes the directories of the host that a manifest mounts, and remembers the claims that it defines.
+func (p *planner) inspect(file, text string) {
 	for i, doc := range strings.Split(text, "\n---") {
-		var pod struct {
+		var object struct {
+			Kind     string `json:"kind"`
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
 			Spec struct {
 				Volumes []struct {
 					HostPath *struct {
@@ -200,10 +204,17 @@ func (p *planner) hostPaths(file, text string) {
 				} `json:"volumes"`
 			} `json:"spec"`
 		}
-		if i >= maxDocuments || yaml.Unmarshal([]byte(doc), &pod) != nil {
+		if i >= maxDocuments {
 			return
 		}
-		for _, v := range pod.Spec.Volumes {
+		if err := yaml.Unmarshal([]byte(doc), &object); err != nil {
+			p.differ(file, "", "islet rejects the file: a document is not valid: "+err.Error())
+			return
+		}
+		if object.Kind == "PersistentVolumeClaim" {
+			p.claimed = append(p.claimed, object.Metadata.Name)
+		}
+		for _, v := range object.Spec.Volumes {
 			if v.HostPath != nil {
 				p.keep(v.HostPath.Path, "", "a hostPath of "+file+": the data stays")
 			}
@@ -219,13 +230,20 @@ func (p *planner) kubeletSteps(k *kubelet) {
 	p.addSteps(kubeletStop, "{endpoint}", word(k.endpoint))
 	p.runtime(k)
 	var files []string
-	for _, f := range []string{k.config, "/var/lib/kubelet/kubeadm-flags.env", "/var/lib/kubelet/instance-config.yaml"} {
-		if f != "" && p.host.exists(f) && strings.Contains(p.host.read(f), k.endpoint) {
+	short := strings.Replace(k.endpoint, ":///var/run/", ":///run/", 1)
+	long := strings.Replace(short, ":///run/", ":///var/run/", 1)
+	for _, f := range []string{k.config, "/var/lib/kubelet/kubeadm-flags.env", "/var/lib/kubelet/instance-config.yaml",
+		"/etc/default/kubelet", "/etc/crictl.yaml"} {
+		if f == "" {
+			continue
+		}
+		if text := p.host.read(f); strings.Contains(text, short) || strings.Contains(text, long) {
 			files = append(files, word(f))
 		}
 	}
 	if len(files) > 0 && !strings.ContainsAny(k.endpoint, "#\\&;\n") { // sed does not interpret it
-		p.addSteps(kubeletSocket, "{sed}", word("s#"+k.endpoint+"#unix:///run/islet/cri.sock#"), "{files}", strings.Join(files, " "))
+		pattern := strings.Replace(short, ":///run/", `://\(/var\)*/run/`, 1)
+		p.addSteps(kubeletSocket, "{sed}", word("s#"+pattern+"#unix:///run/islet/cri.sock#"), "{files}", strings.Join(files, " "))
 	}
 	if k.kubeadm {
 		p.addSteps(kubeadmSteps, "{endpoint}", word(k.endpoint))

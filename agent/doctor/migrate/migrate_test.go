@@ -61,7 +61,7 @@ func TestFind(t *testing.T) {
 		back    []string // the same of the way back
 		files   []string
 	}{
-		{tree: "kubeadm", running: []Process{{7, "kubelet"}, {8, "containerd"}}, found: "kubelet+^ containerd+",
+		{tree: "kubeadm", running: []Process{{7, "kubelet", true}, {8, "containerd", true}}, found: "kubelet+^ containerd+",
 			kept: []string{"/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/ca.crt",
 				"/etc/kubernetes/manifests/logger.yaml", "/srv/logger", "/etc/cni/net.d/10-flannel.conflist"},
 			differs: []string{"|--no-such-flag", "/var/lib/kubelet/config.yaml|fieldOfTomorrow", "/etc/containerd/config.toml|imports",
@@ -71,12 +71,13 @@ func TestFind(t *testing.T) {
 				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri runtimes.gvisor",
 				"/etc/containerd/config.toml|plugins.io.containerd.gc.v1.scheduler", "/opt/nri/plugins/10-logger|"},
 			steps: []string{"cp -a --parents", "islet doctor --migrate --write=", "kubectl drain", "ctr -n k8s.io images export /var/lib/islet/images/", "systemctl disable --now kubelet",
-				"rmp --all --force", "systemctl disable --now containerd", "sed -i 's#unix:///var/run/containerd/containerd.sock#",
+				"xargs -r crictl", "rmp --all --force", "systemctl disable --now containerd", "sed -i 's#unix://\\(/var\\)*/run/containerd/containerd.sock#",
 				"/certs.d/. /etc/containerd/certs.d/", "install.sh --kubeadm", "islet doctor", "kubectl uncordon"},
-			back: []string{"systemctl stop kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml", "install.sh uninstall",
+			back: []string{"mv /etc/kubernetes/manifests/* /root/islet-manifests/", "islet wait --for=Deleted", "systemctl stop kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml", "install.sh uninstall",
+				"rm /etc/crictl.yaml",
 				"(cd /root/before-islet && find . ! -type d", "systemctl enable --now containerd", "systemctl enable --now kubelet", "kubectl uncordon"},
 			files: []string{"certs.d/docker.io/hosts.toml", "config.json"}},
-		{tree: "crio", running: []Process{{7, "crio"}}, found: "kubelet crio+^",
+		{tree: "crio", running: []Process{{7, "crio", true}}, found: "kubelet crio+^",
 			kept: []string{"/etc/kubernetes/node.conf", "/etc/kubelet.d/a.json"},
 			differs: []string{"/etc/crio/crio.conf|crio.runtime.pids_limit", "/etc/crio/crio.conf|crio.runtime.default_ulimits",
 				"/etc/crio/crio.conf|crio.runtime.runtimes.kata.runtime_path", "/etc/crio/crio.conf.d/20-metrics.conf|crio.metrics.enable_metrics",
@@ -88,7 +89,7 @@ func TestFind(t *testing.T) {
 				`ISLET_ARGS="--kubeconfig=/etc/kubernetes/node.conf --pod-manifest-path=/etc/kubelet.d --node-labels=site=roof"`, "sh install.sh islet-"},
 			back:  []string{"systemctl stop islet", "islet cleanup", "(cd /root/before-islet && find . ! -type d", "rc-service crio start"},
 			files: []string{"certs.d/docker.io/hosts.toml", "certs.d/lab.example:5000/hosts.toml", "certs.d/old.example/hosts.toml"}},
-		{tree: "k3s-agent", running: []Process{{7, "k3s-agent"}, {8, "containerd"}}, found: "k3s-agent+^",
+		{tree: "k3s-agent", running: []Process{{7, "k3s-agent", true}, {8, "containerd", true}}, found: "k3s-agent+^",
 			kept: []string{"/var/lib/rancher/k3s/agent/client-kubelet.crt", "/var/lib/rancher/k3s/agent/pod-manifests/a.yaml",
 				"/var/lib/rancher/k3s/storage", "/var/lib/rancher/k3s/agent/images/app.tar.zst",
 				"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"},
@@ -104,21 +105,26 @@ func TestFind(t *testing.T) {
 			back: []string{"systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
 			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/own.example/hosts.toml", "config.json",
 				"manifests/a.yaml"}},
-		{tree: "podman", running: []Process{{7, "conmon"}}, found: "podman+",
+		{tree: "podman", running: []Process{{7, "conmon", true}}, found: "podman+",
 			kept: []string{"/etc/containers/systemd/web.yml", "/srv/web", "/etc/containers/systemd/stack/db.container", "/srv/my-app.yaml",
 				"/var/lib/containers/storage/volumes/db/_data", "/root/.config/containers/auth.json"},
 			differs: []string{"/etc/containers/systemd/web.kube|PublishPort=8080:80", "/etc/containers/systemd/web.kube|Network=host",
 				"/etc/containers/systemd/stack/db.container|Container.AutoUpdate", "/etc/containers/systemd/stack/db.container|Service.Restart",
 				"/etc/containers/systemd/db.volume|", "/etc/containers/systemd/web.kube.d|", "/home/ann/.config/containers/systemd/job.kube|Yaml=%h/job.yaml",
 				"/home/ann/.config/containers/systemd/job.kube|", "/etc/systemd/system/play.service|--publish=80:80", "/srv/play/web.yml|kind: Deployment",
-				"/etc/systemd/system/container-old.service|ExecStart", "|podman network"},
-			steps: []string{"islet doctor --migrate --write=", "podman generate kube db", "podman save", "sudo -iu USER sh -c 'podman save", "systemctl stop -- web", "systemctl --user --machine=ann@ stop -- job",
+				"/etc/systemd/system/container-nameless.service|ExecStart", "/etc/containers/systemd/users|", "/etc/web/broken.yaml|",
+				"/var/lib/containers/storage/volumes/My_data/_data|", "|podman network"},
+			steps: []string{"islet doctor --migrate --write=", "podman generate kube db >/root/for-islet/manifests/db.yaml",
+				"podman generate kube both >/root/for-islet/manifests/two.yaml", "podman generate kube new >/root/for-islet/manifests/container-new.yaml",
+				"podman generate kube old >/root/for-islet/manifests/container-old.yaml", "podman generate kube three >", "podman ps --pod", "podman save", "sudo -iu USER sh -c 'podman save", "systemctl stop -- web", "systemctl --user --machine=ann@ stop -- job",
 				"mv /etc/containers/systemd/web.kube /etc/containers/systemd/web.kube.off", `systemctl disable -- 'podman-kube@srv-my\x2dapp.yaml'`,
-				"systemctl --user --machine=ann@ daemon-reload", "cp -aT /var/lib/containers/storage/volumes/NAME/_data", "./islet check", "sh install.sh islet-"},
-			back: []string{"islet cleanup", "mv /etc/containers/systemd/web.kube.off", "systemctl daemon-reload", "systemctl start -- web",
+				"systemctl --user --machine=ann@ daemon-reload", "podman stop --all", "cp -aT /var/lib/containers/storage/volumes/My_data/_data /var/lib/islet/claims/default/my-data",
+				"cp -aT /var/lib/containers/storage/volumes/db/_data /var/lib/islet/claims/default/db", "./islet check", "sh install.sh islet-"},
+			back: []string{"islet wait --for=Deleted", "systemctl stop islet", "islet cleanup", "cp -aT /var/lib/islet/claims/default/db /var/lib/containers/storage/volumes/db/_data", "mv /etc/containers/systemd/web.kube.off", "systemctl daemon-reload", "systemctl start -- web",
 				`systemctl enable -- 'podman-kube@srv-my\x2dapp.yaml'`},
-			files: []string{"manifests/map.yaml", "manifests/my-app.yaml", "manifests/web-2.yml", "manifests/web.yml"}},
-		{tree: "docker", running: []Process{{7, "dockerd"}, {8, "containerd"}}, found: "docker+", kept: []string{"/srv/docker/volumes/pages/_data"},
+			files: []string{"manifests/broken.yaml", "manifests/claims.yaml", "manifests/map.yaml", "manifests/my-app.yaml", "manifests/web-2.yml",
+				"manifests/web.yml"}},
+		{tree: "docker", running: []Process{{7, "dockerd", true}, {8, "containerd", true}}, found: "docker+", kept: []string{"/srv/docker/volumes/pages/_data"},
 			differs: []string{"/etc/docker/daemon.json|icc", "/etc/docker/daemon.json|log-driver", "/etc/docker/daemon.json|insecure-registries 10.0.0.0/8",
 				"/srv/docker/containers/0123/config.v2.json|web"},
 			steps: []string{"docker save", "docker stop", "systemctl disable --now docker.socket", "systemctl disable --now docker", "sh install.sh islet-"},
@@ -306,7 +312,8 @@ func TestCommandLine(t *testing.T) {
 	tree := recorded(t, "crio")
 	put(t, tree.root, "proc/7/cmdline", "/opt/kubelet\x00--container-runtime-endpoint\x00"+
 		"unix:///run/containerd/containerd.sock\x00--hostname_override=edge\x00--node-labels=a=$(reboot)\x00-v\x002")
-	r := Find(tree, []Process{{7, "kubelet"}})
+	put(t, tree.root, "proc/3/cmdline", "/home/ann/kubelet\x00--config=/home/ann/config")
+	r := Find(tree, []Process{{3, "kubelet", false}, {7, "kubelet", true}, {9, "kubelet", false}})
 	if len(r.Found) != 2 || r.Found[1].Name != "containerd" {
 		t.Errorf("%+v", r.Found)
 	}
@@ -384,7 +391,15 @@ func TestUsersFiles(t *testing.T) {
 	put(t, tree.root, dir+"b.container", "[Container]\nContainerName=$(reboot)'x")
 	put(t, tree.root, dir+"link.kube -> "+filepath.Join(tree.root, "etc/containers/systemd/web.kube"), "")
 	put(t, tree.root, "home/ann/root.yaml", "kind: Pod")
+	put(t, tree.root, "root/.config/containers/systemd/own.kube", "[Kube]\nYaml=own.yaml")
+	put(t, tree.root, "root/.config/containers/systemd/own.yaml", "kind: Pod")
+	put(t, tree.root, "root/.config/containers/systemd/own.container", "[Container]\nServiceName=other")
 	r := Find(tree, nil)
+	inOrder(t, r.Steps, []string{"podman generate kube systemd-own >", "systemctl --user --machine=root@ stop -- other"})
+	if r.Files == nil || !slices.ContainsFunc(r.Files, func(f File) bool { return f.Path == "manifests/own.yaml" }) ||
+		slices.ContainsFunc(r.Differs, func(n Note) bool { return strings.Contains(n.What, "the user root runs without root") }) {
+		t.Errorf("the units of root: %+v %+v", r.Files, r.Differs)
+	}
 	var commands []string
 	for _, s := range slices.Concat(r.Steps, r.Back) {
 		commands = append(commands, s.Commands...)
@@ -398,6 +413,16 @@ func TestUsersFiles(t *testing.T) {
 	if slices.ContainsFunc(r.Files, func(f File) bool { return strings.Contains(strings.Join(f.From, " "), "home/") }) ||
 		!slices.ContainsFunc(r.Differs, func(n Note) bool { return strings.HasSuffix(n.File, "link.kube") }) {
 		t.Errorf("%+v %+v", r.Files, r.Differs)
+	}
+}
+
+// TestClaimName checks that the name of a claim is valid, and that a volume without a name gets none.
+func TestClaimName(t *testing.T) {
+	for volume, want := range map[string]string{"data": "data", "My_data.1": "my-data.1", "-a": "", "a_": "", "a..b": "", "a b": "", "a\nb": "", "": "",
+		strings.Repeat("0f", 32): "", strings.Repeat("0f", 31): strings.Repeat("0f", 31)} {
+		if got := claimName(volume); got != want {
+			t.Errorf("%q: %q", volume, got)
+		}
 	}
 }
 
@@ -425,7 +450,7 @@ func TestMonitors(t *testing.T) {
 	for _, c := range []struct {
 		running []Process
 		want    int
-	}{{[]Process{{7, "conmon"}}, 1}, {[]Process{{7, "conmon"}, {8, "crio"}}, 0}} {
+	}{{[]Process{{7, "conmon", true}}, 1}, {[]Process{{7, "conmon", true}, {8, "crio", true}}, 0}} {
 		if r := Find(NewTree(t.TempDir()), c.running); len(r.Found) != c.want {
 			t.Errorf("%v: %+v", c.running, r.Found)
 		}
@@ -435,10 +460,10 @@ func TestMonitors(t *testing.T) {
 // TestSteps checks that every text of steps is valid, and that its variables are replaced.
 func TestSteps(t *testing.T) {
 	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
-		podmanNotes, rootlessSteps, volumeSteps, dockerSteps, commonSteps, writeStep, flagStep} {
+		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{kubeconfig}", "k",
-			"{option}", "o", "{unit}", "u", "{cleanup}", "c", "{line}", "l")
+			"{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {

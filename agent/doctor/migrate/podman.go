@@ -29,22 +29,16 @@ func (p *planner) podman() {
 		p.quadletDir(path.Join(home.dir, ".config/containers/systemd"), home.user, &s, 0)
 	}
 	p.podmanUnits(&s)
-	volumes := p.host.list("var/lib/containers/storage/volumes")
-	volumes = slices.DeleteFunc(volumes, func(name string) bool {
-		return !p.host.exists(path.Join("var/lib/containers/storage/volumes", name, "_data"))
-	})
+	volumes := p.host.list(podmanVolumes)
+	volumes = slices.DeleteFunc(volumes, func(name string) bool { return !p.host.exists(path.Join(podmanVolumes, name, "_data")) })
 	monitors := p.process("conmon") != 0 && p.process("crio") == 0 // CRI-O starts the same program
 	if len(s.services)+len(s.quadlets)+len(volumes) == 0 && !monitors {
 		return
 	}
 	p.found("podman", strconv.Itoa(len(s.services))+" services of containers", "conmon", "podman")
-	for _, name := range volumes {
-		p.keep(path.Join("/var/lib/containers/storage/volumes", name, "_data"), "",
-			"the data of a volume: as the claim "+name+" of a manifest, copy it to /var/lib/islet/claims/default/"+name+"; or mount it "+
-				"as a hostPath")
-	}
+	p.claims(volumes)
 	p.authFiles()
-	p.podmanSteps(&s, volumes)
+	p.podmanSteps(&s)
 }
 
 // A home is the home directory of a user who may have units of podman.
@@ -72,47 +66,55 @@ func (p *planner) quadletDir(dir, user string, s *podmanState, depth int) {
 	for _, name := range p.host.list(dir) {
 		file := path.Join(dir, name)
 		base, kind := strings.TrimSuffix(name, path.Ext(name)), path.Ext(name)
-		switch kind {
-		case ".kube", ".container", ".pod", ".volume", ".network", ".image", ".build":
-			if user != "" && p.host.linkTarget(file) != "" {
+		switch info, err := fs.Stat(p.host, file); {
+		case err != nil:
+		case name == "users" && user == "" && depth == 0:
+			p.differ(file, "", "units of the sessions of users are not read: review them, and write manifests by hand")
+		case kind != "" && strings.Contains(quadletKinds, kind+" "):
+			if isRootless(user) && p.host.linkTarget(file) != "" {
 				p.differ(file, "", "a link of the user "+user+": it is not read")
 				continue
 			}
 			s.quadlets = append(s.quadlets, file)
-			s.rootless = s.rootless || user != ""
+			s.rootless = s.rootless || isRootless(user)
 			p.quadlet(file, base, kind, user, s)
-		default:
-			if info, err := fs.Stat(p.host, file); err == nil && info.IsDir() && kind != ".d" && depth < maxQuadletDepth {
-				p.quadletDir(file, user, s, depth+1)
-			} else if kind == ".d" && err == nil {
-				p.differ(file, "", "drop-in files of units of podman are not read")
-			}
+		case kind == ".d":
+			p.differ(file, "", "drop-in files of units of podman are not read")
+		case info.IsDir() && depth < maxQuadletDepth:
+			p.quadletDir(file, user, s, depth+1)
 		}
 	}
 }
 
+// quadletKinds are the extensions of podman's units.
+const quadletKinds = ".kube .container .pod .volume .network .image .build "
+
 func (p *planner) quadlet(file, base, kind, user string, s *podmanState) {
 	settings := unitfile.Settings(p.host.read(file))
-	switch kind {
-	case ".kube":
-		s.services = append(s.services, userService(user, base))
-		p.kubeUnit(file, settings, user)
-	case ".container":
-		name := "systemd-" + base
+	value := func(key, missing string) string {
 		for _, set := range settings {
-			if set.Key == "ContainerName" {
-				name = set.Value
+			if set.Key == key {
+				missing = set.Value
 			}
 		}
-		s.services = append(s.services, userService(user, base))
-		s.makes = append(s.makes, runAs(user)+"podman generate kube "+word(name)+" >"+word(output+"/manifests/"+base+".yaml"))
+		return missing
+	}
+	switch kind {
+	case ".kube":
+		s.services = append(s.services, userService(user, value("ServiceName", base)))
+		p.kubeUnit(file, settings, user)
+	case ".container":
+		s.services = append(s.services, userService(user, value("ServiceName", base)))
 		p.containerUnit(file, settings)
+		if value("Pod", "") == "" { // the manifest of a pod has its containers
+			s.generate(user, value("ContainerName", "systemd-"+base), base)
+		}
 	case ".pod":
-		s.services = append(s.services, userService(user, base+"-pod"))
-		s.makes = append(s.makes, runAs(user)+"podman generate kube "+word("systemd-"+base)+" >"+word(output+"/manifests/"+base+".yaml"))
+		s.services = append(s.services, userService(user, value("ServiceName", base+"-pod")))
+		s.generate(user, value("PodName", "systemd-"+base), base)
 		p.differ(file, "", "islet reads no units of podman: see the step that writes its pod as a manifest")
 	case ".volume":
-		p.differ(file, "", "write a PersistentVolumeClaim into the manifest, or a hostPath")
+		p.differ(file, "", "the claim of a manifest: see manifests/claims.yaml of --write")
 	case ".network":
 		p.differ(file, "", "islet has one network for pods, and no names of other pods in it: put containers that belong together into "+
 			"one pod")
@@ -123,6 +125,14 @@ func (p *planner) quadlet(file, base, kind, user string, s *podmanState) {
 	}
 }
 
+// generate adds the command that writes a container or a pod of podman as a manifest.
+func (s *podmanState) generate(user, name, base string) {
+	s.makes = append(s.makes, runAs(user)+"podman generate kube "+word(name)+" >"+word(output+"/manifests/"+base+".yaml"))
+}
+
+// isRootless reports whether the units of a user run without root. The user is empty for units of the system.
+func isRootless(user string) bool { return user != "" && user != "root" }
+
 func userService(user, name string) string {
 	if user == "" {
 		return name
@@ -131,7 +141,7 @@ func userService(user, name string) string {
 }
 
 func runAs(user string) string {
-	if user == "" {
+	if !isRootless(user) {
 		return ""
 	}
 	return "sudo -iu " + word(user) + " "
@@ -145,7 +155,7 @@ func (p *planner) kubeUnit(file string, settings []unitfile.Setting, user string
 		}
 		switch set.Key {
 		case "Yaml", "ConfigMap":
-			if user != "" {
+			if isRootless(user) {
 				p.differ(file, set.Key+"="+set.Value, "review this file of the user "+user+", and copy it by hand: a manifest has the "+
 					"power of root")
 				continue
@@ -170,7 +180,7 @@ func (p *planner) kubeUnit(file string, settings []unitfile.Setting, user string
 			p.differ(file, set.Key, "islet has no such setting")
 		}
 	}
-	if user != "" {
+	if isRootless(user) {
 		p.differ(file, "", "the unit of the user "+user+" runs without root: under islet its containers run as the users in the "+
 			"manifest, and the owners of its files differ")
 	}
@@ -191,7 +201,7 @@ func (p *planner) kubeYAML(unit, name string) {
 		return
 	}
 	p.keep(name, "", "Kubernetes YAML of "+unit+": islet reads pods, ConfigMaps, Secrets and claims; check it")
-	p.hostPaths(name, text)
+	p.inspect(name, text)
 	for line := range strings.Lines(text) {
 		switch kind := strings.TrimSpace(strings.TrimPrefix(line, "kind:")); {
 		case !strings.HasPrefix(line, "kind:"):
@@ -252,28 +262,60 @@ func (p *planner) podmanUnits(s *podmanState) {
 		p.kubeYAML("/"+link, unescape(escaped))
 	}
 	for _, file := range p.host.filesIn("etc/systemd/system", ".service") {
-		text := p.host.read(file)
-		if !strings.Contains(text, "podman") {
+		if text := p.host.read(file); strings.Contains(text, "podman") {
+			p.podmanUnit(file, unitfile.Settings(text), s)
+		}
+	}
+}
+
+// podmanUnit adds a unit that runs podman in its command.
+func (p *planner) podmanUnit(file string, settings []unitfile.Setting, s *podmanState) {
+	name := strings.TrimSuffix(path.Base(file), ".service")
+	inPod := false
+	for _, set := range settings {
+		if set.Key == "BindsTo" && strings.HasPrefix(set.Value, "pod-") { // as podman generate systemd writes it before the command
+			inPod = true
+		}
+		words := unitfile.Words(strings.TrimLeft(set.Value, "@-:+!"))
+		if set.Key != "ExecStart" || len(words) < 3 || path.Base(words[0]) != "podman" || strings.HasSuffix(name, "@") {
 			continue
 		}
-		for _, set := range unitfile.Settings(text) {
-			words := unitfile.Words(strings.TrimLeft(set.Value, "@-:+!"))
-			if set.Key != "ExecStart" || len(words) < 3 || path.Base(words[0]) != "podman" {
-				continue
+		switch verb := strings.Join(words[1:3], " "); {
+		case verb == "kube play" || verb == "play kube":
+			s.services = append(s.services, name)
+			p.kubeYAML(file, words[len(words)-1])
+			p.kubePlayFlags(file, words[3:len(words)-1])
+		case verb == "pod start" || words[1] == "run" || words[1] == "start":
+			s.services = append(s.services, name)
+			container := words[len(words)-1]
+			if words[1] == "run" {
+				container = runName(words)
 			}
-			name := strings.TrimSuffix(path.Base(file), ".service")
-			switch verb := strings.Join(words[1:3], " "); {
-			case strings.HasSuffix(name, "@"):
-			case verb == "kube play" || verb == "play kube":
-				s.services = append(s.services, name)
-				p.kubeYAML(file, words[len(words)-1])
-				p.kubePlayFlags(file, words[3:len(words)-1])
-			case words[1] == "run" || words[1] == "start":
-				s.services = append(s.services, name)
+			if pod, ok := strings.CutPrefix(name, "pod-"); ok {
+				container = pod
+			}
+			switch {
+			case inPod: // the manifest of the pod has this container
+			case container == "":
 				p.differ(file, "ExecStart", "islet reads no units: write the container as a manifest (podman generate kube NAME)")
+			default:
+				s.generate("", container, name)
 			}
 		}
 	}
+}
+
+// runName returns the first --name in a command line of podman run, or "". Later words may be those of the container.
+func runName(words []string) string {
+	for i, word := range words {
+		if name, ok := strings.CutPrefix(word, "--name="); ok {
+			return name
+		}
+		if word == "--name" && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return ""
 }
 
 // kubePlayFlags notes the flags of podman kube play in a unit.
@@ -323,13 +365,12 @@ func (p *planner) authFiles() {
 	}
 }
 
-func (p *planner) podmanSteps(s *podmanState, volumes []string) {
+func (p *planner) podmanSteps(s *podmanState) {
 	p.saveFiles("podman", "/etc/containers")
-	if len(s.makes) > 0 {
-		p.generates = true
-		p.addStep("images>", Step{"write the containers as manifests, while they run",
-			append([]string{"mkdir -p " + output + "/manifests"}, s.makes...), "review each manifest: it has the power of root"})
-	}
+	p.generates = true
+	p.addStep("images>", Step{"write the containers as manifests, while they run",
+		append([]string{"mkdir -p " + output + "/manifests"}, append(s.makes, "podman ps --pod")...), "write each container that no unit " +
+			"starts too: podman generate kube NAME >" + output + "/manifests/NAME.yaml. Review each manifest: it has the power of root"})
 	p.exportImages("podman", podmanExport, "short names such as web:1 are localhost/web:1 in podman, and the manifest must say so")
 	if s.rootless {
 		export := strings.NewReplacer("{name}", "podman", inbox+"/", "").Replace(podmanExport)
@@ -350,7 +391,7 @@ func (p *planner) podmanSteps(s *podmanState, volumes []string) {
 		off = append(off, "mv "+word(file)+" "+word(file+".off"))
 		on = slices.Insert(on, 0, "mv "+word(file+".off")+" "+word(file))
 	}
-	for _, name := range s.services {
+	for _, name := range append(s.services, "podman-restart") {
 		if p.startsAtBoot(name) {
 			off, on = append(off, "systemctl disable -- "+word(name)), append(on, "systemctl enable -- "+word(name))
 		}
@@ -362,11 +403,9 @@ func (p *planner) podmanSteps(s *podmanState, volumes []string) {
 			reload = append(reload, line)
 		}
 	}
-	p.addStep("stop>", Step{"stop the services, and keep them from starting at boot", append(off, reload...),
-		"units of podman are made from their files, so disable has no effect on them"})
-	p.addStep("stop<", Step{What: "start the services again", Commands: slices.Insert(on, len(s.quadlets), reload...)})
-	if len(volumes) > 0 {
-		p.addSteps(volumeSteps)
-	}
+	p.addStep("stop>", Step{"stop the services and all other containers, and keep them from starting at boot",
+		append(append(off, reload...), "podman stop --all"), "units of podman are made from their files, so disable has no effect on them"})
+	p.addStep("stop<", Step{"start the services again", append(slices.Insert(on, len(s.quadlets), reload...),
+		"podman start --all --filter restart-policy=always"), "start other containers that no unit starts with podman start NAME"})
 	p.addSteps(podmanNotes)
 }

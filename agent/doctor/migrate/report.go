@@ -118,6 +118,7 @@ func (r *Report) Write(w io.Writer) error {
 type Process struct {
 	PID  int
 	Name string // as in /proc/PID/comm
+	Root bool   // whether it runs as root
 }
 
 // A planner collects a report.
@@ -130,6 +131,7 @@ type planner struct {
 	config  registries // the settings of registries of all programs
 	// generates is set if a step writes manifests into the directory output.
 	generates bool
+	claimed   []string // the claims that manifests define
 }
 
 func (p *planner) found(name, what string, processes ...string) {
@@ -152,12 +154,18 @@ func (p *planner) differ(file, key, what string) {
 	}
 }
 
-// process returns the ID of a process with one of the names, or 0.
-func (p *planner) process(names ...string) int {
+// process returns the ID of a process with one of the names, or 0. It prefers a process of root, because a user may run a program with
+// the same name.
+//
+//go:noinline
+func (p *planner) process(names ...string) (id int) {
 	for _, q := range p.running {
-		if slices.Contains(names, q.Name) {
+		switch known := slices.Contains(names, q.Name); {
+		case known && q.Root:
 			return q.PID
+		case known && id == 0:
+			id = q.PID
 		}
 	}
-	return 0
+	return id
 }

@@ -20,11 +20,13 @@ drain< let pods run on the node again
 
 	kubeletStop = `
 translate< restore the kubelet's settings
+	! grep -qs islet /etc/crictl.yaml || rm /etc/crictl.yaml
 	(cd /root/before-islet && find . ! -type d | tar -cf - -T -) | tar -xpf - -C /
 	systemctl daemon-reload
 stop> end the containers that the kubelet has left
+	crictl --runtime-endpoint {endpoint} ps -q | xargs -r crictl --runtime-endpoint {endpoint} stop --timeout 30
 	crictl --runtime-endpoint {endpoint} rmp --all --force
-(the program crictl is in the package cri-tools`
+(rmp alone would kill them. The program crictl is in the package cri-tools`
 
 	kubeletSocket = `
 translate> name islet's own runtime in the kubelet's settings
@@ -85,12 +87,6 @@ images> do the same as each user whose units run without root
 	mv ~USER/podman.tar /var/lib/islet/images/USER.tar
 (only for users whom you trust: their images replace images of other pods with the same names`
 
-	volumeSteps = `
-translate> copy the data of the volumes that a manifest uses as claims
-	mkdir -p /var/lib/islet/claims/default
-	cp -aT /var/lib/containers/storage/volumes/NAME/_data /var/lib/islet/claims/default/NAME
-(the copy is what islet writes to: the data of podman stays as it is at this moment`
-
 	dockerSteps = `
 images> write the containers as pods in /etc/kubernetes/manifests
 	docker inspect NAME
@@ -116,6 +112,16 @@ install< end islet's pods and remove islet; data in hostPaths and claims stays
 	sh install.sh uninstall islet-VERSION-linux-ARCH.tar.gz
 (/var/lib/islet stays: remove it when you no longer need its claims and images`
 
+	endSteps = `
+install< end the pods of manifests in order
+	mkdir -p /root/islet-manifests && mv {dir}/* /root/islet-manifests/
+	islet wait --for=Deleted --all -A --timeout=2m
+(the next step kills pods that still run, such as those of DaemonSets: islet cleanup does not wait for them`
+
+	staticSteps = `
+translate< put the static pods back
+	mv /root/islet-manifests/* {dir}/`
+
 	writeStep = `
 save> translate the settings, and read the files
 	./islet doctor --migrate --write=/root/for-islet
@@ -130,7 +136,7 @@ translate> give these flags to islet
 // The commands that export images. noDigests is the note about the images that the commands leave out.
 const (
 	podmanExport = "podman save --multi-image-archive -o " + inbox +
-		"/{name}.tar $(podman images --format '{{.Repository}}:{{.Tag}}' | grep -v '<none>')"
+		"/{name}.tar $(podman images --format '{{.Repository}}:{{.Tag}}' | grep -v -e '<none>' -e /podman-pause:)"
 	dockerExport = "docker save -o " + inbox + "/docker.tar $(docker images --format '{{.Repository}}:{{.Tag}}' | grep -v '<none>')"
 	ctrExport    = "ctr -n k8s.io images export " + inbox + "/containerd.tar $(ctr -n k8s.io images ls -q | grep -v sha256:)"
 	k3sExport    = "k3s ctr images export " + inbox + "/k3s.tar $(k3s ctr images ls -q | grep -v sha256:)"

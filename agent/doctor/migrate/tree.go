@@ -81,8 +81,11 @@ func (t *Tree) ReadDir(name string) ([]fs.DirEntry, error) {
 // Stat follows links.
 func (t *Tree) Stat(name string) (fs.FileInfo, error) { return os.Stat(t.path(name)) }
 
-// read returns a file, or "" if the file cannot be read.
+// read returns a file, or "" if the file cannot be read. A link to /dev/null is a masked unit, and has no content.
 func (t *Tree) read(name string) string {
+	if t.linkTarget(name) == os.DevNull {
+		return ""
+	}
 	data, err := regular.Read(t.path(name), maxFile)
 	t.skip(name, err)
 	return string(data)
