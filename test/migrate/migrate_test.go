@@ -67,7 +67,8 @@ func reportOf(s *system.System, t *testing.T) (r report) {
 	return r
 }
 
-// follow runs the commands of steps as an administrator does in a shell of root. It omits commands of kubectl, which are for another machine.
+// follow runs the commands of steps as an administrator does in a shell of root. It omits commands of kubectl, which are for another
+// machine.
 func follow(s *system.System, steps [][]string) {
 	for _, commands := range steps {
 		for _, c := range commands {
