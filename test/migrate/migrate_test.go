@@ -67,8 +67,8 @@ func reportOf(s *system.System, t *testing.T) (r report) {
 	return r
 }
 
-// follow runs the commands of steps as an administrator does: one after another in the same shell of root, until one fails. It omits commands
-// of kubectl, which are for another machine.
+// follow runs the commands of steps as an administrator does: one after another in the same shell of root, until one fails. It omits
+// commands of kubectl, which are for another machine.
 func follow(s *system.System, steps [][]string) {
 	script := "cd /root; PATH=/usr/local/sbin:/usr/local/bin:$PATH; export PODMAN_IGNORE_CGROUPSV1_WARNING=1; set -ex\n"
 	for _, commands := range steps {
@@ -89,7 +89,8 @@ func commandsOf(list []step) (steps [][]string) {
 	return steps
 }
 
-// page returns the commands in a section of a page of docs, by block. The lines of a block are indented by 4 or 7 spaces. The function edit changes a block, for example to replace names.
+// page returns the commands in a section of a page of docs, by block. The lines of a block are indented by 4 or 7 spaces. The function edit
+// changes a block, for example to replace names.
 func page(t *testing.T, name, section string, edit func(block string) []string) (steps [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs", name))
