@@ -52,8 +52,9 @@ func cgroupV2() bool {
 // hasHugetlb reports whether the cgroups below root have the hugetlb controller.
 func hasHugetlb(root string, v2 bool) bool {
 	if !v2 {
-		info, err := os.Stat(filepath.Join(root, "hugetlb"))
-		return err == nil && info.IsDir()
+		// A systemd in a container creates the directory, but may not mount the hierarchy.
+		_, err := os.Stat(filepath.Join(root, "hugetlb/cgroup.procs"))
+		return err == nil
 	}
 	controllers, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(controllers)), "hugetlb")

@@ -1,9 +1,13 @@
 #!/bin/bash
 # Makes the file system of the systems that the tests boot: Debian with systemd, and OpenRC beside
 # it. It needs root and a Debian mirror.
-#   root.sh DIR   prints the folder in DIR, and makes it unless one of this very script is there
+#   root.sh DIR [RELEASE [PACKAGE...]]   prints the folder in DIR, and makes it unless one of this very script with the same
+#                                        arguments is there. RELEASE is bookworm by default. The packages are added
 set -euo pipefail
-root=$1/$(sha256sum "$0" | cut -c1-12)
+release=${2:-bookworm}
+more=$(printf ',%s' "${@:3}")
+[ "$release" != bookworm ] || more=,openrc,rpm${more%,} # in later releases openrc replaces systemd
+root=$1/$({ cat "$0"; echo "$release$more"; } | sha256sum | cut -c1-12)
 mkdir -p "$1"
 exec 9>"$1/lock"
 flock 9
@@ -16,7 +20,7 @@ echo "making the file system of the tests with an init, some minutes; log: $1/lo
 trap '[ $? = 0 ] || tail "$1/log" >&2' EXIT
 # Neither && nor || may follow this: what fails in it would be passed over.
 (
-	debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,openrc,iproute2,procps,kmod,nftables,rpm bookworm "$root.new"
+	debootstrap --variant=minbase --include="systemd,systemd-sysv,dbus,iproute2,procps,kmod,nftables${more%,}" "$release" "$root.new"
 	rm -rf "$root.new"/var/cache/apt/* "$root.new"/var/lib/apt/lists/* "$root.new"/usr/share/{doc,man,locale}
 	echo edge >"$root.new/etc/hostname"
 	echo '127.0.0.1 localhost edge' >"$root.new/etc/hosts"

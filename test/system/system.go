@@ -44,9 +44,26 @@ type System struct {
 	halt chan struct{}
 }
 
-// New returns a system with the given init. The system is off. Its /payload contains the given
-// files: the keys are names in the system, the values are paths on the test host.
+// New returns a system with the given init, and with the file system of Debian 12 that most tests share. See NewOf.
 func New(t testing.TB, init []string, payload map[string]string) *System {
+	t.Helper()
+	return NewOf(t, FileSystem(t, "system"), init, payload)
+}
+
+// FileSystem returns the path of a file system that root.sh has made in a folder of .cache. The arguments are a release of Debian and the
+// names of additional packages.
+func FileSystem(t testing.TB, folder string, args ...string) string {
+	t.Helper()
+	root, err := script(t, "root.sh", append([]string{filepath.Join(machine.Root(t), ".cache", folder)}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("create the file system: %v", err)
+	}
+	return strings.TrimSpace(string(root))
+}
+
+// NewOf returns a system with the given file system and init. The system is off. Its /payload contains the given
+// files: the keys are names in the system, the values are paths on the test host. The system does not change the file system.
+func NewOf(t testing.TB, root string, init []string, payload map[string]string) *System {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("systems need root")
@@ -55,7 +72,7 @@ func New(t testing.TB, init []string, payload map[string]string) *System {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &System{Dir: dir, Console: filepath.Join(dir, "console"), t: t, init: init}
+	s := &System{Dir: dir, Console: filepath.Join(dir, "console"), t: t, root: root, init: init}
 	t.Cleanup(func() {
 		if t.Failed() && s.boot != nil {
 			out, _ := s.Try("journalctl -b --no-pager -o short-monotonic 2>/dev/null | tail -60; tail -40 /var/log/islet.log " +
@@ -67,11 +84,6 @@ func New(t testing.TB, init []string, payload map[string]string) *System {
 			t.Error(err)
 		}
 	})
-	root, err := s.script("root.sh", filepath.Join(machine.Root(t), ".cache/system")).Output()
-	if err != nil {
-		t.Fatalf("create the file system: %v", err)
-	}
-	s.root = strings.TrimSpace(string(root))
 	if err := os.Mkdir(filepath.Join(dir, "payload"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +95,10 @@ func New(t testing.TB, init []string, payload map[string]string) *System {
 	return s
 }
 
-// This method returns a command that runs a script in the directory of this file.
-func (s *System) script(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(machine.Root(s.t), "test/system", name), args...)
+// This function returns a command that runs a script in the directory of this file.
+func script(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(machine.Root(t), "test/system", name), args...)
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -102,7 +115,7 @@ func (s *System) Boot() {
 		s.t.Fatal(err)
 	}
 	defer console.Close()
-	s.boot = s.script("boot.sh", append([]string{s.root, s.Dir, s.cgroup()}, s.init...)...)
+	s.boot = script(s.t, "boot.sh", append([]string{s.root, s.Dir, s.cgroup()}, s.init...)...)
 	s.boot.Stdout, s.boot.Stderr = console, console
 	s.boot.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
