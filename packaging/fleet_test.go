@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -83,7 +84,7 @@ func TestRoleVariables(t *testing.T) {
 	if names := undefined(files, defaults); len(names) > 0 {
 		t.Errorf("no default and no task sets %v", names)
 	}
-	if names := undefined(map[string][]byte{"": []byte("when: islet_absent and islet_set\nregister: islet_set\n")}, nil); !slices.Equal(names, []string{"islet_absent"}) {
+	if names := undefined(map[string][]byte{"": []byte("when: islet_absent and islet_set\nregister: islet_set\n")}, map[string]any{}); !slices.Equal(names, []string{"islet_absent"}) {
 		t.Errorf("undefined finds %v", names)
 	}
 	readme, err := os.ReadFile("ansible/README.md")
@@ -97,6 +98,87 @@ func TestRoleVariables(t *testing.T) {
 		}
 		if !strings.Contains(string(readme), "| `"+name+"` |") {
 			t.Errorf("the README does not explain %s", name)
+		}
+	}
+}
+
+// TestUserData checks that the user-data contains first-boot.sh, that its secrets are readable only by root, and that its configurations have
+// no unknown fields.
+func TestUserData(t *testing.T) {
+	script, err := os.ReadFile("cloud-init/first-boot.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"cloud-init/join.yaml", "cloud-init/standalone.yaml"} {
+		var data struct {
+			Files []struct{ Path, Permissions, Content string } `json:"write_files"`
+			Run   [][]string                                    `json:"runcmd"`
+		}
+		readYAML(t, file, &data)
+		found := false
+		for _, f := range data.Files {
+			mode := "0644"
+			switch f.Path {
+			case "/usr/local/sbin/islet-first-boot":
+				mode, found = "0755", true
+				if f.Content != string(script) {
+					t.Errorf("%s does not contain first-boot.sh", file)
+				}
+			case "/etc/islet/bootstrap.kubeconfig":
+				mode = "0600"
+			}
+			if f.Permissions != mode {
+				t.Errorf("%s: %s has mode %s, want %s", file, f.Path, f.Permissions, mode)
+			}
+		}
+		if !found || len(data.Run) != 1 || data.Run[0][0] != "islet-first-boot" {
+			t.Errorf("%s does not run the script: %v", file, data.Run)
+		}
+	}
+}
+
+// TestPiGen runs the step of pi-gen for a directory instead of the root of an image.
+func TestPiGen(t *testing.T) {
+	root, stage, from := t.TempDir(), t.TempDir(), unpacked(t, "one")
+	archive := packed(t, from)
+	step, err := filepath.Abs("cloud-init/pi-gen/00-run.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	installer, err := os.ReadFile("install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(stage, "files/install.sh"), string(installer), 0o755)
+	write(t, filepath.Join(stage, "files/islet-9.0.0-linux-arm64.tar.gz"), string(data), 0o644)
+	write(t, filepath.Join(stage, "files/bootstrap.kubeconfig"), "secret", 0o644)
+	write(t, filepath.Join(root, "boot/firmware/cmdline.txt"), "console=tty1 rootwait \n", 0o644)
+	var first map[string]string
+	for range 2 { // pi-gen may repeat a step
+		cmd := exec.Command("bash", "-e", step)
+		cmd.Dir = stage
+		if out, err := try(cmd, "ROOTFS_DIR="+root); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		files := tree(t, root)
+		if first == nil {
+			first = files
+		}
+		for file, want := range map[string]string{
+			"/boot/firmware/cmdline.txt":                                "-rw-r--r-- console=tty1 rootwait cgroup_enable=memory cgroup_memory=1\n",
+			"/etc/islet/bootstrap.kubeconfig":                           "-rw------- secret",
+			"/etc/systemd/system/multi-user.target.wants/islet.service": "/etc/systemd/system/islet.service",
+		} {
+			if files[file] != want {
+				t.Errorf("%s is %q, want %q", file, files[file], want)
+			}
+		}
+		if !same(first, files) {
+			t.Error("a second run changes files")
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (p *play) command(options string) string {
 	if err := os.WriteFile(filepath.Join(p.s.Dir, "payload/vars.yaml"), []byte(vars), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	return "cd /payload/packaging/ansible && LC_ALL=C.UTF-8 ANSIBLE_NOCOLOR=1 ansible-playbook -i localhost, -c local -e ansible_python_interpreter=/usr/bin/python3" +
+	return "cd /payload/packaging/ansible && LC_ALL=C.UTF-8 ANSIBLE_NOCOLOR=1 ANSIBLE_ROLES_PATH=roles ansible-playbook -i localhost, -c local -e ansible_python_interpreter=/usr/bin/python3" +
 		" -e @/payload/vars.yaml " + options + " /payload/play.yaml 2>&1"
 }
 
@@ -100,7 +100,7 @@ func TestAnsible(t *testing.T) {
 		"deb, systemd":     {system.Systemd, "deb", "systemctl is-enabled islet && systemctl is-active islet", "/usr/bin/islet"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := boot(t, c.init, payload)
+			s := boot(t, programs, c.init, payload)
 			debs, err := filepath.Glob(filepath.Join(os.Getenv("ISLET_PACKAGES"), "islet_*_amd64.deb"))
 			if err != nil || len(debs) != 1 {
 				t.Fatal(debs, err)
@@ -178,8 +178,8 @@ func TestAnsible(t *testing.T) {
 
 // TestAnsibleLint checks the role and the example with ansible-lint and yamllint.
 func TestAnsibleLint(t *testing.T) {
-	s := boot(t, system.Systemd, nil)
-	s.Run("cp -r /payload/packaging/ansible /payload/packaging/cloud-init /root/ && cd /root/ansible && yamllint --strict -c .yamllint . ../cloud-init")
+	s := boot(t, programs, system.Systemd, nil)
+	s.Run("cp -r /payload/packaging/ansible /payload/packaging/cloud-init /root/ && cd /root/ansible && yamllint --strict -c .yamllint .")
 	const lint = "cd /root/ansible && HOME=/root LC_ALL=C.UTF-8 ansible-lint --offline --strict --profile production --nocolor "
 	s.Run(lint + "islet.yaml roles/islet")
 	// A fault is found.

@@ -62,7 +62,7 @@ func first(t *testing.T, s *system.System, data string) int {
 
 // TestCloudInitSchema checks the user-data with the schema of cloud-init.
 func TestCloudInitSchema(t *testing.T) {
-	s := boot(t, system.Systemd, nil)
+	s := boot(t, cloudInit, system.Systemd, nil)
 	for _, name := range []string{"join.yaml", "standalone.yaml"} {
 		says(t, s, 0, "cloud-init schema --config-file /payload/packaging/cloud-init/"+name, "Valid cloud-config")
 	}
@@ -75,7 +75,7 @@ func TestCloudInitSchema(t *testing.T) {
 // TestCloudInitStandalone boots a system with the user-data of a node without a cluster. The node must install islet from a mirror and run
 // the bundle of its source.
 func TestCloudInitStandalone(t *testing.T) {
-	s := boot(t, system.Systemd, nil)
+	s := boot(t, cloudInit, system.Systemd, nil)
 	s.Run(mirror + `cp /payload/` + archive + ` /srv/ && cd /root && tar xzf /payload/` + archive + ` --strip-components=1
 		mkdir -p kiosk/manifests kiosk/images && cp demo/islet-demo.tar kiosk/images/ && cp demo/web.yaml kiosk/manifests/
 		printf 'apiVersion: islet.dev/v1alpha1\nkind: Bundle\nname: kiosk\nnumber: 1\n' >kiosk/bundle.yaml
@@ -102,7 +102,7 @@ func TestCloudInitStandalone(t *testing.T) {
 // TestCloudInitJoin boots a system with the user-data of a node of a cluster, and installs the archive on the boot partition. The kernel of
 // the board seems to have no memory cgroup.
 func TestCloudInitJoin(t *testing.T) {
-	s := boot(t, system.Systemd, nil)
+	s := boot(t, cloudInit, system.Systemd, nil)
 	s.Run("mkdir -p /boot/firmware && cp /payload/" + archive + " /boot/firmware/ && echo console=tty1 >/boot/firmware/cmdline.txt")
 	data := userData(t, "join.yaml", "CONTROL-PLANE:6443", "127.0.0.1:1", ", certificate-authority-data: CA-IN-BASE64", "", "TOKEN-ID.TOKEN-SECRET", "abcdef.0123456789abcdef",
 		`"https://mirror.example.com/islet/islet-0.1.0-linux-arm64.tar.gz", "SHA256"`, archive)

@@ -18,7 +18,7 @@ func TestContainer(t *testing.T) {
 	if image == "" {
 		t.Skip("no container image: make test-container")
 	}
-	s := boot(t, system.Systemd, map[string]string{"islet-" + version + "-image-amd64.tar": image})
+	s := boot(t, programs, system.Systemd, map[string]string{"islet-" + version + "-image-amd64.tar": image})
 	text, err := os.ReadFile(filepath.Join(machine.Root(t), "packaging/container/README.md"))
 	if err != nil {
 		t.Fatal(err)

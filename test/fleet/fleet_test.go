@@ -16,9 +16,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// programs are the packages of Debian that the tests need.
-const programs = "podman crun netavark aardvark-dns catatonit containernetworking-plugins iptables ca-certificates ansible-core ansible-lint yamllint " +
-	"cloud-init python3-apt python3-cffi-backend curl" // debootstrap does not resolve python3-cffi-backend, a virtual package
+// These are the packages of Debian that the tests need. debootstrap does not resolve python3-cffi-backend, which is a virtual package.
+const (
+	programs = "podman crun netavark aardvark-dns catatonit containernetworking-plugins iptables ca-certificates ansible-core ansible-lint yamllint " +
+		"python3-apt python3-cffi-backend curl"
+	cloudInit = "cloud-init ca-certificates curl openssl python3-cffi-backend"
+)
 
 // version is the version of the archive of make dist.
 const version = "0.1.0"
@@ -26,8 +29,9 @@ const version = "0.1.0"
 // archive is the archive's name in a release.
 const archive = "islet-" + version + "-linux-amd64.tar.gz"
 
-// boot returns a system in whose /payload are the archive of islet, the folder packaging and the given files.
-func boot(t *testing.T, init []string, payload map[string]string) *system.System {
+// boot returns a system with packages of Debian, in whose /payload are the archive of islet, the folder packaging and the given files. A
+// cloud-init does nothing until its test removes the file cloud-init.disabled. It never asks a cloud for its data.
+func boot(t *testing.T, packages string, init []string, payload map[string]string) *system.System {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" {
@@ -37,13 +41,21 @@ func boot(t *testing.T, init []string, payload map[string]string) *system.System
 	for name, path := range payload {
 		files[name] = path
 	}
-	s := system.NewOf(t, system.FileSystem(t, "system-fleet", append([]string{"bookworm"}, strings.Fields(programs)...)...), init, files)
-	disabled := filepath.Join(s.Dir, "layer/etc/cloud/cloud-init.disabled")
-	if err := os.MkdirAll(filepath.Dir(disabled), 0o755); err != nil {
-		t.Fatal(err)
+	folder := "system-fleet"
+	if packages == cloudInit {
+		folder = "system-cloud-init"
 	}
-	if err := os.WriteFile(disabled, nil, 0o644); err != nil { // until the test of cloud-init removes it
-		t.Fatal(err)
+	s := system.NewOf(t, system.FileSystem(t, folder, append([]string{"bookworm"}, strings.Fields(packages)...)...), init, files)
+	if packages == cloudInit {
+		for name, text := range map[string]string{"cloud-init.disabled": "", "cloud.cfg.d/99-test.cfg": "datasource_list: [NoCloud, None]\n"} {
+			file := filepath.Join(s.Dir, "layer/etc/cloud", name)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	s.Boot()
 	return s
