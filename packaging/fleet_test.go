@@ -102,8 +102,7 @@ func TestRoleVariables(t *testing.T) {
 	}
 }
 
-// TestUserData checks that the user-data contains first-boot.sh, that its secrets are readable only by root, and that its configurations have
-// no unknown fields.
+// TestUserData checks that the user-data contains and runs first-boot.sh, and that only root can read its secrets.
 func TestUserData(t *testing.T) {
 	script, err := os.ReadFile("cloud-init/first-boot.sh")
 	if err != nil {
@@ -131,7 +130,7 @@ func TestUserData(t *testing.T) {
 				t.Errorf("%s: %s has mode %s, want %s", file, f.Path, f.Permissions, mode)
 			}
 		}
-		if !found || len(data.Run) != 1 || data.Run[0][0] != "islet-first-boot" {
+		if !found || len(data.Run) != 1 || data.Run[0][0] != "/usr/local/sbin/islet-first-boot" {
 			t.Errorf("%s does not run the script: %v", file, data.Run)
 		}
 	}

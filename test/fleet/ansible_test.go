@@ -117,13 +117,14 @@ func TestAnsible(t *testing.T) {
 			}
 			file := map[string]string{"archive": archive, "deb": "islet_" + version + "-1_amd64.deb"}[c.kind]
 			p := &play{t: t, s: s, kind: c.kind}
-			p.fails("and not that of islet_checksums", fmt.Sprintf("islet_checksums: {%s: %s}", file, strings.Repeat("0", 64)))
-			p.fails("islet_checksums has no SHA-256 of "+file, "islet_source: https://127.0.0.1:1")
-			p.fails("has a wrong value", `islet_args: ["--node-ip=$(id)"]`)
-			if out, n := p.run("--check"); n != "4" || !strings.Contains(out, "no islet would become islet 0.1.0") { // the directories, the file of flags, the message
+			// The directories, the file of flags and the message.
+			if out, n := p.run("--check"); n != "3" || !strings.Contains(out, "no islet would become islet 0.1.0") {
 				t.Errorf("%s: %s", n, out)
 			}
 			s.Run("! test -e " + c.program + " && ! test -e /etc/islet")
+			p.fails("and not that of islet_checksums", fmt.Sprintf("islet_checksums: {%s: %s}", file, strings.Repeat("0", 64)))
+			p.fails("islet_checksums has no SHA-256 of "+file, "islet_source: https://127.0.0.1:1")
+			p.fails("has a wrong value", `islet_args: ["--node-ip=$(id)"]`)
 			p.changes("islet_edge: {update: {keys: ['"+r.Public+"']}, configuration: {healthyFor: 2s, deadline: 20s}}", "islet_kubelet: {maxPods: 7}",
 				fmt.Sprintf("islet_checksums: {%s: %s}", file, strings.Fields(s.Run("sha256sum /payload/" + file))[0]))
 			s.Run(c.enabled + ` && [ "$(stat -c %a /etc/islet/edge.yaml /etc/islet/kubelet.yaml /etc/default/islet | sort -u)" = 644 ]`)
@@ -138,6 +139,9 @@ func TestAnsible(t *testing.T) {
 			if now := s.Run("cat /etc/islet/kubelet.yaml"); now != before {
 				t.Errorf("a wrong setting was written:\n%s", now)
 			}
+			// An installation that fails does not leave an agent with former settings.
+			p.fails("9.9.9", "islet_version: 9.9.9", "islet_upgrade: install", "islet_kubelet: {maxPods: 8}")
+			s.Run(c.program + " config show | grep -q 'maxPods: 8'")
 			p.changes("islet_kubelet: {maxPods: 9}", token)
 			s.Run(c.program + " config show | grep -q 'maxPods: 9' && [ \"$(stat -c %a%U /etc/islet/bootstrap.kubeconfig)\" = 600root ]")
 			if out, _ := p.run("--diff -vvv"); strings.Contains(out, "not-in-any-output") {

@@ -29,6 +29,9 @@ printf '[Service]\nExecStart=/usr/bin/python3 /root/mirror.py\n[Install]\nWanted
 systemctl enable mirror 2>/dev/null
 `
 
+// firstBoot is the command of the script in the user-data.
+const firstBoot = "/usr/local/sbin/islet-first-boot "
+
 // userData returns one of the files of packaging/cloud-init with other values.
 func userData(t *testing.T, name string, replace ...string) string {
 	t.Helper()
@@ -91,12 +94,12 @@ func TestCloudInitStandalone(t *testing.T) {
 	s.Run("systemctl is-enabled islet && ! test -e /run/islet-reboot && ! ls -d /var/tmp/islet-first-boot.*")
 	s.Run("/usr/local/bin/islet check /etc/islet/edge.yaml")
 	// The script may run again.
-	s.Run("islet-first-boot https://localhost:8443/" + archive + " " + sum)
+	s.Run(firstBoot + "https://localhost:8443/" + archive + " " + sum)
 	waitForPods(s, "web")
 	// An archive without a checksum, with another one, and by http.
-	says(t, s, 1, "islet-first-boot https://localhost:8443/"+archive, "the SHA-256 of https://localhost:8443/"+archive+" is missing")
-	says(t, s, 1, "islet-first-boot https://localhost:8443/"+archive+" "+strings.Repeat("0", 64), "does not have the SHA-256")
-	says(t, s, 1, "islet-first-boot http://localhost:8443/"+archive+" "+sum, "only https")
+	says(t, s, 1, firstBoot+"https://localhost:8443/"+archive, "the SHA-256 of https://localhost:8443/"+archive+" is missing")
+	says(t, s, 1, firstBoot+"https://localhost:8443/"+archive+" "+strings.Repeat("0", 64), "does not have the SHA-256")
+	says(t, s, 1, firstBoot+"http://localhost:8443/"+archive+" "+sum, "only https")
 }
 
 // TestCloudInitJoin boots a system with the user-data of a node of a cluster, and installs the archive on the boot partition. The kernel of
@@ -111,17 +114,18 @@ func TestCloudInitJoin(t *testing.T) {
 	}
 	s.Run(`[ "$(stat -c %a%U /etc/islet/bootstrap.kubeconfig)" = 600root ] && /usr/local/bin/islet check /etc/islet/kubelet.yaml`)
 	s.Await("/usr/local/bin/islet status | grep -q 'no link to the API server'")
-	s.Run(`tr '\0' ' ' </proc/$(pgrep -o -x islet)/cmdline | grep -q -- ' --bootstrap-kubeconfig=/etc/islet/bootstrap.kubeconfig --kubeconfig=/etc/islet/kubeconfig'`)
+	s.Run(`tr '\0' ' ' </proc/$(pgrep -o -x islet)/cmdline |
+		grep -q -- ' --bootstrap-kubeconfig=/etc/islet/bootstrap.kubeconfig --kubeconfig=/etc/islet/kubeconfig'`)
 	s.Run("! test -e /run/islet-reboot")
 
 	// On a board without the memory cgroup, the script asks for a reboot.
 	s.Run("mkdir -p /root/proc && printf 'memory 1 1 0\\n' >/root/proc/cgroups")
-	s.Run("ISLET_CGROUP=/nowhere ISLET_PROC=/root/proc islet-first-boot " + archive)
+	s.Run("ISLET_CGROUP=/nowhere ISLET_PROC=/root/proc " + firstBoot + archive)
 	s.Run("test -e /run/islet-reboot && grep -q '^console=tty1 cgroup_enable=memory cgroup_memory=1$' /boot/firmware/cmdline.txt")
 
 	// With --no-start, as in a script of Raspberry Pi Imager, the service starts at the next boot.
 	s.Run("cd /root && tar xzf /payload/" + archive + " --strip-components=1 && ./install.sh uninstall --purge")
-	s.Run("islet-first-boot --no-start " + archive + " && systemctl is-enabled islet && ! systemctl is-active islet")
+	s.Run(firstBoot + "--no-start " + archive + " && systemctl is-enabled islet && ! systemctl is-active islet")
 	s.PowerOff()
 	s.Boot()
 	s.Run("systemctl is-active islet")

@@ -47,7 +47,7 @@ func boot(t *testing.T, packages string, init []string, payload map[string]strin
 	}
 	s := system.NewOf(t, system.FileSystem(t, folder, append([]string{"bookworm"}, strings.Fields(packages)...)...), init, files)
 	if packages == cloudInit {
-		for name, text := range map[string]string{"cloud-init.disabled": "", "cloud.cfg.d/99-test.cfg": "datasource_list: [NoCloud, None]\n"} {
+		for name, text := range map[string]string{"cloud-init.disabled": "", "cloud.cfg.d/99-test.cfg": "datasource_list: [NoCloud, None]\nlocale: false\n"} {
 			file := filepath.Join(s.Dir, "layer/etc/cloud", name)
 			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 				t.Fatal(err)
