@@ -133,17 +133,30 @@ func TestAnsible(t *testing.T) {
 			waitForPods(s, "web-edge")
 			pods := s.Run("pgrep -x demo")
 
+			agent := s.Run("pgrep -o -x islet")
+			restarted := func(why string) {
+				t.Helper()
+				now := s.Run("pgrep -o -x islet")
+				if now == agent {
+					t.Errorf("%s does not restart the agent", why)
+				}
+				agent = now
+			}
 			// A wrong setting does not replace the former file.
 			before := s.Run("cat /etc/islet/kubelet.yaml")
 			p.fails("maxPodz", "islet_kubelet: {maxPodz: 8}")
 			if now := s.Run("cat /etc/islet/kubelet.yaml"); now != before {
 				t.Errorf("a wrong setting was written:\n%s", now)
 			}
+			if now := s.Run("pgrep -o -x islet"); now != agent {
+				t.Error("a wrong setting restarts the agent")
+			}
 			// An installation that fails does not leave an agent with former settings.
 			p.fails("9.9.9", "islet_version: 9.9.9", "islet_upgrade: install", "islet_kubelet: {maxPods: 8}")
-			s.Run(c.program + " config show | grep -q 'maxPods: 8'")
+			restarted("a failed installation with other settings")
 			p.changes("islet_kubelet: {maxPods: 9}", token)
-			s.Run(c.program + " config show | grep -q 'maxPods: 9' && [ \"$(stat -c %a%U /etc/islet/bootstrap.kubeconfig)\" = 600root ]")
+			restarted("another setting")
+			s.Run("grep -qx 'maxPods: 9' /etc/islet/kubelet.yaml && [ \"$(stat -c %a%U /etc/islet/bootstrap.kubeconfig)\" = 600root ]")
 			if out, _ := p.run("--diff -vvv"); strings.Contains(out, "not-in-any-output") {
 				t.Error("the output contains the token")
 			}
