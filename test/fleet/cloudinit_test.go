@@ -107,7 +107,8 @@ func TestCloudInitStandalone(t *testing.T) {
 func TestCloudInitJoin(t *testing.T) {
 	s := boot(t, cloudInit, system.Systemd, nil)
 	s.Run("mkdir -p /boot/firmware && cp /payload/" + archive + " /boot/firmware/ && echo console=tty1 >/boot/firmware/cmdline.txt")
-	data := userData(t, "join.yaml", "CONTROL-PLANE:6443", "127.0.0.1:1", ", certificate-authority-data: CA-IN-BASE64", "", "TOKEN-ID.TOKEN-SECRET", "abcdef.0123456789abcdef",
+	data := userData(t, "join.yaml", "CONTROL-PLANE:6443", "127.0.0.1:1", ", certificate-authority-data: CA-IN-BASE64", "",
+		"TOKEN-ID.TOKEN-SECRET", "abcdef.0123456789abcdef",
 		`"https://mirror.example.com/islet/islet-0.1.0-linux-arm64.tar.gz", "SHA256"`, archive)
 	if code := first(t, s, data); code != 0 {
 		t.Error(s.Run("cat /var/log/cloud-init-output.log"))

@@ -42,6 +42,9 @@ func TestContainer(t *testing.T) {
 	}
 	ready()
 	run(look)
+	if out := s.Run("podman exec islet islet doctor"); strings.Contains(out, "state-") || strings.Contains(out, "run-tmpfs") {
+		t.Errorf("the options of podman are not the best:\n%s", out)
+	}
 	s.Run("podman restart -t 10 islet")
 	ready()
 	run(end)
