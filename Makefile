@@ -121,6 +121,7 @@ check: ## check: formatting, vet, import rules, modules, known vulnerabilities, 
 	cd test && go vet ./...
 	@$(MAKE) --no-print-directory lint
 	CGO_ENABLED=1 go test $(RACE_FLAGS) -vet=off -ldflags=-w -count=1 . ./internal/config
+	CGO_ENABLED=1 go test $(RACE_FLAGS) -vet=off -ldflags=-w -count=1 -run '^Test(FleetFiles|RoleVariables|UserData)$$' ./packaging
 
 # The linters are tools of a module of their own, test/lint.
 .PHONY: lint
