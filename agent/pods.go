@@ -63,7 +63,7 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 		Log: p.log,
 	})
 	set(&p.laterParts, &p.laterParts.pods, p.pods)
-	p.bundles.Connect(bundle.Pods{Sink: p.sources.Sink(), List: p.pods.List, Desired: p.desired, Objects: p.objects.Local})
+	p.bundles.Connect(bundle.Pods{Sink: p.sources.Sink(), List: p.pods.List, Desired: p.desired, Objects: p.objects.Local}, p.keeper)
 	p.health = health.New(health.Config{
 		StartDelay: p.laterParts.startDelay, CallDuration: p.observer.CallDuration, Network: p.rt.Ready, StartsBlocked: p.shutdown.NotReady,
 	})

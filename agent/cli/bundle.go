@@ -67,11 +67,12 @@ func bundleCommands() []command {
 			detail: "The files are those that nodes have written to sticks (islet-NODE.json), or outputs of islet bundle status -o json. " +
 				"A state with a wrong signature is an error. " + bundleHelp},
 		{name: "revert", summary: "end the trial of a bundle, or return to the previous bundle", setup: setupBundleRevert,
-			detail: "Data that pods have written in the meantime stays as it is."},
+			detail: "The configuration of the bundle goes back too. Data that pods have written in the meantime stays as it is."},
 		{name: "node", summary: "describe this node, for islet bundle verify", setup: setupBundleNode,
 			detail: "Run this command on the node, because it asks the agent. The output has the node's name, labels, " +
-				"platform and devices,\nislet's version, the image layers that the node has, and the node's public key " +
-				"for sealed Secrets. The agent makes this key\nif there is none. The output contains no secret."},
+				"platform and devices,\nislet's version and the fields of its configurations, the image layers that the node has, " +
+				"and the node's public key for\nsealed Secrets. The agent makes this key if there is none. " +
+				"The output contains no secret."},
 		{name: "seal", args: "FILE --to KEY|FILE", summary: "encrypt the Secrets of a manifest for nodes", argsKind: takesFiles,
 			setup: setupBundleSeal, noAgent: true,
 			detail: "Writes NAME.sealed.yaml next to NAME.yaml. Run this command once and keep the result in the source " +

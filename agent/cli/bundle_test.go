@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -272,4 +273,41 @@ func TestBundleForNode(t *testing.T) {
 		o.write("node.yaml", strings.Replace(node, old, x[0], 1))
 		o.run(1, "verify -q @kiosk.tar --for @node.yaml", x[1])
 	}
+}
+
+// TestBundleWithConfiguration checks that show, diff and verify name the configurations of a bundle, their mistakes, and the fields that
+// the node's version of islet does not know.
+func TestBundleWithConfiguration(t *testing.T) {
+	o := newOffice(t)
+	o.run(0, "build @kiosk -o @old.tar")
+	kubelet := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	edge := "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
+	o.write("kiosk/kubelet.yaml", kubelet+"maxPods: 20\nmemorySwap: {swapBehavior: NoSwap}\nfeatureGates: {}\n"+
+		"authentication: {webhook: {cacheTTL: 2m}}\n")
+	o.write("kiosk/edge.yaml", edge+"shimPods: 3\nconfiguration: {healthyFor: 10s, deadline: 2m}\n")
+	o.run(0, "build @kiosk -o @kiosk.tar")
+	o.run(0, "show @kiosk.tar", "kubelet.yaml", "edge.yaml")
+	o.run(0, "diff @old.tar @kiosk.tar", "+ file kubelet.yaml", "+ file edge.yaml")
+	node := "apiVersion: islet.dev/v1alpha1\nkind: BundleNode\nname: a\nlabels: {site: x}\nplatform: linux/arm64\nversion: 0.0.9\n"
+	all := []string{"maxPods", "memorySwap.swapBehavior", "featureGates", "edge.shimPods", "edge.configuration.healthyFor",
+		"edge.configuration.deadline", "authentication.webhook.cacheTTL"}
+	describe := func(missing string) {
+		known := slices.DeleteFunc(slices.Clone(all), func(f string) bool { return f == missing })
+		o.write("node.yaml", node+"fields: ["+strings.Join(known, ", ")+"]\n")
+	}
+	describe("")
+	o.run(0, "verify -q @kiosk.tar --for @node.yaml")
+	for missing, want := range map[string]string{
+		"maxPods": "kubelet.yaml: field maxPods: islet 0.0.9 on node a does not know it", "memorySwap.swapBehavior": "field memorySwap: ",
+		"featureGates": "field featureGates: ", "edge.shimPods": "edge.yaml: field shimPods: ", "edge.configuration.deadline": "field configuration.deadline: ",
+		"authentication.webhook.cacheTTL": "field authentication: ",
+	} {
+		describe(missing)
+		o.run(1, "verify -q @kiosk.tar --for @node.yaml", want)
+	}
+	o.write("node.yaml", node)
+	o.run(0, "verify -q @kiosk.tar --for @node.yaml", "does not say which fields")
+	o.write("kiosk/kubelet.yaml", kubelet+"maxPodz: 20\n")
+	o.run(0, "build @kiosk -o @kiosk.tar")
+	o.run(1, "verify -q @kiosk.tar", "maxPodz")
 }

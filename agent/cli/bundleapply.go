@@ -77,7 +77,7 @@ func (t *tool) waitForBundle(ctx context.Context, b api.Bundle) error {
 		switch {
 		case err != nil:
 			return false, err
-		case s.Trial != nil && s.Trial.Digest == b.Digest:
+		case s.Trial != nil && s.Trial.Digest == b.Digest, s.Returning:
 			return false, nil
 		case s.Last != nil && s.Last.Digest == b.Digest && s.Last.Why == "":
 			fmt.Fprintf(t.out, "%s is in use\n", bundleName(b))
@@ -139,6 +139,18 @@ func printMedium(w io.Writer, m *api.BundleMedium) {
 	}
 }
 
+// printBundleConfiguration prints the configuration of the bundle in the line before.
+func printBundleConfiguration(w io.Writer, c *api.BundleConfiguration) {
+	if c == nil {
+		return
+	}
+	state := "in use"
+	if !c.InUse {
+		state = "NOT in use: another one was sent since (islet config show)"
+	}
+	fmt.Fprintf(w, "%-10s configuration %s, %s\n", "", makePrintable(c.ID), state)
+}
+
 // printReport prints whether the state was sent.
 func printReport(w io.Writer, r *api.BundleReport) {
 	if r == nil {
@@ -165,7 +177,19 @@ func printBundles(w io.Writer, s *api.Bundles) {
 		fmt.Fprintln(w, "no bundle is in use")
 	}
 	line("in use", s.Current)
+	if s.Returning {
+		fmt.Fprintf(w, "%-10s the agent returns to the configuration before that of a bundle\n", "")
+	}
+	ofTrial := s.Trial != nil && !s.Configuring // the configuration is that of the bundle on trial
+	if !ofTrial && !s.Returning {
+		printBundleConfiguration(w, s.Configuration)
+	}
 	line("on trial", s.Trial)
+	if ofTrial {
+		printBundleConfiguration(w, s.Configuration)
+	} else if s.Configuring {
+		fmt.Fprintf(w, "%-10s its configuration is tried first (islet config show)\n", "")
+	}
 	for _, p := range s.Must {
 		fmt.Fprintf(w, "%-10s %s must be Ready\n", "", makePrintable(p))
 	}
@@ -201,9 +225,12 @@ func setupBundleRevert(t *tool, _ *pflag.FlagSet) runner {
 		}
 		if s.Current == nil {
 			fmt.Fprintln(t.out, "no bundle is in use")
-			return nil
+		} else {
+			fmt.Fprintf(t.out, "%s is in use\n", bundleName(*s.Current))
 		}
-		fmt.Fprintf(t.out, "%s is in use\n", bundleName(*s.Current))
+		if s.Returning {
+			fmt.Fprintln(t.out, "The agent restarts with the configuration before that of the bundle")
+		}
 		return nil
 	}
 }

@@ -80,7 +80,8 @@ func TestBundleNode(t *testing.T) {
 		got := run(t, n, "", "bundle", "node")
 		node, err := bundle.ParseNode([]byte(got.out))
 		if got.code != 0 || err != nil || node.Name != "a" || node.Version != "0.2.0" || node.Recipient != k.key.Recipient() ||
-			node.Labels["site"] != "x" || node.Devices["example.com/gpu"] != 2 || len(node.Layers) != len(k.layers) {
+			node.Labels["site"] != "x" || node.Devices["example.com/gpu"] != 2 || len(node.Layers) != len(k.layers) ||
+			!slices.Contains(node.Fields, "edge.bundle.medium.label") || !slices.Contains(node.Fields, "maxPods") {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		// The images of the test are for these two platforms, so it also passes on other machines.

@@ -91,6 +91,8 @@ type bundleText struct {
 	manifests []finding.File // also configurations
 	inventory *bundle.Inventory
 	sealed    []sealed.Document
+
+	configurations []finding.File
 }
 
 // readBundle reads the files of a bundle.
@@ -111,7 +113,7 @@ func (t *tool) readBundle(b *bundle.Bundle) (*bundleText, error) {
 		case bundle.MediaManifest:
 			x.manifests, pods = append(x.manifests, file), append(pods, file)
 		case bundle.MediaKubelet, bundle.MediaEdge:
-			x.manifests = append(x.manifests, file)
+			x.manifests, x.configurations = append(x.manifests, file), append(x.configurations, file)
 		case bundle.MediaSealed:
 			docs, err := sealed.Parse(data)
 			if err != nil {
@@ -148,6 +150,11 @@ func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.
 	if node != nil {
 		wrong = append(wrong, b.Unfit(x.inventory, node, t.Now())...)
 		wrong = append(wrong, sealedForOthers(x.sealed, node)...)
+		unknown, err := t.unknownFields(x.configurations, node)
+		if err != nil {
+			return err
+		}
+		wrong = append(wrong, unknown...)
 		if node.Version != t.Version {
 			fmt.Fprintf(t.Stderr, "Note: the node runs islet %s: the fields of the manifests are checked with the rules of %s\n",
 				makePrintable(node.Version), t.Version)
@@ -175,6 +182,24 @@ func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.
 		return exitError{ExitFailed, nil}
 	}
 	return nil
+}
+
+// unknownFields returns a line for each field of the configurations that the node's version of islet does not know.
+func (t *tool) unknownFields(configurations []finding.File, node *bundle.Node) (lines []string, err error) {
+	for _, c := range configurations {
+		fields, err := node.UnknownFields(c.Name, c.Data)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range fields {
+			lines = append(lines, fmt.Sprintf("%s: field %s: islet %s on node %s does not know it", c.Name, f, node.Version, node.Name))
+		}
+	}
+	if len(configurations) > 0 && len(node.Fields) == 0 {
+		fmt.Fprintf(t.Stderr, "Note: the description of node %s does not say which fields of configurations the node knows: "+
+			"write it again with islet bundle node\n", makePrintable(node.Name))
+	}
+	return lines, nil
 }
 
 // sealedForOthers returns a line for each Secret that is not sealed for a node.

@@ -147,6 +147,9 @@ func stream[T any](ctx context.Context, t *tool, method, path string, query url.
 }
 
 // get sends a GET request with call.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (t *tool) get(ctx context.Context, path string, out any) error {
 	return t.call(ctx, http.MethodGet, path, nil, nil, out)
 }

@@ -28,6 +28,9 @@ type row struct {
 	colours map[int]colour
 }
 
+// addRow is not inlined, because it is called in many places.
+//
+//go:noinline
 func (t *table) addRow(cells ...string) { t.addColored(nil, cells...) }
 
 // addColored adds a row. The map contains the colours of cells by column.

@@ -23,17 +23,29 @@ type Bundle struct {
 
 // Bundles is the state of the bundles of a node.
 type Bundles struct {
-	Current  *Bundle          `json:"current,omitempty"`  // the last bundle that was kept
-	Previous *Bundle          `json:"previous,omitempty"` // islet bundle revert returns to it
-	Trial    *Bundle          `json:"trial,omitempty"`    // the node runs its pods until the trial ends
-	Must     []string         `json:"must,omitempty"`     // the pods that the trial requires to be Ready, as namespace/name
-	Staging  string           `json:"staging,omitempty"`  // the current step of islet bundle apply
-	Highest  map[string]int64 `json:"highest,omitempty"`  // the highest number by the name of the bundle
-	Failed   []string         `json:"failed,omitempty"`   // digests of bundles that failed or were reverted
-	Last     *BundleOutcome   `json:"last,omitempty"`
-	Medium   *BundleMedium    `json:"medium,omitempty"` // since the start of the agent
-	Source   *BundleSource    `json:"source,omitempty"` // only if the node follows one
-	Report   *BundleReport    `json:"report,omitempty"` // only if the node sends its state to a URL
+	Current  *Bundle `json:"current,omitempty"`  // the last bundle that was kept
+	Previous *Bundle `json:"previous,omitempty"` // islet bundle revert returns to it
+	Trial    *Bundle `json:"trial,omitempty"`    // the node runs its pods until the trial ends
+	// Configuring means that the configuration of Trial is tried first. Until it is accepted, the node runs the pods of Current.
+	Configuring bool `json:"configuring,omitempty"`
+	// Returning means that a bundle has failed or was reverted, and the agent restarts with the configuration before that of the bundle.
+	Returning bool `json:"returning,omitempty"`
+	// Configuration is that of Current, or of Trial once it is accepted. It is nil if the bundle says nothing about the configuration.
+	Configuration *BundleConfiguration `json:"configuration,omitempty"`
+	Must          []string             `json:"must,omitempty"`    // the pods that the trial requires to be Ready, as namespace/name
+	Staging       string               `json:"staging,omitempty"` // the current step of islet bundle apply
+	Highest       map[string]int64     `json:"highest,omitempty"` // the highest number by the name of the bundle
+	Failed        []string             `json:"failed,omitempty"`  // digests of bundles that failed or were reverted
+	Last          *BundleOutcome       `json:"last,omitempty"`
+	Medium        *BundleMedium        `json:"medium,omitempty"` // since the start of the agent
+	Source        *BundleSource        `json:"source,omitempty"` // only if the node follows one
+	Report        *BundleReport        `json:"report,omitempty"` // only if the node sends its state to a URL
+}
+
+// A BundleConfiguration is the configuration of a bundle.
+type BundleConfiguration struct {
+	ID    string `json:"id"` // local: the node's own files
+	InUse bool   `json:"inUse"`
 }
 
 // A BundleReport is the URL to which a node sends its state.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -235,4 +236,29 @@ func FuzzOpen(f *testing.F) {
 		defer l.Close()
 		_, _ = checkHarmless(t, "fuzz", l, nil)
 	})
+}
+
+// TestConfigurationBombs checks that UnknownFields rejects configurations that would take much memory.
+func TestConfigurationBombs(t *testing.T) {
+	n := &bundle.Node{Fields: []string{"maxPods"}}
+	var aliases strings.Builder
+	aliases.WriteString("a0: &a0 [x]\n")
+	for i := range 30 {
+		fmt.Fprintf(&aliases, "a%d: &a%d [*a%d, *a%d]\n", i+1, i+1, i, i)
+	}
+	for name, text := range map[string]string{
+		"aliases": aliases.String(), "many nodes": "a: [" + strings.Repeat("1,", 1<<19) + "]\n", "no YAML": "a: [",
+	} {
+		if fields, err := n.UnknownFields(bundle.KubeletFile, []byte(text)); err == nil || !strings.Contains(err.Error(), "kubelet.yaml: ") {
+			t.Errorf("%s: %d fields, %v", name, len(fields), err)
+		}
+	}
+	few := "a: &a x\nb: [" + strings.Repeat("*a, ", 9) + "]\n"
+	if _, err := n.UnknownFields(bundle.KubeletFile, []byte(few)); err == nil || !strings.Contains(err.Error(), "more than 8 aliases") {
+		t.Error(err)
+	}
+	text := "a: &a [x]\nb: *a\nmaxPods: {c: 1}\n"
+	if fields, err := n.UnknownFields(bundle.KubeletFile, []byte(text)); err != nil || !slices.Equal(fields, []string{"a", "b"}) {
+		t.Error(fields, err)
+	}
 }

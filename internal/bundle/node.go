@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -32,7 +33,15 @@ type Node struct {
 	Devices    map[string]int64  `json:"devices,omitempty"`   // extended resources
 	Layers     []digest.Digest   `json:"layers,omitempty"`    // chain IDs of the unpacked layers
 	Recipient  string            `json:"recipient,omitempty"` // for sealed Secrets
+	// Fields are the fields of configurations that this version of islet knows. Those of an EdgeConfiguration begin with edgePrefix.
+	Fields []string `json:"fields,omitempty"`
 }
+
+// maxAliases is the maximum number of YAML aliases in a configuration. The parser copies a part of the text for each one.
+const maxAliases = 8
+
+// edgePrefix is the first part of the names of an EdgeConfiguration's fields.
+const edgePrefix = "edge."
 
 // ParseNode parses the description of a node.
 func ParseNode(text []byte) (*Node, error) {
@@ -66,6 +75,49 @@ func (b *Bundle) Missing(inv *Inventory) (lines []string) {
 		lines = append(lines, m+" is defined twice")
 	}
 	return lines
+}
+
+// UnknownFields returns the fields of a configuration that a node does not know, if the node's fields are known. The name is that of the
+// file in the bundle.
+func (n *Node) UnknownFields(name string, text []byte) (fields []string, err error) {
+	if len(n.Fields) == 0 {
+		return nil, nil
+	}
+	tree := map[string]any{}
+	if err = weight.YAML(text, maxWeight); err == nil && weight.Aliases(text) > maxAliases {
+		err = fmt.Errorf("it has more than %d aliases", maxAliases)
+	}
+	if err == nil {
+		err = yaml.Unmarshal(text, &tree)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	delete(tree, "apiVersion")
+	delete(tree, "kind")
+	prefix := ""
+	if name == EdgeFile {
+		prefix = edgePrefix
+	}
+	n.visitUnknown(prefix, tree, func(field string) { fields = append(fields, strings.TrimPrefix(field, prefix)) })
+	return fields, nil
+}
+
+// visitUnknown calls visit for each field below a prefix that the node does not know. The fields below a known field are values of it.
+func (n *Node) visitUnknown(prefix string, tree map[string]any, visit func(string)) {
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		field := prefix + key
+		if slices.Contains(n.Fields, field) {
+			continue
+		}
+		if !slices.ContainsFunc(n.Fields, func(f string) bool { return strings.HasPrefix(f, field+".") }) {
+			visit(field)
+			continue
+		}
+		if below, ok := tree[key].(map[string]any); ok {
+			n.visitUnknown(field+".", below, visit)
+		}
+	}
 }
 
 // Unfit returns a line for each reason why a node cannot use the bundle now.

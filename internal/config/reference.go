@@ -97,6 +97,14 @@ It may change all other fields, in a trial.
 	return b.String()
 }
 
+// FieldNames returns the names of all fields of a KubeletConfiguration, and those of an EdgeConfiguration with "edge." before them.
+func FieldNames() (names []string) {
+	for _, row := range append(kubeletFields(), edgeFields()...) {
+		names = append(names, row.path)
+	}
+	return names
+}
+
 func flagsByField() map[string][]string {
 	by := map[string][]string{}
 	for _, row := range flagTable() {

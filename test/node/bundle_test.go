@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -39,7 +40,7 @@ func newBundles(t *testing.T) *bundles {
 	key := strings.TrimSpace(b.m.Islet("bundle", "keys", "new", b.m.Disk+"/anna.key"))
 	b.m.Islet("bundle", "keys", "new", b.m.Disk+"/ben.key")
 	b.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n"+
-		"bundle: {keys: [%q], healthyFor: 2s, deadline: 10s, medium: {label: %s, result: true}}\n", b.m.Disk, key, stickLabel()))
+		"configuration: {healthyFor: 2s, deadline: 15s}\nbundle: {keys: [%q], healthyFor: 2s, deadline: 10s, medium: {label: %s, result: true}}\n", b.m.Disk, key, stickLabel()))
 	return b
 }
 
@@ -215,6 +216,78 @@ func TestBundle(t *testing.T) {
 		t.Errorf("a person tries it again: %d, %s", code, out)
 	}
 	b.useStick(6, plain(6, "anna.key", map[string]string{"six": manifest("six", "", "sleep")}), "one", "two", "six")
+}
+
+// TestBundleConfiguration applies bundles with pods and a configuration. The node tries the configuration first, and keeps or gives up both
+// together: after a good bundle, a configuration that fails, pods that fail, a revert, and a loss of power during the trial of a
+// configuration. A pod that is the same in all bundles keeps its container while the machine runs.
+func TestBundleConfiguration(t *testing.T) {
+	t.Parallel()
+	b := newBundles(t)
+	m := b.m
+	m.StartAgent()
+	build := func(number int, kubelet string, more map[string]string) string {
+		t.Helper()
+		if err := os.RemoveAll(m.Disk + "/kiosk/kubelet.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		if kubelet != "" {
+			m.Write("kiosk/kubelet.yaml", kubelet)
+		}
+		pods := map[string]string{"one": manifest("one", "", "count", "100ms")}
+		maps.Copy(pods, more)
+		return b.build(number, "anna.key", pods)
+	}
+	maxPods := func(n int) string { return kubeletHead + fmt.Sprintf("maxPods: %d\n", n) }
+	var was machine.Pod
+	check := func(number int, configuration string, pods ...string) {
+		t.Helper()
+		b.inUse(number)
+		now := m.WaitReady(pods...)
+		m.WaitPods("exactly these pods", func(now map[string]machine.Pod) bool { return len(now) == len(pods) })
+		if s := awaitShown(m); s.Active != s.LastKnownGood || s.Assigned != nil || s.Trying ||
+			!strings.Contains(s.Active.Kubelet, configuration) || configuration == "" && s.Active.ID != "local" {
+			t.Errorf("bundle %d: %+v, want %q", number, s, configuration)
+		}
+		if was.Metadata.UID != "" {
+			requireSame(t, was, now["one"])
+		}
+	}
+	put := func(file, want string, code int) {
+		t.Helper()
+		if out, got := m.Try("bundle", "apply", "--wait", "-q", file); got != code || !strings.Contains(out, want) {
+			t.Errorf("code %d, %s, want %d, %q", got, out, code, want)
+		}
+	}
+	put(build(1, "", nil), "kiosk number 1 is in use", 0)
+	check(1, "", "one")
+	was = m.Pods()["one"]
+	two := map[string]string{"two": manifest("two", "", "sleep")}
+	put(build(2, maxPods(17), two), "kiosk number 2 is in use", 0)
+	check(2, "maxPods: 17", "one", "two")
+	if out := m.Islet("bundle", "status"); !strings.Contains(out, "configuration ") || !strings.Contains(out, ", in use") {
+		t.Error(out)
+	}
+	put(build(3, strings.Replace(kubeletHead, "memory.available: 1Mi", "memory.available: 99.99%", 1), nil), "its configuration has failed", 1)
+	check(2, "maxPods: 17", "one", "two")
+	ill := manifest("ill", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}\n", "sleep")
+	put(build(4, maxPods(18), map[string]string{"ill": ill}), "default/ill", 1)
+	check(2, "maxPods: 17", "one", "two")
+	b.refuse("podCIDR: Forbidden: it belongs to the node", build(5, kubeletHead+"podCIDR: 10.9.0.0/24\n", nil))
+	if out := m.Islet("bundle", "revert"); !strings.Contains(out, "kiosk number 1 is in use") {
+		t.Error(out)
+	}
+	check(1, "", "one")
+	if out := m.Islet("config", "history"); !strings.Contains(out, "bundle kiosk number 4") || !strings.Contains(out, "islet bundle status") {
+		t.Error(out)
+	}
+	was = machine.Pod{}
+	m.Islet("bundle", "apply", "-q", build(6, maxPods(19), two))
+	awaitTrial(m, 1)
+	m.PowerOff()
+	m.Boot()
+	m.StartAgent()
+	check(6, "maxPods: 19", "one", "two")
 }
 
 // A followedFile is a server on the loopback interface of a machine, with one bundle.

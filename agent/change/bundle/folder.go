@@ -34,6 +34,9 @@ const (
 	signaturesFile = "signatures"
 )
 
+// folderName is not inlined, because it is called in many places.
+//
+//go:noinline
 func folderName(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
 
 // unfinishedName is the name of a folder that is being written.
@@ -44,6 +47,8 @@ type documents struct {
 	contents   *format.Contents
 	signatures []byte
 	files      []finding.File // sorted by name; a name with the suffix .sealed.yaml means sealed Secrets
+	// The configurations. They are in no folder: the record of configurations has them as soon as the bundle is on trial.
+	kubelet, edge string
 }
 
 // write stores the documents of a bundle durably, in a folder that is complete or does not exist.

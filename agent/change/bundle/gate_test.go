@@ -3,10 +3,14 @@ package bundle
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
+	"github.com/islet-edge/islet/agent/change/trial"
 )
 
 // TestWaitForStaging checks requests of persons while the node stages a followed bundle. The first request interrupts the staging and
@@ -42,7 +46,7 @@ func TestHoldTrials(t *testing.T) {
 	held := false
 	n = w.boot(func(step string) {
 		if step == "image" {
-			held = n.HoldTrials() // while the bundle is staged
+			held = n.HoldTrials("x") // while the bundle is staged
 		}
 	})
 	if _, err := apply(n, file, false); !held || !errors.Is(err, medium.ErrBusy) || !errors.Is(err, feed.ErrBusy) || n.now().Trial != nil {
@@ -53,7 +57,35 @@ func TestHoldTrials(t *testing.T) {
 	if _, err := apply(n, file, false); err != nil || n.now().Trial == nil {
 		t.Fatal(err)
 	}
-	if n.HoldTrials() {
+	if n.HoldTrials("x") {
 		t.Error("a configuration can begin its trial")
+	}
+}
+
+// TestHoldForConfiguration checks that only the configuration of the bundle on trial can begin its trial, and none while the node gives up
+// a configuration.
+func TestHoldForConfiguration(t *testing.T) {
+	b := Bundle{"kiosk", 2, someDigest("2")}
+	configurations := map[digest.Digest]trial.Change{b.Digest: {ID: "x", Before: "local"}}
+	for name, c := range map[string]struct {
+		record Record
+		want   string
+	}{
+		"nothing":         {Record{}, "x y"},
+		"a configuration": {Record{Trial: &Trial{Bundle: b, Configuring: true}, Configurations: configurations}, "x"},
+		"pods":            {Record{Trial: &Trial{Bundle: b}, Configurations: configurations}, ""},
+		"a return":        {Record{Abandoned: "x"}, ""},
+	} {
+		n := newWorld(t).boot(nil)
+		n.record = c.record
+		var held []string
+		for _, id := range []string{"x", "y"} {
+			if n.HoldTrials(id) {
+				held = append(held, id)
+			}
+		}
+		if got := strings.Join(held, " "); got != c.want || n.isHeld != (c.want != "") {
+			t.Errorf("%s: %q can begin, want %q", name, got, c.want)
+		}
 	}
 }

@@ -57,6 +57,9 @@ func (j *judge) decide(unready []string, now time.Time) (verdict, string) {
 // maxShown is the number of pods that a message names.
 const maxShown = 5
 
+// podName is not inlined, because it is called in many places.
+//
+//go:noinline
 func podName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // chooseMust returns the names of the pods that must be Ready for a new bundle: the pods that are Ready now, and the new pods of the

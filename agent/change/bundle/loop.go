@@ -62,6 +62,9 @@ func (l *loop) begin() {
 // the record requires one.
 func (l *loop) round(ctx context.Context) time.Duration {
 	r, now := l.now(), time.Now()
+	if (r.Abandoned != "" || r.Trial != nil && r.Trial.Configuring) && !l.settle(&r) {
+		return judgeEvery
+	}
 	if r.Trial == nil {
 		l.trial = nil
 	} else if l.trial != r.Trial {
@@ -76,7 +79,7 @@ func (l *loop) round(ctx context.Context) time.Duration {
 			l.said = err.Error()
 			l.c.Log.Error("the pods of a bundle cannot be used: the pods stay as they are", "error", err)
 		}
-		if r.Trial != nil { // the bundle was verified, so a disk or a TPM may recover before the deadline
+		if r.Trial != nil && !r.Trial.Configuring { // the bundle was verified, so a disk or a TPM may recover before the deadline
 			if !now.Before(l.judge.deadline) {
 				l.end(func(r *Record) { r.Fail(err.Error(), Failed, l.c.Now()) }, r.Trial)
 			}
@@ -86,8 +89,11 @@ func (l *loop) round(ctx context.Context) time.Duration {
 		return retryDeliver
 	}
 	l.said = ""
-	if r.Trial == nil {
+	switch {
+	case r.Trial == nil:
 		return 0
+	case r.Trial.Configuring:
+		return judgeEvery
 	}
 	switch v, why := l.judge.decide(unready(r.Trial.Must, l.set.uids(), l.c.List()), now); v {
 	case good:
@@ -111,9 +117,12 @@ func (l *loop) end(how func(*Record), t *Trial) {
 		l.c.Log.Error("the result of a bundle cannot be stored: its trial continues", "error", err)
 		return
 	}
-	if r.Last.Result == Kept {
+	switch {
+	case r.Trial != nil:
+		l.c.Log.Info("the configuration of a bundle was accepted, its pods are on trial", "bundle", t.String())
+	case r.Last.Result == Kept:
 		l.c.Log.Info("a bundle is kept", "bundle", t.String())
-	} else {
+	default:
 		l.c.Log.Error("a bundle has failed, the node returns to the previous bundle", "bundle", t.String(), "reason", r.Last.Why)
 	}
 	if err := l.sweep(); err != nil {

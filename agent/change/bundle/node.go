@@ -92,6 +92,8 @@ type Node struct {
 	found  bool           // there was a record when the agent started
 	err    error          // why the record cannot be used
 
+	configurations Configurations // nil on a node that cannot try any
+
 	applying  gate       // held while a bundle is staged; a slow medium can take very long
 	changing  sync.Mutex // held while the record changes
 	isHeld    bool       // no trial may begin; the mutex changing protects it
@@ -136,8 +138,8 @@ func Open(c Config) *Node {
 // InUse reports whether there was a record when the agent started. The source of pods then has to report its pods.
 func (n *Node) InUse() bool { return n.found }
 
-// Connect sets the pods of the node. It must be called before Start.
-func (n *Node) Connect(p Pods) { n.c.Pods = p }
+// Connect sets the pods of the node, and what tries the configurations of bundles, which may be nil. It must be called before Start.
+func (n *Node) Connect(p Pods, c Configurations) { n.c.Pods, n.configurations = p, c }
 
 // SetFacts sets the version of islet, and a function that sets api.Status.Flash, for the state document. It must be called before Start.
 func (n *Node) SetFacts(version string, describe func(ctx context.Context, s *api.Status)) {
@@ -201,7 +203,7 @@ func (n *Node) change(edit func(r *Record) error) error {
 	if err := edit(&r); err != nil {
 		return err
 	}
-	r.keepImages()
+	r.forget()
 	if err := r.save(n.c.Dir); err != nil {
 		return fmt.Errorf("store the record of bundles: %w", err)
 	}
@@ -274,21 +276,30 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if err := errors.Join(allows(&r, s.Bundle), n.checkNames(s.set)); err != nil { // pods may have been added during the import
 		return err
 	}
-	now := n.c.Now()
-	t := Trial{Bundle: s.Bundle, Must: chooseMust(n.c.List(), s.set.pods(), r.Starting(now, n.c.Deadline))}
-	r.Begin(t, s.images, s.signed)
-	text, err := json.Marshal(seen{r.Highest, r.Signed})
+	change, err := n.assignConfiguration(s)
 	if err != nil {
 		return err
 	}
-	if err := n.c.Store.SetMeta(ctx, seenKey, string(text)); err != nil {
-		return err
+	now := n.c.Now()
+	t := Trial{Bundle: s.Bundle, Must: chooseMust(n.c.List(), s.set.pods(), r.Starting(now, n.c.Deadline)),
+		Configuring: change != nil && change.Before != ""}
+	r.Begin(t, s.images, change, s.signed)
+	text, err := json.Marshal(seen{r.Highest, r.Signed})
+	if err == nil {
+		err = n.c.Store.SetMeta(ctx, seenKey, string(text))
 	}
-	n.step("seen")
-	return n.change(func(to *Record) error {
-		*to = r
-		return nil
-	})
+	if err == nil {
+		n.step("seen")
+		err = n.change(func(to *Record) error {
+			*to = r
+			return nil
+		})
+	}
+	if err != nil && t.Configuring {
+		_, undo := n.configurations.AbandonBundle(change.ID)
+		err = errors.Join(err, undo)
+	}
+	return err
 }
 
 // complete returns the record, raised to its copy in the database.
@@ -312,7 +323,10 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 		return api.Bundles{}, err
 	}
 	n.changing.Lock()
-	err := n.change(func(r *Record) error { return r.Revert(n.c.Now()) })
+	err := n.checkReturn()
+	if err == nil {
+		err = n.change(func(r *Record) error { return r.Revert(n.c.Now()) })
+	}
 	n.changing.Unlock()
 	if err == nil {
 		err = n.sweep()
@@ -324,12 +338,12 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	return n.Status()
 }
 
-// HoldTrials returns false if a bundle is on trial. Otherwise no trial of a bundle begins until ReleaseTrials is called. A configuration or
-// version of islet calls it before its own trial.
-func (n *Node) HoldTrials() bool {
+// HoldTrials returns false if a bundle is on trial, unless the configuration with this ID belongs to it and is tried before its pods.
+// Otherwise no trial of a bundle begins until ReleaseTrials is called. A configuration or version of islet calls it before its own trial.
+func (n *Node) HoldTrials(id string) bool {
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	if r := n.now(); r.Trial != nil {
+	if r := n.now(); r.Abandoned != "" || r.Trial != nil && !(r.Trial.Configuring && r.Configurations[r.Trial.Digest].ID == id) {
 		return false
 	}
 	n.isHeld = true
@@ -363,8 +377,9 @@ func (n *Node) Status() (api.Bundles, error) {
 	}
 	if r.Trial != nil {
 		out.Trial = new(describeBundle(r.Trial.Bundle))
-		out.Must = r.Trial.Must
+		out.Must, out.Configuring = r.Trial.Must, r.Trial.Configuring
 	}
+	out.Configuration, out.Returning = n.describeConfiguration(&r), r.Abandoned != ""
 	out.Last, out.Medium = r.Last.describe(), n.medium.Status()
 	for _, d := range r.Failed {
 		out.Failed = append(out.Failed, d.String())
@@ -380,6 +395,9 @@ func (o *Outcome) describe() *api.BundleOutcome {
 	return &api.BundleOutcome{Bundle: describeBundle(o.Bundle), Result: o.Result, Why: o.Why, Time: o.Time}
 }
 
+// describeBundle is not inlined, because it is called in many places.
+//
+//go:noinline
 func describeBundle(b Bundle) api.Bundle {
 	return api.Bundle{Name: b.Name, Number: b.Number, Digest: b.Digest.String()}
 }

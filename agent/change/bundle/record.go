@@ -13,12 +13,13 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/islet-edge/islet/agent/change/trial"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/durable"
 )
 
 // File is the name of the record in the state directory.
-const File = "bundle.json"
+const File = trial.BundleFile
 
 const (
 	recordFormat = 1
@@ -36,13 +37,18 @@ type Bundle struct {
 	Digest digest.Digest `json:"digest"` // of the contents manifest
 }
 
+// String is not inlined, because it is called in many places.
+//
+//go:noinline
 func (b Bundle) String() string { return fmt.Sprintf("%s number %d", b.Name, b.Number) }
 
 // A Trial is the bundle that is in force until its pods are Ready, or until its deadline.
 type Trial struct {
 	Bundle
-	Must   []string `json:"must,omitempty"`   // the pods that must be Ready, as namespace/name, sorted
-	Starts int      `json:"starts,omitempty"` // how often the agent has started during the trial
+	// Configuring means that the configuration of the bundle is on trial, before its pods. The current bundle is still in force.
+	Configuring bool     `json:"configuring,omitempty"`
+	Must        []string `json:"must,omitempty"`   // the pods that must be Ready, as namespace/name, sorted
+	Starts      int      `json:"starts,omitempty"` // how often the agent has started during the trial
 }
 
 // Results of a bundle.
@@ -69,6 +75,9 @@ type Outcome struct {
 //	   '------------------' fail: current is in force again, the digest is among the failed ones
 //
 //	revert without a trial: previous becomes current, the digest of current is among the failed ones
+//
+// While the configuration of the bundle on trial is tried, current is still in force. If a bundle that has changed the configuration fails
+// or is reverted, its configuration becomes the abandoned one in the same step.
 type Record struct {
 	Format   int              `json:"format"`
 	Current  *Bundle          `json:"current,omitempty"`
@@ -80,11 +89,19 @@ type Record struct {
 	Last     *Outcome         `json:"last,omitempty"`
 	// Images are the images of each bundle that the node keeps, as NAME@DIGEST.
 	Images map[digest.Digest][]string `json:"images,omitempty"`
+	// Configurations are the configurations of these bundles. A bundle is missing if it says nothing about the configuration.
+	Configurations map[digest.Digest]trial.Change `json:"configurations,omitempty"`
+	// Abandoned is the ID of a configuration that the node must not use any more. The one before it is then in force. It is empty when this
+	// has been stored. Package trial reads it.
+	Abandoned string `json:"abandoned,omitempty"`
 }
 
 // InForce returns the bundle whose pods the node runs, or nil.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (r *Record) InForce() *Bundle {
-	if r.Trial != nil {
+	if r.Trial != nil && !r.Trial.Configuring {
 		return &r.Trial.Bundle
 	}
 	return r.Current
@@ -92,7 +109,11 @@ func (r *Record) InForce() *Bundle {
 
 // Keeps returns the bundles whose folders and images the node keeps.
 func (r *Record) Keeps() (list []Bundle) {
-	for _, b := range []*Bundle{r.InForce(), r.Current, r.Previous} {
+	all := []*Bundle{r.Current, r.Previous}
+	if r.Trial != nil {
+		all = append(all, &r.Trial.Bundle)
+	}
+	for _, b := range all {
 		if b != nil && !slices.Contains(list, *b) {
 			list = append(list, *b)
 		}
@@ -144,9 +165,18 @@ func unrequested(own, r *Record, b Bundle) error {
 // HasFailed reports whether a bundle has failed its trial, or a person has reverted it. Only a person tries it again.
 func (r *Record) HasFailed(d digest.Digest) bool { return slices.Contains(r.Failed, d) }
 
-// Begin starts the trial of a bundle with these images, which was signed at the given time.
-func (r *Record) Begin(t Trial, images []string, signed time.Time) {
+// Begin starts the trial of a bundle with these images, which was signed at the given time. The change is nil if the bundle says nothing
+// about the configuration.
+func (r *Record) Begin(t Trial, images []string, change *trial.Change, signed time.Time) {
 	r.Trial = &t
+	r.Configurations = maps.Clone(r.Configurations)
+	delete(r.Configurations, t.Digest)
+	if change != nil {
+		if r.Configurations == nil {
+			r.Configurations = map[digest.Digest]trial.Change{}
+		}
+		r.Configurations[t.Digest] = *change
+	}
 	r.Images = maps.Clone(r.Images)
 	if r.Images == nil {
 		r.Images = map[digest.Digest][]string{}
@@ -171,7 +201,7 @@ func (r *Record) Starting(now time.Time, within time.Duration) []string {
 
 // Start records that the agent has started. It reports whether the record has changed.
 func (r *Record) Start(now time.Time) (changed bool) {
-	if r.Trial == nil {
+	if r.Trial == nil || r.Trial.Configuring { // the trial of a configuration restarts the agent, and counts itself
 		return false
 	}
 	t := *r.Trial
@@ -193,6 +223,13 @@ func (r *Record) Keep(now time.Time) {
 	r.Last = &Outcome{Bundle: b, Result: Kept, Time: now.UTC()}
 }
 
+// Configured records that the configuration of the bundle on trial was accepted: the bundle is in force.
+func (r *Record) Configured() {
+	t := *r.Trial
+	t.Configuring = false
+	r.Trial = &t
+}
+
 // Fail ends the trial: the current bundle is in force again.
 func (r *Record) Fail(why, result string, now time.Time) {
 	must := r.Trial.Must
@@ -204,6 +241,9 @@ func (r *Record) refuse(b Bundle, why, result string, now time.Time) {
 	r.Failed = append(slices.Clone(r.Failed), b.Digest)
 	r.Failed = r.Failed[max(0, len(r.Failed)-maxFailed):]
 	r.Last = &Outcome{Bundle: b, Result: result, Why: why, Time: now.UTC()}
+	if c := r.Configurations[b.Digest]; c.Before != "" {
+		r.Abandoned = c.ID
+	}
 }
 
 // Revert ends the trial, or makes the previous bundle the current one.
@@ -245,13 +285,16 @@ func (r *Record) raise(other seen) {
 	r.Highest = highest
 }
 
-// keepImages forgets the images of bundles that the node does not keep.
-func (r *Record) keepImages() {
-	images := map[digest.Digest][]string{}
+// forget forgets the images and configurations of bundles that the node does not keep.
+func (r *Record) forget() {
+	images, configurations := map[digest.Digest][]string{}, map[digest.Digest]trial.Change{}
 	for _, b := range r.Keeps() {
 		images[b.Digest] = r.Images[b.Digest]
+		if c, ok := r.Configurations[b.Digest]; ok {
+			configurations[b.Digest] = c
+		}
 	}
-	r.Images = images
+	r.Images, r.Configurations = images, configurations
 }
 
 // load reads the record in a state directory. Without one, found is false.

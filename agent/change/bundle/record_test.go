@@ -20,7 +20,7 @@ func TestRecord(t *testing.T) {
 	b := func(number int64, c string) Bundle { return Bundle{"kiosk", number, someDigest(c)} }
 	one, two, three := b(1, "1"), b(2, "2"), b(3, "3")
 	begin := func(b Bundle) func(*Record) error {
-		return func(r *Record) error { r.Begin(Trial{Bundle: b}, nil, now); return nil }
+		return func(r *Record) error { r.Begin(Trial{Bundle: b}, nil, nil, now); return nil }
 	}
 	keep := func(r *Record) error { r.Keep(now); return nil }
 	fail := func(r *Record) error { r.Fail("bad", Failed, now); return nil }
@@ -88,7 +88,7 @@ func TestCheck(t *testing.T) {
 	now := time.Now()
 	five := Bundle{"kiosk", 5, someDigest("5")}
 	kept := Record{}
-	kept.Begin(Trial{Bundle: five}, nil, now)
+	kept.Begin(Trial{Bundle: five}, nil, nil, now)
 	tried := kept
 	kept.Keep(now)
 	for name, c := range map[string]struct {
@@ -122,9 +122,9 @@ func TestRecordFile(t *testing.T) {
 	}
 	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	r := Record{}
-	r.Begin(Trial{Bundle: Bundle{"kiosk", 5, someDigest("5")}, Must: []string{"default/web"}}, []string{"a@b"}, now)
+	r.Begin(Trial{Bundle: Bundle{"kiosk", 5, someDigest("5")}, Must: []string{"default/web"}}, []string{"a@b"}, nil, now)
 	r.Keep(now)
-	r.Begin(Trial{Bundle: Bundle{"kiosk", 6, someDigest("6")}}, nil, now)
+	r.Begin(Trial{Bundle: Bundle{"kiosk", 6, someDigest("6")}}, nil, nil, now)
 	r.Fail("bad", Failed, now)
 	if err := r.save(dir); err != nil {
 		t.Fatal(err)

@@ -55,9 +55,7 @@ func TestRefusedBundle(t *testing.T) {
 		"an agent's trial": {good, func(n *Node) { n.c.CheckTrial = func() error { return errors.New("on trial") } }, "on trial"},
 		"a name":           {good, func(*Node) { w.others = []desired.Pod{w.pod("web")} }, "web.yaml of bundle kiosk, and is already defined by /etc/web.yaml"},
 		"no file":          {good + "x", nil, "no such file"},
-		"a configuration": {w.bundle(5, func(dir string) {
-			w.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"), 0o600))
-		}), nil, "edge.yaml: this version of islet does not use configurations in bundles"},
+		"a configuration":  {w.bundle(5, withKubelet("")), nil, "this node cannot try the configuration"},
 		"a remote runtime": {good, func(n *Node) { n.c.Images = nil }, "containerRuntimeEndpoint"},
 	} {
 		w.meta, w.others = map[string]string{}, nil

@@ -62,6 +62,9 @@ func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, 
 	if err := n.checkNames(s.set); err != nil {
 		return nil, err
 	}
+	if _, _, err := n.planConfiguration(s); err != nil {
+		return nil, err
+	}
 	return s, n.importImages(ctx, l, b, s, r, tell)
 }
 
@@ -90,9 +93,6 @@ func (n *Node) accept(b *format.Bundle, id Bundle, r Record, q request) error {
 	}
 	for _, f := range b.Files {
 		switch f.MediaType {
-		case format.MediaKubelet, format.MediaEdge:
-			return fmt.Errorf("file %s: this version of islet does not use configurations in bundles: "+
-				"leave it out, and use islet config apply", f.Name)
 		case format.MediaProgram, format.MediaRelease:
 			return fmt.Errorf("file %s: this version of islet does not update itself from bundles: "+
 				"leave it out, and use islet update", f.Name)
@@ -122,7 +122,14 @@ func readDocuments(b *format.Bundle) (*documents, error) {
 		if err != nil {
 			return nil, err
 		}
-		docs.files = append(docs.files, finding.File{Name: f.Name, Data: data})
+		switch f.MediaType {
+		case format.MediaKubelet:
+			docs.kubelet = string(data)
+		case format.MediaEdge:
+			docs.edge = string(data)
+		default:
+			docs.files = append(docs.files, finding.File{Name: f.Name, Data: data})
+		}
 	}
 	sorting.By(docs.files, func(a, b finding.File) int { return strings.Compare(a.Name, b.Name) })
 	return docs, nil

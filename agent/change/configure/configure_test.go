@@ -92,8 +92,8 @@ func TestTrial(t *testing.T) {
 		if third.cfg.Kubelet.MaxPods != 17 || third.Conditions()[0].Status != v1.ConditionTrue {
 			t.Errorf("%+v", third.Conditions())
 		}
-		if want := []string{ReasonTrying, ReasonAccepted}; !slices.Equal(w.events, want) {
-			t.Errorf("events %v, want %v", w.events, want)
+		if want := []string{ReasonTrying, ReasonAccepted}; !slices.Equal(w.recorded(), want) {
+			t.Errorf("events %v, want %v", w.recorded(), want)
 		}
 		if err := w.apply(third, kubeletHead+"maxPods: 17\n"); err != nil || third.Show().Assigned != nil {
 			t.Errorf("the same configuration again: %v, %+v", err, third.Show())
@@ -111,7 +111,7 @@ func (w *world) tried(text string) {
 	if err := w.apply(r, text); err != nil {
 		w.Fatal(err)
 	}
-	if !r.beginTrial(w.Context()) {
+	if !r.beginTrial(w.Context(), r.record.Assigned) {
 		w.Fatal("no trial began")
 	}
 }
@@ -268,7 +268,7 @@ func (w *world) keeps(texts ...string) {
 func TestLeftOut(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})
-	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.beginTrial(t.Context()) {
+	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.beginTrial(t.Context(), r.record.Assigned) {
 		t.Fatalf("no trial began: %v", err)
 	}
 	if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
@@ -294,7 +294,7 @@ func TestUnfit(t *testing.T) {
 		w := newWorld(t, "")
 		w.keeps(kubeletHead+"maxPods: 16\n", kubeletHead+"maxPods: 17\n")
 		good, taken := w.start(guard.Role{}), errors.New("the port is taken")
-		w.events = nil
+		w.forget()
 		role := guard.Role{Why: "it crashes", After: true}
 		for i, want := range []int32{16, 110} {
 			next, other := good.c.Start.fallBack(taken)
@@ -316,8 +316,8 @@ func TestUnfit(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
-		if slices.Contains(w.events, ReasonAccepted) || !slices.Contains(w.events, ReasonFailed) {
-			t.Errorf("events %v", w.events)
+		if slices.Contains(w.recorded(), ReasonAccepted) || !slices.Contains(w.recorded(), ReasonFailed) {
+			t.Errorf("events %v", w.recorded())
 		}
 		if _, other := w.start(role).c.Start.fallBack(taken); other {
 			t.Error("fallBack returned a configuration after the node's own files")
@@ -359,7 +359,7 @@ func TestUnfitOnTrial(t *testing.T) {
 	w.keeps(kubeletHead + "maxPods: 17\n")
 	role, _ := w.start(guard.Role{}).c.Start.fallBack(errors.New("the port is taken"))
 	r := w.start(role)
-	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.beginTrial(t.Context()) {
+	if err := w.apply(r, kubeletHead+"maxPods: 18\n"); err != nil || !r.beginTrial(t.Context(), r.record.Assigned) {
 		t.Fatal(err)
 	}
 	if r.restartAgent(); len(r.end) != 1 {
@@ -370,7 +370,7 @@ func TestUnfitOnTrial(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r = w.start(role)
-	if r.restartAgent(); r.beginTrial(t.Context()) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
+	if r.restartAgent(); r.beginTrial(t.Context(), r.record.Assigned) || r.Offer(trial.New(kubeletHead, "", nil, trial.Source{}, time.Now()), true, false) == nil {
 		t.Error("a trial or an offer was accepted by an agent that is restarting")
 	}
 }
@@ -445,7 +445,7 @@ func TestVetoed(t *testing.T) {
 			!strings.Contains(s.History[0].Why, "default/a: the trial is repeated without regard to these pods and pressures") {
 			t.Fatalf("%+v", s)
 		}
-		if !r.beginTrial(t.Context()) {
+		if !r.beginTrial(t.Context(), r.record.Assigned) {
 			t.Fatal("no second trial began")
 		}
 		second := w.start(guard.Role{Kind: guard.Trial})

@@ -29,8 +29,9 @@ type Node struct {
 
 // BundleTrials excludes the trials of bundles, because two trials would judge each other's pods. *bundle.Node implements it.
 type BundleTrials interface {
-	// HoldTrials returns false if a bundle is on trial. Otherwise no trial of a bundle begins until ReleaseTrials is called.
-	HoldTrials() bool
+	// HoldTrials returns false if a bundle is on trial, unless the configuration with this ID belongs to it and is tried before its pods.
+	// Otherwise no trial of a bundle begins until ReleaseTrials is called.
+	HoldTrials(id string) bool
 	ReleaseTrials()
 }
 

@@ -139,6 +139,13 @@ func (f *Follower) offerConfigMap(cm *v1.ConfigMap) {
 		f.reportProblem(fmt.Sprintf("it has neither a key %s nor a key %s", KubeletKey, EdgeKey))
 		return
 	}
+	if bundle := k.bundleSource(); bundle != "" {
+		why := fmt.Sprintf("the node uses the configuration of %s: remove kubelet.yaml and edge.yaml from the next bundle, "+
+			"or follow no ConfigMap", bundle)
+		f.reportProblem(why)
+		k.c.Events.Node(v1.EventTypeWarning, ReasonRefused, fmt.Sprintf("configuration %s from %s was rejected: %s", c.ID, from, why))
+		return
+	}
 	// ErrBusy needs no log line, because the ConfigMap is offered again after the trial.
 	if err := k.Offer(c, false, false); err != nil && !errors.Is(err, ErrBusy) {
 		k.c.Log.Warn("a configuration was rejected", "configuration", c.ID, "from", from.String(), "error", err)

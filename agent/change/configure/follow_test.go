@@ -101,7 +101,7 @@ func TestFollowAnnotation(t *testing.T) {
 		if got := r.Show(); got.Assigned == nil || got.FollowProblem != "" {
 			t.Fatalf("%+v", got)
 		}
-		r.beginTrial(t.Context())
+		r.beginTrial(t.Context(), r.record.Assigned)
 		stop()
 
 		rec, err := trial.Load(w.dir)
@@ -147,7 +147,7 @@ func TestFollowAndApply(t *testing.T) {
 		// This helper makes the trial of the assigned configuration succeed.
 		stands := func(r *run, pods int32) {
 			t.Helper()
-			if !r.beginTrial(t.Context()) {
+			if !r.beginTrial(t.Context(), r.record.Assigned) {
 				t.Fatalf("no trial began: %+v", r.Show())
 			}
 			if why := w.start(guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
@@ -181,7 +181,7 @@ func TestFollowAndApply(t *testing.T) {
 		}
 		s.Put(configMap("fleet", kubeletHead+"maxPods: 32\n"))
 		r = looks()
-		if r.StagedPath() == "" || !r.beginTrial(t.Context()) {
+		if r.StagedPath() == "" || !r.beginTrial(t.Context(), r.record.Assigned) {
 			t.Errorf("a ConfigMap replaced a waiting version: %+v", r.Show())
 		}
 		for range 2 { // the trial fails, and the failure stays recorded

@@ -56,6 +56,7 @@ type Keeper struct {
 	recordError       error  // why the record of configurations could not be used
 	waitCondition     string // the condition for which the trial waits
 	isEnding          bool   // the agent is ending for a trial
+	isUnsaved         bool   // the record of the start could not be stored
 	followedSource    FollowedSource
 	unconsentedFields []string // fields that need consent in this version, but were set without it in an older one
 }
@@ -71,12 +72,17 @@ type FollowedSource struct {
 func Open(c Config) (*Keeper, error) {
 	// Without a boot ID, a reboot cannot be distinguished from a restart of the agent.
 	k := &Keeper{c: c, dir: c.Dirs.State, boot: bootid.Read(), wakeSignal: make(chan struct{}, 1)}
+	dropped := c.Start.record.HasDropped(c.Now())
 	changed := c.Start.endEarlierTrial(&c, k.boot)
 	k.record, k.fallbackReason, k.recordError = c.Start.record, c.Start.skipReason, c.Start.recordError
-	if changed {
+	if changed || dropped {
 		if err := trial.Save(k.dir, k.record); err != nil {
+			k.isUnsaved = true
 			c.Log.Error("cannot store the result of the trial", "error", err)
 		}
+	}
+	if dropped {
+		c.Log.Warn("the configuration of a bundle is not used, because the bundle has failed or was reverted", "used", k.record.Good.Name())
 	}
 	if err := c.KeepFiles(); err != nil {
 		c.Log.Warn("a configuration file could not be copied; there is no replacement if it becomes unreadable", "error", err)
@@ -182,12 +188,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 		k.mu.Lock()
 		pending := k.record.Assigned != nil
 		k.mu.Unlock()
-		if pending && k.waitForHealth(ctx) {
-			if k.beginTrial(ctx) {
-				<-ctx.Done()
-				return nil
+		if pending {
+			if c := k.waitForHealth(ctx); c != nil {
+				if k.beginTrial(ctx, c) {
+					<-ctx.Done()
+					return nil
+				}
+				k.c.Node.BundleTrials.ReleaseTrials()
 			}
-			k.c.Node.BundleTrials.ReleaseTrials()
 		}
 		select {
 		case <-ctx.Done():
@@ -235,9 +243,9 @@ const (
 
 // waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it
 // also waits until the link is up, without a limit. It also waits until the trial of a bundle has ended, which has a deadline of its own.
-// When waitForHealth returns true, it holds the trials of bundles. It returns false if ctx has ended, or if
+// It returns the assigned configuration or program, and then holds the trials of bundles for it. It returns nil if ctx has ended, or if
 // nothing is assigned any longer.
-func (k *Keeper) waitForHealth(ctx context.Context) bool {
+func (k *Keeper) waitForHealth(ctx context.Context) *trial.Configuration {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
 	var waits *trial.Configuration
@@ -252,19 +260,19 @@ func (k *Keeper) waitForHealth(ctx context.Context) bool {
 		now := k.record.Assigned
 		k.mu.Unlock()
 		if now == nil {
-			return false
+			return nil
 		}
 		if now != waits { // another configuration was assigned, so the wait starts again
 			waits, began = now, time.Now()
 		}
 		// Without a link, the trial could not detect a configuration that breaks the link.
 		patient := time.Since(began) < maxHealthWait || isRemote(now) && f.Link != ""
-		if (well || !patient) && ctx.Err() == nil && k.c.Node.BundleTrials.HoldTrials() {
-			return true
+		if (well || !patient) && ctx.Err() == nil && k.c.Node.BundleTrials.HoldTrials(now.ID) {
+			return now
 		}
 		select {
 		case <-ctx.Done():
-			return false
+			return nil
 		case <-tick.C:
 		}
 	}
@@ -276,20 +284,20 @@ func isRemote(c *trial.Configuration) bool {
 }
 
 // beginTrial stores the record, so that any later failure leads back to the good configuration. It then starts the trial
-// of the assigned configuration or program. It returns false if the trial was not started.
-func (k *Keeper) beginTrial(ctx context.Context) bool {
+// of the assigned configuration or program. It returns false if the trial was not started, for example because another one than c is
+// assigned now.
+func (k *Keeper) beginTrial(ctx context.Context, c *trial.Configuration) bool {
 	facts := k.c.Node.collectFacts(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.record
-	if k.isEnding || !k.record.Begin(facts, k.boot, k.c.Now()) {
+	if k.isEnding || k.record.Assigned != c || !k.record.Begin(facts, k.boot, k.c.Now()) {
 		return false
 	}
 	if err := k.saveRecord(before); err != nil {
 		k.c.Log.Error("a trial cannot begin, because its record cannot be stored", "error", err)
 		return false
 	}
-	c := k.record.Assigned
 	k.isEnding = true
 	k.c.Log.Info("a trial begins: the agent restarts, the pods keep running", "tried", c.Name(), "from",
 		c.Source.String(), "attempt", k.record.Attempts)

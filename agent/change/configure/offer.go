@@ -11,7 +11,7 @@ import (
 )
 
 // ErrBusy is returned while a trial is in progress.
-var ErrBusy = errors.New("another configuration or version is on trial; wait until the trial has ended (islet config)")
+var ErrBusy = trial.ErrBusy
 
 // Offer offers a configuration for a trial. It returns an error that lists the invalid fields if the configuration is
 // rejected. An operator's request, for which asked is true, may repeat a failed trial. If dry is true, Offer only

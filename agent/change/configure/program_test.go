@@ -39,7 +39,7 @@ func (w *world) offered(p trial.Program) guard.Role {
 		r.StagedPath() != p.Path {
 		w.Fatalf("%s %v %v", id, tried, err)
 	}
-	if !r.beginTrial(w.Context()) {
+	if !r.beginTrial(w.Context(), r.record.Assigned) {
 		w.Fatal("no trial began")
 	}
 	again := (*Restart)(nil)
@@ -86,8 +86,8 @@ func TestProgram(t *testing.T) {
 		}
 		next := w.start(guard.Role{After: true})
 		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" ||
-			!slices.Contains(w.events, ReasonUpdated) || next.StagedPath() != "" {
-			t.Errorf("%+v, events %v", s, w.events)
+			!slices.Contains(w.recorded(), ReasonUpdated) || next.StagedPath() != "" {
+			t.Errorf("%+v, events %v", s, w.recorded())
 		}
 	})
 }
@@ -122,8 +122,8 @@ func TestProgramFull(t *testing.T) {
 			continue
 		}
 		next := w.startAs("0.2.0", guard.Role{After: true, Why: "the agent ended"})
-		if s := next.Show(); s.Assigned != nil || s.Failed != nil || !slices.Contains(w.events, ReasonUpdated) {
-			t.Errorf("%s: %+v, events %v", name, s, w.events)
+		if s := next.Show(); s.Assigned != nil || s.Failed != nil || !slices.Contains(w.recorded(), ReasonUpdated) {
+			t.Errorf("%s: %+v, events %v", name, s, w.recorded())
 		}
 	}
 }
@@ -192,8 +192,8 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 		"islet-0.2.0-abababababab failed its trial, islet 0.1.0 keeps running: it crashes") {
 		t.Errorf("%q", p)
 	}
-	if !slices.Contains(w.events, ReasonFailedProgram) || slices.Contains(w.events, ReasonFailed) {
-		t.Errorf("events %v", w.events)
+	if !slices.Contains(w.recorded(), ReasonFailedProgram) || slices.Contains(w.recorded(), ReasonFailed) {
+		t.Errorf("events %v", w.recorded())
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Collectors()...)
@@ -232,11 +232,11 @@ func TestProgramOlder(t *testing.T) {
 		t.Helper()
 		p := staged(t)
 		r := w.startAs(from, guard.Role{})
-		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.beginTrial(t.Context()) {
+		if _, tried, err := r.OfferProgram(p, "/a.tar.gz", true, false); err != nil || !tried || !r.beginTrial(t.Context(), r.record.Assigned) {
 			t.Fatal(tried, err)
 		}
 		r = w.startAs(from, guard.Role{}) // the trial was interrupted
-		if r.StagedPath() != p.Path || !r.beginTrial(t.Context()) {
+		if r.StagedPath() != p.Path || !r.beginTrial(t.Context(), r.record.Assigned) {
 			t.Errorf("no second trial began: %+v", r.Show())
 		}
 		if why := w.startAs("0.2.0", guard.Role{Kind: guard.Trial}).acceptTrial(); why != "" {
@@ -280,7 +280,7 @@ func TestProgramBusy(t *testing.T) {
 	if err := w.apply(r, kubeletHead+"maxPods: 17\n"); err != nil || r.StagedPath() != "" || r.CheckOffer(true) != nil {
 		t.Errorf("the last request of an operator: %v, %q", err, r.StagedPath())
 	}
-	r.beginTrial(t.Context())
+	r.beginTrial(t.Context(), r.record.Assigned)
 	if !errors.Is(r.CheckOffer(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).CheckOffer(true), ErrBusy) {
 		t.Error("the agent accepts a program during a trial")
 	}

@@ -46,6 +46,9 @@ func (k *Keeper) Show() api.Configuration {
 	return out
 }
 
+// configurationRef is not inlined, because it is called in many places.
+//
+//go:noinline
 func configurationRef(c *trial.Configuration) api.ConfigurationRef {
 	if c.IsLocal() {
 		return api.ConfigurationRef{ID: "local", From: trial.Local}
@@ -54,6 +57,9 @@ func configurationRef(c *trial.Configuration) api.ConfigurationRef {
 }
 
 // activeConfiguration returns the configuration that this process uses. A program on trial uses the good configuration.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (k *Keeper) activeConfiguration() *trial.Configuration {
 	switch c := k.record.Select(k.c.Start.OnTrial()); {
 	case k.fallbackReason != nil:
@@ -70,7 +76,7 @@ func (k *Keeper) activeConfiguration() *trial.Configuration {
 func (k *Keeper) isOverridden() bool {
 	r, wanted := &k.record, k.assignedConfiguration()
 	failed := r.Failed != nil && r.Failed.ID == r.Followed
-	return r.Followed != "" && r.Followed != configurationRef(wanted).ID && !failed && (wanted == nil || wanted.Asked)
+	return r.Followed != "" && r.Followed != wanted.Reference() && !failed && (wanted == nil || wanted.Asked)
 }
 
 // unusedReason returns why the node does not use the last configuration that was sent to it. It returns "" if the node
@@ -160,7 +166,7 @@ func (k *Keeper) Annotations() map[string]string {
 		AssignedID string `json:"assignedID,omitempty"`
 		ActiveID   string `json:"activeID"`
 		GoodID     string `json:"lastKnownGoodID"`
-	}{s, configurationRef(k.assignedConfiguration()).ID, configurationRef(k.activeConfiguration()).ID, configurationRef(k.record.Good).ID})
+	}{s, k.assignedConfiguration().Reference(), k.activeConfiguration().Reference(), k.record.Good.Reference()})
 	if err != nil {
 		return nil
 	}

@@ -168,6 +168,9 @@ func (s *Start) checkConfiguration(c *trial.Configuration, consent []string, now
 	if limit := int(next.Kubelet.MaxPods); limit < pods {
 		errs = append(errs, fmt.Errorf("maxPods: Invalid value: %d: fewer than the %d pods of this node", limit, pods))
 	}
+	if c.Source.Bundle != "" && next.RuntimeEndpoint != now.RuntimeEndpoint {
+		errs = append(errs, errRuntime)
+	}
 	return errors.Join(append(errs, checkClientCA(now, next))...)
 }
 

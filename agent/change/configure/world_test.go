@@ -46,7 +46,7 @@ type world struct {
 	isHeld atomic.Bool // no trial of a bundle may begin
 }
 
-func (w *world) HoldTrials() bool {
+func (w *world) HoldTrials(string) bool {
 	if w.bundle.Load() {
 		return false
 	}
@@ -96,6 +96,19 @@ func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e.Reason)
+}
+
+// recorded returns the reasons of the events since the last call of forget.
+func (w *world) recorded() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events)
+}
+
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
 }
 
 // A run is one process of the agent.

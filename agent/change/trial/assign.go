@@ -1,6 +1,12 @@
 package trial
 
-import "slices"
+import (
+	"errors"
+	"slices"
+)
+
+// ErrBusy is returned while a trial is in progress.
+var ErrBusy = errors.New("another configuration or version is on trial; wait until the trial has ended (islet config)")
 
 // The source of an offer determines whether the offer is assigned, and whether it replaces an assigned configuration
 // or program that waits for its trial:
@@ -41,6 +47,9 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 
 // waitingConfiguration returns the assigned configuration. It returns nil if a program is assigned, or if nothing is
 // assigned.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (r *Record) waitingConfiguration() *Configuration {
 	if r.Assigned == nil || r.Assigned.Program != nil {
 		return nil
@@ -49,6 +58,9 @@ func (r *Record) waitingConfiguration() *Configuration {
 }
 
 // HasProgram reports whether a program is assigned or on trial.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (r *Record) HasProgram() bool { return r.Assigned != nil && r.Assigned.Program != nil }
 
 // assignFollowed handles the offer of a followed ConfigMap. If the node no longer follows one, c stands for the
@@ -106,6 +118,9 @@ func (r *Record) assignProgram(c *Configuration, asked bool) (tried, changed boo
 }
 
 // set assigns a configuration or program. If c is nil, nothing is assigned any more.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (r *Record) set(c *Configuration) {
 	r.Assigned, r.Attempts, r.Was, r.Vetoed = c, 0, nil, nil
 	switch {

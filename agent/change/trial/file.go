@@ -25,7 +25,8 @@ const maxFile = 32 << 20
 
 // Load reads the record from a directory. If there is none, it returns the zero value. If the record cannot be read,
 // it returns the zero value and an error, and the node uses its own files. If IsDamaged is true for the error, SetAside
-// can rename the record, so that a new one can be written.
+// can rename the record, so that a new one can be written. The record of bundles in the same directory decides about the configurations
+// of bundles: HasDropped reports whether the Record differs from the file.
 func Load(dir string) (Record, error) {
 	path := filepath.Join(dir, File)
 	r, err := readRecord(path)
@@ -35,6 +36,7 @@ func Load(dir string) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("%s cannot be used: %w", path, err)
 	}
+	r.obey(readBundles(dir))
 	return r, nil
 }
 
@@ -93,7 +95,7 @@ func Decode(data []byte) (Record, error) {
 		return Record{}, err
 	}
 	maps.DeleteFunc(r.unknownFields, func(name string, _ json.RawMessage) bool { return slices.Contains(fieldNames, name) })
-	for _, c := range []*Configuration{r.Good, r.Before, r.Assigned} {
+	for _, c := range []*Configuration{r.Good, r.Before, r.Earlier, r.Assigned} {
 		if c != nil && c.ID != c.contentHash() {
 			return Record{}, fmt.Errorf("the content of configuration %q does not match its ID", c.ID)
 		}

@@ -58,6 +58,10 @@ func (r *Record) Accept(now time.Time) bool {
 		}
 		return true
 	}
+	r.Earlier = nil
+	if c.Source.Bundle != "" {
+		r.Earlier = r.Before
+	}
 	r.Before, r.Good, r.Failed = r.Good, c, nil
 	if c.IsLocal() {
 		r.Good = nil
@@ -129,6 +133,9 @@ func (r *Record) addUnsuccessful(c *Configuration, why string, undecided bool, b
 		Program: c.Program != nil})
 }
 
+// addOutcome is not inlined, because it is called in many places.
+//
+//go:noinline
 func (r *Record) addOutcome(o Outcome) {
 	r.History = append(slices.Clone(r.History), o)
 	r.History = r.History[max(0, len(r.History)-maxHistory):]

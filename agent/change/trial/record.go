@@ -32,9 +32,13 @@ type Source struct {
 	Name            string `json:"name,omitempty"`
 	UID             string `json:"uid,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Bundle          string `json:"bundle,omitempty"` // the digest of the bundle that contained it
 }
 
 // String returns the source's name for display.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (s Source) String() string {
 	if s.Name != "" {
 		return "ConfigMap " + s.Namespace + "/" + s.Name
@@ -117,11 +121,17 @@ func (c *Configuration) contentHash() string {
 }
 
 // IsLocal reports whether the configuration stands for the node's own files. It also returns true for nil.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (c *Configuration) IsLocal() bool {
 	return c == nil || c.Program == nil && c.Kubelet == "" && c.Edge == ""
 }
 
 // Name returns the configuration's name for display.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (c *Configuration) Name() string {
 	if c.IsLocal() {
 		return Local
@@ -177,6 +187,7 @@ type Record struct {
 	ReadBy   int            `json:"readBy,omitempty"`
 	Good     *Configuration `json:"good,omitempty"`     // nil if it consists of the node's own files
 	Before   *Configuration `json:"before,omitempty"`   // the previous good configuration
+	Earlier  *Configuration `json:"earlier,omitempty"`  // the one before Before, while a bundle may still give up Good
 	Assigned *Configuration `json:"assigned,omitempty"` // waits for its trial or is on trial; nil if there is none
 	Attempts int            `json:"attempts,omitempty"` // number of trials of Assigned
 	Was      *Facts         `json:"was,omitempty"`      // the best facts from before any of these trials
@@ -195,6 +206,7 @@ type Record struct {
 	History       []Outcome `json:"history,omitempty"` // the newest is the last
 
 	unknownFields map[string]json.RawMessage // unknown fields, of a newer format
+	dropped       []*Configuration           // configurations of bundles that were given up: see HasDropped
 }
 
 // EverSent reports whether a configuration was ever sent to the node.
@@ -216,6 +228,9 @@ func (r *Record) Candidates() []*Configuration {
 }
 
 // Select returns the configuration for a process: the one on trial if forTrial is set, otherwise the good one.
+// It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (r *Record) Select(forTrial bool) *Configuration {
 	if forTrial && r.Trial != nil {
 		return r.Assigned
@@ -223,6 +238,12 @@ func (r *Record) Select(forTrial bool) *Configuration {
 	return r.Good
 }
 
+// Reference returns the ID of the configuration, or "local" for the node's own files.
+func (c *Configuration) Reference() string { return configurationName(c) }
+
+// configurationName is not inlined, because it is called in many places.
+//
+//go:noinline
 func configurationName(c *Configuration) string {
 	if c.IsLocal() {
 		return "local"

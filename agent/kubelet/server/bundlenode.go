@@ -9,6 +9,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) routeBundleNode(m mux) {
 func (s *Server) describeNode(ctx context.Context) (n *bundle.Node, err error) {
 	n = &bundle.Node{
 		APIVersion: bundle.NodeAPIVersion, Kind: bundle.NodeKind, Name: s.NodeName, Version: s.Version, Labels: s.Bundles.Labels(),
-		Devices: s.Bundles.Devices(), Platform: platforms.Format(platforms.Normalize(platforms.DefaultSpec())),
+		Fields: config.FieldNames(), Devices: s.Bundles.Devices(), Platform: platforms.Format(platforms.Normalize(platforms.DefaultSpec())),
 	}
 	if n.Recipient, err = s.Bundles.Recipient(); err != nil {
 		return nil, err

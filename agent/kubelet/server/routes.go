@@ -124,6 +124,9 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.msg }
 
+// refusalError is not inlined, because it is called in many places.
+//
+//go:noinline
 func refusalError(code int, format string, args ...any) error {
 	return refusal{code, fmt.Sprintf(format, args...)}
 }

@@ -1,0 +1,202 @@
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// PlanBundle checks the configuration of a bundle, and returns it with the ID of the configuration that it replaces. The ID is empty if the
+// configuration is in use already. Both documents may be empty: the node then returns to its own files if the configuration in use came
+// from a bundle, and PlanBundle returns nil if it did not.
+func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.Configuration, before string, err error) {
+	k.mu.Lock()
+	good, assigned, isEnding, follows := k.record.Good, k.record.Assigned, k.isEnding, k.followed()
+	k.mu.Unlock()
+	consent := k.c.Edge.Configuration.Consent
+	switch isEmpty := strings.TrimSpace(kubelet+edge) == ""; {
+	case isEmpty && (good == nil || good.Source.Bundle == ""):
+		return nil, "", nil
+	case isEmpty:
+		c = trial.New("", "", nil, from, k.c.Now())
+	case follows != "":
+		return nil, "", fmt.Errorf("a configuration is in the bundle, but the node uses that of %s: "+
+			"leave kubelet.yaml and edge.yaml out of the bundle, or let the node follow no ConfigMap", follows)
+	default:
+		c = trial.New(kubelet, edge, consent, from, k.c.Now())
+	}
+	switch {
+	case good.Reference() == c.Reference():
+		return c, "", nil
+	case isEnding || assigned != nil:
+		return nil, "", fmt.Errorf("the configuration of the bundle cannot be tried yet: %w", ErrBusy)
+	}
+	if err := k.offer(c, bundleConsent(c, good), true, true); err != nil {
+		return nil, "", err
+	}
+	next, err := k.c.Start.loadConfiguration(c)
+	if err != nil {
+		return nil, "", err
+	}
+	if names := removedKeys(k.c.Config, next, edge); len(names) > 0 {
+		return nil, "", fmt.Errorf("%s: the node's own files accept keys that were removed, or fewer signatures: "+
+			"write the field into edge.yaml of the bundle", strings.Join(names, ", "))
+	}
+	return c, good.Reference(), nil
+}
+
+// bundleConsent returns the fields of the node that a bundle may change. The return to the node's own files may change back the fields that
+// the configuration in use has changed with consent.
+func bundleConsent(c, good *trial.Configuration) []string {
+	if c.IsLocal() && good != nil {
+		return good.Consent
+	}
+	return c.Consent
+}
+
+// followed returns the name of the ConfigMap that the node follows, or "". The caller holds mu.
+func (k *Keeper) followed() string {
+	good := k.record.Good
+	switch {
+	case k.c.Standalone():
+		return ""
+	case k.followedSource.Source != "":
+		return k.followedSource.Source
+	case k.c.Edge.Configuration.ConfigMap != "":
+		return "ConfigMap " + k.c.Edge.Configuration.ConfigMap
+	case good != nil && good.Source.Name != "":
+		return good.Source.String()
+	}
+	return ""
+}
+
+// AssignBundle assigns a configuration that PlanBundle has returned. Its trial begins when the bundle is on trial.
+func (k *Keeper) AssignBundle(c *trial.Configuration) error {
+	k.mu.Lock()
+	good := k.record.Good
+	k.mu.Unlock()
+	return k.offer(c, bundleConsent(c, good), true, false)
+}
+
+// BundleResult returns the result of the trial of a bundle's configuration. The parameter why is the reason of a failure.
+func (k *Keeper) BundleResult(id string) (v trial.Verdict, why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := &k.record
+	isGood := r.Good.Reference() == id
+	switch {
+	case k.c.Start.OnTrial() || k.isEnding || r.Assigned != nil && r.Assigned.Reference() == id:
+		return trial.Waiting, ""
+	case isGood && k.fallbackReason != nil:
+		return trial.Bad, "its configuration cannot be used: " + k.fallbackReason.Error()
+	case isGood:
+		return trial.Good, ""
+	case r.Failed != nil && r.Failed.ID == id:
+		return trial.Bad, "its configuration has failed: " + r.Failed.Why
+	}
+	return trial.Bad, "another configuration was requested during the trial of its configuration"
+}
+
+// UsesConfiguration reports whether this process uses the configuration with an ID.
+func (k *Keeper) UsesConfiguration(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.activeConfiguration().Reference() == id
+}
+
+// AbandonBundle gives up the configuration of a bundle whose record says so already. If this process uses it, the agent restarts with the
+// configuration before it. AbandonBundle returns true when the configuration is given up durably.
+func (k *Keeper) AbandonBundle(id string) (done bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	const why = "the bundle with this configuration has failed or was reverted"
+	switch {
+	case k.isEnding:
+		return false, nil
+	case k.c.Start.OnTrial() && k.record.IsAbandoned(id): // another configuration or version is on trial
+		return true, nil
+	case k.c.Start.OnTrial(): // the guard starts the agent with the good configuration
+		k.isEnding = true
+		k.c.Start.Role.ReportResult(why)
+		return false, nil
+	case k.recordError != nil && !trial.IsDamaged(k.recordError):
+		return false, k.recordError
+	}
+	before := k.record
+	k.record.Abandon(id)
+	if k.record.Good != before.Good {
+		k.record, k.isEnding = before, true // the next process stores it
+		k.c.Log.Warn("the agent restarts with the configuration before that of a bundle, the pods keep running", "reason", why)
+		k.c.End(&Restart{guard.Role{}})
+		return false, nil
+	}
+	if !k.record.HasDropped(k.c.Now()) && !k.isUnsaved {
+		return true, nil
+	}
+	err = k.saveRecord(before)
+	k.isUnsaved = k.isUnsaved && err != nil
+	return err == nil, err
+}
+
+// CheckReturn returns an error if the node cannot return from the configuration of a bundle to the one before it. A person may have sent
+// another configuration since; that one stays.
+func (k *Keeper) CheckReturn(c trial.Change) error {
+	k.mu.Lock()
+	good, before := k.record.Good, k.record.Before
+	k.mu.Unlock()
+	if good.Reference() != c.ID {
+		return nil
+	}
+	if before.Reference() != c.Before {
+		return fmt.Errorf("the configuration before that of the bundle (%s) is not known any more, because others were sent since: "+
+			"apply a bundle with the wanted configuration and a higher number instead", c.Before)
+	}
+	next, err := k.c.Start.loadConfiguration(before)
+	if err != nil {
+		return fmt.Errorf("the configuration before that of the bundle is not valid any more: %w", err)
+	}
+	if names := removedKeys(k.c.Config, next, ""); len(names) > 0 {
+		return fmt.Errorf("%s: the configuration before that of the bundle accepts keys that were removed, or fewer signatures: "+
+			"apply a bundle with the wanted pods and a higher number instead", strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// removedKeys returns the fields with keys of signers that the next configuration accepts and the present one does not, or that need fewer
+// signatures. Keys and thresholds in the document are there on purpose.
+func removedKeys(now, next *config.Config, document string) (names []string) {
+	a, b := &now.Edge, &next.Edge
+	add := func(name string, now, next []string, most, least int32) {
+		isRemoved := len(next) > 0 && least < most && !strings.Contains(document, "threshold")
+		for _, key := range next {
+			isRemoved = isRemoved || !slices.Contains(now, key) && !strings.Contains(document, key)
+		}
+		if isRemoved {
+			names = append(names, name)
+		}
+	}
+	add("bundle.keys", a.Bundle.Keys, b.Bundle.Keys, a.Bundle.Threshold, b.Bundle.Threshold)
+	add("update.keys", a.Update.Keys, b.Update.Keys, a.Update.Threshold, b.Update.Threshold)
+	return names
+}
+
+// bundleSource returns the name of the bundle whose configuration is in use or waits for its trial, or "".
+func (k *Keeper) bundleSource() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range []*trial.Configuration{k.record.Good, k.record.Assigned} {
+		if c != nil && c.Source.Bundle != "" {
+			return c.Source.String()
+		}
+	}
+	return ""
+}
+
+// errRuntime is the error for a bundle that would prevent the use of bundles.
+var errRuntime = errors.New("containerRuntimeEndpoint: Forbidden: a bundle cannot change the runtime, " +
+	"because only islet's own one can use bundles")
