@@ -121,6 +121,7 @@ check: ## check: formatting, vet, import rules, modules, known vulnerabilities, 
 	cd test && go vet ./...
 	@$(MAKE) --no-print-directory lint
 	CGO_ENABLED=1 go test $(RACE_FLAGS) -vet=off -ldflags=-w -count=1 . ./internal/config
+	CGO_ENABLED=1 go test $(RACE_FLAGS) -vet=off -ldflags=-w -count=1 -run '^Test(FleetFiles|RoleVariables|UserData)$$' ./packaging
 
 # The linters are tools of a module of their own, test/lint.
 .PHONY: lint
@@ -186,7 +187,7 @@ test-programs:
 	test/remote/programs.sh >/dev/null
 test-node:
 	cd test && CGO_ENABLED=$(if $(RACE),1,0) ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(wildcard $(CURDIR)/$(DIST).tar.gz) \
-		go test $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote -e /migrate)
+		go test $(RACE) -vet=off -count=1 -parallel 6 -timeout $(or $(NODE_TIMEOUT),20m) $$(go list ./... | grep -v -e /vm -e /system -e /remote -e /migrate -e /fleet)
 test-installed:
 	$(ON_PACKAGES) go test -count=1 -timeout 20m ./system
 test-migrated:
@@ -219,6 +220,7 @@ test-long: ## check: all tests in their long forms, in virtual machines and with
 	@test/stage.sh programs $(MAKE) prometheus old test-programs
 	@test/stage.sh node env ISLET_TEST_LONG=1 $(MAKE) test-node RACE=-race NODE_TIMEOUT=90m
 	@test/stage.sh system $(MAKE) test-installed
+	@test/stage.sh fleet $(MAKE) test-fleet
 	@test/stage.sh remote $(MAKE) test-containerd
 	@test/stage.sh migrate $(MAKE) test-migrated
 	@test/stage.sh machines $(MAKE) test-machines
@@ -363,6 +365,20 @@ test-openrc: ## one subject: a virtual machine with OpenRC as init: packages, re
 	$(MAKE) packages-two
 	$(ON_PACKAGES) go test -v -count=1 -timeout 30m -run 'TestOpenRC$$' ./vm
 
+.PHONY: test-fleet test-ansible test-cloud-init test-container
+test-fleet: FLEET_TESTS = .
+test-fleet: ## one subject: the Ansible role, the user-data of cloud-init and the container image, with Debian's programs: 15 minutes (root needed)
+test-ansible: FLEET_TESTS = TestAnsible
+test-ansible: # only the Ansible role
+test-cloud-init: FLEET_TESTS = TestCloudInit
+test-cloud-init: # only the user-data of cloud-init
+test-container: FLEET_TESTS = TestContainer
+test-container: # only the container image
+test-fleet test-ansible test-cloud-init test-container:
+	@packaging/deps.sh test system
+	$(MAKE) dist-one packages-one container
+	$(ON_PACKAGES) ISLET_IMAGE=$(CURDIR)/$(IMAGE) go test -v -count=1 -timeout 40m -run '$(FLEET_TESTS)' ./fleet
+
 .PHONY: bench-packages
 bench-packages: ## measure: measure an installation and an upgrade of the packages under systemd (root needed)
 	@packaging/deps.sh test system
@@ -437,6 +453,16 @@ packages-one:
 	@mkdir -p dist/packages
 	@find dist/packages -type f ! -name '*[_-]$(VERSION)-1[_.]*' -delete
 	cd packaging/packages && GOARCH= GOFLAGS= go run . make -version $(VERSION) -arch $(GOARCH) -from $(CURDIR)/$(DIST) -to $(CURDIR)/dist/packages
+
+# Its files are those of dist-one. The licences of what is in it lie in /doc.
+IMAGE := dist/islet-$(VERSION)-image-$(GOARCH).tar
+.PHONY: container
+container: dist-one ## ship: build a container image to try islet in, from the archive's files: dist/islet-VERSION-image-ARCH.tar
+	GOARCH= GOARM= go run ./packaging/mkimage -arch $(GOARCH) -ref localhost/islet:$(VERSION) -entrypoint /islet \
+		-cmd 'agent --pod-manifest-path=/etc/kubernetes/manifests --seccomp-default' -o $(IMAGE) $(DIST)/islet \
+		$(DIST)/lib/islet/crun=/lib/islet/crun $(DIST)/demo/web.yaml=/etc/kubernetes/manifests/web.yaml \
+		$(DIST)/demo/islet-demo.tar=/var/lib/islet/images/islet-demo.tar \
+		$$(for f in $(DIST)/doc/LICENSE.* $(DIST)/doc/NOTICES.gz $(DIST)/doc/islet.spdx.json; do echo "$$f=/doc/$${f##*/}"; done)
 
 .PHONY: repo
 repo: packages ## ship: build a signed repository for apt and dnf in dist/repo (ISLET_SIGNING_KEY: gpg key; URL: the repository's address)

@@ -5,8 +5,9 @@
 set -eu
 docs=$(dirname "$0")/../docs
 project=https://github.com/islet-edge/islet/blob/main
-mkdir -p "$1/decisions"
+mkdir -p "$1/decisions" "$1/examples"
 cp "$docs"/decisions/*.md "$1/decisions/"
+cp -r "$docs"/examples/. "$1/examples"
 for page in "$docs"/*.md; do
 	sed -e "s|](\.\./|]($project/|g" -e "s|](pictures/|]($project/docs/pictures/|g" "$page" >"$1/${page##*/}"
 done

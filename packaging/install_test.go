@@ -21,7 +21,7 @@ func unpacked(t *testing.T, version string) string {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how", "doc/decisions/why.md": "why", "lib/islet/crun": "an OCI runtime", "built": "1767225600\n"} {
+	for name, text := range map[string]string{"man/islet.1": "a page", "man/islet-logs.1": "a page", "completion/bash": "b", "completion/zsh": "z", "completion/fish": "f", "doc/guide.md": "how", "doc/decisions/why.md": "why", "doc/examples/pod.yaml": "a pod", "doc/examples/node/edge.yaml": "a node", "lib/islet/crun": "an OCI runtime", "built": "1767225600\n"} {
 		write(t, filepath.Join(dir, name), text, 0o600)
 	}
 	for _, name := range []string{"install.sh", "files"} {
@@ -91,7 +91,8 @@ func TestInstallUpgradeUninstall(t *testing.T) {
 	first := tree(t, root)
 	for _, want := range []string{"/usr/local/bin/islet", "/etc/systemd/system/islet.service", "/etc/init.d/islet", "/etc/default/islet", "/opt/cni/bin/host-local",
 		"/usr/local/share/man/man1/islet.1", "/usr/local/share/man/man1/islet-logs.1", "/usr/local/share/bash-completion/completions/islet",
-		"/usr/local/share/zsh/site-functions/_islet", "/usr/local/lib/islet/crun", "/usr/local/share/doc/islet/guide.md", "/usr/local/share/doc/islet/decisions/why.md", "/usr/local/share/fish/vendor_completions.d/islet.fish"} {
+		"/usr/local/share/zsh/site-functions/_islet", "/usr/local/lib/islet/crun", "/usr/local/share/doc/islet/guide.md", "/usr/local/share/doc/islet/decisions/why.md", "/usr/local/share/doc/islet/examples/pod.yaml",
+		"/usr/local/share/doc/islet/examples/node/edge.yaml", "/usr/local/share/fish/vendor_completions.d/islet.fish"} {
 		if first[want] == "" {
 			t.Errorf("%s is not installed", want)
 		}
@@ -364,7 +365,7 @@ func TestShellcheck(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("shellcheck is not installed: packaging/deps.sh test, as make test does")
 	}
-	for _, args := range [][]string{{"install.sh", "deps.sh", "release.sh", "repo.sh", "oci/build.sh", "oci/source.sh", "oci/for-run.sh", "demo/run.sh", "demo/node.sh", "../test/fuzz.sh", "../test/old.sh", "../test/stage.sh", "../test/reproducible.sh"}, {"-s", "sh", "-e", "SC2034", "openrc/islet.initd"}} {
+	for _, args := range [][]string{{"install.sh", "deps.sh", "release.sh", "repo.sh", "oci/build.sh", "oci/source.sh", "oci/for-run.sh", "demo/run.sh", "demo/node.sh", "../test/fuzz.sh", "../test/old.sh", "../test/stage.sh", "../test/reproducible.sh", "cloud-init/first-boot.sh", "cloud-init/pi-gen/00-run.sh"}, {"-s", "sh", "-e", "SC2034", "openrc/islet.initd"}} {
 		if out, err := exec.Command("shellcheck", args...).CombinedOutput(); err != nil {
 			t.Errorf("%s", out)
 		}

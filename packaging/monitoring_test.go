@@ -126,7 +126,7 @@ func TestKustomize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if mistakes, notices := config.Check(name, data); len(mistakes)+len(notices) > 0 {
+		if _, mistakes, notices := config.Check(name, data); len(mistakes)+len(notices) > 0 {
 			t.Errorf("%s: %v %v", name, mistakes, notices)
 		}
 	}

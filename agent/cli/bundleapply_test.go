@@ -159,7 +159,9 @@ func (f failingTrial) Status() (api.Bundles, error) {
 	return api.Bundles{Last: &api.BundleOutcome{Bundle: b, Result: "failed", Why: "a pod"}, Returning: *f.asked == 1}, nil
 }
 
-func (failingTrial) Revert(context.Context) (api.Bundles, error) { return api.Bundles{Returning: true}, nil }
+func (failingTrial) Revert(context.Context) (api.Bundles, error) {
+	return api.Bundles{Returning: true}, nil
+}
 
 // TestBundleReturning checks that islet bundle apply --wait waits until the configuration before the bundle is in use again, and that
 // revert says that the agent restarts.

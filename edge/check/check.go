@@ -27,8 +27,9 @@ const (
 // Rules are the rules that other packages provide.
 type Rules struct {
 	// Unsupported returns the fields of a pod that this version of islet does not support on any node, and the reason why no node runs the
-	// pod. The findings have no file, line and object. Unsupported may be nil.
-	Unsupported func(*v1.Pod) []finding.Finding
+	// pod. The node allows real time to the pods that an EdgeConfiguration among the checked files names. The findings have no file, line
+	// and object. Unsupported may be nil.
+	Unsupported func(*v1.Pod, config.RealTime) []finding.Finding
 }
 
 // Check checks files that are meant for one node. The parameter node is nil if nothing is known about that node.
@@ -46,7 +47,7 @@ func (r Rules) Check(files []finding.File, node *finding.Node) finding.Report {
 		p.missingObjects()
 		p.volumeTypes()
 		if r.Unsupported != nil {
-			for _, f := range r.Unsupported(p.Pod) {
+			for _, f := range r.Unsupported(p.Pod, c.realTime) {
 				p.addAt(f.Severity, f.Field, f.Message)
 			}
 		}
@@ -66,9 +67,10 @@ func (c *checkup) position(files []finding.File, name string) int {
 
 // A checkup is one call of Check.
 type checkup struct {
-	node    *finding.Node
-	defined map[reference]*definition
-	report  finding.Report
+	node     *finding.Node
+	defined  map[reference]*definition
+	realTime config.RealTime // of the EdgeConfiguration among the files
+	report   finding.Report
 }
 
 // A reference identifies an object.
@@ -252,7 +254,10 @@ func isConfiguration(kind string) bool {
 // configuration checks a file with configurations of the node.
 func (c *checkup) configuration(f finding.File) {
 	c.report.Configurations++
-	mistakes, notices := config.Check(f.Name, f.Data)
+	checked, mistakes, notices := config.Check(f.Name, f.Data)
+	if checked != nil && len(checked.Edge.RealTime.Pods) > 0 {
+		c.realTime = checked.Edge.RealTime
+	}
 	for _, m := range mistakes {
 		c.add(finding.Finding{File: f.Name, Line: m.Line, Severity: finding.Error, Field: m.Field, Message: m.Detail})
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -187,7 +188,7 @@ func TestNode(t *testing.T) {
 
 // TestUnsupported checks that a finding of the caller's own rules is reported with the line of its field.
 func TestUnsupported(t *testing.T) {
-	rules := Rules{Unsupported: func(*v1.Pod) []finding.Finding {
+	rules := Rules{Unsupported: func(*v1.Pod, config.RealTime) []finding.Finding {
 		return []finding.Finding{{Severity: finding.Error, Field: "spec.os", Message: "is another system"},
 			{Severity: finding.Warning, Field: "spec.containers[0].image", Message: "acts not"}}
 	}}

@@ -10,15 +10,16 @@ import (
 )
 
 // Check checks a file with a KubeletConfiguration, an EdgeConfiguration or both, without flags and without the host. It returns the
-// mistakes, and a notice for each field that has no effect. Relative paths are relative to the file's directory.
-func Check(name string, data []byte) (mistakes, notices []FileError) {
+// configuration (nil if it has mistakes), the mistakes, and a notice for each field that has no effect. Relative paths are relative to
+// the file's directory.
+func Check(name string, data []byte) (c *Config, mistakes, notices []FileError) {
 	kube, edge, err := Split(name, data)
 	if err != nil {
-		return mistakesIn(name, err), nil
+		return nil, mistakesIn(name, err), nil
 	}
 	file, err := filepath.Abs(name)
 	if err != nil {
-		return mistakesIn(name, err), nil
+		return nil, mistakesIn(name, err), nil
 	}
 	given := map[string][]byte{}
 	var args []string
@@ -31,14 +32,14 @@ func Check(name string, data []byte) (mistakes, notices []FileError) {
 			args = append(args, part.flag+"="+file+part.suffix)
 		}
 	}
-	_, list, err := load(args, nil, "", given)
+	c, list, err := load(args, nil, "", given)
 	for _, n := range list {
 		if path, ok := strings.CutPrefix(n.Subject, file+": "); ok {
 			notices = append(notices, FileError{File: name, Line: max(lineOf(kube, path), 0), Field: path,
 				Detail: "has no effect: " + n.Text})
 		}
 	}
-	return mistakesIn(file, err), notices
+	return c, mistakesIn(file, err), notices
 }
 
 // edgeSuffix distinguishes the EdgeConfiguration of a file from its KubeletConfiguration.

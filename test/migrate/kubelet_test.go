@@ -102,13 +102,13 @@ func tools(tag string) string {
 }
 
 // bootNode returns a node whose kubelet runs both pods in containerd, and the registry of its mirror.
-func bootNode(t *testing.T) (*system.System, *registry) {
+func bootNode(t *testing.T, release string) (*system.System, *registry) {
 	t.Helper()
 	dir := os.Getenv("ISLET_KUBELET")
 	if dir == "" {
 		t.Skip("no kubelet: make test-migrate")
 	}
-	s := boot(t, "bookworm", map[string]string{"kubelet": filepath.Join(dir, "kubelet"), "crictl": filepath.Join(dir, "crictl"),
+	s := boot(t, release, map[string]string{"kubelet": filepath.Join(dir, "kubelet"), "crictl": filepath.Join(dir, "crictl"),
 		"identity.pem": identity(t), "pause.tar": machine.PauseArchive(t, t.TempDir())})
 	r := serveRegistry(t, s, 5000, "/v2/")
 	t.Cleanup(func() {
@@ -204,18 +204,22 @@ func underIslet(t *testing.T, s *system.System, r *registry) {
 
 // TestKubelet follows the report of islet doctor --migrate on a node of kubeadm to islet and back.
 func TestKubelet(t *testing.T) {
-	s, r := bootNode(t)
-	before := reportOf(s, t)
-	r.forget()
-	follow(s, tolerate(commandsOf(before.Steps)))
-	underIslet(t, s, r)
-	follow(s, commandsOf(before.Back))
-	underKubelet(t, s, strings.Repeat("db starts\ndb ends\n", 2)+"db starts")
+	for _, release := range []string{"bookworm", "trixie"} {
+		t.Run(release, func(t *testing.T) {
+			s, r := bootNode(t, release)
+			before := reportOf(s, t)
+			r.forget()
+			follow(s, tolerate(commandsOf(before.Steps)))
+			underIslet(t, s, r)
+			follow(s, commandsOf(before.Back))
+			underKubelet(t, s, strings.Repeat("db starts\ndb ends\n", 2)+"db starts")
+		})
+	}
 }
 
 // TestKubeletPage does the same with the commands of docs/from-kubelet.md.
 func TestKubeletPage(t *testing.T) {
-	s, r := bootNode(t)
+	s, r := bootNode(t, "bookworm")
 	r.forget()
 	s.Run("echo 'runtime-endpoint: unix:///run/containerd/containerd.sock' >/etc/crictl.yaml")
 	kubectl := regexp.MustCompile(`(?m)^ *kubectl .*`) // for another machine

@@ -67,16 +67,18 @@ func reportOf(s *system.System, t *testing.T) (r report) {
 	return r
 }
 
-// follow runs the commands of steps as an administrator does in a shell of root, except commands of kubectl, which are for another machine.
+// follow runs the commands of steps as an administrator does: one after another in the same shell of root, until one fails. It omits
+// commands of kubectl, which are for another machine.
 func follow(s *system.System, steps [][]string) {
+	script := "cd /root; PATH=/usr/local/sbin:/usr/local/bin:$PATH; export PODMAN_IGNORE_CGROUPSV1_WARNING=1; set -ex\n"
 	for _, commands := range steps {
 		for _, c := range commands {
 			if !strings.HasPrefix(c, "kubectl ") {
-				s.Run("cd /root; PATH=/usr/local/sbin:/usr/local/bin:$PATH; export PODMAN_IGNORE_CGROUPSV1_WARNING=1\n" +
-					strings.ReplaceAll(c, "islet-VERSION-linux-ARCH.tar.gz", archive))
+				script += strings.ReplaceAll(c, "islet-VERSION-linux-ARCH.tar.gz", archive) + "\n"
 			}
 		}
 	}
+	s.Run(script)
 }
 
 // commandsOf returns the commands of a report's steps.
@@ -87,8 +89,8 @@ func commandsOf(list []step) (steps [][]string) {
 	return steps
 }
 
-// page returns the commands in a section of a page of docs, by block. A block is a list of lines that are indented by 4 or 7 spaces, and a
-// block runs as a whole. The function edit changes a block, for example to replace names.
+// page returns the commands in a section of a page of docs, by block. The lines of a block are indented by 4 or 7 spaces. The function edit
+// changes a block, for example to replace names.
 func page(t *testing.T, name, section string, edit func(block string) []string) (steps [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs", name))
@@ -101,7 +103,7 @@ func page(t *testing.T, name, section string, edit func(block string) []string) 
 		t.Fatalf("%s has no section %s", name, section)
 	}
 	for _, block := range regexp.MustCompile(`(?m)(^(?: {4}| {7})[^ \n].*\n)(^ {4,}.*\n)*`).FindAllString(part, -1) {
-		steps = append(steps, edit("set -e\n"+block))
+		steps = append(steps, edit(block))
 	}
 	if len(steps) == 0 {
 		t.Fatalf("the section %s of %s has no commands", section, name)

@@ -30,6 +30,7 @@
 //	cyclic EVERY N [P] wakes N times, prints its largest latency, then sleeps. With P, it selects FIFO
 //	                   with priority P and ends
 //	mark FILE CODE     appends the time to FILE, then ends with CODE
+//	role PATH ARG...   does the work of the program PATH of an image in docs/examples
 package main
 
 import (
@@ -137,6 +138,8 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 		return 0, writeJournal(ctx, arg(1, ""), arg(2, "20ms"))
 	case "sole":
 		return 0, runSole(ctx, arg(1, ""))
+	case "role":
+		return 0, runRole(ctx, args[1:])
 	case "mark":
 		code, err := strconv.Atoi(arg(2, "0"))
 		return code, errors.Join(err, add(arg(1, ""), time.Now().Format(time.RFC3339Nano)+"\n"))

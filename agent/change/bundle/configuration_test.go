@@ -258,6 +258,19 @@ func TestConfigurationRefused(t *testing.T) {
 					t.Errorf("%s: %+v, %v", name, s.Configuration, err)
 				}
 			}
+			for text, want := range map[string]string{"": c.want, "shimPods: 5\n": c.want, c.next: "",
+				strings.Replace(own, "}", ", threshold: 1}", 1): ""} {
+				change := withEdge(text)
+				if text == "" {
+					change = nil
+				}
+				b := build.bundle(3, change)
+				want = strings.TrimPrefix(want, "kiosk number 2: ")
+				if _, err := p.node.stageFrom(t.Context(), p.node.now(), request{from: b}, func(string, int64, int64) {}); (err == nil) !=
+					(want == "") || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: a bundle with %q: %v, want %q", name, text, err, want)
+				}
+			}
 			keys := len(p.cfg.Edge.Bundle.Keys)
 			_, err := p.node.Revert(t.Context())
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

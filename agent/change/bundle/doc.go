@@ -1,4 +1,5 @@
-// Package bundle makes a node run the pods of a signed bundle, and returns to the previous bundle if the pods do not become Ready.
+// Package bundle makes a node use the configuration and run the pods of a signed bundle. It returns to the previous configuration and
+// bundle if the configuration fails or the pods do not become Ready.
 //
 //	FILE or DIRECTORY --stage--> checks signatures, number, node, expiry and space, and writes nothing before
 //	                               |
@@ -8,11 +9,14 @@
 //	                               v
 //	         STATE/bundle.json: trial  <-- this rename decides which bundle is in force
 //	                               |
+//	                               |      with a configuration, the bundle before stays in force until configure.Keeper has accepted it
 //	                               v
 //	 loop: folder of the bundle in force --decode--> the source "bundle" of edge/desired
 //	                               |
 //	                               v
 //	         judge: pods are Ready --> the bundle becomes current, the former one previous | deadline --> failed, current again
+//
+// A configuration that is given up is named in the same file. Package trial reads this file, so one rename gives up pods and configuration.
 //
 // The Record is a pure state machine. It is stored in a file outside the database, because a database that is restored from a backup must
 // not change which bundle is in force. The package has a goroutine only while a bundle is in use.

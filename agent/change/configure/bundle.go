@@ -31,33 +31,26 @@ func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.C
 	default:
 		c = trial.New(kubelet, edge, consent, from, k.c.Now())
 	}
-	switch now := good.Reference(); {
-	case now == c.Reference() && fallback != nil:
+	switch {
+	case good.Reference() == c.Reference() && fallback != nil:
 		return nil, "", fmt.Errorf("the configuration of the bundle was accepted, but the node cannot use it at present: %w", fallback)
-	case now == c.Reference():
+	case good.Reference() == c.Reference():
 		return c, "", nil
 	case isEnding || assigned != nil:
 		return nil, "", fmt.Errorf("the configuration of the bundle cannot be tried yet: %w", ErrBusy)
-	default:
-		return c, now, errors.Join(k.checkOwnKeys(c), k.offer(c, bundleConsent(c, good), true, true))
 	}
-}
-
-// checkOwnKeys returns an error if the node's own file would take the place of a missing EdgeConfiguration, and accepts keys that the
-// configuration in use has removed. A signer who leaves out edge.yaml has not decided to accept them again.
-func (k *Keeper) checkOwnKeys(c *trial.Configuration) error {
-	if strings.TrimSpace(c.Edge) != "" {
-		return nil
+	if err := k.offer(c, bundleConsent(c, good), true, true); err != nil {
+		return nil, "", err
 	}
 	next, err := k.c.Start.loadConfiguration(c)
 	if err != nil {
-		return nil // offer returns this error
+		return nil, "", err
 	}
-	if names := removedKeys(k.c.Config, next); len(names) > 0 {
-		return fmt.Errorf("%s: the bundle has no edge.yaml, and the node's own file accepts keys that were removed, or fewer signatures: "+
-			"add edge.yaml with the wanted keys to the bundle, or change the node's own file", strings.Join(names, ", "))
+	if names := removedKeys(k.c.Config, next, edge); len(names) > 0 {
+		return nil, "", fmt.Errorf("%s: the node's own files accept keys that were removed, or fewer signatures: "+
+			"write the field into edge.yaml of the bundle", strings.Join(names, ", "))
 	}
-	return nil
+	return c, good.Reference(), nil
 }
 
 // bundleConsent returns the fields of the node that a bundle may change. The return to the node's own files may change back the fields that
@@ -170,7 +163,7 @@ func (k *Keeper) CheckReturn(c trial.Change) error {
 	if err != nil {
 		return fmt.Errorf("the configuration before that of the bundle is not valid any more: %w", err)
 	}
-	if names := removedKeys(k.c.Config, next); len(names) > 0 {
+	if names := removedKeys(k.c.Config, next, ""); len(names) > 0 {
 		return fmt.Errorf("%s: the configuration before that of the bundle accepts keys that were removed, or fewer signatures: "+
 			"apply a bundle with the wanted pods and a higher number instead", strings.Join(names, ", "))
 	}
@@ -178,13 +171,13 @@ func (k *Keeper) CheckReturn(c trial.Change) error {
 }
 
 // removedKeys returns the fields with keys of signers that the next configuration accepts and the present one does not, or that need fewer
-// signatures.
-func removedKeys(now, next *config.Config) (names []string) {
+// signatures. Keys and thresholds in the document are there on purpose.
+func removedKeys(now, next *config.Config, document string) (names []string) {
 	a, b := &now.Edge, &next.Edge
 	add := func(name string, now, next []string, most, least int32) {
-		isRemoved := len(next) > 0 && least < most
+		isRemoved := len(next) > 0 && least < most && !strings.Contains(document, "threshold")
 		for _, key := range next {
-			isRemoved = isRemoved || !slices.Contains(now, key)
+			isRemoved = isRemoved || !slices.Contains(now, key) && !strings.Contains(document, key)
 		}
 		if isRemoved {
 			names = append(names, name)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,8 +55,8 @@ func TestBundleAndConfigMap(t *testing.T) {
 		if c := r.Conditions(); len(c) != 1 || c[0].Reason != "Assigned" {
 			t.Errorf("%+v", c)
 		}
-		if len(w.events) != 1 || w.events[0] != ReasonRefused {
-			t.Errorf("events %v", w.events)
+		if !slices.Equal(w.recorded(), []string{ReasonRefused}) {
+			t.Errorf("events %v", w.recorded())
 		}
 	})
 }

@@ -92,8 +92,8 @@ func TestTrial(t *testing.T) {
 		if third.cfg.Kubelet.MaxPods != 17 || third.Conditions()[0].Status != v1.ConditionTrue {
 			t.Errorf("%+v", third.Conditions())
 		}
-		if want := []string{ReasonTrying, ReasonAccepted}; !slices.Equal(w.events, want) {
-			t.Errorf("events %v, want %v", w.events, want)
+		if want := []string{ReasonTrying, ReasonAccepted}; !slices.Equal(w.recorded(), want) {
+			t.Errorf("events %v, want %v", w.recorded(), want)
 		}
 		if err := w.apply(third, kubeletHead+"maxPods: 17\n"); err != nil || third.Show().Assigned != nil {
 			t.Errorf("the same configuration again: %v, %+v", err, third.Show())
@@ -294,7 +294,7 @@ func TestUnfit(t *testing.T) {
 		w := newWorld(t, "")
 		w.keeps(kubeletHead+"maxPods: 16\n", kubeletHead+"maxPods: 17\n")
 		good, taken := w.start(guard.Role{}), errors.New("the port is taken")
-		w.events = nil
+		w.forget()
 		role := guard.Role{Why: "it crashes", After: true}
 		for i, want := range []int32{16, 110} {
 			next, other := good.c.Start.fallBack(taken)
@@ -316,8 +316,8 @@ func TestUnfit(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		}
-		if slices.Contains(w.events, ReasonAccepted) || !slices.Contains(w.events, ReasonFailed) {
-			t.Errorf("events %v", w.events)
+		if slices.Contains(w.recorded(), ReasonAccepted) || !slices.Contains(w.recorded(), ReasonFailed) {
+			t.Errorf("events %v", w.recorded())
 		}
 		if _, other := w.start(role).c.Start.fallBack(taken); other {
 			t.Error("fallBack returned a configuration after the node's own files")

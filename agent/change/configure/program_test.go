@@ -86,8 +86,8 @@ func TestProgram(t *testing.T) {
 		}
 		next := w.start(guard.Role{After: true})
 		if s := next.Show(); next.cfg.Kubelet.MaxPods != 17 || s.Assigned != nil || s.Failed != nil || s.Active.ID == "local" ||
-			!slices.Contains(w.events, ReasonUpdated) || next.StagedPath() != "" {
-			t.Errorf("%+v, events %v", s, w.events)
+			!slices.Contains(w.recorded(), ReasonUpdated) || next.StagedPath() != "" {
+			t.Errorf("%+v, events %v", s, w.recorded())
 		}
 	})
 }
@@ -122,8 +122,8 @@ func TestProgramFull(t *testing.T) {
 			continue
 		}
 		next := w.startAs("0.2.0", guard.Role{After: true, Why: "the agent ended"})
-		if s := next.Show(); s.Assigned != nil || s.Failed != nil || !slices.Contains(w.events, ReasonUpdated) {
-			t.Errorf("%s: %+v, events %v", name, s, w.events)
+		if s := next.Show(); s.Assigned != nil || s.Failed != nil || !slices.Contains(w.recorded(), ReasonUpdated) {
+			t.Errorf("%s: %+v, events %v", name, s, w.recorded())
 		}
 	}
 }
@@ -192,8 +192,8 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 		"islet-0.2.0-abababababab failed its trial, islet 0.1.0 keeps running: it crashes") {
 		t.Errorf("%q", p)
 	}
-	if !slices.Contains(w.events, ReasonFailedProgram) || slices.Contains(w.events, ReasonFailed) {
-		t.Errorf("events %v", w.events)
+	if !slices.Contains(w.recorded(), ReasonFailedProgram) || slices.Contains(w.recorded(), ReasonFailed) {
+		t.Errorf("events %v", w.recorded())
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Collectors()...)

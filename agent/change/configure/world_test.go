@@ -98,6 +98,19 @@ func (w *world) record(e eventtest.Event) {
 	w.events = append(w.events, e.Reason)
 }
 
+// recorded returns the reasons of the events since the last call of forget.
+func (w *world) recorded() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events)
+}
+
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
+}
+
 // A run is one process of the agent.
 type run struct {
 	*Keeper

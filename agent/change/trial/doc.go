@@ -11,6 +11,9 @@
 // configuration is assigned only when its content changes, so that a restart of the agent neither reverts nor repeats
 // anything. A program is identified by the checksum of its archive, and failed programs are recorded separately.
 //
+// A configuration of a bundle is tried and accepted as others are. But the record of bundles decides whether it is assigned, and whether
+// the node must give it up: see BundleFile. Load applies these decisions.
+//
 // The record is one file that is replaced atomically, so that a power cut cannot leave a change half done. It is not
 // in the database because it is read before the configuration is known, by a process without a lock, and because it
 // must survive a broken database. When a process starts, Select selects its configuration. The process that the guard

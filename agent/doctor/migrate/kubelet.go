@@ -145,7 +145,7 @@ func (p *planner) checkConfiguration(file, text string) {
 	if text == "" {
 		return
 	}
-	mistakes, notices := config.Check(file, []byte(text))
+	_, mistakes, notices := config.Check(file, []byte(text))
 	for _, m := range mistakes {
 		p.differ(file, m.Field, "islet does not start with it: "+m.Detail)
 	}

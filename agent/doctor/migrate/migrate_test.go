@@ -416,6 +416,24 @@ func TestUsersFiles(t *testing.T) {
 	}
 }
 
+// TestPodsContainers checks that the container of a pod has no manifest of its own, because podman refuses to generate one, and that the
+// claims of volumes are complete.
+func TestPodsContainers(t *testing.T) {
+	r := Find(recorded(t, "podman"), nil)
+	for _, s := range r.Steps {
+		for _, c := range s.Commands {
+			if strings.Contains(c, "generate kube systemd-one") || strings.Contains(c, "generate kube inside") {
+				t.Error(c)
+			}
+		}
+	}
+	i := slices.IndexFunc(r.Files, func(f File) bool { return f.Path == "manifests/claims.yaml" })
+	if i < 0 || strings.Count(r.Files[i].content, "kind: PersistentVolumeClaim") != 2 || !strings.Contains(r.Files[i].content, `"my-data"`) ||
+		!strings.Contains(r.Files[i].content, `"db"`) {
+		t.Errorf("%+v", r.Files)
+	}
+}
+
 // TestClaimName checks that the name of a claim is valid, and that a volume without a name gets none.
 func TestClaimName(t *testing.T) {
 	for volume, want := range map[string]string{"data": "data", "My_data.1": "my-data.1", "-a": "", "a_": "", "a..b": "", "a b": "", "a\nb": "", "": "",
