@@ -397,6 +397,17 @@ func checkWeight(name string, doc []byte) error {
 	return nil
 }
 
+// EdgeFields returns the fields that an EdgeConfiguration contains, without defaults. It returns none if the document is not valid.
+func EdgeFields(data []byte) (e EdgeConfiguration) {
+	if checkWeight("", data) != nil {
+		return e
+	}
+	if _, err := decode("", data, EdgeAPIVersion, EdgeKind, &e); err != nil {
+		return EdgeConfiguration{}
+	}
+	return e
+}
+
 // Split splits a file that contains a KubeletConfiguration, an EdgeConfiguration or both. Line
 // numbers are preserved.
 func Split(name string, data []byte) (kubeletDoc, edgeDoc []byte, err error) {

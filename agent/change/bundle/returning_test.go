@@ -130,12 +130,18 @@ func TestConfigurationWaitsForDisk(t *testing.T) {
 func TestKeysAndFieldsOfBundles(t *testing.T) {
 	build := newWorld(t)
 	key := func(c string) string { return fmt.Sprintf("islet-ed25519 %s=", strings.Repeat(c, 43)) }
+	withEdge := func(n int64, text string) string {
+		return build.bundle(n, func(dir string) {
+			build.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+text), 0o600))
+		})
+	}
 	removed := build.bundle(2, func(dir string) {
 		build.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+fmt.Sprintf("bundle: {keys: [%q]}\n", key("B"))), 0o600))
 	})
 	for name, c := range map[string]struct{ file, want string }{
 		"no configuration":          {build.bundle(3, nil), "bundle.keys: the node's own files accept keys"},
 		"a kubelet's configuration": {build.bundle(3, withKubelet(maxPods(17))), "bundle.keys: the node's own files accept keys"},
+		"a key in a comment":        {withEdge(3, "shimPods: 3 # not "+key("A")+"\n"), "bundle.keys: the node's own files accept keys"},
 		"a configuration with a key": {build.bundle(3, func(dir string) {
 			build.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+fmt.Sprintf("bundle: {keys: [%q]}\n", key("A"))), 0o600))
 		}), ""},

@@ -171,20 +171,21 @@ func (k *Keeper) CheckReturn(c trial.Change) error {
 }
 
 // removedKeys returns the fields with keys of signers that the next configuration accepts and the present one does not, or that need fewer
-// signatures. Keys and thresholds in the document are there on purpose.
+// signatures. Keys and thresholds in the fields of the EdgeConfiguration in document are there on purpose, but not those in a comment or in
+// another field.
 func removedKeys(now, next *config.Config, document string) (names []string) {
-	a, b := &now.Edge, &next.Edge
-	add := func(name string, now, next []string, most, least int32) {
-		isRemoved := len(next) > 0 && least < most && !strings.Contains(document, "threshold")
+	a, b, named := &now.Edge, &next.Edge, config.EdgeFields([]byte(document))
+	add := func(name string, now, next, namedKeys []string, most, least, namedThreshold int32) {
+		isRemoved := len(next) > 0 && least < most && namedThreshold == 0
 		for _, key := range next {
-			isRemoved = isRemoved || !slices.Contains(now, key) && !strings.Contains(document, key)
+			isRemoved = isRemoved || !slices.Contains(now, key) && !slices.Contains(namedKeys, key)
 		}
 		if isRemoved {
 			names = append(names, name)
 		}
 	}
-	add("bundle.keys", a.Bundle.Keys, b.Bundle.Keys, a.Bundle.Threshold, b.Bundle.Threshold)
-	add("update.keys", a.Update.Keys, b.Update.Keys, a.Update.Threshold, b.Update.Threshold)
+	add("bundle.keys", a.Bundle.Keys, b.Bundle.Keys, named.Bundle.Keys, a.Bundle.Threshold, b.Bundle.Threshold, named.Bundle.Threshold)
+	add("update.keys", a.Update.Keys, b.Update.Keys, named.Update.Keys, a.Update.Threshold, b.Update.Threshold, named.Update.Threshold)
 	return names
 }
 
