@@ -28,7 +28,7 @@ var features = []feature{
 		"./agent/device/deviceplugin", "./agent/device/devicemanager", "./agent/device/cpumanager", "./agent/device/memorymanager",
 		"./agent/device/podresources",
 	}},
-	{"remote runtime", []string{"./runtime/remote", "./agent/engine/rotate"}},
+	{"remote runtime", []string{"./runtime/remote", "./agent/engine/podlogs"}},
 	{"runtime classes with a containerd shim", []string{"./runtime/taskshim"}},
 	{"status page", []string{"./agent/kubelet/page"}},
 	{"doctor", []string{"./agent/doctor"}},

@@ -86,7 +86,7 @@ func TestThisHost(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "hostport")) }
+func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "portconflict")) }
 
 // A countingFS counts the opened files.
 type countingFS struct {
