@@ -34,7 +34,7 @@ func openCluster(ctx context.Context, p *podParts) (c *clusterParts, err error) 
 		return nil, err
 	}
 	set(&c.laterParts, &c.laterParts.cluster, c.cluster)
-	c.pods.Connect(c.cluster.Outbox)
+	c.pods.Connect(c.cluster.Outbox, c.cluster.Node)
 	return c, nil
 }
 

@@ -82,6 +82,7 @@ func (r *reporter) maintainNode(ctx context.Context, up func()) error {
 		if err := r.reportChanges(ctx); err != nil {
 			return r.dropIfOutdated(err)
 		}
+		r.answerReaders()
 		r.OnPeriodicTask()
 		select {
 		case <-ctx.Done():
@@ -89,6 +90,8 @@ func (r *reporter) maintainNode(ctx context.Context, up func()) error {
 		case <-every.C:
 			r.reverted = 0
 		case <-r.reportSignal:
+		case reader := <-r.readRequests:
+			r.addReaders(reader)
 		case <-r.rewritten:
 			return r.dropIfOutdated(errRewritten)
 		case e, open := <-w.ResultChan():
@@ -100,6 +103,27 @@ func (r *reporter) maintainNode(ctx context.Context, up func()) error {
 			}
 		}
 	}
+}
+
+// addReaders makes reportChanges read the Node, for the caller of Refresh and for all others that wait already.
+func (r *reporter) addReaders(reader chan<- struct{}) {
+	r.isOutdated = true
+	for {
+		r.readers = append(r.readers, reader)
+		select {
+		case reader = <-r.readRequests:
+		default:
+			return
+		}
+	}
+}
+
+// answerReaders is called after reportChanges.
+func (r *reporter) answerReaders() {
+	for _, reader := range r.readers {
+		reader <- struct{}{} // has space for one
+	}
+	r.readers = nil
 }
 
 // dropIfOutdated drops the known Node if the error shows that the known Node is outdated. It returns the error.
@@ -116,7 +140,7 @@ func (r *reporter) reportChanges(ctx context.Context) error {
 	if !r.isOutdated {
 		return r.reportStatus(ctx)
 	}
-	if r.reverted >= maxReverts {
+	if r.reverted >= maxReverts && len(r.readers) == 0 {
 		return nil
 	}
 	node, err := kube.Get[v1.Node](ctx, r.Client, "", r.Name)

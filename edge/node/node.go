@@ -154,7 +154,8 @@ type Node struct {
 	// The values of Retry are forwarded to these two channels, one for each goroutine. Both channels are nil if Retry is nil.
 	nodeRetry, leaseRetry chan struct{} // capacity 1
 
-	rewritten <-chan struct{}
+	rewritten    <-chan struct{}
+	readRequests chan chan<- struct{} // requests of Refresh
 
 	mu           sync.Mutex
 	last         *v1.Node // the API server's last version; nil if unknown
@@ -185,7 +186,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if c.OnPeriodicTask == nil {
 		c.OnPeriodicTask = func() {}
 	}
-	n := &Node{Config: c, rewritten: c.History.WatchEpoch(), reportSignal: make(chan struct{}, 1)}
+	n := &Node{Config: c, rewritten: c.History.WatchEpoch(), reportSignal: make(chan struct{}, 1), readRequests: make(chan chan<- struct{})}
 	if c.Retry != nil {
 		n.nodeRetry, n.leaseRetry = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
@@ -225,6 +226,23 @@ func (n *Node) LastKnown() *v1.Node {
 
 // Poke requests a report of the status, because Facts may return something else than before.
 func (n *Node) Poke() { notifyChannel(n.reportSignal) }
+
+// Refresh waits until the Node has been read from the API server again. Then Changed has been called if the Node has changed. Refresh
+// returns an error if ctx ends before that, such as without a link.
+func (n *Node) Refresh(ctx context.Context) error {
+	done := make(chan struct{}, 1)
+	select {
+	case n.readRequests <- done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 func notifyChannel(c chan struct{}) {
 	select {

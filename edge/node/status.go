@@ -22,11 +22,12 @@ const maxImageNames = 5
 // A reporter sends the status of the Node.
 type reporter struct {
 	*Node
-	server      *v1.Node  // the server's version; nil if unknown
-	seenVersion string    // the newest version whose content is known; the watch starts there
-	reportedAt  time.Time // time of the last report; zero if the Node has not been reported since the agent started
-	isOutdated  bool      // other programs have changed the Node since it was read
-	reverted    int       // number of reverted changes of other programs since the last tick
+	server      *v1.Node          // the server's version; nil if unknown
+	seenVersion string            // the newest version whose content is known; the watch starts there
+	reportedAt  time.Time         // time of the last report; zero if the Node has not been reported since the agent started
+	isOutdated  bool              // other programs have changed the Node since it was read
+	reverted    int               // number of reverted changes of other programs since the last tick
+	readers     []chan<- struct{} // callers of Refresh
 }
 
 // reportStatus compares the current status with the server's and sends the differences, with new heartbeats. If nothing differs, it sends

@@ -93,9 +93,10 @@ type Config struct {
 // Pods contains the decisions about all pods, and the statuses of the pods. It is safe for
 // concurrent use.
 type Pods struct {
-	c      Config
-	outbox Outbox                // nil on a node without a control plane
-	dirty  *dirty.Set[types.UID] // the pods whose statuses Run has to compute again
+	c          Config
+	outbox     Outbox                // nil on a node without a control plane
+	nodeReader NodeReader            // nil on a node without a control plane
+	dirty      *dirty.Set[types.UID] // the pods whose statuses Run has to compute again
 
 	mu               sync.Mutex // never locked during I/O
 	verdicts         map[types.UID]verdict
@@ -152,9 +153,15 @@ func New(c Config) *Pods {
 	}
 }
 
-// Connect sets the outbox. The outbox uses Pods, so it is created after Pods. Connect is called once, before Load and
-// Run. On a node without a control plane it is not called.
-func (p *Pods) Connect(o Outbox) { p.outbox = o }
+// Connect sets the outbox and the Node in the API server. Both use Pods, so they are created after Pods. Connect is called once, before
+// Load and Run. On a node without a control plane it is not called.
+func (p *Pods) Connect(o Outbox, n NodeReader) { p.outbox, p.nodeReader = o, n }
+
+// A NodeReader reads the Node from the API server. *node.Node implements it.
+type NodeReader interface {
+	// Refresh waits until the Node was read, and its labels and taints are in use. It returns an error if ctx ends before that.
+	Refresh(ctx context.Context) error
+}
 
 // Load reads the decisions and statuses that were stored before the agent restarted. It gets the UIDs of the pods in
 // the runtime. These pods were admitted, unless a refusal is stored.

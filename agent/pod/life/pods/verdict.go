@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,8 +40,8 @@ func admittedVerdict(d desired.Pod, made uint64) verdict {
 // waits for the store or for preempted pods, other decisions are not blocked. An error means that there is no
 // decision.
 func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
-	for {
-		first, err := p.tryDecide(ctx, uid)
+	for isFresh := false; ; {
+		first, err := p.tryDecide(ctx, uid, &isFresh)
 		if first == nil || err != nil {
 			return err
 		}
@@ -55,8 +56,9 @@ func (p *Pods) Admit(ctx context.Context, uid types.UID) error {
 // tryDecide makes one attempt to decide about a pod. If it returns a channel, it has not decided, and must be called
 // again when the channel is closed. This happens if a critical pod lacks resources, and all that it lacks are reserved
 // for a pod of lower priority that is about to be admitted. The critical pod waits for that admission, and then
-// preempts the other pod. A kubelet, which admits one pod at a time, has the same result.
-func (p *Pods) tryDecide(ctx context.Context, uid types.UID) (first <-chan struct{}, err error) {
+// preempts the other pod. A kubelet, which admits one pod at a time, has the same result. The parameter isFresh becomes true when the Node
+// was read for this decision.
+func (p *Pods) tryDecide(ctx context.Context, uid types.UID, isFresh *bool) (first <-chan struct{}, err error) {
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
 		return nil, nil
@@ -77,6 +79,9 @@ func (p *Pods) tryDecide(ctx context.Context, uid types.UID) (first <-chan struc
 		p.mu.Unlock()
 		p.c.Admissions.Admitted(d.Pod)
 		return nil, nil
+	}
+	if refusal.OfNode() && p.readNode(ctx, d, isFresh) {
+		return p.tryDecide(ctx, uid, isFresh)
 	}
 	if refusal.OfResources() {
 		if s, ok := admit.Preempt(pod, h.staying, h.coming, node); ok {
@@ -101,6 +106,27 @@ func (p *Pods) tryDecide(ctx context.Context, uid types.UID) (first <-chan struc
 	p.verdicts[uid] = verdict{end: before.end, freedAtDecision: made, reserved: pod, admitting: true}
 	p.mu.Unlock()
 	return nil, p.allocateDevices(ctx, d, made, before, known)
+}
+
+// maxNodeRead is the maximum time for which a pod waits until the Node was read.
+const maxNodeRead = 5 * time.Second
+
+// readNode reads the Node again, once for each decision, because a pod may come earlier than the label for which the scheduler has chosen
+// this node. A kubelet does the same (https://github.com/kubernetes/kubernetes/pull/134445). If it returns true, it has unlocked p.mu, and
+// the decision must be made again.
+func (p *Pods) readNode(ctx context.Context, d desired.Pod, isFresh *bool) bool {
+	if *isFresh || d.Source != desired.API || p.nodeReader == nil {
+		return false
+	}
+	p.mu.Unlock()
+	*isFresh = true
+	bounded, cancel := context.WithTimeout(ctx, maxNodeRead)
+	defer cancel()
+	if err := p.nodeReader.Refresh(bounded); err != nil && ctx.Err() == nil {
+		p.c.Log.Warn("the Node could not be read: the last known labels and taints decide about a pod", "pod", nameOf(d.Pod),
+			"uid", d.Pod.UID, "error", err)
+	}
+	return true
 }
 
 // refusePod stores a refusal, puts it into effect and records an event. If the pod was refused for the same

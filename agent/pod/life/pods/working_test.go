@@ -23,7 +23,7 @@ func (s server) Has(uid types.UID) bool              { return !s[uid] }
 // TestWorking checks that each pod is counted once. The labels say what the node does with the pod and which source still wants it.
 func TestWorking(t *testing.T) {
 	w, lacks := newWorld(t), server{}
-	w.Connect(lacks)
+	w.Connect(lacks, nil)
 	set := func(source string, names ...string) {
 		t.Helper()
 		var claims []desired.Claim

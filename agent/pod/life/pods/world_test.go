@@ -35,6 +35,7 @@ type world struct {
 	events []string
 	broken bool // the store returns errors
 	cpu    string
+	labels map[string]string
 	inputs map[types.UID]plan.Input
 	made   map[types.UID]*v1.Pod // specs of the sandboxes
 	counts []string
@@ -69,7 +70,7 @@ func (w *world) startAgent(t testing.TB, running ...types.UID) {
 	w.Pods = New(Config{
 		Desired: w.desired, Store: shaky{w.store, w}, Workers: w, HasReported: w.desired.HasReported, Sources: []string{desired.File, desired.API},
 		Node: func() admit.Node {
-			return admit.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
+			return admit.Node{Labels: w.labels, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
 		},
 		Host: func() status.Host { return status.Host{} }, SandboxVersion: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: eventtest.Sink(w.record), Log: log,
 		IsBarred:   func(types.UID) bool { return w.barred },

@@ -53,6 +53,17 @@ func newRejection(reason, format string, args ...any) *Rejection {
 // because the resources are checked last.
 func (r *Rejection) OfResources() bool { return r != nil && strings.HasPrefix(r.Reason, "OutOf") }
 
+// OfNode reports whether a pod was rejected because of the labels or taints of the node.
+func (r *Rejection) OfNode() bool {
+	return r != nil && (r.Reason == nodeAffinity || r.Reason == taintToleration)
+}
+
+// These are reasons of a kubelet.
+const (
+	nodeAffinity    = "NodeAffinity"
+	taintToleration = "TaintToleration"
+)
+
 // A Holder is a pod with its host ports and resource requests. Ports and requests are computed only once,
 // because each new pod is compared with all others.
 type Holder struct {
@@ -180,7 +191,7 @@ func checkSelector(h *Holder, _ []*Holder, n Node) *Rejection {
 			continue
 		}
 		if want := wanted[key]; !ok || have != want {
-			return newRejection("NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node selector %s=%s", key, want)
+			return newRejection(nodeAffinity, "Predicate NodeAffinity failed: node didn't match Pod's node selector %s=%s", key, want)
 		}
 	}
 	return nil
@@ -199,7 +210,7 @@ func checkAffinity(h *Holder, _ []*Holder, n Node) *Rejection {
 	// These labels are added because the node may not be registered yet.
 	maps.Copy(node.Labels, map[string]string{v1.LabelOSStable: n.OS, v1.LabelArchStable: n.Arch})
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(h.Pod).Match(node); err != nil || !ok {
-		return newRejection("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+		return newRejection(nodeAffinity, "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
 	}
 	return nil
 }
@@ -213,7 +224,7 @@ func checkTaints(h *Holder, _ []*Holder, n Node) *Rejection {
 	}
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 	if t, ok := corev1.FindMatchingUntoleratedTaint(logr.Discard(), n.Taints, h.Pod.Spec.Tolerations, noExecute, true); ok {
-		return newRejection("TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s",
+		return newRejection(taintToleration, "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate: %s",
 			t.ToString())
 	}
 	return nil
