@@ -25,8 +25,8 @@ func (n *lateNode) Refresh(context.Context) error {
 	return n.err
 }
 
-// TestFreshNode checks that a pod whose nodeSelector does not match the known labels is rejected only after the Node was read again, once for
-// each decision. Pods of other sources are decided again when the Node changes, so nothing is read for them.
+// TestFreshNode checks that a pod whose nodeSelector does not match the known labels is rejected only after the Node was read again, once
+// for each decision. Pods of other sources are decided again when the Node changes, so nothing is read for them.
 func TestFreshNode(t *testing.T) {
 	w := newWorld(t)
 	n := &lateNode{w: w, err: errors.New("no link")}
