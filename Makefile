@@ -367,7 +367,7 @@ test-openrc: ## one subject: a virtual machine with OpenRC as init: packages, re
 
 .PHONY: test-fleet test-ansible test-cloud-init test-container
 test-fleet: FLEET_TESTS = .
-test-fleet: ## one subject: the Ansible role, the user-data of cloud-init and the container image, with Debian's programs: 15 minutes (root needed)
+test-fleet: ## one subject: the Ansible role, the user-data of cloud-init and the container image, with Debian's programs: 20 minutes (root needed)
 test-ansible: FLEET_TESTS = TestAnsible
 test-ansible: # only the Ansible role
 test-cloud-init: FLEET_TESTS = TestCloudInit
