@@ -54,7 +54,7 @@ untracked() {
 
 case $1 in
 begin)
-	used=$(df --output=pcent "$list" | tr -dc 0-9)
+	used=$(df --output=pcent "$list.d" | tr -dc 0-9)
 	[ "$used" -le 90 ] || echo "warning: $((100 - used)) % of the disk is free. Nodes with less than 10 % save space, and their tests may fail." >&2
 	date +%s >"$list.d/began"
 	: >"$list"
