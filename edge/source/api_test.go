@@ -368,7 +368,7 @@ func (h *history) settle() {
 	h.Helper()
 	h.Reconnect()
 	h.fail(nil)
-	time.Sleep(45 * time.Second)
+	time.Sleep(3 * apiLastRetry) // after several answers with Retry-After, one wait takes up to apiLastRetry
 	for range 20 {
 		h.forget()
 		synctest.Wait()
