@@ -73,16 +73,25 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err != nil {
 		return nil, err
 	}
+	return s.stage(ctx, src, older, refused, tell)
+}
+
+// stage does the same as Stage.
+func (s *Stager) stage(ctx context.Context, src *source, older bool, refused func(version, sum string) bool,
+	tell Progress) (*StagedProgram, error) {
+	if len(s.Keys) == 0 {
+		return nil, ErrKeys
+	}
 	r, err := src.readRelease(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.checkRelease(r, older); err != nil {
-		return nil, fmt.Errorf("%s: %w", redact(from), err)
+		return nil, fmt.Errorf("%s: %w", src, err)
 	}
 	sum := hex.EncodeToString(r.SHA512[:])
 	if refused != nil && refused(r.Version, sum) {
-		return nil, fmt.Errorf("%s: version %s: %w", redact(from), r.Version, ErrFailed)
+		return nil, fmt.Errorf("%s: version %s: %w", src, r.Version, ErrFailed)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -98,7 +107,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	tell.report("unpacking", 0, 0)
 	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.checkProgramSpace)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", redact(from), err)
+		return nil, fmt.Errorf("%s: %w", src, err)
 	}
 	tell.report("testing", 0, 0)
 	if err := selfTest(ctx, program, r.Version); err != nil {

@@ -3,9 +3,11 @@ package update
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/poll"
@@ -49,18 +51,62 @@ func New(c Config) *Updater { return &Updater{c: c} }
 // works while another trial is in progress. If o.Back is true, it stages the kept program, and does not use the
 // parameter from.
 func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
-	tell func(status string, current, total int64)) (none api.Update, _ error) {
-	return u.update(ctx, from, o, true, tell)
+	tell func(status string, current, total int64)) (api.Update, error) {
+	out, _, err := u.update(o, true, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
+		if o.Back {
+			kept, _ := FindPrevious(u.c.Program)
+			s, err := u.c.StagePrevious(ctx, tell)
+			return s, kept, err
+		}
+		s, err := u.c.Stage(ctx, from, o.Older, refused, tell)
+		return s, redact(from), err
+	})
+	return out, err
 }
 
-func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, anew bool, tell Progress) (none api.Update, _ error) {
+// UpdateFrom stages the newest of several archives for this machine, and offers it for a trial. The result is nil if none is newer than the
+// running version. If anew is false, a version is not tried again that has failed: the error is then ErrFailed. The error is trial.ErrBusy
+// if no trial is possible now.
+func (u *Updater) UpdateFrom(ctx context.Context, list []Archive, anew bool, tell Progress) (*api.Update, error) {
+	a, err := u.c.chooseArchive(list)
+	if a == nil || err != nil {
+		return nil, err
+	}
+	out, tried, err := u.update(api.UpdateOptions{}, anew, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
+		s, err := u.c.stage(ctx, &source{archive: a}, false, refused, tell)
+		return s, a.Name, err
+	})
+	if err == nil && !tried {
+		err = busyError{fmt.Errorf("%s: another configuration or version waits for its trial (islet config show)", a.Name)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// CheckOffer returns an error if no program can be offered now.
+func (u *Updater) CheckOffer(asked bool) error {
+	if u.c.CheckOffer == nil {
+		return nil
+	}
+	if err := u.c.CheckOffer(asked); err != nil {
+		return busyError{err}
+	}
+	return nil
+}
+
+// update offers the program that the function stage prepares, unless o.Dry is true. The function also returns the name of the archive. The
+// result tried is false if there will be no trial.
+func (u *Updater) update(o api.UpdateOptions, anew bool, stage func(refused func(version, sum string) bool) (*StagedProgram, string, error)) (
+	none api.Update, tried bool, _ error) {
 	if !u.once.TryLock() {
-		return none, busyError{errors.New("another archive is being fetched or tested; try again later")}
+		return none, false, busyError{errors.New("another archive is being fetched or tested; try again later")}
 	}
 	defer u.once.Unlock()
-	if u.c.CheckOffer != nil && !o.Dry { // checked before the fetch
-		if err := u.c.CheckOffer(anew); err != nil {
-			return none, busyError{err}
+	if !o.Dry { // checked before the fetch
+		if err := u.CheckOffer(anew); err != nil {
+			return none, false, err
 		}
 	}
 	u.c.RemoveOld(u.c.StagedPath())
@@ -68,35 +114,30 @@ func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, 
 	if anew {
 		refused = nil
 	}
-	var s *StagedProgram
-	var err error
-	if o.Back {
-		from, _ = FindPrevious(u.c.Program)
-		s, err = u.c.StagePrevious(ctx, tell)
-	} else {
-		s, err = u.c.Stage(ctx, from, o.Older, refused, tell)
-	}
+	s, from, err := stage(refused)
 	if err != nil {
-		return none, err
+		return none, false, err
 	}
 	out := api.Update{Version: s.Version}
-	tried := false
 	s.DespitePods = o.DespitePods
 	if !o.Dry {
-		out.ID, tried, err = u.c.Offer(s, redact(from), anew)
+		out.ID, tried, err = u.c.Offer(s, from, anew)
 	}
 	if tried {
 		u.c.RemoveOld(s.Program) // it may have replaced a program that was waiting for its trial
 	} else {
 		u.c.RemoveOld(u.c.StagedPath())
 	}
-	return out, err
+	return out, tried, err
 }
 
 // A busyError means that an update was not attempted, because another update or trial was in progress.
 type busyError struct{ error }
 
 func (e busyError) Unwrap() error { return e.error }
+
+// Is reports whether err is trial.ErrBusy.
+func (busyError) Is(err error) bool { return err == trial.ErrBusy }
 
 // Run follows the archive of Config.Follow until ctx ends. For a version that is not newer, or that has failed, it
 // reads only the release, so a check costs about a kilobyte. It does not check while a trial is in progress or
@@ -144,7 +185,10 @@ func (u *Updater) stageFollowed(ctx context.Context) error {
 	if u.c.SaveWrites != nil && u.c.SaveWrites() {
 		return errSpared
 	}
-	out, err := u.update(ctx, u.c.Follow, api.UpdateOptions{}, false, nil)
+	out, _, err := u.update(api.UpdateOptions{}, false, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
+		s, err := u.c.Stage(ctx, u.c.Follow, false, refused, nil)
+		return s, redact(u.c.Follow), err
+	})
 	if err == nil {
 		u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
 	}
