@@ -64,6 +64,7 @@ func TestUpdateFrom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			offered, busy, held = "", c.busy, !c.waits
+			u.c.RemoveOld() // of an earlier case that was offered
 			out, err := u.UpdateFrom(t.Context(), c.list, !c.again, nil)
 			if offered != c.offered || (err == nil) != (c.bad == "") || errors.Is(err, trial.ErrBusy) != c.isBusy {
 				t.Errorf("offered %q, %v", offered, err)
