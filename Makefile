@@ -76,6 +76,11 @@ shim:
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(CACHE)/shim/islet-shim-$(GOARCH) ./runtime/shim/cmd
 	GOARCH= go run ./runtime/shim/pack $(CACHE)/shim/islet-shim-$(GOARCH) $(SHIM)
 
+# A plain go command with these flags uses the build cache of make.
+.PHONY: goflags
+goflags:
+	@printf '%s\n' "$$GOFLAGS"
+
 .PHONY: size
 size: bin/islet budget ## measure: print the size of bin/islet by module and by feature
 	GOARCH=$(GOARCH) go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '-X main.version=$(VERSION)' -o $(CACHE)/islet.symbols .
