@@ -21,7 +21,7 @@ func TestBundleProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	archive := m.Disk + "/kiosk/islet/islet.tar.gz"
-	one, two := manifest("one", "", "count", "100ms"), reader("two")
+	one, two := manifest("one", "", "count", "100ms"), manifest("two", "", "count", "100ms")
 	bad := strings.Replace(manifest("bad", "", "exit", "1"), "Never", "Always", 1)
 
 	u.Release(archive, "9.1.0", u.BuildVersion("9.1.0"))
