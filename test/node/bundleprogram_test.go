@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestBundleProgram applies bundles that have another version of islet. The version is tried first and stays, also if the pods of the bundle
-// fail. A bundle with a version that fails, or that the keys for updates have not signed, is not used. Pods keep running.
+// TestBundleProgram applies bundles that have another version of islet. The version is tried first and stays, also if the pods of the
+// bundle fail. A bundle with a version that fails, or that the keys for updates have not signed, is not used. Pods keep running.
 func TestBundleProgram(t *testing.T) {
 	t.Parallel()
 	u := bootUpdates(t)

@@ -3,7 +3,7 @@
 //
 //	FILE or DIRECTORY --stage--> checks signatures, number, node, expiry and space, and writes nothing before
 //	                               |     |
-//	                               |     '-- has a newer version of islet --> update.Updater tries it; afterwards the bundle is applied again
+//	                               |     '-- a newer version of islet --> update.Updater tries it, then the bundle is applied again
 //	                               v
 //	         images (runtime/image) and STATE/bundles/sha256-HEX/: contents.json, signatures, files/
 //	                               |

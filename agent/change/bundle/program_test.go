@@ -52,7 +52,7 @@ func withProgram(name string) func(string) {
 }
 
 // TestProgramFirst checks that the version of islet in a bundle is tried before the bundle is decoded, because the running version may not
-// know all of its fields. Meanwhile nothing of the bundle is written. A person learns what to wait for, and everybody else tries again later.
+// know all of its fields. Meanwhile nothing of the bundle is written. A person learns what to wait for. Everybody else tries again later.
 func TestProgramFirst(t *testing.T) {
 	w := newWorld(t)
 	p := &programs{world: w, offer: &api.Update{Version: "9.1.0", ID: "4f2a"}}

@@ -27,7 +27,8 @@ func TestUpdateFrom(t *testing.T) {
 		return Archive{Name: "file " + version, Release: text, Open: func() (io.ReadCloser, error) { return os.Open(file) }}
 	}
 	const other = "riscv64"
-	good, same, older, foreign := of("0.2.0", runtime.GOARCH, key), of("0.1.0", runtime.GOARCH, key), of("0.0.9", runtime.GOARCH, key), of("0.9.0", other, key)
+	good, same := of("0.2.0", runtime.GOARCH, key), of("0.1.0", runtime.GOARCH, key)
+	older, foreign := of("0.0.9", runtime.GOARCH, key), of("0.9.0", other, key)
 	for _, a := range []*Archive{&same, &older, &foreign} {
 		a.Open = func() (io.ReadCloser, error) {
 			t.Errorf("%s is opened", a.Name)

@@ -96,10 +96,12 @@ func (u *Updater) CheckOffer(asked bool) error {
 	return nil
 }
 
-// update offers the program that the function stage prepares, unless o.Dry is true. The function also returns the name of the archive. The
-// result tried is false if there will be no trial.
-func (u *Updater) update(o api.UpdateOptions, anew bool, stage func(refused func(version, sum string) bool) (*StagedProgram, string, error)) (
-	none api.Update, tried bool, _ error) {
+// A stageFunc prepares a program for a trial. It returns the name of its archive, too.
+type stageFunc func(refused func(version, sum string) bool) (*StagedProgram, string, error)
+
+// update offers the program that the function stage prepares, unless o.Dry is true. The result tried is false if
+// there will be no trial.
+func (u *Updater) update(o api.UpdateOptions, anew bool, stage stageFunc) (none api.Update, tried bool, _ error) {
 	if !u.once.TryLock() {
 		return none, false, busyError{errors.New("another archive is being fetched or tested; try again later")}
 	}
