@@ -52,7 +52,8 @@ func setupBundleApply(t *tool, flags *pflag.FlagSet) runner {
 		case err != nil:
 			return err
 		case b.Update != nil:
-			return fmt.Errorf("%s has another version of islet now: apply it again", bundleName(b))
+			return fmt.Errorf("version %s of islet is tried again (islet config show): apply %s afterwards",
+				makePrintable(b.Update.Version), bundleName(b))
 		case b.InUse:
 			fmt.Fprintf(t.out, "%s is in use already\n", bundleName(b))
 			return nil

@@ -275,6 +275,9 @@ func (m *mutator) fieldwise() string {
 func (m *mutator) bytewise() string {
 	text := []byte(harmful[m.IntN(len(harmful))])
 	for range 1 + m.IntN(3) {
+		if len(text) == 0 {
+			break
+		}
 		i := m.IntN(len(text))
 		switch m.IntN(4) {
 		case 0:

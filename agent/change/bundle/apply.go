@@ -168,11 +168,6 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err := n.c.CheckTrial(); err != nil {
 		return api.Bundle{}, busyError{err}
 	}
-	if n.programs != nil && q.byNode() { // otherwise a followed bundle would be read again each minute
-		if err := n.programs.CheckOffer(false); err != nil {
-			return api.Bundle{}, busyError{err}
-		}
-	}
 	if err := n.checkReturning(); err != nil {
 		return api.Bundle{}, err
 	}

@@ -61,7 +61,7 @@ func (n *Node) archives(l format.Layout, b *format.Bundle, id Bundle) (list []up
 		if f.MediaType != format.MediaProgram {
 			continue
 		}
-		a := update.Archive{Name: fmt.Sprintf("%s, file %s", id, f.Name)}
+		a := update.Archive{Name: fmt.Sprintf("%s, file %s", id, f.Name), Size: f.Size}
 		a.Open = func() (io.ReadCloser, error) { return n.openArchive(l, f) }
 		for _, r := range b.Files {
 			if r.MediaType == format.MediaRelease && r.Name == f.Name+update.Suffix {

@@ -22,7 +22,7 @@ type programs struct {
 	*world
 	offer *api.Update
 	err   error // of UpdateFrom
-	busy  error // of CheckOffer
+	busy  error // of CheckOffer, unless a person asks
 	asked string
 }
 
@@ -37,7 +37,12 @@ func (p *programs) UpdateFrom(_ context.Context, list []update.Archive, anew boo
 	return p.offer, p.err
 }
 
-func (p *programs) CheckOffer(bool) error { return p.busy }
+func (p *programs) CheckOffer(asked bool) error {
+	if asked {
+		return nil
+	}
+	return p.busy
+}
 
 // withProgram returns a change of a source directory that adds an archive of islet and its release.
 func withProgram(name string) func(string) {
@@ -107,7 +112,7 @@ func TestRefusedProgram(t *testing.T) {
 	}{
 		"no updates":               {nil, false, "cannot try the version of islet", false},
 		"no keys":                  {&programs{err: update.ErrKeys}, false, "edge.update.keys is empty", false},
-		"failed before":            {&programs{err: update.ErrFailed}, true, "it has failed its trial", false},
+		"failed before":            {&programs{err: update.ErrFailed}, true, "it has failed, or", false},
 		"a trial":                  {&programs{err: trial.ErrBusy}, false, "is on trial", true},
 		"a version that waits":     {&programs{busy: errors.New("waits")}, true, "waits", true},
 		"a person need not wait":   {&programs{busy: errors.New("waits")}, false, "", false},

@@ -24,7 +24,11 @@ func TestUpdateFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Archive{Name: "file " + version, Release: text, Open: func() (io.ReadCloser, error) { return os.Open(file) }}
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Archive{Name: "file " + version, Release: text, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(file) }}
 	}
 	const other = "riscv64"
 	good, same := of("0.2.0", runtime.GOARCH, key), of("0.1.0", runtime.GOARCH, key)
@@ -80,5 +84,54 @@ func TestUpdateFrom(t *testing.T) {
 				t.Errorf("left %q", left(t, s))
 			}
 		})
+	}
+}
+
+// TestUnfitArchive checks that an archive whose program fails its self-test is not read again, unless an operator requests it. An archive
+// with another size than its release is never read.
+func TestUnfitArchive(t *testing.T) {
+	s, key := stager(t)
+	file := archive(t, t.TempDir(), "crash", "0.2.0", runtime.GOARCH, program(t, "crash"), key)
+	text, err := os.ReadFile(file + Suffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := New(Config{Stager: *s, StagedPath: func() string { return "" }})
+	opened := 0
+	list := func(size int64) []Archive {
+		return []Archive{{Name: "file crash", Release: text, Size: size, Open: func() (io.ReadCloser, error) {
+			opened++
+			if err := u.CheckOffer(true); err != nil { // while a server sends the archive, an operator can update
+				t.Error(err)
+			}
+			return os.Open(file)
+		}}}
+	}
+	for i, c := range []struct {
+		size   int64
+		anew   bool
+		opened int
+		want   string
+	}{
+		{info.Size() + 1, true, 0, "the release says"},
+		{info.Size(), false, 1, "self-test"},
+		{info.Size(), false, 1, ErrFailed.Error()},
+		{info.Size(), true, 2, "self-test"},
+	} {
+		if _, err := u.UpdateFrom(t.Context(), list(c.size), c.anew, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("attempt %d: %v, want %q", i, err, c.want)
+		}
+		if opened != c.opened || left(t, s) != "islet" {
+			t.Errorf("attempt %d: opened %d times, left %q", i, opened, left(t, s))
+		}
+	}
+	u.once.Lock()
+	defer u.once.Unlock()
+	if err := u.CheckOffer(true); !errors.Is(err, trial.ErrBusy) {
+		t.Errorf("during an update: %v", err)
 	}
 }

@@ -21,6 +21,7 @@ const Suffix = ".release"
 type Archive struct {
 	Name    string // for messages
 	Release []byte // the text of the release
+	Size    int64  // of the archive, in bytes
 	Open    func() (io.ReadCloser, error)
 }
 

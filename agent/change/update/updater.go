@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -42,10 +43,13 @@ const spareInterval = 10 * time.Minute
 type Updater struct {
 	c    Config
 	once sync.Mutex // locked during an update
+
+	mu    sync.Mutex
+	unfit map[string]bool // archives, by their checksums, whose programs cannot be used on this machine; mu protects it
 }
 
 // New returns an Updater. It starts no goroutine.
-func New(c Config) *Updater { return &Updater{c: c} }
+func New(c Config) *Updater { return &Updater{c: c, unfit: map[string]bool{}} }
 
 // Update stages a program and offers it for a trial: see Stage. If o.Dry is true, it only stages the program. This also
 // works while another trial is in progress. If o.Back is true, it stages the kept program, and does not use the
@@ -72,8 +76,23 @@ func (u *Updater) UpdateFrom(ctx context.Context, list []Archive, anew bool, tel
 	if a == nil || err != nil {
 		return nil, err
 	}
+	if _, err := u.c.acceptRelease(ctx, &source{archive: a}, false, u.refused(anew)); err != nil {
+		return nil, err
+	}
+	if err := u.CheckOffer(anew); err != nil {
+		return nil, err
+	}
+	in, err := a.Open() // it may have to fetch the archive, and meanwhile an operator can update
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	a.Open = func() (io.ReadCloser, error) { return io.NopCloser(in), nil }
 	out, tried, err := u.update(api.UpdateOptions{}, anew, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
 		s, err := u.c.stage(ctx, &source{archive: a}, false, refused, tell)
+		if s != nil {
+			s.Bundled = true
+		}
 		return s, a.Name, err
 	})
 	if err == nil && !tried {
@@ -87,6 +106,15 @@ func (u *Updater) UpdateFrom(ctx context.Context, list []Archive, anew bool, tel
 
 // CheckOffer returns an error if no program can be offered now.
 func (u *Updater) CheckOffer(asked bool) error {
+	if !u.once.TryLock() {
+		return errBusy
+	}
+	u.once.Unlock()
+	return u.checkOffer(asked)
+}
+
+// checkOffer does the same as CheckOffer, but for another update.
+func (u *Updater) checkOffer(asked bool) error {
 	if u.c.CheckOffer == nil {
 		return nil
 	}
@@ -103,21 +131,23 @@ type stageFunc func(refused func(version, sum string) bool) (*StagedProgram, str
 // there will be no trial.
 func (u *Updater) update(o api.UpdateOptions, anew bool, stage stageFunc) (none api.Update, tried bool, _ error) {
 	if !u.once.TryLock() {
-		return none, false, busyError{errors.New("another archive is being fetched or tested; try again later")}
+		return none, false, errBusy
 	}
 	defer u.once.Unlock()
 	if !o.Dry { // checked before the fetch
-		if err := u.CheckOffer(anew); err != nil {
+		if err := u.checkOffer(anew); err != nil {
 			return none, false, err
 		}
 	}
 	u.c.RemoveOld(u.c.StagedPath())
-	refused := u.c.IsRefused
-	if anew {
-		refused = nil
-	}
-	s, from, err := stage(refused)
+	s, from, err := stage(u.refused(anew))
 	if err != nil {
+		unfit := unfitError{}
+		if errors.As(err, &unfit) {
+			u.mu.Lock()
+			u.unfit[unfit.sum] = true
+			u.mu.Unlock()
+		}
 		return none, false, err
 	}
 	out := api.Update{Version: s.Version}
@@ -132,6 +162,21 @@ func (u *Updater) update(o api.UpdateOptions, anew bool, stage stageFunc) (none 
 	}
 	return out, tried, err
 }
+
+// refused returns a function that reports whether a version must not be tried. It is nil for an operator's request.
+func (u *Updater) refused(anew bool) func(version, sum string) bool {
+	if anew {
+		return nil
+	}
+	return func(version, sum string) bool {
+		u.mu.Lock()
+		unfit := u.unfit[sum]
+		u.mu.Unlock()
+		return unfit || u.c.IsRefused != nil && u.c.IsRefused(version, sum)
+	}
+}
+
+var errBusy = busyError{errors.New("another archive is being fetched or tested; try again later")}
 
 // A busyError means that an update was not attempted, because another update or trial was in progress.
 type busyError struct{ error }
