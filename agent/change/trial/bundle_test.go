@@ -114,7 +114,8 @@ func TestAbandonedForConfigMap(t *testing.T) {
 	}
 }
 
-// TestAbandonedForProgram checks that a program that is assigned when a bundle is given up is tried with the configuration before the bundle.
+// TestAbandonedForProgram checks that a program that is assigned when a bundle is given up is tried with the configuration before the
+// bundle.
 func TestAbandonedForProgram(t *testing.T) {
 	var r Record
 	for _, next := range []*Configuration{asked("x"), ofBundle("y")} {
