@@ -41,10 +41,19 @@ func setupBundleApply(t *tool, flags *pflag.FlagSet) runner {
 			query.Set("older", "")
 		}
 		b, err := t.stageBundle(ctx, query, t.newProgress(*quiet))
-		if err != nil {
-			return err
+		if err == nil && b.Update != nil {
+			fmt.Fprintf(t.out, "%s has version %s of islet, which is tried first\n", bundleName(b), makePrintable(b.Update.Version))
+			if err := t.waitForUpdate(ctx, *b.Update); err != nil {
+				return err
+			}
+			b, err = t.stageBundle(ctx, query, t.newProgress(*quiet))
 		}
 		switch {
+		case err != nil:
+			return err
+		case b.Update != nil:
+			return fmt.Errorf("version %s of islet is tried again (islet config show): apply %s afterwards",
+				makePrintable(b.Update.Version), bundleName(b))
 		case b.InUse:
 			fmt.Fprintf(t.out, "%s is in use already\n", bundleName(b))
 			return nil

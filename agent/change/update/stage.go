@@ -40,12 +40,13 @@ type StagedProgram struct {
 	Sum     string // checksum of the archive, hexadecimal
 	// DespitePods is set if the operator requested that the trial ignores pods.
 	DespitePods bool
+	Bundled     bool // the archive came with a bundle
 }
 
 // Errors of Stage.
 var (
 	ErrOlder  = errors.New("it is not newer than the running version")
-	ErrFailed = errors.New("it has failed its trial, and is only tried again on an operator's request")
+	ErrFailed = errors.New("it has failed, or an operator has returned from it: it is only tried again on an operator's request")
 	ErrKeys   = errors.New("the node trusts no key: edge.update.keys is empty")
 )
 
@@ -73,17 +74,17 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err != nil {
 		return nil, err
 	}
-	r, err := src.readRelease(ctx)
+	return s.stage(ctx, src, older, refused, tell)
+}
+
+// stage does the same as Stage.
+func (s *Stager) stage(ctx context.Context, src *source, older bool, refused func(version, sum string) bool,
+	tell Progress) (*StagedProgram, error) {
+	r, err := s.acceptRelease(ctx, src, older, refused)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkRelease(r, older); err != nil {
-		return nil, fmt.Errorf("%s: %w", redact(from), err)
-	}
 	sum := hex.EncodeToString(r.SHA512[:])
-	if refused != nil && refused(r.Version, sum) {
-		return nil, fmt.Errorf("%s: version %s: %w", redact(from), r.Version, ErrFailed)
-	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -96,16 +97,59 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 		return nil, err
 	}
 	tell.report("unpacking", 0, 0)
-	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.checkProgramSpace)
+	hadSpace := true
+	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), func(size int64) error {
+		err := s.checkProgramSpace(size)
+		hadSpace = err == nil
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", redact(from), err)
+		err = fmt.Errorf("%s: %w", src, err)
+		if hadSpace && ctx.Err() == nil && !errors.As(err, new(syscall.Errno)) {
+			err = unfitError{err, sum}
+		}
+		return nil, err
 	}
 	tell.report("testing", 0, 0)
 	if err := selfTest(ctx, program, r.Version); err != nil {
-		return nil, errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
+		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
+		if ctx.Err() == nil {
+			err = unfitError{err, sum}
+		}
+		return nil, err
 	}
 	s.Log.Info("another version of islet is ready to be tried", "version", r.Version, "program", program)
 	return &StagedProgram{Version: r.Version, Program: program, Sum: sum}, nil
+}
+
+// An unfitError means that the program of a signed archive cannot be used on this machine.
+type unfitError struct {
+	error
+	sum string // of the archive
+}
+
+func (e unfitError) Unwrap() error { return e.error }
+
+// acceptRelease reads a release, and returns an error if its archive must not be staged.
+func (s *Stager) acceptRelease(ctx context.Context, src *source, older bool, refused func(version, sum string) bool) (
+	*release.Release, error) {
+	if len(s.Keys) == 0 {
+		return nil, ErrKeys
+	}
+	r, err := src.readRelease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkRelease(r, older); err != nil {
+		return nil, fmt.Errorf("%s: %w", src, err)
+	}
+	if a := src.archive; a != nil && a.Size != r.Size {
+		return nil, fmt.Errorf("%s: the archive has %d bytes, the release says %d", src, a.Size, r.Size)
+	}
+	if refused != nil && refused(r.Version, hex.EncodeToString(r.SHA512[:])) {
+		return nil, fmt.Errorf("%s: version %s: %w", src, r.Version, ErrFailed)
+	}
+	return r, nil
 }
 
 // checkRelease returns an error if a release has too few valid signatures, is for another architecture, or is not
