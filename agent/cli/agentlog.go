@@ -51,7 +51,7 @@ func (t *tool) readAgentLog(ctx context.Context) ([]byte, error) {
 // readAgentFile returns the end of the regular file that the agent has open as the given file descriptor. It fails if the agent does
 // not run.
 func (t *tool) readAgentFile(ctx context.Context, fd int) ([]byte, error) {
-	conn, err := t.dial(ctx, "", "")
+	conn, err := t.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // applyWait contains the flags --wait and --timeout of islet apply, and the pods that it has applied.
@@ -70,7 +72,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 				failed = append(failed, fmt.Errorf("pod %s/%s %w", d.Namespace, d.Name, err))
 				unmet = append(unmet, types.NamespacedName{Namespace: d.Namespace, Name: d.Name})
 			case state != "":
-				fmt.Fprintf(t.out, "pod/%s %s\n", makePrintable(d.Name), state)
+				fmt.Fprintf(t.out, "pod/%s %s\n", printable.Line(d.Name), state)
 			default:
 				next = append(next, d)
 				t.explainWaiting(pod, said)
@@ -86,7 +88,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 	for _, d := range left {
 		unmet = append(unmet, types.NamespacedName{Namespace: d.Namespace, Name: d.Name})
 		failed = append(failed, fmt.Errorf("pod %s/%s is not ready after %s: it is %s; see islet describe %[1]s/%[2]s",
-			d.Namespace, d.Name, timeout, firstNonEmpty(last[d.UID], "not known to the agent yet")))
+			d.Namespace, d.Name, timeout, cmp.Or(last[d.UID], "not known to the agent yet")))
 	}
 	t.printTroubles(ctx, unmet)
 	return errors.Join(failed...)
@@ -102,7 +104,7 @@ func (t *tool) explainWaiting(pod *v1.Pod, said map[string]bool) {
 		if key := string(pod.UID) + "/" + st.Name; w != nil && w.Message != "" && !said[key+w.Reason] {
 			said[key+w.Reason] = true
 			text := fmt.Sprintf("pod/%s: container %s: %s: %s", pod.Name, st.Name, w.Reason, w.Message)
-			fmt.Fprintln(t.Stderr, makePrintable(shortenEnd(text, maxReason)))
+			fmt.Fprintln(t.Stderr, printable.Line(shortenEnd(text, maxReason)))
 		}
 	}
 }

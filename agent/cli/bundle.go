@@ -13,11 +13,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/build"
 	"github.com/islet-edge/islet/internal/bundle/remote"
 	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/signed"
 )
 
@@ -173,9 +175,9 @@ func setupBundleBuild(t *tool, flags *pflag.FlagSet) runner {
 			return err
 		}
 		for _, n := range b.Notes {
-			fmt.Fprintln(t.Stderr, "Note: "+makePrintable(n))
+			fmt.Fprintln(t.Stderr, "Note: "+printable.Line(n))
 		}
-		fmt.Fprintf(t.out, "%s number %d: %s, %s\n", a.Contents.Name, a.Contents.Number, size(a.Contents.Size), a.ID)
+		fmt.Fprintf(t.out, "%s number %d: %s, %s\n", a.Contents.Name, a.Contents.Number, api.FormatSize(a.Contents.Size), a.ID)
 		return nil
 	}
 }
@@ -183,7 +185,7 @@ func setupBundleBuild(t *tool, flags *pflag.FlagSet) runner {
 // missingFile returns the error of a read of a file that the user named, with the exit code of a missing file if there is none.
 func missingFile(name string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		return exitError{ExitNotFound, fmt.Errorf("no file %s", name)}
+		return exitWith(ExitNotFound, fmt.Errorf("no file %s", name))
 	}
 	return err
 }
@@ -193,7 +195,7 @@ func checkSourceDir(name string) error {
 	info, err := os.Stat(name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return exitError{ExitNotFound, fmt.Errorf("no directory %s", name)}
+		return exitWith(ExitNotFound, fmt.Errorf("no directory %s", name))
 	case err == nil && !info.IsDir():
 		err = fmt.Errorf("%s is no directory: name the one with %s", name, build.DescriptionFile)
 	}

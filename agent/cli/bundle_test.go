@@ -74,6 +74,20 @@ func (o *office) read(name string) string {
 	return string(b)
 }
 
+// open opens a bundle, whose layout the caller closes.
+func (o *office) open(name string) (bundle.Layout, *bundle.Bundle) {
+	o.t.Helper()
+	l, err := bundle.OpenLayout(o.path(name))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	b, err := bundle.Open(l, nil)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return l, b
+}
+
 // TestBundleOffice follows a bundle through the office: keys, build, two signers, verification, and the next number.
 func TestBundleOffice(t *testing.T) {
 	o := newOffice(t)
@@ -189,10 +203,7 @@ func TestBundleSigningTime(t *testing.T) {
 	o.run(0, "keys new @first.key")
 	o.run(0, "keys new @second.key")
 	o.run(0, "build @kiosk -o @kiosk.tar")
-	l, b, err := (&tool{}).openBundle(t.Context(), o.path("kiosk.tar"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, b := o.open("kiosk.tar")
 	defer l.Close()
 	a, err := b.Artefact(context.Background())
 	if err != nil {

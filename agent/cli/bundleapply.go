@@ -15,6 +15,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // setupBundleApply sets up islet bundle apply.
@@ -58,7 +59,7 @@ func setupBundleApply(t *tool, flags *pflag.FlagSet) runner {
 
 // bundleName returns the name and number of a bundle.
 func bundleName(b api.Bundle) string {
-	return fmt.Sprintf("%s number %d", makePrintable(b.Name), b.Number)
+	return fmt.Sprintf("%s number %d", printable.Line(b.Name), b.Number)
 }
 
 // stageBundle requests that the agent verifies and unpacks a bundle and starts its trial. It shows the progress.
@@ -129,13 +130,13 @@ func printMedium(w io.Writer, m *api.BundleMedium) {
 	if m == nil {
 		return
 	}
-	what := makePrintable(m.Device)
+	what := printable.Line(m.Device)
 	if m.Bundle != nil {
-		what += ", " + makePrintable(m.File) + ", " + bundleName(*m.Bundle)
+		what += ", " + printable.Line(m.File) + ", " + bundleName(*m.Bundle)
 	}
-	fmt.Fprintf(w, "%-10s %s: %s at %s\n", "stick", what, makePrintable(m.Result), m.Time.Format(time.RFC3339))
+	fmt.Fprintf(w, "%-10s %s: %s at %s\n", "stick", what, printable.Line(m.Result), m.Time.Format(time.RFC3339))
 	if m.Why != "" {
-		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(m.Why)))
+		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(m.Why)))
 	}
 }
 
@@ -148,7 +149,7 @@ func printBundleConfiguration(w io.Writer, c *api.BundleConfiguration) {
 	if !c.InUse {
 		state = "NOT in use: another one was sent since (islet config show)"
 	}
-	fmt.Fprintf(w, "%-10s configuration %s, %s\n", "", makePrintable(c.ID), state)
+	fmt.Fprintf(w, "%-10s configuration %s, %s\n", "", printable.Line(c.ID), state)
 }
 
 // printReport prints whether the state was sent.
@@ -160,9 +161,9 @@ func printReport(w io.Writer, r *api.BundleReport) {
 	if !r.Sent.IsZero() {
 		sent = "sent at " + r.Sent.Local().Format(time.RFC3339)
 	}
-	fmt.Fprintf(w, "%-10s %s, %s\n", "reports to", makePrintable(r.URL), sent)
+	fmt.Fprintf(w, "%-10s %s, %s\n", "reports to", printable.Line(r.URL), sent)
 	if r.Problem != "" {
-		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(r.Problem)))
+		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(r.Problem)))
 	}
 }
 
@@ -170,7 +171,7 @@ func printReport(w io.Writer, r *api.BundleReport) {
 func printBundles(w io.Writer, s *api.Bundles) {
 	line := func(what string, b *api.Bundle) {
 		if b != nil {
-			fmt.Fprintf(w, "%-10s %s, %s\n", what, bundleName(*b), makePrintable(b.Digest))
+			fmt.Fprintf(w, "%-10s %s, %s\n", what, bundleName(*b), printable.Line(b.Digest))
 		}
 	}
 	if s.Current == nil && s.Trial == nil {
@@ -191,23 +192,23 @@ func printBundles(w io.Writer, s *api.Bundles) {
 		fmt.Fprintf(w, "%-10s its configuration is tried first (islet config show)\n", "")
 	}
 	for _, p := range s.Must {
-		fmt.Fprintf(w, "%-10s %s must be Ready\n", "", makePrintable(p))
+		fmt.Fprintf(w, "%-10s %s must be Ready\n", "", printable.Line(p))
 	}
 	line("before", s.Previous)
 	if s.Staging != "" {
-		fmt.Fprintf(w, "%-10s %s\n", "next", makePrintable(s.Staging))
+		fmt.Fprintf(w, "%-10s %s\n", "next", printable.Line(s.Staging))
 	}
 	if f := s.Source; f != nil {
-		fmt.Fprintf(w, "%-10s %s, next check at %s\n", "follows", makePrintable(f.Source), f.Next.Local().Format(time.RFC3339))
+		fmt.Fprintf(w, "%-10s %s, next check at %s\n", "follows", printable.Line(f.Source), f.Next.Local().Format(time.RFC3339))
 		if f.Problem != "" {
-			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(f.Problem)))
+			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(f.Problem)))
 		}
 	}
 	printReport(w, s.Report)
 	if l := s.Last; l != nil {
 		fmt.Fprintf(w, "%-10s %s: %s at %s\n", "last", bundleName(l.Bundle), l.Result, l.Time.Format(time.RFC3339))
 		if l.Why != "" {
-			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(makePrintable(l.Why)))
+			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(l.Why)))
 		}
 	}
 	printMedium(w, s.Medium)

@@ -100,10 +100,10 @@ func stateRow(s *api.BundleState, key signed.Key) []string {
 		}
 	}
 	if s.Wear != nil {
-		written = size(s.Wear.Mean.Device)
+		written = api.FormatSize(s.Wear.Mean.Device)
 	}
-	row := []string{s.Node, current, result, fmt.Sprintf("%d/%d", ready, len(s.Pods)), size(s.Disk.Free), written, s.Versions.Islet,
-		s.Time.Format(time.RFC3339), key.ID(), strings.ReplaceAll(why, "\n", " ")}
+	row := []string{s.Node, current, result, fmt.Sprintf("%d/%d", ready, len(s.Pods)), api.FormatSize(s.Disk.Free), written,
+		s.Versions.Islet, s.Time.Format(time.RFC3339), key.ID(), strings.ReplaceAll(why, "\n", " ")}
 	for i := range row {
 		row[i] = cmp.Or(row[i], "-")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/bundle/build"
 	"github.com/islet-edge/islet/internal/bundle/remote"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 func setupBundleLock(t *tool, flags *pflag.FlagSet) runner {
@@ -33,7 +34,7 @@ func setupBundleLock(t *tool, flags *pflag.FlagSet) runner {
 			return err
 		}
 		for _, line := range changes {
-			fmt.Fprintln(t.out, makePrintable(line))
+			fmt.Fprintln(t.out, printable.Line(line))
 		}
 		if len(changes) == 0 {
 			fmt.Fprintln(t.out, "nothing changes")

@@ -19,7 +19,9 @@ import (
 const maxLogins = 1 << 20
 
 // registryConfig returns the configuration of a client for registries.
-func (t *tool) registryConfig() registry.Config { return registry.Config{Secrets: t.findLogin} }
+func (t *tool) registryConfig() registry.Config {
+	return registry.Config{Secrets: func(repository string) (user, secret string, err error) { return t.findLogin(repository) }}
+}
 
 // findLogin returns the user and the password of a login for a repository, or "" and an identity token. It uses the first file that has
 // such a login. podman's files come before docker's.

@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
-	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -89,10 +87,7 @@ func TestBundleNode(t *testing.T) {
 		o.run(0, "verify -q @kiosk.tar --for @node.yaml", want)
 	}
 	describe("(3 of 3 layers)")
-	l, b, err := (&tool{}).openBundle(t.Context(), o.path("kiosk.tar"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l, b := o.open("kiosk.tar")
 	defer l.Close()
 	var chains []digest.Digest // base, web, base, db
 	err = b.VisitImages(t.Context(), func(p *bundle.PlatformImage) error {
@@ -113,51 +108,5 @@ func TestBundleNode(t *testing.T) {
 		if got := run(t, n, "", args...); got.code != ExitFailed || got.out != "" || !strings.Contains(got.err, k.broken.Error()) {
 			t.Errorf("%q: %+v", args, got)
 		}
-	}
-}
-
-// TestRecipientWithoutAgent checks that key recipient reads the key itself if no agent runs, if the agent is an earlier version, and if it
-// has flags of the agent. It does not read the key if the user may not connect, or named a socket: the key of the default directories may
-// be that of another node.
-func TestRecipientWithoutAgent(t *testing.T) {
-	old, stop := servertest.Start(t)
-	var got []string
-	var out strings.Builder
-	e := env(old, strings.NewReader(""), &out, &out)
-	e.Key = func(all []string, _ io.Reader, _, _ io.Writer) int { got = all; return 0 }
-	key := func(code int, isNamed bool) []string {
-		t.Helper()
-		got = nil
-		x := &tool{Env: e, out: &out, socket: old.Socket}
-		_, err := x.findRecipient(t.Context(), isNamed)
-		if exit := (exitError{}); errors.As(err, &exit) && exit.code != code || err == nil && code != 0 {
-			t.Errorf("named %v: %v, want code %d", isNamed, err, code)
-		}
-		return got
-	}
-	flags := []string{"--state-dir=/x"}
-	is := Main(t.Context(), append([]string{"key", "recipient"}, flags...), e)
-	if is != 0 || !slices.Equal(got, []string{"recipient", flags[0]}) {
-		t.Errorf("flags of the agent: %d, %q: %s", is, got, out.String())
-	}
-	for _, absent := range []struct {
-		what string
-		code int
-	}{{"an earlier agent", ExitNotFound}, {"no agent", ExitUnreachable}} {
-		if got := key(0, false); !slices.Equal(got, []string{"recipient"}) {
-			t.Errorf("%s: %q", absent.what, got)
-		}
-		if got := key(absent.code, true); got != nil {
-			t.Errorf("%s at a socket that was named: %q", absent.what, got)
-		}
-		if is := Main(t.Context(), []string{"key", "recipient"}, e); is != absent.code || got != nil {
-			t.Errorf("%s at the socket of the environment: %d, %q", absent.what, is, got)
-		}
-		stop()
-	}
-	x := &tool{Env: e, out: &out, socket: old.Socket}
-	err := x.unreachableError(&fs.PathError{Err: fs.ErrPermission})
-	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "sudo") {
-		t.Errorf("%v", err)
 	}
 }

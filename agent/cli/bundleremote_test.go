@@ -172,30 +172,3 @@ func TestImagesFromRegistry(t *testing.T) {
 	o.write("kiosk/images.lock", locked)
 	o.run(0, "lock -q @kiosk", "- "+name)
 }
-
-// TestLogins checks which login a repository gets: that of the first file that has one for it.
-func TestLogins(t *testing.T) {
-	o := newOffice(t)
-	entry := func(user string) string {
-		return `{"auth":"` + base64.StdEncoding.EncodeToString([]byte(user+":pw")) + `"}`
-	}
-	o.write("run/containers/auth.json", `{"auths":{"a.example/team":`+entry("podman")+`}}`)
-	o.write("home/.docker/config.json", `{"auths":{"a.example":`+entry("docker")+`,"https://index.docker.io/v1/":{"identitytoken":"t"}}}`)
-	o.write("file", `{"auths":{"b.example":`+entry("file")+`}}`)
-	o.write("broken", `{"auths":`)
-	vars := map[string]string{"XDG_RUNTIME_DIR": o.path("run"), "HOME": o.path("home"), "REGISTRY_AUTH_FILE": o.path("file")}
-	x := &tool{Env: Env{Getenv: func(name string) string { return vars[name] }}}
-	for repository, want := range map[string]string{
-		"a.example/team/kiosk": "podman pw", "a.example/other": "docker pw", "b.example/kiosk": "file pw", "c.example/kiosk": " ",
-		"docker.io/library/nginx": " t",
-	} {
-		user, secret, err := x.findLogin(repository)
-		if got := user + " " + secret; err != nil || got != want {
-			t.Errorf("%s: %q, %v, want %q", repository, got, err, want)
-		}
-	}
-	vars["REGISTRY_AUTH_FILE"] = o.path("broken")
-	if user, secret, err := x.findLogin("a.example/other"); err == nil {
-		t.Errorf("a broken file is ignored: %q %q", user, secret)
-	}
-}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // bundleView is the output of islet bundle show -o json.
@@ -75,14 +77,14 @@ func (t *tool) printBundle(v *bundleView) {
 	head.addRow("For:", v.For.Text())
 	head.addRow("Expires:", cmp.Or(v.Expires, "never"))
 	head.addRow("Platforms:", cmp.Or(strings.Join(v.Platforms, ", "), "all: it has no images"))
-	head.addRow("Size:", size(v.Size))
+	head.addRow("Size:", api.FormatSize(v.Size))
 	head.addRow("Signed by:", by)
 	head.print(t.out)
 	fmt.Fprintln(t.out)
 	var files table
 	files.addRow("FILE", "TYPE", "SIZE")
 	for _, f := range v.Files {
-		files.addRow(f.Name, f.Type, size(f.Size))
+		files.addRow(f.Name, f.Type, api.FormatSize(f.Size))
 	}
 	files.print(t.out)
 	if len(v.Images) == 0 {
@@ -123,9 +125,9 @@ func setupBundleDiff(t *tool, _ *pflag.FlagSet) runner {
 			return err
 		}
 		for _, line := range d.Lines {
-			fmt.Fprintln(t.out, makePrintable(line))
+			fmt.Fprintln(t.out, printable.Line(line))
 		}
-		fmt.Fprintf(t.out, "%s are only in %s\n", size(d.Bytes), path.Base(args[1]))
+		fmt.Fprintf(t.out, "%s are only in %s\n", api.FormatSize(d.Bytes), path.Base(args[1]))
 		return nil
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -157,13 +158,13 @@ func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.
 		wrong = append(wrong, unknown...)
 		if node.Version != t.Version {
 			fmt.Fprintf(t.Stderr, "Note: the node runs islet %s: the fields of the manifests are checked with the rules of %s\n",
-				makePrintable(node.Version), t.Version)
+				printable.Line(node.Version), t.Version)
 		}
 	}
 	for _, w := range wrong {
-		fmt.Fprintln(t.out, makePrintable(w))
+		fmt.Fprintln(t.out, printable.Line(w))
 	}
-	text := fmt.Sprintf("%s number %d: %s, %s, %s, %s", b.Contents.Name, b.Contents.Number, size(b.Contents.Size),
+	text := fmt.Sprintf("%s number %d: %s, %s, %s, %s", b.Contents.Name, b.Contents.Number, api.FormatSize(b.Contents.Size),
 		api.Pluralize(len(x.inventory.Pods), "pod"), api.Pluralize(len(x.inventory.Objects), "object"),
 		api.Pluralize(len(b.Contents.Images), "image"))
 	if node != nil {
@@ -171,15 +172,15 @@ func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.
 		if err != nil {
 			return err
 		}
-		text += fmt.Sprintf("; node %s would fetch %s of %s (%d of %s)", node.Name, size(need.Fetched), size(need.Bytes),
-			need.LayersAbsent, api.Pluralize(int(need.Layers), "layer"))
+		text += fmt.Sprintf("; node %s would fetch %s of %s (%d of %s)", node.Name, api.FormatSize(need.Fetched),
+			api.FormatSize(need.Bytes), need.LayersAbsent, api.Pluralize(int(need.Layers), "layer"))
 	}
 	if !signed {
 		text += "; signatures not verified (--keys)"
 	}
-	fmt.Fprintln(t.out, makePrintable(text))
+	fmt.Fprintln(t.out, printable.Line(text))
 	if report.Errors > 0 || len(wrong) > 0 {
-		return exitError{ExitFailed, nil}
+		return exitWith(ExitFailed, nil)
 	}
 	return nil
 }
@@ -197,7 +198,7 @@ func (t *tool) unknownFields(configurations []finding.File, node *bundle.Node) (
 	}
 	if len(configurations) > 0 && len(node.Fields) == 0 {
 		fmt.Fprintf(t.Stderr, "Note: the description of node %s does not say which fields of configurations the node knows: "+
-			"write it again with islet bundle node\n", makePrintable(node.Name))
+			"write it again with islet bundle node\n", printable.Line(node.Name))
 	}
 	return lines, nil
 }
@@ -234,8 +235,9 @@ func setupBundleSeal(t *tool, flags *pflag.FlagSet) runner {
 			}
 			text, err := regular.Read(name, bundle.MaxFile)
 			if errors.Is(err, os.ErrNotExist) {
-				return exitError{ExitNotFound,
-					fmt.Errorf("--to: no file %s: name the key of a node (age1...), or a file with one key per line", name)}
+				return exitWith(ExitNotFound,
+					fmt.Errorf("--to: no file %s: name the key of a node (age1...), or a file with one key per line", name))
+
 			}
 			if err != nil {
 				return err

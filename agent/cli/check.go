@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 const (
@@ -50,7 +51,7 @@ func setupCheck(t *tool, flags *pflag.FlagSet) runner {
 			}
 		}
 		if err == nil && (report.Errors > 0 || *strict && report.Warnings > 0) {
-			return exitError{ExitFailed, nil}
+			return exitWith(ExitFailed, nil)
 		}
 		return err
 	}
@@ -117,7 +118,7 @@ func withoutURL(err error) error {
 func (t *tool) printFindings(w io.Writer, r *finding.Report) {
 	colours := map[finding.Severity]colour{finding.Error: red, finding.Warning: yellow}
 	for _, f := range r.Findings {
-		at := makePrintable(f.File)
+		at := printable.Line(f.File)
 		if f.Line > 0 {
 			at = fmt.Sprintf("%s:%d", at, f.Line)
 		}
@@ -127,7 +128,7 @@ func (t *tool) printFindings(w io.Writer, r *finding.Report) {
 		}
 		for _, part := range []string{f.Object, f.Field, f.Message} {
 			if part != "" {
-				text += ": " + makePrintable(part)
+				text += ": " + printable.Line(part)
 			}
 		}
 		fmt.Fprintln(w, text)
@@ -189,7 +190,7 @@ func (t *tool) checkFirst(ctx context.Context, files []finding.File) error {
 	t.printFindings(t.Stderr, &report)
 	switch {
 	case report.Errors > 0:
-		return exitError{ExitFailed, nil}
+		return exitWith(ExitFailed, nil)
 	case report.Configurations > 0:
 		return errors.New("apply takes manifests: try a configuration with 'islet config apply --dry-run FILE'")
 	}
@@ -223,9 +224,8 @@ func (t *tool) askNode(ctx context.Context) (*finding.Node, error) {
 		path string
 		into any
 	}{{api.PathObjects, &n.Objects}, {api.PathImages, &n.Images}} {
-		var exit exitError
 		err := t.get(ctx, part.path, part.into)
-		if errors.As(err, &exit) && exit.code == ExitNotFound { // the node has no such objects
+		if codeOf(err) == ExitNotFound { // the node has no such objects
 			continue
 		}
 		if err != nil {

@@ -91,13 +91,13 @@ func TestCheck(t *testing.T) {
 // TestCheckBounds checks that the number of files and their size are limited.
 func TestCheckBounds(t *testing.T) {
 	many, large := t.TempDir(), t.TempDir()
-	for i := range maxChecked + 1 {
+	for i := range 2000 + 1 {
 		os.WriteFile(filepath.Join(many, strings.Repeat("a", i%200)+string(rune('a'+i/200))+".yaml"), nil, 0o600)
 	}
 	for i := range 5 {
 		name := filepath.Join(large, string(rune('a'+i))+".yaml")
 		os.WriteFile(name, nil, 0o600)
-		os.Truncate(name, maxManifest)
+		os.Truncate(name, 16<<20)
 	}
 	for _, dir := range []string{many, large} {
 		var errw bytes.Buffer

@@ -23,9 +23,14 @@ const (
 )
 
 // dial connects to the agent's socket.
-func (t *tool) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (t *tool) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
 	return d.DialContext(ctx, "unix", t.socket)
+}
+
+// dialer returns the function dial in the form that clients for HTTP need.
+func (t *tool) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) }
 }
 
 // request sends a request and returns the response, whose body the caller must close. If the status is not a success,
@@ -37,7 +42,7 @@ func (t *tool) request(ctx context.Context, method, path string, query url.Value
 		return nil, err
 	}
 	req.Header.Set(api.TrailerError, "trailer")
-	client := http.Client{Transport: &http.Transport{DialContext: t.dial, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+	client := http.Client{Transport: &http.Transport{DialContext: t.dialer(), DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression: true, ResponseHeaderTimeout: t.responseTimeout(method)}}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -56,7 +61,7 @@ func refusalError(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 	err := errors.New(indentLines(string(text)))
 	if resp.StatusCode == http.StatusNotFound {
-		return exitError{ExitNotFound, err}
+		return exitWith(ExitNotFound, err)
 	}
 	return err
 }
@@ -87,7 +92,7 @@ func (t *tool) unreachableError(err error) error {
 	default:
 		err = t.connectionLostError(err)
 	}
-	return exitError{ExitUnreachable, err}
+	return exitWith(ExitUnreachable, err)
 }
 
 // cancelledError returns the error of a request that a watchdog may have cancelled. The error contains the same advice as
@@ -169,4 +174,29 @@ func readValues[T any](t *tool, body io.Reader, handle func(T) (stop bool, err e
 			return err
 		}
 	}
+}
+
+// A readError is an error of reading a response. An error of writing the output has another type.
+type readError struct{ err error }
+
+func (e readError) Error() string { return e.err.Error() }
+
+type readErrorTagger struct{ r io.Reader }
+
+func (t readErrorTagger) Read(b []byte) (int, error) {
+	n, err := t.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = readError{err}
+	}
+	return n, err
+}
+
+// copyAnswer copies a response's body to the output.
+func (t *tool) copyAnswer(w io.Writer, body io.Reader) error {
+	_, err := io.Copy(w, readErrorTagger{body})
+	var from readError
+	if errors.As(err, &from) {
+		return t.unreachableError(from.err)
+	}
+	return err
 }

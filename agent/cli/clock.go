@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 func setupClock(t *tool, flags *pflag.FlagSet) runner {
@@ -47,7 +48,7 @@ func (t *tool) printClock(c *api.Clock) {
 	row("Claimed:", c.Claimed, fmt.Sprintf("%d responses of the API server; not trusted", c.Answers))
 	out.print(t.out)
 	if c.Refused != "" {
-		fmt.Fprintf(t.out, "Not trusted: %s\n", makePrintable(c.Refused))
+		fmt.Fprintf(t.out, "Not trusted: %s\n", printable.Line(c.Refused))
 	}
 	if ahead := c.Now.Sub(c.Machine); ahead > time.Minute {
 		fmt.Fprintf(t.out,

@@ -1,10 +1,6 @@
 package cli
 
-import (
-	"bytes"
-	"io"
-	"strings"
-)
+import "io"
 
 // colour is the terminal colour of a word that needs attention.
 type colour string
@@ -44,71 +40,4 @@ func (t *tool) colourIfOn(c colour) colour {
 		return plain
 	}
 	return c
-}
-
-// statusColour returns the colour of a pod's status.
-func statusColour(status string) colour {
-	switch {
-	case status == "Running" || status == "Completed" || status == "Succeeded":
-		return green
-	case status == "Pending" || status == "Terminating" || status == "ContainerCreating" ||
-		status == "PodInitializing" || status == "NotReady" ||
-		strings.HasPrefix(status, "Init:") && strings.Contains(status, "/"):
-		return yellow
-	}
-	return red
-}
-
-// eventColour returns the colour of an event's type or a container's state.
-func eventColour(word string) colour {
-	if word == "Warning" {
-		return yellow
-	}
-	return plain
-}
-
-// alarmColour returns red for a text that reports a problem in capitals: NO, DOWN, EXPIRED, NOT READY.
-func alarmColour(text string) colour {
-	for _, word := range []string{"DOWN", "EXPIRED", "NOT READY"} {
-		if strings.Contains(text, word) {
-			return red
-		}
-	}
-	if text == "NO" {
-		return red
-	}
-	return plain
-}
-
-// A severityWriter colours the severity in each line of doctor's output. The severity is the first
-// word of the line.
-type severityWriter struct {
-	w              io.Writer
-	unfinishedLine []byte
-}
-
-func (s *severityWriter) Write(b []byte) (int, error) {
-	s.unfinishedLine = append(s.unfinishedLine, b...)
-	var out []byte
-	for {
-		line, rest, whole := bytes.Cut(s.unfinishedLine, []byte("\n"))
-		if !whole {
-			break
-		}
-		s.unfinishedLine = rest
-		word, text, _ := strings.Cut(string(line), " ")
-		if c := map[string]colour{"error": red, "warning": yellow, "ok": green}[word]; c != plain {
-			word = string(c) + word + endColour
-		}
-		if text != "" {
-			word += " " + text
-		}
-		out = append(append(out, word...), '\n')
-	}
-	if len(out) > 0 {
-		if _, err := s.w.Write(out); err != nil {
-			return 0, err
-		}
-	}
-	return len(b), nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // completionScripts contains the completion scripts by shell. The scripts run islet __complete with the words of the line. The
@@ -60,7 +62,7 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 		last := words[len(words)-1]
 		for _, c := range t.listCandidates(ctx, commands(), words[:len(words)-1], last) {
 			if strings.HasPrefix(c, last) {
-				fmt.Fprintln(t.out, makePrintable(c))
+				fmt.Fprintln(t.out, printable.Line(c))
 			}
 		}
 		return nil
@@ -107,7 +109,7 @@ func (t *tool) listCandidates(ctx context.Context, list []command, before []stri
 }
 
 func (t *tool) orDefault() *tool {
-	t.socket = firstNonEmpty(t.socket, api.DefaultSocket)
+	t.socket = cmp.Or(t.socket, api.DefaultSocket)
 	return t
 }
 

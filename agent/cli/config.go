@@ -2,8 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // configCommands returns the subcommands of islet config.
@@ -87,7 +88,7 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 	}
 	switch {
 	case c.Trying:
-		fmt.Fprintf(t.out, "On trial: %s\n", makePrintable(orElse(c.Waiting, "beginning")))
+		fmt.Fprintf(t.out, "On trial: %s\n", printable.Line(cmp.Or(c.Waiting, "beginning")))
 	case c.Assigned != nil:
 		fmt.Fprintln(t.out, "Its trial begins when the node is healthy")
 	}
@@ -95,24 +96,8 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 		fmt.Fprintf(t.out, "Problem: %s\n", indentLines(c.Problem))
 	}
 	if f := c.FailedUpdate; f != nil {
-		fmt.Fprintf(t.out, "Update: %s failed: %s\n", makePrintable(f.ID), indentLines(f.Why))
+		fmt.Fprintf(t.out, "Update: %s failed: %s\n", printable.Line(f.ID), indentLines(f.Why))
 	}
-}
-
-// indentLines makes each line of a text safe for a terminal. It indents all of them except the first.
-func indentLines(text string) string {
-	all := strings.Split(strings.TrimSpace(text), "\n")
-	for i := range all {
-		all[i] = makePrintable(all[i])
-	}
-	return strings.Join(all, "\n  ")
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
@@ -232,11 +217,11 @@ func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Conf
 		case err != nil:
 			return false, err
 		case c.Trying || c.Assigned != nil && c.Assigned.ID == id:
-			now := orElse(c.Waiting, "on trial")
+			now := cmp.Or(c.Waiting, "on trial")
 			counts := strings.HasPrefix(now, asBefore) && strings.HasPrefix(said, asBefore) // printed once, with the whole duration
 			if now != said && !counts {
 				said = now
-				fmt.Fprintf(t.Stderr, "%s\n", makePrintable(now))
+				fmt.Fprintf(t.Stderr, "%s\n", printable.Line(now))
 			}
 			return false, nil
 		}
@@ -244,40 +229,8 @@ func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Conf
 	})
 }
 
-// pollAgent calls the function poll at an interval until poll returns true or an error. It ignores errors of an unreachable agent for
-// maxAway, because the agent may restart.
-func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool, err error)) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	away := time.Time{}
-	for {
-		done, err := poll()
-		exit := exitError{}
-		switch {
-		case done:
-			return err
-		case err == nil:
-			away = time.Time{}
-		case !errors.As(err, &exit) || exit.code != ExitUnreachable:
-			return err
-		case away.IsZero():
-			away = time.Now()
-		case time.Since(away) > maxAway:
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-}
-
 // asBefore is the beginning of api.Configuration.Waiting while the node stays as well as before for the duration of the trial.
 const asBefore = "as well as before"
-
-// maxAway is the maximum time for which the agent may be unreachable during a restart.
-const maxAway = 2 * time.Minute
 
 func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {
 	quick := flags.Bool("no-wait", false, "do not wait for the end of the trial")

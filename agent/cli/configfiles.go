@@ -1,11 +1,15 @@
 package cli
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/islet-edge/islet/internal/printable"
+)
 
 // filesText describes the configuration files that an agent has read.
 func filesText(files []string) string {
 	if len(files) == 0 {
 		return "no files; /etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist"
 	}
-	return makePrintable(strings.Join(files, ", "))
+	return printable.Line(strings.Join(files, ", "))
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // copyCommand implements islet cp. Like kubectl cp it requires tar in the container. Files from a container are
@@ -114,7 +117,7 @@ func receiveFiles(base, to string, send func(io.Writer) error) error {
 // upload sends an archive with one local path.
 func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, to string) error {
 	if _, err := os.Lstat(from); err != nil {
-		return exitError{ExitNotFound, err}
+		return exitWith(ExitNotFound, err)
 	}
 	dir, base := path.Split(path.Clean("/" + to))
 	inside := strings.HasSuffix(to, "/") || base == ""
@@ -170,13 +173,13 @@ func (c *copyCommand) runTar(ctx context.Context, pod *v1.Pod, container string,
 	}
 	defer conn.Close()
 	err = x.copyStreams(ctx, &socket{conn: conn}, nil)
-	text := makePrintable(strings.TrimSpace(complaint.String()))
+	text := printable.Line(strings.TrimSpace(complaint.String()))
 	exit := exitError{}
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &exit) && exit.err == nil:
-		return fmt.Errorf("tar in container %s of pod %s/%s: %s", container, pod.Namespace, pod.Name, firstNonEmpty(text, err.Error()))
+		return fmt.Errorf("tar in container %s of pod %s/%s: %s", container, pod.Namespace, pod.Name, cmp.Or(text, err.Error()))
 	case strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "no such file"):
 		return fmt.Errorf("%w: %w", errNoTar, err)
 	}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // errNoTar means that a container has no tar. In this case the agent reads and writes the files.
@@ -33,7 +34,7 @@ func (c *copyCommand) fetchFiles(ctx context.Context, pod *v1.Pod, container, fr
 		return err
 	}
 	if text := resp.Trailer.Get(api.TrailerError); text != "" {
-		return errors.New(makePrintable(text))
+		return errors.New(printable.Line(text))
 	}
 	return nil
 }

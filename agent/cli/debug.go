@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // debugCommand implements islet debug. Its flags are those of kubectl debug.
@@ -93,8 +94,7 @@ func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, 
 			return endError(ended)
 		}
 	}
-	logs := logsCommand{tool: c.tool}
-	if err := logs.copyLog(ctx, c.out, pod, name, url.Values{"follow": {"true"}}); err != nil {
+	if err := c.copyLog(ctx, c.out, pod, name, url.Values{"follow": {"true"}}); err != nil {
 		return err
 	}
 	if ended == nil {
@@ -154,9 +154,9 @@ func endError(ended *v1.ContainerStateTerminated) error {
 	case ended == nil || ended.ExitCode == 0:
 		return nil
 	case ended.Reason == startError:
-		return exitError{int(ended.ExitCode), errors.New(makePrintable(ended.Message))}
+		return exitWith(int(ended.ExitCode), errors.New(printable.Line(ended.Message)))
 	}
-	return exitError{int(ended.ExitCode), nil}
+	return exitWith(int(ended.ExitCode), nil)
 }
 
 // settings returns the query of the request.
@@ -197,10 +197,10 @@ func (c *debugCommand) waitFor(ctx context.Context, pod *v1.Pod, name string, en
 				ended = st.State.Terminated
 				return true, nil
 			case w != nil && (w.Reason == "ErrImageNeverPull" || w.Reason == "InvalidImageName"):
-				return true, errors.New(makePrintable(w.Reason + ": " + w.Message))
+				return true, errors.New(printable.Line(w.Reason + ": " + w.Message))
 			case w != nil && w.Message != "" && w.Message != said && !c.quiet:
 				said = w.Message
-				fmt.Fprintf(c.Stderr, "%s\n", makePrintable(w.Reason+": "+w.Message))
+				fmt.Fprintf(c.Stderr, "%s\n", printable.Line(w.Reason+": "+w.Message))
 			}
 		}
 		return false, nil

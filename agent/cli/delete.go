@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // deleteCommand implements islet delete.
@@ -110,7 +112,7 @@ func (c *deleteCommand) selectApplied(pods []v1.Pod) (names []string, err error)
 		return nil, err
 	}
 	for _, p := range pods {
-		if (c.anywhere || p.Namespace == firstNonEmpty(c.namespace, v1.NamespaceDefault)) &&
+		if (c.anywhere || p.Namespace == cmp.Or(c.namespace, v1.NamespaceDefault)) &&
 			p.Annotations[keys.ConfigSource] == keys.SourceLocal && p.DeletionTimestamp == nil {
 			names = append(names, p.Namespace+"/"+p.Name)
 		}
@@ -139,7 +141,7 @@ func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name strin
 	if err == nil {
 		err = c.call(ctx, http.MethodDelete, api.PathPods+"/"+pod.Namespace+"/"+pod.Name, c.buildQuery(), nil, &done)
 	}
-	if exit := (exitError{}); errors.As(err, &exit) && exit.code == ExitNotFound && c.ignoreNotFound {
+	if codeOf(err) == ExitNotFound && c.ignoreNotFound {
 		return nil
 	}
 	if err != nil {
@@ -155,13 +157,13 @@ func (c *deleteCommand) reportDeleted(done []api.Deleted, left map[types.UID]boo
 		switch {
 		case d.NotFound && c.ignoreNotFound:
 		case d.NotFound:
-			errs = append(errs, exitError{ExitNotFound, errors.New(d.Error)})
+			errs = append(errs, exitWith(ExitNotFound, errors.New(d.Error)))
 		case d.Error != "":
 			errs = append(errs, errors.New(d.Error))
 		default:
-			fmt.Fprintf(c.out, "%s/%s deleted\n", makePrintable(shortKind(d.Kind)), makePrintable(d.Name))
+			fmt.Fprintf(c.out, "%s/%s deleted\n", printable.Line(shortKind(d.Kind)), printable.Line(d.Name))
 			if d.Note != "" {
-				fmt.Fprintln(c.Stderr, makePrintable(d.Note))
+				fmt.Fprintln(c.Stderr, printable.Line(d.Note))
 			}
 			if d.UID != "" {
 				left[d.UID] = true
@@ -199,5 +201,3 @@ func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]b
 	}
 	return err
 }
-
-var errTimeout = errors.New("timeout")

@@ -1,11 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
@@ -46,38 +46,11 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 				fmt.Fprint(t.out, "\n\n")
 			}
 			describe(t.out, pod, more.Origin, t.Now())
-			page{t.out, t}.writeDetails(&more, t.Now())
+			newPage(t).writeDetails(&more, t.Now())
 		}
 		return nil
 	}
 }
-
-// A page is indented text with aligned values, like the output of kubectl describe.
-type page struct {
-	w io.Writer
-	t *tool // for colours; may be nil
-}
-
-func (p page) colourIfOn(c colour) colour {
-	if p.t == nil {
-		return plain
-	}
-	return p.t.colourIfOn(c)
-}
-
-// writeLine writes "name: value" at a given depth. The value begins at the given column, so that
-// the values of a section are aligned.
-func (p page) writeLine(depth, column int, name, format string, args ...any) {
-	value := makePrintable(fmt.Sprintf(format, args...))
-	indent := strings.Repeat("  ", depth)
-	name = makePrintable(name) + ":"
-	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf("%s%-*s%s", indent, max(column-len(indent), len(name)+2), name, value), " "))
-}
-
-const (
-	podColumn       = 18
-	containerColumn = 20
-)
 
 // describe prints a pod. The parameter origin is the file, URL, command or API server that the pod comes from. If the
 // origin is unknown, the parameter is "".
@@ -96,14 +69,14 @@ func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
 	if s := pod.Spec.ServiceAccountName; s != "" {
 		line("Service Account", "%s", s)
 	}
-	line("Node", "%s", strings.TrimSuffix(firstNonEmpty(pod.Spec.NodeName, "<none>")+"/"+pod.Status.HostIP, "/"))
+	line("Node", "%s", strings.TrimSuffix(cmp.Or(pod.Spec.NodeName, "<none>")+"/"+pod.Status.HostIP, "/"))
 	if t := pod.Status.StartTime; t != nil {
 		line("Start Time", "%s", t.Format(time.RFC1123Z))
 	}
 	p.writePairs("Labels", pod.Labels, "=")
 	p.writePairs("Annotations", pod.Annotations, ": ")
 	if t := pod.DeletionTimestamp; t != nil {
-		line("Status", "Terminating (lasts %s)", age(t.Time, now))
+		line("Status", "Terminating (lasts %s)", api.FormatAge(t.Time, now))
 		line("Termination Grace Period", "%ds", value(pod.DeletionGracePeriodSeconds))
 	} else {
 		line("Status", "%s", pod.Status.Phase)
@@ -120,7 +93,7 @@ func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
 	} else {
 		fmt.Fprintln(w, "IPs:")
 		for _, ip := range pod.Status.PodIPs {
-			fmt.Fprintf(w, "  IP:  %s\n", makePrintable(ip.IP))
+			fmt.Fprintf(w, "  IP:  %s\n", printable.Line(ip.IP))
 		}
 	}
 	p.writeContainers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
@@ -128,7 +101,7 @@ func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
 	p.writeContainers("Ephemeral Containers", ephemeralContainers(pod), pod.Status.EphemeralContainerStatuses)
 	p.writeConditions(pod.Status.Conditions)
 	p.writeVolumes(pod.Spec.Volumes)
-	line("QoS Class", "%s", firstNonEmpty(string(pod.Status.QOSClass), "<unknown>"))
+	line("QoS Class", "%s", cmp.Or(string(pod.Status.QOSClass), "<unknown>"))
 	p.writePairs("Node-Selectors", pod.Spec.NodeSelector, "=")
 	p.writeTolerations(pod.Spec.Tolerations)
 }
@@ -148,19 +121,6 @@ func value[T int32 | int64](v *T) T {
 		return 0
 	}
 	return *v
-}
-
-// writePairs writes the entries of a map, one per line.
-func (p page) writePairs(name string, m map[string]string, between string) {
-	if len(m) == 0 {
-		p.writeLine(0, podColumn, name, "<none>")
-		return
-	}
-	head := name + ":"
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		fmt.Fprintf(p.w, "%-*s%s%s%s\n", podColumn, head, makePrintable(k), between, makePrintable(m[k]))
-		head = ""
-	}
 }
 
 func (p page) writeConditions(list []v1.PodCondition) {
@@ -196,7 +156,7 @@ func (p page) writeTolerations(list []v1.Toleration) {
 		if t.TolerationSeconds != nil {
 			text += fmt.Sprintf(" for %ds", *t.TolerationSeconds)
 		}
-		fmt.Fprintf(p.w, "%-*s%s\n", podColumn, head, makePrintable(strings.TrimSpace(text)))
+		fmt.Fprintf(p.w, "%-*s%s\n", podColumn, head, printable.Line(strings.TrimSpace(text)))
 		head = ""
 	}
 }
@@ -208,7 +168,7 @@ func (p page) writeVolumes(list []v1.Volume) {
 	}
 	fmt.Fprintln(p.w, "Volumes:")
 	for _, v := range list {
-		fmt.Fprintf(p.w, "  %s:\n", makePrintable(v.Name))
+		fmt.Fprintf(p.w, "  %s:\n", printable.Line(v.Name))
 		line := func(name, format string, args ...any) { p.writeLine(2, containerColumn-5, name, format, args...) }
 		switch {
 		case v.EmptyDir != nil:

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,7 +9,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
+
+// containerColumn is the column of the values of a container.
+const containerColumn = 20
 
 // writeContainers describes the containers of one kind.
 func (p page) writeContainers(head string, list []v1.Container, statuses []v1.ContainerStatus) {
@@ -18,7 +24,7 @@ func (p page) writeContainers(head string, list []v1.Container, statuses []v1.Co
 	fmt.Fprintf(p.w, "%s:\n", head)
 	for i := range list {
 		c := &list[i]
-		fmt.Fprintf(p.w, "  %s:\n", makePrintable(c.Name))
+		fmt.Fprintf(p.w, "  %s:\n", printable.Line(c.Name))
 		at := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == c.Name })
 		var st *v1.ContainerStatus
 		if at >= 0 {
@@ -69,7 +75,7 @@ func portTexts(list []v1.ContainerPort) (ports, hostPorts string) {
 		a = append(a, fmt.Sprintf("%d/%s", p.ContainerPort, p.Protocol))
 		b = append(b, fmt.Sprintf("%d/%s", p.HostPort, p.Protocol))
 	}
-	return firstNonEmpty(strings.Join(a, ", "), "<none>"), firstNonEmpty(strings.Join(b, ", "), "<none>")
+	return cmp.Or(strings.Join(a, ", "), "<none>"), cmp.Or(strings.Join(b, ", "), "<none>")
 }
 
 // writeList writes the words of a command, one per line.
@@ -80,7 +86,7 @@ func (p page) writeList(name string, words []string) {
 	fmt.Fprintf(p.w, "    %s:\n", name)
 	for _, w := range words {
 		for _, l := range strings.Split(w, "\n") {
-			fmt.Fprintf(p.w, "      %s\n", makePrintable(l))
+			fmt.Fprintf(p.w, "      %s\n", printable.Line(l))
 		}
 	}
 }
@@ -187,6 +193,6 @@ func (p page) writeMounts(list []v1.VolumeMount) {
 		if m.SubPath != "" {
 			mode += fmt.Sprintf(",path=%q", m.SubPath)
 		}
-		fmt.Fprintf(p.w, "      %s from %s (%s)\n", makePrintable(m.MountPath), makePrintable(m.Name), makePrintable(mode))
+		fmt.Fprintf(p.w, "      %s from %s (%s)\n", printable.Line(m.MountPath), printable.Line(m.Name), printable.Line(mode))
 	}
 }

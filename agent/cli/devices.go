@@ -51,17 +51,15 @@ func (t *tool) printDevices(devices []api.Device, all, headers bool) {
 		if d.Shared > 1 {
 			state += fmt.Sprintf(" %d/%d", len(d.Users), d.Shared)
 		}
-		row := []string{dashIfEmpty(d.Resource), dashIfEmpty(d.ID), dashIfEmpty(strings.Join(d.Nodes, ",")), state}
+		row := []string{cmp.Or(d.Resource, "-"), cmp.Or(d.ID, "-"), cmp.Or(strings.Join(d.Nodes, ","), "-"), state}
 		if all {
 			usb := ""
 			if d.Vendor != "" {
 				usb = strings.TrimSpace(strings.Join([]string{d.Vendor + ":" + d.Product, d.Serial, d.Name}, " "))
 			}
-			row = append(row, dashIfEmpty(d.Subsystem), dashIfEmpty(d.Driver), dashIfEmpty(usb))
+			row = append(row, cmp.Or(d.Subsystem, "-"), cmp.Or(d.Driver, "-"), cmp.Or(usb, "-"))
 		}
 		out.addRow(append(row, cmp.Or(strings.Join(d.Users, ","), d.Message, "-"))...)
 	}
 	out.print(t.out)
 }
-
-func dashIfEmpty(s string) string { return cmp.Or(s, "-") }

@@ -65,8 +65,7 @@ func (t *tool) diskReport(ctx context.Context) (*diskReport, error) {
 	}
 	var objects []api.Object
 	err := t.get(ctx, api.PathObjects, &objects)
-	exit := exitError{}
-	if missing := errors.As(err, &exit) && exit.code == ExitNotFound; err != nil && !missing { // a node without manifests has no such path
+	if err != nil && codeOf(err) != ExitNotFound { // a node without manifests has no such path
 		return nil, err
 	}
 	pods, err := t.listPods(ctx)
@@ -156,14 +155,14 @@ func (r *diskReport) print(t *tool) {
 	var out table
 	out.addRow("TYPE", "TOTAL", "IN USE", "SIZE", "RECLAIMABLE")
 	for _, u := range r.Usage {
-		reclaimable := size(u.Reclaimable)
+		reclaimable := api.FormatSize(u.Reclaimable)
 		if u.Reclaimable > 0 && u.Size > 0 {
 			reclaimable += fmt.Sprintf(" (%d%%)", min(u.Reclaimable*100/u.Size, 100))
 		}
 		if u.Reclaimable > 0 && u.Command != "" {
 			reclaimable += ": " + u.Command
 		}
-		out.addRow(u.Type, fmt.Sprint(u.Total), fmt.Sprint(u.InUse), size(u.Size), reclaimable)
+		out.addRow(u.Type, fmt.Sprint(u.Total), fmt.Sprint(u.InUse), api.FormatSize(u.Size), reclaimable)
 	}
 	out.print(t.out)
 	if len(r.Disks) == 0 {
@@ -174,11 +173,11 @@ func (r *diskReport) print(t *tool) {
 	disks.addRow("DISK OF", "SIZE", "USED", "FREE")
 	for _, d := range r.Disks {
 		used := d.Total - min(d.Free, d.Total)
-		text := size(used)
+		text := api.FormatSize(used)
 		if d.Total > 0 {
 			text += fmt.Sprintf(" (%d%%)", used*100/d.Total)
 		}
-		disks.addRow(d.Path, size(d.Total), text, size(d.Free))
+		disks.addRow(d.Path, api.FormatSize(d.Total), text, api.FormatSize(d.Free))
 	}
 	disks.print(t.out)
 }

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"fmt"
+	"io"
 	"slices"
 	"strings"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // errorText returns the text of an error for a terminal. It replaces control characters, but preserves line breaks.
@@ -12,7 +16,18 @@ func errorText(err error) string {
 	all := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
 	for i, line := range all {
 		parts := slices.Compact(strings.Split(strings.TrimPrefix(line, "islet: "), ": "))
-		all[i] = makePrintable(strings.Join(parts, ": "))
+		all[i] = printable.Line(strings.Join(parts, ": "))
 	}
 	return strings.Join(all, "\n")
+}
+
+// printError prints an error. It prints each of several joined errors on its own line.
+func printError(w io.Writer, err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			printError(w, err)
+		}
+		return
+	}
+	fmt.Fprintf(w, "islet: %s\n", errorText(err))
 }

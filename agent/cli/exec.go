@@ -17,6 +17,8 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // execCommand implements islet exec and islet attach.
@@ -115,7 +117,7 @@ func (c *execCommand) inputTerminal() (term *terminal) {
 // connect opens the WebSocket.
 func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
 	d := websocket.Dialer{
-		NetDialContext: c.dial, Subprotocols: []string{"v5.channel.k8s.io"},
+		NetDialContext: c.dialer(), Subprotocols: []string{"v5.channel.k8s.io"},
 		HandshakeTimeout: c.responseTimeout(http.MethodPost),
 	}
 	conn, resp, err := d.DialContext(ctx, "ws://islet"+path+"?"+q.Encode(), nil)
@@ -251,11 +253,11 @@ func exitCodeError(status *metav1.Status) error {
 	if status.Details != nil {
 		for _, cause := range status.Details.Causes {
 			if code, err := strconv.Atoi(cause.Message); cause.Type == "ExitCode" && err == nil {
-				return exitError{code, nil}
+				return exitWith(code, nil)
 			}
 		}
 	}
-	return errors.New(makePrintable(status.Message))
+	return errors.New(printable.Line(status.Message))
 }
 
 // A socket serializes messages of several goroutines.

@@ -216,7 +216,7 @@ func TestFlowsOfPorts(t *testing.T) {
 			if whole := how != "closes"; whole && (err != nil || !bytes.Equal(got, want)) || !whole && err == nil {
 				t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
 			}
-			code := exitSignal
+			code := ExitSignal
 			if how == "closes" {
 				code = ExitUnreachable
 			} else {

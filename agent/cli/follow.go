@@ -11,15 +11,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // If the agent stops, islet logs -f waits for agentTimeout, or for Env.AgentPatience if this is set. If the agent
-// responds again in this time, the command continues to print the log. Meanwhile it polls the agent every
-// pollInterval.
-const (
-	agentTimeout = 2 * time.Minute
-	pollInterval = 500 * time.Millisecond
-)
+// responds again in this time, the command continues to print the log.
+const agentTimeout = 2 * time.Minute
 
 // followLog prints a container's log until the container has ended. If the agent stops, for example for an upgrade, the
 // containers keep running. In that case followLog waits for the agent, and continues after the last printed line.
@@ -38,7 +35,7 @@ func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod,
 		case waitErr != nil:
 			return waitErr
 		case gone:
-			fmt.Fprintf(c.Stderr, "islet: pod %s/%s is gone\n", makePrintable(pod.Namespace), makePrintable(pod.Name))
+			fmt.Fprintf(c.Stderr, "islet: pod %s/%s is gone\n", printable.Line(pod.Namespace), printable.Line(pod.Name))
 			return nil
 		case previous:
 			q.Set("previous", "true")
@@ -55,12 +52,6 @@ func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod,
 		err = c.copyLog(ctx, at, pod, container, q)
 	}
 	return err
-}
-
-// isLost reports whether the agent has disconnected.
-func isLost(err error) bool {
-	var exit exitError
-	return errors.As(err, &exit) && exit.code == ExitUnreachable
 }
 
 // waitForContainer waits until an agent responds and lists the container with the given ID. The first result is true if a
@@ -94,19 +85,10 @@ func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, contain
 		case <-ctx.Done():
 			return false, false, ctx.Err()
 		case <-late.C:
-			return false, false, exitError{ExitUnreachable, fmt.Errorf("gave up after %s: %w", patience, err)}
+			return false, false, exitWith(ExitUnreachable, fmt.Errorf("gave up after %s: %w", patience, err))
 		case <-time.After(pollInterval):
 		}
 	}
-}
-
-func byUID(pods []v1.Pod, pod *v1.Pod) *v1.Pod {
-	for i := range pods {
-		if pods[i].UID == pod.UID {
-			return &pods[i]
-		}
-	}
-	return nil
 }
 
 func statusOf(pod *v1.Pod, container string) *v1.ContainerStatus {

@@ -4,11 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // printObject writes an object as JSON or YAML, for scripts.
@@ -29,8 +28,11 @@ func (t *tool) printObject(format string, object any) error {
 	return err
 }
 
-// age returns the time since t in kubectl's format (5m3s).
-func age(t, now time.Time) string { return api.FormatAge(t, now) }
-
-// size returns a number of bytes in a form such as 12.3MiB.
-func size[T int64 | uint64](n T) string { return api.FormatSize(n) }
+// indentLines makes each line of a text safe for a terminal. It indents all of them except the first.
+func indentLines(text string) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	for i := range all {
+		all[i] = printable.Line(all[i])
+	}
+	return strings.Join(all, "\n  ")
+}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // The commands in this file do not need a running agent. Package agent implements them.
@@ -62,7 +64,7 @@ func keyCommands() []command {
 // runKey runs a command for the key of the database.
 func (t *tool) runKey(verb string, args []string) error {
 	if code := t.Key(append([]string{verb}, args...), t.Stdin, t.Stdout, t.Stderr); code != ExitOK {
-		return exitError{code, nil}
+		return exitWith(code, nil)
 	}
 	return nil
 }
@@ -77,7 +79,7 @@ func setupKeyRecipient(t *tool, _ *pflag.FlagSet) runner {
 		t.socket = cmp.Or(named, api.DefaultSocket)
 		recipient, err := t.findRecipient(ctx, named != "")
 		if err == nil && recipient != "" {
-			_, err = fmt.Fprintln(t.out, makePrintable(recipient))
+			_, err = fmt.Fprintln(t.out, printable.Line(recipient))
 		}
 		return err
 	}
@@ -88,17 +90,18 @@ func setupKeyRecipient(t *tool, _ *pflag.FlagSet) runner {
 // the socket: the agent of that socket may have other directories, and the Secrets would be sealed for another node.
 func (t *tool) findRecipient(ctx context.Context, isNamed bool) (string, error) {
 	recipient, err := t.makeRecipient(ctx)
-	exit := exitError{}
+	code := codeOf(err)
 	switch {
-	case !errors.As(err, &exit) || exit.code != ExitUnreachable && exit.code != ExitNotFound, errors.Is(err, fs.ErrPermission):
+	case code != ExitUnreachable && code != ExitNotFound, errors.Is(err, fs.ErrPermission):
 		return recipient, err
-	case isNamed && exit.code == ExitNotFound:
+	case isNamed && code == ExitNotFound:
 		err = errors.New("it is an earlier version")
 	case !isNamed:
 		return "", t.runKey("recipient", nil)
 	}
-	return "", exitError{exit.code, fmt.Errorf("the agent at %s cannot tell its key, so give the flags that it is started with: "+
-		"islet key recipient AGENT FLAG...: %w", t.socket, err)}
+	return "", exitWith(code, fmt.Errorf("the agent at %s cannot tell its key, so give the flags that it is started with: "+
+		"islet key recipient AGENT FLAG...: %w", t.socket, err))
+
 }
 
 // makeRecipient asks the agent for the node's public key for sealed Secrets. The agent makes the key if there is none.
@@ -120,8 +123,41 @@ func onHost(t *tool, do func(ctx context.Context, args []string, stdout, stderr 
 			out = &severityWriter{w: out}
 		}
 		if code := do(ctx, args, out, t.Stderr); code != ExitOK {
-			return exitError{code, nil}
+			return exitWith(code, nil)
 		}
 		return nil
 	}
+}
+
+// A severityWriter colours the severity in each line of doctor's output. The severity is the first
+// word of the line.
+type severityWriter struct {
+	w              io.Writer
+	unfinishedLine []byte
+}
+
+func (s *severityWriter) Write(b []byte) (int, error) {
+	s.unfinishedLine = append(s.unfinishedLine, b...)
+	var out []byte
+	for {
+		line, rest, whole := bytes.Cut(s.unfinishedLine, []byte("\n"))
+		if !whole {
+			break
+		}
+		s.unfinishedLine = rest
+		word, text, _ := strings.Cut(string(line), " ")
+		if c := map[string]colour{"error": red, "warning": yellow, "ok": green}[word]; c != plain {
+			word = string(c) + word + endColour
+		}
+		if text != "" {
+			word += " " + text
+		}
+		out = append(append(out, word...), '\n')
+	}
+	if len(out) > 0 {
+		if _, err := s.w.Write(out); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
 }

@@ -42,7 +42,7 @@ func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
 				if *quiet {
 					out.addRow(name)
 				} else {
-					out.addRow(name, shortID(i.ID), size(i.Size), age(i.Added, t.Now()), usersText(i, shown))
+					out.addRow(name, shortID(i.ID), api.FormatSize(i.Size), api.FormatAge(i.Added, t.Now()), usersText(i, shown))
 				}
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // imageNames returns the tags of an image. If the image has no tag, it returns the digests. If the
@@ -55,7 +56,7 @@ func (t *tool) importArchive(ctx context.Context, name string, quiet bool) error
 	if name != "-" {
 		f, err := os.Open(name)
 		if errors.Is(err, os.ErrNotExist) {
-			return exitError{ExitNotFound, fmt.Errorf("no file %s", name)}
+			return exitWith(ExitNotFound, fmt.Errorf("no file %s", name))
 		}
 		if err != nil {
 			return err
@@ -67,7 +68,7 @@ func (t *tool) importArchive(ctx context.Context, name string, quiet bool) error
 		body = f
 	}
 	bar := t.newProgress(quiet)
-	sent := &counter{r: body, bar: bar, name: name, total: total}
+	sent := bar.countBytes(body, name, total)
 	return t.watchProgress(ctx, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
 }
 
@@ -95,13 +96,13 @@ func (t *tool) watchProgress(ctx context.Context, path string, query url.Values,
 		case p.Error != "":
 			bar.clearBars()
 			if strings.Contains(p.Error, what+": ") { // the text may follow a reason such as RegistryUnavailable
-				return true, errors.New(makePrintable(p.Error))
+				return true, errors.New(printable.Line(p.Error))
 			}
-			return true, fmt.Errorf("%s: %s", what, makePrintable(p.Error))
+			return true, fmt.Errorf("%s: %s", what, printable.Line(p.Error))
 		case p.Done:
 			bar.clearBars()
 			for _, i := range p.Images {
-				fmt.Fprintln(t.out, makePrintable(i))
+				fmt.Fprintln(t.out, printable.Line(i))
 			}
 			return true, nil
 		}
@@ -127,7 +128,8 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 			return err
 		}
 		say := func(verb string, i api.Image, why string) {
-			fmt.Fprintf(t.out, "%s %s (%s)%s\n", verb, makePrintable(strings.Join(imageNames(i), ", ")), size(i.Size), makePrintable(why))
+			fmt.Fprintf(t.out, "%s %s (%s)%s\n", verb, printable.Line(strings.Join(imageNames(i), ", ")), api.FormatSize(i.Size),
+				printable.Line(why))
 		}
 		var freed uint64
 		for _, i := range out.Removed {
@@ -142,11 +144,11 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 		case *dry && out.Rest:
 			rest = ", and data of no image: interrupted downloads, unreferenced layers and content"
 		case out.Freed > 0:
-			rest = fmt.Sprintf(", and %s of data that belonged to no image", size(out.Freed))
+			rest = fmt.Sprintf(", and %s of data that belonged to no image", api.FormatSize(out.Freed))
 		}
-		fmt.Fprintf(t.Stderr, "%s, %s%s\n", api.Pluralize(len(out.Removed), "image"), size(freed), rest)
+		fmt.Fprintf(t.Stderr, "%s, %s%s\n", api.Pluralize(len(out.Removed), "image"), api.FormatSize(freed), rest)
 		if out.Error != "" {
-			return errors.New(makePrintable(out.Error))
+			return errors.New(printable.Line(out.Error))
 		}
 		return nil
 	}
@@ -167,7 +169,7 @@ func setupImagesRemove(t *tool, flags *pflag.FlagSet) runner {
 			}
 			err := t.call(ctx, http.MethodDelete, api.PathImages, query, nil, &gone)
 			if err == nil {
-				fmt.Fprintf(t.out, "removed %s\n", makePrintable(ref))
+				fmt.Fprintf(t.out, "removed %s\n", printable.Line(ref))
 			}
 			errs = append(errs, err)
 		}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"sync"
 )
@@ -13,6 +12,11 @@ type lineWriter struct {
 	mu             *sync.Mutex // nil if the output is not shared
 	prefix         string
 	unfinishedLine []byte // unfinished line
+}
+
+// newLineWriter returns a lineWriter. The mutex is nil if the output is not shared.
+func newLineWriter(w io.Writer, mu *sync.Mutex, prefix string) *lineWriter {
+	return &lineWriter{w: w, mu: mu, prefix: prefix}
 }
 
 // maxHeld is the maximum size of an unfinished line. If a line is longer, the rest is written as another line.
@@ -51,30 +55,5 @@ func (l *lineWriter) writeUnfinished() error {
 		return nil
 	}
 	_, err := l.Write([]byte{'\n'})
-	return err
-}
-
-// A readError is an error of reading a response. An error of writing the output has another type.
-type readError struct{ err error }
-
-func (e readError) Error() string { return e.err.Error() }
-
-type readErrorTagger struct{ r io.Reader }
-
-func (t readErrorTagger) Read(b []byte) (int, error) {
-	n, err := t.r.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = readError{err}
-	}
-	return n, err
-}
-
-// copyAnswer copies a response's body to the output.
-func (t *tool) copyAnswer(w io.Writer, body io.Reader) error {
-	_, err := io.Copy(w, readErrorTagger{body})
-	var from readError
-	if errors.As(err, &from) {
-		return t.unreachableError(from.err)
-	}
 	return err
 }

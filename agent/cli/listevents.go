@@ -89,9 +89,9 @@ func (c *eventsCommand) printHeader() {
 
 func (c *eventsCommand) printEvent(e api.Event) {
 	now := c.Now()
-	old := age(e.Last, now)
+	old := api.FormatAge(e.Last, now)
 	if e.Count > 1 {
-		old += fmt.Sprintf(" (x%d over %s)", e.Count, age(e.First, now))
+		old += fmt.Sprintf(" (x%d over %s)", e.Count, api.FormatAge(e.First, now))
 	}
 	object := "node"
 	if e.Pod != "" {

@@ -100,10 +100,11 @@ func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container strin
 	if mu == nil && !c.prefix {
 		return c.writeTo(ctx, c.out, pod, container)
 	}
-	l := &lineWriter{w: c.out, mu: mu}
+	prefix := ""
 	if c.prefix {
-		l.prefix = c.prefixOf(pod, container)
+		prefix = c.prefixOf(pod, container)
 	}
+	l := newLineWriter(c.out, mu, prefix)
 	return errors.Join(c.writeTo(ctx, l, pod, container), l.writeUnfinished())
 }
 
@@ -115,13 +116,13 @@ func (c *logsCommand) writeTo(ctx context.Context, out io.Writer, pod *v1.Pod, c
 }
 
 // copyLog prints a log with the options of the query.
-func (c *logsCommand) copyLog(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
-	resp, err := c.request(ctx, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
+func (t *tool) copyLog(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
+	resp, err := t.request(ctx, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := c.copyAnswer(out, resp.Body); err != nil {
+	if err := t.copyAnswer(out, resp.Body); err != nil {
 		return err
 	}
 	if text := resp.Trailer.Get(api.TrailerError); text != "" {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // logsSelection contains the flags of islet logs that select several pods.
@@ -81,10 +83,10 @@ func (c *logsCommand) labelled(all []v1.Pod) ([]v1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	ns := firstNonEmpty(c.namespace, v1.NamespaceDefault)
+	ns := cmp.Or(c.namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(matching), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 {
-		return nil, exitError{ExitNotFound, noPods(c.text, ns, c.anywhere, len(matching))}
+		return nil, exitWith(ExitNotFound, noPods(c.text, ns, c.anywhere, len(matching)))
 	}
 	return found, nil
 }
@@ -142,7 +144,7 @@ func (c *logsCommand) printStreams(ctx context.Context, streams []logStream) err
 					err = fmt.Errorf("pod %s/%s, container %s: %w", s.pod.Namespace, s.pod.Name, s.container, err)
 				}
 				printError(c.Stderr, err)
-				failed = exitError{ExitFailed, nil}
+				failed = exitWith(ExitFailed, nil)
 			}
 		}
 		if c.followed {
@@ -161,5 +163,5 @@ func (c *logsCommand) prefixOf(pod *v1.Pod, container string) string {
 	if c.anywhere {
 		name = pod.Namespace + "/" + name
 	}
-	return fmt.Sprintf("[pod/%s/%s] ", makePrintable(name), makePrintable(container))
+	return fmt.Sprintf("[pod/%s/%s] ", printable.Line(name), printable.Line(container))
 }

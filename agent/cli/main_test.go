@@ -3,8 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,16 +25,8 @@ func TestStuck(t *testing.T) {
 		ctx, signal := context.WithCancel(t.Context())
 		signal()
 		var out, errw bytes.Buffer
-		if code := Main(ctx, args, env(nil, strings.NewReader(""), &out, &errw)); code != exitSignal {
+		if code := Main(ctx, args, env(nil, strings.NewReader(""), &out, &errw)); code != ExitSignal {
 			t.Errorf("%q: code %d: %s%s", args, code, out.String(), errw.String())
 		}
-	}
-}
-
-// TestRefused checks that each field error in the agent's response is printed on its own line, without control characters.
-func TestRefused(t *testing.T) {
-	err := refusalError(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
-	if err.Error() != "maxPods: -1\n  port: ?[31m0" {
-		t.Errorf("%q", err)
 	}
 }

@@ -4,25 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
-	"github.com/islet-edge/islet/internal/api"
 )
 
 func TestWordsOfOtherTools(t *testing.T) {
@@ -97,204 +89,6 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-func TestSelector(t *testing.T) {
-	n, _ := node(t)
-	for name, labels := range map[string]map[string]string{"web-pi": {"app": "web"}, "dns-pi": {"app": "dns"}} {
-		i := slices.IndexFunc(n.List(), func(p *v1.Pod) bool { return p.Name == name })
-		p := n.List()[i].DeepCopy()
-		p.Labels = labels
-		n.Put(p)
-	}
-	check(t, n, run(t, n, "", "pods", "-A", "-l", "app", "-o", "name"), 0, "pod/web-pi\npod/dns-pi\n", "")
-	check(t, n, run(t, n, "", "pods", "-l", "app=web", "-o", "name"), 0, "pod/web-pi\n", "")
-	check(t, n, run(t, n, "", "pods", "-l", "app notin (web)", "-o", "name"), 0, "pod/crash-pi\n", "")
-	if got := run(t, n, "", "top", "-l", "app=web", "--no-headers"); got.code != 0 || !strings.HasPrefix(got.out, "web-pi ") ||
-		strings.Count(got.out, "\n") != 1 {
-		t.Errorf("top -l: %+v", got)
-	}
-	if got := run(t, n, "", "pods", "-l", "app in web"); got.code != ExitUsage || !strings.Contains(got.err, `selector "app in web"`) {
-		t.Errorf("a wrong selector: %+v", got)
-	}
-	check(t, n, run(t, n, "", "delete", "-l", "app=web", "--wait=false"), 0, "pod/web-pi deleted\n", "")
-}
-
-func TestDeleteAll(t *testing.T) {
-	n, _ := node(t) // the pod dns-pi comes from a file and is in another namespace
-	check(t, n, run(t, n, "", "delete", "--all", "web"), ExitUsage, "", "islet: --all and -l cannot be combined with names of pods\n")
-	check(t, n, run(t, n, "", "delete", "--all", "-n", "kube-system"), 0, "", "No pods to delete.\n")
-	got := run(t, n, "", "delete", "--all", "-A", "--force")
-	lines := strings.Split(strings.TrimSpace(got.out), "\n")
-	slices.Sort(lines)
-	if got.code != 0 || !slices.Equal(lines, []string{"pod/crash-pi deleted", "pod/web-pi deleted"}) || len(n.List()) != 1 {
-		t.Errorf("delete --all: %+v, %d pods are left", got, len(n.List()))
-	}
-}
-
-func TestApplyDryRun(t *testing.T) {
-	n, _ := node(t)
-	before := len(n.List())
-	check(t, n, run(t, n, "apiVersion: v1\nkind: Pod\nmetadata: {name: hello}\n", "apply", "--dry-run", "-f", "-"), 0,
-		"pod/hello created (dry run)\n", "")
-	check(t, n, run(t, n, "bad: x", "apply", "--dry-run", "-f", "-"), 1, "",
-		"islet: standard input: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\n")
-	if len(n.List()) != before {
-		t.Error("a dry run must not apply")
-	}
-}
-
-func TestRestart(t *testing.T) {
-	n, _ := node(t)
-	var asked []string
-	n.Restart = func(uid types.UID, container, id string, grace time.Duration) {
-		asked = append(asked, fmt.Sprint(uid, " ", container, " ", id, " ", grace))
-		if uid == "uid-web-pi" {
-			n.Replace("web-pi", container) // the worker replaces the container
-		}
-	}
-	check(t, n, run(t, n, "", "restart", "web"), 0, "pod/web-pi restarted\n", "")
-	check(t, n, run(t, n, "", "restart", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
-	check(t, n, run(t, n, "", "restart"), ExitUsage, "", "islet: restart needs a pod: islet restart POD\n")
-	check(t, n, run(t, n, "", "restart", "web", "--grace-period=1", "--wait=false"), 0, "pod/web-pi restarted\n", "")
-
-	// The restart of a crashed container does not wait for its back-off.
-	asked = nil
-	check(t, n, run(t, n, "", "restart", "crash", "--wait=false", "--grace-period=7"), 0, "pod/crash-pi restarted\n", "")
-	if len(asked) != 1 || !strings.HasPrefix(asked[0], "uid-crash-pi app ") || !strings.HasSuffix(asked[0], " 7s") {
-		t.Errorf("requested %q", asked)
-	}
-	// The container is not replaced, so the wait times out.
-	if got := run(t, n, "", "restart", "crash", "--timeout=50ms"); got.code != 1 || !strings.Contains(got.err, "is not ready 50ms after") {
-		t.Errorf("no new container: %+v", got)
-	}
-	fresh := n.Pod("fresh", now, "app").DeepCopy()
-	fresh.Status.ContainerStatuses[0] = v1.ContainerStatus{Name: "app", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}
-	n.Put(fresh)
-	if got := run(t, n, "", "restart", "fresh"); got.code != 1 || !strings.Contains(got.err, "has no container that has run yet") {
-		t.Errorf("nothing to restart: %+v", got)
-	}
-	once := n.Pod("once", now, "job")
-	once.Spec.RestartPolicy = v1.RestartPolicyOnFailure
-	check(t, n, run(t, n, "", "restart", "once"), 1, "",
-		"islet: pod default/once: container job has the restartPolicy OnFailure, so it would not start again: delete the pod and apply it again\n")
-}
-
-func TestEvents(t *testing.T) {
-	n, _ := node(t)
-	check(t, n, run(t, n, "", "events"), 0, "", "No events.\n")
-	event := func(pod, kind, reason string, ago time.Duration, count int32) api.Event {
-		e := api.Event{Pod: pod, Type: kind, Reason: reason, Message: "m\x1b", Count: count, First: now.Add(-time.Hour), Last: now.Add(-ago)}
-		if pod != "" {
-			e.Namespace, e.Container = "default", "c"
-		}
-		return e
-	}
-	list := []api.Event{event("web-pi", "Warning", "BackOff", 10*time.Second, 7), event("", "Normal", "Starting", time.Minute, 1), event("crash-pi", "Normal", "Pulled", 30*time.Second, 1)}
-	news := make(chan []api.Event, 1)
-	n.Events = func() []api.Event {
-		select {
-		case list = <-news:
-		default:
-		}
-		return list
-	}
-	check(t, n, run(t, n, "", "events"), 0, `LAST SEEN           TYPE      REASON     OBJECT           MESSAGE
-60s                 Normal    Starting   node             m?
-30s                 Normal    Pulled     pod/crash-pi c   m?
-10s (x7 over 60m)   Warning   BackOff    pod/web-pi c     m?
-`, "")
-	if got := run(t, n, "", "events", "web", "--no-headers"); got.code != 0 || strings.Count(got.out, "\n") != 1 ||
-		!strings.Contains(got.out, "BackOff") {
-		t.Errorf("of a pod: %+v", got)
-	}
-	if got := run(t, n, "", "get", "events", "--warnings", "-o", "json"); got.code != 0 || strings.Count(got.out, "reason") != 1 {
-		t.Errorf("warnings as JSON: %+v", got)
-	}
-
-	// The command pods -w prints the existing pods, then each new one.
-	ctx, cancel := context.WithCancel(t.Context())
-	r, w := io.Pipe()
-	done := make(chan int, 1)
-	go func() {
-		done <- Main(ctx, []string{"events", "-w", "--no-headers"}, env(n, nil, w, io.Discard))
-		w.Close()
-	}()
-	lines := bufio.NewScanner(r)
-	for _, want := range []string{"Starting", "Pulled", "BackOff", "Killing"} {
-		if want == "Killing" {
-			news <- append(list, event("web-pi", "Normal", "Killing", 0, 1))
-		}
-		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
-			t.Fatalf("%q instead of %s", lines.Text(), want)
-		}
-	}
-	cancel()
-	r.Close()
-	if code := <-done; code != exitSignal {
-		t.Errorf("an interrupted watch: code %d", code)
-	}
-}
-
-func TestPortForward(t *testing.T) {
-	n, _ := node(t)
-	for _, c := range []struct{ arg, want string }{
-		{"80", "{80 80}"}, {"8080:80", "{8080 80}"}, {":80", "{0 80}"}, {"0", "0"}, {"x", "x"}, {"1:2:3", "3"}, {"70000", "70000"}, {"80:", "80:"},
-	} {
-		if p, err := parseForwarded(c.arg); err == nil && fmt.Sprint(p) != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, %v", c.arg, p, err)
-		}
-	}
-	check(t, n, run(t, n, "", "port-forward", "web"), ExitUsage, "",
-		"islet: port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE\n")
-	ctx, cancel := context.WithCancel(t.Context())
-	r, w := io.Pipe()
-	done := make(chan int, 1)
-	go func() {
-		done <- Main(ctx, []string{"port-forward", "web", ":80", ":81"}, env(n, nil, w, io.Discard))
-		w.Close()
-	}()
-	lines, where := bufio.NewScanner(r), regexp.MustCompile(`^Forwarding from (\S+) -> 8[01]$`)
-	for range 2 {
-		lines.Scan()
-		m := where.FindStringSubmatch(lines.Text())
-		if m == nil {
-			t.Fatalf("printed %q", lines.Text())
-		}
-		for i := range 3 {
-			c, err := net.Dial("tcp", m[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := fmt.Sprintf("hello %d", i)
-			io.WriteString(c, want)
-			c.(*net.TCPConn).CloseWrite()
-			c.SetReadDeadline(time.Now().Add(time.Minute))
-			if got, err := io.ReadAll(c); string(got) != want {
-				t.Errorf("got %q, %v", got, err)
-			}
-			c.Close()
-		}
-	}
-	cancel()
-	if code := <-done; code != exitSignal {
-		t.Errorf("interrupted: code %d", code)
-	}
-}
-
-func TestTopAsJSON(t *testing.T) {
-	n, _ := node(t)
-	if got := run(t, n, "", "top", "web", "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"name": "web-pi"`) ||
-		strings.Contains(got.out, "crash-pi") || !strings.Contains(got.out, `"usageNanoCores"`) {
-		t.Errorf("top -o json: %+v", got)
-	}
-	if got := run(t, n, "", "top", "node", "-o", "yaml"); got.code != 0 || !strings.Contains(got.out, "nodeName: pi") {
-		t.Errorf("top node -o yaml: %+v", got)
-	}
-	if got := run(t, n, "", "top", "web", "-o", "wide"); got.code != 0 || !strings.Contains(got.out, "READ/s") {
-		t.Errorf("top -o wide: %+v", got)
-	}
-	check(t, n, run(t, n, "", "top", "-o", "name"), ExitUsage, "", "islet: output \"name\": must be wide, json or yaml\n")
-}
-
 // TestWatched checks that islet top -w and islet status -w repeat their output until they are interrupted.
 func TestWatched(t *testing.T) {
 	n, _ := node(t)
@@ -311,7 +105,7 @@ func TestWatched(t *testing.T) {
 		}
 		cancel()
 		r.Close()
-		if code := <-done; times != 3 || code != exitSignal {
+		if code := <-done; times != 3 || code != ExitSignal {
 			t.Errorf("%q: %d times, code %d", args, times, code)
 		}
 	}
@@ -344,36 +138,6 @@ func TestColours(t *testing.T) {
 	bare := strings.NewReplacer(string(red), "", string(green), "", endColour, "").Replace(out)
 	if want := run(t, n, "", "pods").out; bare != want {
 		t.Errorf("colours move columns: %q, want %q", bare, want)
-	}
-	var doc bytes.Buffer
-	io.WriteString(&severityWriter{w: &doc}, "error    x\n   -> errors\nok       y\n\nwarning  z\n")
-	if want := string(red) + "error" + endColour + "    x\n   -> errors\n" + string(green) + "ok" + endColour + "       y\n\n" +
-		string(yellow) + "warning" + endColour + "  z\n"; doc.String() != want {
-		t.Errorf("got %q, want %q", doc.String(), want)
-	}
-}
-
-// TestProgressFits checks that a progress line fits the width of the terminal. The line contains the size and the end of the image's name.
-func TestProgressFits(t *testing.T) {
-	long := "registry.example.com/some/team/and/a/very/long/name/of/an/image@sha256:" + strings.Repeat("ab", 32)
-	for width := 1; width < 200; width++ {
-		for _, i := range []item{{"downloading", 5 << 20, 1 << 30}, {"downloading", 1 << 40, 0}, {"exists", 0, 0}, {"unpacking", 2, 1}, {"downloading", 1 << 62, 1 << 62}} {
-			if line := i.formatRow(long, width); textWidth(line) > width || strings.Contains(line, "\n") {
-				t.Fatalf("%d cells in %d: %q", textWidth(line), width, line)
-			}
-		}
-	}
-	line := item{"downloading", 512 << 20, 1 << 30}.formatRow(long, 79)
-	if !strings.Contains(line, "[") || !strings.Contains(line, "512MiB of 1.0GiB") || !strings.HasSuffix(line, "abab") {
-		t.Errorf("at 80 columns: %q", line)
-	}
-	var out bytes.Buffer
-	p := &progress{w: &out, screen: func() (int, int) { return 80, 4 }, items: map[string]item{}}
-	for i := range 10 {
-		p.updateItem(fmt.Sprint("layer", i), "downloading", 1, 2)
-	}
-	if p.drawn != 3 || !strings.Contains(out.String(), "\x1b[3A") {
-		t.Errorf("%d rows are drawn on a screen of 4", p.drawn)
 	}
 }
 
@@ -433,30 +197,4 @@ func TestHungInTheMiddle(t *testing.T) {
 	if code := Main(t.Context(), []string{"exec", "web", "-c", "nginx", "--", "hang"}, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer") {
 		t.Errorf("a session without a sign of life: code %d, %s", code, errw.String())
 	}
-}
-
-// TestSlowReader checks that a command does not time out if its output is read slowly, as by a pager.
-func TestSlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tl := &tool{Env: Env{ResponseTimeout: time.Second}}
-		ctx, dog, cancel := tl.newWatchdog(t.Context())
-		defer cancel()
-		r := responseBody{strings.NewReader("abc"), dog}
-		for range 3 {
-			r.Read(make([]byte, 1))
-			select {
-			case <-ctx.Done():
-				t.Fatal("timed out although no read was waiting")
-			case <-time.After(time.Minute):
-			}
-		}
-		slow, _ := io.Pipe()
-		defer slow.Close()
-		began := time.Now()
-		go responseBody{slow, dog}.Read(make([]byte, 1))
-		<-ctx.Done()
-		if !errors.Is(context.Cause(ctx), errSilent) || time.Since(began) != time.Second {
-			t.Errorf("timed out after %s: %v", time.Since(began), context.Cause(ctx))
-		}
-	})
 }

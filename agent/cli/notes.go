@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // maxNotes is the maximum number of pods in a note, and of notes in a list.
@@ -39,6 +40,6 @@ func (t *tool) printNotes(st *api.Status) {
 	}
 	fmt.Fprintln(t.out, "\nNotes:")
 	for _, n := range list {
-		fmt.Fprintf(t.out, "  - %s\n", makePrintable(n))
+		fmt.Fprintf(t.out, "  - %s\n", printable.Line(n))
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // kindNames returns the names of each kind on the command line.
@@ -75,7 +77,7 @@ func objectNamed(kind, namespace, name string) objectName {
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		namespace, name = ns, rest
 	}
-	return objectName{kind, firstNonEmpty(namespace, v1.NamespaceDefault), name}
+	return objectName{kind, cmp.Or(namespace, v1.NamespaceDefault), name}
 }
 
 // objectsCommand implements islet objects.
@@ -136,7 +138,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 			kind = kindOf(args[0])
 		}
 		shown = slices.DeleteFunc(all, func(o api.Object) bool {
-			return kind != "" && o.Kind != kind || !c.all && o.Namespace != firstNonEmpty(c.namespace, v1.NamespaceDefault)
+			return kind != "" && o.Kind != kind || !c.all && o.Namespace != cmp.Or(c.namespace, v1.NamespaceDefault)
 		})
 	}
 	return c.printObjects(shown)
@@ -155,7 +157,7 @@ func (n objectName) findObjects(all []api.Object) ([]api.Object, error) {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
 	})
 	if len(found) == 0 {
-		return nil, exitError{ExitNotFound, fmt.Errorf("%s %q not found in namespace %s", shortKind(n.kind), n.name, n.namespace)}
+		return nil, exitWith(ExitNotFound, fmt.Errorf("%s %q not found in namespace %s", shortKind(n.kind), n.name, n.namespace))
 	}
 	return found, nil
 }
@@ -166,7 +168,7 @@ func (c *objectsCommand) printObjects(shown []api.Object) error {
 		return c.printObject(c.output, shown)
 	case "name":
 		for _, o := range shown {
-			fmt.Fprintf(c.out, "%s/%s\n", makePrintable(shortKind(o.Kind)), makePrintable(o.Name))
+			fmt.Fprintf(c.out, "%s/%s\n", printable.Line(shortKind(o.Kind)), printable.Line(o.Name))
 		}
 		return nil
 	}
@@ -189,9 +191,9 @@ func (c *objectsCommand) printObjects(shown []api.Object) error {
 		row("NAMESPACE", head...)
 	}
 	for _, o := range shown {
-		cells := []string{shortKind(o.Kind) + "/" + o.Name, contentOf(&o), sourceOf(&o), usersOf(&o), age(o.Created, c.Now())}
+		cells := []string{shortKind(o.Kind) + "/" + o.Name, contentOf(&o), sourceOf(&o), usersOf(&o), api.FormatAge(o.Created, c.Now())}
 		if c.output == "wide" {
-			cells = append(cells, firstNonEmpty(o.Origin, "<none>"))
+			cells = append(cells, cmp.Or(o.Origin, "<none>"))
 		}
 		row(o.Namespace, cells...)
 	}
@@ -206,13 +208,13 @@ func contentOf(o *api.Object) string {
 	case c == nil:
 		return api.Pluralize(len(o.Keys), "key")
 	case c.Size == 0 && c.Used >= 0:
-		return size(c.Used)
+		return api.FormatSize(c.Used)
 	case c.Size == 0:
 		return "data"
 	case c.Used >= 0:
-		return size(c.Used) + " of " + size(c.Size)
+		return api.FormatSize(c.Used) + " of " + api.FormatSize(c.Size)
 	}
-	return size(c.Size)
+	return api.FormatSize(c.Size)
 }
 
 func sourceOf(o *api.Object) string {
@@ -263,7 +265,7 @@ func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
 }
 
 func (t *tool) describeObject(o *api.Object) {
-	p := page{t.out, t}
+	p := newPage(t)
 	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }
 	line("Name", "%s", o.Name)
 	line("Namespace", "%s", o.Namespace)
@@ -273,8 +275,8 @@ func (t *tool) describeObject(o *api.Object) {
 	}
 	p.writePairs("Labels", o.Labels, "=")
 	line("Source", "%s", sourceOf(o))
-	line("Origin", "%s", firstNonEmpty(o.Origin, "<none>"))
-	line("Age", "%s", age(o.Created, t.Now()))
+	line("Origin", "%s", cmp.Or(o.Origin, "<none>"))
+	line("Age", "%s", api.FormatAge(o.Created, t.Now()))
 	if o.Immutable {
 		line("Immutable", "true")
 	}
@@ -288,10 +290,10 @@ func (t *tool) describeObject(o *api.Object) {
 			if c.Enforced {
 				limit = "enforced by the file system"
 			}
-			line("Size", "%s (%s)", size(c.Size), limit)
+			line("Size", "%s (%s)", api.FormatSize(c.Size), limit)
 		}
 		if c.Used >= 0 {
-			line("Used", "%s", size(c.Used))
+			line("Used", "%s", api.FormatSize(c.Used))
 		}
 	}
 	for i, k := range slices.Sorted(maps.Keys(o.Keys)) {
@@ -300,7 +302,7 @@ func (t *tool) describeObject(o *api.Object) {
 		}
 		p.writeLine(1, podColumn, k, "%d bytes", o.Keys[k])
 	}
-	line("Used By", "%s", firstNonEmpty(strings.Join(o.Pods, ", "), "<none>"))
+	line("Used By", "%s", cmp.Or(strings.Join(o.Pods, ", "), "<none>"))
 }
 
 // deleteObjects requests the removal of applied objects.
@@ -313,7 +315,7 @@ func (c *deleteCommand) deleteObjects(ctx context.Context, names []objectName) e
 		}
 		var done api.Deleted
 		err := c.call(ctx, http.MethodDelete, api.PathObjects+"/"+n.kind+"/"+n.namespace+"/"+n.name, q, nil, &done)
-		if exit := (exitError{}); errors.As(err, &exit) && exit.code == ExitNotFound && c.ignoreNotFound {
+		if codeOf(err) == ExitNotFound && c.ignoreNotFound {
 			continue
 		}
 		if err == nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // podsCommand implements islet pods.
@@ -66,7 +68,7 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 				where += fmt.Sprintf("; there are %d in others: use -A", len(pods))
 			}
 		}
-		fmt.Fprintf(c.Stderr, "No pods %s.\n", makePrintable(where))
+		fmt.Fprintf(c.Stderr, "No pods %s.\n", printable.Line(where))
 		return nil
 	}
 	return c.printPods(shown, len(args) == 1)
@@ -107,7 +109,7 @@ func (c *podsCommand) printPods(pods []v1.Pod, single bool) error {
 	switch c.output {
 	case "name":
 		for _, p := range pods {
-			fmt.Fprintf(c.out, "pod/%s\n", makePrintable(p.Name))
+			fmt.Fprintf(c.out, "pod/%s\n", printable.Line(p.Name))
 		}
 	case "json", "yaml":
 		var object any = v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "List", APIVersion: "v1"}, Items: pods}
@@ -142,23 +144,16 @@ func (c *podsCommand) printHeader() {
 func (c *podsCommand) printPod(p *v1.Pod) {
 	now := c.Now()
 	s := summarize(p, now)
-	row, status := []string{p.Name, s.ready, s.status, s.restarts, age(firstSeen(p), now)}, 2
+	row, status := []string{p.Name, s.ready, s.status, s.restarts, api.FormatAge(firstSeen(p), now)}, 2
 	if c.all {
 		row, status = append([]string{p.Namespace}, row...), 3
 	}
 	if c.output == "wide" {
 		for _, value := range []string{p.Status.PodIP, p.Spec.NodeName, p.Annotations[keys.ConfigSource], c.origins.of(p.UID)} {
-			row = append(row, firstNonEmpty(value, "<none>"))
+			row = append(row, cmp.Or(value, "<none>"))
 		}
 	}
 	c.table.addColored(map[int]colour{status: c.colourIfOn(statusColour(s.status))}, row...)
-}
-
-func firstNonEmpty(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // followPods prints the pods and then each change until it is interrupted.

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -28,7 +31,7 @@ func firstSeen(p *v1.Pod) time.Time {
 // summarize describes a pod in the same way as kubectl get pods. The status in the summary is a reason, such as
 // CrashLoopBackOff, Init:0/1 or Completed. It is not the pod's phase.
 func summarize(p *v1.Pod, now time.Time) summary {
-	status := firstNonEmpty(p.Status.Reason, string(p.Status.Phase))
+	status := cmp.Or(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {
 		status = string(v1.PodPending)
 	}
@@ -72,7 +75,7 @@ func summarize(p *v1.Pod, now time.Time) summary {
 	}
 	s := summary{ready: fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), status: status, restarts: fmt.Sprint(restarts)}
 	if restarts > 0 && !restarted.IsZero() {
-		s.restarts += fmt.Sprintf(" (%s ago)", age(restarted, now))
+		s.restarts += fmt.Sprintf(" (%s ago)", api.FormatAge(restarted, now))
 	}
 	return s
 }
@@ -124,4 +127,26 @@ func isReady(p *v1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// statusColour returns the colour of a pod's status.
+func statusColour(status string) colour {
+	switch {
+	case status == "Running" || status == "Completed" || status == "Succeeded":
+		return green
+	case status == "Pending" || status == "Terminating" || status == "ContainerCreating" ||
+		status == "PodInitializing" || status == "NotReady" ||
+		strings.HasPrefix(status, "Init:") && strings.Contains(status, "/"):
+		return yellow
+	}
+	return red
+}
+
+func byUID(pods []v1.Pod, pod *v1.Pod) *v1.Pod {
+	for i := range pods {
+		if pods[i].UID == pod.UID {
+			return &pods[i]
+		}
+	}
+	return nil
 }

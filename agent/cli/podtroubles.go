@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // troublesTimeout is the maximum time for the status of the agent, after a wait has already failed.
@@ -36,8 +37,8 @@ func (t *tool) printTroubles(ctx context.Context, pods []types.NamespacedName) {
 
 // printAttention prints one item that needs attention, and the command that shows more about it.
 func printAttention(w io.Writer, a api.Attention) {
-	fmt.Fprintf(w, "  - %s\n", makePrintable(a.Text))
+	fmt.Fprintf(w, "  - %s\n", printable.Line(a.Text))
 	if a.Command != "" {
-		fmt.Fprintf(w, "      -> %s\n", makePrintable(a.Command))
+		fmt.Fprintf(w, "      -> %s\n", printable.Line(a.Command))
 	}
 }

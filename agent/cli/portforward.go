@@ -19,6 +19,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // forwardCommand implements islet port-forward.
@@ -78,10 +80,10 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-conn.CloseChan():
-		return exitError{
+		return exitWith(
 			ExitUnreachable,
-			fmt.Errorf("lost the connection to pod %s/%s: the pod or the agent has ended", pod.Namespace, pod.Name),
-		}
+			fmt.Errorf("lost the connection to pod %s/%s: the pod or the agent has ended", pod.Namespace, pod.Name))
+
 	}
 }
 
@@ -117,7 +119,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
 	req.Header.Set(httpstream.HeaderProtocolVersion, portforward.ProtocolV1Name)
-	raw, err := c.dial(ctx, "", "")
+	raw, err := c.dial(ctx)
 	if err != nil {
 		return nil, c.unreachableError(err)
 	}
@@ -169,7 +171,7 @@ func (c *forwardCommand) acceptConnections(ctx context.Context, ln net.Listener,
 			if ctx.Err() == nil {
 				c.outputLock.Lock()
 				defer c.outputLock.Unlock()
-				fmt.Fprintf(c.Stderr, "islet: %s\n", makePrintable(err.Error()))
+				fmt.Fprintf(c.Stderr, "islet: %s\n", printable.Line(err.Error()))
 			}
 		})
 	}

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 const (
@@ -55,7 +58,7 @@ func (p *progress) updateItem(ref, status string, current, total int64) {
 	switch {
 	case p.w == nil:
 	case p.screen == nil && changed:
-		fmt.Fprintf(p.w, "%s: %s\n", makePrintable(ref), makePrintable(status))
+		fmt.Fprintf(p.w, "%s: %s\n", printable.Line(ref), printable.Line(status))
 	case p.screen != nil && (changed || time.Since(p.at) > redrawTime):
 		p.drawBars()
 	}
@@ -67,7 +70,7 @@ func (p *progress) drawBars() {
 	width, height := p.screen()
 	// Lines that have scrolled off the screen cannot be erased.
 	for _, ref := range p.order[max(0, len(p.order)-max(1, height-1)):] {
-		fmt.Fprintln(p.w, p.items[ref].formatRow(makePrintable(ref), width-1))
+		fmt.Fprintln(p.w, p.items[ref].formatRow(printable.Line(ref), width-1))
 		p.drawn++
 	}
 }
@@ -75,12 +78,12 @@ func (p *progress) drawBars() {
 // formatRow returns one row of at most width cells. The row contains the status, a bar, the number of bytes and the end
 // of the name.
 func (i item) formatRow(name string, width int) string {
-	status, bytes := fmt.Sprintf("%-11s", makePrintable(i.status)), ""
+	status, bytes := fmt.Sprintf("%-11s", printable.Line(i.status)), ""
 	switch {
 	case i.total > 0:
-		bytes = fmt.Sprintf(" %8s of %-8s", size(i.current), size(i.total))
+		bytes = fmt.Sprintf(" %8s of %-8s", api.FormatSize(i.current), api.FormatSize(i.total))
 	case i.current > 0:
-		bytes = fmt.Sprintf(" %8s", size(i.current))
+		bytes = fmt.Sprintf(" %8s", api.FormatSize(i.current))
 	}
 	left := width - textWidth(status) - textWidth(bytes) - 1
 	bar := ""
@@ -128,7 +131,12 @@ func shorten(s string, n int) string {
 	return "..."[:min(3, n)] + string(r)
 }
 
-// A counter is the reader of an archive. It shows how many bytes of the archive have been read.
+// countBytes returns the reader of an archive. The progress shows how many bytes of the archive have been read.
+func (p *progress) countBytes(r io.Reader, name string, total int64) io.Reader {
+	return &counter{r: r, bar: p, name: name, total: total}
+}
+
+// A counter is the reader of an archive whose progress is shown.
 type counter struct {
 	r     io.Reader
 	bar   *progress

@@ -12,6 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // A podFlag is the flag -n. Without the flag, a pod is looked up in the default namespace first, and then in all
@@ -42,33 +43,6 @@ func (t *tool) findPod(ctx context.Context, p podFlag, name string) (*v1.Pod, er
 
 // isPodKind reports whether a word is the kind in "pod NAME" or "pod/NAME", which users of kubectl write.
 func isPodKind(word string) bool { return slices.Contains([]string{"pod", "pods", "po"}, word) }
-
-// removeKind removes the kind from the arguments "pod NAME". If a pod has the name of the kind, removeKind changes nothing. A kind without
-// a name is an error, unless the flags select the pods.
-func (t *tool) removeKind(ctx context.Context, c *command, flags *pflag.FlagSet) ([]string, error) {
-	args := flags.Args()
-	if c.argsKind != takesPods || c.ownKinds || len(args) == 0 || !isPodKind(args[0]) {
-		return args, nil
-	}
-	namespace := ""
-	if f := flags.Lookup("namespace"); f != nil {
-		namespace = f.Value.String()
-	}
-	// Without an agent there is no pod with this name, and the command itself reports the agent.
-	if pods, err := t.listPods(ctx); err == nil && slices.ContainsFunc(pods, func(p v1.Pod) bool {
-		return p.Name == args[0] && (namespace == "" || p.Namespace == namespace)
-	}) {
-		return args, nil
-	}
-	if (len(args) == 1 || t.args == 1) && !slices.ContainsFunc([]string{"selector", "all", "all-pods", "filename"}, flags.Changed) {
-		return nil, usage("%q is a kind, and the name of a pod is missing: islet %s POD\nThe pods of this node: islet pods",
-			args[0], c.name)
-	}
-	if t.args > 0 {
-		t.args--
-	}
-	return args[1:], nil
-}
 
 // trimKind removes the kind from the argument pod/NAME, unless a namespace with the name of the kind has this pod.
 func trimKind(pods []v1.Pod, name string) string {
@@ -121,7 +95,7 @@ func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	if namespace != "" {
 		name = namespace + "/" + name
 	}
-	return nil, exitError{ExitNotFound, fmt.Errorf("pod %q not found", name)}
+	return nil, exitWith(ExitNotFound, fmt.Errorf("pod %q not found", name))
 }
 
 // chooseContainer returns the requested name if it is a container of the pod. If name is empty, it returns the container
@@ -134,8 +108,9 @@ func (t *tool) chooseContainer(pod *v1.Pod, name string) (string, error) {
 				return name, nil
 			}
 		}
-		return "", exitError{ExitNotFound, fmt.Errorf("pod %s/%s has no container %q: it has %s",
-			pod.Namespace, pod.Name, name, strings.Join(containerNames(pod), ", "))}
+		return "", exitWith(ExitNotFound, fmt.Errorf("pod %s/%s has no container %q: it has %s",
+			pod.Namespace, pod.Name, name, strings.Join(containerNames(pod), ", ")))
+
 	}
 	if n := pod.Annotations[keys.DefaultContainer]; n != "" {
 		return n, nil
@@ -145,7 +120,7 @@ func (t *tool) chooseContainer(pod *v1.Pod, name string) (string, error) {
 	}
 	first := pod.Spec.Containers[0].Name
 	if all := containerNames(pod); len(all) > 1 {
-		fmt.Fprintf(t.Stderr, "Defaulted container %q out of: %s\n", first, makePrintable(strings.Join(all, ", ")))
+		fmt.Fprintf(t.Stderr, "Defaulted container %q out of: %s\n", first, printable.Line(strings.Join(all, ", ")))
 	}
 	return first, nil
 }

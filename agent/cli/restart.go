@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // restartCommand implements islet restart.
@@ -63,7 +65,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 	err := stream(ctx, c.tool, http.MethodPost, path, q, nil, func(p api.Progress) (bool, error) {
 		names = p.Images
 		if p.Error != "" {
-			return true, errors.New(makePrintable(p.Error))
+			return true, errors.New(printable.Line(p.Error))
 		}
 		return p.Done, nil
 	})
@@ -75,7 +77,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 	}
-	fmt.Fprintf(c.out, "pod/%s restarted\n", makePrintable(pod.Name))
+	fmt.Fprintf(c.out, "pod/%s restarted\n", printable.Line(pod.Name))
 	return nil
 }
 
@@ -93,7 +95,7 @@ func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names 
 		case e.Pod == nil || e.Pod.UID != types.UID(pod.UID):
 			return false, nil
 		case e.Type == "DELETED":
-			return true, exitError{ExitNotFound, fmt.Errorf("pod %s/%s is gone", pod.Namespace, pod.Name)}
+			return true, exitWith(ExitNotFound, fmt.Errorf("pod %s/%s is gone", pod.Namespace, pod.Name))
 		}
 		last = summarize(e.Pod, c.Now()).status
 		for _, st := range e.Pod.Status.ContainerStatuses {
@@ -105,7 +107,7 @@ func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names 
 	})
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return fmt.Errorf("pod %s/%s is not ready %s after its containers ended: it is %s; see islet describe %s",
-			pod.Namespace, pod.Name, c.timeout, firstNonEmpty(last, "unknown"), pod.Name)
+			pod.Namespace, pod.Name, c.timeout, cmp.Or(last, "unknown"), pod.Name)
 	}
 	return err
 }

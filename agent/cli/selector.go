@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -34,4 +36,20 @@ func (s *selectorFlag) selectPods(pods []v1.Pod) ([]v1.Pod, error) {
 		return pods, err
 	}
 	return slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !selector.Matches(labels.Set(p.Labels)) }), nil
+}
+
+// noPods is the error for a selector or a namespace without pods. The parameter elsewhere is the number of matching pods
+// in other namespaces.
+func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
+	text := "no pods"
+	if selector != "" {
+		text += fmt.Sprintf(" match the labels %s", selector)
+	}
+	if !anywhere {
+		text += fmt.Sprintf(" in namespace %s", namespace)
+		if elsewhere > 0 {
+			text += fmt.Sprintf("; there are %d in others: use -A", elsewhere)
+		}
+	}
+	return errors.New(text)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // shutdownCommand implements islet shutdown.
@@ -43,7 +44,7 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	configured := true
 	err := stream(ctx, c.tool, http.MethodPost, api.PathShutdown, nil, nil, func(p api.Progress) (bool, error) {
 		if p.Error != "" {
-			return true, errors.New(makePrintable(p.Error))
+			return true, errors.New(printable.Line(p.Error))
 		}
 		configured = configured && p.Status != "unconfigured"
 		return p.Done, nil

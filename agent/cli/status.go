@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (t *tool) showStatus(ctx context.Context, output string) error {
 			}
 		}
 		if len(attention) > 0 {
-			return exitError{ExitFailed, nil}
+			return exitWith(ExitFailed, nil)
 		}
 		return nil
 	}
@@ -80,7 +81,7 @@ func (t *tool) printStatus(st *api.Status) {
 		row("Control plane", "%s", clusterText(c, st.Now))
 		row("Certificates", "%s", certificatesText(c, st.Now))
 	}
-	row("Agent", "islet %s, up %s", st.Version, age(st.Started, st.Now))
+	row("Agent", "islet %s, up %s", st.Version, api.FormatAge(st.Started, st.Now))
 	if st.Files != nil {
 		row("Configuration", "%s", filesText(st.Files))
 	}
@@ -88,7 +89,7 @@ func (t *tool) printStatus(st *api.Status) {
 	row("Runtime", "%s", runtimeText(st.Runtime))
 	row("Network", "%s", networkText(st.Network))
 	if r := st.Network.Repairs; r != nil {
-		row("Network repaired", "%s, the last one %s ago: %s", api.Pluralize(r.Count, "item"), age(r.Last, st.Now), r.What)
+		row("Network repaired", "%s, the last one %s ago: %s", api.Pluralize(r.Count, "item"), api.FormatAge(r.Last, st.Now), r.What)
 	}
 	row("Pods", "%s", podsText(st.Pods))
 	for _, s := range st.Sources {
@@ -98,13 +99,13 @@ func (t *tool) printStatus(st *api.Status) {
 		if i.Error == "" {
 			text := i.Status
 			if i.Total > 0 {
-				text += fmt.Sprintf(" %s of %s", size(i.Current), size(i.Total))
+				text += fmt.Sprintf(" %s of %s", api.FormatSize(i.Current), api.FormatSize(i.Total))
 			}
 			row("Import "+i.Ref, "%s", text)
 		}
 	}
 	for _, d := range st.Disks {
-		row("Disk "+d.Path, "%s of %s free", size(d.Free), size(d.Total))
+		row("Disk "+d.Path, "%s of %s free", api.FormatSize(d.Free), api.FormatSize(d.Total))
 	}
 	if f := st.Flash; f != nil {
 		row("Written today", "%s", flashText(f))
@@ -118,16 +119,16 @@ func (t *tool) printStatus(st *api.Status) {
 // flashText describes the disk writes by cause.
 func flashText(f *api.Flash) string {
 	w := f.Today
-	text := fmt.Sprintf("%s (database %s, images %s, logs %s, pods %s)", size(w.Stack), size(w.Database),
-		size(w.Images), size(w.Logs), size(w.Pods))
+	text := fmt.Sprintf("%s (database %s, images %s, logs %s, pods %s)", api.FormatSize(w.Stack), api.FormatSize(w.Database),
+		api.FormatSize(w.Images), api.FormatSize(w.Logs), api.FormatSize(w.Pods))
 	if f.Budget > 0 {
-		text += " of " + size(f.Budget)
+		text += " of " + api.FormatSize(f.Budget)
 	}
 	if f.Device != "" {
-		text += fmt.Sprintf("; %s in all to %s", size(w.Device), f.Device)
+		text += fmt.Sprintf("; %s in all to %s", api.FormatSize(w.Device), f.Device)
 	}
 	if f.Days > 0 {
-		text += fmt.Sprintf("; %s a day lately", size(f.Mean.Stack))
+		text += fmt.Sprintf("; %s a day lately", api.FormatSize(f.Mean.Stack))
 	}
 	return text
 }
@@ -142,11 +143,11 @@ func (t *tool) printWarnings(st *api.Status) {
 		return
 	}
 	fmt.Fprintln(t.out, "\nRecent warnings of the node:")
-	page{t.out, t}.writeEvents(bad[max(0, len(bad)-maxWarnings):], st.Now)
+	newPage(t).writeEvents(bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 
 func runtimeText(r api.Runtime) string {
-	parts := []string{strings.TrimSpace(firstNonEmpty(r.Name, "unknown") + " " + r.Version)}
+	parts := []string{strings.TrimSpace(cmp.Or(r.Name, "unknown") + " " + r.Version)}
 	for _, p := range []struct{ what, value string }{
 		{"at ", r.Endpoint}, {"", r.OCIRuntime}, {
 			"cgroup v", strings.TrimPrefix(r.CgroupVersion, "v"),
@@ -162,7 +163,7 @@ func runtimeText(r api.Runtime) string {
 }
 
 func networkText(n api.Network) string {
-	text := firstNonEmpty(n.Config, "ready")
+	text := cmp.Or(n.Config, "ready")
 	if len(n.PodCIDRs) > 0 {
 		text += ", " + strings.Join(n.PodCIDRs, " ")
 	}
@@ -177,7 +178,7 @@ func clusterText(c *api.Cluster, now time.Time) string {
 	if c.Link == "Down" {
 		link = "DOWN"
 	}
-	text := fmt.Sprintf("%s, %s for %s", firstNonEmpty(c.Server, "no server known"), link, age(c.Since, now))
+	text := fmt.Sprintf("%s, %s for %s", cmp.Or(c.Server, "no server known"), link, api.FormatAge(c.Since, now))
 	if c.Reason != "" {
 		text += ", " + c.Reason
 	}
@@ -204,7 +205,7 @@ func certificatesText(c *api.Cluster, now time.Time) string {
 			all = append(all, fmt.Sprintf("%s until %s (%s)", cert.what, day, duration.HumanDuration(cert.until.Sub(now))))
 		}
 	}
-	return firstNonEmpty(strings.Join(all, ", "), "none")
+	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
 func podsText(p api.PodCounts) string {
@@ -232,4 +233,17 @@ func sourceText(s api.Source) string {
 		text += ", " + api.Pluralize(n, "problem")
 	}
 	return text
+}
+
+// alarmColour returns red for a text that reports a problem in capitals: NO, DOWN, EXPIRED, NOT READY.
+func alarmColour(text string) colour {
+	for _, word := range []string{"DOWN", "EXPIRED", "NOT READY"} {
+		if strings.Contains(text, word) {
+			return red
+		}
+	}
+	if text == "NO" {
+		return red
+	}
+	return plain
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/redaction"
 )
 
@@ -39,7 +40,7 @@ func setupSupport(t *tool, _ *pflag.FlagSet) runner {
 		out := t.Stderr
 		if args[0] != "-" {
 			out = t.out
-			fmt.Fprintf(out, "wrote %s\n", makePrintable(args[0]))
+			fmt.Fprintf(out, "wrote %s\n", printable.Line(args[0]))
 		}
 		fmt.Fprint(out, b.report())
 		return nil
@@ -100,7 +101,7 @@ func (b *supportBundle) collect(ctx context.Context) {
 // note records why a part is missing. It returns true if err is nil.
 func (b *supportBundle) note(name string, err error) bool {
 	if err != nil {
-		b.missing = append(b.missing, name+": "+b.redactor.Text(makePrintable(err.Error())))
+		b.missing = append(b.missing, name+": "+b.redactor.Text(printable.Line(err.Error())))
 	}
 	return err == nil
 }
@@ -139,7 +140,7 @@ func (b *supportBundle) addStatus(st *api.Status) {
 	b.addValue("status.json", decoded(st))
 	var text bytes.Buffer
 	for _, a := range st.Attention {
-		fmt.Fprintf(&text, "%s\n", makePrintable(a.String()))
+		fmt.Fprintf(&text, "%s\n", printable.Line(a.String()))
 	}
 	b.addText("attention.txt", text.String())
 }
@@ -230,13 +231,13 @@ func (b *supportBundle) add(name string, data []byte) {
 func (b *supportBundle) report() string {
 	var out strings.Builder
 	for _, f := range b.files {
-		fmt.Fprintf(&out, "%s (%s)\n", f.name, size(int64(len(f.data))))
+		fmt.Fprintf(&out, "%s (%s)\n", f.name, api.FormatSize(int64(len(f.data))))
 		for _, kind := range slices.Sorted(maps.Keys(f.removed)) {
-			fmt.Fprintf(&out, "    redacted: %s, %d times\n", makePrintable(kind), f.removed[kind])
+			fmt.Fprintf(&out, "    redacted: %s, %d times\n", printable.Line(kind), f.removed[kind])
 		}
 	}
 	for _, text := range b.missing {
-		fmt.Fprintf(&out, "missing: %s\n", makePrintable(text))
+		fmt.Fprintf(&out, "missing: %s\n", printable.Line(text))
 	}
 	out.WriteString("Names of pods, images, files and hosts, and addresses are not redacted. Read the files before you send them.\n")
 	return out.String()

@@ -36,7 +36,7 @@ func (t *table) addRow(cells ...string) { t.addColored(nil, cells...) }
 // addColored adds a row. The map contains the colours of cells by column.
 func (t *table) addColored(colours map[int]colour, cells ...string) {
 	for i := range cells {
-		cells[i] = makePrintable(cells[i])
+		cells[i] = printable.Line(cells[i])
 	}
 	t.rows = append(t.rows, row{cells, colours})
 }
@@ -85,7 +85,3 @@ func isWide(r rune) bool {
 	k := width.LookupRune(r).Kind()
 	return k == width.EastAsianWide || k == width.EastAsianFullwidth
 }
-
-// makePrintable replaces control characters. They could change the state of the terminal, or the layout or direction of the text.
-// Names and messages may come from untrusted manifests and containers.
-func makePrintable(s string) string { return printable.Line(s) }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -76,7 +77,7 @@ func unpack(r io.Reader, base, target string) error {
 			return err
 		}
 	}
-	root, err := os.OpenRoot(firstNonEmpty(parent, "."))
+	root, err := os.OpenRoot(cmp.Or(parent, "."))
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func unpack(r io.Reader, base, target string) error {
 		return err
 	}
 	if !some {
-		return exitError{ExitNotFound, errors.New("the container sent nothing")}
+		return exitWith(ExitNotFound, errors.New("the container sent nothing"))
 	}
 	return errors.Join(left...)
 }

@@ -141,10 +141,10 @@ func (c *topCommand) nodeTable(n *stats.NodeStats) {
 	}
 	row := []string{n.NodeName, formatCores(n.CPU), formatMemory(n.Memory), "-", "-", "-"}
 	if n.Memory != nil && n.Memory.AvailableBytes != nil {
-		row[3] = size(*n.Memory.AvailableBytes)
+		row[3] = api.FormatSize(*n.Memory.AvailableBytes)
 	}
 	if fs := n.Fs; fs != nil && fs.UsedBytes != nil && fs.AvailableBytes != nil {
-		row[4], row[5] = size(*fs.UsedBytes), size(*fs.AvailableBytes)
+		row[4], row[5] = api.FormatSize(*fs.UsedBytes), api.FormatSize(*fs.AvailableBytes)
 	}
 	out.addRow(row...)
 	out.print(c.out)
@@ -218,7 +218,7 @@ func (c *topCommand) choosePods(ctx context.Context, all []stats.PodStats, args 
 		all = slices.DeleteFunc(all, func(p stats.PodStats) bool { return !selector.Matches(has[p.PodRef.UID]) })
 	}
 	if len(args) == 0 {
-		ns := firstNonEmpty(c.namespace, v1.NamespaceDefault)
+		ns := cmp.Or(c.namespace, v1.NamespaceDefault)
 		return slices.DeleteFunc(all, func(p stats.PodStats) bool { return !c.all && p.PodRef.Namespace != ns }), nil
 	}
 	pods := make([]v1.Pod, len(all))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // traffic contains the byte counters of a network interface, or of a pod's disk I/O, at one point in time.
@@ -70,7 +70,7 @@ func (c *topCommand) rememberPods(pods []stats.PodStats) {
 func (c *topCommand) readDisks(ctx context.Context) error {
 	var all []api.DiskIO
 	if err := c.get(ctx, api.PathIO, &all); err != nil {
-		if exit := (exitError{}); errors.As(err, &exit) && exit.code == ExitNotFound {
+		if codeOf(err) == ExitNotFound {
 			return nil
 		}
 		return err
@@ -137,14 +137,14 @@ func shownRates(in, out float64, known bool) []string {
 	if !known {
 		return []string{"-", "-"}
 	}
-	return []string{size(uint64(in)), size(uint64(out))}
+	return []string{api.FormatSize(uint64(in)), api.FormatSize(uint64(out))}
 }
 
 // wideColumns returns the columns that are added for a pod by -o wide.
 func (c *topCommand) wideColumns(p *stats.PodStats) []string {
 	disk := "-"
 	if fs := p.EphemeralStorage; fs != nil && fs.UsedBytes != nil {
-		disk = size(*fs.UsedBytes)
+		disk = api.FormatSize(*fs.UsedBytes)
 	}
 	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, ""), c.podTraffic(p), waitFractions(p.CPU, p.Memory, p.IO))
 }
@@ -188,7 +188,7 @@ func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) [
 	}
 	disk := "-"
 	if known {
-		disk = size(used)
+		disk = api.FormatSize(used)
 	}
 	return slices.Concat([]string{disk}, c.diskRates(p.PodRef.UID, k.Name), waitFractions(k.CPU, k.Memory, k.IO))
 }
@@ -223,7 +223,7 @@ func boardLines(b api.Board) (out []string) {
 	if len(b.Temperatures) > 0 {
 		var all []string
 		for _, t := range b.Temperatures[:min(len(b.Temperatures), 4)] {
-			all = append(all, fmt.Sprintf("%s %.1f°C", makePrintable(t.Name), t.Celsius))
+			all = append(all, fmt.Sprintf("%s %.1f°C", printable.Line(t.Name), t.Celsius))
 		}
 		out = append(out, "temperature: "+strings.Join(all, ", "))
 	}

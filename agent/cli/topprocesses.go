@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
@@ -75,8 +76,8 @@ func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process,
 		}
 	}
 	if !total.Whole {
-		fmt.Fprintf(c.Stderr, "Only %d processes of pod %s/%s are shown.\n", len(total.List), makePrintable(pod.Namespace),
-			makePrintable(pod.Name))
+		fmt.Fprintf(c.Stderr, "Only %d processes of pod %s/%s are shown.\n", len(total.List), printable.Line(pod.Namespace),
+			printable.Line(pod.Name))
 	}
 	return slices.DeleteFunc(total.List, func(p api.Process) bool { return c.container != "" && p.Container != c.container }), nil
 }
@@ -103,8 +104,8 @@ func (c *topCommand) printProcesses(list []api.Process) {
 	}
 	for _, p := range list {
 		out.addRow(p.Container, fmt.Sprint(p.PID), fmt.Sprint(p.HostPID), fmt.Sprint(p.User), p.State, fmt.Sprint(p.Threads),
-			fmt.Sprintf("%dm", p.CPU.Milliseconds()), fmt.Sprintf("%dMi", p.Memory>>20), age(c.Now().Add(-p.Age), c.Now()),
-			c.shortenCommand(makePrintable(p.Command), width))
+			fmt.Sprintf("%dm", p.CPU.Milliseconds()), fmt.Sprintf("%dMi", p.Memory>>20), api.FormatAge(c.Now().Add(-p.Age), c.Now()),
+			c.shortenCommand(printable.Line(p.Command), width))
 	}
 	out.print(c.out)
 }

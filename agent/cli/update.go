@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -87,28 +85,12 @@ func (t *tool) stageArchive(ctx context.Context, query url.Values, bar *progress
 	return u, err
 }
 
-// stage sends a request for a trial to the agent and shows the progress. It returns the last line of the answer.
-func (t *tool) stage(ctx context.Context, path string, query url.Values, bar *progress) (last api.Progress, _ error) {
-	defer bar.clearBars()
-	err := stream(ctx, t, http.MethodPost, path, query, nil, func(p api.Progress) (bool, error) {
-		switch {
-		case p.Error != "":
-			return true, errors.New(indentLines(p.Error))
-		case p.Ref != "" && !p.Done: // otherwise the value is a keep-alive line
-			bar.updateItem(p.Ref, p.Status, p.Current, p.Total)
-		}
-		last = p
-		return p.Done, nil
-	})
-	return last, err
-}
-
 // setupSelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command of the
 // new program.
 func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 	return func(context.Context, []string) error {
 		if code := t.SelfTest(t.Stdout, t.Stderr); code != ExitOK {
-			return exitError{code: code}
+			return exitWith(code, nil)
 		}
 		return nil
 	}

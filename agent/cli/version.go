@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 func setupVersion(t *tool, flags *pflag.FlagSet) runner {
@@ -21,7 +22,7 @@ func setupVersion(t *tool, flags *pflag.FlagSet) runner {
 			fmt.Fprintf(t.Stderr, "agent: %s\n", errorText(err))
 			return nil
 		}
-		fmt.Fprintf(t.out, "agent %s\n", makePrintable(st.Version))
+		fmt.Fprintf(t.out, "agent %s\n", printable.Line(st.Version))
 		return nil
 	}
 }

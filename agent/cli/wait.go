@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // waitCommand implements islet wait.
@@ -35,12 +38,8 @@ type target struct {
 	last string    // the last known status of the pod
 }
 
-// defaultWait is kubectl's default for --timeout. maxWait is the time for which kubectl waits if the
-// timeout is negative.
-const (
-	defaultWait = 30 * time.Second
-	maxWait     = 7 * 24 * time.Hour
-)
+// defaultWait is kubectl's default for --timeout.
+const defaultWait = 30 * time.Second
 
 func setupWait(t *tool, flags *pflag.FlagSet) runner {
 	c := &waitCommand{tool: t}
@@ -87,12 +86,12 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 // timedOut returns the error for each pod that is not in the requested state.
 func (c *waitCommand) timedOut(args []string) error {
 	if !c.chosen {
-		return exitError{ExitNotFound, fmt.Errorf("timed out waiting for a pod %s to be created", strings.Join(args, ", ")+c.text)}
+		return exitWith(ExitNotFound, fmt.Errorf("timed out waiting for a pod %s to be created", strings.Join(args, ", ")+c.text))
 	}
 	errs := c.failed
 	for _, t := range c.targets {
 		errs = append(errs, fmt.Errorf("timed out waiting for the condition %s on pod %s: it is %s; see islet describe %s",
-			c.until.text, t.NamespacedName, firstNonEmpty(t.last, "unknown"), t.NamespacedName))
+			c.until.text, t.NamespacedName, cmp.Or(t.last, "unknown"), t.NamespacedName))
 	}
 	return errors.Join(errs...)
 }
@@ -119,9 +118,9 @@ func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error
 		case err != nil:
 			c.failed, c.ended = append(c.failed, err), append(c.ended, t.NamespacedName)
 		case pod == nil && !met:
-			c.failed = append(c.failed, exitError{ExitNotFound, fmt.Errorf("pod %s is gone", t.NamespacedName)})
+			c.failed = append(c.failed, exitWith(ExitNotFound, fmt.Errorf("pod %s is gone", t.NamespacedName)))
 		case met:
-			fmt.Fprintf(c.out, "pod/%s condition met\n", makePrintable(t.Name))
+			fmt.Fprintf(c.out, "pod/%s condition met\n", printable.Line(t.Name))
 		default:
 			left = append(left, t)
 		}
@@ -148,8 +147,7 @@ func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err e
 	}
 	for _, a := range args {
 		pod, err := choosePod(values, c.namespace, a)
-		exit := exitError{}
-		if missing := errors.As(err, &exit) && exit.code == ExitNotFound; missing && c.until.kind == goalDeleted {
+		if missing := codeOf(err) == ExitNotFound; missing && c.until.kind == goalDeleted {
 			continue
 		} else if missing && c.until.kind == goalCreated {
 			return nil, nil
@@ -174,28 +172,12 @@ func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	ns := firstNonEmpty(c.namespace, v1.NamespaceDefault)
+	ns := cmp.Or(c.namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 && c.until.kind != goalDeleted && c.until.kind != goalCreated {
-		return nil, exitError{ExitNotFound, noPods(c.text, ns, c.anywhere, len(pods))}
+		return nil, exitWith(ExitNotFound, noPods(c.text, ns, c.anywhere, len(pods)))
 	}
 	return found, nil
-}
-
-// noPods is the error for a selector or a namespace without pods. The parameter elsewhere is the number of matching pods
-// in other namespaces.
-func noPods(selector, namespace string, anywhere bool, elsewhere int) error {
-	text := "no pods"
-	if selector != "" {
-		text += fmt.Sprintf(" match the labels %s", selector)
-	}
-	if !anywhere {
-		text += fmt.Sprintf(" in namespace %s", namespace)
-		if elsewhere > 0 {
-			text += fmt.Sprintf("; there are %d in others: use -A", elsewhere)
-		}
-	}
-	return errors.New(text)
 }
 
 // current returns the pod with the given name, or nil. While a pod is being replaced, the old and the new pod have the

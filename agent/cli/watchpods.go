@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // checkPods calls the function check with all pods of the node. It repeats the call after each change of a pod, until
@@ -108,7 +110,7 @@ func explainStatus(pod *v1.Pod, now time.Time) string {
 		case st.State.Waiting != nil && st.State.Waiting.Message != "":
 			message = st.State.Waiting.Message
 		case st.State.Terminated != nil && st.State.Terminated.ExitCode != 0:
-			message = firstNonEmpty(st.State.Terminated.Message, fmt.Sprintf("container %s ended with exit code %d",
+			message = cmp.Or(st.State.Terminated.Message, fmt.Sprintf("container %s ended with exit code %d",
 				st.Name, st.State.Terminated.ExitCode))
 		default:
 			continue
@@ -118,8 +120,13 @@ func explainStatus(pod *v1.Pod, now time.Time) string {
 	if message == "" {
 		return status
 	}
-	return makePrintable(shortenEnd(fmt.Sprintf("%s (%s", status, message), maxReason)) + ")"
+	return printable.Line(shortenEnd(fmt.Sprintf("%s (%s", status, message), maxReason)) + ")"
 }
 
 // maxReason is the maximum width of a status with its message.
 const maxReason = 300
+
+var errTimeout = errors.New("timeout")
+
+// maxWait is the time for which kubectl waits if the timeout is negative.
+const maxWait = 7 * 24 * time.Hour

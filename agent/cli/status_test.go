@@ -5,10 +5,57 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/islet-edge/islet/internal/api"
 )
+
+func TestStatus(t *testing.T) {
+	n, _ := node(t)
+	n.Describe = func(s *api.Status) {
+		s.Now = time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC)
+		s.Started = s.Now.Add(-26 * time.Hour)
+		s.Network.Config, s.Network.PodCIDRs = "built in", []string{"10.42.0.0/24"}
+		s.Network.Repairs = &api.Repairs{Count: 2, Last: s.Now.Add(-5 * time.Minute), What: "bridge islet0"}
+		s.Sources = []api.Source{{Name: "file", Origin: "/etc/kubernetes/manifests", Spoken: true, Pods: 1}, {Name: "local", Spoken: true, Pods: 2}}
+		s.Store.Path = "/var/lib/islet/islet.db"
+		s.Disks = []api.Disk{{Path: "/var/lib/islet", Total: 32 << 30, Free: 20 << 30}}
+	}
+	n.Log(t, "crash-pi-app", "begins", "no \x1b[31mroom")
+	want := `Node:                  pi
+Ready:                 yes
+Agent:                 islet 1.2.3, up 26h
+Clock:                 2026-11-21 02:03:04 UTC
+Runtime:               containerd 2.3.4, crun 1.8.1, cgroup v2, overlayfs, pods per shim: 16
+Network:               built in, 10.42.0.0/24
+Network repaired:      2 items, the last one 5m ago: bridge islet0
+Pods:                  3, 3 ready, 1 stuck
+Source file:           1 pod from /etc/kubernetes/manifests
+Source local:          2 pods
+Disk /var/lib/islet:   20.0GiB of 32.0GiB free
+Store:                 /var/lib/islet/islet.db
+
+Needs attention:
+  - pod default/crash-pi: container app: CrashLoopBackOff: exit code 1 (Error), 3 restarts, the next start is delayed; the last line of its log: "no \x1b[31mroom"
+      -> islet logs crash-pi
+`
+	check(t, n, run(t, n, "", "status"), 1, want, "")
+	n.Remove("uid-crash-pi")
+	want, _, _ = strings.Cut(strings.Replace(want, "3, 3 ready, 1 stuck", "2, 2 ready", 1), "\nNeeds")
+	check(t, n, run(t, n, "", "status"), 0, want, "")
+	healthy := n.Describe
+	n.Describe = func(s *api.Status) {
+		healthy(s)
+		s.Sources[0].Problems = []api.Problem{{Origin: "/etc/kubernetes/manifests/x.yaml", Field: "spec.containers[0].image", Message: "Required value"}}
+		s.Disks[0].Free = 1 << 20
+	}
+	got := run(t, n, "", "status")
+	if got.code != 1 || !strings.HasSuffix(got.out, `
+Needs attention:
+  - /etc/kubernetes/manifests/x.yaml: spec.containers[0].image: Required value
+  - the disk of /var/lib/islet is nearly full: 1.0MiB of 32.0GiB free
+`) {
+		t.Errorf("status with problems: %d\n%s", got.code, got.out)
+	}
+}
 
 func TestStatusOfAClusterNode(t *testing.T) {
 	n, _ := node(t)
@@ -64,53 +111,5 @@ Needs attention:
 		if got.code != 1 || !strings.Contains(got.out, want) {
 			t.Errorf("code %d\n%s\nlacks\n%s", got.code, got.out, want)
 		}
-	}
-}
-
-func TestDescribeShowsEventsAndProblems(t *testing.T) {
-	n, _ := node(t)
-	web := n.Pod("web-pi", now, "nginx").UID
-	n.Details = func(uid types.UID) api.Details {
-		if uid != web {
-			return api.Details{}
-		}
-		hooks := []api.FailedHook{{Container: "nginx", At: now.Add(-time.Minute), Message: "exited with 3, message: \x1b"}}
-		return api.Details{Problems: []string{"Secret default/key: forbidden"}, Hooks: hooks, Events: []api.Event{
-			{Type: "Normal", Reason: "Started", Container: "nginx", Message: "Container started", Count: 1, First: now.Add(-3 * time.Minute), Last: now.Add(-3 * time.Minute)},
-			{Type: "Warning", Reason: "BackOff", Container: "nginx", Message: "Back-off\x1b", Count: 4, First: now.Add(-2 * time.Minute), Last: now.Add(-5 * time.Second)},
-		}}
-	}
-	got := run(t, n, "", "describe", "web")
-	if want := `
-Problems:
-  Secret default/key: forbidden
-Failed Hooks:
-  postStart of nginx, 60s ago: exited with 3, message: ?
-Events:
-  Type      Reason    Age               Container   Message
-  Normal    Started   3m                nginx       Container started
-  Warning   BackOff   5s (x4 over 2m)   nginx       Back-off?
-`; got.code != 0 || !strings.HasSuffix(got.out, want) {
-		t.Errorf("%s\nlacks\n%s", got.out, want)
-	}
-}
-
-// TestClock checks that islet clock shows the node's clock and its floor. The command islet clock reset deletes the floor.
-func TestClock(t *testing.T) {
-	n, stop := node(t)
-	defer stop()
-	now := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
-	n.Time = api.Clock{Now: now, Machine: now.AddDate(-1, 0, 0), Floor: now, Refused: "2031-11-22T07:00:00Z: the server's own certificate is over"}
-	got := run(t, n, "", "clock")
-	for _, want := range []string{"Floor:", "2026-11-22T07:00:00Z", "Not trusted: 2031", "behind by 8760h"} {
-		if got.code != 0 || !strings.Contains(got.out, want) {
-			t.Errorf("%q is missing: %+v", want, got)
-		}
-	}
-	if got = run(t, n, "", "clock", "reset"); got.code != 0 || strings.Contains(got.out, "Floor:") {
-		t.Errorf("got %+v", got)
-	}
-	if got = run(t, n, "", "clock", "set"); got.code != 2 {
-		t.Errorf("got %+v", got)
 	}
 }

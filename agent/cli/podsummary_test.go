@@ -1,43 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-func TestTable(t *testing.T) {
-	var b bytes.Buffer
-	var tab table
-	tab.addRow("NAME", "STATE")
-	tab.addRow("日本", "up")
-	tab.addRow("e\u0301te\u0301", "down")
-	tab.addRow("evil\x1b[2J\n", "x\ty")
-	tab.print(&b)
-	tab.addRow("a", "later")
-	tab.print(&b)
-	want := `NAME        STATE
-日本        up
-été         down
-evil?[2J    x y
-a           later
-`
-	want = string(bytes.ReplaceAll([]byte(want), []byte("été"), []byte("e\u0301te\u0301")))
-	if b.String() != want {
-		t.Errorf("got\n%s want\n%s", b.String(), want)
-	}
-}
-
-func TestSize(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0B", 1023: "1023B", 1536: "1.5KiB", 200 << 20: "200MiB", 3 << 40: "3.0TiB"} {
-		if got := size(n); got != want {
-			t.Errorf("size(%d) = %s, want %s", n, got, want)
-		}
-	}
-}
 
 // TestSummarize checks that the column STATUS contains the same words as the column of kubectl get pods.
 func TestSummarize(t *testing.T) {
@@ -84,43 +53,6 @@ func TestSummarize(t *testing.T) {
 		}
 		if got := summarize(pod, now); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
-func TestChoose(t *testing.T) {
-	var pods []v1.Pod
-	for _, n := range [][2]string{{"default", "web-pi"}, {"default", "web-pi-2"}, {"default", "db-pi"}, {"kube-system", "dns-pi"}, {"other", "db-pi"},
-		{"po", "own"}} {
-		pods = append(pods, v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n[0], Name: n[1]}})
-	}
-	for _, c := range []struct{ namespace, name, want string }{
-		{"", "web-pi", "default/web-pi"},
-		{"", "pod/web-pi-2", "default/web-pi-2"},
-		{"", "po/web-pi-2", "default/web-pi-2"},
-		{"", "pods/other/db-pi", "other/db-pi"},
-		{"", "po/own", "po/own"},
-		{"po", "pod/own", "po/own"},
-		{"", "pod/", "a pod's name is empty"},
-		{"", "d", "default/db-pi"},
-		{"", "dns", "kube-system/dns-pi"},
-		{"other", "db", "other/db-pi"},
-		{"", "other/d", "other/db-pi"},
-		{"", "we", `"we" is ambiguous: it matches default/web-pi, default/web-pi-2`},
-		{"", "x", `pod "x" not found`},
-		{"other", "web-pi", `pod "other/web-pi" not found`},
-		{"other", "default/db", "pod default/db is not in namespace other"},
-		{"", "", "a pod's name is empty"},
-	} {
-		pod, err := choosePod(pods, c.namespace, c.name)
-		got := ""
-		if err != nil {
-			got = err.Error()
-		} else {
-			got = pod.Namespace + "/" + pod.Name
-		}
-		if got != c.want {
-			t.Errorf("%s %s: %s, want %s", c.namespace, c.name, got, c.want)
 		}
 	}
 }

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// pollInterval is the time between two requests to an agent that has stopped.
+const pollInterval = 500 * time.Millisecond
+
+// pollAgent calls the function poll at an interval until poll returns true or an error. It ignores errors of an unreachable agent for
+// maxAway, because the agent may restart.
+func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool, err error)) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	away := time.Time{}
+	for {
+		done, err := poll()
+		switch {
+		case done:
+			return err
+		case err == nil:
+			away = time.Time{}
+		case !isLost(err):
+			return err
+		case away.IsZero():
+			away = time.Now()
+		case time.Since(away) > maxAway:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// maxAway is the maximum time for which the agent may be unreachable during a restart.
+const maxAway = 2 * time.Minute
+
+// stage sends a request for a trial to the agent and shows the progress. It returns the last line of the answer.
+func (t *tool) stage(ctx context.Context, path string, query url.Values, bar *progress) (last api.Progress, _ error) {
+	defer bar.clearBars()
+	err := stream(ctx, t, http.MethodPost, path, query, nil, func(p api.Progress) (bool, error) {
+		switch {
+		case p.Error != "":
+			return true, errors.New(indentLines(p.Error))
+		case p.Ref != "" && !p.Done: // otherwise the value is a keep-alive line
+			bar.updateItem(p.Ref, p.Status, p.Current, p.Total)
+		}
+		last = p
+		return p.Done, nil
+	})
+	return last, err
+}
