@@ -87,9 +87,11 @@ func (t *tool) listCandidates(ctx context.Context, list []command, before []stri
 	previous := before[len(before)-1]
 	if kind := flagValue(flags, previous); kind != nil {
 		flags.Parse(before[1 : len(before)-1])
-		return asking.orDefault().flagCandidates(ctx, kind.Name, flags.Args())
+		asking.setDefaultSocket()
+		return asking.flagCandidates(ctx, kind.Name, flags.Args())
 	}
 	flags.Parse(before[1:])
+	asking.setDefaultSocket()
 	switch {
 	case strings.HasPrefix(word, "-"):
 		return flagNames(flags)
@@ -99,19 +101,16 @@ func (t *tool) listCandidates(ctx context.Context, list []command, before []stri
 		return []string{"bash", "zsh", "fish"}
 	case c.argsKind == takesPods && (c.name != "exec" || flags.NArg() == 0):
 		if c.name == "logs" && flags.NArg() == 1 {
-			return asking.orDefault().flagCandidates(ctx, "container", flags.Args())
+			return asking.flagCandidates(ctx, "container", flags.Args())
 		}
-		return asking.orDefault().podNames(ctx)
+		return asking.podNames(ctx)
 	case c.argsKind == takesImages:
-		return asking.orDefault().imageTags(ctx)
+		return asking.imageTags(ctx)
 	}
 	return nil
 }
 
-func (t *tool) orDefault() *tool {
-	t.socket = cmp.Or(t.socket, api.DefaultSocket)
-	return t
-}
+func (t *tool) setDefaultSocket() { t.socket = cmp.Or(t.socket, api.DefaultSocket) }
 
 func commandNames(list []command) (out []string) {
 	for _, c := range list {

@@ -90,7 +90,7 @@ func (b *supportBundle) collect(ctx context.Context) {
 	}
 	read := b.AgentLog
 	if read == nil {
-		read = b.readAgentLog
+		read = func(ctx context.Context) ([]byte, error) { return b.readAgentLog(ctx) }
 	}
 	text, err := read(ctx)
 	if b.note("agent.log", err) {
