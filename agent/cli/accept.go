@@ -7,22 +7,23 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // setupAccept sets up the command islet accept. The command ends pods that still run although the
 // control plane has lost them.
-func setupAccept(t *tool, _ *pflag.FlagSet) runner {
+func setupAccept(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, _ []string) error {
 		var done api.Accepted
-		if err := t.call(ctx, http.MethodPost, api.PathAccept, nil, nil, &done); err != nil {
+		if err := call(ctx, t, http.MethodPost, api.PathAccept, nil, nil, &done); err != nil {
 			return err
 		}
 		if done.Ended == 0 {
-			fmt.Fprintln(t.out, "no pods are held")
+			fmt.Fprintln(t.Out, "no pods are held")
 			return nil
 		}
-		fmt.Fprintf(t.out, "%d pods that the API server does not have are ending\n", done.Ended)
+		fmt.Fprintf(t.Out, "%d pods that the API server does not have are ending\n", done.Ended)
 		return nil
 	}
 }

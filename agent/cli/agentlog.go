@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -24,8 +25,8 @@ const (
 
 // readAgentLog returns the end of the agent's log, from the file that the agent writes to, from the file of OpenRC or from systemd's
 // journal.
-func (t *tool) readAgentLog(ctx context.Context) ([]byte, error) {
-	if text, err := t.readAgentFile(ctx, 2); err == nil {
+func readAgentLog(ctx context.Context, t *command.Tool) ([]byte, error) {
+	if text, err := readAgentFile(ctx, t, 2); err == nil {
 		return text, nil
 	}
 	text, err := readLogFile(logFile)
@@ -50,8 +51,8 @@ func (t *tool) readAgentLog(ctx context.Context) ([]byte, error) {
 
 // readAgentFile returns the end of the regular file that the agent has open as the given file descriptor. It fails if the agent does
 // not run.
-func (t *tool) readAgentFile(ctx context.Context, fd int) ([]byte, error) {
-	conn, err := t.dial(ctx)
+func readAgentFile(ctx context.Context, t *command.Tool, fd int) ([]byte, error) {
+	conn, err := dial(ctx, t)
 	if err != nil {
 		return nil, err
 	}

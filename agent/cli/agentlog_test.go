@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -19,8 +20,8 @@ func TestAgentFile(t *testing.T) {
 	}
 	defer f.Close()
 	f.WriteString("first\nlast\n")
-	c := &tool{socket: n.Socket}
-	if text, err := c.readAgentFile(t.Context(), int(f.Fd())); string(text) != "first\nlast\n" || err != nil {
+	c := &command.Tool{Socket: n.Socket}
+	if text, err := readAgentFile(t.Context(), c, int(f.Fd())); string(text) != "first\nlast\n" || err != nil {
 		t.Errorf("read %q, %v", text, err)
 	}
 	r, w, err := os.Pipe()
@@ -29,11 +30,11 @@ func TestAgentFile(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	if text, err := c.readAgentFile(t.Context(), int(w.Fd())); err == nil {
+	if text, err := readAgentFile(t.Context(), c, int(w.Fd())); err == nil {
 		t.Errorf("read %q from a pipe", text)
 	}
 	stop()
-	if text, err := c.readAgentFile(t.Context(), int(f.Fd())); err == nil {
+	if text, err := readAgentFile(t.Context(), c, int(f.Fd())); err == nil {
 		t.Errorf("read %q without an agent", text)
 	}
 }

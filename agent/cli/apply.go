@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupApply(t *tool, flags *pflag.FlagSet) runner {
+func setupApply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var m manifestFlag
 	m.declareFiles(flags)
 	dry := flags.Bool("dry-run", false, "only check the manifests, with the rules of islet check and what the node knows")
@@ -24,33 +25,33 @@ func setupApply(t *tool, flags *pflag.FlagSet) runner {
 	return func(ctx context.Context, args []string) error {
 		m.files = append(m.files, args...) // for the command islet apply web.yaml
 		if len(m.files) == 0 {
-			return usage("apply needs a file: islet apply -f FILE")
+			return command.Usage("apply needs a file: islet apply -f FILE")
 		}
 		if w.wait && *dry {
-			return usage("--wait cannot be combined with --dry-run")
+			return command.Usage("--wait cannot be combined with --dry-run")
 		}
 		if *dry {
-			return t.dryRun(ctx, &m)
+			return dryRun(ctx, t, &m)
 		}
 		err := m.readFiles(t.Stdin, func(origin string, data []byte) error {
-			if err := t.applyManifest(ctx, origin, data, false, &w); err != nil {
+			if err := applyManifest(ctx, t, origin, data, false, &w); err != nil {
 				return err
 			}
-			t.warnAbout(finding.File{Name: origin, Data: data})
+			warnAbout(t, finding.File{Name: origin, Data: data})
 			return nil
 		})
 		return errors.Join(err, w.await(ctx, t))
 	}
 }
 
-func (t *tool) applyManifest(ctx context.Context, origin string, data []byte, dry bool, w *applyWait) error {
+func applyManifest(ctx context.Context, t *command.Tool, origin string, data []byte, dry bool, w *applyWait) error {
 	var done []api.Applied
 	q, note := url.Values{"origin": {origin}}, ""
 	if dry {
 		q.Set("dryRun", "1")
 		note = " (dry run)"
 	}
-	if err := t.call(ctx, http.MethodPost, api.PathPods, q, bytes.NewReader(data), &done); err != nil {
+	if err := call(ctx, t, http.MethodPost, api.PathPods, q, bytes.NewReader(data), &done); err != nil {
 		return err
 	}
 	w.add(done)
@@ -63,7 +64,7 @@ func (t *tool) applyManifest(ctx context.Context, origin string, data []byte, dr
 			errs = append(errs, fmt.Errorf("pod/%s: the node would reject this pod: %s", a.Name, a.Rejection))
 			continue
 		}
-		fmt.Fprintf(t.out, "%s/%s %s%s\n", printable.Line(shortKind(a.Kind)), printable.Line(a.Name), a.Action, note)
+		fmt.Fprintf(t.Out, "%s/%s %s%s\n", printable.Line(shortKind(a.Kind)), printable.Line(a.Name), a.Action, note)
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 func TestApplyDelete(t *testing.T) {
@@ -17,14 +19,14 @@ func TestApplyDelete(t *testing.T) {
 	check(t, n, run(t, n, manifest, "apply", "-f", "-"), 0, "pod/hello unchanged\n", "")
 	check(t, n, run(t, n, "bad: x", "apply", "-f", "-"), 1, "",
 		"islet: standard input: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\n")
-	check(t, n, run(t, n, "", "apply", "-f", filepath.Join(n.Dir, "none")), ExitNotFound, "", "islet: no file DIR/none\n")
+	check(t, n, run(t, n, "", "apply", "-f", filepath.Join(n.Dir, "none")), command.ExitNotFound, "", "islet: no file DIR/none\n")
 	check(t, n, run(t, n, "", "apply", "-f", "/dev/zero"), 1, "", "islet: /dev/zero is too large: a manifest may have at most 8 MiB\n")
 	bad := filepath.Join(n.Dir, "bad.yaml")
 	os.WriteFile(bad, []byte("bad: x"), 0o600)
 	check(t, n, run(t, n, "kind: Pod", "apply", "-f", bad, "-f", "-"), 1, "",
 		"islet: DIR/bad.yaml: error unmarshaling JSON: while decoding JSON: json: unknown field \"bad\"\nislet: standard input contains no pod and no object that pods use\n")
 	check(t, n, run(t, n, "", "delete", "-f", file, "--force"), 0, "pod/hello deleted\n", "")
-	check(t, n, run(t, n, "", "delete", "-f", file), ExitNotFound, "", "islet: pod \"hello\" does not exist\n")
+	check(t, n, run(t, n, "", "delete", "-f", file), command.ExitNotFound, "", "islet: pod \"hello\" does not exist\n")
 	check(t, n, run(t, n, "", "delete", "pod", "hello", "--ignore-not-found"), 0, "", "")
 	check(t, n, run(t, n, "", "delete", "dns"), 1, "", "islet: pod kube-system/dns-pi comes from the file source: remove its manifest there\n")
 
@@ -40,7 +42,7 @@ func TestApplyDelete(t *testing.T) {
 
 func TestDeleteAll(t *testing.T) {
 	n, _ := node(t) // the pod dns-pi comes from a file and is in another namespace
-	check(t, n, run(t, n, "", "delete", "--all", "web"), ExitUsage, "", "islet: --all and -l cannot be combined with names of pods\n")
+	check(t, n, run(t, n, "", "delete", "--all", "web"), command.ExitUsage, "", "islet: --all and -l cannot be combined with names of pods\n")
 	check(t, n, run(t, n, "", "delete", "--all", "-n", "kube-system"), 0, "", "No pods to delete.\n")
 	got := run(t, n, "", "delete", "--all", "-A", "--force")
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -39,7 +40,7 @@ func (a *applyWait) add(done []api.Applied) {
 
 // await waits until each applied pod is ready or has completed. It prints each result. The same manifest always gives a pod the same
 // UID. A pod that is Terminating at first is therefore an earlier pod of this manifest, and the applied pod starts when it has ended.
-func (a *applyWait) await(ctx context.Context, t *tool) error {
+func (a *applyWait) await(ctx context.Context, t *command.Tool) error {
 	if !a.wait || len(a.applied) == 0 {
 		return nil
 	}
@@ -52,7 +53,7 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 	said := map[string]bool{}
 	left, failed := a.applied, []error(nil)
 	var unmet []types.NamespacedName
-	err := t.checkPods(ctx, timeout, func(pods []*v1.Pod) (bool, error) {
+	err := checkPods(ctx, t, timeout, func(pods []*v1.Pod) (bool, error) {
 		byUID := map[types.UID]*v1.Pod{}
 		for _, p := range pods {
 			byUID[p.UID] = p
@@ -72,17 +73,17 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 				failed = append(failed, fmt.Errorf("pod %s/%s %w", d.Namespace, d.Name, err))
 				unmet = append(unmet, types.NamespacedName{Namespace: d.Namespace, Name: d.Name})
 			case state != "":
-				fmt.Fprintf(t.out, "pod/%s %s\n", printable.Line(d.Name), state)
+				fmt.Fprintf(t.Out, "pod/%s %s\n", printable.Line(d.Name), state)
 			default:
 				next = append(next, d)
-				t.explainWaiting(pod, said)
+				explainWaiting(t, pod, said)
 			}
 		}
 		left = next
 		return len(left) == 0, nil
 	})
 	if !errors.Is(err, errTimeout) {
-		t.printTroubles(ctx, unmet)
+		printTroubles(ctx, t, unmet)
 		return errors.Join(append(failed, err)...)
 	}
 	for _, d := range left {
@@ -90,12 +91,12 @@ func (a *applyWait) await(ctx context.Context, t *tool) error {
 		failed = append(failed, fmt.Errorf("pod %s/%s is not ready after %s: it is %s; see islet describe %[1]s/%[2]s",
 			d.Namespace, d.Name, timeout, cmp.Or(last[d.UID], "not known to the agent yet")))
 	}
-	t.printTroubles(ctx, unmet)
+	printTroubles(ctx, t, unmet)
 	return errors.Join(failed...)
 }
 
 // explainWaiting prints why the containers of a pod wait, for example for an image that cannot be pulled. It prints each reason once.
-func (t *tool) explainWaiting(pod *v1.Pod, said map[string]bool) {
+func explainWaiting(t *command.Tool, pod *v1.Pod, said map[string]bool) {
 	if pod == nil {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/keys"
@@ -77,7 +78,7 @@ func TestApplyWait(t *testing.T) {
 		!strings.Contains(got.err, "is not ready after 300ms: it is Terminating") {
 		t.Errorf("an earlier pod of the same manifest does not end: %+v", got)
 	}
-	if got := run(t, n, "", "apply", "--wait", "--dry-run", "-f", file); got.code != ExitUsage {
+	if got := run(t, n, "", "apply", "--wait", "--dry-run", "-f", file); got.code != command.ExitUsage {
 		t.Errorf("a dry run: %+v", got)
 	}
 }

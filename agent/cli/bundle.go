@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/build"
@@ -30,54 +31,54 @@ const (
 )
 
 // bundleCommands returns the commands of islet bundle.
-func bundleCommands() []command {
-	return []command{
-		{name: "build", args: "DIR -o FILE|DIRECTORY|oci://REPOSITORY:TAG", summary: "make a bundle of manifests and images",
-			argsKind: takesFiles, setup: setupBundleBuild, noAgent: true,
-			detail: "DIR contains bundle.yaml, manifests/ and images/, and optionally kubelet.yaml, edge.yaml and islet/.\n" +
+func bundleCommands() []command.Command {
+	return []command.Command{
+		{Name: "build", Args: "DIR -o FILE|DIRECTORY|oci://REPOSITORY:TAG", Summary: "make a bundle of manifests and images",
+			ArgsKind: command.TakesFiles, Setup: setupBundleBuild, NoAgent: true,
+			Detail: "DIR contains bundle.yaml, manifests/ and images/, and optionally kubelet.yaml, edge.yaml and islet/.\n" +
 				"Building the same DIR again gives the same bytes. An output that ends with a slash, or is a directory, " +
 				"becomes a directory.\n" + bundleRegistryHelp + bundleHelp},
-		{name: "lock", args: "DIR", summary: "record the digests of images that come from registries", argsKind: takesFiles,
-			setup: setupBundleLock, noAgent: true,
-			detail: "Writes DIR/images.lock with the digest of each image that is in no archive in DIR/images. " +
+		{Name: "lock", Args: "DIR", Summary: "record the digests of images that come from registries", ArgsKind: command.TakesFiles,
+			Setup: setupBundleLock, NoAgent: true,
+			Detail: "Writes DIR/images.lock with the digest of each image that is in no archive in DIR/images. " +
 				"islet bundle build then\nreads these images from their registries, by digest, with the logins of " +
 				"docker and podman. Digests that are already in the file\nstay, unless --update is given.\n" + bundleHelp},
-		{name: "sign", args: "FILE|DIRECTORY|oci://...", summary: "sign a bundle", argsKind: takesFiles,
-			setup: setupBundleSign, noAgent: true,
-			detail: "Adds one signature for each key. The bundle keeps its other signatures. Replaces the bundle, " +
+		{Name: "sign", Args: "FILE|DIRECTORY|oci://...", Summary: "sign a bundle", ArgsKind: command.TakesFiles,
+			Setup: setupBundleSign, NoAgent: true,
+			Detail: "Adds one signature for each key. The bundle keeps its other signatures. Replaces the bundle, " +
 				"unless --output is given.\n" + bundleRegistryHelp + bundleHelp},
-		{name: "keys", summary: "make and list the keys that sign bundles", sub: bundleKeyCommands()},
-		{name: "show", args: "FILE|DIRECTORY|oci://...", summary: "show what a bundle contains", argsKind: takesFiles,
-			setup: setupBundleShow, noAgent: true,
-			detail: "Does not verify signatures and does not read images: see islet bundle verify.\n" + bundleRegistryHelp + bundleHelp},
-		{name: "verify", args: "FILE|DIRECTORY|oci://...", summary: "check every byte of a bundle, and whether anything is missing",
-			argsKind: takesFiles, setup: setupBundleVerify, noAgent: true,
-			detail: "Exits with 1 if something is wrong or missing.\n" + bundleRegistryHelp + bundleHelp},
-		{name: "diff", args: "OLD NEW", summary: "show what changes from one bundle to another", argsKind: takesFiles,
-			setup: setupBundleDiff, noAgent: true,
-			detail: "Exits with 0 even if the bundles differ.\n" + bundleRegistryHelp + bundleHelp},
-		{name: "apply", args: "FILE|DIRECTORY|URL|oci://...",
-			summary:  "run the pods of a bundle, and return to the previous bundle if they fail",
-			argsKind: takesFiles, setup: setupBundleApply,
-			detail: "The agent verifies the signatures (bundle.keys in the EdgeConfiguration) and unpacks all images. " +
+		{Name: "keys", Summary: "make and list the keys that sign bundles", Sub: bundleKeyCommands()},
+		{Name: "show", Args: "FILE|DIRECTORY|oci://...", Summary: "show what a bundle contains", ArgsKind: command.TakesFiles,
+			Setup: setupBundleShow, NoAgent: true,
+			Detail: "Does not verify signatures and does not read images: see islet bundle verify.\n" + bundleRegistryHelp + bundleHelp},
+		{Name: "verify", Args: "FILE|DIRECTORY|oci://...", Summary: "check every byte of a bundle, and whether anything is missing",
+			ArgsKind: command.TakesFiles, Setup: setupBundleVerify, NoAgent: true,
+			Detail: "Exits with 1 if something is wrong or missing.\n" + bundleRegistryHelp + bundleHelp},
+		{Name: "diff", Args: "OLD NEW", Summary: "show what changes from one bundle to another", ArgsKind: command.TakesFiles,
+			Setup: setupBundleDiff, NoAgent: true,
+			Detail: "Exits with 0 even if the bundles differ.\n" + bundleRegistryHelp + bundleHelp},
+		{Name: "apply", Args: "FILE|DIRECTORY|URL|oci://...",
+			Summary:  "run the pods of a bundle, and return to the previous bundle if they fail",
+			ArgsKind: command.TakesFiles, Setup: setupBundleApply,
+			Detail: "The agent verifies the signatures (bundle.keys in the EdgeConfiguration) and unpacks all images. " +
 				"Only then does it change pods.\nThe bundle is on trial until its pods are Ready. The agent fetches a bundle " +
 				"at an https URL or in a\nregistry itself, with the credentials of pulls. It fetches only what the node lacks."},
-		{name: "status", summary: "show the bundles of this node, and the result of the last trial", setup: setupBundleStatus,
-			detail: "With -o json, the output is the state of the node, signed by the node: its bundles, pods, versions, disk and wear."},
-		{name: "collect", args: "FILES...", summary: "print a table of the states of many nodes", argsKind: takesFiles,
-			setup: setupBundleCollect, noAgent: true,
-			detail: "The files are those that nodes have written to sticks (islet-NODE.json), or outputs of islet bundle status -o json. " +
+		{Name: "status", Summary: "show the bundles of this node, and the result of the last trial", Setup: setupBundleStatus,
+			Detail: "With -o json, the output is the state of the node, signed by the node: its bundles, pods, versions, disk and wear."},
+		{Name: "collect", Args: "FILES...", Summary: "print a table of the states of many nodes", ArgsKind: command.TakesFiles,
+			Setup: setupBundleCollect, NoAgent: true,
+			Detail: "The files are those that nodes have written to sticks (islet-NODE.json), or outputs of islet bundle status -o json. " +
 				"A state with a wrong signature is an error. " + bundleHelp},
-		{name: "revert", summary: "end the trial of a bundle, or return to the previous bundle", setup: setupBundleRevert,
-			detail: "The configuration of the bundle goes back too. Data that pods have written in the meantime stays as it is."},
-		{name: "node", summary: "describe this node, for islet bundle verify", setup: setupBundleNode,
-			detail: "Run this command on the node, because it asks the agent. The output has the node's name, labels, " +
+		{Name: "revert", Summary: "end the trial of a bundle, or return to the previous bundle", Setup: setupBundleRevert,
+			Detail: "The configuration of the bundle goes back too. Data that pods have written in the meantime stays as it is."},
+		{Name: "node", Summary: "describe this node, for islet bundle verify", Setup: setupBundleNode,
+			Detail: "Run this command on the node, because it asks the agent. The output has the node's name, labels, " +
 				"platform and devices,\nislet's version and the fields of its configurations, the image layers that the node has, " +
 				"and the node's public key for\nsealed Secrets. The agent makes this key if there is none. " +
 				"The output contains no secret."},
-		{name: "seal", args: "FILE --to KEY|FILE", summary: "encrypt the Secrets of a manifest for nodes", argsKind: takesFiles,
-			setup: setupBundleSeal, noAgent: true,
-			detail: "Writes NAME.sealed.yaml next to NAME.yaml. Run this command once and keep the result in the source " +
+		{Name: "seal", Args: "FILE --to KEY|FILE", Summary: "encrypt the Secrets of a manifest for nodes", ArgsKind: command.TakesFiles,
+			Setup: setupBundleSeal, NoAgent: true,
+			Detail: "Writes NAME.sealed.yaml next to NAME.yaml. Run this command once and keep the result in the source " +
 				"directory " +
 				"of the\nbundle, because sealing again gives a different file. Then remove NAME.yaml from that " +
 				"directory.\n" + bundleHelp},
@@ -91,15 +92,15 @@ func isDirectoryName(name string) bool {
 }
 
 // writeBundle writes a bundle to a tar, a directory or a registry, and shows the progress. A tar is replaced when it is complete.
-func (t *tool) writeBundle(ctx context.Context, a *bundle.Artefact, name string, quiet bool) error {
-	bar := t.newProgress(quiet)
+func writeBundle(ctx context.Context, t *command.Tool, a *bundle.Artefact, name string, quiet bool) error {
+	bar := newProgress(t, quiet)
 	a.Progress = func(done, total int64) error {
 		bar.updateItem(filepath.Base(name), "writing", done, total)
 		return context.Cause(ctx)
 	}
 	defer bar.clearBars()
 	if remote.Is(name) {
-		return remote.Push(ctx, a, name, t.registryConfig())
+		return remote.Push(ctx, a, name, registryConfig(t))
 	}
 	if isDirectoryName(name) {
 		err := a.WriteDir(name)
@@ -145,7 +146,7 @@ func outputFile(name string) (string, error) {
 	return filepath.EvalSymlinks(name)
 }
 
-func setupBundleBuild(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleBuild(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "the file, directory or oci://REPOSITORY:TAG to write")
 	number := flags.Int64("number", 0, "the number of the bundle; replaces the number in bundle.yaml")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
@@ -153,23 +154,23 @@ func setupBundleBuild(t *tool, flags *pflag.FlagSet) runner {
 	return func(ctx context.Context, args []string) error {
 		switch {
 		case len(args) != 1 || *output == "":
-			return usage("bundle build needs a directory and an output: islet bundle build DIR -o FILE")
+			return command.Usage("bundle build needs a directory and an output: islet bundle build DIR -o FILE")
 		case *number < 0:
-			return usage("--number must be at least 1")
+			return command.Usage("--number must be at least 1")
 		case t.Inventory == nil:
 			return errors.New("this program cannot build bundles")
 		}
 		if err := checkSourceDir(args[0]); err != nil {
 			return err
 		}
-		bar := t.newProgress(*quiet)
+		bar := newProgress(t, *quiet)
 		b := &build.Build{Dir: args[0], Number: *number, Inventory: t.Inventory, PlainSecrets: *plain,
-			Registries: remote.Images{Config: t.registryConfig()},
+			Registries: remote.Images{Config: registryConfig(t)},
 			Progress:   func(archive string, done int64) { bar.updateItem(archive, "reading", done, 0) }}
 		a, err := b.Run(ctx)
 		bar.clearBars()
 		if err == nil {
-			err = t.writeBundle(ctx, a, *output, *quiet)
+			err = writeBundle(ctx, t, a, *output, *quiet)
 		}
 		if err := errors.Join(err, b.Close()); err != nil {
 			return err
@@ -177,7 +178,7 @@ func setupBundleBuild(t *tool, flags *pflag.FlagSet) runner {
 		for _, n := range b.Notes {
 			fmt.Fprintln(t.Stderr, "Note: "+printable.Line(n))
 		}
-		fmt.Fprintf(t.out, "%s number %d: %s, %s\n", a.Contents.Name, a.Contents.Number, api.FormatSize(a.Contents.Size), a.ID)
+		fmt.Fprintf(t.Out, "%s number %d: %s, %s\n", a.Contents.Name, a.Contents.Number, api.FormatSize(a.Contents.Size), a.ID)
 		return nil
 	}
 }
@@ -185,7 +186,7 @@ func setupBundleBuild(t *tool, flags *pflag.FlagSet) runner {
 // missingFile returns the error of a read of a file that the user named, with the exit code of a missing file if there is none.
 func missingFile(name string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
-		return exitWith(ExitNotFound, fmt.Errorf("no file %s", name))
+		return command.ExitWith(command.ExitNotFound, fmt.Errorf("no file %s", name))
 	}
 	return err
 }
@@ -195,7 +196,7 @@ func checkSourceDir(name string) error {
 	info, err := os.Stat(name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return exitWith(ExitNotFound, fmt.Errorf("no directory %s", name))
+		return command.ExitWith(command.ExitNotFound, fmt.Errorf("no directory %s", name))
 	case err == nil && !info.IsDir():
 		err = fmt.Errorf("%s is no directory: name the one with %s", name, build.DescriptionFile)
 	}
@@ -203,9 +204,9 @@ func checkSourceDir(name string) error {
 }
 
 // openBundle opens a bundle. The caller closes the layout. When ctx ends, reads of a bundle in a registry fail.
-func (t *tool) openBundle(ctx context.Context, name string, policy *bundle.Policy) (l bundle.Layout, b *bundle.Bundle, err error) {
+func openBundle(ctx context.Context, t *command.Tool, name string, policy *bundle.Policy) (l bundle.Layout, b *bundle.Bundle, err error) {
 	if remote.Is(name) {
-		l, err = remote.Open(ctx, name, t.registryConfig())
+		l, err = remote.Open(ctx, name, registryConfig(t))
 	} else {
 		l, err = bundle.OpenLayout(name)
 	}
@@ -218,13 +219,13 @@ func (t *tool) openBundle(ctx context.Context, name string, policy *bundle.Polic
 	return l, b, nil
 }
 
-func setupBundleSign(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleSign(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	files := flags.StringArray("key", nil, "a file with a private key; can be repeated")
 	output := flags.StringP("output", "o", "", "write the signed bundle here instead of replacing it")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 1 || len(*files) == 0 {
-			return usage("bundle sign needs a bundle and a key: islet bundle sign FILE --key KEYFILE")
+			return command.Usage("bundle sign needs a bundle and a key: islet bundle sign FILE --key KEYFILE")
 		}
 		var keys []ed25519.PrivateKey
 		for _, f := range *files {
@@ -234,7 +235,7 @@ func setupBundleSign(t *tool, flags *pflag.FlagSet) runner {
 			}
 			keys = append(keys, k)
 		}
-		l, b, err := t.openBundle(ctx, args[0], nil)
+		l, b, err := openBundle(ctx, t, args[0], nil)
 		if err != nil {
 			return err
 		}
@@ -255,10 +256,10 @@ func setupBundleSign(t *tool, flags *pflag.FlagSet) runner {
 		if to == "" {
 			to = args[0]
 		}
-		if err := t.writeBundle(ctx, a, to, *quiet); err != nil {
+		if err := writeBundle(ctx, t, a, to, *quiet); err != nil {
 			return err
 		}
-		fmt.Fprintf(t.out, "%s number %d is signed by %s, first at %s\n", b.Contents.Name, b.Contents.Number,
+		fmt.Fprintf(t.Out, "%s number %d is signed by %s, first at %s\n", b.Contents.Name, b.Contents.Number,
 			strings.Join(s.Text.Signers(), ", "), bundle.FormatTime(s.Time))
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 
 	agekeys "filippo.io/age"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	rules "github.com/islet-edge/islet/edge/check"
 	"github.com/islet-edge/islet/edge/inventory"
 	"github.com/islet-edge/islet/internal/bundle"
@@ -140,7 +141,7 @@ func TestBundleFiles(t *testing.T) {
 		"verify @none", "verify @kiosk.tar --keys @none", "verify @kiosk.tar --for @none", "diff @kiosk.tar @none", "diff @none @kiosk.tar",
 		"seal @none --to age1mhxgaknlhf2aar3ev8e0gzzusc8zlkjhxxvmvtge7fd32uhsq99sffqfhj", "seal @first.key --to @none", "keys show @none",
 		"keys add @list @none", "apply @none"} {
-		o.run(ExitNotFound, line, "none")
+		o.run(command.ExitNotFound, line, "none")
 	}
 	o.run(1, "build @kiosk/bundle.yaml -o @x", "is no directory")
 	o.run(1, "lock @kiosk/bundle.yaml", "is no directory")

@@ -13,19 +13,20 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // setupBundleApply sets up islet bundle apply.
-func setupBundleApply(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleApply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	older := flags.Bool("older", false, "allow a number that is lower than before")
 	wait := flags.Bool("wait", false, "wait for the end of the trial")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 1 || args[0] == "" {
-			return usage("bundle apply needs one bundle: islet bundle apply FILE|DIRECTORY|URL|oci://REFERENCE")
+			return command.Usage("bundle apply needs one bundle: islet bundle apply FILE|DIRECTORY|URL|oci://REFERENCE")
 		}
 		from := args[0]
 		if !strings.Contains(from, "://") { // otherwise the agent fetches it
@@ -41,19 +42,19 @@ func setupBundleApply(t *tool, flags *pflag.FlagSet) runner {
 		if *older {
 			query.Set("older", "")
 		}
-		b, err := t.stageBundle(ctx, query, t.newProgress(*quiet))
+		b, err := stageBundle(ctx, t, query, newProgress(t, *quiet))
 		if err != nil {
 			return err
 		}
 		switch {
 		case b.InUse:
-			fmt.Fprintf(t.out, "%s is in use already\n", bundleName(b))
+			fmt.Fprintf(t.Out, "%s is in use already\n", bundleName(b))
 			return nil
 		case !*wait:
-			fmt.Fprintf(t.out, "%s is on trial: islet bundle status\n", bundleName(b))
+			fmt.Fprintf(t.Out, "%s is on trial: islet bundle status\n", bundleName(b))
 			return nil
 		}
-		return t.waitForBundle(ctx, b)
+		return waitForBundle(ctx, t, b)
 	}
 }
 
@@ -63,8 +64,8 @@ func bundleName(b api.Bundle) string {
 }
 
 // stageBundle requests that the agent verifies and unpacks a bundle and starts its trial. It shows the progress.
-func (t *tool) stageBundle(ctx context.Context, query url.Values, bar *progress) (b api.Bundle, _ error) {
-	last, err := t.stage(ctx, api.PathBundle, query, bar)
+func stageBundle(ctx context.Context, t *command.Tool, query url.Values, bar *progress) (b api.Bundle, _ error) {
+	last, err := stage(ctx, t, api.PathBundle, query, bar)
 	if last.Bundle != nil {
 		b = *last.Bundle
 	}
@@ -72,16 +73,16 @@ func (t *tool) stageBundle(ctx context.Context, query url.Values, bar *progress)
 }
 
 // waitForBundle waits for the end of a bundle's trial. The agent may restart meanwhile.
-func (t *tool) waitForBundle(ctx context.Context, b api.Bundle) error {
+func waitForBundle(ctx context.Context, t *command.Tool, b api.Bundle) error {
 	return pollAgent(ctx, time.Second/2, func() (done bool, err error) {
-		s, err := t.getBundles(ctx)
+		s, err := getBundles(ctx, t)
 		switch {
 		case err != nil:
 			return false, err
 		case s.Trial != nil && s.Trial.Digest == b.Digest, s.Returning:
 			return false, nil
 		case s.Last != nil && s.Last.Digest == b.Digest && s.Last.Why == "":
-			fmt.Fprintf(t.out, "%s is in use\n", bundleName(b))
+			fmt.Fprintf(t.Out, "%s is in use\n", bundleName(b))
 			return true, nil
 		case s.Last != nil && s.Last.Digest == b.Digest:
 			before := "no bundle is in use"
@@ -94,33 +95,33 @@ func (t *tool) waitForBundle(ctx context.Context, b api.Bundle) error {
 	})
 }
 
-func (t *tool) getBundles(ctx context.Context) (*api.Bundles, error) {
+func getBundles(ctx context.Context, t *command.Tool) (*api.Bundles, error) {
 	var s api.Bundles
-	if err := t.call(ctx, http.MethodGet, api.PathBundle, nil, nil, &s); err != nil {
+	if err := call(ctx, t, http.MethodGet, api.PathBundle, nil, nil, &s); err != nil {
 		return nil, err
 	}
 	return &s, nil
 }
 
 // setupBundleStatus sets up islet bundle status.
-func setupBundleStatus(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
-			return usage("bundle status takes no arguments")
+			return command.Usage("bundle status takes no arguments")
 		}
 		if *output != "" {
 			var s bundle.SignedState
-			if err := t.call(ctx, http.MethodGet, api.PathBundleState, nil, nil, &s); err != nil {
+			if err := call(ctx, t, http.MethodGet, api.PathBundleState, nil, nil, &s); err != nil {
 				return err
 			}
-			return t.printObject(*output, s)
+			return printObject(t, *output, s)
 		}
-		s, err := t.getBundles(ctx)
+		s, err := getBundles(ctx, t)
 		if err != nil {
 			return err
 		}
-		printBundles(t.out, s)
+		printBundles(t.Out, s)
 		return nil
 	}
 }
@@ -215,22 +216,22 @@ func printBundles(w io.Writer, s *api.Bundles) {
 }
 
 // setupBundleRevert sets up islet bundle revert.
-func setupBundleRevert(t *tool, _ *pflag.FlagSet) runner {
+func setupBundleRevert(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
-			return usage("bundle revert takes no arguments")
+			return command.Usage("bundle revert takes no arguments")
 		}
 		var s api.Bundles
-		if err := t.call(ctx, http.MethodPost, api.PathBundleRevert, nil, nil, &s); err != nil {
+		if err := call(ctx, t, http.MethodPost, api.PathBundleRevert, nil, nil, &s); err != nil {
 			return err
 		}
 		if s.Current == nil {
-			fmt.Fprintln(t.out, "no bundle is in use")
+			fmt.Fprintln(t.Out, "no bundle is in use")
 		} else {
-			fmt.Fprintf(t.out, "%s is in use\n", bundleName(*s.Current))
+			fmt.Fprintf(t.Out, "%s is in use\n", bundleName(*s.Current))
 		}
 		if s.Returning {
-			fmt.Fprintln(t.out, "The agent restarts with the configuration before that of the bundle")
+			fmt.Fprintln(t.Out, "The agent restarts with the configuration before that of the bundle")
 		}
 		return nil
 	}

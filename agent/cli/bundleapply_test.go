@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
@@ -50,12 +51,12 @@ func TestBundleApplyFile(t *testing.T) {
 		code int
 		out  string
 	}{
-		"good.tar":                        {ExitOK, dir + "/good.tar number 3 is on trial"},
-		dir:                               {ExitOK, dir + " number 3 is on trial"},
-		"bad.tar":                         {ExitFailed, "it is no bundle"},
-		"none.tar":                        {ExitNotFound, "no file none.tar"},
-		"oci://registry.example.com/k:42": {ExitOK, "oci://registry.example.com/k:42 number 3 is on trial"},
-		"https://example.com/kiosk.tar":   {ExitOK, "https://example.com/kiosk.tar number 3 is on trial"},
+		"good.tar":                        {command.ExitOK, dir + "/good.tar number 3 is on trial"},
+		dir:                               {command.ExitOK, dir + " number 3 is on trial"},
+		"bad.tar":                         {command.ExitFailed, "it is no bundle"},
+		"none.tar":                        {command.ExitNotFound, "no file none.tar"},
+		"oci://registry.example.com/k:42": {command.ExitOK, "oci://registry.example.com/k:42 number 3 is on trial"},
+		"https://example.com/kiosk.tar":   {command.ExitOK, "https://example.com/kiosk.tar number 3 is on trial"},
 	} {
 		if got := run(t, n, "", "bundle", "apply", "-q", from); got.code != want.code || !strings.Contains(got.out+got.err, want.out) {
 			t.Errorf("%s: %+v", from, got)
@@ -69,7 +70,7 @@ func TestBundleState(t *testing.T) {
 	n, _ := servertest.Start(t, func(c *server.Config) { c.BundleTrials = oneTrial{} })
 	got := run(t, n, "", "bundle", "status", "-o", "json")
 	var s bundle.SignedState
-	if err := json.Unmarshal([]byte(got.out), &s); err != nil || got.code != ExitOK {
+	if err := json.Unmarshal([]byte(got.out), &s); err != nil || got.code != command.ExitOK {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if key, err := s.Verify(); err != nil || key.String() != s.Key || !strings.Contains(string(s.State), `"node": "a"`) {
@@ -149,10 +150,10 @@ func TestBundleReturning(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := run(t, n, "", "bundle", "apply", "--wait", "-q", file)
-	if got.code != ExitFailed || !strings.Contains(got.err, "a pod") || asked != 2 {
+	if got.code != command.ExitFailed || !strings.Contains(got.err, "a pod") || asked != 2 {
 		t.Errorf("%+v, asked %d times", got, asked)
 	}
-	if got := run(t, n, "", "bundle", "revert"); got.code != ExitOK || !strings.Contains(got.out, "The agent restarts") {
+	if got := run(t, n, "", "bundle", "revert"); got.code != command.ExitOK || !strings.Contains(got.out, "The agent restarts") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/regular"
@@ -19,11 +20,11 @@ import (
 )
 
 // setupBundleCollect sets up islet bundle collect.
-func setupBundleCollect(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleCollect(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	list := flags.String("keys", "", "a file with the public keys of nodes; a state of another key is an error")
 	return func(_ context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("bundle collect needs files that nodes have written: islet bundle collect islet-*.json")
+			return command.Usage("bundle collect needs files that nodes have written: islet bundle collect islet-*.json")
 		}
 		var known []signed.Key
 		if *list != "" {
@@ -47,7 +48,7 @@ func setupBundleCollect(t *tool, flags *pflag.FlagSet) runner {
 			out.addRow(stateRow(s, key)...)
 		}
 		if len(errs) < len(args) {
-			out.print(t.out)
+			out.print(t.Out)
 		}
 		return errors.Join(errs...)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/regular"
@@ -20,41 +21,41 @@ import (
 const maxKeyList = 64 << 10
 
 // bundleKeyCommands returns the commands of islet bundle keys.
-func bundleKeyCommands() []command {
-	return []command{
-		{name: "new", args: "FILE", summary: "write a new private key to a file, and print its public key", argsKind: takesFiles,
-			setup: setupKeysNew, noAgent: true, detail: "An existing file is never replaced. Keep the file away from nodes and sticks."},
-		{name: "show", args: "FILE...", summary: "print the public keys of files with private keys, or of lists of keys",
-			argsKind: takesFiles, setup: setupKeysShow, noAgent: true,
-			detail: "The first column is the ID of the key in signatures. The rest of the line is a value for bundle.keys of a node."},
-		{name: "add", args: "LIST KEY|FILE...", summary: "add public keys to a list of keys", argsKind: takesFiles,
-			setup: setupKeysAdd, noAgent: true,
-			detail: "LIST is a file with one public key per line, for islet bundle verify. It is created if it does not exist.\n" +
+func bundleKeyCommands() []command.Command {
+	return []command.Command{
+		{Name: "new", Args: "FILE", Summary: "write a new private key to a file, and print its public key", ArgsKind: command.TakesFiles,
+			Setup: setupKeysNew, NoAgent: true, Detail: "An existing file is never replaced. Keep the file away from nodes and sticks."},
+		{Name: "show", Args: "FILE...", Summary: "print the public keys of files with private keys, or of lists of keys",
+			ArgsKind: command.TakesFiles, Setup: setupKeysShow, NoAgent: true,
+			Detail: "The first column is the ID of the key in signatures. The rest of the line is a value for bundle.keys of a node."},
+		{Name: "add", Args: "LIST KEY|FILE...", Summary: "add public keys to a list of keys", ArgsKind: command.TakesFiles,
+			Setup: setupKeysAdd, NoAgent: true,
+			Detail: "LIST is a file with one public key per line, for islet bundle verify. It is created if it does not exist.\n" +
 				"Its lines and comments are kept, and the new keys are appended."},
 	}
 }
 
-func setupKeysNew(t *tool, flags *pflag.FlagSet) runner {
+func setupKeysNew(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quiet := flags.BoolP("quiet", "q", false, "do not print the public key")
 	return func(_ context.Context, args []string) error {
 		if len(args) != 1 {
-			return usage("bundle keys new needs one file: islet bundle keys new FILE")
+			return command.Usage("bundle keys new needs one file: islet bundle keys new FILE")
 		}
 		k, err := signed.NewKeyFile(args[0])
 		if err != nil {
 			return err
 		}
 		if !*quiet {
-			fmt.Fprintln(t.out, k)
+			fmt.Fprintln(t.Out, k)
 		}
 		return nil
 	}
 }
 
-func setupKeysShow(t *tool, _ *pflag.FlagSet) runner {
+func setupKeysShow(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(_ context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("bundle keys show needs a file: islet bundle keys show FILE")
+			return command.Usage("bundle keys show needs a file: islet bundle keys show FILE")
 		}
 		var tab table
 		for _, f := range args {
@@ -66,18 +67,18 @@ func setupKeysShow(t *tool, _ *pflag.FlagSet) runner {
 				tab.addRow(k.ID(), k.String())
 			}
 		}
-		tab.print(t.out)
+		tab.print(t.Out)
 		return nil
 	}
 }
 
-func setupKeysAdd(t *tool, _ *pflag.FlagSet) runner {
+func setupKeysAdd(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(_ context.Context, args []string) error {
 		if len(args) < 2 {
-			return usage("bundle keys add needs a list and a key: islet bundle keys add LIST KEY")
+			return command.Usage("bundle keys add needs a list and a key: islet bundle keys add LIST KEY")
 		}
 		if _, err := signed.ReadKeyFile(args[0]); err == nil {
-			return usage("%s contains a private key, and keys add would replace it: name the list of public keys first", args[0])
+			return command.Usage("%s contains a private key, and keys add would replace it: name the list of public keys first", args[0])
 		}
 		text, err := regular.Read(args[0], maxKeyList)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -111,7 +112,7 @@ func setupKeysAdd(t *tool, _ *pflag.FlagSet) runner {
 				return err
 			}
 		}
-		fmt.Fprintf(t.out, "%s has %s\n", args[0], api.Pluralize(len(list), "key"))
+		fmt.Fprintf(t.Out, "%s has %s\n", args[0], api.Pluralize(len(list), "key"))
 		return nil
 	}
 }

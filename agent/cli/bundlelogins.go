@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/keyring"
 	"github.com/islet-edge/islet/internal/registry"
 	"github.com/islet-edge/islet/internal/regular"
@@ -19,14 +20,14 @@ import (
 const maxLogins = 1 << 20
 
 // registryConfig returns the configuration of a client for registries.
-func (t *tool) registryConfig() registry.Config {
-	return registry.Config{Secrets: func(repository string) (user, secret string, err error) { return t.findLogin(repository) }}
+func registryConfig(t *command.Tool) registry.Config {
+	return registry.Config{Secrets: func(repository string) (user, secret string, err error) { return findLogin(t, repository) }}
 }
 
 // findLogin returns the user and the password of a login for a repository, or "" and an identity token. It uses the first file that has
 // such a login. podman's files come before docker's.
-func (t *tool) findLogin(repository string) (user, secret string, err error) {
-	for _, name := range t.loginFiles() {
+func findLogin(t *command.Tool, repository string) (user, secret string, err error) {
+	for _, name := range loginFiles(t) {
 		data, err := regular.Read(name, maxLogins)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -50,7 +51,7 @@ func (t *tool) findLogin(repository string) (user, secret string, err error) {
 }
 
 // loginFiles returns the paths of the files in which podman and docker store logins.
-func (t *tool) loginFiles() (files []string) {
+func loginFiles(t *command.Tool) (files []string) {
 	add := func(dir string, parts ...string) {
 		if dir != "" {
 			files = append(files, filepath.Join(append([]string{dir}, parts...)...))

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
 )
 
@@ -21,18 +22,18 @@ func TestLogins(t *testing.T) {
 	write("file", `{"auths":{"b.example":`+entry("file")+`}}`)
 	write("broken", `{"auths":`)
 	vars := map[string]string{"XDG_RUNTIME_DIR": in("run"), "HOME": in("home"), "REGISTRY_AUTH_FILE": in("file")}
-	x := &tool{Env: Env{Getenv: func(name string) string { return vars[name] }}}
+	x := &command.Tool{Env: command.Env{Getenv: func(name string) string { return vars[name] }}}
 	for repository, want := range map[string]string{
 		"a.example/team/kiosk": "podman pw", "a.example/other": "docker pw", "b.example/kiosk": "file pw", "c.example/kiosk": " ",
 		"docker.io/library/nginx": " t",
 	} {
-		user, secret, err := x.findLogin(repository)
+		user, secret, err := findLogin(x, repository)
 		if got := user + " " + secret; err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", repository, got, err, want)
 		}
 	}
 	vars["REGISTRY_AUTH_FILE"] = in("broken")
-	if user, secret, err := x.findLogin("a.example/other"); err == nil {
+	if user, secret, err := findLogin(x, "a.example/other"); err == nil {
 		t.Errorf("a broken file is ignored: %q %q", user, secret)
 	}
 }

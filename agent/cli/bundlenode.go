@@ -7,18 +7,19 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 )
 
 // setupBundleNode prints the description of this node for islet bundle verify --for.
-func setupBundleNode(t *tool, _ *pflag.FlagSet) runner {
+func setupBundleNode(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, _ []string) error {
-		if _, err := t.makeRecipient(ctx); err != nil {
+		if _, err := makeRecipient(ctx, t); err != nil {
 			return err
 		}
 		node := &bundle.Node{}
-		if err := t.get(ctx, api.PathBundleNode, node); err != nil {
+		if err := get(ctx, t, api.PathBundleNode, node); err != nil {
 			return err
 		}
 		text, err := yaml.Marshal(node)
@@ -28,7 +29,7 @@ func setupBundleNode(t *tool, _ *pflag.FlagSet) runner {
 		if _, err := bundle.ParseNode(text); err != nil {
 			return fmt.Errorf("islet bundle verify would not accept the description of this node: %w", err)
 		}
-		_, err = t.out.Write(text)
+		_, err = t.Out.Write(text)
 		return err
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/bundle"
@@ -105,7 +106,7 @@ func TestBundleNode(t *testing.T) {
 	describe("(0 of 3 layers)")
 	k.key, k.broken = nil, errors.New("the key does not open")
 	for _, args := range [][]string{{"bundle", "node"}, {"key", "recipient"}} {
-		if got := run(t, n, "", args...); got.code != ExitFailed || got.out != "" || !strings.Contains(got.err, k.broken.Error()) {
+		if got := run(t, n, "", args...); got.code != command.ExitFailed || got.out != "" || !strings.Contains(got.err, k.broken.Error()) {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

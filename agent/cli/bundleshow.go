@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/printable"
@@ -33,13 +34,13 @@ type bundleEntry struct {
 	Digest string `json:"digest"`
 }
 
-func setupBundleShow(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleShow(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 1 {
-			return usage("bundle show needs one bundle: islet bundle show FILE")
+			return command.Usage("bundle show needs one bundle: islet bundle show FILE")
 		}
-		l, b, err := t.openBundle(ctx, args[0], nil)
+		l, b, err := openBundle(ctx, t, args[0], nil)
 		if err != nil {
 			return err
 		}
@@ -52,9 +53,9 @@ func setupBundleShow(t *tool, flags *pflag.FlagSet) runner {
 			v.Signed, v.Signers = &b.Signature.Time, b.Signature.Text.Signers()
 		}
 		if *output != "" {
-			return t.printObject(*output, v)
+			return printObject(t, *output, v)
 		}
-		t.printBundle(&v)
+		printBundle(t, &v)
 		return nil
 	}
 }
@@ -65,7 +66,7 @@ func fileType(mediaType string) string {
 	return kind
 }
 
-func (t *tool) printBundle(v *bundleView) {
+func printBundle(t *command.Tool, v *bundleView) {
 	var head table
 	by := "nobody"
 	if len(v.Signers) > 0 {
@@ -79,18 +80,18 @@ func (t *tool) printBundle(v *bundleView) {
 	head.addRow("Platforms:", cmp.Or(strings.Join(v.Platforms, ", "), "all: it has no images"))
 	head.addRow("Size:", api.FormatSize(v.Size))
 	head.addRow("Signed by:", by)
-	head.print(t.out)
-	fmt.Fprintln(t.out)
+	head.print(t.Out)
+	fmt.Fprintln(t.Out)
 	var files table
 	files.addRow("FILE", "TYPE", "SIZE")
 	for _, f := range v.Files {
 		files.addRow(f.Name, f.Type, api.FormatSize(f.Size))
 	}
-	files.print(t.out)
+	files.print(t.Out)
 	if len(v.Images) == 0 {
 		return
 	}
-	fmt.Fprintln(t.out)
+	fmt.Fprintln(t.Out)
 	var images table
 	images.addRow("IMAGE", "PLATFORM", "DIGEST")
 	for _, i := range v.Images {
@@ -98,17 +99,17 @@ func (t *tool) printBundle(v *bundleView) {
 			images.addRow(i.Name, m.Platform, m.Digest.String())
 		}
 	}
-	images.print(t.out)
+	images.print(t.Out)
 }
 
-func setupBundleDiff(t *tool, _ *pflag.FlagSet) runner {
+func setupBundleDiff(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 2 {
-			return usage("bundle diff needs two bundles: islet bundle diff OLD NEW")
+			return command.Usage("bundle diff needs two bundles: islet bundle diff OLD NEW")
 		}
 		var both [2]*bundle.Bundle
 		for i, name := range args {
-			l, b, err := t.openBundle(ctx, name, nil)
+			l, b, err := openBundle(ctx, t, name, nil)
 			if err != nil {
 				return err
 			}
@@ -116,7 +117,7 @@ func setupBundleDiff(t *tool, _ *pflag.FlagSet) runner {
 			both[i] = b
 		}
 		if both[0].ID == both[1].ID {
-			fmt.Fprintf(t.out, "The bundles have the same contents: %s number %d, %s\n",
+			fmt.Fprintf(t.Out, "The bundles have the same contents: %s number %d, %s\n",
 				both[0].Contents.Name, both[0].Contents.Number, both[0].ID)
 			return nil
 		}
@@ -125,9 +126,9 @@ func setupBundleDiff(t *tool, _ *pflag.FlagSet) runner {
 			return err
 		}
 		for _, line := range d.Lines {
-			fmt.Fprintln(t.out, printable.Line(line))
+			fmt.Fprintln(t.Out, printable.Line(line))
 		}
-		fmt.Fprintf(t.out, "%s are only in %s\n", api.FormatSize(d.Bytes), path.Base(args[1]))
+		fmt.Fprintf(t.Out, "%s are only in %s\n", api.FormatSize(d.Bytes), path.Base(args[1]))
 		return nil
 	}
 }

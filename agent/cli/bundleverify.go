@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/build"
@@ -29,7 +30,7 @@ type bundleCheck struct {
 	quiet     bool
 }
 
-func setupBundleVerify(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleVerify(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var c bundleCheck
 	flags.StringVar(&c.keys, "keys", "",
 		"a public key, or a file with a list of them: --threshold of them must have signed the bundle; without it, signatures are "+
@@ -40,7 +41,7 @@ func setupBundleVerify(t *tool, flags *pflag.FlagSet) runner {
 	return func(ctx context.Context, args []string) error {
 		switch {
 		case len(args) != 1:
-			return usage("bundle verify needs one bundle: islet bundle verify FILE")
+			return command.Usage("bundle verify needs one bundle: islet bundle verify FILE")
 		case t.Inventory == nil || t.Check == nil:
 			return errNoInventory
 		}
@@ -58,18 +59,18 @@ func setupBundleVerify(t *tool, flags *pflag.FlagSet) runner {
 				return fmt.Errorf("%s: %w", c.node, err)
 			}
 		}
-		l, b, err := t.openBundle(ctx, args[0], policy)
+		l, b, err := openBundle(ctx, t, args[0], policy)
 		if err != nil {
 			return err
 		}
 		defer l.Close()
-		bar := t.newProgress(c.quiet)
+		bar := newProgress(t, c.quiet)
 		err = b.Verify(ctx, func(done, total int64) { bar.updateItem(filepath.Base(args[0]), "verifying", done, total) })
 		bar.clearBars()
 		if err != nil {
 			return err
 		}
-		return t.reportBundle(ctx, b, node, policy != nil)
+		return reportBundle(ctx, t, b, node, policy != nil)
 	}
 }
 
@@ -78,7 +79,7 @@ func (c *bundleCheck) policy() (*bundle.Policy, error) {
 		return nil, nil
 	}
 	if c.threshold < 1 {
-		return nil, usage("--threshold must be at least 1")
+		return nil, command.Usage("--threshold must be at least 1")
 	}
 	keys, err := parseKeys(c.keys)
 	if err != nil {
@@ -97,7 +98,7 @@ type bundleText struct {
 }
 
 // readBundle reads the files of a bundle.
-func (t *tool) readBundle(b *bundle.Bundle) (*bundleText, error) {
+func readBundle(t *command.Tool, b *bundle.Bundle) (*bundleText, error) {
 	x := &bundleText{}
 	var pods []finding.File
 	var objects []bundle.Object
@@ -136,8 +137,8 @@ func (t *tool) readBundle(b *bundle.Bundle) (*bundleText, error) {
 }
 
 // reportBundle prints the problems of a bundle and a summary. The bytes of the bundle are already verified.
-func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.Node, signed bool) error {
-	x, err := t.readBundle(b)
+func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *bundle.Node, signed bool) error {
+	x, err := readBundle(t, b)
 	if err != nil {
 		return err
 	}
@@ -146,12 +147,12 @@ func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.
 		return f.Severity != finding.Error // the check does not know sealed Secrets and images; Missing below does
 	})
 	report.Omitted = 0
-	t.printFindings(t.out, &report)
+	printFindings(t, t.Out, &report)
 	wrong := b.Missing(x.inventory)
 	if node != nil {
 		wrong = append(wrong, b.Unfit(x.inventory, node, t.Now())...)
 		wrong = append(wrong, sealedForOthers(x.sealed, node)...)
-		unknown, err := t.unknownFields(x.configurations, node)
+		unknown, err := unknownFields(t, x.configurations, node)
 		if err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.
 		}
 	}
 	for _, w := range wrong {
-		fmt.Fprintln(t.out, printable.Line(w))
+		fmt.Fprintln(t.Out, printable.Line(w))
 	}
 	text := fmt.Sprintf("%s number %d: %s, %s, %s, %s", b.Contents.Name, b.Contents.Number, api.FormatSize(b.Contents.Size),
 		api.Pluralize(len(x.inventory.Pods), "pod"), api.Pluralize(len(x.inventory.Objects), "object"),
@@ -178,15 +179,15 @@ func (t *tool) reportBundle(ctx context.Context, b *bundle.Bundle, node *bundle.
 	if !signed {
 		text += "; signatures not verified (--keys)"
 	}
-	fmt.Fprintln(t.out, printable.Line(text))
+	fmt.Fprintln(t.Out, printable.Line(text))
 	if report.Errors > 0 || len(wrong) > 0 {
-		return exitWith(ExitFailed, nil)
+		return command.ExitWith(command.ExitFailed, nil)
 	}
 	return nil
 }
 
 // unknownFields returns a line for each field of the configurations that the node's version of islet does not know.
-func (t *tool) unknownFields(configurations []finding.File, node *bundle.Node) (lines []string, err error) {
+func unknownFields(t *command.Tool, configurations []finding.File, node *bundle.Node) (lines []string, err error) {
 	for _, c := range configurations {
 		fields, err := node.UnknownFields(c.Name, c.Data)
 		if err != nil {
@@ -217,13 +218,13 @@ func sealedForOthers(docs []sealed.Document, node *bundle.Node) (lines []string)
 	return lines
 }
 
-func setupBundleSeal(t *tool, flags *pflag.FlagSet) runner {
+func setupBundleSeal(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	to := flags.StringArray("to", nil, "the key of a node (age1...), or a file with one key per line; can be repeated")
 	output := flags.StringP("output", "o", "", "the file to write")
 	return func(_ context.Context, args []string) error {
 		switch {
 		case len(args) != 1 || len(*to) == 0:
-			return usage("bundle seal needs a manifest and the keys of nodes: islet bundle seal FILE --to KEY")
+			return command.Usage("bundle seal needs a manifest and the keys of nodes: islet bundle seal FILE --to KEY")
 		case t.Secrets == nil:
 			return errNoInventory
 		}
@@ -235,7 +236,7 @@ func setupBundleSeal(t *tool, flags *pflag.FlagSet) runner {
 			}
 			text, err := regular.Read(name, bundle.MaxFile)
 			if errors.Is(err, os.ErrNotExist) {
-				return exitWith(ExitNotFound,
+				return command.ExitWith(command.ExitNotFound,
 					fmt.Errorf("--to: no file %s: name the key of a node (age1...), or a file with one key per line", name))
 
 			}
@@ -270,7 +271,7 @@ func setupBundleSeal(t *tool, flags *pflag.FlagSet) runner {
 		if err := durable.Write(name, data, 0o644); err != nil {
 			return err
 		}
-		fmt.Fprintf(t.out, "%s: %s for %s\n", name, api.Pluralize(len(secrets), "Secret"), api.Pluralize(len(recipients), "node"))
+		fmt.Fprintf(t.Out, "%s: %s for %s\n", name, api.Pluralize(len(secrets), "Secret"), api.Pluralize(len(recipients), "node"))
 		return nil
 	}
 }

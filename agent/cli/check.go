@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/printable"
@@ -23,7 +24,7 @@ const (
 	maxCheckedSize = 64 << 20
 )
 
-func setupCheck(t *tool, flags *pflag.FlagSet) runner {
+func setupCheck(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var m manifestFlag
 	m.declareFiles(flags)
 	output := flags.StringP("output", "o", "", "json or yaml")
@@ -33,25 +34,25 @@ func setupCheck(t *tool, flags *pflag.FlagSet) runner {
 		m.files = append(m.files, args...)
 		switch {
 		case len(m.files) == 0:
-			return usage("check needs a file, a directory or a URL: islet check FILE")
+			return command.Usage("check needs a file, a directory or a URL: islet check FILE")
 		case t.Check == nil:
 			return errors.New("this program cannot check files")
 		}
-		files, err := t.readAll(ctx, m.files)
+		files, err := readAll(ctx, t, m.files)
 		if err != nil {
 			return err
 		}
 		report := t.Check(files, nil)
 		if *output != "" {
-			err = t.printObject(*output, report)
+			err = printObject(t, *output, report)
 		} else {
-			t.printFindings(t.out, &report)
+			printFindings(t, t.Out, &report)
 			if !*quiet {
-				fmt.Fprintln(t.out, summarizeReport(&report))
+				fmt.Fprintln(t.Out, summarizeReport(&report))
 			}
 		}
 		if err == nil && (report.Errors > 0 || *strict && report.Warnings > 0) {
-			return exitWith(ExitFailed, nil)
+			return command.ExitWith(command.ExitFailed, nil)
 		}
 		return err
 	}
@@ -59,7 +60,7 @@ func setupCheck(t *tool, flags *pflag.FlagSet) runner {
 
 // readAll reads files, the manifests in directories, and URLs. For the name -, it reads standard input. A file that is named twice
 // is read once.
-func (t *tool) readAll(ctx context.Context, names []string) (files []finding.File, err error) {
+func readAll(ctx context.Context, t *command.Tool, names []string) (files []finding.File, err error) {
 	size, seen := 0, map[string]bool{}
 	add := func(name string, data []byte) error {
 		if seen[name] {
@@ -115,7 +116,7 @@ func withoutURL(err error) error {
 
 // printFindings prints a line for each finding. The lines have the format of compiler errors, so
 // that editors can parse them.
-func (t *tool) printFindings(w io.Writer, r *finding.Report) {
+func printFindings(t *command.Tool, w io.Writer, r *finding.Report) {
 	colours := map[finding.Severity]colour{finding.Error: red, finding.Warning: yellow}
 	for _, f := range r.Findings {
 		at := printable.Line(f.File)
@@ -123,7 +124,7 @@ func (t *tool) printFindings(w io.Writer, r *finding.Report) {
 			at = fmt.Sprintf("%s:%d", at, f.Line)
 		}
 		text := at + ": " + string(f.Severity)
-		if t.inColour(w) {
+		if inColour(t, w) {
 			text = at + ": " + string(colours[f.Severity]) + string(f.Severity) + endColour
 		}
 		for _, part := range []string{f.Object, f.Field, f.Message} {
@@ -158,7 +159,7 @@ func summarizeReport(r *finding.Report) string {
 
 // dryRun checks manifests with the rules of islet check, and with facts that the node provides. If the manifests have no errors, dryRun
 // prints the changes that islet apply would make.
-func (t *tool) dryRun(ctx context.Context, m *manifestFlag) error {
+func dryRun(ctx context.Context, t *command.Tool, m *manifestFlag) error {
 	var files []finding.File
 	err := m.readFiles(t.Stdin, func(name string, data []byte) error {
 		files = append(files, finding.File{Name: name, Data: data})
@@ -168,29 +169,29 @@ func (t *tool) dryRun(ctx context.Context, m *manifestFlag) error {
 		return err
 	}
 	if t.Check != nil {
-		if err := t.checkFirst(ctx, files); err != nil {
+		if err := checkFirst(ctx, t, files); err != nil {
 			return err
 		}
 	}
 	var errs []error
 	for _, f := range files {
-		errs = append(errs, t.applyManifest(ctx, f.Name, f.Data, true, &applyWait{}))
+		errs = append(errs, applyManifest(ctx, t, f.Name, f.Data, true, &applyWait{}))
 	}
 	return errors.Join(errs...)
 }
 
 // checkFirst prints the findings about the manifests of a dry run. If one of the findings is an error, checkFirst returns an error with
 // the code ExitFailed.
-func (t *tool) checkFirst(ctx context.Context, files []finding.File) error {
-	node, err := t.askNode(ctx)
+func checkFirst(ctx context.Context, t *command.Tool, files []finding.File) error {
+	node, err := askNode(ctx, t)
 	if err != nil {
 		return err
 	}
 	report := t.Check(files, node)
-	t.printFindings(t.Stderr, &report)
+	printFindings(t, t.Stderr, &report)
 	switch {
 	case report.Errors > 0:
-		return exitWith(ExitFailed, nil)
+		return command.ExitWith(command.ExitFailed, nil)
 	case report.Configurations > 0:
 		return errors.New("apply takes manifests: try a configuration with 'islet config apply --dry-run FILE'")
 	}
@@ -199,7 +200,7 @@ func (t *tool) checkFirst(ctx context.Context, files []finding.File) error {
 
 // warnAbout prints, as warnings, the errors that islet check finds in a manifest that the agent has accepted, such as half a byte of
 // memory.
-func (t *tool) warnAbout(f finding.File) {
+func warnAbout(t *command.Tool, f finding.File) {
 	if t.Check == nil {
 		return
 	}
@@ -209,13 +210,13 @@ func (t *tool) warnAbout(f finding.File) {
 		report.Findings[i].Severity = finding.Warning
 	}
 	report.Omitted = 0
-	t.printFindings(t.Stderr, &report)
+	printFindings(t, t.Stderr, &report)
 }
 
 // askNode returns the facts about the node that a check needs.
-func (t *tool) askNode(ctx context.Context) (*finding.Node, error) {
+func askNode(ctx context.Context, t *command.Tool) (*finding.Node, error) {
 	var n finding.Node
-	pods, err := t.listPods(ctx)
+	pods, err := listPods(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -224,8 +225,8 @@ func (t *tool) askNode(ctx context.Context) (*finding.Node, error) {
 		path string
 		into any
 	}{{api.PathObjects, &n.Objects}, {api.PathImages, &n.Images}} {
-		err := t.get(ctx, part.path, part.into)
-		if codeOf(err) == ExitNotFound { // the node has no such objects
+		err := get(ctx, t, part.path, part.into)
+		if command.CodeOf(err) == command.ExitNotFound { // the node has no such objects
 			continue
 		}
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	rules "github.com/islet-edge/islet/edge/check"
@@ -21,7 +22,7 @@ import (
 )
 
 // checker returns an environment for islet check, whose URLs have the given content.
-func checker(stdin string, out, errw io.Writer, urls map[string]string) Env {
+func checker(stdin string, out, errw io.Writer, urls map[string]string) command.Env {
 	e := env(nil, strings.NewReader(stdin), out, errw)
 	e.Check = rules.Rules{}.Check
 	e.Fetch = func(_ context.Context, url string) ([]byte, error) {
@@ -66,9 +67,9 @@ func TestCheck(t *testing.T) {
 		{[]string{"-"}, "a: b", 1, "standard input:1: error: kind: Required value: this must be a Pod, ConfigMap, Secret or PersistentVolumeClaim\n1 file: 1 error, 0 warnings\n", ""},
 		{[]string{"https://user:hidden@example.com/web.yaml"}, "", 0, "1 file with 1 pod: 0 errors, 0 warnings\n", ""},
 		{[]string{"http://user:hidden@example.com/none"}, "", 1, "", "islet: fetch http://user:xxxxx@example.com/none: no such URL\n"},
-		{[]string{filepath.Join(dir, "none")}, "", ExitNotFound, "", "islet: no file DIR/none\n"},
-		{nil, "", ExitUsage, "", "islet: check needs a file, a directory or a URL: islet check FILE\n"},
-		{[]string{"-o", "xml", good}, "", ExitUsage, "", "islet: output \"xml\": must be json or yaml\n"},
+		{[]string{filepath.Join(dir, "none")}, "", command.ExitNotFound, "", "islet: no file DIR/none\n"},
+		{nil, "", command.ExitUsage, "", "islet: check needs a file, a directory or a URL: islet check FILE\n"},
+		{[]string{"-o", "xml", good}, "", command.ExitUsage, "", "islet: output \"xml\": must be json or yaml\n"},
 		{[]string{"/dev/zero"}, "", 1, "/dev/zero: error: is larger than 3145728 bytes\n1 file: 1 error, 0 warnings\n", ""},
 	} {
 		var out, errw bytes.Buffer
@@ -192,7 +193,7 @@ func TestApplyWithoutAgent(t *testing.T) {
 	}
 	missing := &servertest.Node{Socket: filepath.Join(dir, "none")}
 	for _, args := range [][]string{{"apply", "-f", dir}, {"delete", "-f", dir}} {
-		if got := run(t, missing, "", args...); got.code != ExitUnreachable || strings.Count(got.err, "\n") != 1 {
+		if got := run(t, missing, "", args...); got.code != command.ExitUnreachable || strings.Count(got.err, "\n") != 1 {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

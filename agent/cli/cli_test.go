@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -33,8 +34,8 @@ func run(t *testing.T, n *servertest.Node, stdin string, args ...string) result 
 	return result{out.String(), errw.String(), code}
 }
 
-func env(n *servertest.Node, stdin io.Reader, out, errw io.Writer) Env {
-	return Env{Stdin: stdin, Stdout: out, Stderr: errw, Version: "1.2.3", Now: func() time.Time { return now },
+func env(n *servertest.Node, stdin io.Reader, out, errw io.Writer) command.Env {
+	return command.Env{Stdin: stdin, Stdout: out, Stderr: errw, Version: "1.2.3", Now: func() time.Time { return now },
 		Getenv: func(name string) string {
 			if name == "ISLET_SOCKET" && n != nil {
 				return n.Socket
@@ -73,9 +74,9 @@ func node(t *testing.T) (*servertest.Node, func()) {
 
 func TestUsage(t *testing.T) {
 	n, stop := servertest.Start(t)
-	check(t, n, run(t, n, "", "stauts"), ExitUsage, "", "islet: unknown command \"stauts\": did you mean \"status\"?\n")
-	check(t, n, run(t, n, "", "logs", "--nope"), ExitUsage, "", "islet: unknown flag: --nope\nSee 'islet logs --help'\n")
-	check(t, n, run(t, n, "", "exec", "web"), ExitUsage, "", "islet: exec needs a pod and a command: islet exec POD -- COMMAND\n")
+	check(t, n, run(t, n, "", "stauts"), command.ExitUsage, "", "islet: unknown command \"stauts\": did you mean \"status\"?\n")
+	check(t, n, run(t, n, "", "logs", "--nope"), command.ExitUsage, "", "islet: unknown flag: --nope\nSee 'islet logs --help'\n")
+	check(t, n, run(t, n, "", "exec", "web"), command.ExitUsage, "", "islet: exec needs a pod and a command: islet exec POD -- COMMAND\n")
 	if got := run(t, n, "", "help"); got.code != 0 || !strings.Contains(got.out, "Exit codes: 0 done") ||
 		strings.Contains(got.out, "__complete") {
 		t.Errorf("help: %+v", got)
@@ -84,16 +85,16 @@ func TestUsage(t *testing.T) {
 		!strings.Contains(got.out, "islet images import [flags] ARCHIVE... | -\n") {
 		t.Errorf("help of a command: %+v", got)
 	}
-	check(t, n, run(t, n, "", "frob", "x"), ExitUsage, "", "islet: unknown command \"frob\": see 'islet help'\n")
+	check(t, n, run(t, n, "", "frob", "x"), command.ExitUsage, "", "islet: unknown command \"frob\": see 'islet help'\n")
 	for _, args := range [][]string{{}, {"--help"}, {"-h"}} {
 		if got := run(t, n, "", args...); got.code != 0 || !strings.Contains(got.out, "port-forward") ||
 			strings.Contains(got.out, "--pod-manifest-path") {
 			t.Errorf("islet %q: %+v", args, got)
 		}
 	}
-	check(t, nil, run(t, nil, "", "--socket", n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
-	check(t, nil, run(t, nil, "", "--socket="+n.Socket, "pods", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
-	if got := run(t, nil, "", "--socket"); got.code != ExitUsage || !strings.Contains(got.out, "COMMAND [flags]") {
+	check(t, nil, run(t, nil, "", "--socket", n.Socket, "pods", "none"), command.ExitNotFound, "", "islet: pod \"none\" not found\n")
+	check(t, nil, run(t, nil, "", "--socket="+n.Socket, "pods", "none"), command.ExitNotFound, "", "islet: pod \"none\" not found\n")
+	if got := run(t, nil, "", "--socket"); got.code != command.ExitUsage || !strings.Contains(got.out, "COMMAND [flags]") {
 		t.Errorf("no command after --socket: %+v", got)
 	}
 	for _, c := range []struct {
@@ -119,9 +120,9 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	stop()
-	check(t, n, run(t, n, "", "status"), ExitUnreachable, "",
+	check(t, n, run(t, n, "", "status"), command.ExitUnreachable, "",
 		"islet: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
-	check(t, n, run(t, n, "", "exec", "web", "--", "ls"), ExitUnreachable, "",
+	check(t, n, run(t, n, "", "exec", "web", "--", "ls"), command.ExitUnreachable, "",
 		"islet: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -23,30 +24,30 @@ const (
 )
 
 // dial connects to the agent's socket.
-func (t *tool) dial(ctx context.Context) (net.Conn, error) {
+func dial(ctx context.Context, t *command.Tool) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
-	return d.DialContext(ctx, "unix", t.socket)
+	return d.DialContext(ctx, "unix", t.Socket)
 }
 
 // dialer returns the function dial in the form that clients for HTTP need.
-func (t *tool) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) }
+func dialer(t *command.Tool) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, t) }
 }
 
 // request sends a request and returns the response, whose body the caller must close. If the status is not a success,
 // it returns an error with the agent's message.
-func (t *tool) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+func request(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u := url.URL{Scheme: "http", Host: "islet", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set(api.TrailerError, "trailer")
-	client := http.Client{Transport: &http.Transport{DialContext: t.dialer(), DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression: true, ResponseHeaderTimeout: t.responseTimeout(method)}}
+	client := http.Client{Transport: &http.Transport{DialContext: dialer(t), DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression: true, ResponseHeaderTimeout: responseTimeout(t, method)}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, t.cancelledError(ctx, err)
+		return nil, cancelledError(ctx, t, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
@@ -61,7 +62,7 @@ func refusalError(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 	err := errors.New(indentLines(string(text)))
 	if resp.StatusCode == http.StatusNotFound {
-		return exitWith(ExitNotFound, err)
+		return command.ExitWith(command.ExitNotFound, err)
 	}
 	return err
 }
@@ -77,54 +78,54 @@ func (e deniedError) Error() string {
 func (deniedError) Unwrap() error { return fs.ErrPermission }
 
 // unreachableError returns the error for an agent that did not respond, with advice.
-func (t *tool) unreachableError(err error) error {
+func unreachableError(t *command.Tool, err error) error {
 	var timeout net.Error
 	var dialing *net.OpError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, fs.ErrPermission):
-		err = deniedError(t.socket)
+		err = deniedError(t.Socket)
 	case errors.As(err, &dialing) && dialing.Op == "dial", errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		err = fmt.Errorf("cannot reach the agent at %s: is it running? (systemctl status islet)", t.socket)
+		err = fmt.Errorf("cannot reach the agent at %s: is it running? (systemctl status islet)", t.Socket)
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("the agent at %s does not answer: it hangs, or is very busy; see its log (journalctl -u islet)", t.socket)
+		err = fmt.Errorf("the agent at %s does not answer: it hangs, or is very busy; see its log (journalctl -u islet)", t.Socket)
 	default:
-		err = t.connectionLostError(err)
+		err = connectionLostError(t, err)
 	}
-	return exitWith(ExitUnreachable, err)
+	return command.ExitWith(command.ExitUnreachable, err)
 }
 
 // cancelledError returns the error of a request that a watchdog may have cancelled. The error contains the same advice as
 // that of unreachableError.
-func (t *tool) cancelledError(ctx context.Context, err error) error {
+func cancelledError(ctx context.Context, t *command.Tool, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
 	}
-	return t.unreachableError(err)
+	return unreachableError(t, err)
 }
 
 // connectionLostError returns the error for an incomplete response.
-func (t *tool) connectionLostError(err error) error {
-	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.socket, err)
+func connectionLostError(t *command.Tool, err error) error {
+	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.Socket, err)
 }
 
 // call sends a request and decodes the response into the variable out.
-func (t *tool) call(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
+func call(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	return t.callSlow(ctx, method, path, query, body, out)
+	return callSlow(ctx, t, method, path, query, body, out)
 }
 
 // callSlow does the same as call, without a timeout.
-func (t *tool) callSlow(ctx context.Context, method, path string, query url.Values, body io.Reader, out any) error {
-	resp, err := t.request(ctx, method, path, query, body)
+func callSlow(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader, out any) error {
+	resp, err := request(ctx, t, method, path, query, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return t.unreachableError(err)
+		return unreachableError(t, err)
 	}
 	return nil
 }
@@ -132,21 +133,21 @@ func (t *tool) callSlow(ctx context.Context, method, path string, query url.Valu
 // stream sends a request whose response has one JSON value per line. It calls the function handle for each value, until
 // the function returns true or an error. It times out if the agent neither sends data nor reads the body of the request
 // for too long.
-func stream[T any](ctx context.Context, t *tool, method, path string, query url.Values, body io.Reader,
+func stream[T any](ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader,
 	handle func(T) (stop bool, err error)) error {
-	ctx, dog, cancel := t.newWatchdog(ctx)
+	ctx, dog, cancel := newWatchdog(ctx, t)
 	defer cancel()
 	if body != nil {
 		body = io.NopCloser(upload{body, dog})
 	}
-	resp, err := t.request(ctx, method, path, query, body)
+	resp, err := request(ctx, t, method, path, query, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	err = readValues(t, responseBody{resp.Body, dog}, handle)
 	if errors.Is(context.Cause(ctx), errSilent) {
-		return t.unreachableError(context.DeadlineExceeded)
+		return unreachableError(t, context.DeadlineExceeded)
 	}
 	return err
 }
@@ -155,20 +156,20 @@ func stream[T any](ctx context.Context, t *tool, method, path string, query url.
 // It is not inlined, because it is called in many places.
 //
 //go:noinline
-func (t *tool) get(ctx context.Context, path string, out any) error {
-	return t.call(ctx, http.MethodGet, path, nil, nil, out)
+func get(ctx context.Context, t *command.Tool, path string, out any) error {
+	return call(ctx, t, http.MethodGet, path, nil, nil, out)
 }
 
 // readValues reads JSON values. It calls the function handle for each value, until the function returns true or an
 // error.
-func readValues[T any](t *tool, body io.Reader, handle func(T) (stop bool, err error)) error {
+func readValues[T any](t *command.Tool, body io.Reader, handle func(T) (stop bool, err error)) error {
 	for dec := json.NewDecoder(body); ; {
 		var v T
 		if err := dec.Decode(&v); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return t.unreachableError(err)
+			return unreachableError(t, err)
 		}
 		if stop, err := handle(v); stop || err != nil {
 			return err
@@ -192,11 +193,11 @@ func (t readErrorTagger) Read(b []byte) (int, error) {
 }
 
 // copyAnswer copies a response's body to the output.
-func (t *tool) copyAnswer(w io.Writer, body io.Reader) error {
+func copyAnswer(t *command.Tool, w io.Writer, body io.Reader) error {
 	_, err := io.Copy(w, readErrorTagger{body})
 	var from readError
 	if errors.As(err, &from) {
-		return t.unreachableError(from.err)
+		return unreachableError(t, from.err)
 	}
 	return err
 }

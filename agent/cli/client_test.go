@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // TestRefused checks that each field error in the agent's response is printed on its own line, without control characters.
@@ -22,8 +24,8 @@ func TestRefused(t *testing.T) {
 // TestSlowReader checks that a command does not time out if its output is read slowly, as by a pager.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tl := &tool{Env: Env{ResponseTimeout: time.Second}}
-		ctx, dog, cancel := tl.newWatchdog(t.Context())
+		tl := &command.Tool{Env: command.Env{ResponseTimeout: time.Second}}
+		ctx, dog, cancel := newWatchdog(t.Context(), tl)
 		defer cancel()
 		r := responseBody{strings.NewReader("abc"), dog}
 		for range 3 {

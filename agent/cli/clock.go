@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupClock(t *tool, flags *pflag.FlagSet) runner {
+func setupClock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, args []string) error {
 		method := http.MethodGet
@@ -20,21 +21,21 @@ func setupClock(t *tool, flags *pflag.FlagSet) runner {
 		case len(args) == 1 && args[0] == "reset":
 			method = http.MethodDelete
 		case len(args) > 0:
-			return usage("islet clock shows the time, islet clock reset discards the recorded times")
+			return command.Usage("islet clock shows the time, islet clock reset discards the recorded times")
 		}
 		var c api.Clock
-		if err := t.call(ctx, method, api.PathClock, nil, nil, &c); err != nil {
+		if err := call(ctx, t, method, api.PathClock, nil, nil, &c); err != nil {
 			return err
 		}
 		if *output != "" {
-			return t.printObject(*output, c)
+			return printObject(t, *output, c)
 		}
-		t.printClock(&c)
+		printClock(t, &c)
 		return nil
 	}
 }
 
-func (t *tool) printClock(c *api.Clock) {
+func printClock(t *command.Tool, c *api.Clock) {
 	out := &table{}
 	row := func(name string, at time.Time, what string) {
 		if !at.IsZero() {
@@ -46,12 +47,12 @@ func (t *tool) printClock(c *api.Clock) {
 	row("Floor:", c.Floor, "a time of the API server that has certainly passed")
 	row("Hint:", c.Hint, "a certificate of the cluster became valid")
 	row("Claimed:", c.Claimed, fmt.Sprintf("%d responses of the API server; not trusted", c.Answers))
-	out.print(t.out)
+	out.print(t.Out)
 	if c.Refused != "" {
-		fmt.Fprintf(t.out, "Not trusted: %s\n", printable.Line(c.Refused))
+		fmt.Fprintf(t.Out, "Not trusted: %s\n", printable.Line(c.Refused))
 	}
 	if ahead := c.Now.Sub(c.Machine); ahead > time.Minute {
-		fmt.Fprintf(t.out,
+		fmt.Fprintf(t.Out,
 			"The machine's clock is behind by %s. Set it. If it is right, run islet clock reset, which discards the other times.\n",
 			ahead.Round(time.Second))
 	}

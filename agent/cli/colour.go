@@ -1,6 +1,10 @@
 package cli
 
-import "io"
+import (
+	"io"
+
+	"github.com/islet-edge/islet/agent/cli/command"
+)
 
 // colour is the terminal colour of a word that needs attention.
 type colour string
@@ -16,7 +20,7 @@ const (
 
 // inColour reports whether output to w has colours. The output has colours if w is a terminal that supports colours,
 // unless NO_COLOR is set (https://no-color.org). If CLICOLOR_FORCE is set, any output has colours.
-func (t *tool) inColour(w io.Writer) bool {
+func inColour(t *command.Tool, w io.Writer) bool {
 	switch {
 	case t.Getenv("NO_COLOR") != "":
 		return false
@@ -27,16 +31,16 @@ func (t *tool) inColour(w io.Writer) bool {
 }
 
 // paint returns a word in the given colour, or without colour if the output has no colours.
-func (t *tool) paint(c colour, s string) string {
-	if c == plain || !t.inColour(t.out) {
+func paint(t *command.Tool, c colour, s string) string {
+	if c == plain || !inColour(t, t.Out) {
 		return s
 	}
 	return string(c) + s + endColour
 }
 
 // colourIfOn returns the given colour, or plain if the output has no colours.
-func (t *tool) colourIfOn(c colour) colour {
-	if !t.inColour(t.out) {
+func colourIfOn(t *command.Tool, c colour) colour {
+	if !inColour(t, t.Out) {
 		return plain
 	}
 	return c

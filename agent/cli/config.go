@@ -15,50 +15,51 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // configCommands returns the subcommands of islet config.
-func configCommands() []command {
-	return []command{
+func configCommands() []command.Command {
+	return []command.Command{
 		{
-			name:    "show",
-			summary: "show the configuration that the node uses, and why it does not use a newer one",
-			setup:   setupConfigShow,
+			Name:    "show",
+			Summary: "show the configuration that the node uses, and why it does not use a newer one",
+			Setup:   setupConfigShow,
 		},
-		{name: "apply", args: "FILE|-", summary: "try a configuration, and keep it if the node works as well as before",
-			argsKind: takesFiles, setup: setupConfigApply,
-			detail: "FILE contains a KubeletConfiguration, an EdgeConfiguration or both. The pods keep running. " +
+		{Name: "apply", Args: "FILE|-", Summary: "try a configuration, and keep it if the node works as well as before",
+			ArgsKind: command.TakesFiles, Setup: setupConfigApply,
+			Detail: "FILE contains a KubeletConfiguration, an EdgeConfiguration or both. The pods keep running. " +
 				"If the trial fails, the node returns\nto the last known good configuration by itself. Exits " +
 				"with 1 if the configuration is rejected or fails."},
-		{name: "revert", summary: "return to the previous good configuration", setup: setupConfigRevert,
-			detail: "It is tried like any other. If there is no previous one, the node uses its own files again."},
-		{name: "history", summary: "list the trials and their outcomes", setup: setupConfigHistory},
+		{Name: "revert", Summary: "return to the previous good configuration", Setup: setupConfigRevert,
+			Detail: "It is tried like any other. If there is no previous one, the node uses its own files again."},
+		{Name: "history", Summary: "list the trials and their outcomes", Setup: setupConfigHistory},
 	}
 }
 
-func setupConfigShow(t *tool, flags *pflag.FlagSet) runner {
+func setupConfigShow(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml, with the documents")
 	return func(ctx context.Context, _ []string) error {
-		c, err := t.getConfiguration(ctx)
+		c, err := getConfiguration(ctx, t)
 		if err != nil {
 			return err
 		}
 		if *output != "" {
-			return t.printObject(*output, c)
+			return printObject(t, *output, c)
 		}
-		t.printConfiguration(c)
+		printConfiguration(t, c)
 		return nil
 	}
 }
 
-func (t *tool) getConfiguration(ctx context.Context) (*api.Configuration, error) {
+func getConfiguration(ctx context.Context, t *command.Tool) (*api.Configuration, error) {
 	var c api.Configuration
-	return &c, t.call(ctx, http.MethodGet, api.PathConfiguration, nil, nil, &c)
+	return &c, call(ctx, t, http.MethodGet, api.PathConfiguration, nil, nil, &c)
 }
 
-func (t *tool) printConfiguration(c *api.Configuration) {
+func printConfiguration(t *command.Tool, c *api.Configuration) {
 	out := &table{}
 	row := func(name string, r api.ConfigurationRef) {
 		from := r.From
@@ -82,33 +83,33 @@ func (t *tool) printConfiguration(c *api.Configuration) {
 		}
 		out.addRow("Follows:", c.Follows, state)
 	}
-	out.print(t.out)
+	out.print(t.Out)
 	if c.Files != nil {
-		fmt.Fprintf(t.out, "Files: %s\n", filesText(c.Files))
+		fmt.Fprintf(t.Out, "Files: %s\n", filesText(c.Files))
 	}
 	switch {
 	case c.Trying:
-		fmt.Fprintf(t.out, "On trial: %s\n", printable.Line(cmp.Or(c.Waiting, "beginning")))
+		fmt.Fprintf(t.Out, "On trial: %s\n", printable.Line(cmp.Or(c.Waiting, "beginning")))
 	case c.Assigned != nil:
-		fmt.Fprintln(t.out, "Its trial begins when the node is healthy")
+		fmt.Fprintln(t.Out, "Its trial begins when the node is healthy")
 	}
 	if c.Problem != "" {
-		fmt.Fprintf(t.out, "Problem: %s\n", indentLines(c.Problem))
+		fmt.Fprintf(t.Out, "Problem: %s\n", indentLines(c.Problem))
 	}
 	if f := c.FailedUpdate; f != nil {
-		fmt.Fprintf(t.out, "Update: %s failed: %s\n", printable.Line(f.ID), indentLines(f.Why))
+		fmt.Fprintf(t.Out, "Update: %s failed: %s\n", printable.Line(f.ID), indentLines(f.Why))
 	}
 }
 
-func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
+func setupConfigHistory(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, _ []string) error {
-		c, err := t.getConfiguration(ctx)
+		c, err := getConfiguration(ctx, t)
 		if err != nil {
 			return err
 		}
 		if *output != "" {
-			return t.printObject(*output, c.History)
+			return printObject(t, *output, c.History)
 		}
 		out := &table{}
 		out.addRow("ENDED", "CONFIGURATION", "TOOK", "OUTCOME", "FROM")
@@ -124,20 +125,20 @@ func setupConfigHistory(t *tool, flags *pflag.FlagSet) runner {
 			out.addRow(h.At.UTC().Format(time.RFC3339), h.ID,
 				time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
 		}
-		out.print(t.out)
+		out.print(t.Out)
 		return nil
 	}
 }
 
 // configApply implements islet config apply.
 type configApply struct {
-	*tool
+	*command.Tool
 	dry, quick, despitePods bool
 	consent                 []string
 }
 
-func setupConfigApply(t *tool, flags *pflag.FlagSet) runner {
-	c := &configApply{tool: t}
+func setupConfigApply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &configApply{Tool: t}
 	flags.BoolVar(&c.dry, "dry-run", false, "only check it")
 	flags.BoolVar(&c.despitePods, "despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
 	flags.BoolVar(&c.quick, "no-wait", false, "do not wait for the end of the trial")
@@ -148,7 +149,7 @@ func setupConfigApply(t *tool, flags *pflag.FlagSet) runner {
 
 func (c *configApply) run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return usage("islet config apply needs one file, or - for standard input")
+		return command.Usage("islet config apply needs one file, or - for standard input")
 	}
 	data, name, err := c.readDocuments(args[0])
 	if err != nil {
@@ -162,18 +163,18 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 		query.Set("despitePods", "")
 	}
 	var ref api.ConfigurationRef
-	if err := c.call(ctx, http.MethodPost, api.PathConfiguration, query, bytes.NewReader(data), &ref); err != nil {
+	if err := call(ctx, c.Tool, http.MethodPost, api.PathConfiguration, query, bytes.NewReader(data), &ref); err != nil {
 		return err
 	}
 	if c.dry {
-		fmt.Fprintf(c.out, "configuration %s is valid\n", ref.ID)
+		fmt.Fprintf(c.Out, "configuration %s is valid\n", ref.ID)
 		return nil
 	}
 	if c.quick {
-		fmt.Fprintf(c.out, "configuration %s will be tried: islet config show\n", ref.ID)
+		fmt.Fprintf(c.Out, "configuration %s will be tried: islet config show\n", ref.ID)
 		return nil
 	}
-	return c.waitForOutcome(ctx, ref.ID)
+	return waitForOutcome(ctx, c.Tool, ref.ID)
 }
 
 func (c *configApply) readDocuments(file string) (data []byte, name string, err error) {
@@ -194,11 +195,11 @@ func (c *configApply) readDocuments(file string) (data []byte, name string, err 
 
 // waitForOutcome waits for the end of a configuration's trial and prints the result. The agent restarts at the beginning and
 // the end of a trial.
-func (t *tool) waitForOutcome(ctx context.Context, id string) error {
-	return t.waitForTrial(ctx, id, func(c *api.Configuration) (bool, error) {
+func waitForOutcome(ctx context.Context, t *command.Tool, id string) error {
+	return waitForTrial(ctx, t, id, func(c *api.Configuration) (bool, error) {
 		switch {
 		case c.Active.ID == id:
-			fmt.Fprintf(t.out, "configuration %s is in use\n", id)
+			fmt.Fprintf(t.Out, "configuration %s is in use\n", id)
 			return true, nil
 		case c.Failed != nil && c.Failed.ID == id:
 			return true, fmt.Errorf("configuration %s failed, %s is in use: %s", id, c.Active.ID, indentLines(c.Failed.Why))
@@ -209,10 +210,10 @@ func (t *tool) waitForOutcome(ctx context.Context, id string) error {
 
 // waitForTrial waits until the trial of a configuration or program has ended. It then passes the state of the node's
 // configuration to the function ended. It repeats this until that function returns true.
-func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Configuration) (done bool, err error)) error {
+func waitForTrial(ctx context.Context, t *command.Tool, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	said := ""
 	return pollAgent(ctx, time.Second/4, func() (done bool, err error) {
-		c, err := t.getConfiguration(ctx)
+		c, err := getConfiguration(ctx, t)
 		switch {
 		case err != nil:
 			return false, err
@@ -232,17 +233,17 @@ func (t *tool) waitForTrial(ctx context.Context, id string, ended func(*api.Conf
 // asBefore is the beginning of api.Configuration.Waiting while the node stays as well as before for the duration of the trial.
 const asBefore = "as well as before"
 
-func setupConfigRevert(t *tool, flags *pflag.FlagSet) runner {
+func setupConfigRevert(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quick := flags.Bool("no-wait", false, "do not wait for the end of the trial")
 	return func(ctx context.Context, _ []string) error {
 		var ref api.ConfigurationRef
-		if err := t.call(ctx, http.MethodDelete, api.PathConfiguration, nil, nil, &ref); err != nil {
+		if err := call(ctx, t, http.MethodDelete, api.PathConfiguration, nil, nil, &ref); err != nil {
 			return err
 		}
 		if *quick {
-			fmt.Fprintf(t.out, "configuration %s will be tried: islet config show\n", ref.ID)
+			fmt.Fprintf(t.Out, "configuration %s will be tried: islet config show\n", ref.ID)
 			return nil
 		}
-		return t.waitForOutcome(ctx, ref.ID)
+		return waitForOutcome(ctx, t, ref.ID)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -19,8 +20,8 @@ func TestFilesOfConfiguration(t *testing.T) {
 		{[]string{"/etc/islet/kubelet.yaml", "/etc/islet/\x1b[2Jedge.yaml"}, "/etc/islet/kubelet.yaml, /etc/islet/?[2Jedge.yaml\n"},
 	} {
 		var out strings.Builder
-		x := &tool{out: &out}
-		x.printConfiguration(&api.Configuration{Active: api.ConfigurationRef{ID: "local", From: "x"}, Files: c.files})
+		x := &command.Tool{Out: &out}
+		printConfiguration(x, &api.Configuration{Active: api.ConfigurationRef{ID: "local", From: "x"}, Files: c.files})
 		if _, line, _ := strings.Cut(out.String(), "\nFiles: "); line != c.want {
 			t.Errorf("config show with %q: %s", c.files, out.String())
 		}

@@ -14,19 +14,20 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // copyCommand implements islet cp. Like kubectl cp it requires tar in the container. Files from a container are
 // written only below the target, even if the archive contains other paths.
 type copyCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	name string
 }
 
-func setupCopy(t *tool, flags *pflag.FlagSet) runner {
-	c := &copyCommand{tool: t}
+func setupCopy(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &copyCommand{Tool: t}
 	c.declare(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
 	return c.run
@@ -47,7 +48,7 @@ func parsePlace(s string) location {
 
 func (c *copyCommand) run(ctx context.Context, args []string) error {
 	if len(args) != 2 {
-		return usage("cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH")
+		return command.Usage("cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH")
 	}
 	from, to := parsePlace(args[0]), parsePlace(args[1])
 	inside := from
@@ -56,17 +57,17 @@ func (c *copyCommand) run(ctx context.Context, args []string) error {
 	}
 	switch {
 	case (from.pod == "") == (to.pod == ""):
-		return usage("either %s or %s must be POD:PATH, the other one a local path", args[0], args[1])
+		return command.Usage("either %s or %s must be POD:PATH, the other one a local path", args[0], args[1])
 	case inside.path == "":
-		return usage("%s: needs a path in the container", inside.pod)
+		return command.Usage("%s: needs a path in the container", inside.pod)
 	case from.path == "" || to.path == "":
-		return usage("a path is empty")
+		return command.Usage("a path is empty")
 	}
-	pod, err := c.findPod(ctx, c.podFlag, inside.pod)
+	pod, err := findPod(ctx, c.Tool, c.podFlag, inside.pod)
 	if err != nil {
 		return err
 	}
-	name, err := c.chooseContainer(pod, c.name)
+	name, err := chooseContainer(c.Tool, pod, c.name)
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func receiveFiles(base, to string, send func(io.Writer) error) error {
 // upload sends an archive with one local path.
 func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, to string) error {
 	if _, err := os.Lstat(from); err != nil {
-		return exitWith(ExitNotFound, err)
+		return command.ExitWith(command.ExitNotFound, err)
 	}
 	dir, base := path.Split(path.Clean("/" + to))
 	inside := strings.HasSuffix(to, "/") || base == ""
@@ -154,7 +155,7 @@ func (c *copyCommand) upload(ctx context.Context, pod *v1.Pod, container, from, 
 // not be reached, or if ctx has ended.
 func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, name string) (bool, error) {
 	err := c.runTar(ctx, pod, container, []string{"test", "-d", name}, nil, io.Discard)
-	if isLost(err) || ctx.Err() != nil {
+	if command.IsUnreachable(err) || ctx.Err() != nil {
 		return false, err
 	}
 	return err == nil, nil
@@ -162,23 +163,23 @@ func (c *copyCommand) isDirectory(ctx context.Context, pod *v1.Pod, container, n
 
 // runTar runs tar in the container with these streams. If tar fails, the error contains tar's error
 // output.
-func (c *copyCommand) runTar(ctx context.Context, pod *v1.Pod, container string, command []string, in io.Reader, out io.Writer) error {
+func (c *copyCommand) runTar(ctx context.Context, pod *v1.Pod, container string, words []string, in io.Reader, out io.Writer) error {
 	var complaint limitedWriter
-	t := *c.tool
-	t.Stdin, t.out, t.Stderr = in, out, &complaint
-	x := &execCommand{tool: &t, stdin: in != nil}
-	conn, err := x.connect(ctx, fmt.Sprintf("/exec/%s/%s/%s", pod.Namespace, pod.Name, container), x.buildQuery(command))
+	t := *c.Tool
+	t.Stdin, t.Out, t.Stderr = in, out, &complaint
+	x := &execCommand{Tool: &t, stdin: in != nil}
+	conn, err := x.connect(ctx, fmt.Sprintf("/exec/%s/%s/%s", pod.Namespace, pod.Name, container), x.buildQuery(words))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	err = x.copyStreams(ctx, &socket{conn: conn}, nil)
 	text := printable.Line(strings.TrimSpace(complaint.String()))
-	exit := exitError{}
+	exit := command.ExitError{}
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &exit) && exit.err == nil:
+	case errors.As(err, &exit) && exit.Err == nil:
 		return fmt.Errorf("tar in container %s of pod %s/%s: %s", container, pod.Namespace, pod.Name, cmp.Or(text, err.Error()))
 	case strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "no such file"):
 		return fmt.Errorf("%w: %w", errNoTar, err)

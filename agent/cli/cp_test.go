@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // TestCopy checks that islet cp copies files to and from a container that has tar.
@@ -42,8 +44,8 @@ func TestCopy(t *testing.T) {
 		!strings.Contains(got.err, "tar in container nginx of pod default/web-pi") || strings.Count(got.err, "\n") != 1 {
 		t.Errorf("a missing file: %+v", got)
 	}
-	check(t, n, run(t, n, "", "cp", "a", "b"), ExitUsage, "", "islet: either a or b must be POD:PATH, the other one a local path\n")
-	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), ExitUsage, "",
+	check(t, n, run(t, n, "", "cp", "a", "b"), command.ExitUsage, "", "islet: either a or b must be POD:PATH, the other one a local path\n")
+	check(t, n, run(t, n, "", "cp", "web:x", "web:y"), command.ExitUsage, "",
 		"islet: either web:x or web:y must be POD:PATH, the other one a local path\n")
-	check(t, n, run(t, n, "", "cp", "a"), ExitUsage, "", "islet: cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH\n")
+	check(t, n, run(t, n, "", "cp", "a"), command.ExitUsage, "", "islet: cp needs two places: islet cp POD:PATH FILE, or islet cp FILE POD:PATH\n")
 }

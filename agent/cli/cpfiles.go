@@ -25,12 +25,12 @@ func filesPath(pod *v1.Pod, container string) string {
 // fetchFiles requests an archive of a path in the container from the agent, and writes the archive
 // to w.
 func (c *copyCommand) fetchFiles(ctx context.Context, pod *v1.Pod, container, from string, w io.Writer) error {
-	resp, err := c.request(ctx, http.MethodGet, filesPath(pod, container), url.Values{"path": {from}}, nil)
+	resp, err := request(ctx, c.Tool, http.MethodGet, filesPath(pod, container), url.Values{"path": {from}}, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := c.copyAnswer(w, resp.Body); err != nil {
+	if err := copyAnswer(c.Tool, w, resp.Body); err != nil {
 		return err
 	}
 	if text := resp.Trailer.Get(api.TrailerError); text != "" {
@@ -53,7 +53,7 @@ func (c *copyCommand) sendFiles(ctx context.Context, pod *v1.Pod, container, fro
 		w.CloseWithError(err)
 		packed <- err
 	}()
-	resp, err := c.request(ctx, http.MethodPost, filesPath(pod, container), url.Values{"path": {to}, "name": {base}}, r)
+	resp, err := request(ctx, c.Tool, http.MethodPost, filesPath(pod, container), url.Values{"path": {to}, "name": {base}}, r)
 	r.Close() // unblocks pack
 	if failed := <-packed; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
 		return failed

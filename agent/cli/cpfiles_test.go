@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
@@ -51,15 +52,15 @@ func TestCopyWithoutTar(t *testing.T) {
 		from, to, want string
 		code           int
 	}{
-		{"web:/none", here + "/x", "open /none: no such file", ExitNotFound}, {here + "/one", "web:/none/x", "open /none/: no such file", ExitNotFound},
-		{here + "/tree", "web:/none/", "open /none/: no such file", ExitNotFound}, {here + "/none", "web:/etc", "no such file", ExitNotFound},
+		{"web:/none", here + "/x", "open /none: no such file", command.ExitNotFound}, {here + "/one", "web:/none/x", "open /none/: no such file", command.ExitNotFound},
+		{here + "/tree", "web:/none/", "open /none/: no such file", command.ExitNotFound}, {here + "/none", "web:/etc", "no such file", command.ExitNotFound},
 	} {
 		if got := run(t, n, "", "cp", c.from, c.to); got.code != c.code || !strings.Contains(got.err, c.want) {
 			t.Errorf("%s to %s: %+v", c.from, c.to, got)
 		}
 	}
 	n.Root = ""
-	if got := run(t, n, "", "cp", "web:/etc", here+"/y"); got.code != ExitFailed || !strings.Contains(got.err, "cannot be reached") {
+	if got := run(t, n, "", "cp", "web:/etc", here+"/y"); got.code != command.ExitFailed || !strings.Contains(got.err, "cannot be reached") {
 		t.Errorf("no root: %+v", got)
 	}
 	n.Root = filepath.Join(n.Dir, "root")
@@ -67,7 +68,7 @@ func TestCopyWithoutTar(t *testing.T) {
 	pod := n.List()[0].DeepCopy()
 	pod.Spec.RuntimeClassName = &class
 	n.Put(pod)
-	if got := run(t, n, "", "cp", "web:/etc", here+"/y"); got.code != ExitFailed || !strings.Contains(got.err, "runtime class kata") {
+	if got := run(t, n, "", "cp", "web:/etc", here+"/y"); got.code != command.ExitFailed || !strings.Contains(got.err, "runtime class kata") {
 		t.Errorf("another runtime: %+v", got)
 	}
 }
@@ -81,7 +82,7 @@ func TestCopyWithoutTarBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := throughLink(t, n, streamtest.ForwardThenClose)
-	if got := run(t, l, "", "cp", "web:/big", t.TempDir()); got.code == ExitOK {
+	if got := run(t, l, "", "cp", "web:/big", t.TempDir()); got.code == command.ExitOK {
 		t.Errorf("%+v", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -24,8 +25,8 @@ type debugCommand struct {
 	quiet               bool
 }
 
-func setupDebug(t *tool, flags *pflag.FlagSet) runner {
-	c := &debugCommand{execCommand: execCommand{tool: t, attach: true}}
+func setupDebug(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &debugCommand{execCommand: execCommand{Tool: t, attach: true}}
 	c.declare(flags)
 	flags.StringVar(&c.image, "image", "", "the image of the new container")
 	flags.StringVarP(&c.name, "container", "c", "", "the name of the new container (default: debugger- and five letters)")
@@ -46,23 +47,23 @@ func setupDebug(t *tool, flags *pflag.FlagSet) runner {
 // debug adds the container and, if attach is true, connects to it. If the container has already ended, debug prints its log.
 func (c *debugCommand) debug(ctx context.Context, args []string, attach bool) error {
 	switch {
-	case len(args) == 0 || c.args == 0:
-		return usage("debug needs a pod: islet debug POD --image=IMAGE [-- COMMAND]")
-	case c.args < 0 && len(args) > 1, c.args > 1:
-		return usage("debug needs one pod; a command comes after --")
+	case len(args) == 0 || c.ArgsBeforeDash == 0:
+		return command.Usage("debug needs a pod: islet debug POD --image=IMAGE [-- COMMAND]")
+	case c.ArgsBeforeDash < 0 && len(args) > 1, c.ArgsBeforeDash > 1:
+		return command.Usage("debug needs one pod; a command comes after --")
 	case c.image == "":
-		return usage("debug needs --image")
+		return command.Usage("debug needs --image")
 	case c.stdin && !attach:
-		return usage("--stdin needs --attach")
+		return command.Usage("--stdin needs --attach")
 	}
-	pod, err := c.findPod(ctx, c.podFlag, args[0])
+	pod, err := findPod(ctx, c.execCommand.Tool, c.podFlag, args[0])
 	if err != nil {
 		return err
 	}
 	term := c.inputTerminal()
 	var done api.Debugged
 	path := fmt.Sprintf("%s/%s/%s/debug", api.PathPods, pod.Namespace, pod.Name)
-	if err := c.call(ctx, http.MethodPost, path, c.settings(args[1:]), nil, &done); err != nil {
+	if err := call(ctx, c.execCommand.Tool, http.MethodPost, path, c.settings(args[1:]), nil, &done); err != nil {
 		return err
 	}
 	if c.name == "" && !c.quiet {
@@ -94,7 +95,7 @@ func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, 
 			return endError(ended)
 		}
 	}
-	if err := c.copyLog(ctx, c.out, pod, name, url.Values{"follow": {"true"}}); err != nil {
+	if err := copyLog(ctx, c.execCommand.Tool, c.Out, pod, name, url.Values{"follow": {"true"}}); err != nil {
 		return err
 	}
 	if ended == nil {
@@ -114,10 +115,10 @@ func (c *debugCommand) attachTo(ctx context.Context, pod *v1.Pod, name string, t
 	if c.tty && !c.quiet {
 		fmt.Fprintln(c.Stderr, "If you see no prompt, press enter.")
 	}
-	t, x := *c.tool, c.execCommand
-	out, complaints := &noticingWriter{Writer: t.out}, &noticingWriter{Writer: t.Stderr}
-	t.out, t.Stderr = out, complaints
-	x.tool = &t
+	t, x := *c.Tool, c.execCommand
+	out, complaints := &noticingWriter{Writer: t.Out}, &noticingWriter{Writer: t.Stderr}
+	t.Out, t.Stderr = out, complaints
+	x.Tool = &t
 	err = x.copyStreams(ctx, &socket{conn: conn}, term)
 	return out.written || complaints.written, err
 }
@@ -154,9 +155,9 @@ func endError(ended *v1.ContainerStateTerminated) error {
 	case ended == nil || ended.ExitCode == 0:
 		return nil
 	case ended.Reason == startError:
-		return exitWith(int(ended.ExitCode), errors.New(printable.Line(ended.Message)))
+		return command.ExitWith(int(ended.ExitCode), errors.New(printable.Line(ended.Message)))
 	}
-	return exitWith(int(ended.ExitCode), nil)
+	return command.ExitWith(int(ended.ExitCode), nil)
 }
 
 // settings returns the query of the request.
@@ -181,7 +182,7 @@ func (c *debugCommand) settings(command []string) url.Values {
 // the container cannot start, waitFor returns an error.
 func (c *debugCommand) waitFor(ctx context.Context, pod *v1.Pod, name string, end bool) (ended *v1.ContainerStateTerminated, err error) {
 	said := ""
-	err = stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	err = stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		if e.Pod == nil || e.Pod.UID != pod.UID {
 			return false, nil
 		}

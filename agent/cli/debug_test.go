@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -38,8 +39,8 @@ func TestDebug(t *testing.T) {
 		code int
 		want string
 	}{
-		{"debug", ExitUsage, "debug needs a pod"}, {"debug web", ExitUsage, "debug needs --image"}, {"debug none --image=x", ExitNotFound, `pod "none" not found`},
-		{"debug web sh --image=x", ExitUsage, "a command comes after --"}, {"debug web --image=x -i --attach=false", ExitUsage, "--stdin needs --attach"},
+		{"debug", command.ExitUsage, "debug needs a pod"}, {"debug web", command.ExitUsage, "debug needs --image"}, {"debug none --image=x", command.ExitNotFound, `pod "none" not found`},
+		{"debug web sh --image=x", command.ExitUsage, "a command comes after --"}, {"debug web --image=x -i --attach=false", command.ExitUsage, "--stdin needs --attach"},
 		{"debug web --image=x -c nginx", 1, "Duplicate"}, {"debug web --image=x -c A_B", 1, "name: Invalid"},
 		{"debug web --image=X", 1, `image "X" has upper case letters`},
 		{"debug web --image=x --target=none", 1, "must be a container of the pod"}, {"debug web --image=x --image-pull-policy=Often", 1, "Unsupported value"},

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/printable"
@@ -21,7 +22,7 @@ import (
 
 // deleteCommand implements islet delete.
 type deleteCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	manifestFlag
 	selectorFlag
@@ -32,8 +33,8 @@ type deleteCommand struct {
 	timeout                     time.Duration
 }
 
-func setupDelete(t *tool, flags *pflag.FlagSet) runner {
-	c := &deleteCommand{tool: t}
+func setupDelete(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &deleteCommand{Tool: t}
 	c.declare(flags)
 	c.declareFiles(flags)
 	c.declareSelector(flags)
@@ -53,9 +54,9 @@ func setupDelete(t *tool, flags *pflag.FlagSet) runner {
 func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 	switch {
 	case len(args) == 0 && len(c.files) == 0 && !many:
-		return usage("delete needs a pod: islet delete POD, -f FILE, -l LABELS or --all")
+		return command.Usage("delete needs a pod: islet delete POD, -f FILE, -l LABELS or --all")
 	case many && len(args)+len(c.files) > 0:
-		return usage("--all and -l cannot be combined with names of pods")
+		return command.Usage("--all and -l cannot be combined with names of pods")
 	}
 	return nil
 }
@@ -63,12 +64,12 @@ func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	if names, ok := objectArgs(args, c.namespace); ok {
 		if len(names) == 0 || len(c.files) > 0 || c.all || c.text != "" {
-			return usage("delete needs a name: islet delete %s NAME", args[0])
+			return command.Usage("delete needs a name: islet delete %s NAME", args[0])
 		}
 		return c.deleteObjects(ctx, names)
 	}
 	if c.data {
-		return usage("--delete-data is only valid for islet delete pvc NAME")
+		return command.Usage("--delete-data is only valid for islet delete pvc NAME")
 	}
 	many := c.all || c.text != ""
 	if err := c.checkPodArgs(args, many); err != nil {
@@ -82,11 +83,11 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 		var done []api.Deleted
 		q := c.buildQuery()
 		q.Set("origin", origin)
-		err := c.call(ctx, http.MethodDelete, api.PathPods, q, bytes.NewReader(data), &done)
+		err := call(ctx, c.Tool, http.MethodDelete, api.PathPods, q, bytes.NewReader(data), &done)
 		return errors.Join(err, c.reportDeleted(done, left))
 	})}
 	if len(args) > 0 || many {
-		pods, err := c.listPods(ctx)
+		pods, err := listPods(ctx, c.Tool)
 		if err != nil {
 			return err
 		}
@@ -139,9 +140,9 @@ func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name strin
 	pod, err := choosePod(pods, c.namespace, name)
 	var done api.Deleted
 	if err == nil {
-		err = c.call(ctx, http.MethodDelete, api.PathPods+"/"+pod.Namespace+"/"+pod.Name, c.buildQuery(), nil, &done)
+		err = call(ctx, c.Tool, http.MethodDelete, api.PathPods+"/"+pod.Namespace+"/"+pod.Name, c.buildQuery(), nil, &done)
 	}
-	if codeOf(err) == ExitNotFound && c.ignoreNotFound {
+	if command.CodeOf(err) == command.ExitNotFound && c.ignoreNotFound {
 		return nil
 	}
 	if err != nil {
@@ -157,11 +158,11 @@ func (c *deleteCommand) reportDeleted(done []api.Deleted, left map[types.UID]boo
 		switch {
 		case d.NotFound && c.ignoreNotFound:
 		case d.NotFound:
-			errs = append(errs, exitWith(ExitNotFound, errors.New(d.Error)))
+			errs = append(errs, command.ExitWith(command.ExitNotFound, errors.New(d.Error)))
 		case d.Error != "":
 			errs = append(errs, errors.New(d.Error))
 		default:
-			fmt.Fprintf(c.out, "%s/%s deleted\n", printable.Line(shortKind(d.Kind)), printable.Line(d.Name))
+			fmt.Fprintf(c.Out, "%s/%s deleted\n", printable.Line(shortKind(d.Kind)), printable.Line(d.Name))
 			if d.Note != "" {
 				fmt.Fprintln(c.Stderr, printable.Line(d.Note))
 			}
@@ -181,7 +182,7 @@ func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]b
 		defer cancel()
 	}
 	here := map[types.UID]bool{}
-	err := stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	err := stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		switch e.Type {
 		case "ADDED":
 			here[e.Pod.UID] = true

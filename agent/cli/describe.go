@@ -11,25 +11,26 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
+func setupDescribe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var p podFlag
 	p.declare(flags)
 	return func(ctx context.Context, args []string) error {
 		if names, ok := objectArgs(args, p.namespace); ok {
 			if len(names) == 0 {
-				return usage("describe needs a name: islet describe %s NAME", args[0])
+				return command.Usage("describe needs a name: islet describe %s NAME", args[0])
 			}
-			return t.describeObjects(ctx, names)
+			return describeObjects(ctx, t, names)
 		}
 		if len(args) == 0 {
-			return usage("describe needs a pod: islet describe POD")
+			return command.Usage("describe needs a pod: islet describe POD")
 		}
-		pods, err := t.listPods(ctx)
+		pods, err := listPods(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -39,13 +40,13 @@ func setupDescribe(t *tool, flags *pflag.FlagSet) runner {
 				return err
 			}
 			var more api.Details
-			if err := t.get(ctx, api.PathDetails+"/"+string(pod.UID), &more); err != nil {
+			if err := get(ctx, t, api.PathDetails+"/"+string(pod.UID), &more); err != nil {
 				return err
 			}
 			if i > 0 {
-				fmt.Fprint(t.out, "\n\n")
+				fmt.Fprint(t.Out, "\n\n")
 			}
-			describe(t.out, pod, more.Origin, t.Now())
+			describe(t.Out, pod, more.Origin, t.Now())
 			newPage(t).writeDetails(&more, t.Now())
 		}
 		return nil

@@ -10,10 +10,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func setupDevices(t *tool, flags *pflag.FlagSet) runner {
+func setupDevices(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	all := flags.BoolP("all", "a", false, "also devices that no resource has, and what a match can name of each")
 	noHeaders := flags.Bool("no-headers", false, "only the rows")
 	output := flags.StringP("output", "o", "", "json or yaml")
@@ -23,23 +24,23 @@ func setupDevices(t *tool, flags *pflag.FlagSet) runner {
 			query = url.Values{"all": {""}}
 		}
 		var devices []api.Device
-		if err := t.call(ctx, http.MethodGet, api.PathDevices, query, nil, &devices); err != nil {
+		if err := call(ctx, t, http.MethodGet, api.PathDevices, query, nil, &devices); err != nil {
 			return err
 		}
 		if *output != "" {
-			return t.printObject(*output, devices)
+			return printObject(t, *output, devices)
 		}
 		if len(devices) == 0 {
 			fmt.Fprintln(t.Stderr,
 				"no resource has devices: see 'devices' of the EdgeConfiguration, and 'islet devices --all' for what is there")
 			return nil
 		}
-		t.printDevices(devices, *all, !*noHeaders)
+		printDevices(t, devices, *all, !*noHeaders)
 		return nil
 	}
 }
 
-func (t *tool) printDevices(devices []api.Device, all, headers bool) {
+func printDevices(t *command.Tool, devices []api.Device, all, headers bool) {
 	var out table
 	if headers && all {
 		out.addRow("RESOURCE", "DEVICE", "NODES", "STATE", "SUBSYSTEM", "DRIVER", "USB", "USED BY")
@@ -61,5 +62,5 @@ func (t *tool) printDevices(devices []api.Device, all, headers bool) {
 		}
 		out.addRow(append(row, cmp.Or(strings.Join(d.Users, ","), d.Message, "-"))...)
 	}
-	out.print(t.out)
+	out.print(t.Out)
 }

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -25,50 +26,50 @@ type diskUse struct {
 	Command     string `json:"command,omitempty"`
 }
 
-// diskReport is the output of islet system df.
+// readDiskReport is the output of islet system df.
 type diskReport struct {
 	Usage []diskUse  `json:"usage"`
 	Disks []api.Disk `json:"disks"`
 }
 
-func setupSystemDF(t *tool, flags *pflag.FlagSet) runner {
+func setupSystemDF(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, _ []string) error {
-		report, err := t.diskReport(ctx)
+		report, err := readDiskReport(ctx, t)
 		if err != nil {
 			return err
 		}
 		if *output != "" {
-			return t.printObject(*output, report)
+			return printObject(t, *output, report)
 		}
 		report.print(t)
 		return nil
 	}
 }
 
-// diskReport requests the disk usage of islet and its pods from the agent.
-func (t *tool) diskReport(ctx context.Context) (*diskReport, error) {
+// readDiskReport requests the disk usage of islet and its pods from the agent.
+func readDiskReport(ctx context.Context, t *command.Tool) (*diskReport, error) {
 	var sum stats.Summary
 	var pruned api.Pruned
 	var st api.Status
-	if err := t.get(ctx, api.PathStats, &sum); err != nil {
+	if err := get(ctx, t, api.PathStats, &sum); err != nil {
 		return nil, err
 	}
-	if err := t.call(ctx, http.MethodPost, api.PathImagePrune, url.Values{"dryRun": {"1"}}, nil, &pruned); err != nil {
+	if err := call(ctx, t, http.MethodPost, api.PathImagePrune, url.Values{"dryRun": {"1"}}, nil, &pruned); err != nil {
 		return nil, err
 	}
 	if pruned.Error != "" {
 		return nil, errors.New(pruned.Error)
 	}
-	if err := t.get(ctx, api.PathStatus, &st); err != nil {
+	if err := get(ctx, t, api.PathStatus, &st); err != nil {
 		return nil, err
 	}
 	var objects []api.Object
-	err := t.get(ctx, api.PathObjects, &objects)
-	if err != nil && codeOf(err) != ExitNotFound { // a node without manifests has no such path
+	err := get(ctx, t, api.PathObjects, &objects)
+	if err != nil && command.CodeOf(err) != command.ExitNotFound { // a node without manifests has no such path
 		return nil, err
 	}
-	pods, err := t.listPods(ctx)
+	pods, err := listPods(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func claimUse(objects []api.Object) diskUse {
 	return u
 }
 
-func (r *diskReport) print(t *tool) {
+func (r *diskReport) print(t *command.Tool) {
 	var out table
 	out.addRow("TYPE", "TOTAL", "IN USE", "SIZE", "RECLAIMABLE")
 	for _, u := range r.Usage {
@@ -164,11 +165,11 @@ func (r *diskReport) print(t *tool) {
 		}
 		out.addRow(u.Type, fmt.Sprint(u.Total), fmt.Sprint(u.InUse), api.FormatSize(u.Size), reclaimable)
 	}
-	out.print(t.out)
+	out.print(t.Out)
 	if len(r.Disks) == 0 {
 		return
 	}
-	fmt.Fprintln(t.out)
+	fmt.Fprintln(t.Out)
 	var disks table
 	disks.addRow("DISK OF", "SIZE", "USED", "FREE")
 	for _, d := range r.Disks {
@@ -179,5 +180,5 @@ func (r *diskReport) print(t *tool) {
 		}
 		disks.addRow(d.Path, api.FormatSize(d.Total), text, api.FormatSize(d.Free))
 	}
-	disks.print(t.out)
+	disks.print(t.Out)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -62,7 +63,7 @@ func TestEvents(t *testing.T) {
 	}
 	cancel()
 	r.Close()
-	if code := <-done; code != ExitSignal {
+	if code := <-done; code != command.ExitSignal {
 		t.Errorf("an interrupted watch: code %d", code)
 	}
 }

@@ -18,26 +18,27 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // execCommand implements islet exec and islet attach.
 type execCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	name       string
 	stdin, tty bool
 	attach     bool
 }
 
-func setupExec(t *tool, flags *pflag.FlagSet) runner {
-	c := &execCommand{tool: t}
+func setupExec(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &execCommand{Tool: t}
 	c.flags(flags)
 	return c.run
 }
 
-func setupAttach(t *tool, flags *pflag.FlagSet) runner {
-	c := &execCommand{tool: t, attach: true}
+func setupAttach(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &execCommand{Tool: t, attach: true}
 	c.flags(flags)
 	return c.run
 }
@@ -52,19 +53,19 @@ func (c *execCommand) flags(flags *pflag.FlagSet) {
 func (c *execCommand) run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 0:
-		return usage("exec needs a pod: see --help")
-	case !c.attach && (len(args) == 1 || c.args == 0):
-		return usage("exec needs a pod and a command: islet exec POD -- COMMAND")
-	case !c.attach && c.args > 1:
-		return usage("exec needs one pod before --, not %d", c.args)
+		return command.Usage("exec needs a pod: see --help")
+	case !c.attach && (len(args) == 1 || c.ArgsBeforeDash == 0):
+		return command.Usage("exec needs a pod and a command: islet exec POD -- COMMAND")
+	case !c.attach && c.ArgsBeforeDash > 1:
+		return command.Usage("exec needs one pod before --, not %d", c.ArgsBeforeDash)
 	case c.attach && len(args) > 1:
-		return usage("attach needs one pod")
+		return command.Usage("attach needs one pod")
 	}
-	pod, err := c.findPod(ctx, c.podFlag, args[0])
+	pod, err := findPod(ctx, c.Tool, c.podFlag, args[0])
 	if err != nil {
 		return err
 	}
-	name, err := c.chooseContainer(pod, c.name)
+	name, err := chooseContainer(c.Tool, pod, c.name)
 	if err != nil {
 		return err
 	}
@@ -117,8 +118,8 @@ func (c *execCommand) inputTerminal() (term *terminal) {
 // connect opens the WebSocket.
 func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
 	d := websocket.Dialer{
-		NetDialContext: c.dialer(), Subprotocols: []string{"v5.channel.k8s.io"},
-		HandshakeTimeout: c.responseTimeout(http.MethodPost),
+		NetDialContext: dialer(c.Tool), Subprotocols: []string{"v5.channel.k8s.io"},
+		HandshakeTimeout: responseTimeout(c.Tool, http.MethodPost),
 	}
 	conn, resp, err := d.DialContext(ctx, "ws://islet"+path+"?"+q.Encode(), nil)
 	switch {
@@ -128,7 +129,7 @@ func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*
 		defer resp.Body.Close()
 		return nil, refusalError(resp)
 	}
-	return nil, c.unreachableError(err)
+	return nil, unreachableError(c.Tool, err)
 }
 
 // Channels of the WebSocket protocol v5.channel.k8s.io.
@@ -219,7 +220,7 @@ func (c *execCommand) receiveOutput(s *socket) (*metav1.Status, error) {
 		_, m, err := s.conn.NextReader()
 		if err != nil {
 			if status == nil {
-				return nil, c.unreachableError(err)
+				return nil, unreachableError(c.Tool, err)
 			}
 			return status, nil
 		}
@@ -230,9 +231,9 @@ func (c *execCommand) receiveOutput(s *socket) (*metav1.Status, error) {
 		}
 		switch number[0] {
 		case stdoutChannel:
-			err = c.copyAnswer(c.out, m)
+			err = copyAnswer(c.Tool, c.Out, m)
 		case stderrChannel:
-			err = c.copyAnswer(c.Stderr, m)
+			err = copyAnswer(c.Tool, c.Stderr, m)
 		case statusChannel:
 			status = &metav1.Status{}
 			if json.NewDecoder(io.LimitReader(m, maxMessage)).Decode(status) != nil {
@@ -253,7 +254,7 @@ func exitCodeError(status *metav1.Status) error {
 	if status.Details != nil {
 		for _, cause := range status.Details.Causes {
 			if code, err := strconv.Atoi(cause.Message); cause.Type == "ExitCode" && err == nil {
-				return exitWith(code, nil)
+				return command.ExitWith(code, nil)
 			}
 		}
 	}

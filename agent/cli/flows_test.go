@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
@@ -84,7 +85,7 @@ func TestFlows(t *testing.T) {
 		all.Go(func() {
 			got := run(t, l, "", f.args...)
 			whole := strings.Contains(name, "-f") // logs -f reconnects and resumes after the last line
-			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != ExitUnreachable ||
+			if whole && (got.code != 0 || got.out != f.out) || !whole && got.code != command.ExitUnreachable ||
 				!strings.Contains(got.err, "lost the connection to the agent") {
 				t.Errorf("%s, breaks: code %d, %d of %d bytes, %s", name, got.code, len(got.out), len(f.out), got.err)
 			}
@@ -130,7 +131,7 @@ func TestFlowsToReaders(t *testing.T) {
 	for name, f := range all {
 		done.Go(func() {
 			out, errw := badWriter{fail: io.ErrClosedPipe}, bytes.Buffer{}
-			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != ExitFailed ||
+			if code := Main(t.Context(), f.args, env(n, nil, &out, &errw)); code != command.ExitFailed ||
 				!strings.Contains(errw.String(), io.ErrClosedPipe.Error()) {
 				t.Errorf("%s, closes: code %d, %s", name, code, errw.String())
 			}
@@ -157,7 +158,7 @@ func TestFlowsOfCopies(t *testing.T) {
 		l, to := throughLink(t, n, read), filepath.Join(t.TempDir(), "to")
 		all.Go(func() {
 			got := run(t, l, "", "cp", "web:"+inside, to, "-c", "nginx")
-			if (got.code == 0) != whole || !whole && got.code != ExitUnreachable {
+			if (got.code == 0) != whole || !whole && got.code != command.ExitUnreachable {
 				t.Errorf("from a container, %s: %+v", how, got)
 			}
 			for _, name := range []string{"one", "two"} {
@@ -175,7 +176,7 @@ func TestFlowsOfCopies(t *testing.T) {
 		if data, err := os.ReadFile(there); !bytes.Equal(data, want) {
 			t.Errorf("to a container: %d of %d bytes, %v", len(data), len(want), err)
 		}
-		if got := run(t, l, "", "cp", inside, "web:/does/not/exist/x", "-c", "nginx"); got.code != ExitFailed ||
+		if got := run(t, l, "", "cp", inside, "web:/does/not/exist/x", "-c", "nginx"); got.code != command.ExitFailed ||
 			!strings.Contains(got.err, "tar in container") {
 			t.Errorf("tar ends early: %+v", got)
 		}
@@ -216,9 +217,9 @@ func TestFlowsOfPorts(t *testing.T) {
 			if whole := how != "closes"; whole && (err != nil || !bytes.Equal(got, want)) || !whole && err == nil {
 				t.Errorf("%d of %d bytes, %v", len(got), len(want), err)
 			}
-			code := ExitSignal
+			code := command.ExitSignal
 			if how == "closes" {
-				code = ExitUnreachable
+				code = command.ExitUnreachable
 			} else {
 				cancel()
 			}

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -25,10 +26,10 @@ func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod,
 	q := c.buildQuery()
 	q.Set("timestamps", "true")
 	began := time.Now()
-	id, err := containerID(pod, container), c.copyLog(ctx, at, pod, container, q)
-	for isLost(err) {
+	id, err := containerID(pod, container), copyLog(ctx, c.Tool, at, pod, container, q)
+	for command.IsUnreachable(err) {
 		c.lostMessage.Do(func() {
-			fmt.Fprintf(c.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", c.socket)
+			fmt.Fprintf(c.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", c.Socket)
 		})
 		previous, gone, waitErr := c.waitForContainer(ctx, pod, container, id)
 		switch {
@@ -49,7 +50,7 @@ func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod,
 			q.Set("sinceTime", began.UTC().Format(time.RFC3339Nano))
 		}
 		at.resume()
-		err = c.copyLog(ctx, at, pod, container, q)
+		err = copyLog(ctx, c.Tool, at, pod, container, q)
 	}
 	return err
 }
@@ -64,7 +65,7 @@ func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, contain
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
-		pods, err := c.listPods(ctx)
+		pods, err := listPods(ctx, c.Tool)
 		if err == nil {
 			now := byUID(pods, pod)
 			if now == nil {
@@ -78,14 +79,14 @@ func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, contain
 				return true, false, nil
 			}
 			err = fmt.Errorf("the agent no longer has container %s of pod %s/%s", container, pod.Namespace, pod.Name)
-		} else if !isLost(err) {
+		} else if !command.IsUnreachable(err) {
 			return false, false, err
 		}
 		select {
 		case <-ctx.Done():
 			return false, false, ctx.Err()
 		case <-late.C:
-			return false, false, exitWith(ExitUnreachable, fmt.Errorf("gave up after %s: %w", patience, err))
+			return false, false, command.ExitWith(command.ExitUnreachable, fmt.Errorf("gave up after %s: %w", patience, err))
 		case <-time.After(pollInterval):
 		}
 	}

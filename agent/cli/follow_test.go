@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -137,5 +138,5 @@ func TestFollowGone(t *testing.T) {
 	f = follow(t, n, time.Millisecond, "web", "-c", "nginx")
 	f.want("one")
 	stop()
-	f.end(ExitUnreachable, lost+"islet: gave up after 1ms: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
+	f.end(command.ExitUnreachable, lost+"islet: gave up after 1ms: cannot reach the agent at DIR/s: is it running? (systemctl status islet)\n")
 }

@@ -7,11 +7,12 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // printObject writes an object as JSON or YAML, for scripts.
-func (t *tool) printObject(format string, object any) error {
+func printObject(t *command.Tool, format string, object any) error {
 	data, err := json.MarshalIndent(object, "", "    ")
 	switch {
 	case err != nil:
@@ -19,12 +20,12 @@ func (t *tool) printObject(format string, object any) error {
 	case format == "yaml":
 		data, err = yaml.JSONToYAML(data)
 	case format != "json":
-		return usage("output %q: must be json or yaml", format)
+		return command.Usage("output %q: must be json or yaml", format)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(t.out, strings.TrimSuffix(string(data), "\n"))
+	_, err = fmt.Fprintln(t.Out, strings.TrimSuffix(string(data), "\n"))
 	return err
 }
 

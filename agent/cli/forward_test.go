@@ -9,11 +9,13 @@ import (
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 func TestPortForward(t *testing.T) {
 	n, _ := node(t)
-	check(t, n, run(t, n, "", "port-forward", "web"), ExitUsage, "",
+	check(t, n, run(t, n, "", "port-forward", "web"), command.ExitUsage, "",
 		"islet: port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
@@ -45,7 +47,7 @@ func TestPortForward(t *testing.T) {
 		}
 	}
 	cancel()
-	if code := <-done; code != ExitSignal {
+	if code := <-done; code != command.ExitSignal {
 		t.Errorf("interrupted: code %d", code)
 	}
 }

@@ -10,18 +10,19 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
 // visit calls f for each command that has flags, with its path.
-func visit(list []command, path []string, f func(c *command, path []string)) {
+func visit(list []command.Command, path []string, f func(c *command.Command, path []string)) {
 	for i := range list {
 		c := &list[i]
-		path := append(path[:len(path):len(path)], c.name)
+		path := append(path[:len(path):len(path)], c.Name)
 		switch {
-		case c.hidden:
-		case c.sub != nil:
-			visit(c.sub, path, f)
+		case c.Hidden:
+		case c.Sub != nil:
+			visit(c.Sub, path, f)
 		default:
 			f(c, path)
 		}
@@ -72,18 +73,18 @@ func parseLine(t *testing.T, line string) (path []string, flags *pflag.FlagSet) 
 			t.Errorf("%s: no command %q", line, all[0])
 			return nil, nil
 		}
-		path, all = append(path, c.name), all[1:]
-		if c.sub != nil {
-			list = c.sub
+		path, all = append(path, c.Name), all[1:]
+		if c.Sub != nil {
+			list = c.Sub
 			continue
 		}
-		flags, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
-		if !c.isAgent {
+		flags, _ := parseFlags(c, &command.Tool{Env: command.Env{Getenv: func(string) string { return "" }}})
+		if !c.IsAgent {
 			if err := flags.Parse(all); err != nil {
 				t.Errorf("%s: %v", line, err)
 			}
 		}
-		if c.args == "" && flags.NArg() > 0 {
+		if c.Args == "" && flags.NArg() > 0 {
 			t.Errorf("%s: the command takes no arguments", line)
 		}
 		return path, flags
@@ -104,7 +105,7 @@ func TestExamples(t *testing.T) {
 	t.Chdir(t.TempDir())
 	left := examples()
 	pages := manPages()
-	visit(commands(), nil, func(c *command, path []string) {
+	visit(commands(), nil, func(c *command.Command, path []string) {
 		list := left[join(path)]
 		delete(left, join(path))
 		if len(list) == 0 {
@@ -120,11 +121,11 @@ func TestExamples(t *testing.T) {
 			if !strings.Contains(help.out, "  # "+e.what+"\n  "+e.line+"\n") || !strings.Contains(page, escapeTroff(e.line)) {
 				t.Errorf("%q is missing in the help or the manual page", e.line)
 			}
-			if c.isAgent || slices.Contains([]string{"completion", "help", "version"}, c.name) {
+			if c.IsAgent || slices.Contains([]string{"completion", "help", "version"}, c.Name) {
 				continue
 			}
 			args := words(t, e.line)[1:]
-			if got := run(t, &servertest.Node{Socket: filepath.Join(t.TempDir(), "none")}, "", args...); got.code == ExitUsage {
+			if got := run(t, &servertest.Node{Socket: filepath.Join(t.TempDir(), "none")}, "", args...); got.code == command.ExitUsage {
 				t.Errorf("%q is wrong usage: %s", e.line, got.err)
 			}
 		}
@@ -152,9 +153,9 @@ func fileNames(t *testing.T, dir string) (names []string) {
 // TestHelpText checks that every flag that a command's help mentions exists, and that every flag is explained.
 func TestHelpText(t *testing.T) {
 	mentioned := regexp.MustCompile(`(?:^|[ (])--([a-z][a-z-]+)`)
-	visit(commands(), nil, func(c *command, path []string) {
-		flags, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
-		text := c.summary + " " + c.detail
+	visit(commands(), nil, func(c *command.Command, path []string) {
+		flags, _ := parseFlags(c, &command.Tool{Env: command.Env{Getenv: func(string) string { return "" }}})
+		text := c.Summary + " " + c.Detail
 		flags.VisitAll(func(f *pflag.Flag) {
 			if f.Usage == "" {
 				t.Errorf("islet %s --%s has no explanation", join(path), f.Name)
@@ -162,11 +163,11 @@ func TestHelpText(t *testing.T) {
 			text += " " + f.Usage
 		})
 		for _, m := range mentioned.FindAllStringSubmatch(text, -1) {
-			if flags.Lookup(m[1]) == nil && !c.isAgent {
+			if flags.Lookup(m[1]) == nil && !c.IsAgent {
 				t.Errorf("the help of islet %s mentions --%s, which does not exist", join(path), m[1])
 			}
 		}
-		if c.argsKind == takesPods && c.args == "" {
+		if c.ArgsKind == command.TakesPods && c.Args == "" {
 			t.Errorf("islet %s takes pods, but its usage line has no arguments", join(path))
 		}
 	})
@@ -190,7 +191,7 @@ func TestSocketInHelp(t *testing.T) {
 			t.Errorf("islet %s: the usage line does not say whether there are flags: %s", name, help)
 		}
 	}
-	if got := run(t, nil, "", "--socket=/none", "completion", "bash"); got.code != ExitOK {
+	if got := run(t, nil, "", "--socket=/none", "completion", "bash"); got.code != command.ExitOK {
 		t.Errorf("%+v", got)
 	}
 }
@@ -222,8 +223,8 @@ func TestReadmeNamesCommands(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "\n## Commands\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	for _, c := range commands() {
-		if named := regexp.MustCompile("`" + regexp.QuoteMeta(c.name) + "[ `]"); !c.hidden && !named.MatchString(table) {
-			t.Errorf("the README does not name islet %s", c.name)
+		if named := regexp.MustCompile("`" + regexp.QuoteMeta(c.Name) + "[ `]"); !c.Hidden && !named.MatchString(table) {
+			t.Errorf("the README does not name islet %s", c.Name)
 		}
 	}
 }
@@ -241,7 +242,7 @@ func TestSuggestions(t *testing.T) {
 	}
 	for flag, want := range map[string]string{"--folow": "did you mean --follow?", "--tial=3": "did you mean --tail?", "--colour": ""} {
 		got := run(t, nil, "", "logs", flag, "web")
-		if got.code != ExitUsage || strings.Contains(got.err, "did you mean") != (want != "") || !strings.Contains(got.err, want) {
+		if got.code != command.ExitUsage || strings.Contains(got.err, "did you mean") != (want != "") || !strings.Contains(got.err, want) {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}

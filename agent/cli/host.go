@@ -14,72 +14,73 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // The commands in this file do not need a running agent. Package agent implements them.
 
-func setupDoctor(t *tool, _ *pflag.FlagSet) runner {
+func setupDoctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	run := onHost(t, t.Doctor)
 	return func(ctx context.Context, args []string) error {
-		if socket := cmp.Or(t.socket, t.Getenv("ISLET_SOCKET")); socket != "" {
+		if socket := cmp.Or(t.Socket, t.Getenv("ISLET_SOCKET")); socket != "" {
 			args = append([]string{"--socket=" + socket}, args...)
 		}
 		return run(ctx, args)
 	}
 }
 
-func setupCleanup(t *tool, _ *pflag.FlagSet) runner { return onHost(t, t.Cleanup) }
+func setupCleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t, t.Cleanup) }
 
 // keyCommands are the commands for the key of the database. Their flags are not parsed here, because the flags of the agent follow them.
-func keyCommands() []command {
-	run := func(verb string) func(*tool, *pflag.FlagSet) runner {
-		return func(t *tool, _ *pflag.FlagSet) runner {
-			return func(_ context.Context, args []string) error { return t.runKey(verb, args) }
+func keyCommands() []command.Command {
+	run := func(verb string) func(*command.Tool, *pflag.FlagSet) command.Runner {
+		return func(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+			return func(_ context.Context, args []string) error { return runKey(t, verb, args) }
 		}
 	}
-	return []command{
-		{name: "recipient", args: "[AGENT FLAG...]", summary: "print this node's public key, for islet bundle seal",
-			setup: setupKeyRecipient, isAgent: true,
-			detail: "The private key for sealed Secrets is derived from the key of the database (store.key). If there is no store.key, " +
+	return []command.Command{
+		{Name: "recipient", Args: "[AGENT FLAG...]", Summary: "print this node's public key, for islet bundle seal",
+			Setup: setupKeyRecipient, IsAgent: true,
+			Detail: "The private key for sealed Secrets is derived from the key of the database (store.key). If there is no store.key, " +
 				"it is created.\nThe public key stays the same when store.key is sealed or unsealed. Without agent flags, the command " +
 				"asks the running agent."},
-		{name: "status", args: "[AGENT FLAG...]", summary: "show whether the key is sealed, and whether it opens",
-			setup: run("status"), isAgent: true, detail: "Exits with 1 if the key does not open, or if a plain copy of it is left."},
-		{name: "seal", args: "[--pcrs=LIST] [--policy-key=FILE] [--recovery] [AGENT FLAG...]",
-			summary: "seal the key to the TPM, and show a recovery key once", setup: run("seal"), isAgent: true,
-			detail: "Afterwards only this TPM, or the recovery key, opens the key. The agent needs no restart. A power cut at " +
+		{Name: "status", Args: "[AGENT FLAG...]", Summary: "show whether the key is sealed, and whether it opens",
+			Setup: run("status"), IsAgent: true, Detail: "Exits with 1 if the key does not open, or if a plain copy of it is left."},
+		{Name: "seal", Args: "[--pcrs=LIST] [--policy-key=FILE] [--recovery] [AGENT FLAG...]",
+			Summary: "seal the key to the TPM, and show a recovery key once", Setup: run("seal"), IsAgent: true,
+			Detail: "Afterwards only this TPM, or the recovery key, opens the key. The agent needs no restart. A power cut at " +
 				"any time leaves a\nkey that opens. Repeat the command for other PCRs or a new recovery key.\n" +
 				"--pcrs=7,11 also requires the present values of these PCRs, which a new firmware or boot loader may change.\n" +
 				"--policy-key=FILE is a public key in PEM, ECDSA P-256: its owner signs the values that open the key.\n" +
 				"--recovery opens a key that is already sealed with its recovery key, if the TPM does not open it."},
-		{name: "unseal", args: "[--recovery] [AGENT FLAG...]", summary: "make the key a plain file again",
-			setup: run("unseal"), isAgent: true,
-			detail: "The TPM opens the key. --recovery asks for the recovery key, or reads it from the standard input: after the TPM " +
+		{Name: "unseal", Args: "[--recovery] [AGENT FLAG...]", Summary: "make the key a plain file again",
+			Setup: run("unseal"), IsAgent: true,
+			Detail: "The TPM opens the key. --recovery asks for the recovery key, or reads it from the standard input: after the TPM " +
 				"was\nreplaced or reset, or on another machine."},
 	}
 }
 
 // runKey runs a command for the key of the database.
-func (t *tool) runKey(verb string, args []string) error {
-	if code := t.Key(append([]string{verb}, args...), t.Stdin, t.Stdout, t.Stderr); code != ExitOK {
-		return exitWith(code, nil)
+func runKey(t *command.Tool, verb string, args []string) error {
+	if code := t.Key(append([]string{verb}, args...), t.Stdin, t.Stdout, t.Stderr); code != command.ExitOK {
+		return command.ExitWith(code, nil)
 	}
 	return nil
 }
 
 // setupKeyRecipient sets up islet key recipient. The command asks the running agent, because only the agent's memory may have the key.
-func setupKeyRecipient(t *tool, _ *pflag.FlagSet) runner {
+func setupKeyRecipient(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
-			return t.runKey("recipient", args)
+			return runKey(t, "recipient", args)
 		}
-		named := cmp.Or(t.socket, t.Getenv("ISLET_SOCKET"))
-		t.socket = cmp.Or(named, api.DefaultSocket)
-		recipient, err := t.findRecipient(ctx, named != "")
+		named := cmp.Or(t.Socket, t.Getenv("ISLET_SOCKET"))
+		t.Socket = cmp.Or(named, api.DefaultSocket)
+		recipient, err := findRecipient(ctx, t, named != "")
 		if err == nil && recipient != "" {
-			_, err = fmt.Fprintln(t.out, printable.Line(recipient))
+			_, err = fmt.Fprintln(t.Out, printable.Line(recipient))
 		}
 		return err
 	}
@@ -88,42 +89,42 @@ func setupKeyRecipient(t *tool, _ *pflag.FlagSet) runner {
 // findRecipient asks the agent for the node's public key. If no agent runs, or an earlier version of it, a command that reads the key
 // itself prints it, and the result is empty. That command reads the key of the default directories, so it does not run if the user named
 // the socket: the agent of that socket may have other directories, and the Secrets would be sealed for another node.
-func (t *tool) findRecipient(ctx context.Context, isNamed bool) (string, error) {
-	recipient, err := t.makeRecipient(ctx)
-	code := codeOf(err)
+func findRecipient(ctx context.Context, t *command.Tool, isNamed bool) (string, error) {
+	recipient, err := makeRecipient(ctx, t)
+	code := command.CodeOf(err)
 	switch {
-	case code != ExitUnreachable && code != ExitNotFound, errors.Is(err, fs.ErrPermission):
+	case code != command.ExitUnreachable && code != command.ExitNotFound, errors.Is(err, fs.ErrPermission):
 		return recipient, err
-	case isNamed && code == ExitNotFound:
+	case isNamed && code == command.ExitNotFound:
 		err = errors.New("it is an earlier version")
 	case !isNamed:
-		return "", t.runKey("recipient", nil)
+		return "", runKey(t, "recipient", nil)
 	}
-	return "", exitWith(code, fmt.Errorf("the agent at %s cannot tell its key, so give the flags that it is started with: "+
-		"islet key recipient AGENT FLAG...: %w", t.socket, err))
+	return "", command.ExitWith(code, fmt.Errorf("the agent at %s cannot tell its key, so give the flags that it is started with: "+
+		"islet key recipient AGENT FLAG...: %w", t.Socket, err))
 
 }
 
 // makeRecipient asks the agent for the node's public key for sealed Secrets. The agent makes the key if there is none.
-func (t *tool) makeRecipient(ctx context.Context) (string, error) {
+func makeRecipient(ctx context.Context, t *command.Tool) (string, error) {
 	var answer api.Recipient
-	err := t.call(ctx, http.MethodPost, api.PathRecipient, nil, nil, &answer)
+	err := call(ctx, t, http.MethodPost, api.PathRecipient, nil, nil, &answer)
 	return answer.Recipient, err
 }
 
 // setupAgent is only used for --help, because the agent parses its own arguments.
-func setupAgent(t *tool, _ *pflag.FlagSet) runner {
-	return func(context.Context, []string) error { return usage("this program has no agent") }
+func setupAgent(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+	return func(context.Context, []string) error { return command.Usage("this program has no agent") }
 }
 
-func onHost(t *tool, do func(ctx context.Context, args []string, stdout, stderr io.Writer) int) runner {
+func onHost(t *command.Tool, do func(ctx context.Context, args []string, stdout, stderr io.Writer) int) command.Runner {
 	return func(ctx context.Context, args []string) error {
-		out := t.out
-		if t.inColour(out) && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "json") }) {
+		out := t.Out
+		if inColour(t, out) && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "json") }) {
 			out = &severityWriter{w: out}
 		}
-		if code := do(ctx, args, out, t.Stderr); code != ExitOK {
-			return exitWith(code, nil)
+		if code := do(ctx, args, out, t.Stderr); code != command.ExitOK {
+			return command.ExitWith(code, nil)
 		}
 		return nil
 	}

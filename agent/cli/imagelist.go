@@ -11,23 +11,24 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
+func setupImagesList(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	noHeaders := flags.Bool("no-headers", false, "only the rows")
 	quiet := flags.BoolP("quiet", "q", false, "print only the names")
 	output := flags.StringP("output", "o", "", "wide (all users of an image), json or yaml")
 	return func(ctx context.Context, _ []string) error {
 		if !slices.Contains([]string{"", "wide", "json", "yaml"}, *output) {
-			return usage("output %q: must be wide, json or yaml", *output)
+			return command.Usage("output %q: must be wide, json or yaml", *output)
 		}
-		images, err := t.images(ctx, !*quiet)
+		images, err := listImages(ctx, t, !*quiet)
 		if err != nil {
 			return err
 		}
 		if *output == "json" || *output == "yaml" {
-			return t.printObject(*output, images)
+			return printObject(t, *output, images)
 		}
 		var out table
 		if !*noHeaders && !*quiet {
@@ -46,19 +47,19 @@ func setupImagesList(t *tool, flags *pflag.FlagSet) runner {
 				}
 			}
 		}
-		out.print(t.out)
+		out.print(t.Out)
 		return nil
 	}
 }
 
-// images returns the images of the node. If details is true, the images contain their age and their
+// listImages returns the images of the node. If details is true, the images contain their age and their
 // users.
-func (t *tool) images(ctx context.Context, details bool) (images []api.Image, err error) {
+func listImages(ctx context.Context, t *command.Tool, details bool) (images []api.Image, err error) {
 	q := url.Values{}
 	if details {
 		q.Set("details", "1")
 	}
-	err = t.call(ctx, http.MethodGet, api.PathImages, q, nil, &images)
+	err = call(ctx, t, http.MethodGet, api.PathImages, q, nil, &images)
 	return images, err
 }
 

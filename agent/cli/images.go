@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -36,14 +37,14 @@ func shortID(id string) string {
 	return hex[:min(12, len(hex))]
 }
 
-func setupImagesImport(t *tool, flags *pflag.FlagSet) runner {
+func setupImagesImport(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("import needs an archive: islet images import ARCHIVE, or - for standard input")
+			return command.Usage("import needs an archive: islet images import ARCHIVE, or - for standard input")
 		}
 		for _, name := range args {
-			if err := t.importArchive(ctx, name, *quiet); err != nil {
+			if err := importArchive(ctx, t, name, *quiet); err != nil {
 				return err
 			}
 		}
@@ -51,12 +52,12 @@ func setupImagesImport(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-func (t *tool) importArchive(ctx context.Context, name string, quiet bool) error {
+func importArchive(ctx context.Context, t *command.Tool, name string, quiet bool) error {
 	body, total := t.Stdin, int64(0)
 	if name != "-" {
 		f, err := os.Open(name)
 		if errors.Is(err, os.ErrNotExist) {
-			return exitWith(ExitNotFound, fmt.Errorf("no file %s", name))
+			return command.ExitWith(command.ExitNotFound, fmt.Errorf("no file %s", name))
 		}
 		if err != nil {
 			return err
@@ -67,19 +68,19 @@ func (t *tool) importArchive(ctx context.Context, name string, quiet bool) error
 		}
 		body = f
 	}
-	bar := t.newProgress(quiet)
+	bar := newProgress(t, quiet)
 	sent := bar.countBytes(body, name, total)
-	return t.watchProgress(ctx, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
+	return watchProgress(ctx, t, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
 }
 
-func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
+func setupImagesPull(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("pull needs an image: islet images pull IMAGE")
+			return command.Usage("pull needs an image: islet images pull IMAGE")
 		}
 		for _, ref := range args {
-			if err := t.watchProgress(ctx, api.PathImagePull, url.Values{"ref": {ref}}, nil, t.newProgress(*quiet),
+			if err := watchProgress(ctx, t, api.PathImagePull, url.Values{"ref": {ref}}, nil, newProgress(t, *quiet),
 				"pull "+ref); err != nil {
 				return err
 			}
@@ -89,7 +90,7 @@ func setupImagesPull(t *tool, flags *pflag.FlagSet) runner {
 }
 
 // watchProgress shows the progress of an import or pull, and then prints the images.
-func (t *tool) watchProgress(ctx context.Context, path string, query url.Values, body io.Reader, bar *progress, what string) error {
+func watchProgress(ctx context.Context, t *command.Tool, path string, query url.Values, body io.Reader, bar *progress, what string) error {
 	defer bar.clearBars()
 	return stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
 		switch {
@@ -102,7 +103,7 @@ func (t *tool) watchProgress(ctx context.Context, path string, query url.Values,
 		case p.Done:
 			bar.clearBars()
 			for _, i := range p.Images {
-				fmt.Fprintln(t.out, printable.Line(i))
+				fmt.Fprintln(t.Out, printable.Line(i))
 			}
 			return true, nil
 		}
@@ -113,22 +114,22 @@ func (t *tool) watchProgress(ctx context.Context, path string, query url.Values,
 	})
 }
 
-func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
+func setupImagesPrune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	dry := flags.Bool("dry-run", false, "only list what would be removed")
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
-			return usage("prune takes no arguments; use islet images rm to remove single images")
+			return command.Usage("prune takes no arguments; use islet images rm to remove single images")
 		}
 		q, verb := url.Values{}, "removed"
 		if *dry {
 			q, verb = url.Values{"dryRun": {"1"}}, "would remove"
 		}
 		var out api.Pruned
-		if err := t.call(ctx, http.MethodPost, api.PathImagePrune, q, nil, &out); err != nil {
+		if err := call(ctx, t, http.MethodPost, api.PathImagePrune, q, nil, &out); err != nil {
 			return err
 		}
 		say := func(verb string, i api.Image, why string) {
-			fmt.Fprintf(t.out, "%s %s (%s)%s\n", verb, printable.Line(strings.Join(imageNames(i), ", ")), api.FormatSize(i.Size),
+			fmt.Fprintf(t.Out, "%s %s (%s)%s\n", verb, printable.Line(strings.Join(imageNames(i), ", ")), api.FormatSize(i.Size),
 				printable.Line(why))
 		}
 		var freed uint64
@@ -154,11 +155,11 @@ func setupImagesPrune(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-func setupImagesRemove(t *tool, flags *pflag.FlagSet) runner {
+func setupImagesRemove(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	force := flags.BoolP("force", "f", false, "also remove images that a pod needs; it cannot start again without them")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
-			return usage("rm needs an image: islet images rm IMAGE")
+			return command.Usage("rm needs an image: islet images rm IMAGE")
 		}
 		var errs []error
 		for _, ref := range args {
@@ -167,9 +168,9 @@ func setupImagesRemove(t *tool, flags *pflag.FlagSet) runner {
 			if *force {
 				query.Set("force", "")
 			}
-			err := t.call(ctx, http.MethodDelete, api.PathImages, query, nil, &gone)
+			err := call(ctx, t, http.MethodDelete, api.PathImages, query, nil, &gone)
 			if err == nil {
-				fmt.Fprintf(t.out, "removed %s\n", printable.Line(ref))
+				fmt.Fprintf(t.Out, "removed %s\n", printable.Line(ref))
 			}
 			errs = append(errs, err)
 		}

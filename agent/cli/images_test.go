@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -34,7 +35,7 @@ func TestImages(t *testing.T) {
 		t.Errorf("an image that a pod needs: %+v", got)
 	}
 	check(t, n, run(t, n, "", "images", "rm", "--force", "localhost/web:1"), 0, "removed localhost/web:1\n", "")
-	check(t, n, run(t, n, "", "images", "rm", "localhost/web:1"), ExitNotFound, "", "islet: image \"localhost/web:1\" not found\n")
+	check(t, n, run(t, n, "", "images", "rm", "localhost/web:1"), command.ExitNotFound, "", "islet: image \"localhost/web:1\" not found\n")
 }
 
 func TestImagesList(t *testing.T) {
@@ -51,7 +52,7 @@ func TestImagesList(t *testing.T) {
 		t.Errorf("all users: %+v", got)
 	}
 	check(t, n, run(t, n, "", "images", "ls", "-q"), 0, "localhost/web:1\n", "")
-	if got := run(t, n, "", "images", "ls", "-o", "xml"); got.code != ExitUsage {
+	if got := run(t, n, "", "images", "ls", "-o", "xml"); got.code != command.ExitUsage {
 		t.Errorf("another format: %+v", got)
 	}
 }
@@ -66,7 +67,7 @@ func TestSystemDF(t *testing.T) {
 	if got := run(t, n, "", "system", "df", "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"reclaimable": 5242880`) {
 		t.Errorf("JSON: %+v", got)
 	}
-	if got := run(t, n, "", "system", "df", "-o", "xml"); got.code != ExitUsage {
+	if got := run(t, n, "", "system", "df", "-o", "xml"); got.code != command.ExitUsage {
 		t.Errorf("another format: %+v", got)
 	}
 }

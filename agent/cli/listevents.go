@@ -9,20 +9,21 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // eventsCommand implements islet events.
 type eventsCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	watch, warnings, noHeaders bool
 	output                     string
 	table                      table
 }
 
-func setupEvents(t *tool, flags *pflag.FlagSet) runner {
-	c := &eventsCommand{tool: t}
+func setupEvents(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &eventsCommand{Tool: t}
 	flags.StringVarP(&c.namespace, "namespace", "n", "", "events of pods in this namespace (default: all events, also of the node)")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "then print each new event")
 	flags.BoolVar(&c.warnings, "warnings", false, "only warnings")
@@ -33,11 +34,11 @@ func setupEvents(t *tool, flags *pflag.FlagSet) runner {
 
 func (c *eventsCommand) run(ctx context.Context, args []string) error {
 	if len(args) > 1 {
-		return usage("events takes one pod at most")
+		return command.Usage("events takes one pod at most")
 	}
 	var of *v1.Pod
 	if len(args) == 1 {
-		pod, err := c.findPod(ctx, c.podFlag, args[0])
+		pod, err := findPod(ctx, c.Tool, c.podFlag, args[0])
 		if err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 		return c.followEvents(ctx, of)
 	}
 	var all []api.Event
-	if err := c.get(ctx, api.PathEvents, &all); err != nil {
+	if err := get(ctx, c.Tool, api.PathEvents, &all); err != nil {
 		return err
 	}
 	shown := []api.Event{}
@@ -57,7 +58,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 		}
 	}
 	if c.output != "" {
-		return c.printObject(c.output, shown)
+		return printObject(c.Tool, c.output, shown)
 	}
 	if len(shown) == 0 {
 		fmt.Fprintln(c.Stderr, "No events.")
@@ -67,7 +68,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 	for _, e := range shown {
 		c.printEvent(e)
 	}
-	c.table.print(c.out)
+	c.table.print(c.Out)
 	return nil
 }
 
@@ -103,25 +104,25 @@ func (c *eventsCommand) printEvent(e api.Event) {
 			object += " " + e.Container
 		}
 	}
-	c.table.addColored(map[int]colour{1: c.colourIfOn(eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
+	c.table.addColored(map[int]colour{1: colourIfOn(c.Tool, eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
 }
 
 // followEvents prints the existing events and then each new one.
 func (c *eventsCommand) followEvents(ctx context.Context, of *v1.Pod) error {
 	if c.output != "" && c.output != "json" {
-		return usage("output %q: with -w it must be json", c.output)
+		return command.Usage("output %q: with -w it must be json", c.output)
 	}
 	if c.output == "" {
 		c.printHeader()
 	}
-	return stream(ctx, c.tool, http.MethodGet, api.PathEvents, url.Values{"watch": {"1"}}, nil, func(e api.Event) (bool, error) {
+	return stream(ctx, c.Tool, http.MethodGet, api.PathEvents, url.Values{"watch": {"1"}}, nil, func(e api.Event) (bool, error) {
 		switch {
 		case !c.isWanted(e, of):
 		case c.output != "":
-			return false, c.printObject(c.output, e)
+			return false, printObject(c.Tool, c.output, e)
 		default:
 			c.printEvent(e)
-			c.table.print(c.out)
+			c.table.print(c.Out)
 		}
 		return false, nil
 	})

@@ -13,12 +13,13 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // logsCommand implements islet logs.
 type logsCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	logsSelection
 	flags                          *pflag.FlagSet
@@ -32,8 +33,8 @@ type logsCommand struct {
 	lostMessage                    sync.Once // prints the message about a lost agent only once
 }
 
-func setupLogs(t *tool, flags *pflag.FlagSet) runner {
-	c := &logsCommand{tool: t, flags: flags}
+func setupLogs(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &logsCommand{Tool: t, flags: flags}
 	c.declare(flags)
 	c.declareSelection(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
@@ -67,9 +68,9 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if isTerminal(c.out) {
-		safe := &logFilter{w: c.out, strict: c.prefix}
-		c.out = safe
+	if isTerminal(c.Out) {
+		safe := &logFilter{w: c.Out, strict: c.prefix}
+		c.Out = safe
 		defer safe.finish()
 	}
 	if len(streams) == 1 && !c.all && !c.many() {
@@ -82,15 +83,15 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 func (c *logsCommand) checkUsage(args []string) error {
 	switch {
 	case len(args) == 0 && !c.many():
-		return usage("logs needs a pod: islet logs POD [CONTAINER], islet logs POD... or islet logs -l LABELS")
+		return command.Usage("logs needs a pod: islet logs POD [CONTAINER], islet logs POD... or islet logs -l LABELS")
 	case len(args) > 0 && c.many():
-		return usage("-l and --all-pods cannot be combined with names of pods")
+		return command.Usage("-l and --all-pods cannot be combined with names of pods")
 	case c.all && c.name != "":
-		return usage("--all-containers cannot be combined with a container")
+		return command.Usage("--all-containers cannot be combined with a container")
 	case c.since != 0 && c.sinceTime != "":
-		return usage("--since cannot be combined with --since-time")
+		return command.Usage("--since cannot be combined with --since-time")
 	case c.streams < 1 || c.streams > maxStreams:
-		return usage("--max-log-requests %d: must be from 1 to %d", c.streams, maxStreams)
+		return command.Usage("--max-log-requests %d: must be from 1 to %d", c.streams, maxStreams)
 	}
 	return nil
 }
@@ -98,13 +99,13 @@ func (c *logsCommand) checkUsage(args []string) error {
 // printOne prints the log of one container. If mu is set, it writes only complete lines.
 func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container string, mu *sync.Mutex) error {
 	if mu == nil && !c.prefix {
-		return c.writeTo(ctx, c.out, pod, container)
+		return c.writeTo(ctx, c.Out, pod, container)
 	}
 	prefix := ""
 	if c.prefix {
 		prefix = c.prefixOf(pod, container)
 	}
-	l := newLineWriter(c.out, mu, prefix)
+	l := newLineWriter(c.Out, mu, prefix)
 	return errors.Join(c.writeTo(ctx, l, pod, container), l.writeUnfinished())
 }
 
@@ -112,17 +113,17 @@ func (c *logsCommand) writeTo(ctx context.Context, out io.Writer, pod *v1.Pod, c
 	if c.followed && !c.previous && c.limit == 0 {
 		return c.followLog(ctx, out, pod, container)
 	}
-	return c.copyLog(ctx, out, pod, container, c.buildQuery())
+	return copyLog(ctx, c.Tool, out, pod, container, c.buildQuery())
 }
 
 // copyLog prints a log with the options of the query.
-func (t *tool) copyLog(ctx context.Context, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
-	resp, err := t.request(ctx, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
+func copyLog(ctx context.Context, t *command.Tool, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
+	resp, err := request(ctx, t, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := t.copyAnswer(out, resp.Body); err != nil {
+	if err := copyAnswer(t, out, resp.Body); err != nil {
 		return err
 	}
 	if text := resp.Trailer.Get(api.TrailerError); text != "" {

@@ -1,6 +1,10 @@
 package cli
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/islet-edge/islet/agent/cli/command"
+)
 
 func TestLogs(t *testing.T) {
 	n, _ := node(t)
@@ -14,7 +18,7 @@ func TestLogs(t *testing.T) {
 	check(t, n, run(t, n, "", "logs", "web", "--all-containers", "--prefix", "--tail", "1"), 0,
 		"[pod/web-pi/nginx] three\n[pod/web-pi/sidecar] side\n", "")
 	check(t, n, run(t, n, "", "logs", "-p", "crash"), 0, "why I died\n", "")
-	check(t, n, run(t, n, "", "logs", "web", "-c", "none"), ExitNotFound, "",
+	check(t, n, run(t, n, "", "logs", "web", "-c", "none"), command.ExitNotFound, "",
 		"islet: pod default/web-pi has no container \"none\": it has nginx, sidecar\n")
 	check(t, n, run(t, n, "", "logs", "-p", "web", "-c", "nginx"), 1, "",
 		"islet: previous terminated container \"nginx\" in pod \"web-pi\" not found\n")

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -52,7 +53,7 @@ type logStream struct {
 // selectPods returns the pods of the arguments or the flags. If there are two arguments, the second one may be the name
 // of a container in the pod of the first one. In this case selectPods also returns this name.
 func (c *logsCommand) selectPods(ctx context.Context, args []string) (pods []v1.Pod, container string, err error) {
-	all, err := c.listPods(ctx)
+	all, err := listPods(ctx, c.Tool)
 	if err != nil {
 		return nil, "", err
 	}
@@ -86,7 +87,7 @@ func (c *logsCommand) labelled(all []v1.Pod) ([]v1.Pod, error) {
 	ns := cmp.Or(c.namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(matching), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 {
-		return nil, exitWith(ExitNotFound, noPods(c.text, ns, c.anywhere, len(matching)))
+		return nil, command.ExitWith(command.ExitNotFound, noPods(c.text, ns, c.anywhere, len(matching)))
 	}
 	return found, nil
 }
@@ -105,7 +106,7 @@ func (c *logsCommand) logStreams(pods []v1.Pod, container string) (out []logStre
 				names = []string{n}
 			}
 		default:
-			name, err := c.chooseContainer(pod, container)
+			name, err := chooseContainer(c.Tool, pod, container)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -120,10 +121,10 @@ func (c *logsCommand) logStreams(pods []v1.Pod, container string) (out []logStre
 		return nil, errors.Join(errs...)
 	}
 	for _, err := range errs {
-		printError(c.Stderr, err)
+		command.PrintError(c.Stderr, err)
 	}
 	if c.followed && len(out) > c.streams {
-		return nil, usage("-f would follow %d logs, but at most %d are allowed: select fewer, or use --max-log-requests",
+		return nil, command.Usage("-f would follow %d logs, but at most %d are allowed: select fewer, or use --max-log-requests",
 			len(out), c.streams)
 	}
 	return out, nil
@@ -143,8 +144,8 @@ func (c *logsCommand) printStreams(ctx context.Context, streams []logStream) err
 				if len(streams) > 1 && c.prefix {
 					err = fmt.Errorf("pod %s/%s, container %s: %w", s.pod.Namespace, s.pod.Name, s.container, err)
 				}
-				printError(c.Stderr, err)
-				failed = exitWith(ExitFailed, nil)
+				command.PrintError(c.Stderr, err)
+				failed = command.ExitWith(command.ExitFailed, nil)
 			}
 		}
 		if c.followed {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -33,11 +34,11 @@ func TestLogsOfSeveral(t *testing.T) {
 		"[pod/default/a/side] side of a\n[pod/default/b/side] side of b\n[pod/other/c/side] side of c\n", "")
 	check(t, n, run(t, n, "", "logs", "--all-pods", "--prefix=false", "--tail=1"), 0, "two of a\ntwo of b\n", "")
 	check(t, n, run(t, n, "", "logs", "a", "side"), 0, "side of a\n", "")
-	check(t, n, run(t, n, "", "logs", "a", "none"), ExitNotFound, "", "islet: pod default/a has no container \"none\": it has app, side\n")
+	check(t, n, run(t, n, "", "logs", "a", "none"), command.ExitNotFound, "", "islet: pod default/a has no container \"none\": it has app, side\n")
 	check(t, n, run(t, n, "", "logs", "a", "b", "--all-containers", "--tail=1"), 0,
 		"[pod/a/app] two of a\n[pod/a/side] side of a\n[pod/b/app] two of b\n[pod/b/side] side of b\n", "")
-	check(t, n, run(t, n, "", "logs", "-l", "no=such"), ExitNotFound, "", "islet: no pods match the labels no=such in namespace default\n")
-	check(t, n, run(t, n, "", "logs", "-l", "app=web", "-n", "none"), ExitNotFound, "",
+	check(t, n, run(t, n, "", "logs", "-l", "no=such"), command.ExitNotFound, "", "islet: no pods match the labels no=such in namespace default\n")
+	check(t, n, run(t, n, "", "logs", "-l", "app=web", "-n", "none"), command.ExitNotFound, "",
 		"islet: no pods match the labels app=web in namespace none; there are 3 in others: use -A\n")
 	n.Log(t, "a-app", strings.Split(strings.Repeat("x ", 20)+"x", " ")...)
 	if got := run(t, n, "", "logs", "-l", "app=web"); strings.Count(got.out, "[pod/a/app] x\n") != 10 {
@@ -45,7 +46,7 @@ func TestLogsOfSeveral(t *testing.T) {
 	}
 	for _, args := range [][]string{{}, {"a", "-l", "x=y"}, {"a", "--all-pods"}, {"-l", "app=web", "-f", "-A", "--max-log-requests=2"},
 		{"a", "--max-log-requests=0"}, {"a", "--max-log-requests=1000"}} {
-		if got := run(t, n, "", append([]string{"logs"}, args...)...); got.code != ExitUsage || got.out != "" {
+		if got := run(t, n, "", append([]string{"logs"}, args...)...); got.code != command.ExitUsage || got.out != "" {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

@@ -14,8 +14,12 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
+
+// Env is the environment of the commands.
+type Env = command.Env
 
 // IsCommand reports whether the arguments are those of a command. A command of this name need not exist. If IsCommand
 // returns false, the arguments are those of the agent. The agent has only flags.
@@ -61,7 +65,7 @@ func leadingSocket(args []string) (socket string, rest []string) {
 }
 
 // Main runs the command that is named in args, and returns the exit code. Without arguments it shows the commands.
-func Main(ctx context.Context, args []string, env Env) int {
+func Main(ctx context.Context, args []string, env command.Env) int {
 	switch {
 	case len(args) == 0:
 		args = []string{"help"}
@@ -75,22 +79,22 @@ func Main(ctx context.Context, args []string, env Env) int {
 	defer stop()
 	socket, args := leadingSocket(args)
 	err := runInterruptible(ctx, func() error {
-		return dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout, socket: socket})
+		return dispatch(ctx, commands(), nil, args, &command.Tool{Env: env, Out: env.Stdout, Socket: socket})
 	})
-	var exit exitError
+	var exit command.ExitError
 	switch {
 	case err == nil:
-		return ExitOK
+		return command.ExitOK
 	case ctx.Err() != nil:
-		return ExitSignal
+		return command.ExitSignal
 	case errors.As(err, &exit):
-		if exit.err != nil {
-			printError(env.Stderr, err)
+		if exit.Err != nil {
+			command.PrintError(env.Stderr, err)
 		}
-		return exit.code
+		return exit.Code
 	}
-	printError(env.Stderr, err)
-	return ExitFailed
+	command.PrintError(env.Stderr, err)
+	return command.ExitFailed
 }
 
 // cleanupTime is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
@@ -115,11 +119,11 @@ func runInterruptible(ctx context.Context, run func() error) error {
 }
 
 // dispatch finds the command in list, parses its flags and runs it.
-func dispatch(ctx context.Context, list []command, path []string, args []string, t *tool) error {
+func dispatch(ctx context.Context, list []command.Command, path []string, args []string, t *command.Tool) error {
 	if len(args) == 0 || isHelp(args[0]) {
-		printCommands(t.out, list, path)
+		printCommands(t.Out, list, path)
 		if len(args) == 0 {
-			return exitWith(ExitUsage, nil)
+			return command.ExitWith(command.ExitUsage, nil)
 		}
 		return nil
 	}
@@ -128,31 +132,31 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		return dispatch(ctx, list, path, append(words, args[1:]...), t)
 	}
 	if c == nil {
-		return usage("unknown command %q%s", args[0], didYouMean(args[0], list))
+		return command.Usage("unknown command %q%s", args[0], didYouMean(args[0], list))
 	}
-	path = append(path, c.name)
-	if c.sub != nil {
-		return dispatch(ctx, c.sub, path, args[1:], t)
+	path = append(path, c.Name)
+	if c.Sub != nil {
+		return dispatch(ctx, c.Sub, path, args[1:], t)
 	}
-	flags, run := c.parse(t)
-	if c.isAgent && !slices.ContainsFunc(args[1:], isHelp) {
+	flags, run := parseFlags(c, t)
+	if c.IsAgent && !slices.ContainsFunc(args[1:], isHelp) {
 		return run(ctx, args[1:])
 	}
 	switch err := flags.Parse(args[1:]); {
 	case errors.Is(err, pflag.ErrHelp):
-		c.printUsage(t.out, path, flags)
+		printUsage(c, t.Out, path, flags)
 		return nil
 	case err != nil:
-		return usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), join(path))
+		return command.Usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), join(path))
 	}
-	if t.socket == "" {
-		t.socket = api.DefaultSocket
+	if t.Socket == "" {
+		t.Socket = api.DefaultSocket
 	}
-	if c.args == "" && flags.NArg() > 0 && !c.hidden && c.name != "prune" && path[0] != "get" { // prune itself returns an error with advice
-		return usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
+	if c.Args == "" && flags.NArg() > 0 && !c.Hidden && c.Name != "prune" && path[0] != "get" { // prune itself returns an error with advice
+		return command.Usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
 	}
-	t.args = flags.ArgsLenAtDash()
-	rest, err := t.removeKind(ctx, c, flags)
+	t.ArgsBeforeDash = flags.ArgsLenAtDash()
+	rest, err := removeKind(ctx, t, c, flags)
 	if err != nil {
 		return err
 	}
@@ -163,9 +167,9 @@ func isHelp(arg string) bool { return slices.Contains([]string{"-h", "--help"}, 
 
 // removeKind removes the kind from the arguments "pod NAME". If a pod has the name of the kind, removeKind changes nothing. A kind without
 // a name is an error, unless the flags select the pods.
-func (t *tool) removeKind(ctx context.Context, c *command, flags *pflag.FlagSet) ([]string, error) {
+func removeKind(ctx context.Context, t *command.Tool, c *command.Command, flags *pflag.FlagSet) ([]string, error) {
 	args := flags.Args()
-	if c.argsKind != takesPods || c.ownKinds || len(args) == 0 || !isPodKind(args[0]) {
+	if c.ArgsKind != command.TakesPods || c.OwnKinds || len(args) == 0 || !isPodKind(args[0]) {
 		return args, nil
 	}
 	namespace := ""
@@ -173,17 +177,18 @@ func (t *tool) removeKind(ctx context.Context, c *command, flags *pflag.FlagSet)
 		namespace = f.Value.String()
 	}
 	// Without an agent there is no pod with this name, and the command itself reports the agent.
-	if pods, err := t.listPods(ctx); err == nil && slices.ContainsFunc(pods, func(p v1.Pod) bool {
+	if pods, err := listPods(ctx, t); err == nil && slices.ContainsFunc(pods, func(p v1.Pod) bool {
 		return p.Name == args[0] && (namespace == "" || p.Namespace == namespace)
 	}) {
 		return args, nil
 	}
-	if (len(args) == 1 || t.args == 1) && !slices.ContainsFunc([]string{"selector", "all", "all-pods", "filename"}, flags.Changed) {
-		return nil, usage("%q is a kind, and the name of a pod is missing: islet %s POD\nThe pods of this node: islet pods",
-			args[0], c.name)
+	if (len(args) == 1 || t.ArgsBeforeDash == 1) && !slices.ContainsFunc([]string{"selector", "all", "all-pods", "filename"},
+		flags.Changed) {
+		return nil, command.Usage("%q is a kind, and the name of a pod is missing: islet %s POD\nThe pods of this node: islet pods",
+			args[0], c.Name)
 	}
-	if t.args > 0 {
-		t.args--
+	if t.ArgsBeforeDash > 0 {
+		t.ArgsBeforeDash--
 	}
 	return args[1:], nil
 }

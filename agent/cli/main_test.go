@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // TestStuck checks that a signal ends a command that is blocked in a system call. In this test, the command opens a pipe without a writer.
@@ -25,7 +27,7 @@ func TestStuck(t *testing.T) {
 		ctx, signal := context.WithCancel(t.Context())
 		signal()
 		var out, errw bytes.Buffer
-		if code := Main(ctx, args, env(nil, strings.NewReader(""), &out, &errw)); code != ExitSignal {
+		if code := Main(ctx, args, env(nil, strings.NewReader(""), &out, &errw)); code != command.ExitSignal {
 			t.Errorf("%q: code %d: %s%s", args, code, out.String(), errw.String())
 		}
 	}

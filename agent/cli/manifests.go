@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -51,7 +52,7 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 				err = do(f, data)
 			}
 			errs = append(errs, err)
-			if isLost(err) { // the other files would have the same error
+			if command.IsUnreachable(err) { // the other files would have the same error
 				return errors.Join(errs...)
 			}
 		}
@@ -75,7 +76,7 @@ func readManifest(open func(string) (*os.File, error), name string) ([]byte, err
 func listManifests(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, exitWith(ExitNotFound, fmt.Errorf("no file %s", name))
+		return nil, command.ExitWith(command.ExitNotFound, fmt.Errorf("no file %s", name))
 	}
 	if err != nil || !info.IsDir() {
 		return []string{name}, err
@@ -91,7 +92,7 @@ func listManifests(name string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, exitWith(ExitNotFound, fmt.Errorf("no manifest (.yaml, .yml, .json) in %s", name))
+		return nil, command.ExitWith(command.ExitNotFound, fmt.Errorf("no manifest (.yaml, .yml, .json) in %s", name))
 	}
 	return out, nil
 }

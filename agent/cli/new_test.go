@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -26,8 +27,8 @@ func TestWordsOfOtherTools(t *testing.T) {
 	check(t, n, run(t, n, "", "get", "pods", "dns", "-o", "name"), 0, "pod/dns-pi\n", "")
 	check(t, n, run(t, n, "", "stats", "pods", "--no-headers", "web"), 0, run(t, n, "", "top", "--no-headers", "web").out, "")
 	check(t, n, run(t, n, "", "rmi", "localhost/web:1"), 0, "removed localhost/web:1\n", "")
-	check(t, n, run(t, n, "", "rmi", "localhost/web:1"), ExitNotFound, "", "islet: image \"localhost/web:1\" not found\n")
-	check(t, n, run(t, n, "", "get", "services"), ExitUsage, "", "islet: unknown command \"services\": see 'islet help'\n")
+	check(t, n, run(t, n, "", "rmi", "localhost/web:1"), command.ExitNotFound, "", "islet: image \"localhost/web:1\" not found\n")
+	check(t, n, run(t, n, "", "get", "services"), command.ExitUsage, "", "islet: unknown command \"services\": see 'islet help'\n")
 	check(t, n, run(t, n, "", "rm", "crash", "--force"), 0, "pod/crash-pi deleted\n", "")
 }
 
@@ -40,7 +41,7 @@ func TestShortcuts(t *testing.T) {
 			if c == nil {
 				t.Fatalf("%s leads to %q, which is not a command", word, args)
 			}
-			list = c.sub
+			list = c.Sub
 		}
 		if lookup(commands(), word) != nil {
 			t.Errorf("%s is also the name of a command", word)
@@ -52,12 +53,12 @@ func TestShortcuts(t *testing.T) {
 func TestManPages(t *testing.T) {
 	pages := manPages()
 	for _, c := range commands() {
-		if c.hidden || c.sub != nil {
+		if c.Hidden || c.Sub != nil {
 			continue
 		}
-		page := string(pages["islet-"+c.name+".1"])
-		if !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(string(pages["islet.1"]), escapeTroff("islet-"+c.name)) {
-			t.Errorf("%s has no page: %q", c.name, page)
+		page := string(pages["islet-"+c.Name+".1"])
+		if !strings.Contains(page, ".SH SYNOPSIS") || !strings.Contains(string(pages["islet.1"]), escapeTroff("islet-"+c.Name)) {
+			t.Errorf("%s has no page: %q", c.Name, page)
 		}
 	}
 	if page := string(pages["islet-images-prune.1"]); !strings.Contains(page, `\-\-dry\-run`) {
@@ -105,7 +106,7 @@ func TestWatched(t *testing.T) {
 		}
 		cancel()
 		r.Close()
-		if code := <-done; times != 3 || code != ExitSignal {
+		if code := <-done; times != 3 || code != command.ExitSignal {
 			t.Errorf("%q: %d times, code %d", args, times, code)
 		}
 	}
@@ -174,7 +175,7 @@ func TestHungAgent(t *testing.T) {
 		e := env(n, strings.NewReader(""), &out, &errw)
 		e.ResponseTimeout = 50 * time.Millisecond
 		began := time.Now()
-		if code := Main(t.Context(), args, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer: it hangs") {
+		if code := Main(t.Context(), args, e); code != command.ExitUnreachable || !strings.Contains(errw.String(), "does not answer: it hangs") {
 			t.Errorf("%q: code %d, %s", args, code, errw.String())
 		}
 		if d := time.Since(began); d > 10*time.Second {
@@ -190,11 +191,11 @@ func TestHungInTheMiddle(t *testing.T) {
 	var errw bytes.Buffer
 	e := env(n, nil, io.Discard, &errw)
 	e.ResponseTimeout = 50 * time.Millisecond
-	if code := Main(t.Context(), []string{"pods", "-w"}, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer") {
+	if code := Main(t.Context(), []string{"pods", "-w"}, e); code != command.ExitUnreachable || !strings.Contains(errw.String(), "does not answer") {
 		t.Errorf("a stream without a sign of life: code %d, %s", code, errw.String())
 	}
 	errw.Reset()
-	if code := Main(t.Context(), []string{"exec", "web", "-c", "nginx", "--", "hang"}, e); code != ExitUnreachable || !strings.Contains(errw.String(), "does not answer") {
+	if code := Main(t.Context(), []string{"exec", "web", "-c", "nginx", "--", "hang"}, e); code != command.ExitUnreachable || !strings.Contains(errw.String(), "does not answer") {
 		t.Errorf("a session without a sign of life: code %d, %s", code, errw.String())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -33,13 +34,13 @@ func statusNotes(st *api.Status) (out []string) {
 	return out
 }
 
-func (t *tool) printNotes(st *api.Status) {
+func printNotes(t *command.Tool, st *api.Status) {
 	list := statusNotes(st)
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(t.out, "\nNotes:")
+	fmt.Fprintln(t.Out, "\nNotes:")
 	for _, n := range list {
-		fmt.Fprintf(t.out, "  - %s\n", printable.Line(n))
+		fmt.Fprintf(t.Out, "  - %s\n", printable.Line(n))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -82,22 +83,24 @@ func objectNamed(kind, namespace, name string) objectName {
 
 // objectsCommand implements islet objects.
 type objectsCommand struct {
-	*tool
+	*command.Tool
 	namespace      string
 	all, noHeaders bool
 	output         string
 }
 
-func setupObjects(t *tool, flags *pflag.FlagSet) runner {
-	return (&objectsCommand{tool: t}).setup(flags, "")
+func setupObjects(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	return (&objectsCommand{Tool: t}).setup(flags, "")
 }
 
 // setupObjectsOf sets up commands such as islet get secrets.
-func setupObjectsOf(kind string) func(*tool, *pflag.FlagSet) runner {
-	return func(t *tool, flags *pflag.FlagSet) runner { return (&objectsCommand{tool: t}).setup(flags, kind) }
+func setupObjectsOf(kind string) func(*command.Tool, *pflag.FlagSet) command.Runner {
+	return func(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+		return (&objectsCommand{Tool: t}).setup(flags, kind)
+	}
 }
 
-func (c *objectsCommand) setup(flags *pflag.FlagSet, kind string) runner {
+func (c *objectsCommand) setup(flags *pflag.FlagSet, kind string) command.Runner {
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "objects of every namespace")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", `objects of this namespace (default "default")`)
 	flags.StringVarP(&c.output, "output", "o", "", "wide, json, yaml or name")
@@ -112,15 +115,15 @@ func (c *objectsCommand) setup(flags *pflag.FlagSet, kind string) runner {
 
 func (c *objectsCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
-		return usage("output %q: must be wide, json, yaml or name", c.output)
+		return command.Usage("output %q: must be wide, json, yaml or name", c.output)
 	}
-	all, err := c.listObjects(ctx)
+	all, err := listObjects(ctx, c.Tool)
 	if err != nil {
 		return err
 	}
 	names, ok := objectArgs(args, c.namespace)
 	if len(args) > 0 && !ok {
-		return usage("islet objects needs a kind (configmap, secret, pvc) and names, or KIND/NAME")
+		return command.Usage("islet objects needs a kind (configmap, secret, pvc) and names, or KIND/NAME")
 	}
 	var shown []api.Object
 	switch {
@@ -145,8 +148,8 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 }
 
 // listObjects requests all objects from the agent.
-func (t *tool) listObjects(ctx context.Context) (all []api.Object, err error) {
-	err = t.get(ctx, api.PathObjects, &all)
+func listObjects(ctx context.Context, t *command.Tool) (all []api.Object, err error) {
+	err = get(ctx, t, api.PathObjects, &all)
 	return all, err
 }
 
@@ -157,7 +160,8 @@ func (n objectName) findObjects(all []api.Object) ([]api.Object, error) {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
 	})
 	if len(found) == 0 {
-		return nil, exitWith(ExitNotFound, fmt.Errorf("%s %q not found in namespace %s", shortKind(n.kind), n.name, n.namespace))
+		return nil, command.ExitWith(command.ExitNotFound, fmt.Errorf("%s %q not found in namespace %s", shortKind(n.kind), n.name,
+			n.namespace))
 	}
 	return found, nil
 }
@@ -165,10 +169,10 @@ func (n objectName) findObjects(all []api.Object) ([]api.Object, error) {
 func (c *objectsCommand) printObjects(shown []api.Object) error {
 	switch c.output {
 	case "json", "yaml":
-		return c.printObject(c.output, shown)
+		return printObject(c.Tool, c.output, shown)
 	case "name":
 		for _, o := range shown {
-			fmt.Fprintf(c.out, "%s/%s\n", printable.Line(shortKind(o.Kind)), printable.Line(o.Name))
+			fmt.Fprintf(c.Out, "%s/%s\n", printable.Line(shortKind(o.Kind)), printable.Line(o.Name))
 		}
 		return nil
 	}
@@ -197,7 +201,7 @@ func (c *objectsCommand) printObjects(shown []api.Object) error {
 		}
 		row(o.Namespace, cells...)
 	}
-	t.print(c.out)
+	t.print(c.Out)
 	return nil
 }
 
@@ -242,8 +246,8 @@ func usersOf(o *api.Object) string {
 const maxUsers = 3
 
 // describeObjects implements islet describe for objects. It does not show the values of Secrets.
-func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
-	all, err := t.listObjects(ctx)
+func describeObjects(ctx context.Context, t *command.Tool, names []objectName) error {
+	all, err := listObjects(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -255,16 +259,16 @@ func (t *tool) describeObjects(ctx context.Context, names []objectName) error {
 		}
 		for i := range found {
 			if !first {
-				fmt.Fprint(t.out, "\n\n")
+				fmt.Fprint(t.Out, "\n\n")
 			}
 			first = false
-			t.describeObject(&found[i])
+			describeObject(t, &found[i])
 		}
 	}
 	return nil
 }
 
-func (t *tool) describeObject(o *api.Object) {
+func describeObject(t *command.Tool, o *api.Object) {
 	p := newPage(t)
 	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }
 	line("Name", "%s", o.Name)
@@ -298,7 +302,7 @@ func (t *tool) describeObject(o *api.Object) {
 	}
 	for i, k := range slices.Sorted(maps.Keys(o.Keys)) {
 		if i == 0 {
-			fmt.Fprintln(t.out, "Keys:")
+			fmt.Fprintln(t.Out, "Keys:")
 		}
 		p.writeLine(1, podColumn, k, "%d bytes", o.Keys[k])
 	}
@@ -314,8 +318,8 @@ func (c *deleteCommand) deleteObjects(ctx context.Context, names []objectName) e
 			q.Set("data", "1")
 		}
 		var done api.Deleted
-		err := c.call(ctx, http.MethodDelete, api.PathObjects+"/"+n.kind+"/"+n.namespace+"/"+n.name, q, nil, &done)
-		if codeOf(err) == ExitNotFound && c.ignoreNotFound {
+		err := call(ctx, c.Tool, http.MethodDelete, api.PathObjects+"/"+n.kind+"/"+n.namespace+"/"+n.name, q, nil, &done)
+		if command.CodeOf(err) == command.ExitNotFound && c.ignoreNotFound {
 			continue
 		}
 		if err == nil {

@@ -7,20 +7,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // A page is indented text with aligned values, like the output of kubectl describe.
 type page struct {
 	w io.Writer
-	t *tool // for colours; may be nil
+	t *command.Tool // for colours; may be nil
 }
 
 func (p page) colourIfOn(c colour) colour {
 	if p.t == nil {
 		return plain
 	}
-	return p.t.colourIfOn(c)
+	return colourIfOn(p.t, c)
 }
 
 // writeLine writes "name: value" at a given depth. The value begins at the given column, so that
@@ -49,4 +50,4 @@ func (p page) writePairs(name string, m map[string]string, between string) {
 }
 
 // newPage returns the page of a command's output.
-func newPage(t *tool) page { return page{t.out, t} }
+func newPage(t *command.Tool) page { return page{t.Out, t} }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/printable"
@@ -19,7 +20,7 @@ import (
 
 // podsCommand implements islet pods.
 type podsCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	selectorFlag
 	all, watch, noHeaders bool
@@ -28,8 +29,8 @@ type podsCommand struct {
 	origins               podOrigins
 }
 
-func setupPods(t *tool, flags *pflag.FlagSet) runner {
-	c := &podsCommand{tool: t}
+func setupPods(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &podsCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
 	c.declareSelector(flags)
@@ -41,16 +42,16 @@ func setupPods(t *tool, flags *pflag.FlagSet) runner {
 
 func (c *podsCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
-		return usage("output %q: must be wide, json, yaml or name", c.output)
+		return command.Usage("output %q: must be wide, json, yaml or name", c.output)
 	}
 	if _, err := c.parseSelector(); err != nil {
 		return err
 	}
-	c.origins.load = func() (all map[types.UID]string, err error) { return all, c.get(ctx, api.PathOrigins, &all) }
+	c.origins.load = func() (all map[types.UID]string, err error) { return all, get(ctx, c.Tool, api.PathOrigins, &all) }
 	if c.watch {
 		return c.followPods(ctx, args)
 	}
-	pods, err := c.listPods(ctx)
+	pods, err := listPods(ctx, c.Tool)
 	if err != nil {
 		return err
 	}
@@ -109,20 +110,20 @@ func (c *podsCommand) printPods(pods []v1.Pod, single bool) error {
 	switch c.output {
 	case "name":
 		for _, p := range pods {
-			fmt.Fprintf(c.out, "pod/%s\n", printable.Line(p.Name))
+			fmt.Fprintf(c.Out, "pod/%s\n", printable.Line(p.Name))
 		}
 	case "json", "yaml":
 		var object any = v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "List", APIVersion: "v1"}, Items: pods}
 		if single && len(pods) == 1 {
 			object = pods[0]
 		}
-		return c.printObject(c.output, object)
+		return printObject(c.Tool, c.output, object)
 	default:
 		c.printHeader()
 		for i := range pods {
 			c.printPod(&pods[i])
 		}
-		c.table.print(c.out)
+		c.table.print(c.Out)
 	}
 	return nil
 }
@@ -153,14 +154,14 @@ func (c *podsCommand) printPod(p *v1.Pod) {
 			row = append(row, cmp.Or(value, "<none>"))
 		}
 	}
-	c.table.addColored(map[int]colour{status: c.colourIfOn(statusColour(s.status))}, row...)
+	c.table.addColored(map[int]colour{status: colourIfOn(c.Tool, statusColour(s.status))}, row...)
 }
 
 // followPods prints the pods and then each change until it is interrupted.
 func (c *podsCommand) followPods(ctx context.Context, args []string) error {
 	var first []v1.Pod
 	synced := false
-	return stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	return stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		if e.Type == api.EventAlive {
 			return false, nil
 		}
@@ -182,7 +183,7 @@ func (c *podsCommand) followPods(ctx context.Context, args []string) error {
 		if c.output == "" || c.output == "wide" {
 			c.origins.expect(e.Pod.UID)
 			c.printPod(e.Pod)
-			c.table.print(c.out)
+			c.table.print(c.Out)
 			return false, nil
 		}
 		return false, c.printPods([]v1.Pod{*e.Pod}, true)

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -28,10 +29,10 @@ kube-system   dns-pi     1/1     Running            0             2d     10.42.0
 	check(t, n, run(t, n, "", "pods", "dns", "-o", "name"), 0, "pod/dns-pi\n", "")
 	check(t, n, run(t, n, "", "pods", "-n", "nowhere"), 0, "", "No pods in namespace nowhere; there are 3 in others: use -A.\n")
 	check(t, n, run(t, n, "", "pods", "-l", "no=such"), 0, "", "No pods match the labels no=such.\n")
-	check(t, n, run(t, n, "", "status", "web"), ExitUsage, "",
+	check(t, n, run(t, n, "", "status", "web"), command.ExitUsage, "",
 		"islet: islet status takes no arguments, not \"web\"\nSee 'islet status --help'\n")
-	check(t, n, run(t, n, "", "pods", "nothing"), ExitNotFound, "", "islet: pod \"nothing\" not found\n")
-	check(t, n, run(t, n, "", "pods", "-o", "xml"), ExitUsage, "", "islet: output \"xml\": must be wide, json, yaml or name\n")
+	check(t, n, run(t, n, "", "pods", "nothing"), command.ExitNotFound, "", "islet: pod \"nothing\" not found\n")
+	check(t, n, run(t, n, "", "pods", "-o", "xml"), command.ExitUsage, "", "islet: output \"xml\": must be wide, json, yaml or name\n")
 	if got := run(t, n, "", "pods", "web", "-o", "yaml"); got.code != 0 ||
 		!strings.HasPrefix(got.out, "apiVersion: v1\nkind: Pod\nmetadata:\n") {
 		t.Errorf("yaml: %d %s", got.code, got.out)
@@ -124,7 +125,7 @@ func TestSelector(t *testing.T) {
 		strings.Count(got.out, "\n") != 1 {
 		t.Errorf("top -l: %+v", got)
 	}
-	if got := run(t, n, "", "pods", "-l", "app in web"); got.code != ExitUsage || !strings.Contains(got.err, `selector "app in web"`) {
+	if got := run(t, n, "", "pods", "-l", "app in web"); got.code != command.ExitUsage || !strings.Contains(got.err, `selector "app in web"`) {
 		t.Errorf("a wrong selector: %+v", got)
 	}
 	check(t, n, run(t, n, "", "delete", "-l", "app=web", "--wait=false"), 0, "pod/web-pi deleted\n", "")

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -18,14 +19,14 @@ const troublesTimeout = 10 * time.Second
 
 // printTroubles prints the troubles of some pods to standard error, as islet status does: the exit code, the last line of the log and the
 // command that shows more. It prints nothing if the agent does not answer, because the wait itself returns an error.
-func (t *tool) printTroubles(ctx context.Context, pods []types.NamespacedName) {
+func printTroubles(ctx context.Context, t *command.Tool, pods []types.NamespacedName) {
 	if len(pods) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, troublesTimeout)
 	defer cancel()
 	var st api.Status
-	if t.get(ctx, api.PathStatus, &st) != nil {
+	if get(ctx, t, api.PathStatus, &st) != nil {
 		return
 	}
 	for i := range st.Troubles {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -26,7 +27,7 @@ func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool,
 			return err
 		case err == nil:
 			away = time.Time{}
-		case !isLost(err):
+		case !command.IsUnreachable(err):
 			return err
 		case away.IsZero():
 			away = time.Now()
@@ -45,7 +46,7 @@ func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool,
 const maxAway = 2 * time.Minute
 
 // stage sends a request for a trial to the agent and shows the progress. It returns the last line of the answer.
-func (t *tool) stage(ctx context.Context, path string, query url.Values, bar *progress) (last api.Progress, _ error) {
+func stage(ctx context.Context, t *command.Tool, path string, query url.Values, bar *progress) (last api.Progress, _ error) {
 	defer bar.clearBars()
 	err := stream(ctx, t, http.MethodPost, path, query, nil, func(p api.Progress) (bool, error) {
 		switch {

@@ -20,19 +20,20 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // forwardCommand implements islet port-forward.
 type forwardCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	address    string
 	outputLock sync.Mutex
 }
 
-func setupPortForward(t *tool, flags *pflag.FlagSet) runner {
-	c := &forwardCommand{tool: t}
+func setupPortForward(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &forwardCommand{Tool: t}
 	c.declare(flags)
 	flags.StringVar(&c.address, "address", "127.0.0.1", "the local address to listen on")
 	return c.run
@@ -43,7 +44,7 @@ type forwardedPort struct{ local, remote uint16 }
 
 func (c *forwardCommand) run(ctx context.Context, args []string) error {
 	if len(args) < 2 {
-		return usage("port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE")
+		return command.Usage("port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE")
 	}
 	var ports []forwardedPort
 	for _, a := range args[1:] {
@@ -53,7 +54,7 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 		}
 		ports = append(ports, p)
 	}
-	pod, err := c.findPod(ctx, c.podFlag, args[0])
+	pod, err := findPod(ctx, c.Tool, c.podFlag, args[0])
 	if err != nil {
 		return err
 	}
@@ -73,15 +74,15 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 			return fmt.Errorf("listen for port %d of the pod: %w", p.remote, err)
 		}
 		context.AfterFunc(ctx, func() { ln.Close() })
-		fmt.Fprintf(c.out, "Forwarding from %s -> %d\n", ln.Addr(), p.remote)
+		fmt.Fprintf(c.Out, "Forwarding from %s -> %d\n", ln.Addr(), p.remote)
 		all.Go(func() { c.acceptConnections(ctx, ln, conn, p.remote, &all) })
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-conn.CloseChan():
-		return exitWith(
-			ExitUnreachable,
+		return command.ExitWith(
+			command.ExitUnreachable,
 			fmt.Errorf("lost the connection to pod %s/%s: the pod or the agent has ended", pod.Namespace, pod.Name))
 
 	}
@@ -96,12 +97,12 @@ func parseForwarded(s string) (p forwardedPort, err error) {
 	number := func(text string) (uint16, error) {
 		n, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			return 0, usage("port %q: must be [LOCAL:]REMOTE, numbers up to 65535", s)
+			return 0, command.Usage("port %q: must be [LOCAL:]REMOTE, numbers up to 65535", s)
 		}
 		return uint16(n), nil
 	}
 	if p.remote, err = number(remote); err != nil || p.remote == 0 {
-		return p, cmp.Or(err, usage("port %q: the pod's port must not be 0", s))
+		return p, cmp.Or(err, command.Usage("port %q: the pod's port must not be 0", s))
 	}
 	if both && local == "" {
 		return p, nil
@@ -119,11 +120,11 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
 	req.Header.Set(httpstream.HeaderProtocolVersion, portforward.ProtocolV1Name)
-	raw, err := c.dial(ctx)
+	raw, err := dial(ctx, c.Tool)
 	if err != nil {
-		return nil, c.unreachableError(err)
+		return nil, unreachableError(c.Tool, err)
 	}
-	raw.SetDeadline(time.Now().Add(c.responseTimeout(http.MethodPost)))
+	raw.SetDeadline(time.Now().Add(responseTimeout(c.Tool, http.MethodPost)))
 	in := bufio.NewReader(raw)
 	err = req.Write(raw)
 	var resp *http.Response
@@ -132,7 +133,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	}
 	if err != nil {
 		raw.Close()
-		return nil, c.unreachableError(err)
+		return nil, unreachableError(c.Tool, err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer raw.Close()

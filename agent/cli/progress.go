@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -34,8 +35,8 @@ type item struct {
 	current, total int64
 }
 
-func (t *tool) newProgress(quiet bool) *progress {
-	p := &progress{w: t.Stderr, screen: t.screen(t.Stderr), items: map[string]item{}}
+func newProgress(t *command.Tool, quiet bool) *progress {
+	p := &progress{w: t.Stderr, screen: screen(t, t.Stderr), items: map[string]item{}}
 	if quiet {
 		p.w = nil
 	}

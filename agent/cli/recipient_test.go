@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -18,21 +19,21 @@ func TestRecipientWithoutAgent(t *testing.T) {
 	old, stop := servertest.Start(t)
 	var got []string
 	var out strings.Builder
-	e := Env{Stdout: &out, Stderr: &out, Getenv: func(name string) string { return map[string]string{"ISLET_SOCKET": old.Socket}[name] }}
+	e := command.Env{Stdout: &out, Stderr: &out, Getenv: func(name string) string { return map[string]string{"ISLET_SOCKET": old.Socket}[name] }}
 	e.Key = func(all []string, _ io.Reader, _, _ io.Writer) int { got = all; return 0 }
 	key := func(code int, isNamed bool) []string {
 		t.Helper()
 		got = nil
-		x := &tool{Env: e, out: &out, socket: old.Socket}
-		_, err := x.findRecipient(t.Context(), isNamed)
-		if codeOf(err) != code {
+		x := &command.Tool{Env: e, Out: &out, Socket: old.Socket}
+		_, err := findRecipient(t.Context(), x, isNamed)
+		if command.CodeOf(err) != code {
 			t.Errorf("named %v: %v, want code %d", isNamed, err, code)
 		}
 		return got
 	}
 	flags := []string{"--state-dir=/x"}
 	recipient := func(args ...string) int {
-		return codeOf(setupKeyRecipient(&tool{Env: e, out: &out}, nil)(t.Context(), args))
+		return command.CodeOf(setupKeyRecipient(&command.Tool{Env: e, Out: &out}, nil)(t.Context(), args))
 	}
 	is := recipient(flags...)
 	if is != 0 || !slices.Equal(got, []string{"recipient", flags[0]}) {
@@ -41,7 +42,7 @@ func TestRecipientWithoutAgent(t *testing.T) {
 	for _, absent := range []struct {
 		what string
 		code int
-	}{{"an earlier agent", ExitNotFound}, {"no agent", ExitUnreachable}} {
+	}{{"an earlier agent", command.ExitNotFound}, {"no agent", command.ExitUnreachable}} {
 		if got := key(0, false); !slices.Equal(got, []string{"recipient"}) {
 			t.Errorf("%s: %q", absent.what, got)
 		}
@@ -53,8 +54,8 @@ func TestRecipientWithoutAgent(t *testing.T) {
 		}
 		stop()
 	}
-	x := &tool{Env: e, out: &out, socket: old.Socket}
-	err := x.unreachableError(&fs.PathError{Err: fs.ErrPermission})
+	x := &command.Tool{Env: e, Out: &out, Socket: old.Socket}
+	err := unreachableError(x, &fs.PathError{Err: fs.ErrPermission})
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "sudo") {
 		t.Errorf("%v", err)
 	}

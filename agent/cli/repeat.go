@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // againFlags are the flags of commands that can print their output repeatedly.
@@ -22,25 +24,25 @@ func (a *againFlags) declareAgain(flags *pflag.FlagSet) {
 // runRepeatedly calls the function show once. With -w, it repeats the call until ctx ends, and clears a terminal before
 // each call. If a call returns an error, runRepeatedly returns the error. There is one exception: if the agent becomes
 // unreachable after the first call, runRepeatedly prints the error and continues.
-func (t *tool) runRepeatedly(ctx context.Context, a againFlags, show func(ctx context.Context) error) error {
+func runRepeatedly(ctx context.Context, t *command.Tool, a againFlags, show func(ctx context.Context) error) error {
 	if !a.watch {
 		return show(ctx)
 	}
 	if a.interval <= 0 {
-		return usage("interval %s: must be positive", a.interval)
+		return command.Usage("interval %s: must be positive", a.interval)
 	}
 	for first := true; ; first = false {
-		switch clear := isTerminal(t.out); {
+		switch clear := isTerminal(t.Out); {
 		case clear:
-			fmt.Fprint(t.out, "\x1b[H\x1b[2J")
+			fmt.Fprint(t.Out, "\x1b[H\x1b[2J")
 		case !first:
-			fmt.Fprintln(t.out)
+			fmt.Fprintln(t.Out)
 		}
 		if err := show(ctx); err != nil && ctx.Err() == nil {
-			if first || !isLost(err) {
+			if first || !command.IsUnreachable(err) {
 				return err
 			}
-			printError(t.Stderr, err)
+			command.PrintError(t.Stderr, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -24,17 +25,17 @@ func (p *podFlag) declare(flags *pflag.FlagSet) {
 }
 
 // listPods returns every pod of the node.
-func (t *tool) listPods(ctx context.Context) ([]v1.Pod, error) {
+func listPods(ctx context.Context, t *command.Tool) ([]v1.Pod, error) {
 	var l v1.PodList
-	if err := t.get(ctx, "/pods", &l); err != nil {
+	if err := get(ctx, t, "/pods", &l); err != nil {
 		return nil, err
 	}
 	return l.Items, nil
 }
 
 // findPod finds the pod that the user names.
-func (t *tool) findPod(ctx context.Context, p podFlag, name string) (*v1.Pod, error) {
-	pods, err := t.listPods(ctx)
+func findPod(ctx context.Context, t *command.Tool, p podFlag, name string) (*v1.Pod, error) {
+	pods, err := listPods(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -60,12 +61,12 @@ func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	name = trimKind(pods, name)
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		if namespace != "" && namespace != ns {
-			return nil, usage("pod %s is not in namespace %s", name, namespace)
+			return nil, command.Usage("pod %s is not in namespace %s", name, namespace)
 		}
 		namespace, name = ns, rest
 	}
 	if name == "" {
-		return nil, usage("a pod's name is empty")
+		return nil, command.Usage("a pod's name is empty")
 	}
 	for _, in := range []func(string) bool{
 		func(ns string) bool { return ns == namespace || namespace == "" && ns == v1.NamespaceDefault },
@@ -85,7 +86,7 @@ func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 				}
 			}
 			if len(found) > 1 {
-				return nil, usage("%q is ambiguous: it matches %s", name, joinNames(found))
+				return nil, command.Usage("%q is ambiguous: it matches %s", name, joinNames(found))
 			}
 			for _, p := range found {
 				return p, nil
@@ -95,20 +96,20 @@ func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	if namespace != "" {
 		name = namespace + "/" + name
 	}
-	return nil, exitWith(ExitNotFound, fmt.Errorf("pod %q not found", name))
+	return nil, command.ExitWith(command.ExitNotFound, fmt.Errorf("pod %q not found", name))
 }
 
 // chooseContainer returns the requested name if it is a container of the pod. If name is empty, it returns the container
 // that the pod's annotation names. Without the annotation, it returns the first container. If the pod has several
 // containers, it also prints this choice.
-func (t *tool) chooseContainer(pod *v1.Pod, name string) (string, error) {
+func chooseContainer(t *command.Tool, pod *v1.Pod, name string) (string, error) {
 	if name != "" {
 		for _, n := range containerNames(pod) {
 			if n == name {
 				return name, nil
 			}
 		}
-		return "", exitWith(ExitNotFound, fmt.Errorf("pod %s/%s has no container %q: it has %s",
+		return "", command.ExitWith(command.ExitNotFound, fmt.Errorf("pod %s/%s has no container %q: it has %s",
 			pod.Namespace, pod.Name, name, strings.Join(containerNames(pod), ", ")))
 
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -35,7 +36,7 @@ func TestKindOfPod(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"describe", "pods"}, {"logs", "pod"}, {"events", "pods"}, {"exec", "pod", "--", "ls"}, {"delete", "po"}, {"restart", "pod"}} {
-		if got := run(t, n, "", args...); got.code != ExitUsage || got.out != "" || !strings.Contains(got.err, "islet pods") {
+		if got := run(t, n, "", args...); got.code != command.ExitUsage || got.out != "" || !strings.Contains(got.err, "islet pods") {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

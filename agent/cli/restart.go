@@ -14,21 +14,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // restartCommand implements islet restart.
 type restartCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	grace   int64
 	wait    bool
 	timeout time.Duration
 }
 
-func setupRestart(t *tool, flags *pflag.FlagSet) runner {
-	c := &restartCommand{tool: t}
+func setupRestart(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &restartCommand{Tool: t}
 	c.declare(flags)
 	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the processes have to end (default: those of the pod)")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is ready again")
@@ -38,9 +39,9 @@ func setupRestart(t *tool, flags *pflag.FlagSet) runner {
 
 func (c *restartCommand) run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return usage("restart needs a pod: islet restart POD")
+		return command.Usage("restart needs a pod: islet restart POD")
 	}
-	pods, err := c.listPods(ctx)
+	pods, err := listPods(ctx, c.Tool)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 	}
 	var names []string
 	path := fmt.Sprintf("%s/%s/%s/restart", api.PathPods, pod.Namespace, pod.Name)
-	err := stream(ctx, c.tool, http.MethodPost, path, q, nil, func(p api.Progress) (bool, error) {
+	err := stream(ctx, c.Tool, http.MethodPost, path, q, nil, func(p api.Progress) (bool, error) {
 		names = p.Images
 		if p.Error != "" {
 			return true, errors.New(printable.Line(p.Error))
@@ -77,7 +78,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 	}
-	fmt.Fprintf(c.out, "pod/%s restarted\n", printable.Line(pod.Name))
+	fmt.Fprintf(c.Out, "pod/%s restarted\n", printable.Line(pod.Name))
 	return nil
 }
 
@@ -90,12 +91,12 @@ func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names 
 		before[st.Name] = st.ContainerID
 	}
 	last := ""
-	err := stream(ctx, c.tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	err := stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		switch {
 		case e.Pod == nil || e.Pod.UID != types.UID(pod.UID):
 			return false, nil
 		case e.Type == "DELETED":
-			return true, exitWith(ExitNotFound, fmt.Errorf("pod %s/%s is gone", pod.Namespace, pod.Name))
+			return true, command.ExitWith(command.ExitNotFound, fmt.Errorf("pod %s/%s is gone", pod.Namespace, pod.Name))
 		}
 		last = summarize(e.Pod, c.Now()).status
 		for _, st := range e.Pod.Status.ContainerStatuses {

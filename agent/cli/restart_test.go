@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 func TestRestart(t *testing.T) {
@@ -20,8 +22,8 @@ func TestRestart(t *testing.T) {
 		}
 	}
 	check(t, n, run(t, n, "", "restart", "web"), 0, "pod/web-pi restarted\n", "")
-	check(t, n, run(t, n, "", "restart", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
-	check(t, n, run(t, n, "", "restart"), ExitUsage, "", "islet: restart needs a pod: islet restart POD\n")
+	check(t, n, run(t, n, "", "restart", "none"), command.ExitNotFound, "", "islet: pod \"none\" not found\n")
+	check(t, n, run(t, n, "", "restart"), command.ExitUsage, "", "islet: restart needs a pod: islet restart POD\n")
 	check(t, n, run(t, n, "", "restart", "web", "--grace-period=1", "--wait=false"), 0, "pod/web-pi restarted\n", "")
 
 	// The restart of a crashed container does not wait for its back-off.

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // selectorFlag is the flag -l.
@@ -24,7 +26,7 @@ func (s *selectorFlag) parseSelector() (labels.Selector, error) {
 	}
 	selector, err := labels.Parse(s.text)
 	if err != nil {
-		return nil, usage("selector %q: %v", s.text, err)
+		return nil, command.Usage("selector %q: %v", s.text, err)
 	}
 	return selector, nil
 }

@@ -11,18 +11,19 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // shutdownCommand implements islet shutdown.
 type shutdownCommand struct {
-	*tool
+	*command.Tool
 	cancel, ifOff bool
 }
 
-func setupShutdown(t *tool, flags *pflag.FlagSet) runner {
-	c := &shutdownCommand{tool: t}
+func setupShutdown(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &shutdownCommand{Tool: t}
 	flags.BoolVar(&c.cancel, "cancel", false, "cancel the shutdown and start the pods again")
 	flags.BoolVar(&c.ifOff, "if-off", false,
 		"do nothing unless OpenRC or systemd is shutting the machine down; for the stop command of the service")
@@ -32,17 +33,17 @@ func setupShutdown(t *tool, flags *pflag.FlagSet) runner {
 func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	if c.cancel {
 		var none struct{}
-		if err := c.call(ctx, http.MethodDelete, api.PathShutdown, nil, nil, &none); err != nil {
+		if err := call(ctx, c.Tool, http.MethodDelete, api.PathShutdown, nil, nil, &none); err != nil {
 			return err
 		}
-		fmt.Fprintln(c.out, "the node starts pods again")
+		fmt.Fprintln(c.Out, "the node starts pods again")
 		return nil
 	}
 	if c.ifOff && !isShuttingDown(ctx, c.Getenv) {
 		return nil
 	}
 	configured := true
-	err := stream(ctx, c.tool, http.MethodPost, api.PathShutdown, nil, nil, func(p api.Progress) (bool, error) {
+	err := stream(ctx, c.Tool, http.MethodPost, api.PathShutdown, nil, nil, func(p api.Progress) (bool, error) {
 		if p.Error != "" {
 			return true, errors.New(printable.Line(p.Error))
 		}
@@ -53,7 +54,7 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	case err != nil:
 		return err
 	case configured:
-		fmt.Fprintln(c.out, "all pods have ended or exceeded their time; the next boot starts them again, or islet shutdown --cancel")
+		fmt.Fprintln(c.Out, "all pods have ended or exceeded their time; the next boot starts them again, or islet shutdown --cancel")
 	case !c.ifOff:
 		return errors.New("shutdownGracePeriod is not set, so pods do not end in order: they run until the machine is off")
 	}

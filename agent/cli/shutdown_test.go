@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
@@ -38,7 +39,7 @@ func TestShutdown(t *testing.T) {
 	if e.going {
 		t.Error("the shutdown began although the machine stays on")
 	}
-	check(t, n, run(t, n, "", "shutdown", "web"), ExitUsage, "",
+	check(t, n, run(t, n, "", "shutdown", "web"), command.ExitUsage, "",
 		"islet: islet shutdown takes no arguments, not \"web\"\nSee 'islet shutdown --help'\n")
 	e.err = errors.New("it was cancelled")
 	check(t, n, run(t, n, "", "shutdown"), 1, "", "islet: it was cancelled\n")

@@ -12,17 +12,18 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func setupStatus(t *tool, flags *pflag.FlagSet) runner {
+func setupStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	var again againFlags
 	again.declareAgain(flags)
 	return func(ctx context.Context, _ []string) error {
-		err := t.runRepeatedly(ctx, again, func(ctx context.Context) error {
-			err := t.showStatus(ctx, *output)
-			if bad := (exitError{}); again.watch && errors.As(err, &bad) && bad.err == nil {
+		err := runRepeatedly(ctx, t, again, func(ctx context.Context) error {
+			err := showStatus(ctx, t, *output)
+			if bad := (command.ExitError{}); again.watch && errors.As(err, &bad) && bad.Err == nil {
 				return nil // with -w, a problem in the status does not end the command
 			}
 			return err
@@ -31,42 +32,42 @@ func setupStatus(t *tool, flags *pflag.FlagSet) runner {
 	}
 }
 
-func (t *tool) showStatus(ctx context.Context, output string) error {
+func showStatus(ctx context.Context, t *command.Tool, output string) error {
 	{
 		var st api.Status
-		if err := t.get(ctx, api.PathStatus, &st); err != nil {
+		if err := get(ctx, t, api.PathStatus, &st); err != nil {
 			return err
 		}
 		attention := api.FindAttention(&st)
 		switch output {
 		case "":
-			t.printStatus(&st)
-			t.printWarnings(&st)
+			printStatus(t, &st)
+			printWarnings(t, &st)
 			if len(attention) > 0 {
-				fmt.Fprintln(t.out, "\n"+t.paint(yellow, "Needs attention:"))
+				fmt.Fprintln(t.Out, "\n"+paint(t, yellow, "Needs attention:"))
 				for _, a := range attention {
-					printAttention(t.out, a)
+					printAttention(t.Out, a)
 				}
 			}
-			t.printNotes(&st)
+			printNotes(t, &st)
 		default:
-			if err := t.printObject(output, st); err != nil {
+			if err := printObject(t, output, st); err != nil {
 				return err
 			}
 		}
 		if len(attention) > 0 {
-			return exitWith(ExitFailed, nil)
+			return command.ExitWith(command.ExitFailed, nil)
 		}
 		return nil
 	}
 }
 
 // printStatus prints the status, one item per line.
-func (t *tool) printStatus(st *api.Status) {
+func printStatus(t *command.Tool, st *api.Status) {
 	var out table
 	row := func(name, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		out.addColored(map[int]colour{1: t.colourIfOn(alarmColour(text))}, name+":", text)
+		out.addColored(map[int]colour{1: colourIfOn(t, alarmColour(text))}, name+":", text)
 	}
 	row("Node", "%s", st.Node)
 	if len(st.Addresses) > 0 {
@@ -113,7 +114,7 @@ func (t *tool) printStatus(st *api.Status) {
 	if st.Store.Path != "" {
 		row("Store", "%s", st.Store.Path)
 	}
-	out.print(t.out)
+	out.print(t.Out)
 }
 
 // flashText describes the disk writes by cause.
@@ -137,12 +138,12 @@ func flashText(f *api.Flash) string {
 const maxWarnings = 5
 
 // printWarnings prints the node's recent warnings.
-func (t *tool) printWarnings(st *api.Status) {
+func printWarnings(t *command.Tool, st *api.Status) {
 	bad := slices.DeleteFunc(slices.Clone(st.Events), func(e api.Event) bool { return e.Type != "Warning" })
 	if len(bad) == 0 {
 		return
 	}
-	fmt.Fprintln(t.out, "\nRecent warnings of the node:")
+	fmt.Fprintln(t.Out, "\nRecent warnings of the node:")
 	newPage(t).writeEvents(bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 

@@ -18,18 +18,19 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/redaction"
 )
 
 // setupSupport sets up islet support.
-func setupSupport(t *tool, _ *pflag.FlagSet) runner {
+func setupSupport(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 1 || args[0] == "" {
-			return usage("islet support needs one file, such as islet-support.tar.gz, or - for standard output")
+			return command.Usage("islet support needs one file, such as islet-support.tar.gz, or - for standard output")
 		}
-		b := &supportBundle{tool: t, redactor: redaction.New()}
+		b := &supportBundle{Tool: t, redactor: redaction.New()}
 		b.collect(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -39,7 +40,7 @@ func setupSupport(t *tool, _ *pflag.FlagSet) runner {
 		}
 		out := t.Stderr
 		if args[0] != "-" {
-			out = t.out
+			out = t.Out
 			fmt.Fprintf(out, "wrote %s\n", printable.Line(args[0]))
 		}
 		fmt.Fprint(out, b.report())
@@ -52,7 +53,7 @@ const maxPart = 4 << 20
 
 // A supportBundle is the archive of islet support. Each of its files has passed the redactor.
 type supportBundle struct {
-	*tool
+	*command.Tool
 	redactor *redaction.Redactor
 	files    []supportFile
 	missing  []string // the parts that could not be read, each with the reason
@@ -68,7 +69,7 @@ type supportFile struct {
 // needed if the agent does not run.
 func (b *supportBundle) collect(ctx context.Context) {
 	var st api.Status
-	hasStatus := b.note("status", b.get(ctx, api.PathStatus, &st))
+	hasStatus := b.note("status", get(ctx, b.Tool, api.PathStatus, &st))
 	b.addVersions(&st)
 	if hasStatus {
 		b.addStatus(&st)
@@ -76,7 +77,7 @@ func (b *supportBundle) collect(ctx context.Context) {
 	b.addEvents(ctx)
 	for _, part := range []struct{ name, path string }{{"configuration.json", api.PathConfiguration}, {"settings.json", api.PathSettings}} {
 		var v any
-		if b.note(part.name, b.get(ctx, part.path, &v)) {
+		if b.note(part.name, get(ctx, b.Tool, part.path, &v)) {
 			if c, ok := v.(map[string]any); ok && part.path == api.PathConfiguration {
 				b.dropDocuments(c)
 			}
@@ -85,12 +86,12 @@ func (b *supportBundle) collect(ctx context.Context) {
 	}
 	if b.Doctor != nil {
 		var out, errors bytes.Buffer
-		b.Doctor(ctx, []string{"--all", "--socket=" + b.socket}, &out, &errors)
+		b.Doctor(ctx, []string{"--all", "--socket=" + b.Socket}, &out, &errors)
 		b.addText("doctor.txt", out.String()+errors.String())
 	}
 	read := b.AgentLog
 	if read == nil {
-		read = func(ctx context.Context) ([]byte, error) { return b.readAgentLog(ctx) }
+		read = func(ctx context.Context) ([]byte, error) { return readAgentLog(ctx, b.Tool) }
 	}
 	text, err := read(ctx)
 	if b.note("agent.log", err) {
@@ -147,7 +148,7 @@ func (b *supportBundle) addStatus(st *api.Status) {
 
 func (b *supportBundle) addEvents(ctx context.Context) {
 	var events []api.Event
-	if !b.note("events", b.get(ctx, api.PathEvents, &events)) {
+	if !b.note("events", get(ctx, b.Tool, api.PathEvents, &events)) {
 		return
 	}
 	for i := range events {
@@ -247,7 +248,7 @@ func (b *supportBundle) report() string {
 // to standard output.
 func (b *supportBundle) writeTo(path string) error {
 	if path == "-" {
-		return b.write(b.out)
+		return b.write(b.Out)
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, os.ErrExist) {

@@ -17,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
@@ -145,7 +146,7 @@ func TestSupport(t *testing.T) {
 			t.Errorf("%s has a secret:\n%s", name, text)
 		}
 	}
-	if code, _, errText := support(file); code != ExitFailed || !strings.Contains(errText, "exists: choose another name") {
+	if code, _, errText := support(file); code != command.ExitFailed || !strings.Contains(errText, "exists: choose another name") {
 		t.Errorf("an existing file: %d %s", code, errText)
 	}
 	code, out, errText = support("-")
@@ -167,5 +168,5 @@ func TestSupportWithoutAgent(t *testing.T) {
 		!strings.Contains(out.String(), "missing: status: cannot reach the agent") {
 		t.Errorf("%d\n%s%s", code, &out, &errw)
 	}
-	check(t, n, run(t, n, "", "support"), ExitUsage, "", "islet: islet support needs one file, such as islet-support.tar.gz, or - for standard output\n")
+	check(t, n, run(t, n, "", "support"), command.ExitUsage, "", "islet: islet support needs one file, such as islet-support.tar.gz, or - for standard output\n")
 }

@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // setupTakeOver sets up islet takeover, which assigns the node's name to this machine.
-func setupTakeOver(t *tool, flags *pflag.FlagSet) runner {
+func setupTakeOver(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	force := flags.Bool("force", false, "also if the other machine is alive; it stops using the name, but its pods keep running")
 	return func(ctx context.Context, _ []string) error {
 		query := url.Values{}
@@ -20,14 +21,14 @@ func setupTakeOver(t *tool, flags *pflag.FlagSet) runner {
 			query.Set("force", "")
 		}
 		var done api.TakenOver
-		if err := t.call(ctx, http.MethodPost, api.PathTakeOver, query, nil, &done); err != nil {
+		if err := call(ctx, t, http.MethodPost, api.PathTakeOver, query, nil, &done); err != nil {
 			return err
 		}
 		if done.Had {
-			fmt.Fprintln(t.out, "this machine already has the name of the node")
+			fmt.Fprintln(t.Out, "this machine already has the name of the node")
 			return nil
 		}
-		fmt.Fprintln(t.out, "this machine now has the name of the node; any other machine stops using it")
+		fmt.Fprintln(t.Out, "this machine now has the name of the node; any other machine stops using it")
 		return nil
 	}
 }

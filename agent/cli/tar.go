@@ -11,6 +11,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // pack archives a file or directory. The parameter from is the path to it, and base is its name in the archive.
@@ -112,7 +114,7 @@ func unpack(r io.Reader, base, target string) error {
 		return err
 	}
 	if !some {
-		return exitWith(ExitNotFound, errors.New("the container sent nothing"))
+		return command.ExitWith(command.ExitNotFound, errors.New("the container sent nothing"))
 	}
 	return errors.Join(left...)
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/term"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // A terminal is the terminal on which the user runs the command. Its methods set the mode and report the size.
@@ -71,7 +73,7 @@ const (
 )
 
 // screen returns a function that returns the terminal's size in characters, or nil if w is not a terminal.
-func (t *tool) screen(w io.Writer) func() (width, height int) {
+func screen(t *command.Tool, w io.Writer) func() (width, height int) {
 	f, ok := w.(*os.File)
 	if !ok || !isTerminal(f) {
 		return nil

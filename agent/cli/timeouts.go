@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // Timeouts for an agent that sends nothing. The agent sends keep-alive lines in a stream every few seconds.
@@ -18,7 +20,7 @@ const (
 var errSilent = errors.New("the agent does not respond")
 
 // responseTimeout returns the timeout for the beginning of a response.
-func (t *tool) responseTimeout(method string) time.Duration {
+func responseTimeout(t *command.Tool, method string) time.Duration {
 	switch {
 	case t.ResponseTimeout > 0:
 		return t.ResponseTimeout
@@ -36,7 +38,7 @@ type watchdog struct {
 
 // newWatchdog returns a context, the watchdog of this context, and a function that stops the watchdog and cancels the
 // context.
-func (t *tool) newWatchdog(ctx context.Context) (context.Context, *watchdog, func()) {
+func newWatchdog(ctx context.Context, t *command.Tool) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{timeout: silenceTimeout}
 	if t.ResponseTimeout > 0 {

@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // topCommand implements islet top.
 type topCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	selectorFlag
 	againFlags
@@ -30,8 +31,8 @@ type topCommand struct {
 	disks, lastDisks           map[string]traffic // bytes that pods and containers have read and written, by UID and container name
 }
 
-func setupTop(t *tool, flags *pflag.FlagSet) runner {
-	c := &topCommand{tool: t}
+func setupTop(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &topCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
 	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
 	flags.BoolVar(&c.containers, "containers", false, "show each container")
@@ -51,7 +52,7 @@ const sampleTime = time.Second
 
 func (c *topCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "cpu", "memory"}, c.sortBy) {
-		return usage("sort-by %q: must be cpu or memory", c.sortBy)
+		return command.Usage("sort-by %q: must be cpu or memory", c.sortBy)
 	}
 	node, processes := false, false
 	if len(args) > 0 {
@@ -65,17 +66,17 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 		}
 	}
 	if !slices.Contains([]string{"", "wide", "json", "yaml"}, c.output) {
-		return usage("output %q: must be wide, json or yaml", c.output)
+		return command.Usage("output %q: must be wide, json or yaml", c.output)
 	}
 	switch {
 	case processes && len(args) != 1:
-		return usage("top processes needs one pod: islet top processes POD")
+		return command.Usage("top processes needs one pod: islet top processes POD")
 	case processes:
-		return c.runRepeatedly(ctx, c.againFlags, func(ctx context.Context) error { return c.showProcesses(ctx, args[0]) })
+		return runRepeatedly(ctx, c.Tool, c.againFlags, func(ctx context.Context) error { return c.showProcesses(ctx, args[0]) })
 	case c.container != "":
-		return usage("-c is only valid for islet top processes POD")
+		return command.Usage("-c is only valid for islet top processes POD")
 	}
-	return c.runRepeatedly(ctx, c.againFlags, func(ctx context.Context) error { return c.printOnce(ctx, node, args) })
+	return runRepeatedly(ctx, c.Tool, c.againFlags, func(ctx context.Context) error { return c.printOnce(ctx, node, args) })
 }
 
 func (c *topCommand) printOnce(ctx context.Context, node bool, args []string) error {
@@ -92,7 +93,7 @@ func (c *topCommand) printOnce(ctx context.Context, node bool, args []string) er
 	}
 	c.sort(shown)
 	if c.output != "" && c.output != "wide" {
-		return c.printObject(c.output, shown)
+		return printObject(c.Tool, c.output, shown)
 	}
 	c.addPodRows(shown)
 	return nil
@@ -123,7 +124,7 @@ func (c *topCommand) measureRates(ctx context.Context, node bool) (*stats.Summar
 // requestSummary requests the summary of the node and its pods once.
 func (c *topCommand) requestSummary(ctx context.Context, node bool) (*stats.Summary, error) {
 	var sum stats.Summary
-	if err := c.get(ctx, api.PathStats, &sum); err != nil {
+	if err := get(ctx, c.Tool, api.PathStats, &sum); err != nil {
 		return nil, err
 	}
 	if c.output == "wide" && !node {
@@ -147,7 +148,7 @@ func (c *topCommand) nodeTable(n *stats.NodeStats) {
 		row[4], row[5] = api.FormatSize(*fs.UsedBytes), api.FormatSize(*fs.AvailableBytes)
 	}
 	out.addRow(row...)
-	out.print(c.out)
+	out.print(c.Out)
 }
 
 func (c *topCommand) sort(shown []stats.PodStats) {
@@ -196,7 +197,7 @@ func (c *topCommand) addPodRows(shown []stats.PodStats) {
 			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, formatCores(k.CPU), formatMemory(k.Memory), c.wideContainer(&p, &k)...)
 		}
 	}
-	out.print(c.out)
+	out.print(c.Out)
 	c.rememberPods(shown)
 }
 
@@ -207,7 +208,7 @@ func (c *topCommand) choosePods(ctx context.Context, all []stats.PodStats, args 
 		return nil, err
 	}
 	if selector != nil { // the pods in the summary have no labels
-		pods, err := c.listPods(ctx)
+		pods, err := listPods(ctx, c.Tool)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -69,8 +70,8 @@ func (c *topCommand) rememberPods(pods []stats.PodStats) {
 // readDisks requests the disk IO. An older agent may not support this request.
 func (c *topCommand) readDisks(ctx context.Context) error {
 	var all []api.DiskIO
-	if err := c.get(ctx, api.PathIO, &all); err != nil {
-		if codeOf(err) == ExitNotFound {
+	if err := get(ctx, c.Tool, api.PathIO, &all); err != nil {
+		if command.CodeOf(err) == command.ExitNotFound {
 			return nil
 		}
 		return err
@@ -196,11 +197,11 @@ func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) [
 // showNode prints the machine's use and the sensors of its board.
 func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	var board api.Board
-	if err := c.get(ctx, api.PathBoard, &board); err != nil {
+	if err := get(ctx, c.Tool, api.PathBoard, &board); err != nil {
 		return err
 	}
 	if c.output == "json" || c.output == "yaml" {
-		return c.printObject(c.output, struct {
+		return printObject(c.Tool, c.output, struct {
 			*stats.NodeStats
 			Board api.Board `json:"board"`
 		}{n, board})
@@ -208,11 +209,11 @@ func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	c.nodeTable(n)
 	if c.output == "wide" {
 		rates := c.nodeTraffic(n.Network, board.Links)
-		fmt.Fprintf(c.out, "network:     in %s/s, out %s/s\n", rates[0], rates[1])
+		fmt.Fprintf(c.Out, "network:     in %s/s, out %s/s\n", rates[0], rates[1])
 		c.rememberLinks(n.Network)
 	}
 	for _, line := range boardLines(board) {
-		fmt.Fprintln(c.out, line)
+		fmt.Fprintln(c.Out, line)
 	}
 	return nil
 }

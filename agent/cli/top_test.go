@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -100,7 +101,7 @@ func TestTopWide(t *testing.T) {
 	} {
 		var out strings.Builder
 		at := time.Unix(1000, 0)
-		c := &topCommand{tool: &tool{out: &out}, containers: x.containers, output: "wide",
+		c := &topCommand{Tool: &command.Tool{Out: &out}, containers: x.containers, output: "wide",
 			lastDisks: map[string]traffic{"u/": {at, 1000, 500}, "u/a": {at, 7, 8}, "u/b": {at, 9, 0}},
 			disks:     map[string]traffic{"u/": {at.Add(2 * time.Second), 1000 + 4096, 600}, "u/a": {at.Add(time.Second), 7 + 1024, 8}, "u/b": {at.Add(time.Second), 1, 0}, "u/c": {at, 1, 1}}}
 		c.addPodRows(pods)
@@ -145,7 +146,7 @@ func TestTopDisks(t *testing.T) {
 		go server.Serve(ln)
 		defer server.Close()
 		var out strings.Builder
-		c := &topCommand{tool: &tool{out: &out, socket: ln.Addr().String()}, output: x.output, noHeaders: true}
+		c := &topCommand{Tool: &command.Tool{Out: &out, Socket: ln.Addr().String()}, output: x.output, noHeaders: true}
 		err = c.printOnce(t.Context(), false, nil)
 		if err != nil || strings.Join(strings.Fields(out.String()), " ") != x.want || asked != x.asked {
 			t.Errorf("%q, counted %v: %v, %d requests: %q, want %q", x.output, x.has, err, asked, out.String(), x.want)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
@@ -33,7 +34,7 @@ func TestTopAsJSON(t *testing.T) {
 	if got := run(t, n, "", "top", "web", "-o", "wide"); got.code != 0 || !strings.Contains(got.out, "READ/s") {
 		t.Errorf("top -o wide: %+v", got)
 	}
-	check(t, n, run(t, n, "", "top", "-o", "name"), ExitUsage, "", "islet: output \"name\": must be wide, json or yaml\n")
+	check(t, n, run(t, n, "", "top", "-o", "name"), command.ExitUsage, "", "islet: output \"name\": must be wide, json or yaml\n")
 }
 
 // processUsage is a server.Usage with processes. Each call advances the time by a second, in which a process uses a
@@ -72,10 +73,10 @@ func TestTopProcesses(t *testing.T) {
 		t.Errorf("JSON: %+v", got)
 	}
 	check(t, n, run(t, n, "", "top", "processes", "idle"), 0, "", "No running processes.\n")
-	check(t, n, run(t, n, "", "top", "processes", "web", "-c", "none"), ExitNotFound, "",
+	check(t, n, run(t, n, "", "top", "processes", "web", "-c", "none"), command.ExitNotFound, "",
 		"islet: pod default/web has no container \"none\": it has app, side\n")
 	for _, args := range [][]string{{"processes"}, {"processes", "a", "b"}, {"web", "-c", "app"}} {
-		if got := run(t, n, "", append([]string{"top"}, args...)...); got.code != ExitUsage {
+		if got := run(t, n, "", append([]string{"top"}, args...)...); got.code != command.ExitUsage {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

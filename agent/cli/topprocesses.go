@@ -18,12 +18,12 @@ import (
 // showProcesses prints the processes of a pod. Their CPU usage is measured for the duration of
 // sampleTime.
 func (c *topCommand) showProcesses(ctx context.Context, name string) error {
-	pod, err := c.findPod(ctx, c.podFlag, name)
+	pod, err := findPod(ctx, c.Tool, c.podFlag, name)
 	if err != nil {
 		return err
 	}
 	if c.container != "" {
-		if _, err := c.tool.chooseContainer(pod, c.container); err != nil {
+		if _, err := chooseContainer(c.Tool, pod, c.container); err != nil {
 			return err
 		}
 	}
@@ -32,7 +32,7 @@ func (c *topCommand) showProcesses(ctx context.Context, name string) error {
 		return err
 	}
 	if c.output == "json" || c.output == "yaml" {
-		return c.printObject(c.output, out)
+		return printObject(c.Tool, c.output, out)
 	}
 	if len(out) == 0 {
 		fmt.Fprintln(c.Stderr, "No running processes.")
@@ -47,7 +47,7 @@ func (c *topCommand) showProcesses(ctx context.Context, name string) error {
 func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process, error) {
 	path := fmt.Sprintf("%s/%s/%s", api.PathProcesses, pod.Namespace, pod.Name)
 	var first, second api.Processes
-	if err := c.get(ctx, path, &first); err != nil {
+	if err := get(ctx, c.Tool, path, &first); err != nil {
 		return nil, err
 	}
 	total := first
@@ -57,7 +57,7 @@ func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process,
 			return nil, ctx.Err()
 		case <-time.After(sampleTime):
 		}
-		if err := c.get(ctx, path, &second); err != nil {
+		if err := get(ctx, c.Tool, path, &second); err != nil {
 			return nil, err
 		}
 		total = second
@@ -98,7 +98,7 @@ func (c *topCommand) printProcesses(list []api.Process) {
 		out.addRow("CONTAINER", "PID", "HOST PID", "UID", "STATE", "THREADS", "CPU(cores)", "MEMORY(bytes)", "AGE", "COMMAND")
 	}
 	width := maxCommandWidth
-	if screen := c.screen(c.out); screen != nil {
+	if screen := screen(c.Tool, c.Out); screen != nil {
 		columns, _ := screen()
 		width = max(columns-otherColumns, minCommandWidth)
 	}
@@ -107,7 +107,7 @@ func (c *topCommand) printProcesses(list []api.Process) {
 			fmt.Sprintf("%dm", p.CPU.Milliseconds()), fmt.Sprintf("%dMi", p.Memory>>20), api.FormatAge(c.Now().Add(-p.Age), c.Now()),
 			c.shortenCommand(printable.Line(p.Command), width))
 	}
-	out.print(c.out)
+	out.print(c.Out)
 }
 
 // Widths of the column COMMAND.

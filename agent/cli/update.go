@@ -10,11 +10,12 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // setupUpdate sets up islet update.
-func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
+func setupUpdate(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	older := flags.Bool("older", false, "allow a version that is not newer")
 	despite := flags.Bool("despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
 	back := flags.Bool("back", false, "return to the version that the last update replaced; needs no archive")
@@ -46,19 +47,19 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 		if *dry {
 			query.Set("dryRun", "")
 		}
-		u, err := t.stageArchive(ctx, query, t.newProgress(*quiet))
+		u, err := stageArchive(ctx, t, query, newProgress(t, *quiet))
 		if err != nil {
 			return err
 		}
 		switch {
 		case u.ID == "":
-			fmt.Fprintf(t.out, "version %s can be tried\n", u.Version)
+			fmt.Fprintf(t.Out, "version %s can be tried\n", u.Version)
 			return nil
 		case *quick:
-			fmt.Fprintf(t.out, "version %s will be tried: islet config show\n", u.Version)
+			fmt.Fprintf(t.Out, "version %s will be tried: islet config show\n", u.Version)
 			return nil
 		}
-		return t.waitForUpdate(ctx, u)
+		return waitForUpdate(ctx, t, u)
 	}
 }
 
@@ -67,18 +68,18 @@ func setupUpdate(t *tool, flags *pflag.FlagSet) runner {
 func updateSource(args []string, back bool) (string, error) {
 	switch {
 	case back && len(args) > 0:
-		return "", usage("islet update --back takes no archive: the replaced version is on this machine")
+		return "", command.Usage("islet update --back takes no archive: the replaced version is on this machine")
 	case back:
 		return "", nil
 	case len(args) != 1 || args[0] == "":
-		return "", usage("islet update needs one archive, a file or an https URL; --back needs none")
+		return "", command.Usage("islet update needs one archive, a file or an https URL; --back needs none")
 	}
 	return args[0], nil
 }
 
 // stageArchive requests that the agent fetches and verifies an archive. It shows the progress.
-func (t *tool) stageArchive(ctx context.Context, query url.Values, bar *progress) (u api.Update, _ error) {
-	last, err := t.stage(ctx, api.PathUpdate, query, bar)
+func stageArchive(ctx context.Context, t *command.Tool, query url.Values, bar *progress) (u api.Update, _ error) {
+	last, err := stage(ctx, t, api.PathUpdate, query, bar)
 	if last.Update != nil {
 		u = *last.Update
 	}
@@ -87,10 +88,10 @@ func (t *tool) stageArchive(ctx context.Context, query url.Values, bar *progress
 
 // setupSelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command of the
 // new program.
-func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
+func setupSelfTest(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(context.Context, []string) error {
-		if code := t.SelfTest(t.Stdout, t.Stderr); code != ExitOK {
-			return exitWith(code, nil)
+		if code := t.SelfTest(t.Stdout, t.Stderr); code != command.ExitOK {
+			return command.ExitWith(code, nil)
 		}
 		return nil
 	}
@@ -98,13 +99,13 @@ func setupSelfTest(t *tool, _ *pflag.FlagSet) runner {
 
 // waitForUpdate waits for the end of a version's trial. The agent restarts at the beginning and the end
 // of a trial.
-func (t *tool) waitForUpdate(ctx context.Context, u api.Update) error {
-	return t.waitForTrial(ctx, u.ID, func(c *api.Configuration) (done bool, err error) {
+func waitForUpdate(ctx context.Context, t *command.Tool, u api.Update) error {
+	return waitForTrial(ctx, t, u.ID, func(c *api.Configuration) (done bool, err error) {
 		switch n := len(c.History); {
 		case c.FailedUpdate != nil && c.FailedUpdate.ID == u.ID:
 			return true, fmt.Errorf("version %s failed, the previous version is running: %s", u.Version, indentLines(c.FailedUpdate.Why))
 		case n > 0 && c.History[n-1].ID == u.ID && c.History[n-1].Why == "":
-			fmt.Fprintf(t.out, "version %s is installed and runs (%s)\n", u.Version,
+			fmt.Fprintf(t.Out, "version %s is installed and runs (%s)\n", u.Version,
 				time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))
 			return true, nil
 		}

@@ -6,23 +6,24 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupVersion(t *tool, flags *pflag.FlagSet) runner {
+func setupVersion(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	client := flags.Bool("client", false, "print only the version of this program")
 	return func(ctx context.Context, _ []string) error {
-		fmt.Fprintf(t.out, "islet %s\n", t.Version)
+		fmt.Fprintf(t.Out, "islet %s\n", t.Version)
 		if *client {
 			return nil
 		}
 		var st api.Status
-		if err := t.get(ctx, api.PathStatus, &st); err != nil {
-			fmt.Fprintf(t.Stderr, "agent: %s\n", errorText(err))
+		if err := get(ctx, t, api.PathStatus, &st); err != nil {
+			fmt.Fprintf(t.Stderr, "agent: %s\n", command.ErrorText(err))
 			return nil
 		}
-		fmt.Fprintf(t.out, "agent %s\n", printable.Line(st.Version))
+		fmt.Fprintf(t.Out, "agent %s\n", printable.Line(st.Version))
 		return nil
 	}
 }

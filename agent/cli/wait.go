@@ -13,12 +13,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // waitCommand implements islet wait.
 type waitCommand struct {
-	*tool
+	*command.Tool
 	podFlag
 	selectorFlag
 	all, anywhere bool
@@ -41,8 +42,8 @@ type target struct {
 // defaultWait is kubectl's default for --timeout.
 const defaultWait = 30 * time.Second
 
-func setupWait(t *tool, flags *pflag.FlagSet) runner {
-	c := &waitCommand{tool: t}
+func setupWait(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+	c := &waitCommand{Tool: t}
 	flags.StringVar(&c.goal, "for", "Ready",
 		"Ready or another condition, condition=NAME[=VALUE], jsonpath=EXPRESSION[=VALUE], Created, Deleted")
 	flags.DurationVar(&c.timeout, "timeout", defaultWait, "maximum time to wait; 0 checks once, a negative time is a week")
@@ -57,9 +58,9 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 	many := c.all || c.text != ""
 	switch {
 	case len(args) == 0 && !many:
-		return usage("wait needs a pod: islet wait --for=Ready POD, -l LABELS or --all")
+		return command.Usage("wait needs a pod: islet wait --for=Ready POD, -l LABELS or --all")
 	case len(args) > 0 && many:
-		return usage("--all and -l cannot be combined with names of pods")
+		return command.Usage("--all and -l cannot be combined with names of pods")
 	}
 	var err error
 	if c.until, err = parseGoal(c.goal); err != nil {
@@ -71,7 +72,7 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 	if c.timeout < 0 {
 		c.timeout = maxWait
 	}
-	err = c.checkPods(ctx, c.timeout, func(pods []*v1.Pod) (bool, error) { return c.check(pods, args) })
+	err = checkPods(ctx, c.Tool, c.timeout, func(pods []*v1.Pod) (bool, error) { return c.check(pods, args) })
 	unmet := c.ended
 	if errors.Is(err, errTimeout) {
 		for _, t := range c.targets {
@@ -79,14 +80,15 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 		}
 		err = c.timedOut(args)
 	}
-	c.printTroubles(ctx, unmet)
+	printTroubles(ctx, c.Tool, unmet)
 	return err
 }
 
 // timedOut returns the error for each pod that is not in the requested state.
 func (c *waitCommand) timedOut(args []string) error {
 	if !c.chosen {
-		return exitWith(ExitNotFound, fmt.Errorf("timed out waiting for a pod %s to be created", strings.Join(args, ", ")+c.text))
+		return command.ExitWith(command.ExitNotFound, fmt.Errorf("timed out waiting for a pod %s to be created",
+			strings.Join(args, ", ")+c.text))
 	}
 	errs := c.failed
 	for _, t := range c.targets {
@@ -118,9 +120,9 @@ func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error
 		case err != nil:
 			c.failed, c.ended = append(c.failed, err), append(c.ended, t.NamespacedName)
 		case pod == nil && !met:
-			c.failed = append(c.failed, exitWith(ExitNotFound, fmt.Errorf("pod %s is gone", t.NamespacedName)))
+			c.failed = append(c.failed, command.ExitWith(command.ExitNotFound, fmt.Errorf("pod %s is gone", t.NamespacedName)))
 		case met:
-			fmt.Fprintf(c.out, "pod/%s condition met\n", printable.Line(t.Name))
+			fmt.Fprintf(c.Out, "pod/%s condition met\n", printable.Line(t.Name))
 		default:
 			left = append(left, t)
 		}
@@ -147,7 +149,7 @@ func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err e
 	}
 	for _, a := range args {
 		pod, err := choosePod(values, c.namespace, a)
-		if missing := codeOf(err) == ExitNotFound; missing && c.until.kind == goalDeleted {
+		if missing := command.CodeOf(err) == command.ExitNotFound; missing && c.until.kind == goalDeleted {
 			continue
 		} else if missing && c.until.kind == goalCreated {
 			return nil, nil
@@ -175,7 +177,7 @@ func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
 	ns := cmp.Or(c.namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 && c.until.kind != goalDeleted && c.until.kind != goalCreated {
-		return nil, exitWith(ExitNotFound, noPods(c.text, ns, c.anywhere, len(pods)))
+		return nil, command.ExitWith(command.ExitNotFound, noPods(c.text, ns, c.anywhere, len(pods)))
 	}
 	return found, nil
 }

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // goalKind is the kind of a state to wait for.
@@ -49,7 +51,7 @@ func parseGoal(text string) (goal, error) {
 	case "condition":
 		name, value, has := strings.Cut(rest, "=")
 		if name == "" || has && value == "" {
-			return goal{}, usage("--for=%s: must be condition=NAME or condition=NAME=VALUE", text)
+			return goal{}, command.Usage("--for=%s: must be condition=NAME or condition=NAME=VALUE", text)
 		}
 		return conditionGoal(name, value, has), nil
 	case "jsonpath":
@@ -62,10 +64,10 @@ func parseGoal(text string) (goal, error) {
 	}
 	for _, phase := range []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed} {
 		if strings.EqualFold(text, string(phase)) {
-			return goal{}, usage("--for=%s: %s is a phase: use --for=jsonpath={.status.phase}=%s", text, phase, phase)
+			return goal{}, command.Usage("--for=%s: %s is a phase: use --for=jsonpath={.status.phase}=%s", text, phase, phase)
 		}
 	}
-	return goal{}, usage("--for=%s: must be Ready, condition=NAME[=VALUE], jsonpath=EXPRESSION[=VALUE], Created or Deleted", text)
+	return goal{}, command.Usage("--for=%s: must be Ready, condition=NAME[=VALUE], jsonpath=EXPRESSION[=VALUE], Created or Deleted", text)
 }
 
 func conditionGoal(name, value string, has bool) goal {
@@ -80,11 +82,11 @@ func conditionGoal(name, value string, has bool) goal {
 func pathGoal(text string) (goal, error) {
 	expression, value, has := cutValue(text)
 	if has && value == "" {
-		return goal{}, usage("--for=jsonpath=%s: needs a value after the equal sign", text)
+		return goal{}, command.Usage("--for=jsonpath=%s: needs a value after the equal sign", text)
 	}
 	path, err := parsePath(expression)
 	if err != nil {
-		return goal{}, usage("--for=jsonpath: %v", err)
+		return goal{}, command.Usage("--for=jsonpath: %v", err)
 	}
 	return goal{kind: goalPath, text: text, path: path, value: value, hasValue: has}, nil
 }

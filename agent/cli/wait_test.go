@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -47,17 +48,17 @@ func TestWait(t *testing.T) {
 	check(t, n, run(t, n, "", "wait", "--for=jsonpath={.status.containerStatuses[?(@.name==\"nginx\")].ready}=true", "web"), 0,
 		"pod/web-pi condition met\n", "")
 	check(t, n, run(t, n, "", "wait", "--for=delete", "none"), 0, "", "")
-	check(t, n, run(t, n, "", "wait", "none"), ExitNotFound, "", "islet: pod \"none\" not found\n")
-	check(t, n, run(t, n, "", "wait", "-l", "no=such"), ExitNotFound, "", "islet: no pods match the labels no=such in namespace default\n")
+	check(t, n, run(t, n, "", "wait", "none"), command.ExitNotFound, "", "islet: pod \"none\" not found\n")
+	check(t, n, run(t, n, "", "wait", "-l", "no=such"), command.ExitNotFound, "", "islet: no pods match the labels no=such in namespace default\n")
 	check(t, n, run(t, n, "", "wait", "--timeout=0", "--for=Deleted", "web"), 1, "",
 		"islet: timed out waiting for the condition Deleted on pod default/web-pi: it is Running; see islet describe default/web-pi\n")
 	check(t, n, run(t, n, "", "wait", "--timeout=50ms", "--for=jsonpath={.metadata.labels.none}", "web"), 1, "",
 		"islet: timed out waiting for the condition {.metadata.labels.none} on pod default/web-pi: it is Running; see islet describe default/web-pi\n")
-	check(t, n, run(t, n, "", "wait", "--timeout=0", "--for=created", "none"), ExitNotFound, "",
+	check(t, n, run(t, n, "", "wait", "--timeout=0", "--for=created", "none"), command.ExitNotFound, "",
 		"islet: timed out waiting for a pod none to be created\n")
 	for _, args := range [][]string{{}, {"web", "--all"}, {"web", "--for="}, {"web", "--for=Redy"}, {"web", "--for=Running"}, {"web", "--for=condition="},
 		{"web", "--for=jsonpath={.a}="}, {"web", "--for=jsonpath={..a}"}, {"-l", "a in"}} {
-		if got := run(t, n, "", append([]string{"wait"}, args...)...); got.code != ExitUsage || got.err == "" {
+		if got := run(t, n, "", append([]string{"wait"}, args...)...); got.code != command.ExitUsage || got.err == "" {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

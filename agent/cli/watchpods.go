@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -22,7 +23,7 @@ import (
 //
 // If the agent stops after the first call of check, for example for an update, checkPods waits for the agent
 // until the timeout.
-func (t *tool) checkPods(ctx context.Context, timeout time.Duration, check func(pods []*v1.Pod) (done bool, err error)) error {
+func checkPods(ctx context.Context, t *command.Tool, timeout time.Duration, check func(pods []*v1.Pod) (done bool, err error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := podWatch{check: check, once: timeout == 0, begin: func() {
@@ -37,12 +38,12 @@ func (t *tool) checkPods(ctx context.Context, timeout time.Duration, check func(
 		if errors.Is(context.Cause(ctx), errTimeout) {
 			return errTimeout
 		}
-		if !isLost(err) || !w.checked {
+		if !command.IsUnreachable(err) || !w.checked {
 			return err
 		}
 		if !w.lost {
 			w.lost = true
-			fmt.Fprintf(t.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", t.socket)
+			fmt.Fprintf(t.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", t.Socket)
 		}
 		select {
 		case <-ctx.Done():

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// errorText returns the text of an error for a terminal. It replaces control characters, but preserves line breaks.
+// ErrorText returns the text of an error for a terminal. It replaces control characters, but preserves line breaks.
 // If the same prefix occurs twice in succession, it removes one of them, because the agent and the command may both
 // name the operation.
-func errorText(err error) string {
+func ErrorText(err error) string {
 	all := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n")
 	for i, line := range all {
 		parts := slices.Compact(strings.Split(strings.TrimPrefix(line, "islet: "), ": "))
@@ -21,13 +21,13 @@ func errorText(err error) string {
 	return strings.Join(all, "\n")
 }
 
-// printError prints an error. It prints each of several joined errors on its own line.
-func printError(w io.Writer, err error) {
+// PrintError prints an error. It prints each of several joined errors on its own line.
+func PrintError(w io.Writer, err error) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range several.Unwrap() {
-			printError(w, err)
+			PrintError(w, err)
 		}
 		return
 	}
-	fmt.Fprintf(w, "islet: %s\n", errorText(err))
+	fmt.Fprintf(w, "islet: %s\n", ErrorText(err))
 }

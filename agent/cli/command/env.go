@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"context"
@@ -44,10 +44,10 @@ type Env struct {
 	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 }
 
-// A tool is one run of a command.
-type tool struct {
+// A Tool is one run of a command.
+type Tool struct {
 	Env
-	out    io.Writer
-	socket string
-	args   int // number of arguments before "--"; -1 if there is no "--"
+	Out            io.Writer
+	Socket         string
+	ArgsBeforeDash int // number of arguments before "--"; -1 if there is no "--"
 }

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import "testing"
 
@@ -10,7 +10,7 @@ func TestErrorText(t *testing.T) {
 		"apply: web.yaml: apply: not a pod":  "apply: web.yaml: apply: not a pod",
 		"standard input: line 3: unknown: x": "standard input: line 3: unknown: x",
 	} {
-		if got := errorText(textError(text)); got != want {
+		if got := ErrorText(textError(text)); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
