@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -105,7 +106,7 @@ func explainWaiting(t *command.Tool, pod *v1.Pod, said map[string]bool) {
 		if key := string(pod.UID) + "/" + st.Name; w != nil && w.Message != "" && !said[key+w.Reason] {
 			said[key+w.Reason] = true
 			text := fmt.Sprintf("pod/%s: container %s: %s: %s", pod.Name, st.Name, w.Reason, w.Message)
-			fmt.Fprintln(t.Stderr, printable.Line(shortenEnd(text, maxReason)))
+			fmt.Fprintln(t.Stderr, printable.Line(terminal.ShortenEnd(text, maxReason)))
 		}
 	}
 }

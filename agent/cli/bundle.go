@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/build"
@@ -93,12 +94,12 @@ func isDirectoryName(name string) bool {
 
 // writeBundle writes a bundle to a tar, a directory or a registry, and shows the progress. A tar is replaced when it is complete.
 func writeBundle(ctx context.Context, t *command.Tool, a *bundle.Artefact, name string, quiet bool) error {
-	bar := newProgress(t, quiet)
+	bar := terminal.NewProgress(t, quiet)
 	a.Progress = func(done, total int64) error {
-		bar.updateItem(filepath.Base(name), "writing", done, total)
+		bar.UpdateItem(filepath.Base(name), "writing", done, total)
 		return context.Cause(ctx)
 	}
-	defer bar.clearBars()
+	defer bar.ClearBars()
 	if remote.Is(name) {
 		return remote.Push(ctx, a, name, registryConfig(t))
 	}
@@ -163,12 +164,12 @@ func setupBundleBuild(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if err := checkSourceDir(args[0]); err != nil {
 			return err
 		}
-		bar := newProgress(t, *quiet)
+		bar := terminal.NewProgress(t, *quiet)
 		b := &build.Build{Dir: args[0], Number: *number, Inventory: t.Inventory, PlainSecrets: *plain,
 			Registries: remote.Images{Config: registryConfig(t)},
-			Progress:   func(archive string, done int64) { bar.updateItem(archive, "reading", done, 0) }}
+			Progress:   func(archive string, done int64) { bar.UpdateItem(archive, "reading", done, 0) }}
 		a, err := b.Run(ctx)
-		bar.clearBars()
+		bar.ClearBars()
 		if err == nil {
 			err = writeBundle(ctx, t, a, *output, *quiet)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/printable"
@@ -42,7 +43,7 @@ func setupBundleApply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if *older {
 			query.Set("older", "")
 		}
-		b, err := stageBundle(ctx, t, query, newProgress(t, *quiet))
+		b, err := stageBundle(ctx, t, query, terminal.NewProgress(t, *quiet))
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func bundleName(b api.Bundle) string {
 }
 
 // stageBundle requests that the agent verifies and unpacks a bundle and starts its trial. It shows the progress.
-func stageBundle(ctx context.Context, t *command.Tool, query url.Values, bar *progress) (b api.Bundle, _ error) {
+func stageBundle(ctx context.Context, t *command.Tool, query url.Values, bar *terminal.Progress) (b api.Bundle, _ error) {
 	last, err := stage(ctx, t, api.PathBundle, query, bar)
 	if last.Bundle != nil {
 		b = *last.Bundle
@@ -89,7 +90,7 @@ func waitForBundle(ctx context.Context, t *command.Tool, b api.Bundle) error {
 			if s.Current != nil {
 				before = bundleName(*s.Current) + " is in use"
 			}
-			return true, fmt.Errorf("%s was not kept, %s: %s", bundleName(b), before, indentLines(s.Last.Why))
+			return true, fmt.Errorf("%s was not kept, %s: %s", bundleName(b), before, terminal.IndentLines(s.Last.Why))
 		}
 		return true, fmt.Errorf("%s is not on trial: another bundle was applied meanwhile (islet bundle status)", bundleName(b))
 	})
@@ -115,7 +116,7 @@ func setupBundleStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			if err := call(ctx, t, http.MethodGet, api.PathBundleState, nil, nil, &s); err != nil {
 				return err
 			}
-			return printObject(t, *output, s)
+			return terminal.PrintObject(t, *output, s)
 		}
 		s, err := getBundles(ctx, t)
 		if err != nil {
@@ -137,7 +138,7 @@ func printMedium(w io.Writer, m *api.BundleMedium) {
 	}
 	fmt.Fprintf(w, "%-10s %s: %s at %s\n", "stick", what, printable.Line(m.Result), m.Time.Format(time.RFC3339))
 	if m.Why != "" {
-		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(m.Why)))
+		fmt.Fprintf(w, "%-10s %s\n", "", terminal.IndentLines(printable.Line(m.Why)))
 	}
 }
 
@@ -164,7 +165,7 @@ func printReport(w io.Writer, r *api.BundleReport) {
 	}
 	fmt.Fprintf(w, "%-10s %s, %s\n", "reports to", printable.Line(r.URL), sent)
 	if r.Problem != "" {
-		fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(r.Problem)))
+		fmt.Fprintf(w, "%-10s %s\n", "", terminal.IndentLines(printable.Line(r.Problem)))
 	}
 }
 
@@ -202,14 +203,14 @@ func printBundles(w io.Writer, s *api.Bundles) {
 	if f := s.Source; f != nil {
 		fmt.Fprintf(w, "%-10s %s, next check at %s\n", "follows", printable.Line(f.Source), f.Next.Local().Format(time.RFC3339))
 		if f.Problem != "" {
-			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(f.Problem)))
+			fmt.Fprintf(w, "%-10s %s\n", "", terminal.IndentLines(printable.Line(f.Problem)))
 		}
 	}
 	printReport(w, s.Report)
 	if l := s.Last; l != nil {
 		fmt.Fprintf(w, "%-10s %s: %s at %s\n", "last", bundleName(l.Bundle), l.Result, l.Time.Format(time.RFC3339))
 		if l.Why != "" {
-			fmt.Fprintf(w, "%-10s %s\n", "", indentLines(printable.Line(l.Why)))
+			fmt.Fprintf(w, "%-10s %s\n", "", terminal.IndentLines(printable.Line(l.Why)))
 		}
 	}
 	printMedium(w, s.Medium)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/regular"
@@ -33,8 +34,8 @@ func setupBundleCollect(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 				return missingFile(*list, err)
 			}
 		}
-		out := table{}
-		out.addRow("NODE", "BUNDLE", "RESULT", "READY", "FREE", "WRITTEN/DAY", "ISLET", "TIME", "KEY", "REASON")
+		out := terminal.Table{}
+		out.AddRow("NODE", "BUNDLE", "RESULT", "READY", "FREE", "WRITTEN/DAY", "ISLET", "TIME", "KEY", "REASON")
 		var errs []error
 		for _, file := range args {
 			s, key, err := readState(file)
@@ -45,10 +46,10 @@ func setupBundleCollect(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 				errs = append(errs, fmt.Errorf("%s: %w", file, err))
 				continue
 			}
-			out.addRow(stateRow(s, key)...)
+			out.AddRow(stateRow(s, key)...)
 		}
 		if len(errs) < len(args) {
-			out.print(t.Out)
+			out.Print(t.Out)
 		}
 		return errors.Join(errs...)
 	}

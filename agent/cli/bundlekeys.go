@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/regular"
@@ -57,17 +58,17 @@ func setupKeysShow(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 		if len(args) == 0 {
 			return command.Usage("bundle keys show needs a file: islet bundle keys show FILE")
 		}
-		var tab table
+		var tab terminal.Table
 		for _, f := range args {
 			keys, err := readKeys(f)
 			if err != nil {
 				return err
 			}
 			for _, k := range keys {
-				tab.addRow(k.ID(), k.String())
+				tab.AddRow(k.ID(), k.String())
 			}
 		}
-		tab.print(t.Out)
+		tab.Print(t.Out)
 		return nil
 	}
 }

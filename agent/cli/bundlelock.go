@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/bundle/build"
 	"github.com/islet-edge/islet/internal/bundle/remote"
 	"github.com/islet-edge/islet/internal/printable"
@@ -26,11 +27,11 @@ func setupBundleLock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if err := checkSourceDir(args[0]); err != nil {
 			return err
 		}
-		bar := newProgress(t, *quiet)
+		bar := terminal.NewProgress(t, *quiet)
 		b := &build.Build{Dir: args[0], Inventory: t.Inventory, PlainSecrets: true, Registries: remote.Images{Config: registryConfig(t)},
-			Progress: func(archive string, done int64) { bar.updateItem(archive, "reading", done, 0) }}
+			Progress: func(archive string, done int64) { bar.UpdateItem(archive, "reading", done, 0) }}
 		changes, err := b.Lock(ctx, *update)
-		bar.clearBars()
+		bar.ClearBars()
 		if err := errors.Join(err, b.Close()); err != nil {
 			return err
 		}

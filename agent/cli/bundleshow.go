@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/printable"
@@ -53,7 +54,7 @@ func setupBundleShow(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			v.Signed, v.Signers = &b.Signature.Time, b.Signature.Text.Signers()
 		}
 		if *output != "" {
-			return printObject(t, *output, v)
+			return terminal.PrintObject(t, *output, v)
 		}
 		printBundle(t, &v)
 		return nil
@@ -67,39 +68,39 @@ func fileType(mediaType string) string {
 }
 
 func printBundle(t *command.Tool, v *bundleView) {
-	var head table
+	var head terminal.Table
 	by := "nobody"
 	if len(v.Signers) > 0 {
 		by = fmt.Sprintf("%s (not verified), first at %s", strings.Join(v.Signers, ", "), bundle.FormatTime(*v.Signed))
 	}
-	head.addRow("Name:", v.Name)
-	head.addRow("Number:", fmt.Sprint(v.Number))
-	head.addRow("Identity:", v.ID)
-	head.addRow("For:", v.For.Text())
-	head.addRow("Expires:", cmp.Or(v.Expires, "never"))
-	head.addRow("Platforms:", cmp.Or(strings.Join(v.Platforms, ", "), "all: it has no images"))
-	head.addRow("Size:", api.FormatSize(v.Size))
-	head.addRow("Signed by:", by)
-	head.print(t.Out)
+	head.AddRow("Name:", v.Name)
+	head.AddRow("Number:", fmt.Sprint(v.Number))
+	head.AddRow("Identity:", v.ID)
+	head.AddRow("For:", v.For.Text())
+	head.AddRow("Expires:", cmp.Or(v.Expires, "never"))
+	head.AddRow("Platforms:", cmp.Or(strings.Join(v.Platforms, ", "), "all: it has no images"))
+	head.AddRow("Size:", api.FormatSize(v.Size))
+	head.AddRow("Signed by:", by)
+	head.Print(t.Out)
 	fmt.Fprintln(t.Out)
-	var files table
-	files.addRow("FILE", "TYPE", "SIZE")
+	var files terminal.Table
+	files.AddRow("FILE", "TYPE", "SIZE")
 	for _, f := range v.Files {
-		files.addRow(f.Name, f.Type, api.FormatSize(f.Size))
+		files.AddRow(f.Name, f.Type, api.FormatSize(f.Size))
 	}
-	files.print(t.Out)
+	files.Print(t.Out)
 	if len(v.Images) == 0 {
 		return
 	}
 	fmt.Fprintln(t.Out)
-	var images table
-	images.addRow("IMAGE", "PLATFORM", "DIGEST")
+	var images terminal.Table
+	images.AddRow("IMAGE", "PLATFORM", "DIGEST")
 	for _, i := range v.Images {
 		for _, m := range i.Manifests {
-			images.addRow(i.Name, m.Platform, m.Digest.String())
+			images.AddRow(i.Name, m.Platform, m.Digest.String())
 		}
 	}
-	images.print(t.Out)
+	images.Print(t.Out)
 }
 
 func setupBundleDiff(t *command.Tool, _ *pflag.FlagSet) command.Runner {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/build"
@@ -64,9 +65,9 @@ func setupBundleVerify(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		defer l.Close()
-		bar := newProgress(t, c.quiet)
-		err = b.Verify(ctx, func(done, total int64) { bar.updateItem(filepath.Base(args[0]), "verifying", done, total) })
-		bar.clearBars()
+		bar := terminal.NewProgress(t, c.quiet)
+		err = b.Verify(ctx, func(done, total int64) { bar.UpdateItem(filepath.Base(args[0]), "verifying", done, total) })
+		bar.ClearBars()
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/printable"
@@ -44,7 +45,7 @@ func setupCheck(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		}
 		report := t.Check(files, nil)
 		if *output != "" {
-			err = printObject(t, *output, report)
+			err = terminal.PrintObject(t, *output, report)
 		} else {
 			printFindings(t, t.Out, &report)
 			if !*quiet {
@@ -117,15 +118,15 @@ func withoutURL(err error) error {
 // printFindings prints a line for each finding. The lines have the format of compiler errors, so
 // that editors can parse them.
 func printFindings(t *command.Tool, w io.Writer, r *finding.Report) {
-	colours := map[finding.Severity]colour{finding.Error: red, finding.Warning: yellow}
+	colours := map[finding.Severity]terminal.Colour{finding.Error: terminal.Red, finding.Warning: terminal.Yellow}
 	for _, f := range r.Findings {
 		at := printable.Line(f.File)
 		if f.Line > 0 {
 			at = fmt.Sprintf("%s:%d", at, f.Line)
 		}
 		text := at + ": " + string(f.Severity)
-		if inColour(t, w) {
-			text = at + ": " + string(colours[f.Severity]) + string(f.Severity) + endColour
+		if terminal.InColour(t, w) {
+			text = at + ": " + string(colours[f.Severity]) + string(f.Severity) + terminal.EndColour
 		}
 		for _, part := range []string{f.Object, f.Field, f.Message} {
 			if part != "" {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -60,7 +61,7 @@ func request(ctx context.Context, t *command.Tool, method, path string, query ur
 // example one line for each invalid field.
 func refusalError(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
-	err := errors.New(indentLines(string(text)))
+	err := errors.New(terminal.IndentLines(string(text)))
 	if resp.StatusCode == http.StatusNotFound {
 		return command.ExitWith(command.ExitNotFound, err)
 	}

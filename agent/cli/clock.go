@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -28,7 +29,7 @@ func setupClock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		if *output != "" {
-			return printObject(t, *output, c)
+			return terminal.PrintObject(t, *output, c)
 		}
 		printClock(t, &c)
 		return nil
@@ -36,10 +37,10 @@ func setupClock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 }
 
 func printClock(t *command.Tool, c *api.Clock) {
-	out := &table{}
+	out := &terminal.Table{}
 	row := func(name string, at time.Time, what string) {
 		if !at.IsZero() {
-			out.addRow(name, at.UTC().Format(time.RFC3339), what)
+			out.AddRow(name, at.UTC().Format(time.RFC3339), what)
 		}
 	}
 	row("Now:", c.Now, "the time by which certificates are verified")
@@ -47,7 +48,7 @@ func printClock(t *command.Tool, c *api.Clock) {
 	row("Floor:", c.Floor, "a time of the API server that has certainly passed")
 	row("Hint:", c.Hint, "a certificate of the cluster became valid")
 	row("Claimed:", c.Claimed, fmt.Sprintf("%d responses of the API server; not trusted", c.Answers))
-	out.print(t.Out)
+	out.Print(t.Out)
 	if c.Refused != "" {
 		fmt.Fprintf(t.Out, "Not trusted: %s\n", printable.Line(c.Refused))
 	}

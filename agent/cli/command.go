@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 )
 
 // commands returns a new table of commands.
@@ -228,13 +229,13 @@ func printCommands(w io.Writer, list []command.Command, path []string) {
 		fmt.Fprint(w, "  islet agent [FLAG...]    run the agent; 'islet --help-flags' shows its flags\n")
 	}
 	fmt.Fprint(w, "\nCommands:\n")
-	t := table{indent: "  "}
+	t := terminal.Table{Indent: "  "}
 	for _, c := range list {
 		if !c.Hidden {
-			t.addRow(c.Name, c.Summary)
+			t.AddRow(c.Name, c.Summary)
 		}
 	}
-	t.print(w)
+	t.Print(w)
 	fmt.Fprintf(w, "\n'%s COMMAND --help' shows more.\n", name)
 	if len(path) == 0 {
 		fmt.Fprint(w, `

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -47,7 +48,7 @@ func setupConfigShow(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		if *output != "" {
-			return printObject(t, *output, c)
+			return terminal.PrintObject(t, *output, c)
 		}
 		printConfiguration(t, c)
 		return nil
@@ -60,13 +61,13 @@ func getConfiguration(ctx context.Context, t *command.Tool) (*api.Configuration,
 }
 
 func printConfiguration(t *command.Tool, c *api.Configuration) {
-	out := &table{}
+	out := &terminal.Table{}
 	row := func(name string, r api.ConfigurationRef) {
 		from := r.From
 		if !r.At.IsZero() {
 			from += ", since " + r.At.UTC().Format(time.RFC3339)
 		}
-		out.addRow(name, r.ID, from)
+		out.AddRow(name, r.ID, from)
 	}
 	row("In use:", c.Active)
 	row("Good:", c.Good)
@@ -81,9 +82,9 @@ func printConfiguration(t *command.Tool, c *api.Configuration) {
 		if c.Overridden && state == "" {
 			state = "used again when it changes"
 		}
-		out.addRow("Follows:", c.Follows, state)
+		out.AddRow("Follows:", c.Follows, state)
 	}
-	out.print(t.Out)
+	out.Print(t.Out)
 	if c.Files != nil {
 		fmt.Fprintf(t.Out, "Files: %s\n", filesText(c.Files))
 	}
@@ -94,10 +95,10 @@ func printConfiguration(t *command.Tool, c *api.Configuration) {
 		fmt.Fprintln(t.Out, "Its trial begins when the node is healthy")
 	}
 	if c.Problem != "" {
-		fmt.Fprintf(t.Out, "Problem: %s\n", indentLines(c.Problem))
+		fmt.Fprintf(t.Out, "Problem: %s\n", terminal.IndentLines(c.Problem))
 	}
 	if f := c.FailedUpdate; f != nil {
-		fmt.Fprintf(t.Out, "Update: %s failed: %s\n", printable.Line(f.ID), indentLines(f.Why))
+		fmt.Fprintf(t.Out, "Update: %s failed: %s\n", printable.Line(f.ID), terminal.IndentLines(f.Why))
 	}
 }
 
@@ -109,10 +110,10 @@ func setupConfigHistory(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		if *output != "" {
-			return printObject(t, *output, c.History)
+			return terminal.PrintObject(t, *output, c.History)
 		}
-		out := &table{}
-		out.addRow("ENDED", "CONFIGURATION", "TOOK", "OUTCOME", "FROM")
+		out := &terminal.Table{}
+		out.AddRow("ENDED", "CONFIGURATION", "TOOK", "OUTCOME", "FROM")
 		for _, h := range c.History {
 			outcome := "accepted"
 			if h.Why != "" {
@@ -122,10 +123,10 @@ func setupConfigHistory(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 				}
 				outcome += strings.Join(strings.Fields(h.Why), " ")
 			}
-			out.addRow(h.At.UTC().Format(time.RFC3339), h.ID,
+			out.AddRow(h.At.UTC().Format(time.RFC3339), h.ID,
 				time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
 		}
-		out.print(t.Out)
+		out.Print(t.Out)
 		return nil
 	}
 }
@@ -202,7 +203,7 @@ func waitForOutcome(ctx context.Context, t *command.Tool, id string) error {
 			fmt.Fprintf(t.Out, "configuration %s is in use\n", id)
 			return true, nil
 		case c.Failed != nil && c.Failed.ID == id:
-			return true, fmt.Errorf("configuration %s failed, %s is in use: %s", id, c.Active.ID, indentLines(c.Failed.Why))
+			return true, fmt.Errorf("configuration %s failed, %s is in use: %s", id, c.Active.ID, terminal.IndentLines(c.Failed.Why))
 		}
 		return true, fmt.Errorf("configuration %s is not in use: another one was tried meanwhile (islet config history)", id)
 	})

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -78,7 +79,7 @@ func (c *debugCommand) debug(ctx context.Context, args []string, attach bool) er
 // connectTo waits for the container, and connects its streams until it ends. Without standard input, connectTo follows the
 // container's log instead. The log has the complete output, even of a command that ends at once. connectTo also prints the log if the
 // container has ended before its streams were connected. connectTo returns the exit code of the container as an error.
-func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, term *terminal) error {
+func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, term *terminal.TTY) error {
 	ended, err := c.waitFor(ctx, pod, name, false)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, 
 
 // attachTo connects the streams of the container until it ends or the connection is lost. It reports whether the container has sent
 // any output.
-func (c *debugCommand) attachTo(ctx context.Context, pod *v1.Pod, name string, term *terminal) (shown bool, err error) {
+func (c *debugCommand) attachTo(ctx context.Context, pod *v1.Pod, name string, term *terminal.TTY) (shown bool, err error) {
 	conn, err := c.connect(ctx, fmt.Sprintf("/attach/%s/%s/%s", pod.Namespace, pod.Name, name), c.buildQuery(nil))
 	if err != nil {
 		return false, err

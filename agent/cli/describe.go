@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -47,7 +48,7 @@ func setupDescribe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 				fmt.Fprint(t.Out, "\n\n")
 			}
 			describe(t.Out, pod, more.Origin, t.Now())
-			newPage(t).writeDetails(&more, t.Now())
+			writeDetails(terminal.NewPage(t), &more, t.Now())
 		}
 		return nil
 	}
@@ -56,8 +57,8 @@ func setupDescribe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 // describe prints a pod. The parameter origin is the file, URL, command or API server that the pod comes from. If the
 // origin is unknown, the parameter is "".
 func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
-	p := page{w: w}
-	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }
+	p := terminal.Page{Out: w}
+	line := func(name, format string, args ...any) { p.WriteLine(0, terminal.PageColumn, name, format, args...) }
 	line("Name", "%s", pod.Name)
 	line("Namespace", "%s", pod.Namespace)
 	if origin != "" {
@@ -74,8 +75,8 @@ func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
 	if t := pod.Status.StartTime; t != nil {
 		line("Start Time", "%s", t.Format(time.RFC1123Z))
 	}
-	p.writePairs("Labels", pod.Labels, "=")
-	p.writePairs("Annotations", pod.Annotations, ": ")
+	p.WritePairs("Labels", pod.Labels, "=")
+	p.WritePairs("Annotations", pod.Annotations, ": ")
 	if t := pod.DeletionTimestamp; t != nil {
 		line("Status", "Terminating (lasts %s)", api.FormatAge(t.Time, now))
 		line("Termination Grace Period", "%ds", value(pod.DeletionGracePeriodSeconds))
@@ -97,14 +98,14 @@ func describe(w io.Writer, pod *v1.Pod, origin string, now time.Time) {
 			fmt.Fprintf(w, "  IP:  %s\n", printable.Line(ip.IP))
 		}
 	}
-	p.writeContainers("Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
-	p.writeContainers("Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
-	p.writeContainers("Ephemeral Containers", ephemeralContainers(pod), pod.Status.EphemeralContainerStatuses)
-	p.writeConditions(pod.Status.Conditions)
-	p.writeVolumes(pod.Spec.Volumes)
+	writeContainers(p, "Init Containers", pod.Spec.InitContainers, pod.Status.InitContainerStatuses)
+	writeContainers(p, "Containers", pod.Spec.Containers, pod.Status.ContainerStatuses)
+	writeContainers(p, "Ephemeral Containers", ephemeralContainers(pod), pod.Status.EphemeralContainerStatuses)
+	writeConditions(p, pod.Status.Conditions)
+	writeVolumes(p, pod.Spec.Volumes)
 	line("QoS Class", "%s", cmp.Or(string(pod.Status.QOSClass), "<unknown>"))
-	p.writePairs("Node-Selectors", pod.Spec.NodeSelector, "=")
-	p.writeTolerations(pod.Spec.Tolerations)
+	p.WritePairs("Node-Selectors", pod.Spec.NodeSelector, "=")
+	writeTolerations(p, pod.Spec.Tolerations)
 }
 
 // ephemeralContainers returns the pod's ephemeral containers.
@@ -124,22 +125,22 @@ func value[T int32 | int64](v *T) T {
 	return *v
 }
 
-func (p page) writeConditions(list []v1.PodCondition) {
+func writeConditions(p terminal.Page, list []v1.PodCondition) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(p.w, "Conditions:")
-	t := table{indent: "  "}
-	t.addRow("Type", "Status", "Reason")
+	fmt.Fprintln(p.Out, "Conditions:")
+	t := terminal.Table{Indent: "  "}
+	t.AddRow("Type", "Status", "Reason")
 	for _, c := range list {
-		t.addRow(string(c.Type), string(c.Status), strings.TrimSuffix(c.Reason+": "+c.Message, ": "))
+		t.AddRow(string(c.Type), string(c.Status), strings.TrimSuffix(c.Reason+": "+c.Message, ": "))
 	}
-	t.print(p.w)
+	t.Print(p.Out)
 }
 
-func (p page) writeTolerations(list []v1.Toleration) {
+func writeTolerations(p terminal.Page, list []v1.Toleration) {
 	if len(list) == 0 {
-		p.writeLine(0, podColumn, "Tolerations", "<none>")
+		p.WriteLine(0, terminal.PageColumn, "Tolerations", "<none>")
 		return
 	}
 	head := "Tolerations:"
@@ -157,20 +158,20 @@ func (p page) writeTolerations(list []v1.Toleration) {
 		if t.TolerationSeconds != nil {
 			text += fmt.Sprintf(" for %ds", *t.TolerationSeconds)
 		}
-		fmt.Fprintf(p.w, "%-*s%s\n", podColumn, head, printable.Line(strings.TrimSpace(text)))
+		fmt.Fprintf(p.Out, "%-*s%s\n", terminal.PageColumn, head, printable.Line(strings.TrimSpace(text)))
 		head = ""
 	}
 }
 
-func (p page) writeVolumes(list []v1.Volume) {
+func writeVolumes(p terminal.Page, list []v1.Volume) {
 	if len(list) == 0 {
-		p.writeLine(0, podColumn, "Volumes", "<none>")
+		p.WriteLine(0, terminal.PageColumn, "Volumes", "<none>")
 		return
 	}
-	fmt.Fprintln(p.w, "Volumes:")
+	fmt.Fprintln(p.Out, "Volumes:")
 	for _, v := range list {
-		fmt.Fprintf(p.w, "  %s:\n", printable.Line(v.Name))
-		line := func(name, format string, args ...any) { p.writeLine(2, containerColumn-5, name, format, args...) }
+		fmt.Fprintf(p.Out, "  %s:\n", printable.Line(v.Name))
+		line := func(name, format string, args ...any) { p.WriteLine(2, containerColumn-5, name, format, args...) }
 		switch {
 		case v.EmptyDir != nil:
 			line("Type", "EmptyDir (a temporary directory that shares a pod's lifetime)")

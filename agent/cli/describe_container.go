@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -17,25 +18,25 @@ import (
 const containerColumn = 20
 
 // writeContainers describes the containers of one kind.
-func (p page) writeContainers(head string, list []v1.Container, statuses []v1.ContainerStatus) {
+func writeContainers(p terminal.Page, head string, list []v1.Container, statuses []v1.ContainerStatus) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintf(p.w, "%s:\n", head)
+	fmt.Fprintf(p.Out, "%s:\n", head)
 	for i := range list {
 		c := &list[i]
-		fmt.Fprintf(p.w, "  %s:\n", printable.Line(c.Name))
+		fmt.Fprintf(p.Out, "  %s:\n", printable.Line(c.Name))
 		at := slices.IndexFunc(statuses, func(s v1.ContainerStatus) bool { return s.Name == c.Name })
 		var st *v1.ContainerStatus
 		if at >= 0 {
 			st = &statuses[at]
 		}
-		p.writeContainer(c, st)
+		writeContainer(p, c, st)
 	}
 }
 
-func (p page) writeContainer(c *v1.Container, st *v1.ContainerStatus) {
-	line := func(name, format string, args ...any) { p.writeLine(2, containerColumn, name, format, args...) }
+func writeContainer(p terminal.Page, c *v1.Container, st *v1.ContainerStatus) {
+	line := func(name, format string, args ...any) { p.WriteLine(2, containerColumn, name, format, args...) }
 	if st != nil {
 		line("Container ID", "%s", st.ContainerID)
 	}
@@ -46,20 +47,20 @@ func (p page) writeContainer(c *v1.Container, st *v1.ContainerStatus) {
 	ports, hostPorts := portTexts(c.Ports)
 	line("Port", "%s", ports)
 	line("Host Port", "%s", hostPorts)
-	p.writeList("Command", c.Command)
-	p.writeList("Args", c.Args)
+	writeList(p, "Command", c.Command)
+	writeList(p, "Args", c.Args)
 	if st != nil {
-		p.writeState("State", st.State)
+		writeState(p, "State", st.State)
 		if st.LastTerminationState.Terminated != nil {
-			p.writeState("Last State", st.LastTerminationState)
+			writeState(p, "Last State", st.LastTerminationState)
 		}
 		line("Ready", "%s", titleCaseBool(st.Ready))
 		line("Restart Count", "%d", st.RestartCount)
 	}
-	p.writeResources("Limits", c.Resources.Limits)
-	p.writeResources("Requests", c.Resources.Requests)
-	p.writeEnvironment(c)
-	p.writeMounts(c.VolumeMounts)
+	writeResources(p, "Limits", c.Resources.Limits)
+	writeResources(p, "Requests", c.Resources.Requests)
+	writeEnvironment(p, c)
+	writeMounts(p, c.VolumeMounts)
 }
 
 func titleCaseBool(b bool) string {
@@ -79,21 +80,21 @@ func portTexts(list []v1.ContainerPort) (ports, hostPorts string) {
 }
 
 // writeList writes the words of a command, one per line.
-func (p page) writeList(name string, words []string) {
+func writeList(p terminal.Page, name string, words []string) {
 	if len(words) == 0 {
 		return
 	}
-	fmt.Fprintf(p.w, "    %s:\n", name)
+	fmt.Fprintf(p.Out, "    %s:\n", name)
 	for _, w := range words {
 		for _, l := range strings.Split(w, "\n") {
-			fmt.Fprintf(p.w, "      %s\n", printable.Line(l))
+			fmt.Fprintf(p.Out, "      %s\n", printable.Line(l))
 		}
 	}
 }
 
-func (p page) writeState(name string, s v1.ContainerState) {
-	line := func(name, format string, args ...any) { p.writeLine(3, containerColumn, name, format, args...) }
-	state := func(text string) { p.writeLine(2, containerColumn, name, "%s", text) }
+func writeState(p terminal.Page, name string, s v1.ContainerState) {
+	line := func(name, format string, args ...any) { p.WriteLine(3, containerColumn, name, format, args...) }
+	state := func(text string) { p.WriteLine(2, containerColumn, name, "%s", text) }
 	switch {
 	case s.Running != nil:
 		state("Running")
@@ -126,40 +127,40 @@ func (p page) writeState(name string, s v1.ContainerState) {
 	}
 }
 
-func (p page) writeResources(name string, list v1.ResourceList) {
+func writeResources(p terminal.Page, name string, list v1.ResourceList) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintf(p.w, "    %s:\n", name)
+	fmt.Fprintf(p.Out, "    %s:\n", name)
 	for _, r := range slices.Sorted(maps.Keys(list)) {
 		q := list[r]
-		p.writeLine(3, containerColumn-3, string(r), "%s", q.String())
+		p.WriteLine(3, containerColumn-3, string(r), "%s", q.String())
 	}
 }
 
-func (p page) writeEnvironment(c *v1.Container) {
+func writeEnvironment(p terminal.Page, c *v1.Container) {
 	if len(c.Env) == 0 && len(c.EnvFrom) == 0 {
-		p.writeLine(2, containerColumn, "Environment", "<none>")
+		p.WriteLine(2, containerColumn, "Environment", "<none>")
 		return
 	}
 	for _, from := range c.EnvFrom {
 		switch {
 		case from.ConfigMapRef != nil:
-			p.writeLine(2, containerColumn, "Environment from", "%s (ConfigMap)", from.ConfigMapRef.Name)
+			p.WriteLine(2, containerColumn, "Environment from", "%s (ConfigMap)", from.ConfigMapRef.Name)
 		case from.SecretRef != nil:
-			p.writeLine(2, containerColumn, "Environment from", "%s (Secret)", from.SecretRef.Name)
+			p.WriteLine(2, containerColumn, "Environment from", "%s (Secret)", from.SecretRef.Name)
 		}
 	}
 	if len(c.Env) == 0 {
 		return
 	}
-	fmt.Fprintln(p.w, "    Environment:")
+	fmt.Fprintln(p.Out, "    Environment:")
 	longest := 0
 	for _, e := range c.Env {
 		longest = max(longest, len(e.Name))
 	}
 	for _, e := range c.Env {
-		p.writeLine(3, longest+9, e.Name, "%s", envText(e))
+		p.WriteLine(3, longest+9, e.Name, "%s", envText(e))
 	}
 }
 
@@ -179,12 +180,12 @@ func envText(e v1.EnvVar) string {
 	return ""
 }
 
-func (p page) writeMounts(list []v1.VolumeMount) {
+func writeMounts(p terminal.Page, list []v1.VolumeMount) {
 	if len(list) == 0 {
-		p.writeLine(2, containerColumn, "Mounts", "<none>")
+		p.WriteLine(2, containerColumn, "Mounts", "<none>")
 		return
 	}
-	fmt.Fprintln(p.w, "    Mounts:")
+	fmt.Fprintln(p.Out, "    Mounts:")
 	for _, m := range list {
 		mode := "rw"
 		if m.ReadOnly {
@@ -193,6 +194,6 @@ func (p page) writeMounts(list []v1.VolumeMount) {
 		if m.SubPath != "" {
 			mode += fmt.Sprintf(",path=%q", m.SubPath)
 		}
-		fmt.Fprintf(p.w, "      %s from %s (%s)\n", printable.Line(m.MountPath), printable.Line(m.Name), printable.Line(mode))
+		fmt.Fprintf(p.Out, "      %s from %s (%s)\n", printable.Line(m.MountPath), printable.Line(m.Name), printable.Line(mode))
 	}
 }

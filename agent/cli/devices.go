@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -28,7 +29,7 @@ func setupDevices(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		if *output != "" {
-			return printObject(t, *output, devices)
+			return terminal.PrintObject(t, *output, devices)
 		}
 		if len(devices) == 0 {
 			fmt.Fprintln(t.Stderr,
@@ -41,11 +42,11 @@ func setupDevices(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 }
 
 func printDevices(t *command.Tool, devices []api.Device, all, headers bool) {
-	var out table
+	var out terminal.Table
 	if headers && all {
-		out.addRow("RESOURCE", "DEVICE", "NODES", "STATE", "SUBSYSTEM", "DRIVER", "USB", "USED BY")
+		out.AddRow("RESOURCE", "DEVICE", "NODES", "STATE", "SUBSYSTEM", "DRIVER", "USB", "USED BY")
 	} else if headers {
-		out.addRow("RESOURCE", "DEVICE", "NODES", "STATE", "USED BY")
+		out.AddRow("RESOURCE", "DEVICE", "NODES", "STATE", "USED BY")
 	}
 	for _, d := range devices {
 		state := string(d.State)
@@ -60,7 +61,7 @@ func printDevices(t *command.Tool, devices []api.Device, all, headers bool) {
 			}
 			row = append(row, cmp.Or(d.Subsystem, "-"), cmp.Or(d.Driver, "-"), cmp.Or(usb, "-"))
 		}
-		out.addRow(append(row, cmp.Or(strings.Join(d.Users, ","), d.Message, "-"))...)
+		out.AddRow(append(row, cmp.Or(strings.Join(d.Users, ","), d.Message, "-"))...)
 	}
-	out.print(t.Out)
+	out.Print(t.Out)
 }

@@ -12,6 +12,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -40,7 +41,7 @@ func setupSystemDF(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		if *output != "" {
-			return printObject(t, *output, report)
+			return terminal.PrintObject(t, *output, report)
 		}
 		report.print(t)
 		return nil
@@ -153,8 +154,8 @@ func claimUse(objects []api.Object) diskUse {
 }
 
 func (r *diskReport) print(t *command.Tool) {
-	var out table
-	out.addRow("TYPE", "TOTAL", "IN USE", "SIZE", "RECLAIMABLE")
+	var out terminal.Table
+	out.AddRow("TYPE", "TOTAL", "IN USE", "SIZE", "RECLAIMABLE")
 	for _, u := range r.Usage {
 		reclaimable := api.FormatSize(u.Reclaimable)
 		if u.Reclaimable > 0 && u.Size > 0 {
@@ -163,22 +164,22 @@ func (r *diskReport) print(t *command.Tool) {
 		if u.Reclaimable > 0 && u.Command != "" {
 			reclaimable += ": " + u.Command
 		}
-		out.addRow(u.Type, fmt.Sprint(u.Total), fmt.Sprint(u.InUse), api.FormatSize(u.Size), reclaimable)
+		out.AddRow(u.Type, fmt.Sprint(u.Total), fmt.Sprint(u.InUse), api.FormatSize(u.Size), reclaimable)
 	}
-	out.print(t.Out)
+	out.Print(t.Out)
 	if len(r.Disks) == 0 {
 		return
 	}
 	fmt.Fprintln(t.Out)
-	var disks table
-	disks.addRow("DISK OF", "SIZE", "USED", "FREE")
+	var disks terminal.Table
+	disks.AddRow("DISK OF", "SIZE", "USED", "FREE")
 	for _, d := range r.Disks {
 		used := d.Total - min(d.Free, d.Total)
 		text := api.FormatSize(used)
 		if d.Total > 0 {
 			text += fmt.Sprintf(" (%d%%)", used*100/d.Total)
 		}
-		disks.addRow(d.Path, api.FormatSize(d.Total), text, api.FormatSize(d.Free))
+		disks.AddRow(d.Path, api.FormatSize(d.Total), text, api.FormatSize(d.Free))
 	}
-	disks.print(t.Out)
+	disks.Print(t.Out)
 }

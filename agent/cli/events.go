@@ -4,29 +4,30 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 // writeDetails writes the information about a pod that the pod's API object does not contain.
-func (p page) writeDetails(d *api.Details, now time.Time) {
+func writeDetails(p terminal.Page, d *api.Details, now time.Time) {
 	if len(d.Problems) > 0 {
-		fmt.Fprintln(p.w, "Problems:")
+		fmt.Fprintln(p.Out, "Problems:")
 		for _, text := range d.Problems {
-			fmt.Fprintf(p.w, "  %s\n", printable.Line(text))
+			fmt.Fprintf(p.Out, "  %s\n", printable.Line(text))
 		}
 	}
 	if len(d.Hooks) > 0 {
-		fmt.Fprintln(p.w, "Failed Hooks:")
+		fmt.Fprintln(p.Out, "Failed Hooks:")
 		for _, h := range d.Hooks {
-			fmt.Fprintf(p.w, "  postStart of %s, %s ago: %s\n", printable.Line(h.Container), api.FormatAge(h.At, now),
+			fmt.Fprintf(p.Out, "  postStart of %s, %s ago: %s\n", printable.Line(h.Container), api.FormatAge(h.At, now),
 				printable.Line(h.Message))
 		}
 	}
 	if len(d.Events) == 0 {
-		p.writeLine(0, podColumn, "Events", "<none>")
+		p.WriteLine(0, terminal.PageColumn, "Events", "<none>")
 		return
 	}
-	fmt.Fprintln(p.w, "Events:")
-	p.writeEvents(d.Events, now)
+	fmt.Fprintln(p.Out, "Events:")
+	writeEvents(p, d.Events, now)
 }

@@ -4,26 +4,27 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func (p page) writeEvents(list []api.Event, now time.Time) {
-	t := table{indent: "  "}
-	t.addRow("Type", "Reason", "Age", "Container", "Message")
+func writeEvents(p terminal.Page, list []api.Event, now time.Time) {
+	t := terminal.Table{Indent: "  "}
+	t.AddRow("Type", "Reason", "Age", "Container", "Message")
 	for _, e := range list {
 		old := api.FormatAge(e.Last, now)
 		if e.Count > 1 {
 			old += fmt.Sprintf(" (x%d over %s)", e.Count, api.FormatAge(e.First, now))
 		}
-		t.addColored(map[int]colour{0: p.colourIfOn(eventColour(e.Type))}, e.Type, e.Reason, old, e.Container, e.Message)
+		t.AddColored(map[int]terminal.Colour{0: p.ColourIfOn(eventColour(e.Type))}, e.Type, e.Reason, old, e.Container, e.Message)
 	}
-	t.print(p.w)
+	t.Print(p.Out)
 }
 
 // eventColour returns the colour of an event's type or a container's state.
-func eventColour(word string) colour {
+func eventColour(word string) terminal.Colour {
 	if word == "Warning" {
-		return yellow
+		return terminal.Yellow
 	}
-	return plain
+	return terminal.Plain
 }

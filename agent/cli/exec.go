@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -101,12 +102,12 @@ func (c *execCommand) buildQuery(command []string) url.Values {
 
 // inputTerminal returns standard input if it is a terminal and -t is set. Otherwise it returns nil. If -t has no effect, inputTerminal
 // says so and clears -t.
-func (c *execCommand) inputTerminal() (term *terminal) {
+func (c *execCommand) inputTerminal() (term *terminal.TTY) {
 	if !c.tty {
 		return nil
 	}
 	if f, ok := c.Stdin.(*os.File); ok {
-		term = openTerminal(f)
+		term = terminal.Open(f)
 	}
 	if term == nil {
 		fmt.Fprintln(c.Stderr, "Standard input is not a terminal: -t has no effect.")
@@ -144,16 +145,16 @@ const (
 
 // copyStreams copies the streams until the process in the container has ended. It returns the process's exit code as an
 // error.
-func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal) error {
+func (c *execCommand) copyStreams(ctx context.Context, s *socket, term *terminal.TTY) error {
 	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
 	defer stop()
 	if term != nil {
-		restore, err := term.setRawMode()
+		restore, err := term.SetRawMode()
 		if err != nil {
 			return fmt.Errorf("set up the terminal: %w", err)
 		}
 		defer restore()
-		sizes, cancel := term.watchSizes()
+		sizes, cancel := term.WatchSizes()
 		defer cancel()
 		go func() { // ends when sizes is closed
 			for size := range sizes {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -120,7 +121,7 @@ func setupAgent(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 func onHost(t *command.Tool, do func(ctx context.Context, args []string, stdout, stderr io.Writer) int) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		out := t.Out
-		if inColour(t, out) && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "json") }) {
+		if terminal.InColour(t, out) && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "json") }) {
 			out = &severityWriter{w: out}
 		}
 		if code := do(ctx, args, out, t.Stderr); code != command.ExitOK {
@@ -147,8 +148,9 @@ func (s *severityWriter) Write(b []byte) (int, error) {
 		}
 		s.unfinishedLine = rest
 		word, text, _ := strings.Cut(string(line), " ")
-		if c := map[string]colour{"error": red, "warning": yellow, "ok": green}[word]; c != plain {
-			word = string(c) + word + endColour
+		if c := map[string]terminal.Colour{"error": terminal.Red, "warning": terminal.Yellow,
+			"ok": terminal.Green}[word]; c != terminal.Plain {
+			word = string(c) + word + terminal.EndColour
 		}
 		if text != "" {
 			word += " " + text

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -28,11 +29,11 @@ func setupImagesList(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		if *output == "json" || *output == "yaml" {
-			return printObject(t, *output, images)
+			return terminal.PrintObject(t, *output, images)
 		}
-		var out table
+		var out terminal.Table
 		if !*noHeaders && !*quiet {
-			out.addRow("IMAGE", "ID", "SIZE", "AGE", "USED BY")
+			out.AddRow("IMAGE", "ID", "SIZE", "AGE", "USED BY")
 		}
 		shown := maxImageUsers
 		if *output == "wide" {
@@ -41,13 +42,13 @@ func setupImagesList(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		for _, i := range images {
 			for _, name := range imageNames(i) {
 				if *quiet {
-					out.addRow(name)
+					out.AddRow(name)
 				} else {
-					out.addRow(name, shortID(i.ID), api.FormatSize(i.Size), api.FormatAge(i.Added, t.Now()), usersText(i, shown))
+					out.AddRow(name, shortID(i.ID), api.FormatSize(i.Size), api.FormatAge(i.Added, t.Now()), usersText(i, shown))
 				}
 			}
 		}
-		out.print(t.Out)
+		out.Print(t.Out)
 		return nil
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -68,8 +69,8 @@ func importArchive(ctx context.Context, t *command.Tool, name string, quiet bool
 		}
 		body = f
 	}
-	bar := newProgress(t, quiet)
-	sent := bar.countBytes(body, name, total)
+	bar := terminal.NewProgress(t, quiet)
+	sent := bar.CountBytes(body, name, total)
 	return watchProgress(ctx, t, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
 }
 
@@ -80,7 +81,7 @@ func setupImagesPull(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return command.Usage("pull needs an image: islet images pull IMAGE")
 		}
 		for _, ref := range args {
-			if err := watchProgress(ctx, t, api.PathImagePull, url.Values{"ref": {ref}}, nil, newProgress(t, *quiet),
+			if err := watchProgress(ctx, t, api.PathImagePull, url.Values{"ref": {ref}}, nil, terminal.NewProgress(t, *quiet),
 				"pull "+ref); err != nil {
 				return err
 			}
@@ -90,25 +91,26 @@ func setupImagesPull(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 }
 
 // watchProgress shows the progress of an import or pull, and then prints the images.
-func watchProgress(ctx context.Context, t *command.Tool, path string, query url.Values, body io.Reader, bar *progress, what string) error {
-	defer bar.clearBars()
+func watchProgress(ctx context.Context, t *command.Tool, path string, query url.Values, body io.Reader, bar *terminal.Progress,
+	what string) error {
+	defer bar.ClearBars()
 	return stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
-			bar.clearBars()
+			bar.ClearBars()
 			if strings.Contains(p.Error, what+": ") { // the text may follow a reason such as RegistryUnavailable
 				return true, errors.New(printable.Line(p.Error))
 			}
 			return true, fmt.Errorf("%s: %s", what, printable.Line(p.Error))
 		case p.Done:
-			bar.clearBars()
+			bar.ClearBars()
 			for _, i := range p.Images {
 				fmt.Fprintln(t.Out, printable.Line(i))
 			}
 			return true, nil
 		}
 		if p.Ref != "" { // otherwise the value is a keep-alive line
-			bar.updateItem(p.Ref, p.Status, p.Current, p.Total)
+			bar.UpdateItem(p.Ref, p.Status, p.Current, p.Total)
 		}
 		return false, nil
 	})

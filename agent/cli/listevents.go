@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -19,7 +20,7 @@ type eventsCommand struct {
 	podFlag
 	watch, warnings, noHeaders bool
 	output                     string
-	table                      table
+	table                      terminal.Table
 }
 
 func setupEvents(t *command.Tool, flags *pflag.FlagSet) command.Runner {
@@ -58,7 +59,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 		}
 	}
 	if c.output != "" {
-		return printObject(c.Tool, c.output, shown)
+		return terminal.PrintObject(c.Tool, c.output, shown)
 	}
 	if len(shown) == 0 {
 		fmt.Fprintln(c.Stderr, "No events.")
@@ -68,7 +69,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 	for _, e := range shown {
 		c.printEvent(e)
 	}
-	c.table.print(c.Out)
+	c.table.Print(c.Out)
 	return nil
 }
 
@@ -84,7 +85,7 @@ func (c *eventsCommand) isWanted(e api.Event, of *v1.Pod) bool {
 
 func (c *eventsCommand) printHeader() {
 	if !c.noHeaders {
-		c.table.addRow("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+		c.table.AddRow("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 	}
 }
 
@@ -104,7 +105,8 @@ func (c *eventsCommand) printEvent(e api.Event) {
 			object += " " + e.Container
 		}
 	}
-	c.table.addColored(map[int]colour{1: colourIfOn(c.Tool, eventColour(e.Type))}, old, e.Type, e.Reason, object, e.Message)
+	c.table.AddColored(map[int]terminal.Colour{1: terminal.ColourIfOn(c.Tool, eventColour(e.Type))}, old, e.Type, e.Reason, object,
+		e.Message)
 }
 
 // followEvents prints the existing events and then each new one.
@@ -119,10 +121,10 @@ func (c *eventsCommand) followEvents(ctx context.Context, of *v1.Pod) error {
 		switch {
 		case !c.isWanted(e, of):
 		case c.output != "":
-			return false, printObject(c.Tool, c.output, e)
+			return false, terminal.PrintObject(c.Tool, c.output, e)
 		default:
 			c.printEvent(e)
-			c.table.print(c.Out)
+			c.table.Print(c.Out)
 		}
 		return false, nil
 	})

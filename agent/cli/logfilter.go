@@ -4,6 +4,8 @@ import (
 	"io"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/islet-edge/islet/agent/cli/terminal"
 )
 
 // A logFilter writes lines of a log to a terminal. It keeps colours, and replaces every other control sequence, because
@@ -87,10 +89,10 @@ func (f *logFilter) appendSafe(out, c []byte) []byte {
 	r, _ := utf8.DecodeRune(c)
 	switch {
 	case r == '\x1b' && len(c) > 1:
-		f.coloured = string(c) != endColour && string(c) != "\x1b[m"
+		f.coloured = string(c) != terminal.EndColour && string(c) != "\x1b[m"
 	case r == '\n' && f.strict && f.coloured:
 		f.coloured = false
-		return append(append(out, endColour...), c...)
+		return append(append(out, terminal.EndColour...), c...)
 	case r == '\n', r == '\t', r == '\r' && !f.strict:
 	case unicode.IsControl(r), r == utf8.RuneError:
 		return append(out, '?')
@@ -107,7 +109,7 @@ func (f *logFilter) finish() error {
 	f.held = nil
 	if f.coloured {
 		f.coloured = false
-		out = append(out, endColour...)
+		out = append(out, terminal.EndColour...)
 	}
 	if len(out) == 0 {
 		return nil

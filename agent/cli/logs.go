@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -68,7 +69,7 @@ func (c *logsCommand) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if isTerminal(c.Out) {
+	if terminal.IsTerminal(c.Out) {
 		safe := &logFilter{w: c.Out, strict: c.prefix}
 		c.Out = safe
 		defer safe.finish()
@@ -105,8 +106,8 @@ func (c *logsCommand) printOne(ctx context.Context, pod *v1.Pod, container strin
 	if c.prefix {
 		prefix = c.prefixOf(pod, container)
 	}
-	l := newLineWriter(c.Out, mu, prefix)
-	return errors.Join(c.writeTo(ctx, l, pod, container), l.writeUnfinished())
+	l := terminal.NewLineWriter(c.Out, mu, prefix)
+	return errors.Join(c.writeTo(ctx, l, pod, container), l.WriteUnfinished())
 }
 
 func (c *logsCommand) writeTo(ctx context.Context, out io.Writer, pod *v1.Pod, container string) error {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
@@ -133,10 +134,10 @@ func TestColours(t *testing.T) {
 		}
 	}
 	out := coloured("CLICOLOR_FORCE", "1", "pods")
-	if !strings.Contains(out, string(red)+"CrashLoopBackOff"+endColour) || !strings.Contains(out, string(green)+"Running"+endColour) {
+	if !strings.Contains(out, string(terminal.Red)+"CrashLoopBackOff"+terminal.EndColour) || !strings.Contains(out, string(terminal.Green)+"Running"+terminal.EndColour) {
 		t.Errorf("coloured: %q", out)
 	}
-	bare := strings.NewReplacer(string(red), "", string(green), "", endColour, "").Replace(out)
+	bare := strings.NewReplacer(string(terminal.Red), "", string(terminal.Green), "", terminal.EndColour, "").Replace(out)
 	if want := run(t, n, "", "pods").out; bare != want {
 		t.Errorf("colours move columns: %q, want %q", bare, want)
 	}

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -169,7 +170,7 @@ func (n objectName) findObjects(all []api.Object) ([]api.Object, error) {
 func (c *objectsCommand) printObjects(shown []api.Object) error {
 	switch c.output {
 	case "json", "yaml":
-		return printObject(c.Tool, c.output, shown)
+		return terminal.PrintObject(c.Tool, c.output, shown)
 	case "name":
 		for _, o := range shown {
 			fmt.Fprintf(c.Out, "%s/%s\n", printable.Line(shortKind(o.Kind)), printable.Line(o.Name))
@@ -180,12 +181,12 @@ func (c *objectsCommand) printObjects(shown []api.Object) error {
 		fmt.Fprintln(c.Stderr, "No ConfigMaps, Secrets or claims of manifests on this node.")
 		return nil
 	}
-	var t table
+	var t terminal.Table
 	row := func(namespace string, cells ...string) {
 		if c.all {
 			cells = append([]string{namespace}, cells...)
 		}
-		t.addRow(cells...)
+		t.AddRow(cells...)
 	}
 	if !c.noHeaders {
 		head := []string{"NAME", "CONTENT", "SOURCE", "USED BY", "AGE"}
@@ -201,7 +202,7 @@ func (c *objectsCommand) printObjects(shown []api.Object) error {
 		}
 		row(o.Namespace, cells...)
 	}
-	t.print(c.Out)
+	t.Print(c.Out)
 	return nil
 }
 
@@ -269,15 +270,15 @@ func describeObjects(ctx context.Context, t *command.Tool, names []objectName) e
 }
 
 func describeObject(t *command.Tool, o *api.Object) {
-	p := newPage(t)
-	line := func(name, format string, args ...any) { p.writeLine(0, podColumn, name, format, args...) }
+	p := terminal.NewPage(t)
+	line := func(name, format string, args ...any) { p.WriteLine(0, terminal.PageColumn, name, format, args...) }
 	line("Name", "%s", o.Name)
 	line("Namespace", "%s", o.Namespace)
 	line("Kind", "%s", o.Kind)
 	if o.Type != "" {
 		line("Type", "%s", o.Type)
 	}
-	p.writePairs("Labels", o.Labels, "=")
+	p.WritePairs("Labels", o.Labels, "=")
 	line("Source", "%s", sourceOf(o))
 	line("Origin", "%s", cmp.Or(o.Origin, "<none>"))
 	line("Age", "%s", api.FormatAge(o.Created, t.Now()))
@@ -304,7 +305,7 @@ func describeObject(t *command.Tool, o *api.Object) {
 		if i == 0 {
 			fmt.Fprintln(t.Out, "Keys:")
 		}
-		p.writeLine(1, podColumn, k, "%d bytes", o.Keys[k])
+		p.WriteLine(1, terminal.PageColumn, k, "%d bytes", o.Keys[k])
 	}
 	line("Used By", "%s", cmp.Or(strings.Join(o.Pods, ", "), "<none>"))
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/printable"
@@ -25,7 +26,7 @@ type podsCommand struct {
 	selectorFlag
 	all, watch, noHeaders bool
 	output                string
-	table                 table
+	table                 terminal.Table
 	origins               podOrigins
 }
 
@@ -117,13 +118,13 @@ func (c *podsCommand) printPods(pods []v1.Pod, single bool) error {
 		if single && len(pods) == 1 {
 			object = pods[0]
 		}
-		return printObject(c.Tool, c.output, object)
+		return terminal.PrintObject(c.Tool, c.output, object)
 	default:
 		c.printHeader()
 		for i := range pods {
 			c.printPod(&pods[i])
 		}
-		c.table.print(c.Out)
+		c.table.Print(c.Out)
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func (c *podsCommand) printHeader() {
 	if c.output == "wide" {
 		row = append(row, "IP", "NODE", "SOURCE", "ORIGIN")
 	}
-	c.table.addRow(row...)
+	c.table.AddRow(row...)
 }
 
 func (c *podsCommand) printPod(p *v1.Pod) {
@@ -154,7 +155,7 @@ func (c *podsCommand) printPod(p *v1.Pod) {
 			row = append(row, cmp.Or(value, "<none>"))
 		}
 	}
-	c.table.addColored(map[int]colour{status: colourIfOn(c.Tool, statusColour(s.status))}, row...)
+	c.table.AddColored(map[int]terminal.Colour{status: terminal.ColourIfOn(c.Tool, statusColour(s.status))}, row...)
 }
 
 // followPods prints the pods and then each change until it is interrupted.
@@ -183,7 +184,7 @@ func (c *podsCommand) followPods(ctx context.Context, args []string) error {
 		if c.output == "" || c.output == "wide" {
 			c.origins.expect(e.Pod.UID)
 			c.printPod(e.Pod)
-			c.table.print(c.Out)
+			c.table.Print(c.Out)
 			return false, nil
 		}
 		return false, c.printPods([]v1.Pod{*e.Pod}, true)

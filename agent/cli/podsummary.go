@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -130,16 +131,16 @@ func isReady(p *v1.Pod) bool {
 }
 
 // statusColour returns the colour of a pod's status.
-func statusColour(status string) colour {
+func statusColour(status string) terminal.Colour {
 	switch {
 	case status == "Running" || status == "Completed" || status == "Succeeded":
-		return green
+		return terminal.Green
 	case status == "Pending" || status == "Terminating" || status == "ContainerCreating" ||
 		status == "PodInitializing" || status == "NotReady" ||
 		strings.HasPrefix(status, "Init:") && strings.Contains(status, "/"):
-		return yellow
+		return terminal.Yellow
 	}
-	return red
+	return terminal.Red
 }
 
 func byUID(pods []v1.Pod, pod *v1.Pod) *v1.Pod {

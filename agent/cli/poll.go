@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -46,14 +47,14 @@ func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool,
 const maxAway = 2 * time.Minute
 
 // stage sends a request for a trial to the agent and shows the progress. It returns the last line of the answer.
-func stage(ctx context.Context, t *command.Tool, path string, query url.Values, bar *progress) (last api.Progress, _ error) {
-	defer bar.clearBars()
+func stage(ctx context.Context, t *command.Tool, path string, query url.Values, bar *terminal.Progress) (last api.Progress, _ error) {
+	defer bar.ClearBars()
 	err := stream(ctx, t, http.MethodPost, path, query, nil, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
-			return true, errors.New(indentLines(p.Error))
+			return true, errors.New(terminal.IndentLines(p.Error))
 		case p.Ref != "" && !p.Done: // otherwise the value is a keep-alive line
-			bar.updateItem(p.Ref, p.Status, p.Current, p.Total)
+			bar.UpdateItem(p.Ref, p.Status, p.Current, p.Total)
 		}
 		last = p
 		return p.Done, nil

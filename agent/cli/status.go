@@ -13,17 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 func setupStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
-	var again againFlags
-	again.declareAgain(flags)
+	var again terminal.RepeatFlags
+	again.DeclareRepeat(flags)
 	return func(ctx context.Context, _ []string) error {
-		err := runRepeatedly(ctx, t, again, func(ctx context.Context) error {
+		err := terminal.Repeat(ctx, t, again, func(ctx context.Context) error {
 			err := showStatus(ctx, t, *output)
-			if bad := (command.ExitError{}); again.watch && errors.As(err, &bad) && bad.Err == nil {
+			if bad := (command.ExitError{}); again.Watch && errors.As(err, &bad) && bad.Err == nil {
 				return nil // with -w, a problem in the status does not end the command
 			}
 			return err
@@ -44,14 +45,14 @@ func showStatus(ctx context.Context, t *command.Tool, output string) error {
 			printStatus(t, &st)
 			printWarnings(t, &st)
 			if len(attention) > 0 {
-				fmt.Fprintln(t.Out, "\n"+paint(t, yellow, "Needs attention:"))
+				fmt.Fprintln(t.Out, "\n"+terminal.Paint(t, terminal.Yellow, "Needs attention:"))
 				for _, a := range attention {
 					printAttention(t.Out, a)
 				}
 			}
 			printNotes(t, &st)
 		default:
-			if err := printObject(t, output, st); err != nil {
+			if err := terminal.PrintObject(t, output, st); err != nil {
 				return err
 			}
 		}
@@ -64,10 +65,10 @@ func showStatus(ctx context.Context, t *command.Tool, output string) error {
 
 // printStatus prints the status, one item per line.
 func printStatus(t *command.Tool, st *api.Status) {
-	var out table
+	var out terminal.Table
 	row := func(name, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		out.addColored(map[int]colour{1: colourIfOn(t, alarmColour(text))}, name+":", text)
+		out.AddColored(map[int]terminal.Colour{1: terminal.ColourIfOn(t, alarmColour(text))}, name+":", text)
 	}
 	row("Node", "%s", st.Node)
 	if len(st.Addresses) > 0 {
@@ -114,7 +115,7 @@ func printStatus(t *command.Tool, st *api.Status) {
 	if st.Store.Path != "" {
 		row("Store", "%s", st.Store.Path)
 	}
-	out.print(t.Out)
+	out.Print(t.Out)
 }
 
 // flashText describes the disk writes by cause.
@@ -144,7 +145,7 @@ func printWarnings(t *command.Tool, st *api.Status) {
 		return
 	}
 	fmt.Fprintln(t.Out, "\nRecent warnings of the node:")
-	newPage(t).writeEvents(bad[max(0, len(bad)-maxWarnings):], st.Now)
+	writeEvents(terminal.NewPage(t), bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 
 func runtimeText(r api.Runtime) string {
@@ -237,14 +238,14 @@ func sourceText(s api.Source) string {
 }
 
 // alarmColour returns red for a text that reports a problem in capitals: NO, DOWN, EXPIRED, NOT READY.
-func alarmColour(text string) colour {
+func alarmColour(text string) terminal.Colour {
 	for _, word := range []string{"DOWN", "EXPIRED", "NOT READY"} {
 		if strings.Contains(text, word) {
-			return red
+			return terminal.Red
 		}
 	}
 	if text == "NO" {
-		return red
+		return terminal.Red
 	}
-	return plain
+	return terminal.Plain
 }

@@ -13,6 +13,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/sorting"
 )
@@ -22,7 +23,7 @@ type topCommand struct {
 	*command.Tool
 	podFlag
 	selectorFlag
-	againFlags
+	terminal.RepeatFlags
 	all, containers, noHeaders bool
 	container                  string // with processes
 	sortBy, output             string
@@ -42,7 +43,7 @@ func setupTop(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		"wide: also disk, network (not with --containers) and waits; json or yaml: the figures of the Summary API")
 	flags.StringVarP(&c.container, "container", "c", "", "with processes: only those of this container")
 	c.declareSelector(flags)
-	c.declareAgain(flags)
+	c.DeclareRepeat(flags)
 	return c.run
 }
 
@@ -72,11 +73,11 @@ func (c *topCommand) run(ctx context.Context, args []string) error {
 	case processes && len(args) != 1:
 		return command.Usage("top processes needs one pod: islet top processes POD")
 	case processes:
-		return runRepeatedly(ctx, c.Tool, c.againFlags, func(ctx context.Context) error { return c.showProcesses(ctx, args[0]) })
+		return terminal.Repeat(ctx, c.Tool, c.RepeatFlags, func(ctx context.Context) error { return c.showProcesses(ctx, args[0]) })
 	case c.container != "":
 		return command.Usage("-c is only valid for islet top processes POD")
 	}
-	return runRepeatedly(ctx, c.Tool, c.againFlags, func(ctx context.Context) error { return c.printOnce(ctx, node, args) })
+	return terminal.Repeat(ctx, c.Tool, c.RepeatFlags, func(ctx context.Context) error { return c.printOnce(ctx, node, args) })
 }
 
 func (c *topCommand) printOnce(ctx context.Context, node bool, args []string) error {
@@ -93,7 +94,7 @@ func (c *topCommand) printOnce(ctx context.Context, node bool, args []string) er
 	}
 	c.sort(shown)
 	if c.output != "" && c.output != "wide" {
-		return printObject(c.Tool, c.output, shown)
+		return terminal.PrintObject(c.Tool, c.output, shown)
 	}
 	c.addPodRows(shown)
 	return nil
@@ -136,9 +137,9 @@ func (c *topCommand) requestSummary(ctx context.Context, node bool) (*stats.Summ
 }
 
 func (c *topCommand) nodeTable(n *stats.NodeStats) {
-	var out table
+	var out terminal.Table
 	if !c.noHeaders {
-		out.addRow("NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY FREE", "DISK USED", "DISK FREE")
+		out.AddRow("NAME", "CPU(cores)", "MEMORY(bytes)", "MEMORY FREE", "DISK USED", "DISK FREE")
 	}
 	row := []string{n.NodeName, formatCores(n.CPU), formatMemory(n.Memory), "-", "-", "-"}
 	if n.Memory != nil && n.Memory.AvailableBytes != nil {
@@ -147,8 +148,8 @@ func (c *topCommand) nodeTable(n *stats.NodeStats) {
 	if fs := n.Fs; fs != nil && fs.UsedBytes != nil && fs.AvailableBytes != nil {
 		row[4], row[5] = api.FormatSize(*fs.UsedBytes), api.FormatSize(*fs.AvailableBytes)
 	}
-	out.addRow(row...)
-	out.print(c.Out)
+	out.AddRow(row...)
+	out.Print(c.Out)
 }
 
 func (c *topCommand) sort(shown []stats.PodStats) {
@@ -165,7 +166,7 @@ func (c *topCommand) sort(shown []stats.PodStats) {
 }
 
 func (c *topCommand) addPodRows(shown []stats.PodStats) {
-	var out table
+	var out terminal.Table
 	add := func(ns, pod, container string, cpu, mem string, more ...string) {
 		row := []string{pod}
 		if c.all {
@@ -174,7 +175,7 @@ func (c *topCommand) addPodRows(shown []stats.PodStats) {
 		if c.containers {
 			row = append(row, container)
 		}
-		out.addRow(append(append(row, cpu, mem), more...)...)
+		out.AddRow(append(append(row, cpu, mem), more...)...)
 	}
 	wide := func(*stats.PodStats) []string { return nil }
 	var titles []string
@@ -197,7 +198,7 @@ func (c *topCommand) addPodRows(shown []stats.PodStats) {
 			add(p.PodRef.Namespace, p.PodRef.Name, k.Name, formatCores(k.CPU), formatMemory(k.Memory), c.wideContainer(&p, &k)...)
 		}
 	}
-	out.print(c.Out)
+	out.Print(c.Out)
 	c.rememberPods(shown)
 }
 

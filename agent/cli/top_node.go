@@ -10,6 +10,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -201,7 +202,7 @@ func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 		return err
 	}
 	if c.output == "json" || c.output == "yaml" {
-		return printObject(c.Tool, c.output, struct {
+		return terminal.PrintObject(c.Tool, c.output, struct {
 			*stats.NodeStats
 			Board api.Board `json:"board"`
 		}{n, board})

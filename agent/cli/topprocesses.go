@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/sorting"
@@ -32,7 +33,7 @@ func (c *topCommand) showProcesses(ctx context.Context, name string) error {
 		return err
 	}
 	if c.output == "json" || c.output == "yaml" {
-		return printObject(c.Tool, c.output, out)
+		return terminal.PrintObject(c.Tool, c.output, out)
 	}
 	if len(out) == 0 {
 		fmt.Fprintln(c.Stderr, "No running processes.")
@@ -93,21 +94,21 @@ func (c *topCommand) printProcesses(list []api.Process) {
 		}
 		return byPID
 	})
-	var out table
+	var out terminal.Table
 	if !c.noHeaders {
-		out.addRow("CONTAINER", "PID", "HOST PID", "UID", "STATE", "THREADS", "CPU(cores)", "MEMORY(bytes)", "AGE", "COMMAND")
+		out.AddRow("CONTAINER", "PID", "HOST PID", "UID", "STATE", "THREADS", "CPU(cores)", "MEMORY(bytes)", "AGE", "COMMAND")
 	}
 	width := maxCommandWidth
-	if screen := screen(c.Tool, c.Out); screen != nil {
+	if screen := terminal.Screen(c.Tool, c.Out); screen != nil {
 		columns, _ := screen()
 		width = max(columns-otherColumns, minCommandWidth)
 	}
 	for _, p := range list {
-		out.addRow(p.Container, fmt.Sprint(p.PID), fmt.Sprint(p.HostPID), fmt.Sprint(p.User), p.State, fmt.Sprint(p.Threads),
+		out.AddRow(p.Container, fmt.Sprint(p.PID), fmt.Sprint(p.HostPID), fmt.Sprint(p.User), p.State, fmt.Sprint(p.Threads),
 			fmt.Sprintf("%dm", p.CPU.Milliseconds()), fmt.Sprintf("%dMi", p.Memory>>20), api.FormatAge(c.Now().Add(-p.Age), c.Now()),
 			c.shortenCommand(printable.Line(p.Command), width))
 	}
-	out.print(c.Out)
+	out.Print(c.Out)
 }
 
 // Widths of the column COMMAND.
@@ -119,8 +120,8 @@ const (
 
 // shortenCommand shortens a command to a width. With -o wide it returns the whole command.
 func (c *topCommand) shortenCommand(text string, width int) string {
-	if c.output == "wide" || textWidth(text) <= width {
+	if c.output == "wide" || terminal.TextWidth(text) <= width {
 		return text
 	}
-	return shortenEnd(text, width-3) + "..."
+	return terminal.ShortenEnd(text, width-3) + "..."
 }

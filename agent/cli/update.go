@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -47,7 +48,7 @@ func setupUpdate(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if *dry {
 			query.Set("dryRun", "")
 		}
-		u, err := stageArchive(ctx, t, query, newProgress(t, *quiet))
+		u, err := stageArchive(ctx, t, query, terminal.NewProgress(t, *quiet))
 		if err != nil {
 			return err
 		}
@@ -78,7 +79,7 @@ func updateSource(args []string, back bool) (string, error) {
 }
 
 // stageArchive requests that the agent fetches and verifies an archive. It shows the progress.
-func stageArchive(ctx context.Context, t *command.Tool, query url.Values, bar *progress) (u api.Update, _ error) {
+func stageArchive(ctx context.Context, t *command.Tool, query url.Values, bar *terminal.Progress) (u api.Update, _ error) {
 	last, err := stage(ctx, t, api.PathUpdate, query, bar)
 	if last.Update != nil {
 		u = *last.Update
@@ -103,7 +104,8 @@ func waitForUpdate(ctx context.Context, t *command.Tool, u api.Update) error {
 	return waitForTrial(ctx, t, u.ID, func(c *api.Configuration) (done bool, err error) {
 		switch n := len(c.History); {
 		case c.FailedUpdate != nil && c.FailedUpdate.ID == u.ID:
-			return true, fmt.Errorf("version %s failed, the previous version is running: %s", u.Version, indentLines(c.FailedUpdate.Why))
+			return true, fmt.Errorf("version %s failed, the previous version is running: %s", u.Version,
+				terminal.IndentLines(c.FailedUpdate.Why))
 		case n > 0 && c.History[n-1].ID == u.ID && c.History[n-1].Why == "":
 			fmt.Fprintf(t.Out, "version %s is installed and runs (%s)\n", u.Version,
 				time.Duration(c.History[n-1].Seconds*float64(time.Second)).Round(time.Second))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -121,7 +122,7 @@ func explainStatus(pod *v1.Pod, now time.Time) string {
 	if message == "" {
 		return status
 	}
-	return printable.Line(shortenEnd(fmt.Sprintf("%s (%s", status, message), maxReason)) + ")"
+	return printable.Line(terminal.ShortenEnd(fmt.Sprintf("%s (%s", status, message), maxReason)) + ")"
 }
 
 // maxReason is the maximum width of a status with its message.

@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ type lineWriter struct {
 	unfinishedLine []byte // unfinished line
 }
 
-// newLineWriter returns a lineWriter. The mutex is nil if the output is not shared.
-func newLineWriter(w io.Writer, mu *sync.Mutex, prefix string) *lineWriter {
+// NewLineWriter returns a lineWriter. The mutex is nil if the output is not shared.
+func NewLineWriter(w io.Writer, mu *sync.Mutex, prefix string) *lineWriter {
 	return &lineWriter{w: w, mu: mu, prefix: prefix}
 }
 
@@ -49,8 +49,8 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// writeUnfinished writes the last line if this line is unfinished.
-func (l *lineWriter) writeUnfinished() error {
+// WriteUnfinished writes the last line if this line is unfinished.
+func (l *lineWriter) WriteUnfinished() error {
 	if len(l.unfinishedLine) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"fmt"
@@ -14,10 +14,10 @@ import (
 // columnGap is the number of spaces between columns, as in kubectl.
 const columnGap = 3
 
-// A table prints rows with aligned columns. Rows that are added after the first print are aligned with the printed
+// A Table prints rows with aligned columns. Rows that are added after the first print are aligned with the printed
 // ones.
-type table struct {
-	indent string
+type Table struct {
+	Indent string
 	rows   []row
 	widths []int
 }
@@ -25,38 +25,38 @@ type table struct {
 // A row consists of cells. Some of them are coloured.
 type row struct {
 	cells   []string
-	colours map[int]colour
+	colours map[int]Colour
 }
 
-// addRow is not inlined, because it is called in many places.
+// AddRow is not inlined, because it is called in many places.
 //
 //go:noinline
-func (t *table) addRow(cells ...string) { t.addColored(nil, cells...) }
+func (t *Table) AddRow(cells ...string) { t.AddColored(nil, cells...) }
 
-// addColored adds a row. The map contains the colours of cells by column.
-func (t *table) addColored(colours map[int]colour, cells ...string) {
+// AddColored adds a row. The map contains the colours of cells by column.
+func (t *Table) AddColored(colours map[int]Colour, cells ...string) {
 	for i := range cells {
 		cells[i] = printable.Line(cells[i])
 	}
 	t.rows = append(t.rows, row{cells, colours})
 }
 
-func (t *table) print(w io.Writer) {
+func (t *Table) Print(w io.Writer) {
 	for _, row := range t.rows {
 		for i, cell := range row.cells {
 			if i == len(t.widths) {
 				t.widths = append(t.widths, 0)
 			}
-			t.widths[i] = max(t.widths[i], textWidth(cell))
+			t.widths[i] = max(t.widths[i], TextWidth(cell))
 		}
 	}
 	for _, row := range t.rows {
 		var b strings.Builder
-		b.WriteString(t.indent)
+		b.WriteString(t.Indent)
 		for i, cell := range row.cells {
-			gap := strings.Repeat(" ", t.widths[i]-textWidth(cell)+columnGap)
-			if c := row.colours[i]; c != plain && cell != "" {
-				cell = string(c) + cell + endColour
+			gap := strings.Repeat(" ", t.widths[i]-TextWidth(cell)+columnGap)
+			if c := row.colours[i]; c != Plain && cell != "" {
+				cell = string(c) + cell + EndColour
 			}
 			b.WriteString(cell)
 			b.WriteString(gap)
@@ -66,8 +66,8 @@ func (t *table) print(w io.Writer) {
 	t.rows = nil
 }
 
-// textWidth returns the number of terminal cells that s occupies.
-func textWidth(s string) int {
+// TextWidth returns the number of terminal cells that s occupies.
+func TextWidth(s string) int {
 	n := 0
 	for _, r := range s {
 		switch {

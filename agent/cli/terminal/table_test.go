@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"bytes"
@@ -7,14 +7,14 @@ import (
 
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
-	var tab table
-	tab.addRow("NAME", "STATE")
-	tab.addRow("日本", "up")
-	tab.addRow("e\u0301te\u0301", "down")
-	tab.addRow("evil\x1b[2J\n", "x\ty")
-	tab.print(&b)
-	tab.addRow("a", "later")
-	tab.print(&b)
+	var tab Table
+	tab.AddRow("NAME", "STATE")
+	tab.AddRow("日本", "up")
+	tab.AddRow("e\u0301te\u0301", "down")
+	tab.AddRow("evil\x1b[2J\n", "x\ty")
+	tab.Print(&b)
+	tab.AddRow("a", "later")
+	tab.Print(&b)
 	want := `NAME        STATE
 日本        up
 été         down

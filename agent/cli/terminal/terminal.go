@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"io"
@@ -12,19 +12,19 @@ import (
 	"github.com/islet-edge/islet/agent/cli/command"
 )
 
-// A terminal is the terminal on which the user runs the command. Its methods set the mode and report the size.
-type terminal struct{ f *os.File }
+// A TTY is the terminal on which the user runs the command. Its methods set the mode and report the size.
+type TTY struct{ f *os.File }
 
-// openTerminal returns a terminal for an open file. It returns nil if the file is not a terminal.
-func openTerminal(f *os.File) *terminal {
+// Open returns a terminal for an open file. It returns nil if the file is not a terminal.
+func Open(f *os.File) *TTY {
 	if !term.IsTerminal(int(f.Fd())) {
 		return nil
 	}
-	return &terminal{f}
+	return &TTY{f}
 }
 
-// setRawMode sets raw mode. The returned function ends raw mode, and may be called twice.
-func (t *terminal) setRawMode() (restore func(), err error) {
+// SetRawMode sets raw mode. The returned function ends raw mode, and may be called twice.
+func (t *TTY) SetRawMode() (restore func(), err error) {
 	state, err := term.MakeRaw(int(t.f.Fd()))
 	if err != nil {
 		return nil, err
@@ -32,15 +32,15 @@ func (t *terminal) setRawMode() (restore func(), err error) {
 	return sync.OnceFunc(func() { term.Restore(int(t.f.Fd()), state) }), nil
 }
 
-// terminalSize is the message that reports a new size of the terminal.
-type terminalSize struct{ Width, Height uint16 }
+// Size is the message that reports a new size of the terminal.
+type Size struct{ Width, Height uint16 }
 
-// watchSizes sends the size of the terminal and each change of it, until cancel is called.
-func (t *terminal) watchSizes() (sizes <-chan terminalSize, cancel func()) {
+// WatchSizes sends the size of the terminal and each change of it, until cancel is called.
+func (t *TTY) WatchSizes() (sizes <-chan Size, cancel func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
 	changed <- syscall.SIGWINCH // send the current size first
-	out, done := make(chan terminalSize), make(chan struct{})
+	out, done := make(chan Size), make(chan struct{})
 	go func() {
 		defer close(out)
 		for {
@@ -54,7 +54,7 @@ func (t *terminal) watchSizes() (sizes <-chan terminalSize, cancel func()) {
 				continue
 			}
 			select {
-			case out <- terminalSize{uint16(w), uint16(h)}:
+			case out <- Size{uint16(w), uint16(h)}:
 			case <-done:
 				return
 			}
@@ -72,10 +72,10 @@ const (
 	usualHeight = 24
 )
 
-// screen returns a function that returns the terminal's size in characters, or nil if w is not a terminal.
-func screen(t *command.Tool, w io.Writer) func() (width, height int) {
+// Screen returns a function that returns the terminal's size in characters, or nil if w is not a terminal.
+func Screen(t *command.Tool, w io.Writer) func() (width, height int) {
 	f, ok := w.(*os.File)
-	if !ok || !isTerminal(f) {
+	if !ok || !IsTerminal(f) {
 		return nil
 	}
 	return func() (int, int) {
@@ -87,8 +87,8 @@ func screen(t *command.Tool, w io.Writer) func() (width, height int) {
 	}
 }
 
-// isTerminal reports whether w is a terminal.
-func isTerminal(w any) bool {
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// printObject writes an object as JSON or YAML, for scripts.
-func printObject(t *command.Tool, format string, object any) error {
+// PrintObject writes an object as JSON or YAML, for scripts.
+func PrintObject(t *command.Tool, format string, object any) error {
 	data, err := json.MarshalIndent(object, "", "    ")
 	switch {
 	case err != nil:
@@ -29,8 +29,8 @@ func printObject(t *command.Tool, format string, object any) error {
 	return err
 }
 
-// indentLines makes each line of a text safe for a terminal. It indents all of them except the first.
-func indentLines(text string) string {
+// IndentLines makes each line of a text safe for a terminal. It indents all of them except the first.
+func IndentLines(text string) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	for i := range all {
 		all[i] = printable.Line(all[i])

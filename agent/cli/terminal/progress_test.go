@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ func TestProgressFits(t *testing.T) {
 	long := "registry.example.com/some/team/and/a/very/long/name/of/an/image@sha256:" + strings.Repeat("ab", 32)
 	for width := 1; width < 200; width++ {
 		for _, i := range []item{{"downloading", 5 << 20, 1 << 30}, {"downloading", 1 << 40, 0}, {"exists", 0, 0}, {"unpacking", 2, 1}, {"downloading", 1 << 62, 1 << 62}} {
-			if line := i.formatRow(long, width); textWidth(line) > width || strings.Contains(line, "\n") {
-				t.Fatalf("%d cells in %d: %q", textWidth(line), width, line)
+			if line := i.formatRow(long, width); TextWidth(line) > width || strings.Contains(line, "\n") {
+				t.Fatalf("%d cells in %d: %q", TextWidth(line), width, line)
 			}
 		}
 	}
@@ -22,9 +22,9 @@ func TestProgressFits(t *testing.T) {
 		t.Errorf("at 80 columns: %q", line)
 	}
 	var out bytes.Buffer
-	p := &progress{w: &out, screen: func() (int, int) { return 80, 4 }, items: map[string]item{}}
+	p := &Progress{w: &out, screen: func() (int, int) { return 80, 4 }, items: map[string]item{}}
 	for i := range 10 {
-		p.updateItem(fmt.Sprint("layer", i), "downloading", 1, 2)
+		p.UpdateItem(fmt.Sprint("layer", i), "downloading", 1, 2)
 	}
 	if p.drawn != 3 || !strings.Contains(out.String(), "\x1b[3A") {
 		t.Errorf("%d rows are drawn on a screen of 4", p.drawn)

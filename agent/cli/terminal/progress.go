@@ -1,4 +1,4 @@
-package cli
+package terminal
 
 import (
 	"fmt"
@@ -18,9 +18,9 @@ const (
 	redrawTime   = 100 * time.Millisecond
 )
 
-// A progress writes the progress of operations to standard error. On a terminal it redraws bars. If the output is not a
+// A Progress writes the progress of operations to standard error. On a terminal it redraws bars. If the output is not a
 // terminal, it prints a line for each change of the status.
-type progress struct {
+type Progress struct {
 	w      io.Writer                  // nil if no progress is shown
 	screen func() (width, height int) // nil if w is not a terminal
 	mu     sync.Mutex
@@ -35,16 +35,16 @@ type item struct {
 	current, total int64
 }
 
-func newProgress(t *command.Tool, quiet bool) *progress {
-	p := &progress{w: t.Stderr, screen: screen(t, t.Stderr), items: map[string]item{}}
+func NewProgress(t *command.Tool, quiet bool) *Progress {
+	p := &Progress{w: t.Stderr, screen: Screen(t, t.Stderr), items: map[string]item{}}
 	if quiet {
 		p.w = nil
 	}
 	return p
 }
 
-// updateItem shows the progress of an archive or image, whose name is ref. It may be called from any goroutine.
-func (p *progress) updateItem(ref, status string, current, total int64) {
+// UpdateItem shows the progress of an archive or image, whose name is ref. It may be called from any goroutine.
+func (p *Progress) UpdateItem(ref, status string, current, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, known := p.items[ref]
@@ -65,7 +65,7 @@ func (p *progress) updateItem(ref, status string, current, total int64) {
 	}
 }
 
-func (p *progress) drawBars() {
+func (p *Progress) drawBars() {
 	p.at = time.Now()
 	p.eraseBars()
 	width, height := p.screen()
@@ -86,34 +86,34 @@ func (i item) formatRow(name string, width int) string {
 	case i.current > 0:
 		bytes = fmt.Sprintf(" %8s", api.FormatSize(i.current))
 	}
-	left := width - textWidth(status) - textWidth(bytes) - 1
+	left := width - TextWidth(status) - TextWidth(bytes) - 1
 	bar := ""
 	if cells := min(maxBarWidth, left-minNameWidth-3); i.total > 0 && cells > 4 {
 		full := int(float64(min(i.current, i.total)) / float64(i.total) * float64(cells))
 		bar = fmt.Sprintf(" [%s%s]", strings.Repeat("=", full), strings.Repeat(" ", cells-full))
 	}
-	return shortenEnd(status+bar+bytes+" "+shorten(name, max(0, left-len(bar))), width)
+	return ShortenEnd(status+bar+bytes+" "+shorten(name, max(0, left-len(bar))), width)
 }
 
-// shortenEnd cuts off the end of a text that is wider than width.
-func shortenEnd(s string, width int) string {
+// ShortenEnd cuts off the end of a text that is wider than width.
+func ShortenEnd(s string, width int) string {
 	r := []rune(strings.TrimRight(s, " "))
-	for textWidth(string(r)) > max(0, width) {
+	for TextWidth(string(r)) > max(0, width) {
 		r = r[:len(r)-1]
 	}
 	return string(r)
 }
 
 // eraseBars removes the drawn lines.
-func (p *progress) eraseBars() {
+func (p *Progress) eraseBars() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.w, "\x1b[%dA\x1b[J", p.drawn)
 	}
 	p.drawn = 0
 }
 
-// clearBars removes the bars.
-func (p *progress) clearBars() {
+// ClearBars removes the bars.
+func (p *Progress) ClearBars() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.eraseBars()
@@ -122,25 +122,25 @@ func (p *progress) clearBars() {
 // shorten removes the beginning of a long name. It keeps the end of the name, because the end is
 // more specific.
 func shorten(s string, n int) string {
-	if textWidth(s) <= n {
+	if TextWidth(s) <= n {
 		return s
 	}
 	r := []rune(s)
-	for len(r) > 0 && textWidth(string(r))+3 > n {
+	for len(r) > 0 && TextWidth(string(r))+3 > n {
 		r = r[1:]
 	}
 	return "..."[:min(3, n)] + string(r)
 }
 
-// countBytes returns the reader of an archive. The progress shows how many bytes of the archive have been read.
-func (p *progress) countBytes(r io.Reader, name string, total int64) io.Reader {
+// CountBytes returns the reader of an archive. The progress shows how many bytes of the archive have been read.
+func (p *Progress) CountBytes(r io.Reader, name string, total int64) io.Reader {
 	return &counter{r: r, bar: p, name: name, total: total}
 }
 
 // A counter is the reader of an archive whose progress is shown.
 type counter struct {
 	r     io.Reader
-	bar   *progress
+	bar   *Progress
 	name  string
 	sent  int64
 	total int64
@@ -149,6 +149,6 @@ type counter struct {
 func (c *counter) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	c.sent += int64(n)
-	c.bar.updateItem(c.name, "reading", c.sent, c.total)
+	c.bar.UpdateItem(c.name, "reading", c.sent, c.total)
 	return n, err
 }
