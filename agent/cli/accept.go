@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -16,7 +17,7 @@ import (
 func setupAccept(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, _ []string) error {
 		var done api.Accepted
-		if err := call(ctx, t, http.MethodPost, api.PathAccept, nil, nil, &done); err != nil {
+		if err := client.Call(ctx, t, http.MethodPost, api.PathAccept, nil, nil, &done); err != nil {
 			return err
 		}
 		if done.Ended == 0 {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/regular"
 )
@@ -52,7 +53,7 @@ func readAgentLog(ctx context.Context, t *command.Tool) ([]byte, error) {
 // readAgentFile returns the end of the regular file that the agent has open as the given file descriptor. It fails if the agent does
 // not run.
 func readAgentFile(ctx context.Context, t *command.Tool, fd int) ([]byte, error) {
-	conn, err := dial(ctx, t)
+	conn, err := client.Dial(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/finding"
@@ -51,7 +52,7 @@ func applyManifest(ctx context.Context, t *command.Tool, origin string, data []b
 		q.Set("dryRun", "1")
 		note = " (dry run)"
 	}
-	if err := call(ctx, t, http.MethodPost, api.PathPods, q, bytes.NewReader(data), &done); err != nil {
+	if err := client.Call(ctx, t, http.MethodPost, api.PathPods, q, bytes.NewReader(data), &done); err != nil {
 		return err
 	}
 	w.add(done)

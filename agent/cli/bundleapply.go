@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -66,7 +67,7 @@ func bundleName(b api.Bundle) string {
 
 // stageBundle requests that the agent verifies and unpacks a bundle and starts its trial. It shows the progress.
 func stageBundle(ctx context.Context, t *command.Tool, query url.Values, bar *terminal.Progress) (b api.Bundle, _ error) {
-	last, err := stage(ctx, t, api.PathBundle, query, bar)
+	last, err := client.Stage(ctx, t, api.PathBundle, query, bar)
 	if last.Bundle != nil {
 		b = *last.Bundle
 	}
@@ -75,7 +76,7 @@ func stageBundle(ctx context.Context, t *command.Tool, query url.Values, bar *te
 
 // waitForBundle waits for the end of a bundle's trial. The agent may restart meanwhile.
 func waitForBundle(ctx context.Context, t *command.Tool, b api.Bundle) error {
-	return pollAgent(ctx, time.Second/2, func() (done bool, err error) {
+	return client.Poll(ctx, time.Second/2, func() (done bool, err error) {
 		s, err := getBundles(ctx, t)
 		switch {
 		case err != nil:
@@ -98,7 +99,7 @@ func waitForBundle(ctx context.Context, t *command.Tool, b api.Bundle) error {
 
 func getBundles(ctx context.Context, t *command.Tool) (*api.Bundles, error) {
 	var s api.Bundles
-	if err := call(ctx, t, http.MethodGet, api.PathBundle, nil, nil, &s); err != nil {
+	if err := client.Call(ctx, t, http.MethodGet, api.PathBundle, nil, nil, &s); err != nil {
 		return nil, err
 	}
 	return &s, nil
@@ -113,7 +114,7 @@ func setupBundleStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		}
 		if *output != "" {
 			var s bundle.SignedState
-			if err := call(ctx, t, http.MethodGet, api.PathBundleState, nil, nil, &s); err != nil {
+			if err := client.Call(ctx, t, http.MethodGet, api.PathBundleState, nil, nil, &s); err != nil {
 				return err
 			}
 			return terminal.PrintObject(t, *output, s)
@@ -223,7 +224,7 @@ func setupBundleRevert(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 			return command.Usage("bundle revert takes no arguments")
 		}
 		var s api.Bundles
-		if err := call(ctx, t, http.MethodPost, api.PathBundleRevert, nil, nil, &s); err != nil {
+		if err := client.Call(ctx, t, http.MethodPost, api.PathBundleRevert, nil, nil, &s); err != nil {
 			return err
 		}
 		if s.Current == nil {

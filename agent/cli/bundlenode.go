@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
@@ -19,7 +20,7 @@ func setupBundleNode(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 			return err
 		}
 		node := &bundle.Node{}
-		if err := get(ctx, t, api.PathBundleNode, node); err != nil {
+		if err := client.Get(ctx, t, api.PathBundleNode, node); err != nil {
 			return err
 		}
 		text, err := yaml.Marshal(node)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -217,7 +218,7 @@ func warnAbout(t *command.Tool, f finding.File) {
 // askNode returns the facts about the node that a check needs.
 func askNode(ctx context.Context, t *command.Tool) (*finding.Node, error) {
 	var n finding.Node
-	pods, err := listPods(ctx, t)
+	pods, err := client.ListPods(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func askNode(ctx context.Context, t *command.Tool) (*finding.Node, error) {
 		path string
 		into any
 	}{{api.PathObjects, &n.Objects}, {api.PathImages, &n.Images}} {
-		err := get(ctx, t, part.path, part.into)
+		err := client.Get(ctx, t, part.path, part.into)
 		if command.CodeOf(err) == command.ExitNotFound { // the node has no such objects
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -25,7 +26,7 @@ func setupClock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return command.Usage("islet clock shows the time, islet clock reset discards the recorded times")
 		}
 		var c api.Clock
-		if err := call(ctx, t, method, api.PathClock, nil, nil, &c); err != nil {
+		if err := client.Call(ctx, t, method, api.PathClock, nil, nil, &c); err != nil {
 			return err
 		}
 		if *output != "" {

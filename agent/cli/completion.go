@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -159,13 +160,13 @@ func flagCandidates(ctx context.Context, t *command.Tool, flag string, args []st
 		return []string{"cpu", "memory"}
 	case "container":
 		if len(args) > 0 {
-			if pod, err := findPod(ctx, t, podFlag{}, args[0]); err == nil {
-				return containerNames(pod)
+			if pod, err := client.FindPod(ctx, t, client.PodFlag{}, args[0]); err == nil {
+				return client.ContainerNames(pod)
 			}
 		}
 	case "namespace":
 		var out []string
-		pods, _ := listPods(ctx, t)
+		pods, _ := client.ListPods(ctx, t)
 		for _, p := range pods {
 			out = append(out, p.Namespace)
 		}
@@ -178,7 +179,7 @@ func flagCandidates(ctx context.Context, t *command.Tool, flag string, args []st
 // podNames returns the names of the pods. The namespace precedes the name of a pod, except for pods in the
 // default namespace.
 func podNames(ctx context.Context, t *command.Tool) (out []string) {
-	pods, _ := listPods(ctx, t)
+	pods, _ := client.ListPods(ctx, t)
 	for _, p := range pods {
 		if p.Namespace == "default" {
 			out = append(out, p.Name)
@@ -191,7 +192,7 @@ func podNames(ctx context.Context, t *command.Tool) (out []string) {
 
 func imageTags(ctx context.Context, t *command.Tool) (out []string) {
 	var images []api.Image
-	if get(ctx, t, api.PathImages, &images) == nil {
+	if client.Get(ctx, t, api.PathImages, &images) == nil {
 		for _, i := range images {
 			out = append(out, imageNames(i)...)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -57,7 +58,7 @@ func setupConfigShow(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 
 func getConfiguration(ctx context.Context, t *command.Tool) (*api.Configuration, error) {
 	var c api.Configuration
-	return &c, call(ctx, t, http.MethodGet, api.PathConfiguration, nil, nil, &c)
+	return &c, client.Call(ctx, t, http.MethodGet, api.PathConfiguration, nil, nil, &c)
 }
 
 func printConfiguration(t *command.Tool, c *api.Configuration) {
@@ -164,7 +165,7 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 		query.Set("despitePods", "")
 	}
 	var ref api.ConfigurationRef
-	if err := call(ctx, c.Tool, http.MethodPost, api.PathConfiguration, query, bytes.NewReader(data), &ref); err != nil {
+	if err := client.Call(ctx, c.Tool, http.MethodPost, api.PathConfiguration, query, bytes.NewReader(data), &ref); err != nil {
 		return err
 	}
 	if c.dry {
@@ -213,7 +214,7 @@ func waitForOutcome(ctx context.Context, t *command.Tool, id string) error {
 // configuration to the function ended. It repeats this until that function returns true.
 func waitForTrial(ctx context.Context, t *command.Tool, id string, ended func(*api.Configuration) (done bool, err error)) error {
 	said := ""
-	return pollAgent(ctx, time.Second/4, func() (done bool, err error) {
+	return client.Poll(ctx, time.Second/4, func() (done bool, err error) {
 		c, err := getConfiguration(ctx, t)
 		switch {
 		case err != nil:
@@ -238,7 +239,7 @@ func setupConfigRevert(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quick := flags.Bool("no-wait", false, "do not wait for the end of the trial")
 	return func(ctx context.Context, _ []string) error {
 		var ref api.ConfigurationRef
-		if err := call(ctx, t, http.MethodDelete, api.PathConfiguration, nil, nil, &ref); err != nil {
+		if err := client.Call(ctx, t, http.MethodDelete, api.PathConfiguration, nil, nil, &ref); err != nil {
 			return err
 		}
 		if *quick {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -22,13 +23,13 @@ import (
 // written only below the target, even if the archive contains other paths.
 type copyCommand struct {
 	*command.Tool
-	podFlag
+	client.PodFlag
 	name string
 }
 
 func setupCopy(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &copyCommand{Tool: t}
-	c.declare(flags)
+	c.Declare(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
 	return c.run
 }
@@ -63,11 +64,11 @@ func (c *copyCommand) run(ctx context.Context, args []string) error {
 	case from.path == "" || to.path == "":
 		return command.Usage("a path is empty")
 	}
-	pod, err := findPod(ctx, c.Tool, c.podFlag, inside.pod)
+	pod, err := client.FindPod(ctx, c.Tool, c.PodFlag, inside.pod)
 	if err != nil {
 		return err
 	}
-	name, err := chooseContainer(c.Tool, pod, c.name)
+	name, err := client.ChooseContainer(c.Tool, pod, c.name)
 	if err != nil {
 		return err
 	}
@@ -187,10 +188,10 @@ func (c *copyCommand) runTar(ctx context.Context, pod *v1.Pod, container string,
 	return err
 }
 
-// limitedWriter keeps only the first maxMessage bytes that are written to it.
+// limitedWriter keeps only the first MaxMessage bytes that are written to it.
 type limitedWriter struct{ strings.Builder }
 
 func (l *limitedWriter) Write(b []byte) (int, error) {
-	l.Builder.Write(b[:min(len(b), max(0, maxMessage-l.Len()))])
+	l.Builder.Write(b[:min(len(b), max(0, client.MaxMessage-l.Len()))])
 	return len(b), nil
 }

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -25,12 +26,12 @@ func filesPath(pod *v1.Pod, container string) string {
 // fetchFiles requests an archive of a path in the container from the agent, and writes the archive
 // to w.
 func (c *copyCommand) fetchFiles(ctx context.Context, pod *v1.Pod, container, from string, w io.Writer) error {
-	resp, err := request(ctx, c.Tool, http.MethodGet, filesPath(pod, container), url.Values{"path": {from}}, nil)
+	resp, err := client.Request(ctx, c.Tool, http.MethodGet, filesPath(pod, container), url.Values{"path": {from}}, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := copyAnswer(c.Tool, w, resp.Body); err != nil {
+	if err := client.CopyAnswer(c.Tool, w, resp.Body); err != nil {
 		return err
 	}
 	if text := resp.Trailer.Get(api.TrailerError); text != "" {
@@ -53,7 +54,7 @@ func (c *copyCommand) sendFiles(ctx context.Context, pod *v1.Pod, container, fro
 		w.CloseWithError(err)
 		packed <- err
 	}()
-	resp, err := request(ctx, c.Tool, http.MethodPost, filesPath(pod, container), url.Values{"path": {to}, "name": {base}}, r)
+	resp, err := client.Request(ctx, c.Tool, http.MethodPost, filesPath(pod, container), url.Values{"path": {to}, "name": {base}}, r)
 	r.Close() // unblocks pack
 	if failed := <-packed; failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
 		return failed

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -28,7 +29,7 @@ type debugCommand struct {
 
 func setupDebug(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &debugCommand{execCommand: execCommand{Tool: t, attach: true}}
-	c.declare(flags)
+	c.Declare(flags)
 	flags.StringVar(&c.image, "image", "", "the image of the new container")
 	flags.StringVarP(&c.name, "container", "c", "", "the name of the new container (default: debugger- and five letters)")
 	flags.StringVar(&c.target, "target", "", "a container of the pod whose processes the new one sees")
@@ -57,14 +58,14 @@ func (c *debugCommand) debug(ctx context.Context, args []string, attach bool) er
 	case c.stdin && !attach:
 		return command.Usage("--stdin needs --attach")
 	}
-	pod, err := findPod(ctx, c.execCommand.Tool, c.podFlag, args[0])
+	pod, err := client.FindPod(ctx, c.execCommand.Tool, c.PodFlag, args[0])
 	if err != nil {
 		return err
 	}
 	term := c.inputTerminal()
 	var done api.Debugged
 	path := fmt.Sprintf("%s/%s/%s/debug", api.PathPods, pod.Namespace, pod.Name)
-	if err := call(ctx, c.execCommand.Tool, http.MethodPost, path, c.settings(args[1:]), nil, &done); err != nil {
+	if err := client.Call(ctx, c.execCommand.Tool, http.MethodPost, path, c.settings(args[1:]), nil, &done); err != nil {
 		return err
 	}
 	if c.name == "" && !c.quiet {
@@ -183,7 +184,7 @@ func (c *debugCommand) settings(command []string) url.Values {
 // the container cannot start, waitFor returns an error.
 func (c *debugCommand) waitFor(ctx context.Context, pod *v1.Pod, name string, end bool) (ended *v1.ContainerStateTerminated, err error) {
 	said := ""
-	err = stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	err = client.Stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		if e.Pod == nil || e.Pod.UID != pod.UID {
 			return false, nil
 		}

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
@@ -23,9 +24,9 @@ import (
 // deleteCommand implements islet delete.
 type deleteCommand struct {
 	*command.Tool
-	podFlag
+	client.PodFlag
 	manifestFlag
-	selectorFlag
+	client.SelectorFlag
 	all, anywhere               bool
 	force, wait, ignoreNotFound bool
 	data                        bool
@@ -35,9 +36,9 @@ type deleteCommand struct {
 
 func setupDelete(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &deleteCommand{Tool: t}
-	c.declare(flags)
+	c.Declare(flags)
 	c.declareFiles(flags)
-	c.declareSelector(flags)
+	c.DeclareSelector(flags)
 	flags.BoolVar(&c.all, "all", false, "delete all applied pods of the namespace")
 	flags.BoolVarP(&c.anywhere, "all-namespaces", "A", false, "with --all or -l: in every namespace")
 	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the pod has to end (default: those of its manifest)")
@@ -62,8 +63,8 @@ func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 }
 
 func (c *deleteCommand) run(ctx context.Context, args []string) error {
-	if names, ok := objectArgs(args, c.namespace); ok {
-		if len(names) == 0 || len(c.files) > 0 || c.all || c.text != "" {
+	if names, ok := objectArgs(args, c.Namespace); ok {
+		if len(names) == 0 || len(c.files) > 0 || c.all || c.Text != "" {
 			return command.Usage("delete needs a name: islet delete %s NAME", args[0])
 		}
 		return c.deleteObjects(ctx, names)
@@ -71,7 +72,7 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 	if c.data {
 		return command.Usage("--delete-data is only valid for islet delete pvc NAME")
 	}
-	many := c.all || c.text != ""
+	many := c.all || c.Text != ""
 	if err := c.checkPodArgs(args, many); err != nil {
 		return err
 	}
@@ -83,11 +84,11 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 		var done []api.Deleted
 		q := c.buildQuery()
 		q.Set("origin", origin)
-		err := call(ctx, c.Tool, http.MethodDelete, api.PathPods, q, bytes.NewReader(data), &done)
+		err := client.Call(ctx, c.Tool, http.MethodDelete, api.PathPods, q, bytes.NewReader(data), &done)
 		return errors.Join(err, c.reportDeleted(done, left))
 	})}
 	if len(args) > 0 || many {
-		pods, err := listPods(ctx, c.Tool)
+		pods, err := client.ListPods(ctx, c.Tool)
 		if err != nil {
 			return err
 		}
@@ -109,11 +110,11 @@ func (c *deleteCommand) run(ctx context.Context, args []string) error {
 // selectApplied returns the names of the pods that --all and -l select. It skips pods of other namespaces. It also
 // skips pods that were not applied with islet apply, because this command cannot delete them.
 func (c *deleteCommand) selectApplied(pods []v1.Pod) (names []string, err error) {
-	if pods, err = c.selectPods(pods); err != nil {
+	if pods, err = c.SelectPods(pods); err != nil {
 		return nil, err
 	}
 	for _, p := range pods {
-		if (c.anywhere || p.Namespace == cmp.Or(c.namespace, v1.NamespaceDefault)) &&
+		if (c.anywhere || p.Namespace == cmp.Or(c.Namespace, v1.NamespaceDefault)) &&
 			p.Annotations[keys.ConfigSource] == keys.SourceLocal && p.DeletionTimestamp == nil {
 			names = append(names, p.Namespace+"/"+p.Name)
 		}
@@ -122,7 +123,7 @@ func (c *deleteCommand) selectApplied(pods []v1.Pod) (names []string, err error)
 		fmt.Fprintln(c.Stderr, "No pods to delete.")
 	}
 	if c.anywhere {
-		c.namespace = ""
+		c.Namespace = ""
 	}
 	return names, nil
 }
@@ -137,10 +138,10 @@ func (c *deleteCommand) buildQuery() url.Values {
 
 // deletePod requests the deletion of a pod.
 func (c *deleteCommand) deletePod(ctx context.Context, pods []v1.Pod, name string, left map[types.UID]bool) error {
-	pod, err := choosePod(pods, c.namespace, name)
+	pod, err := client.ChoosePod(pods, c.Namespace, name)
 	var done api.Deleted
 	if err == nil {
-		err = call(ctx, c.Tool, http.MethodDelete, api.PathPods+"/"+pod.Namespace+"/"+pod.Name, c.buildQuery(), nil, &done)
+		err = client.Call(ctx, c.Tool, http.MethodDelete, api.PathPods+"/"+pod.Namespace+"/"+pod.Name, c.buildQuery(), nil, &done)
 	}
 	if command.CodeOf(err) == command.ExitNotFound && c.ignoreNotFound {
 		return nil
@@ -182,7 +183,7 @@ func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]b
 		defer cancel()
 	}
 	here := map[types.UID]bool{}
-	err := stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	err := client.Stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		switch e.Type {
 		case "ADDED":
 			here[e.Pod.UID] = true

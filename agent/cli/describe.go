@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -19,10 +20,10 @@ import (
 )
 
 func setupDescribe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
-	var p podFlag
-	p.declare(flags)
+	var p client.PodFlag
+	p.Declare(flags)
 	return func(ctx context.Context, args []string) error {
-		if names, ok := objectArgs(args, p.namespace); ok {
+		if names, ok := objectArgs(args, p.Namespace); ok {
 			if len(names) == 0 {
 				return command.Usage("describe needs a name: islet describe %s NAME", args[0])
 			}
@@ -31,17 +32,17 @@ func setupDescribe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if len(args) == 0 {
 			return command.Usage("describe needs a pod: islet describe POD")
 		}
-		pods, err := listPods(ctx, t)
+		pods, err := client.ListPods(ctx, t)
 		if err != nil {
 			return err
 		}
 		for i, a := range args {
-			pod, err := choosePod(pods, p.namespace, a)
+			pod, err := client.ChoosePod(pods, p.Namespace, a)
 			if err != nil {
 				return err
 			}
 			var more api.Details
-			if err := get(ctx, t, api.PathDetails+"/"+string(pod.UID), &more); err != nil {
+			if err := client.Get(ctx, t, api.PathDetails+"/"+string(pod.UID), &more); err != nil {
 				return err
 			}
 			if i > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -25,7 +26,7 @@ func setupDevices(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			query = url.Values{"all": {""}}
 		}
 		var devices []api.Device
-		if err := call(ctx, t, http.MethodGet, api.PathDevices, query, nil, &devices); err != nil {
+		if err := client.Call(ctx, t, http.MethodGet, api.PathDevices, query, nil, &devices); err != nil {
 			return err
 		}
 		if *output != "" {

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -53,24 +54,24 @@ func readDiskReport(ctx context.Context, t *command.Tool) (*diskReport, error) {
 	var sum stats.Summary
 	var pruned api.Pruned
 	var st api.Status
-	if err := get(ctx, t, api.PathStats, &sum); err != nil {
+	if err := client.Get(ctx, t, api.PathStats, &sum); err != nil {
 		return nil, err
 	}
-	if err := call(ctx, t, http.MethodPost, api.PathImagePrune, url.Values{"dryRun": {"1"}}, nil, &pruned); err != nil {
+	if err := client.Call(ctx, t, http.MethodPost, api.PathImagePrune, url.Values{"dryRun": {"1"}}, nil, &pruned); err != nil {
 		return nil, err
 	}
 	if pruned.Error != "" {
 		return nil, errors.New(pruned.Error)
 	}
-	if err := get(ctx, t, api.PathStatus, &st); err != nil {
+	if err := client.Get(ctx, t, api.PathStatus, &st); err != nil {
 		return nil, err
 	}
 	var objects []api.Object
-	err := get(ctx, t, api.PathObjects, &objects)
+	err := client.Get(ctx, t, api.PathObjects, &objects)
 	if err != nil && command.CodeOf(err) != command.ExitNotFound { // a node without manifests has no such path
 		return nil, err
 	}
-	pods, err := listPods(ctx, t)
+	pods, err := client.ListPods(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/printable"
@@ -26,7 +27,7 @@ import (
 // execCommand implements islet exec and islet attach.
 type execCommand struct {
 	*command.Tool
-	podFlag
+	client.PodFlag
 	name       string
 	stdin, tty bool
 	attach     bool
@@ -45,7 +46,7 @@ func setupAttach(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 }
 
 func (c *execCommand) flags(flags *pflag.FlagSet) {
-	c.declare(flags)
+	c.Declare(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
 	flags.BoolVarP(&c.stdin, "stdin", "i", false, "pass standard input to the process")
 	flags.BoolVarP(&c.tty, "tty", "t", false, "use standard input as a terminal")
@@ -62,11 +63,11 @@ func (c *execCommand) run(ctx context.Context, args []string) error {
 	case c.attach && len(args) > 1:
 		return command.Usage("attach needs one pod")
 	}
-	pod, err := findPod(ctx, c.Tool, c.podFlag, args[0])
+	pod, err := client.FindPod(ctx, c.Tool, c.PodFlag, args[0])
 	if err != nil {
 		return err
 	}
-	name, err := chooseContainer(c.Tool, pod, c.name)
+	name, err := client.ChooseContainer(c.Tool, pod, c.name)
 	if err != nil {
 		return err
 	}
@@ -119,8 +120,8 @@ func (c *execCommand) inputTerminal() (term *terminal.TTY) {
 // connect opens the WebSocket.
 func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*websocket.Conn, error) {
 	d := websocket.Dialer{
-		NetDialContext: dialer(c.Tool), Subprotocols: []string{"v5.channel.k8s.io"},
-		HandshakeTimeout: responseTimeout(c.Tool, http.MethodPost),
+		NetDialContext: client.Dialer(c.Tool), Subprotocols: []string{"v5.channel.k8s.io"},
+		HandshakeTimeout: client.ResponseTimeout(c.Tool, http.MethodPost),
 	}
 	conn, resp, err := d.DialContext(ctx, "ws://islet"+path+"?"+q.Encode(), nil)
 	switch {
@@ -128,9 +129,9 @@ func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*
 		return conn, nil
 	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
 		defer resp.Body.Close()
-		return nil, refusalError(resp)
+		return nil, client.RefusalError(resp)
 	}
-	return nil, unreachableError(c.Tool, err)
+	return nil, client.UnreachableError(c.Tool, err)
 }
 
 // Channels of the WebSocket protocol v5.channel.k8s.io.
@@ -215,13 +216,13 @@ func (c *execCommand) receiveOutput(s *socket) (*metav1.Status, error) {
 		}
 		return nil
 	})
-	s.silence = cmp.Or(c.ResponseTimeout, silenceTimeout)
+	s.silence = cmp.Or(c.ResponseTimeout, client.SilenceTimeout)
 	for {
 		s.restartTimeout()
 		_, m, err := s.conn.NextReader()
 		if err != nil {
 			if status == nil {
-				return nil, unreachableError(c.Tool, err)
+				return nil, client.UnreachableError(c.Tool, err)
 			}
 			return status, nil
 		}
@@ -232,12 +233,12 @@ func (c *execCommand) receiveOutput(s *socket) (*metav1.Status, error) {
 		}
 		switch number[0] {
 		case stdoutChannel:
-			err = copyAnswer(c.Tool, c.Out, m)
+			err = client.CopyAnswer(c.Tool, c.Out, m)
 		case stderrChannel:
-			err = copyAnswer(c.Tool, c.Stderr, m)
+			err = client.CopyAnswer(c.Tool, c.Stderr, m)
 		case statusChannel:
 			status = &metav1.Status{}
-			if json.NewDecoder(io.LimitReader(m, maxMessage)).Decode(status) != nil {
+			if json.NewDecoder(io.LimitReader(m, client.MaxMessage)).Decode(status) != nil {
 				status = nil
 			}
 		}

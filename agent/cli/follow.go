@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
@@ -65,7 +66,7 @@ func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, contain
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
-		pods, err := listPods(ctx, c.Tool)
+		pods, err := client.ListPods(ctx, c.Tool)
 		if err == nil {
 			now := byUID(pods, pod)
 			if now == nil {
@@ -87,7 +88,7 @@ func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, contain
 			return false, false, ctx.Err()
 		case <-late.C:
 			return false, false, command.ExitWith(command.ExitUnreachable, fmt.Errorf("gave up after %s: %w", patience, err))
-		case <-time.After(pollInterval):
+		case <-time.After(client.PollInterval):
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -109,7 +110,7 @@ func findRecipient(ctx context.Context, t *command.Tool, isNamed bool) (string, 
 // makeRecipient asks the agent for the node's public key for sealed Secrets. The agent makes the key if there is none.
 func makeRecipient(ctx context.Context, t *command.Tool) (string, error) {
 	var answer api.Recipient
-	err := call(ctx, t, http.MethodPost, api.PathRecipient, nil, nil, &answer)
+	err := client.Call(ctx, t, http.MethodPost, api.PathRecipient, nil, nil, &answer)
 	return answer.Recipient, err
 }
 

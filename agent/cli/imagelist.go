@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -60,7 +61,7 @@ func listImages(ctx context.Context, t *command.Tool, details bool) (images []ap
 	if details {
 		q.Set("details", "1")
 	}
-	err = call(ctx, t, http.MethodGet, api.PathImages, q, nil, &images)
+	err = client.Call(ctx, t, http.MethodGet, api.PathImages, q, nil, &images)
 	return images, err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -94,7 +95,7 @@ func setupImagesPull(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 func watchProgress(ctx context.Context, t *command.Tool, path string, query url.Values, body io.Reader, bar *terminal.Progress,
 	what string) error {
 	defer bar.ClearBars()
-	return stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
+	return client.Stream(ctx, t, http.MethodPost, path, query, body, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
 			bar.ClearBars()
@@ -127,7 +128,7 @@ func setupImagesPrune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			q, verb = url.Values{"dryRun": {"1"}}, "would remove"
 		}
 		var out api.Pruned
-		if err := call(ctx, t, http.MethodPost, api.PathImagePrune, q, nil, &out); err != nil {
+		if err := client.Call(ctx, t, http.MethodPost, api.PathImagePrune, q, nil, &out); err != nil {
 			return err
 		}
 		say := func(verb string, i api.Image, why string) {
@@ -170,7 +171,7 @@ func setupImagesRemove(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			if *force {
 				query.Set("force", "")
 			}
-			err := call(ctx, t, http.MethodDelete, api.PathImages, query, nil, &gone)
+			err := client.Call(ctx, t, http.MethodDelete, api.PathImages, query, nil, &gone)
 			if err == nil {
 				fmt.Fprintf(t.Out, "removed %s\n", printable.Line(ref))
 			}

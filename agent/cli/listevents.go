@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -17,7 +18,7 @@ import (
 // eventsCommand implements islet events.
 type eventsCommand struct {
 	*command.Tool
-	podFlag
+	client.PodFlag
 	watch, warnings, noHeaders bool
 	output                     string
 	table                      terminal.Table
@@ -25,7 +26,7 @@ type eventsCommand struct {
 
 func setupEvents(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &eventsCommand{Tool: t}
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "events of pods in this namespace (default: all events, also of the node)")
+	flags.StringVarP(&c.Namespace, "namespace", "n", "", "events of pods in this namespace (default: all events, also of the node)")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "then print each new event")
 	flags.BoolVar(&c.warnings, "warnings", false, "only warnings")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
@@ -39,7 +40,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 	}
 	var of *v1.Pod
 	if len(args) == 1 {
-		pod, err := findPod(ctx, c.Tool, c.podFlag, args[0])
+		pod, err := client.FindPod(ctx, c.Tool, c.PodFlag, args[0])
 		if err != nil {
 			return err
 		}
@@ -49,7 +50,7 @@ func (c *eventsCommand) run(ctx context.Context, args []string) error {
 		return c.followEvents(ctx, of)
 	}
 	var all []api.Event
-	if err := get(ctx, c.Tool, api.PathEvents, &all); err != nil {
+	if err := client.Get(ctx, c.Tool, api.PathEvents, &all); err != nil {
 		return err
 	}
 	shown := []api.Event{}
@@ -80,7 +81,7 @@ func (c *eventsCommand) isWanted(e api.Event, of *v1.Pod) bool {
 	case of != nil:
 		return e.Namespace == of.Namespace && e.Pod == of.Name
 	}
-	return c.namespace == "" || e.Namespace == c.namespace
+	return c.Namespace == "" || e.Namespace == c.Namespace
 }
 
 func (c *eventsCommand) printHeader() {
@@ -117,7 +118,7 @@ func (c *eventsCommand) followEvents(ctx context.Context, of *v1.Pod) error {
 	if c.output == "" {
 		c.printHeader()
 	}
-	return stream(ctx, c.Tool, http.MethodGet, api.PathEvents, url.Values{"watch": {"1"}}, nil, func(e api.Event) (bool, error) {
+	return client.Stream(ctx, c.Tool, http.MethodGet, api.PathEvents, url.Values{"watch": {"1"}}, nil, func(e api.Event) (bool, error) {
 		switch {
 		case !c.isWanted(e, of):
 		case c.output != "":

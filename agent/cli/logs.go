@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -21,7 +22,7 @@ import (
 // logsCommand implements islet logs.
 type logsCommand struct {
 	*command.Tool
-	podFlag
+	client.PodFlag
 	logsSelection
 	flags                          *pflag.FlagSet
 	name                           string
@@ -36,7 +37,7 @@ type logsCommand struct {
 
 func setupLogs(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &logsCommand{Tool: t, flags: flags}
-	c.declare(flags)
+	c.Declare(flags)
 	c.declareSelection(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")
 	flags.BoolVar(&c.all, "all-containers", false, "print the logs of all containers of the pod")
@@ -119,12 +120,12 @@ func (c *logsCommand) writeTo(ctx context.Context, out io.Writer, pod *v1.Pod, c
 
 // copyLog prints a log with the options of the query.
 func copyLog(ctx context.Context, t *command.Tool, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
-	resp, err := request(ctx, t, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
+	resp, err := client.Request(ctx, t, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := copyAnswer(t, out, resp.Body); err != nil {
+	if err := client.CopyAnswer(t, out, resp.Body); err != nil {
 		return err
 	}
 	if text := resp.Trailer.Get(api.TrailerError); text != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/printable"
@@ -18,7 +19,7 @@ import (
 
 // logsSelection contains the flags of islet logs that select several pods.
 type logsSelection struct {
-	selectorFlag
+	client.SelectorFlag
 	anywhere bool
 	allPods  bool
 	streams  int // maximum number of logs that are followed at the same time
@@ -35,14 +36,14 @@ const (
 const selectorTail = 10
 
 func (s *logsSelection) declareSelection(flags *pflag.FlagSet) {
-	flags.StringVarP(&s.text, "selector", "l", "", "the pods with these labels, such as app=web; without --tail, 10 lines of each log")
+	flags.StringVarP(&s.Text, "selector", "l", "", "the pods with these labels, such as app=web; without --tail, 10 lines of each log")
 	flags.BoolVar(&s.allPods, "all-pods", false, "all pods of the namespace; without --tail, 10 lines of each log")
 	flags.BoolVarP(&s.anywhere, "all-namespaces", "A", false, "with -l or --all-pods: in every namespace")
 	flags.IntVar(&s.streams, "max-log-requests", defaultStreams, "maximum number of logs that -f follows at the same time, at most 48")
 }
 
 // many reports whether -l or --all-pods selects the pods. Otherwise the arguments name them.
-func (s *logsSelection) many() bool { return s.text != "" || s.allPods }
+func (s *logsSelection) many() bool { return s.Text != "" || s.allPods }
 
 // A logStream is the log of one container.
 type logStream struct {
@@ -50,10 +51,10 @@ type logStream struct {
 	container string
 }
 
-// selectPods returns the pods of the arguments or the flags. If there are two arguments, the second one may be the name
-// of a container in the pod of the first one. In this case selectPods also returns this name.
+// SelectPods returns the pods of the arguments or the flags. If there are two arguments, the second one may be the name
+// of a container in the pod of the first one. In this case SelectPods also returns this name.
 func (c *logsCommand) selectPods(ctx context.Context, args []string) (pods []v1.Pod, container string, err error) {
-	all, err := listPods(ctx, c.Tool)
+	all, err := client.ListPods(ctx, c.Tool)
 	if err != nil {
 		return nil, "", err
 	}
@@ -63,10 +64,10 @@ func (c *logsCommand) selectPods(ctx context.Context, args []string) (pods []v1.
 	}
 	container = c.name
 	for i, a := range args {
-		pod, err := choosePod(all, c.namespace, a)
+		pod, err := client.ChoosePod(all, c.Namespace, a)
 		if i == 1 && len(args) == 2 && c.name == "" && !c.all {
 			first := &pods[0]
-			if err != nil || slices.Contains(containerNames(first), a) {
+			if err != nil || slices.Contains(client.ContainerNames(first), a) {
 				return pods, a, nil
 			}
 		}
@@ -80,14 +81,14 @@ func (c *logsCommand) selectPods(ctx context.Context, args []string) (pods []v1.
 
 // labelled returns the pods that -l and --all-pods select.
 func (c *logsCommand) labelled(all []v1.Pod) ([]v1.Pod, error) {
-	matching, err := c.selectorFlag.selectPods(all)
+	matching, err := c.SelectorFlag.SelectPods(all)
 	if err != nil {
 		return nil, err
 	}
-	ns := cmp.Or(c.namespace, v1.NamespaceDefault)
+	ns := cmp.Or(c.Namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(matching), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 {
-		return nil, command.ExitWith(command.ExitNotFound, noPods(c.text, ns, c.anywhere, len(matching)))
+		return nil, command.ExitWith(command.ExitNotFound, client.NoPodsError(c.Text, ns, c.anywhere, len(matching)))
 	}
 	return found, nil
 }
@@ -97,7 +98,7 @@ func (c *logsCommand) logStreams(pods []v1.Pod, container string) (out []logStre
 	var errs []error
 	for i := range pods {
 		pod := &pods[i]
-		names := containerNames(pod)
+		names := client.ContainerNames(pod)
 		switch {
 		case c.all:
 		case container == "" && len(pods) > 1: // the prefix shows which container was chosen
@@ -106,7 +107,7 @@ func (c *logsCommand) logStreams(pods []v1.Pod, container string) (out []logStre
 				names = []string{n}
 			}
 		default:
-			name, err := chooseContainer(c.Tool, pod, container)
+			name, err := client.ChooseContainer(c.Tool, pod, container)
 			if err != nil {
 				errs = append(errs, err)
 				continue

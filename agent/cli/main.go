@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -169,7 +170,7 @@ func isHelp(arg string) bool { return slices.Contains([]string{"-h", "--help"}, 
 // a name is an error, unless the flags select the pods.
 func removeKind(ctx context.Context, t *command.Tool, c *command.Command, flags *pflag.FlagSet) ([]string, error) {
 	args := flags.Args()
-	if c.ArgsKind != command.TakesPods || c.OwnKinds || len(args) == 0 || !isPodKind(args[0]) {
+	if c.ArgsKind != command.TakesPods || c.OwnKinds || len(args) == 0 || !client.IsPodKind(args[0]) {
 		return args, nil
 	}
 	namespace := ""
@@ -177,7 +178,7 @@ func removeKind(ctx context.Context, t *command.Tool, c *command.Command, flags 
 		namespace = f.Value.String()
 	}
 	// Without an agent there is no pod with this name, and the command itself reports the agent.
-	if pods, err := listPods(ctx, t); err == nil && slices.ContainsFunc(pods, func(p v1.Pod) bool {
+	if pods, err := client.ListPods(ctx, t); err == nil && slices.ContainsFunc(pods, func(p v1.Pod) bool {
 		return p.Name == args[0] && (namespace == "" || p.Namespace == namespace)
 	}) {
 		return args, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -150,7 +151,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 
 // listObjects requests all objects from the agent.
 func listObjects(ctx context.Context, t *command.Tool) (all []api.Object, err error) {
-	err = get(ctx, t, api.PathObjects, &all)
+	err = client.Get(ctx, t, api.PathObjects, &all)
 	return all, err
 }
 
@@ -319,7 +320,7 @@ func (c *deleteCommand) deleteObjects(ctx context.Context, names []objectName) e
 			q.Set("data", "1")
 		}
 		var done api.Deleted
-		err := call(ctx, c.Tool, http.MethodDelete, api.PathObjects+"/"+n.kind+"/"+n.namespace+"/"+n.name, q, nil, &done)
+		err := client.Call(ctx, c.Tool, http.MethodDelete, api.PathObjects+"/"+n.kind+"/"+n.namespace+"/"+n.name, q, nil, &done)
 		if command.CodeOf(err) == command.ExitNotFound && c.ignoreNotFound {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -22,8 +23,8 @@ import (
 // podsCommand implements islet pods.
 type podsCommand struct {
 	*command.Tool
-	podFlag
-	selectorFlag
+	client.PodFlag
+	client.SelectorFlag
 	all, watch, noHeaders bool
 	output                string
 	table                 terminal.Table
@@ -33,8 +34,8 @@ type podsCommand struct {
 func setupPods(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &podsCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
-	c.declareSelector(flags)
+	flags.StringVarP(&c.Namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
+	c.DeclareSelector(flags)
 	flags.StringVarP(&c.output, "output", "o", "", "wide, json, yaml or name")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "then print each change")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
@@ -45,14 +46,16 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, c.output) {
 		return command.Usage("output %q: must be wide, json, yaml or name", c.output)
 	}
-	if _, err := c.parseSelector(); err != nil {
+	if _, err := c.ParseSelector(); err != nil {
 		return err
 	}
-	c.origins.load = func() (all map[types.UID]string, err error) { return all, get(ctx, c.Tool, api.PathOrigins, &all) }
+	c.origins.load = func() (all map[types.UID]string, err error) {
+		return all, client.Get(ctx, c.Tool, api.PathOrigins, &all)
+	}
 	if c.watch {
 		return c.followPods(ctx, args)
 	}
-	pods, err := listPods(ctx, c.Tool)
+	pods, err := client.ListPods(ctx, c.Tool)
 	if err != nil {
 		return err
 	}
@@ -62,8 +65,8 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 	}
 	if len(shown) == 0 && (c.output == "" || c.output == "wide") {
 		where := "on this node"
-		if c.text != "" {
-			where = fmt.Sprintf("match the labels %s", c.text)
+		if c.Text != "" {
+			where = fmt.Sprintf("match the labels %s", c.Text)
 		} else if !c.all {
 			where = fmt.Sprintf("in namespace %s", c.inNamespace())
 			if len(pods) > 0 {
@@ -77,15 +80,15 @@ func (c *podsCommand) run(ctx context.Context, args []string) error {
 }
 
 func (c *podsCommand) inNamespace() string {
-	if c.namespace == "" {
+	if c.Namespace == "" {
 		return v1.NamespaceDefault
 	}
-	return c.namespace
+	return c.Namespace
 }
 
 // choosePods returns the pods with the given names. Without names, it returns all pods of the namespace.
 func (c *podsCommand) choosePods(pods []v1.Pod, args []string) ([]v1.Pod, error) {
-	pods, err := c.selectPods(pods)
+	pods, err := c.SelectPods(pods)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +97,7 @@ func (c *podsCommand) choosePods(pods []v1.Pod, args []string) ([]v1.Pod, error)
 	}
 	var out []v1.Pod
 	for _, a := range args {
-		p, err := choosePod(pods, c.namespace, a)
+		p, err := client.ChoosePod(pods, c.Namespace, a)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +165,7 @@ func (c *podsCommand) printPod(p *v1.Pod) {
 func (c *podsCommand) followPods(ctx context.Context, args []string) error {
 	var first []v1.Pod
 	synced := false
-	return stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	return client.Stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		if e.Type == api.EventAlive {
 			return false, nil
 		}

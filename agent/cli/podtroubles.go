@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -26,7 +27,7 @@ func printTroubles(ctx context.Context, t *command.Tool, pods []types.Namespaced
 	ctx, cancel := context.WithTimeout(ctx, troublesTimeout)
 	defer cancel()
 	var st api.Status
-	if get(ctx, t, api.PathStatus, &st) != nil {
+	if client.Get(ctx, t, api.PathStatus, &st) != nil {
 		return
 	}
 	for i := range st.Troubles {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -27,14 +28,14 @@ import (
 // forwardCommand implements islet port-forward.
 type forwardCommand struct {
 	*command.Tool
-	podFlag
+	client.PodFlag
 	address    string
 	outputLock sync.Mutex
 }
 
 func setupPortForward(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &forwardCommand{Tool: t}
-	c.declare(flags)
+	c.Declare(flags)
 	flags.StringVar(&c.address, "address", "127.0.0.1", "the local address to listen on")
 	return c.run
 }
@@ -54,7 +55,7 @@ func (c *forwardCommand) run(ctx context.Context, args []string) error {
 		}
 		ports = append(ports, p)
 	}
-	pod, err := findPod(ctx, c.Tool, c.podFlag, args[0])
+	pod, err := client.FindPod(ctx, c.Tool, c.PodFlag, args[0])
 	if err != nil {
 		return err
 	}
@@ -120,11 +121,11 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
 	req.Header.Set(httpstream.HeaderProtocolVersion, portforward.ProtocolV1Name)
-	raw, err := dial(ctx, c.Tool)
+	raw, err := client.Dial(ctx, c.Tool)
 	if err != nil {
-		return nil, unreachableError(c.Tool, err)
+		return nil, client.UnreachableError(c.Tool, err)
 	}
-	raw.SetDeadline(time.Now().Add(responseTimeout(c.Tool, http.MethodPost)))
+	raw.SetDeadline(time.Now().Add(client.ResponseTimeout(c.Tool, http.MethodPost)))
 	in := bufio.NewReader(raw)
 	err = req.Write(raw)
 	var resp *http.Response
@@ -133,12 +134,12 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	}
 	if err != nil {
 		raw.Close()
-		return nil, unreachableError(c.Tool, err)
+		return nil, client.UnreachableError(c.Tool, err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer raw.Close()
 		defer resp.Body.Close()
-		return nil, refusalError(resp)
+		return nil, client.RefusalError(resp)
 	}
 	raw.SetDeadline(time.Time{})
 	return spdy.NewClientConnection(bufferedConn{raw, in})
@@ -218,7 +219,7 @@ func (c *forwardCommand) forwardConnection(local *net.TCPConn, to httpstream.Con
 		local.CloseWrite() // the local client may still send data
 	}
 	<-sent
-	text, err := io.ReadAll(io.LimitReader(failed, maxMessage))
+	text, err := io.ReadAll(io.LimitReader(failed, client.MaxMessage))
 	if len(text) > 0 {
 		return errors.New(string(text))
 	}

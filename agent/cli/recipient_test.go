@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
@@ -55,7 +56,7 @@ func TestRecipientWithoutAgent(t *testing.T) {
 		stop()
 	}
 	x := &command.Tool{Env: e, Out: &out, Socket: old.Socket}
-	err := unreachableError(x, &fs.PathError{Err: fs.ErrPermission})
+	err := client.UnreachableError(x, &fs.PathError{Err: fs.ErrPermission})
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "sudo") {
 		t.Errorf("%v", err)
 	}

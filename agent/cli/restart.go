@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -22,7 +23,7 @@ import (
 // restartCommand implements islet restart.
 type restartCommand struct {
 	*command.Tool
-	podFlag
+	client.PodFlag
 	grace   int64
 	wait    bool
 	timeout time.Duration
@@ -30,7 +31,7 @@ type restartCommand struct {
 
 func setupRestart(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &restartCommand{Tool: t}
-	c.declare(flags)
+	c.Declare(flags)
 	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the processes have to end (default: those of the pod)")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is ready again")
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "maximum time to wait")
@@ -41,13 +42,13 @@ func (c *restartCommand) run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return command.Usage("restart needs a pod: islet restart POD")
 	}
-	pods, err := listPods(ctx, c.Tool)
+	pods, err := client.ListPods(ctx, c.Tool)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, a := range args {
-		pod, err := choosePod(pods, c.namespace, a)
+		pod, err := client.ChoosePod(pods, c.Namespace, a)
 		if err == nil {
 			err = c.restartPod(ctx, pod)
 		}
@@ -63,7 +64,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 	}
 	var names []string
 	path := fmt.Sprintf("%s/%s/%s/restart", api.PathPods, pod.Namespace, pod.Name)
-	err := stream(ctx, c.Tool, http.MethodPost, path, q, nil, func(p api.Progress) (bool, error) {
+	err := client.Stream(ctx, c.Tool, http.MethodPost, path, q, nil, func(p api.Progress) (bool, error) {
 		names = p.Images
 		if p.Error != "" {
 			return true, errors.New(printable.Line(p.Error))
@@ -91,7 +92,7 @@ func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names 
 		before[st.Name] = st.ContainerID
 	}
 	last := ""
-	err := stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
+	err := client.Stream(ctx, c.Tool, http.MethodGet, api.PathPods, nil, nil, func(e api.PodEvent) (bool, error) {
 		switch {
 		case e.Pod == nil || e.Pod.UID != types.UID(pod.UID):
 			return false, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -33,7 +34,7 @@ func setupShutdown(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 	if c.cancel {
 		var none struct{}
-		if err := call(ctx, c.Tool, http.MethodDelete, api.PathShutdown, nil, nil, &none); err != nil {
+		if err := client.Call(ctx, c.Tool, http.MethodDelete, api.PathShutdown, nil, nil, &none); err != nil {
 			return err
 		}
 		fmt.Fprintln(c.Out, "the node starts pods again")
@@ -43,7 +44,7 @@ func (c *shutdownCommand) run(ctx context.Context, _ []string) error {
 		return nil
 	}
 	configured := true
-	err := stream(ctx, c.Tool, http.MethodPost, api.PathShutdown, nil, nil, func(p api.Progress) (bool, error) {
+	err := client.Stream(ctx, c.Tool, http.MethodPost, api.PathShutdown, nil, nil, func(p api.Progress) (bool, error) {
 		if p.Error != "" {
 			return true, errors.New(printable.Line(p.Error))
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -36,7 +37,7 @@ func setupStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 func showStatus(ctx context.Context, t *command.Tool, output string) error {
 	{
 		var st api.Status
-		if err := get(ctx, t, api.PathStatus, &st); err != nil {
+		if err := client.Get(ctx, t, api.PathStatus, &st); err != nil {
 			return err
 		}
 		attention := api.FindAttention(&st)

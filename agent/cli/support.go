@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -69,7 +70,7 @@ type supportFile struct {
 // needed if the agent does not run.
 func (b *supportBundle) collect(ctx context.Context) {
 	var st api.Status
-	hasStatus := b.note("status", get(ctx, b.Tool, api.PathStatus, &st))
+	hasStatus := b.note("status", client.Get(ctx, b.Tool, api.PathStatus, &st))
 	b.addVersions(&st)
 	if hasStatus {
 		b.addStatus(&st)
@@ -77,7 +78,7 @@ func (b *supportBundle) collect(ctx context.Context) {
 	b.addEvents(ctx)
 	for _, part := range []struct{ name, path string }{{"configuration.json", api.PathConfiguration}, {"settings.json", api.PathSettings}} {
 		var v any
-		if b.note(part.name, get(ctx, b.Tool, part.path, &v)) {
+		if b.note(part.name, client.Get(ctx, b.Tool, part.path, &v)) {
 			if c, ok := v.(map[string]any); ok && part.path == api.PathConfiguration {
 				b.dropDocuments(c)
 			}
@@ -148,7 +149,7 @@ func (b *supportBundle) addStatus(st *api.Status) {
 
 func (b *supportBundle) addEvents(ctx context.Context) {
 	var events []api.Event
-	if !b.note("events", get(ctx, b.Tool, api.PathEvents, &events)) {
+	if !b.note("events", client.Get(ctx, b.Tool, api.PathEvents, &events)) {
 		return
 	}
 	for i := range events {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -21,7 +22,7 @@ func setupTakeOver(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			query.Set("force", "")
 		}
 		var done api.TakenOver
-		if err := call(ctx, t, http.MethodPost, api.PathTakeOver, query, nil, &done); err != nil {
+		if err := client.Call(ctx, t, http.MethodPost, api.PathTakeOver, query, nil, &done); err != nil {
 			return err
 		}
 		if done.Had {

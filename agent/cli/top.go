@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -21,8 +22,8 @@ import (
 // topCommand implements islet top.
 type topCommand struct {
 	*command.Tool
-	podFlag
-	selectorFlag
+	client.PodFlag
+	client.SelectorFlag
 	terminal.RepeatFlags
 	all, containers, noHeaders bool
 	container                  string // with processes
@@ -35,14 +36,14 @@ type topCommand struct {
 func setupTop(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &topCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
-	flags.StringVarP(&c.namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
+	flags.StringVarP(&c.Namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
 	flags.BoolVar(&c.containers, "containers", false, "show each container")
 	flags.StringVar(&c.sortBy, "sort-by", "", "cpu or memory")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
 	flags.StringVarP(&c.output, "output", "o", "",
 		"wide: also disk, network (not with --containers) and waits; json or yaml: the figures of the Summary API")
 	flags.StringVarP(&c.container, "container", "c", "", "with processes: only those of this container")
-	c.declareSelector(flags)
+	c.DeclareSelector(flags)
 	c.DeclareRepeat(flags)
 	return c.run
 }
@@ -125,7 +126,7 @@ func (c *topCommand) measureRates(ctx context.Context, node bool) (*stats.Summar
 // requestSummary requests the summary of the node and its pods once.
 func (c *topCommand) requestSummary(ctx context.Context, node bool) (*stats.Summary, error) {
 	var sum stats.Summary
-	if err := get(ctx, c.Tool, api.PathStats, &sum); err != nil {
+	if err := client.Get(ctx, c.Tool, api.PathStats, &sum); err != nil {
 		return nil, err
 	}
 	if c.output == "wide" && !node {
@@ -204,12 +205,12 @@ func (c *topCommand) addPodRows(shown []stats.PodStats) {
 
 // choosePods returns the pods with the given names. Without names, it returns all pods of the namespace.
 func (c *topCommand) choosePods(ctx context.Context, all []stats.PodStats, args []string) ([]stats.PodStats, error) {
-	selector, err := c.parseSelector()
+	selector, err := c.ParseSelector()
 	if err != nil {
 		return nil, err
 	}
 	if selector != nil { // the pods in the summary have no labels
-		pods, err := listPods(ctx, c.Tool)
+		pods, err := client.ListPods(ctx, c.Tool)
 		if err != nil {
 			return nil, err
 		}
@@ -220,7 +221,7 @@ func (c *topCommand) choosePods(ctx context.Context, all []stats.PodStats, args 
 		all = slices.DeleteFunc(all, func(p stats.PodStats) bool { return !selector.Matches(has[p.PodRef.UID]) })
 	}
 	if len(args) == 0 {
-		ns := cmp.Or(c.namespace, v1.NamespaceDefault)
+		ns := cmp.Or(c.Namespace, v1.NamespaceDefault)
 		return slices.DeleteFunc(all, func(p stats.PodStats) bool { return !c.all && p.PodRef.Namespace != ns }), nil
 	}
 	pods := make([]v1.Pod, len(all))
@@ -229,7 +230,7 @@ func (c *topCommand) choosePods(ctx context.Context, all []stats.PodStats, args 
 	}
 	var out []stats.PodStats
 	for _, a := range args {
-		pod, err := choosePod(pods, c.namespace, a)
+		pod, err := client.ChoosePod(pods, c.Namespace, a)
 		if err != nil {
 			return nil, err
 		}

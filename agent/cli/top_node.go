@@ -9,6 +9,7 @@ import (
 
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -71,7 +72,7 @@ func (c *topCommand) rememberPods(pods []stats.PodStats) {
 // readDisks requests the disk IO. An older agent may not support this request.
 func (c *topCommand) readDisks(ctx context.Context) error {
 	var all []api.DiskIO
-	if err := get(ctx, c.Tool, api.PathIO, &all); err != nil {
+	if err := client.Get(ctx, c.Tool, api.PathIO, &all); err != nil {
 		if command.CodeOf(err) == command.ExitNotFound {
 			return nil
 		}
@@ -198,7 +199,7 @@ func (c *topCommand) wideContainer(p *stats.PodStats, k *stats.ContainerStats) [
 // showNode prints the machine's use and the sensors of its board.
 func (c *topCommand) showNode(ctx context.Context, n *stats.NodeStats) error {
 	var board api.Board
-	if err := get(ctx, c.Tool, api.PathBoard, &board); err != nil {
+	if err := client.Get(ctx, c.Tool, api.PathBoard, &board); err != nil {
 		return err
 	}
 	if c.output == "json" || c.output == "yaml" {

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -19,12 +20,12 @@ import (
 // showProcesses prints the processes of a pod. Their CPU usage is measured for the duration of
 // sampleTime.
 func (c *topCommand) showProcesses(ctx context.Context, name string) error {
-	pod, err := findPod(ctx, c.Tool, c.podFlag, name)
+	pod, err := client.FindPod(ctx, c.Tool, c.PodFlag, name)
 	if err != nil {
 		return err
 	}
 	if c.container != "" {
-		if _, err := chooseContainer(c.Tool, pod, c.container); err != nil {
+		if _, err := client.ChooseContainer(c.Tool, pod, c.container); err != nil {
 			return err
 		}
 	}
@@ -48,7 +49,7 @@ func (c *topCommand) showProcesses(ctx context.Context, name string) error {
 func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process, error) {
 	path := fmt.Sprintf("%s/%s/%s", api.PathProcesses, pod.Namespace, pod.Name)
 	var first, second api.Processes
-	if err := get(ctx, c.Tool, path, &first); err != nil {
+	if err := client.Get(ctx, c.Tool, path, &first); err != nil {
 		return nil, err
 	}
 	total := first
@@ -58,7 +59,7 @@ func (c *topCommand) processes(ctx context.Context, pod *v1.Pod) ([]api.Process,
 			return nil, ctx.Err()
 		case <-time.After(sampleTime):
 		}
-		if err := get(ctx, c.Tool, path, &second); err != nil {
+		if err := client.Get(ctx, c.Tool, path, &second); err != nil {
 			return nil, err
 		}
 		total = second

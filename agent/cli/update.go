@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -80,7 +81,7 @@ func updateSource(args []string, back bool) (string, error) {
 
 // stageArchive requests that the agent fetches and verifies an archive. It shows the progress.
 func stageArchive(ctx context.Context, t *command.Tool, query url.Values, bar *terminal.Progress) (u api.Update, _ error) {
-	last, err := stage(ctx, t, api.PathUpdate, query, bar)
+	last, err := client.Stage(ctx, t, api.PathUpdate, query, bar)
 	if last.Update != nil {
 		u = *last.Update
 	}

@@ -6,20 +6,21 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
 func setupVersion(t *command.Tool, flags *pflag.FlagSet) command.Runner {
-	client := flags.Bool("client", false, "print only the version of this program")
+	own := flags.Bool("client", false, "print only the version of this program")
 	return func(ctx context.Context, _ []string) error {
 		fmt.Fprintf(t.Out, "islet %s\n", t.Version)
-		if *client {
+		if *own {
 			return nil
 		}
 		var st api.Status
-		if err := get(ctx, t, api.PathStatus, &st); err != nil {
+		if err := client.Get(ctx, t, api.PathStatus, &st); err != nil {
 			fmt.Fprintf(t.Stderr, "agent: %s\n", command.ErrorText(err))
 			return nil
 		}

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -20,8 +21,8 @@ import (
 // waitCommand implements islet wait.
 type waitCommand struct {
 	*command.Tool
-	podFlag
-	selectorFlag
+	client.PodFlag
+	client.SelectorFlag
 	all, anywhere bool
 	goal          string
 	timeout       time.Duration
@@ -47,15 +48,15 @@ func setupWait(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	flags.StringVar(&c.goal, "for", "Ready",
 		"Ready or another condition, condition=NAME[=VALUE], jsonpath=EXPRESSION[=VALUE], Created, Deleted")
 	flags.DurationVar(&c.timeout, "timeout", defaultWait, "maximum time to wait; 0 checks once, a negative time is a week")
-	c.declare(flags)
-	c.declareSelector(flags)
+	c.Declare(flags)
+	c.DeclareSelector(flags)
 	flags.BoolVar(&c.all, "all", false, "all pods of the namespace")
 	flags.BoolVarP(&c.anywhere, "all-namespaces", "A", false, "with --all or -l: in every namespace")
 	return c.run
 }
 
 func (c *waitCommand) run(ctx context.Context, args []string) error {
-	many := c.all || c.text != ""
+	many := c.all || c.Text != ""
 	switch {
 	case len(args) == 0 && !many:
 		return command.Usage("wait needs a pod: islet wait --for=Ready POD, -l LABELS or --all")
@@ -66,7 +67,7 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 	if c.until, err = parseGoal(c.goal); err != nil {
 		return err
 	}
-	if _, err := c.parseSelector(); err != nil {
+	if _, err := c.ParseSelector(); err != nil {
 		return err
 	}
 	if c.timeout < 0 {
@@ -88,7 +89,7 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 func (c *waitCommand) timedOut(args []string) error {
 	if !c.chosen {
 		return command.ExitWith(command.ExitNotFound, fmt.Errorf("timed out waiting for a pod %s to be created",
-			strings.Join(args, ", ")+c.text))
+			strings.Join(args, ", ")+c.Text))
 	}
 	errs := c.failed
 	for _, t := range c.targets {
@@ -148,7 +149,7 @@ func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err e
 		}
 	}
 	for _, a := range args {
-		pod, err := choosePod(values, c.namespace, a)
+		pod, err := client.ChoosePod(values, c.Namespace, a)
 		if missing := command.CodeOf(err) == command.ExitNotFound; missing && c.until.kind == goalDeleted {
 			continue
 		} else if missing && c.until.kind == goalCreated {
@@ -170,14 +171,14 @@ func (c *waitCommand) choose(pods []*v1.Pod, args []string) (out []target, err e
 
 // ofSelector returns the pods that -l and --all select.
 func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
-	pods, err := c.selectPods(pods)
+	pods, err := c.SelectPods(pods)
 	if err != nil {
 		return nil, err
 	}
-	ns := cmp.Or(c.namespace, v1.NamespaceDefault)
+	ns := cmp.Or(c.Namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 && c.until.kind != goalDeleted && c.until.kind != goalCreated {
-		return nil, command.ExitWith(command.ExitNotFound, noPods(c.text, ns, c.anywhere, len(pods)))
+		return nil, command.ExitWith(command.ExitNotFound, client.NoPodsError(c.Text, ns, c.anywhere, len(pods)))
 	}
 	return found, nil
 }

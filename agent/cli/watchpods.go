@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
@@ -35,7 +36,7 @@ func checkPods(ctx context.Context, t *command.Tool, timeout time.Duration, chec
 	}}
 	for {
 		w.known, w.order, w.synced = map[types.UID]*v1.Pod{}, nil, false
-		err := stream(ctx, t, http.MethodGet, api.PathPods, nil, nil, w.handle)
+		err := client.Stream(ctx, t, http.MethodGet, api.PathPods, nil, nil, w.handle)
 		if errors.Is(context.Cause(ctx), errTimeout) {
 			return errTimeout
 		}
@@ -48,7 +49,7 @@ func checkPods(ctx context.Context, t *command.Tool, timeout time.Duration, chec
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pollInterval):
+		case <-time.After(client.PollInterval):
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package client
 
 import (
 	"context"
@@ -14,13 +14,13 @@ import (
 const (
 	readTimeout    = 20 * time.Second // until the response to a read request begins
 	changeTimeout  = time.Minute      // until the response to a change request begins
-	silenceTimeout = time.Minute      // between two parts of a stream
+	SilenceTimeout = time.Minute      // between two parts of a stream
 )
 
 var errSilent = errors.New("the agent does not respond")
 
-// responseTimeout returns the timeout for the beginning of a response.
-func responseTimeout(t *command.Tool, method string) time.Duration {
+// ResponseTimeout returns the timeout for the beginning of a response.
+func ResponseTimeout(t *command.Tool, method string) time.Duration {
 	switch {
 	case t.ResponseTimeout > 0:
 		return t.ResponseTimeout
@@ -40,7 +40,7 @@ type watchdog struct {
 // context.
 func newWatchdog(ctx context.Context, t *command.Tool) (context.Context, *watchdog, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &watchdog{timeout: silenceTimeout}
+	w := &watchdog{timeout: SilenceTimeout}
 	if t.ResponseTimeout > 0 {
 		w.timeout = t.ResponseTimeout
 	}

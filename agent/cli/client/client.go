@@ -1,4 +1,4 @@
-package cli
+package client
 
 import (
 	"context"
@@ -21,31 +21,31 @@ import (
 const (
 	dialTimeout   = 5 * time.Second
 	answerTimeout = 90 * time.Second // timeout for a whole response
-	maxMessage    = 64 << 10         // maximum size of an error message
+	MaxMessage    = 64 << 10         // maximum size of an error message
 )
 
-// dial connects to the agent's socket.
-func dial(ctx context.Context, t *command.Tool) (net.Conn, error) {
+// Dial connects to the agent's socket.
+func Dial(ctx context.Context, t *command.Tool) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
 	return d.DialContext(ctx, "unix", t.Socket)
 }
 
-// dialer returns the function dial in the form that clients for HTTP need.
-func dialer(t *command.Tool) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, t) }
+// Dialer returns the function dial in the form that clients for HTTP need.
+func Dialer(t *command.Tool) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, t) }
 }
 
-// request sends a request and returns the response, whose body the caller must close. If the status is not a success,
+// Request sends a request and returns the response, whose body the caller must close. If the status is not a success,
 // it returns an error with the agent's message.
-func request(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
+func Request(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader) (*http.Response, error) {
 	u := url.URL{Scheme: "http", Host: "islet", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set(api.TrailerError, "trailer")
-	client := http.Client{Transport: &http.Transport{DialContext: dialer(t), DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression: true, ResponseHeaderTimeout: responseTimeout(t, method)}}
+	client := http.Client{Transport: &http.Transport{DialContext: Dialer(t), DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression: true, ResponseHeaderTimeout: ResponseTimeout(t, method)}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, cancelledError(ctx, t, err)
@@ -54,13 +54,13 @@ func request(ctx context.Context, t *command.Tool, method, path string, query ur
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, refusalError(resp)
+	return nil, RefusalError(resp)
 }
 
-// refusalError returns the error that an unsuccessful response contains. It preserves the lines of the message, for
+// RefusalError returns the error that an unsuccessful response contains. It preserves the lines of the message, for
 // example one line for each invalid field.
-func refusalError(resp *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
+func RefusalError(resp *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	err := errors.New(terminal.IndentLines(string(text)))
 	if resp.StatusCode == http.StatusNotFound {
 		return command.ExitWith(command.ExitNotFound, err)
@@ -78,8 +78,8 @@ func (e deniedError) Error() string {
 // Unwrap returns fs.ErrPermission.
 func (deniedError) Unwrap() error { return fs.ErrPermission }
 
-// unreachableError returns the error for an agent that did not respond, with advice.
-func unreachableError(t *command.Tool, err error) error {
+// UnreachableError returns the error for an agent that did not respond, with advice.
+func UnreachableError(t *command.Tool, err error) error {
 	var timeout net.Error
 	var dialing *net.OpError
 	switch {
@@ -98,12 +98,12 @@ func unreachableError(t *command.Tool, err error) error {
 }
 
 // cancelledError returns the error of a request that a watchdog may have cancelled. The error contains the same advice as
-// that of unreachableError.
+// that of UnreachableError.
 func cancelledError(ctx context.Context, t *command.Tool, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
 	}
-	return unreachableError(t, err)
+	return UnreachableError(t, err)
 }
 
 // connectionLostError returns the error for an incomplete response.
@@ -111,8 +111,8 @@ func connectionLostError(t *command.Tool, err error) error {
 	return fmt.Errorf("lost the connection to the agent at %s: did it stop or restart? (%w)", t.Socket, err)
 }
 
-// call sends a request and decodes the response into the variable out.
-func call(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader, out any) error {
+// Call sends a request and decodes the response into the variable out.
+func Call(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return callSlow(ctx, t, method, path, query, body, out)
@@ -120,45 +120,45 @@ func call(ctx context.Context, t *command.Tool, method, path string, query url.V
 
 // callSlow does the same as call, without a timeout.
 func callSlow(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader, out any) error {
-	resp, err := request(ctx, t, method, path, query, body)
+	resp, err := Request(ctx, t, method, path, query, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return unreachableError(t, err)
+		return UnreachableError(t, err)
 	}
 	return nil
 }
 
-// stream sends a request whose response has one JSON value per line. It calls the function handle for each value, until
+// Stream sends a request whose response has one JSON value per line. It calls the function handle for each value, until
 // the function returns true or an error. It times out if the agent neither sends data nor reads the body of the request
 // for too long.
-func stream[T any](ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader,
+func Stream[T any](ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader,
 	handle func(T) (stop bool, err error)) error {
 	ctx, dog, cancel := newWatchdog(ctx, t)
 	defer cancel()
 	if body != nil {
 		body = io.NopCloser(upload{body, dog})
 	}
-	resp, err := request(ctx, t, method, path, query, body)
+	resp, err := Request(ctx, t, method, path, query, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	err = readValues(t, responseBody{resp.Body, dog}, handle)
 	if errors.Is(context.Cause(ctx), errSilent) {
-		return unreachableError(t, context.DeadlineExceeded)
+		return UnreachableError(t, context.DeadlineExceeded)
 	}
 	return err
 }
 
-// get sends a GET request with call.
+// Get sends a GET request with call.
 // It is not inlined, because it is called in many places.
 //
 //go:noinline
-func get(ctx context.Context, t *command.Tool, path string, out any) error {
-	return call(ctx, t, http.MethodGet, path, nil, nil, out)
+func Get(ctx context.Context, t *command.Tool, path string, out any) error {
+	return Call(ctx, t, http.MethodGet, path, nil, nil, out)
 }
 
 // readValues reads JSON values. It calls the function handle for each value, until the function returns true or an
@@ -170,7 +170,7 @@ func readValues[T any](t *command.Tool, body io.Reader, handle func(T) (stop boo
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return unreachableError(t, err)
+			return UnreachableError(t, err)
 		}
 		if stop, err := handle(v); stop || err != nil {
 			return err
@@ -193,12 +193,12 @@ func (t readErrorTagger) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// copyAnswer copies a response's body to the output.
-func copyAnswer(t *command.Tool, w io.Writer, body io.Reader) error {
+// CopyAnswer copies a response's body to the output.
+func CopyAnswer(t *command.Tool, w io.Writer, body io.Reader) error {
 	_, err := io.Copy(w, readErrorTagger{body})
 	var from readError
 	if errors.As(err, &from) {
-		return unreachableError(t, from.err)
+		return UnreachableError(t, from.err)
 	}
 	return err
 }

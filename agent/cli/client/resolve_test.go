@@ -1,4 +1,4 @@
-package cli
+package client
 
 import (
 	"testing"
@@ -31,7 +31,7 @@ func TestChoose(t *testing.T) {
 		{"other", "default/db", "pod default/db is not in namespace other"},
 		{"", "", "a pod's name is empty"},
 	} {
-		pod, err := choosePod(pods, c.namespace, c.name)
+		pod, err := ChoosePod(pods, c.namespace, c.name)
 		got := ""
 		if err != nil {
 			got = err.Error()

@@ -1,4 +1,4 @@
-package cli
+package client
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// pollInterval is the time between two requests to an agent that has stopped.
-const pollInterval = 500 * time.Millisecond
+// PollInterval is the time between two requests to an agent that has stopped.
+const PollInterval = 500 * time.Millisecond
 
-// pollAgent calls the function poll at an interval until poll returns true or an error. It ignores errors of an unreachable agent for
+// Poll calls the function poll at an interval until poll returns true or an error. It ignores errors of an unreachable agent for
 // maxAway, because the agent may restart.
-func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool, err error)) error {
+func Poll(ctx context.Context, every time.Duration, poll func() (done bool, err error)) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	away := time.Time{}
@@ -46,10 +46,10 @@ func pollAgent(ctx context.Context, every time.Duration, poll func() (done bool,
 // maxAway is the maximum time for which the agent may be unreachable during a restart.
 const maxAway = 2 * time.Minute
 
-// stage sends a request for a trial to the agent and shows the progress. It returns the last line of the answer.
-func stage(ctx context.Context, t *command.Tool, path string, query url.Values, bar *terminal.Progress) (last api.Progress, _ error) {
+// Stage sends a request for a trial to the agent and shows the progress. It returns the last line of the answer.
+func Stage(ctx context.Context, t *command.Tool, path string, query url.Values, bar *terminal.Progress) (last api.Progress, _ error) {
 	defer bar.ClearBars()
-	err := stream(ctx, t, http.MethodPost, path, query, nil, func(p api.Progress) (bool, error) {
+	err := Stream(ctx, t, http.MethodPost, path, query, nil, func(p api.Progress) (bool, error) {
 		switch {
 		case p.Error != "":
 			return true, errors.New(terminal.IndentLines(p.Error))

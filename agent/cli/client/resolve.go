@@ -1,4 +1,4 @@
-package cli
+package client
 
 import (
 	"context"
@@ -16,48 +16,48 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// A podFlag is the flag -n. Without the flag, a pod is looked up in the default namespace first, and then in all
+// A PodFlag is the flag -n. Without the flag, a pod is looked up in the default namespace first, and then in all
 // namespaces.
-type podFlag struct{ namespace string }
+type PodFlag struct{ Namespace string }
 
-func (p *podFlag) declare(flags *pflag.FlagSet) {
-	flags.StringVarP(&p.namespace, "namespace", "n", "", `the pod's namespace (default "default", then any)`)
+func (p *PodFlag) Declare(flags *pflag.FlagSet) {
+	flags.StringVarP(&p.Namespace, "namespace", "n", "", `the pod's namespace (default "default", then any)`)
 }
 
-// listPods returns every pod of the node.
-func listPods(ctx context.Context, t *command.Tool) ([]v1.Pod, error) {
+// ListPods returns every pod of the node.
+func ListPods(ctx context.Context, t *command.Tool) ([]v1.Pod, error) {
 	var l v1.PodList
-	if err := get(ctx, t, "/pods", &l); err != nil {
+	if err := Get(ctx, t, "/pods", &l); err != nil {
 		return nil, err
 	}
 	return l.Items, nil
 }
 
-// findPod finds the pod that the user names.
-func findPod(ctx context.Context, t *command.Tool, p podFlag, name string) (*v1.Pod, error) {
-	pods, err := listPods(ctx, t)
+// FindPod finds the pod that the user names.
+func FindPod(ctx context.Context, t *command.Tool, p PodFlag, name string) (*v1.Pod, error) {
+	pods, err := ListPods(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return choosePod(pods, p.namespace, name)
+	return ChoosePod(pods, p.Namespace, name)
 }
 
-// isPodKind reports whether a word is the kind in "pod NAME" or "pod/NAME", which users of kubectl write.
-func isPodKind(word string) bool { return slices.Contains([]string{"pod", "pods", "po"}, word) }
+// IsPodKind reports whether a word is the kind in "pod NAME" or "pod/NAME", which users of kubectl write.
+func IsPodKind(word string) bool { return slices.Contains([]string{"pod", "pods", "po"}, word) }
 
 // trimKind removes the kind from the argument pod/NAME, unless a namespace with the name of the kind has this pod.
 func trimKind(pods []v1.Pod, name string) string {
 	kind, rest, ok := strings.Cut(name, "/")
-	if !ok || !isPodKind(kind) || slices.ContainsFunc(pods, func(p v1.Pod) bool { return p.Namespace == kind && p.Name == rest }) {
+	if !ok || !IsPodKind(kind) || slices.ContainsFunc(pods, func(p v1.Pod) bool { return p.Namespace == kind && p.Name == rest }) {
 		return name
 	}
 	return rest
 }
 
-// choosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, and the name of exactly one
+// ChoosePod returns the pod with the name NAMESPACE/NAME or NAME. If there is no such pod, and the name of exactly one
 // pod begins with NAME, it returns that pod. It searches the given namespace. If no namespace is given, it searches the
 // default namespace first, and then all namespaces.
-func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
+func ChoosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	name = trimKind(pods, name)
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		if namespace != "" && namespace != ns {
@@ -99,18 +99,18 @@ func choosePod(pods []v1.Pod, namespace, name string) (*v1.Pod, error) {
 	return nil, command.ExitWith(command.ExitNotFound, fmt.Errorf("pod %q not found", name))
 }
 
-// chooseContainer returns the requested name if it is a container of the pod. If name is empty, it returns the container
+// ChooseContainer returns the requested name if it is a container of the pod. If name is empty, it returns the container
 // that the pod's annotation names. Without the annotation, it returns the first container. If the pod has several
 // containers, it also prints this choice.
-func chooseContainer(t *command.Tool, pod *v1.Pod, name string) (string, error) {
+func ChooseContainer(t *command.Tool, pod *v1.Pod, name string) (string, error) {
 	if name != "" {
-		for _, n := range containerNames(pod) {
+		for _, n := range ContainerNames(pod) {
 			if n == name {
 				return name, nil
 			}
 		}
 		return "", command.ExitWith(command.ExitNotFound, fmt.Errorf("pod %s/%s has no container %q: it has %s",
-			pod.Namespace, pod.Name, name, strings.Join(containerNames(pod), ", ")))
+			pod.Namespace, pod.Name, name, strings.Join(ContainerNames(pod), ", ")))
 
 	}
 	if n := pod.Annotations[keys.DefaultContainer]; n != "" {
@@ -120,14 +120,14 @@ func chooseContainer(t *command.Tool, pod *v1.Pod, name string) (string, error) 
 		return "", fmt.Errorf("pod %s/%s has no containers", pod.Namespace, pod.Name)
 	}
 	first := pod.Spec.Containers[0].Name
-	if all := containerNames(pod); len(all) > 1 {
+	if all := ContainerNames(pod); len(all) > 1 {
 		fmt.Fprintf(t.Stderr, "Defaulted container %q out of: %s\n", first, printable.Line(strings.Join(all, ", ")))
 	}
 	return first, nil
 }
 
-// containerNames lists ordinary containers, then init containers, then ephemeral ones.
-func containerNames(pod *v1.Pod) []string {
+// ContainerNames lists ordinary containers, then init containers, then ephemeral ones.
+func ContainerNames(pod *v1.Pod) []string {
 	var main, others []string
 	for kind, c := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Main {
