@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -47,14 +48,14 @@ func (a *applyWait) await(ctx context.Context, t *command.Tool) error {
 	}
 	timeout := a.timeout
 	if timeout <= 0 {
-		timeout = maxWait
+		timeout = podstate.MaxWait
 	}
 	last := map[types.UID]string{}
 	started := map[types.UID]bool{} // the pods that were seen before their deletion
 	said := map[string]bool{}
 	left, failed := a.applied, []error(nil)
 	var unmet []types.NamespacedName
-	err := checkPods(ctx, t, timeout, func(pods []*v1.Pod) (bool, error) {
+	err := podstate.Watch(ctx, t, timeout, func(pods []*v1.Pod) (bool, error) {
 		byUID := map[types.UID]*v1.Pod{}
 		for _, p := range pods {
 			byUID[p.UID] = p
@@ -63,7 +64,7 @@ func (a *applyWait) await(ctx context.Context, t *command.Tool) error {
 		for _, d := range left {
 			pod := byUID[d.UID]
 			if pod != nil {
-				last[d.UID] = explainStatus(pod, t.Now())
+				last[d.UID] = podstate.Explain(pod, t.Now())
 				started[d.UID] = started[d.UID] || pod.DeletionTimestamp == nil
 			}
 			if !started[d.UID] {
@@ -83,8 +84,8 @@ func (a *applyWait) await(ctx context.Context, t *command.Tool) error {
 		left = next
 		return len(left) == 0, nil
 	})
-	if !errors.Is(err, errTimeout) {
-		printTroubles(ctx, t, unmet)
+	if !errors.Is(err, podstate.ErrTimeout) {
+		podstate.PrintTroubles(ctx, t, unmet)
 		return errors.Join(append(failed, err)...)
 	}
 	for _, d := range left {
@@ -92,7 +93,7 @@ func (a *applyWait) await(ctx context.Context, t *command.Tool) error {
 		failed = append(failed, fmt.Errorf("pod %s/%s is not ready after %s: it is %s; see islet describe %[1]s/%[2]s",
 			d.Namespace, d.Name, timeout, cmp.Or(last[d.UID], "not known to the agent yet")))
 	}
-	printTroubles(ctx, t, unmet)
+	podstate.PrintTroubles(ctx, t, unmet)
 	return errors.Join(failed...)
 }
 
@@ -106,7 +107,7 @@ func explainWaiting(t *command.Tool, pod *v1.Pod, said map[string]bool) {
 		if key := string(pod.UID) + "/" + st.Name; w != nil && w.Message != "" && !said[key+w.Reason] {
 			said[key+w.Reason] = true
 			text := fmt.Sprintf("pod/%s: container %s: %s: %s", pod.Name, st.Name, w.Reason, w.Message)
-			fmt.Fprintln(t.Stderr, printable.Line(terminal.ShortenEnd(text, maxReason)))
+			fmt.Fprintln(t.Stderr, printable.Line(terminal.ShortenEnd(text, podstate.MaxReason)))
 		}
 	}
 }
@@ -120,10 +121,10 @@ func appliedState(pod *v1.Pod, seen bool, now time.Time) (string, error) {
 	case pod == nil:
 		return "", nil
 	case pod.Status.Phase == v1.PodFailed:
-		return "", fmt.Errorf("has failed: it is %s; see islet logs %s/%s", explainStatus(pod, now), pod.Namespace, pod.Name)
+		return "", fmt.Errorf("has failed: it is %s; see islet logs %s/%s", podstate.Explain(pod, now), pod.Namespace, pod.Name)
 	case pod.Status.Phase == v1.PodSucceeded:
 		return "completed", nil
-	case isReady(pod):
+	case podstate.IsReady(pod):
 		return "ready", nil
 	}
 	return "", nil

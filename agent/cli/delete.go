@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/printable"
@@ -179,7 +180,7 @@ func (c *deleteCommand) reportDeleted(done []api.Deleted, left map[types.UID]boo
 func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]bool) error {
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, c.timeout, podstate.ErrTimeout)
 		defer cancel()
 	}
 	here := map[types.UID]bool{}
@@ -198,7 +199,7 @@ func (c *deleteCommand) waitForRemoval(ctx context.Context, left map[types.UID]b
 		}
 		return len(left) == 0, nil
 	})
-	if errors.Is(context.Cause(ctx), errTimeout) {
+	if errors.Is(context.Cause(ctx), podstate.ErrTimeout) {
 		return fmt.Errorf("%s still not gone after %s", api.Pluralize(len(left), "pod"), c.timeout)
 	}
 	return err

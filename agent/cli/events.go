@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -29,5 +30,5 @@ func writeDetails(p terminal.Page, d *api.Details, now time.Time) {
 		return
 	}
 	fmt.Fprintln(p.Out, "Events:")
-	writeEvents(p, d.Events, now)
+	podstate.WriteEvents(p, d.Events, now)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -68,7 +69,7 @@ func (c *logsCommand) waitForContainer(ctx context.Context, pod *v1.Pod, contain
 	for {
 		pods, err := client.ListPods(ctx, c.Tool)
 		if err == nil {
-			now := byUID(pods, pod)
+			now := podstate.ByUID(pods, pod)
 			if now == nil {
 				return false, true, nil
 			}

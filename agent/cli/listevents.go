@@ -11,6 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -106,7 +107,7 @@ func (c *eventsCommand) printEvent(e api.Event) {
 			object += " " + e.Container
 		}
 	}
-	c.table.AddColored(map[int]terminal.Colour{1: terminal.ColourIfOn(c.Tool, eventColour(e.Type))}, old, e.Type, e.Reason, object,
+	c.table.AddColored(map[int]terminal.Colour{1: terminal.ColourIfOn(c.Tool, podstate.EventColour(e.Type))}, old, e.Type, e.Reason, object,
 		e.Message)
 }
 

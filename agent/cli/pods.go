@@ -14,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
@@ -148,8 +149,8 @@ func (c *podsCommand) printHeader() {
 
 func (c *podsCommand) printPod(p *v1.Pod) {
 	now := c.Now()
-	s := summarize(p, now)
-	row, status := []string{p.Name, s.ready, s.status, s.restarts, api.FormatAge(firstSeen(p), now)}, 2
+	s := podstate.Summarize(p, now)
+	row, status := []string{p.Name, s.Ready, s.Status, s.Restarts, api.FormatAge(podstate.FirstSeen(p), now)}, 2
 	if c.all {
 		row, status = append([]string{p.Namespace}, row...), 3
 	}
@@ -158,7 +159,7 @@ func (c *podsCommand) printPod(p *v1.Pod) {
 			row = append(row, cmp.Or(value, "<none>"))
 		}
 	}
-	c.table.AddColored(map[int]terminal.Colour{status: terminal.ColourIfOn(c.Tool, statusColour(s.status))}, row...)
+	c.table.AddColored(map[int]terminal.Colour{status: terminal.ColourIfOn(c.Tool, podstate.StatusColour(s.Status))}, row...)
 }
 
 // followPods prints the pods and then each change until it is interrupted.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -85,7 +86,7 @@ func (c *restartCommand) restartPod(ctx context.Context, pod *v1.Pod) error {
 
 // waitForRestart waits until each container has been replaced by a new one, and the pod is ready.
 func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, podstate.ErrTimeout)
 	defer cancel()
 	before := map[string]string{}
 	for _, st := range pod.Status.ContainerStatuses {
@@ -99,15 +100,15 @@ func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names 
 		case e.Type == "DELETED":
 			return true, command.ExitWith(command.ExitNotFound, fmt.Errorf("pod %s/%s is gone", pod.Namespace, pod.Name))
 		}
-		last = summarize(e.Pod, c.Now()).status
+		last = podstate.Summarize(e.Pod, c.Now()).Status
 		for _, st := range e.Pod.Status.ContainerStatuses {
 			if slices.Contains(names, st.Name) && (st.State.Running == nil || st.ContainerID == before[st.Name]) {
 				return false, nil
 			}
 		}
-		return isReady(e.Pod), nil
+		return podstate.IsReady(e.Pod), nil
 	})
-	if errors.Is(context.Cause(ctx), errTimeout) {
+	if errors.Is(context.Cause(ctx), podstate.ErrTimeout) {
 		return fmt.Errorf("pod %s/%s is not ready %s after its containers ended: it is %s; see islet describe %s",
 			pod.Namespace, pod.Name, c.timeout, cmp.Or(last, "unknown"), pod.Name)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -48,7 +49,7 @@ func showStatus(ctx context.Context, t *command.Tool, output string) error {
 			if len(attention) > 0 {
 				fmt.Fprintln(t.Out, "\n"+terminal.Paint(t, terminal.Yellow, "Needs attention:"))
 				for _, a := range attention {
-					printAttention(t.Out, a)
+					podstate.PrintAttention(t.Out, a)
 				}
 			}
 			printNotes(t, &st)
@@ -146,7 +147,7 @@ func printWarnings(t *command.Tool, st *api.Status) {
 		return
 	}
 	fmt.Fprintln(t.Out, "\nRecent warnings of the node:")
-	writeEvents(terminal.NewPage(t), bad[max(0, len(bad)-maxWarnings):], st.Now)
+	podstate.WriteEvents(terminal.NewPage(t), bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 
 func runtimeText(r api.Runtime) string {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -71,17 +72,17 @@ func (c *waitCommand) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if c.timeout < 0 {
-		c.timeout = maxWait
+		c.timeout = podstate.MaxWait
 	}
-	err = checkPods(ctx, c.Tool, c.timeout, func(pods []*v1.Pod) (bool, error) { return c.check(pods, args) })
+	err = podstate.Watch(ctx, c.Tool, c.timeout, func(pods []*v1.Pod) (bool, error) { return c.check(pods, args) })
 	unmet := c.ended
-	if errors.Is(err, errTimeout) {
+	if errors.Is(err, podstate.ErrTimeout) {
 		for _, t := range c.targets {
 			unmet = append(unmet, t.NamespacedName)
 		}
 		err = c.timedOut(args)
 	}
-	printTroubles(ctx, c.Tool, unmet)
+	podstate.PrintTroubles(ctx, c.Tool, unmet)
 	return err
 }
 
@@ -114,7 +115,7 @@ func (c *waitCommand) check(pods []*v1.Pod, args []string) (done bool, err error
 	for _, t := range c.targets {
 		pod := current(pods, t.NamespacedName)
 		if pod != nil {
-			t.last = explainStatus(pod, c.Now())
+			t.last = podstate.Explain(pod, c.Now())
 		}
 		met, err := c.until.reached(pod, t.uid)
 		switch {

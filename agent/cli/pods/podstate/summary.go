@@ -1,4 +1,4 @@
-package cli
+package podstate
 
 import (
 	"cmp"
@@ -15,10 +15,10 @@ import (
 )
 
 // summary is the content of a pod's row.
-type summary struct{ ready, status, restarts string }
+type summary struct{ Ready, Status, Restarts string }
 
-// firstSeen returns the time at which the pod was first seen on this node.
-func firstSeen(p *v1.Pod) time.Time {
+// FirstSeen returns the time at which the pod was first seen on this node.
+func FirstSeen(p *v1.Pod) time.Time {
 	if t := p.CreationTimestamp; !t.IsZero() {
 		return t.Time
 	}
@@ -29,9 +29,9 @@ func firstSeen(p *v1.Pod) time.Time {
 	return t
 }
 
-// summarize describes a pod in the same way as kubectl get pods. The status in the summary is a reason, such as
+// Summarize describes a pod in the same way as kubectl get pods. The status in the summary is a reason, such as
 // CrashLoopBackOff, Init:0/1 or Completed. It is not the pod's phase.
-func summarize(p *v1.Pod, now time.Time) summary {
+func Summarize(p *v1.Pod, now time.Time) summary {
 	status := cmp.Or(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {
 		status = string(v1.PodPending)
@@ -66,7 +66,7 @@ func summarize(p *v1.Pod, now time.Time) summary {
 		}
 		if status == "Completed" && running {
 			status = "NotReady"
-			if isReady(p) {
+			if IsReady(p) {
 				status = "Running"
 			}
 		}
@@ -74,9 +74,9 @@ func summarize(p *v1.Pod, now time.Time) summary {
 	if p.DeletionTimestamp != nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 		status = "Terminating"
 	}
-	s := summary{ready: fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), status: status, restarts: fmt.Sprint(restarts)}
+	s := summary{Ready: fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), Status: status, Restarts: fmt.Sprint(restarts)}
 	if restarts > 0 && !restarted.IsZero() {
-		s.restarts += fmt.Sprintf(" (%s ago)", api.FormatAge(restarted, now))
+		s.Restarts += fmt.Sprintf(" (%s ago)", api.FormatAge(restarted, now))
 	}
 	return s
 }
@@ -121,7 +121,7 @@ func stopReason(s v1.ContainerState) string {
 	}
 }
 
-func isReady(p *v1.Pod) bool {
+func IsReady(p *v1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodReady {
 			return c.Status == v1.ConditionTrue
@@ -130,8 +130,8 @@ func isReady(p *v1.Pod) bool {
 	return false
 }
 
-// statusColour returns the colour of a pod's status.
-func statusColour(status string) terminal.Colour {
+// StatusColour returns the colour of a pod's status.
+func StatusColour(status string) terminal.Colour {
 	switch {
 	case status == "Running" || status == "Completed" || status == "Succeeded":
 		return terminal.Green
@@ -143,7 +143,7 @@ func statusColour(status string) terminal.Colour {
 	return terminal.Red
 }
 
-func byUID(pods []v1.Pod, pod *v1.Pod) *v1.Pod {
+func ByUID(pods []v1.Pod, pod *v1.Pod) *v1.Pod {
 	for i := range pods {
 		if pods[i].UID == pod.UID {
 			return &pods[i]

@@ -1,4 +1,4 @@
-package cli
+package podstate
 
 import (
 	"cmp"
@@ -20,25 +20,25 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// checkPods calls the function check with all pods of the node. It repeats the call after each change of a pod, until
-// the function returns true or an error. After the timeout it returns errTimeout. With timeout 0 it calls check once.
+// Watch calls the function check with all pods of the node. It repeats the call after each change of a pod, until
+// the function returns true or an error. After the timeout it returns ErrTimeout. With timeout 0 it calls check once.
 //
-// If the agent stops after the first call of check, for example for an update, checkPods waits for the agent
+// If the agent stops after the first call of check, for example for an update, Watch waits for the agent
 // until the timeout.
-func checkPods(ctx context.Context, t *command.Tool, timeout time.Duration, check func(pods []*v1.Pod) (done bool, err error)) error {
+func Watch(ctx context.Context, t *command.Tool, timeout time.Duration, check func(pods []*v1.Pod) (done bool, err error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := podWatch{check: check, once: timeout == 0, begin: func() {
 		if timeout > 0 { // the timeout begins with the first call, so that a slow agent does not use up the time before it
-			timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
+			timer := time.AfterFunc(timeout, func() { cancel(ErrTimeout) })
 			context.AfterFunc(ctx, func() { timer.Stop() })
 		}
 	}}
 	for {
 		w.known, w.order, w.synced = map[types.UID]*v1.Pod{}, nil, false
 		err := client.Stream(ctx, t, http.MethodGet, api.PathPods, nil, nil, w.handle)
-		if errors.Is(context.Cause(ctx), errTimeout) {
-			return errTimeout
+		if errors.Is(context.Cause(ctx), ErrTimeout) {
+			return ErrTimeout
 		}
 		if !command.IsUnreachable(err) || !w.checked {
 			return err
@@ -57,7 +57,7 @@ func checkPods(ctx context.Context, t *command.Tool, timeout time.Duration, chec
 // A podWatch holds the pods that the agent has sent.
 type podWatch struct {
 	check   func([]*v1.Pod) (bool, error)
-	once    bool   // return errTimeout after the first check
+	once    bool   // return ErrTimeout after the first check
 	begin   func() // is called before the first call of check
 	known   map[types.UID]*v1.Pod
 	order   []types.UID // in the order in which the agent has sent the pods
@@ -90,7 +90,7 @@ func (w *podWatch) handle(e api.PodEvent) (bool, error) {
 	}
 	done, err := w.check(w.pods())
 	if !done && err == nil && w.once {
-		err = errTimeout
+		err = ErrTimeout
 	}
 	return done, err
 }
@@ -103,10 +103,10 @@ func (w *podWatch) pods() (out []*v1.Pod) {
 	return out
 }
 
-// explainStatus returns the status of a pod as islet pods shows it, and the message of the container that
+// Explain returns the status of a pod as islet pods shows it, and the message of the container that
 // causes this status.
-func explainStatus(pod *v1.Pod, now time.Time) string {
-	status := summarize(pod, now).status
+func Explain(pod *v1.Pod, now time.Time) string {
+	status := Summarize(pod, now).Status
 	message := pod.Status.Message
 	for st := range podspec.Statuses(&pod.Status) {
 		switch {
@@ -123,13 +123,13 @@ func explainStatus(pod *v1.Pod, now time.Time) string {
 	if message == "" {
 		return status
 	}
-	return printable.Line(terminal.ShortenEnd(fmt.Sprintf("%s (%s", status, message), maxReason)) + ")"
+	return printable.Line(terminal.ShortenEnd(fmt.Sprintf("%s (%s", status, message), MaxReason)) + ")"
 }
 
-// maxReason is the maximum width of a status with its message.
-const maxReason = 300
+// MaxReason is the maximum width of a status with its message.
+const MaxReason = 300
 
-var errTimeout = errors.New("timeout")
+var ErrTimeout = errors.New("timeout")
 
-// maxWait is the time for which kubectl waits if the timeout is negative.
-const maxWait = 7 * 24 * time.Hour
+// MaxWait is the time for which kubectl waits if the timeout is negative.
+const MaxWait = 7 * 24 * time.Hour

@@ -1,4 +1,4 @@
-package cli
+package podstate
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func writeEvents(p terminal.Page, list []api.Event, now time.Time) {
+func WriteEvents(p terminal.Page, list []api.Event, now time.Time) {
 	t := terminal.Table{Indent: "  "}
 	t.AddRow("Type", "Reason", "Age", "Container", "Message")
 	for _, e := range list {
@@ -16,13 +16,13 @@ func writeEvents(p terminal.Page, list []api.Event, now time.Time) {
 		if e.Count > 1 {
 			old += fmt.Sprintf(" (x%d over %s)", e.Count, api.FormatAge(e.First, now))
 		}
-		t.AddColored(map[int]terminal.Colour{0: p.ColourIfOn(eventColour(e.Type))}, e.Type, e.Reason, old, e.Container, e.Message)
+		t.AddColored(map[int]terminal.Colour{0: p.ColourIfOn(EventColour(e.Type))}, e.Type, e.Reason, old, e.Container, e.Message)
 	}
 	t.Print(p.Out)
 }
 
-// eventColour returns the colour of an event's type or a container's state.
-func eventColour(word string) terminal.Colour {
+// EventColour returns the colour of an event's type or a container's state.
+func EventColour(word string) terminal.Colour {
 	if word == "Warning" {
 		return terminal.Yellow
 	}

@@ -1,4 +1,4 @@
-package cli
+package podstate
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 // troublesTimeout is the maximum time for the status of the agent, after a wait has already failed.
 const troublesTimeout = 10 * time.Second
 
-// printTroubles prints the troubles of some pods to standard error, as islet status does: the exit code, the last line of the log and the
+// PrintTroubles prints the troubles of some pods to standard error, as islet status does: the exit code, the last line of the log and the
 // command that shows more. It prints nothing if the agent does not answer, because the wait itself returns an error.
-func printTroubles(ctx context.Context, t *command.Tool, pods []types.NamespacedName) {
+func PrintTroubles(ctx context.Context, t *command.Tool, pods []types.NamespacedName) {
 	if len(pods) == 0 {
 		return
 	}
@@ -32,13 +32,13 @@ func printTroubles(ctx context.Context, t *command.Tool, pods []types.Namespaced
 	}
 	for i := range st.Troubles {
 		if tr := &st.Troubles[i]; slices.Contains(pods, types.NamespacedName{Namespace: tr.Namespace, Name: tr.Name}) {
-			printAttention(t.Stderr, api.Attention{Text: tr.Text(), Command: tr.Command})
+			PrintAttention(t.Stderr, api.Attention{Text: tr.Text(), Command: tr.Command})
 		}
 	}
 }
 
-// printAttention prints one item that needs attention, and the command that shows more about it.
-func printAttention(w io.Writer, a api.Attention) {
+// PrintAttention prints one item that needs attention, and the command that shows more about it.
+func PrintAttention(w io.Writer, a api.Attention) {
 	fmt.Fprintf(w, "  - %s\n", printable.Line(a.Text))
 	if a.Command != "" {
 		fmt.Fprintf(w, "      -> %s\n", printable.Line(a.Command))

@@ -1,4 +1,4 @@
-package cli
+package podstate
 
 import (
 	"testing"
@@ -51,7 +51,7 @@ func TestSummarize(t *testing.T) {
 		if c.change != nil {
 			c.change(pod)
 		}
-		if got := summarize(pod, now); got != c.want {
+		if got := Summarize(pod, now); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
