@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/pods/jsonpath"
 )
 
 // goalKind is the kind of a state to wait for.
@@ -27,7 +28,7 @@ type goal struct {
 	name     string // of the condition
 	value    string // of the condition or of the field
 	hasValue bool
-	path     jsonPath
+	path     jsonpath.Path
 }
 
 // conditions are the types of pod conditions that --for accepts without "condition=".
@@ -84,7 +85,7 @@ func pathGoal(text string) (goal, error) {
 	if has && value == "" {
 		return goal{}, command.Usage("--for=jsonpath=%s: needs a value after the equal sign", text)
 	}
-	path, err := parsePath(expression)
+	path, err := jsonpath.Parse(expression)
 	if err != nil {
 		return goal{}, command.Usage("--for=jsonpath: %v", err)
 	}
@@ -136,11 +137,11 @@ func (g goal) reached(pod *v1.Pod, uid types.UID) (bool, error) {
 }
 
 func (g goal) reachedPath(pod *v1.Pod) (bool, error) {
-	object, err := decodeObject(pod)
+	object, err := jsonpath.Decode(pod)
 	if err != nil {
 		return false, err
 	}
-	values := g.path.find(object)
+	values := g.path.Find(object)
 	switch {
 	case len(values) == 0:
 		return false, nil
@@ -150,7 +151,7 @@ func (g goal) reachedPath(pod *v1.Pod) (bool, error) {
 	case !g.hasValue:
 		return true, nil
 	}
-	text, simple := formatValue(values[0])
+	text, simple := jsonpath.Format(values[0])
 	if !simple {
 		return false, fmt.Errorf(
 			"the expression of --for=jsonpath selects an object or a list of pod %s/%s, which cannot be compared with %q",

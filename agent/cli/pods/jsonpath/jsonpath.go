@@ -1,4 +1,4 @@
-package cli
+package jsonpath
 
 import (
 	"encoding/json"
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// A jsonPath is a parsed JSONPath expression, such as {.status.containerStatuses[0].ready}. It supports fields, quoted
+// A Path is a parsed JSONPath expression, such as {.status.containerStatuses[0].ready}. It supports fields, quoted
 // fields, indexes, wildcards and filters that compare one field with a literal. It rejects the other features of
 // Kubernetes' JSONPath: ranges, slices, unions and recursive descent.
-type jsonPath []pathStep
+type Path []pathStep
 
 // A pathStep selects values of an object or a list.
 type pathStep struct {
@@ -23,16 +23,16 @@ type pathStep struct {
 // A pathFilter selects elements of a list. It compares a value of each element with a literal, or
 // only checks that the value exists.
 type pathFilter struct {
-	path  jsonPath // relative to the element
-	op    string   // ==, !=, or empty if the value must exist
-	value string   // as formatted by formatValue
+	path  Path   // relative to the element
+	op    string // ==, !=, or empty if the value must exist
+	value string // as formatted by Format
 }
 
 // maxPath is the maximum length of an expression. It also limits how deeply filters are nested.
 const maxPath = 1 << 10
 
-// parsePath parses an expression. Like kubectl it accepts expressions without braces or without the leading dot.
-func parsePath(text string) (jsonPath, error) {
+// Parse parses an expression. Like kubectl it accepts expressions without braces or without the leading dot.
+func Parse(text string) (Path, error) {
 	if len(text) > maxPath {
 		return nil, fmt.Errorf("is longer than %d characters", maxPath)
 	}
@@ -58,7 +58,7 @@ func parsePath(text string) (jsonPath, error) {
 }
 
 // parseSteps parses steps up to the first character that cannot begin a step.
-func parseSteps(s string) (path jsonPath, rest string, err error) {
+func parseSteps(s string) (path Path, rest string, err error) {
 	for s != "" {
 		var step pathStep
 		switch {
@@ -174,9 +174,9 @@ func parseQuoted(s string) (value, rest string, err error) {
 	return value, rest, nil
 }
 
-// find returns the values that the expression selects. The parameter from must be decoded JSON, in the form that
+// Find returns the values that the expression selects. The parameter from must be decoded JSON, in the form that
 // json.Unmarshal produces.
-func (p jsonPath) find(from any) []any {
+func (p Path) Find(from any) []any {
 	values := []any{from}
 	for _, step := range p {
 		var next []any
@@ -220,11 +220,11 @@ func (s pathStep) appendTo(out []any, v any) []any {
 }
 
 func (f *pathFilter) matches(element any) bool {
-	values := f.path.find(element)
+	values := f.path.Find(element)
 	if len(values) != 1 {
 		return f.op == "!="
 	}
-	switch text, simple := formatValue(values[0]); f.op {
+	switch text, simple := Format(values[0]); f.op {
 	case "==":
 		return simple && text == f.value
 	case "!=":
@@ -233,8 +233,8 @@ func (f *pathFilter) matches(element any) bool {
 	return true
 }
 
-// formatValue formats a string, a number, a boolean or null. For an object or a list it returns false.
-func formatValue(v any) (text string, simple bool) {
+// Format formats a string, a number, a boolean or null. For an object or a list it returns false.
+func Format(v any) (text string, simple bool) {
 	switch v := v.(type) {
 	case map[string]any, []any:
 		return "", false
@@ -246,8 +246,8 @@ func formatValue(v any) (text string, simple bool) {
 	return fmt.Sprint(v), true
 }
 
-// decodeObject converts an object to the form that jsonPath.find needs. It preserves the digits of numbers.
-func decodeObject(object any) (any, error) {
+// Decode converts an object to the form that Path.find needs. It preserves the digits of numbers.
+func Decode(object any) (any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package cli
+package jsonpath
 
 import (
 	"encoding/json"
@@ -12,7 +12,7 @@ import (
 func TestJSONPath(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"a.b/c": "x", "d": "e"}},
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Image: "i"}, {Name: "b", Stdin: true}}}}
-	object, err := decodeObject(pod)
+	object, err := Decode(pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,14 +23,14 @@ func TestJSONPath(t *testing.T) {
 		"{.spec.containers[*].name}": "a b", `{.spec.containers[?(@.name=="b")].stdin}`: "true", `{.spec.containers[?(@.name!='b')].name}`: "a",
 		"{.spec.containers[?(@.stdin)].name}": "b", "{.spec.containers[?(@.stdin==true)].name}": "b", "{.spec.containers.name}": "", "{.none.none}": "",
 	} {
-		path, err := parsePath(text)
+		path, err := Parse(text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
 		var got []string
-		for _, v := range path.find(object) {
-			s, _ := formatValue(v)
+		for _, v := range path.Find(object) {
+			s, _ := Format(v)
 			got = append(got, s)
 		}
 		if strings.Join(got, " ") != want {
@@ -39,7 +39,7 @@ func TestJSONPath(t *testing.T) {
 	}
 	for _, text := range []string{"", "{}", "{.a", ".a}", "{..a}", "{.a[}", "{.a[x]}", "{.a['b}", "{.a['']}", "{.a[?(b)]}", "{.a[?(@.b==)]}", "{.a[?(@.b==1]}",
 		"{.a[0:2]}", "{.a[0,1]}", "{.a b}", "{range .a}", "{." + strings.Repeat("a", maxPath) + "}"} {
-		if path, err := parsePath(text); err == nil {
+		if path, err := Parse(text); err == nil {
 			t.Errorf("%s is accepted: %+v", text, path)
 		}
 	}
@@ -48,13 +48,13 @@ func TestJSONPath(t *testing.T) {
 func FuzzJSONPath(f *testing.F) {
 	f.Add("{.a[?(@.b=='c')].d[0][*]}", `{"a":[{"b":"c","d":[[1]]}]}`)
 	f.Fuzz(func(t *testing.T, text, object string) {
-		path, err := parsePath(text)
+		path, err := Parse(text)
 		if err != nil {
 			return
 		}
 		var v any
 		if json.Unmarshal([]byte(object), &v) == nil {
-			path.find(v)
+			path.Find(v)
 		}
 		if len(path) == 0 {
 			t.Error("an expression without steps is accepted")
