@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
@@ -148,7 +149,7 @@ func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *
 		return f.Severity != finding.Error // the check does not know sealed Secrets and images; Missing below does
 	})
 	report.Omitted = 0
-	printFindings(t, t.Out, &report)
+	objects.PrintFindings(t, t.Out, &report)
 	wrong := b.Missing(x.inventory)
 	if node != nil {
 		wrong = append(wrong, b.Unfit(x.inventory, node, t.Now())...)

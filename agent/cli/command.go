@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 )
 
@@ -94,21 +95,21 @@ func commands() []command.Command {
 		{
 			Name: "apply", Args: "-f FILE|DIR|-",
 			Summary: "create or change pods and their objects from manifests", ArgsKind: command.TakesFiles,
-			Setup: setupApply,
+			Setup: objects.Apply,
 		},
 		{Name: "check", Args: "FILE|DIR|URL|-...", Summary: "check manifests and configurations without a node",
-			ArgsKind: command.TakesFiles, Setup: setupCheck,
+			ArgsKind: command.TakesFiles, Setup: objects.Check,
 			Detail: "Needs no agent and no root. All files are checked as those of one node: fields, values, image references, " +
 				"host ports that\ntwo pods have, missing ConfigMaps, Secrets and claims, templates that were not filled in. A file " +
 				"may also have a\nKubeletConfiguration, an EdgeConfiguration or both. A dry run of 'islet apply' uses the same rules " +
 				"and what a node knows.\n\nEach line is FILE:LINE: SEVERITY: MESSAGE. Exits with 1 if there is an error, and with " +
 				"--strict also for a warning."},
 		{Name: "delete", Args: "POD... | -f FILE|DIR|- | KIND NAME...",
-			Summary: "delete pods, ConfigMaps, Secrets and claims that were applied", ArgsKind: command.TakesPods, Setup: setupDelete,
+			Summary: "delete pods, ConfigMaps, Secrets and claims that were applied", ArgsKind: command.TakesPods, Setup: objects.Delete,
 			Detail: "KIND is configmap, secret or pvc. The data of a claim remains in its directory, until it is " +
 				"deleted with islet delete pvc NAME --delete-data."},
 		{Name: "objects", Args: "[KIND [NAME...]]",
-			Summary: "list the ConfigMaps, Secrets and claims of this node's manifests", Setup: setupObjects,
+			Summary: "list the ConfigMaps, Secrets and claims of this node's manifests", Setup: objects.List,
 			Detail: "KIND is configmap, secret or pvc. Values are never shown. 'islet describe KIND NAME' shows more."},
 		{
 			Name: "config", Aliases: []string{"configuration"},

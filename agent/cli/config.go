@@ -17,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -181,10 +182,10 @@ func (c *configApply) run(ctx context.Context, args []string) error {
 
 func (c *configApply) readDocuments(file string) (data []byte, name string, err error) {
 	if file == "-" {
-		data, err = io.ReadAll(io.LimitReader(c.Stdin, maxManifest))
+		data, err = io.ReadAll(io.LimitReader(c.Stdin, objects.MaxManifest))
 		file = "standard input"
 	} else {
-		data, err = readManifest(os.Open, file)
+		data, err = objects.ReadManifest(os.Open, file)
 		if abs, aerr := filepath.Abs(file); aerr == nil {
 			file = abs
 		}

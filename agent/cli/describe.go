@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -23,11 +24,11 @@ func setupDescribe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var p client.PodFlag
 	p.Declare(flags)
 	return func(ctx context.Context, args []string) error {
-		if names, ok := objectArgs(args, p.Namespace); ok {
+		if names, ok := objects.ParseNames(args, p.Namespace); ok {
 			if len(names) == 0 {
 				return command.Usage("describe needs a name: islet describe %s NAME", args[0])
 			}
-			return describeObjects(ctx, t, names)
+			return objects.Describe(ctx, t, names)
 		}
 		if len(args) == 0 {
 			return command.Usage("describe needs a pod: islet describe POD")

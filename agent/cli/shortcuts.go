@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -36,16 +37,16 @@ func getCommands() []command.Command {
 		{Name: "nodes", Aliases: []string{"node", "no"}, Summary: "show the state of the node", Setup: setupStatus},
 		{Name: "images", Aliases: []string{"image"}, Summary: "list images", Setup: setupImagesList},
 		{
-			Name: "configmaps", Aliases: kindNames()[podspec.ConfigMap], Args: "[NAME...]",
-			Summary: "list ConfigMaps of manifests", Setup: setupObjectsOf("configmap"),
+			Name: "configmaps", Aliases: objects.KindNames()[podspec.ConfigMap], Args: "[NAME...]",
+			Summary: "list ConfigMaps of manifests", Setup: objects.ListKind("configmap"),
 		},
 		{
-			Name: "secrets", Aliases: kindNames()[podspec.Secret], Args: "[NAME...]",
-			Summary: "list Secrets of manifests", Setup: setupObjectsOf("secret"),
+			Name: "secrets", Aliases: objects.KindNames()[podspec.Secret], Args: "[NAME...]",
+			Summary: "list Secrets of manifests", Setup: objects.ListKind("secret"),
 		},
 		{
-			Name: "persistentvolumeclaims", Aliases: kindNames()[podspec.Claim], Args: "[NAME...]",
-			Summary: "list claims of manifests", Setup: setupObjectsOf("pvc"),
+			Name: "persistentvolumeclaims", Aliases: objects.KindNames()[podspec.Claim], Args: "[NAME...]",
+			Summary: "list claims of manifests", Setup: objects.ListKind("pvc"),
 		},
 	}
 }

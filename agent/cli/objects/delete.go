@@ -1,4 +1,4 @@
-package cli
+package objects
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ type deleteCommand struct {
 	timeout                     time.Duration
 }
 
-func setupDelete(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Delete(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &deleteCommand{Tool: t}
 	c.Declare(flags)
 	c.declareFiles(flags)
@@ -64,7 +64,7 @@ func (c *deleteCommand) checkPodArgs(args []string, many bool) error {
 }
 
 func (c *deleteCommand) run(ctx context.Context, args []string) error {
-	if names, ok := objectArgs(args, c.Namespace); ok {
+	if names, ok := ParseNames(args, c.Namespace); ok {
 		if len(names) == 0 || len(c.files) > 0 || c.all || c.Text != "" {
 			return command.Usage("delete needs a name: islet delete %s NAME", args[0])
 		}

@@ -1,4 +1,4 @@
-package cli
+package objects
 
 import (
 	"cmp"
@@ -22,8 +22,8 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// kindNames returns the names of each kind on the command line.
-func kindNames() map[string][]string {
+// KindNames returns the names of each kind on the command line.
+func KindNames() map[string][]string {
 	return map[string][]string{
 		podspec.ConfigMap: {"configmap", "configmaps", "cm"},
 		podspec.Secret:    {"secret", "secrets"},
@@ -34,7 +34,7 @@ func kindNames() map[string][]string {
 // kindOf returns the kind that has the given name on the command line. It returns "" if no kind has
 // this name.
 func kindOf(word string) string {
-	for kind, words := range kindNames() {
+	for kind, words := range KindNames() {
 		if slices.Contains(words, strings.ToLower(word)) {
 			return kind
 		}
@@ -53,9 +53,9 @@ func shortKind(kind string) string {
 // An objectName identifies an object.
 type objectName struct{ kind, namespace, name string }
 
-// objectArgs parses arguments such as "secret wifi other" and "secret/wifi". It returns false if the arguments are
+// ParseNames parses arguments such as "secret wifi other" and "secret/wifi". It returns false if the arguments are
 // names of pods instead of objects.
-func objectArgs(args []string, namespace string) (names []objectName, ok bool) {
+func ParseNames(args []string, namespace string) (names []objectName, ok bool) {
 	if len(args) == 0 {
 		return nil, false
 	}
@@ -91,12 +91,12 @@ type objectsCommand struct {
 	output         string
 }
 
-func setupObjects(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func List(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	return (&objectsCommand{Tool: t}).setup(flags, "")
 }
 
-// setupObjectsOf sets up commands such as islet get secrets.
-func setupObjectsOf(kind string) func(*command.Tool, *pflag.FlagSet) command.Runner {
+// ListKind sets up commands such as islet get secrets.
+func ListKind(kind string) func(*command.Tool, *pflag.FlagSet) command.Runner {
 	return func(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		return (&objectsCommand{Tool: t}).setup(flags, kind)
 	}
@@ -123,7 +123,7 @@ func (c *objectsCommand) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	names, ok := objectArgs(args, c.namespace)
+	names, ok := ParseNames(args, c.namespace)
 	if len(args) > 0 && !ok {
 		return command.Usage("islet objects needs a kind (configmap, secret, pvc) and names, or KIND/NAME")
 	}
@@ -247,8 +247,8 @@ func usersOf(o *api.Object) string {
 // maxUsers is the maximum number of pods that one row lists.
 const maxUsers = 3
 
-// describeObjects implements islet describe for objects. It does not show the values of Secrets.
-func describeObjects(ctx context.Context, t *command.Tool, names []objectName) error {
+// Describe implements islet describe for objects. It does not show the values of Secrets.
+func Describe(ctx context.Context, t *command.Tool, names []objectName) error {
 	all, err := listObjects(ctx, t)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package cli
+package objects
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const (
 	maxCheckedSize = 64 << 20
 )
 
-func setupCheck(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Check(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var m manifestFlag
 	m.declareFiles(flags)
 	output := flags.StringP("output", "o", "", "json or yaml")
@@ -48,7 +48,7 @@ func setupCheck(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if *output != "" {
 			err = terminal.PrintObject(t, *output, report)
 		} else {
-			printFindings(t, t.Out, &report)
+			PrintFindings(t, t.Out, &report)
 			if !*quiet {
 				fmt.Fprintln(t.Out, summarizeReport(&report))
 			}
@@ -116,9 +116,9 @@ func withoutURL(err error) error {
 	return err
 }
 
-// printFindings prints a line for each finding. The lines have the format of compiler errors, so
+// PrintFindings prints a line for each finding. The lines have the format of compiler errors, so
 // that editors can parse them.
-func printFindings(t *command.Tool, w io.Writer, r *finding.Report) {
+func PrintFindings(t *command.Tool, w io.Writer, r *finding.Report) {
 	colours := map[finding.Severity]terminal.Colour{finding.Error: terminal.Red, finding.Warning: terminal.Yellow}
 	for _, f := range r.Findings {
 		at := printable.Line(f.File)
@@ -190,7 +190,7 @@ func checkFirst(ctx context.Context, t *command.Tool, files []finding.File) erro
 		return err
 	}
 	report := t.Check(files, node)
-	printFindings(t, t.Stderr, &report)
+	PrintFindings(t, t.Stderr, &report)
 	switch {
 	case report.Errors > 0:
 		return command.ExitWith(command.ExitFailed, nil)
@@ -212,7 +212,7 @@ func warnAbout(t *command.Tool, f finding.File) {
 		report.Findings[i].Severity = finding.Warning
 	}
 	report.Omitted = 0
-	printFindings(t, t.Stderr, &report)
+	PrintFindings(t, t.Stderr, &report)
 }
 
 // askNode returns the facts about the node that a check needs.

@@ -1,4 +1,4 @@
-package cli
+package objects
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupApply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Apply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var m manifestFlag
 	m.declareFiles(flags)
 	dry := flags.Bool("dry-run", false, "only check the manifests, with the rules of islet check and what the node knows")

@@ -1,4 +1,4 @@
-package cli
+package objects
 
 import (
 	"errors"
@@ -22,16 +22,16 @@ func (m *manifestFlag) declareFiles(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&m.files, "filename", "f", nil, "a manifest, a directory of manifests, or - for standard input")
 }
 
-// maxManifest is the maximum number of bytes that are read of a manifest. It is larger than the
+// MaxManifest is the maximum number of bytes that are read of a manifest. It is larger than the
 // agent's limit, so that the agent reports a manifest that is too large.
-const maxManifest = 16 << 20
+const MaxManifest = 16 << 20
 
 // readFiles passes each manifest of the flag to the function do.
 func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []byte) error) error {
 	var errs []error
 	for _, name := range m.files {
 		if name == "-" {
-			data, err := io.ReadAll(io.LimitReader(stdin, maxManifest))
+			data, err := io.ReadAll(io.LimitReader(stdin, MaxManifest))
 			if err == nil {
 				err = do("standard input", data)
 			}
@@ -47,7 +47,7 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 			open = regular.Open
 		}
 		for _, f := range files {
-			data, err := readManifest(open, f)
+			data, err := ReadManifest(open, f)
 			if err == nil {
 				err = do(f, data)
 			}
@@ -60,15 +60,15 @@ func (m *manifestFlag) readFiles(stdin io.Reader, do func(origin string, data []
 	return errors.Join(errs...)
 }
 
-// readManifest reads a file. It reads at most maxManifest bytes, because the file may be a device whose
+// ReadManifest reads a file. It reads at most MaxManifest bytes, because the file may be a device whose
 // data never ends. A FIFO is read too, because a shell passes one for <(...).
-func readManifest(open func(string) (*os.File, error), name string) ([]byte, error) {
+func ReadManifest(open func(string) (*os.File, error), name string) ([]byte, error) {
 	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxManifest))
+	return io.ReadAll(io.LimitReader(f, MaxManifest))
 }
 
 // listManifests returns the paths of the files of a directory that contain manifests, sorted by name. If name is a file,
