@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/logs"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 )
@@ -26,7 +27,7 @@ func commands() []command.Command {
 		},
 		{Name: "describe", Args: "[pod] POD...", Summary: "show a pod in detail", ArgsKind: command.TakesPods, Setup: setupDescribe},
 		{Name: "logs", Args: "POD [CONTAINER] | POD... | -l LABELS", Summary: "print the logs of containers",
-			ArgsKind: command.TakesPods, Setup: setupLogs,
+			ArgsKind: command.TakesPods, Setup: logs.Print,
 			Detail: "With several pods, each line begins with the pod and the container. On a terminal, control sequences of a " +
 				"log other than colours are replaced."},
 		{Name: "exec", Args: "POD -- COMMAND [ARG...]", Summary: "run a command in a container", ArgsKind: command.TakesPods,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/logs"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
@@ -97,7 +98,7 @@ func (c *debugCommand) connectTo(ctx context.Context, pod *v1.Pod, name string, 
 			return endError(ended)
 		}
 	}
-	if err := copyLog(ctx, c.execCommand.Tool, c.Out, pod, name, url.Values{"follow": {"true"}}); err != nil {
+	if err := logs.Copy(ctx, c.execCommand.Tool, c.Out, pod, name, url.Values{"follow": {"true"}}); err != nil {
 		return err
 	}
 	if ended == nil {

@@ -1,4 +1,4 @@
-package cli
+package logs
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod,
 	q := c.buildQuery()
 	q.Set("timestamps", "true")
 	began := time.Now()
-	id, err := containerID(pod, container), copyLog(ctx, c.Tool, at, pod, container, q)
+	id, err := containerID(pod, container), Copy(ctx, c.Tool, at, pod, container, q)
 	for command.IsUnreachable(err) {
 		c.lostMessage.Do(func() {
 			fmt.Fprintf(c.Stderr, "islet: lost the connection to the agent at %s: waiting for the agent\n", c.Socket)
@@ -52,7 +52,7 @@ func (c *logsCommand) followLog(ctx context.Context, out io.Writer, pod *v1.Pod,
 			q.Set("sinceTime", began.UTC().Format(time.RFC3339Nano))
 		}
 		at.resume()
-		err = copyLog(ctx, c.Tool, at, pod, container, q)
+		err = Copy(ctx, c.Tool, at, pod, container, q)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package cli
+package logs
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type logsCommand struct {
 	lostMessage                    sync.Once // prints the message about a lost agent only once
 }
 
-func setupLogs(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Print(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &logsCommand{Tool: t, flags: flags}
 	c.Declare(flags)
 	c.declareSelection(flags)
@@ -115,11 +115,11 @@ func (c *logsCommand) writeTo(ctx context.Context, out io.Writer, pod *v1.Pod, c
 	if c.followed && !c.previous && c.limit == 0 {
 		return c.followLog(ctx, out, pod, container)
 	}
-	return copyLog(ctx, c.Tool, out, pod, container, c.buildQuery())
+	return Copy(ctx, c.Tool, out, pod, container, c.buildQuery())
 }
 
-// copyLog prints a log with the options of the query.
-func copyLog(ctx context.Context, t *command.Tool, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
+// Copy prints a log with the options of the query.
+func Copy(ctx context.Context, t *command.Tool, out io.Writer, pod *v1.Pod, container string, q url.Values) error {
 	resp, err := client.Request(ctx, t, http.MethodGet, fmt.Sprintf("/containerLogs/%s/%s/%s", pod.Namespace, pod.Name, container), q, nil)
 	if err != nil {
 		return err
