@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/agent/cli/logs"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
@@ -65,14 +66,14 @@ func commands() []command.Command {
 				"CPU usage in one second, resident memory, age and command.",
 		},
 		{Name: "images", Aliases: []string{"image"}, Summary: "list, import, pull, prune and remove images", Sub: []command.Command{
-			{Name: "ls", Aliases: []string{"list"}, Summary: "list images", Setup: setupImagesList},
+			{Name: "ls", Aliases: []string{"list"}, Summary: "list images", Setup: images.List},
 			{
 				Name: "import", Args: "ARCHIVE... | -",
 				Summary: "import image archives (OCI or docker, plain, gzip or zstd)", ArgsKind: command.TakesFiles,
-				Setup: setupImagesImport,
+				Setup: images.Import,
 			},
-			{Name: "pull", Args: "IMAGE...", Summary: "pull images from their registry", Setup: setupImagesPull},
-			{Name: "prune", Summary: "remove unused images, and show why the others are kept", Setup: setupImagesPrune,
+			{Name: "pull", Args: "IMAGE...", Summary: "pull images from their registry", Setup: images.Pull},
+			{Name: "prune", Summary: "remove unused images, and show why the others are kept", Setup: images.Prune,
 				Detail: "An image is kept if a container uses it, if a pod on this node names it, even one that does " +
 					"not run, or if the runtime pins it.\nThe garbage collection for a full disk has the same rules, " +
 					"and also considers the age of an image.\nprune also removes data that belongs to no image: " +
@@ -80,11 +81,11 @@ func commands() []command.Command {
 			{
 				Name: "rm", Aliases: []string{"remove"}, Args: "IMAGE...",
 				Summary: "remove names from images, and images that have no other name", ArgsKind: command.TakesImages,
-				Setup: setupImagesRemove,
+				Setup: images.Remove,
 			},
 		}},
 		{Name: "system", Summary: "show the disk space that images, containers, logs and volumes use", Sub: []command.Command{
-			{Name: "df", Summary: "show the disk usage of images, containers, logs and volumes", Setup: setupSystemDF,
+			{Name: "df", Summary: "show the disk usage of images, containers, logs and volumes", Setup: images.DiskUsage,
 				Detail: "SIZE of images is that of the disk; unused images may share layers with used ones, so less than RECLAIMABLE " +
 					"may become free.\nContainers, logs and emptyDirs are those of running pods. The data of claims is only " +
 					"removed by the command shown."},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -191,10 +192,10 @@ func podNames(ctx context.Context, t *command.Tool) (out []string) {
 }
 
 func imageTags(ctx context.Context, t *command.Tool) (out []string) {
-	var images []api.Image
-	if client.Get(ctx, t, api.PathImages, &images) == nil {
-		for _, i := range images {
-			out = append(out, imageNames(i)...)
+	var all []api.Image
+	if client.Get(ctx, t, api.PathImages, &all) == nil {
+		for _, i := range all {
+			out = append(out, images.Names(i)...)
 		}
 	}
 	return out

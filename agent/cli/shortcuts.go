@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -35,7 +36,7 @@ func getCommands() []command.Command {
 			Summary: "show the events of pods and the node", ArgsKind: command.TakesPods, Setup: setupEvents,
 		},
 		{Name: "nodes", Aliases: []string{"node", "no"}, Summary: "show the state of the node", Setup: setupStatus},
-		{Name: "images", Aliases: []string{"image"}, Summary: "list images", Setup: setupImagesList},
+		{Name: "images", Aliases: []string{"image"}, Summary: "list images", Setup: images.List},
 		{
 			Name: "configmaps", Aliases: objects.KindNames()[podspec.ConfigMap], Args: "[NAME...]",
 			Summary: "list ConfigMaps of manifests", Setup: objects.ListKind("configmap"),

@@ -1,4 +1,4 @@
-package cli
+package images
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type diskReport struct {
 	Disks []api.Disk `json:"disks"`
 }
 
-func setupSystemDF(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func DiskUsage(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, _ []string) error {
 		report, err := readDiskReport(ctx, t)

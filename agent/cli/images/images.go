@@ -1,4 +1,4 @@
-package cli
+package images
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// imageNames returns the tags of an image. If the image has no tag, it returns the digests. If the
+// Names returns the tags of an image. If the image has no tag, it returns the digests. If the
 // image has no digest either, it returns the ID.
-func imageNames(i api.Image) []string {
+func Names(i api.Image) []string {
 	switch {
 	case len(i.Tags) > 0:
 		return i.Tags
@@ -39,7 +39,7 @@ func shortID(id string) string {
 	return hex[:min(12, len(hex))]
 }
 
-func setupImagesImport(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Import(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
@@ -75,7 +75,7 @@ func importArchive(ctx context.Context, t *command.Tool, name string, quiet bool
 	return watchProgress(ctx, t, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
 }
 
-func setupImagesPull(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Pull(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
@@ -117,7 +117,7 @@ func watchProgress(ctx context.Context, t *command.Tool, path string, query url.
 	})
 }
 
-func setupImagesPrune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Prune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	dry := flags.Bool("dry-run", false, "only list what would be removed")
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
@@ -132,7 +132,7 @@ func setupImagesPrune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			return err
 		}
 		say := func(verb string, i api.Image, why string) {
-			fmt.Fprintf(t.Out, "%s %s (%s)%s\n", verb, printable.Line(strings.Join(imageNames(i), ", ")), api.FormatSize(i.Size),
+			fmt.Fprintf(t.Out, "%s %s (%s)%s\n", verb, printable.Line(strings.Join(Names(i), ", ")), api.FormatSize(i.Size),
 				printable.Line(why))
 		}
 		var freed uint64
@@ -158,7 +158,7 @@ func setupImagesPrune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	}
 }
 
-func setupImagesRemove(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Remove(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	force := flags.BoolP("force", "f", false, "also remove images that a pod needs; it cannot start again without them")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {

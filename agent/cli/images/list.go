@@ -1,4 +1,4 @@
-package cli
+package images
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func setupImagesList(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func List(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	noHeaders := flags.Bool("no-headers", false, "only the rows")
 	quiet := flags.BoolP("quiet", "q", false, "print only the names")
 	output := flags.StringP("output", "o", "", "wide (all users of an image), json or yaml")
@@ -41,7 +41,7 @@ func setupImagesList(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 			shown = math.MaxInt
 		}
 		for _, i := range images {
-			for _, name := range imageNames(i) {
+			for _, name := range Names(i) {
 				if *quiet {
 					out.AddRow(name)
 				} else {
