@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/change"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/agent/cli/logs"
@@ -116,10 +117,10 @@ func commands() []command.Command {
 		{
 			Name: "config", Aliases: []string{"configuration"},
 			Summary: "try a configuration on the node, which keeps it only if the trial succeeds",
-			Sub:     configCommands(),
+			Sub:     change.Commands(),
 		},
 		{Name: "update", Args: "ARCHIVE|URL|--back", Summary: "try another version of islet, and keep it if the node " +
-			"works as well as before", ArgsKind: command.TakesFiles, Setup: setupUpdate,
+			"works as well as before", ArgsKind: command.TakesFiles, Setup: change.Update,
 			Detail: "ARCHIVE.release must be next to the archive, signed with keys that the node trusts " +
 				"(edge.update.keys). The pods keep running.\nIf the new version fails, the node returns to the running " +
 				"version by itself within a minute. Exits with 1 if the version is rejected or fails.\n" +
@@ -128,7 +129,7 @@ func commands() []command.Command {
 			Name:    "bundle",
 			Summary: "put all that a node should run into one signed file", Sub: bundleCommands(),
 		},
-		{Name: "self-test", Hidden: true, Setup: setupSelfTest},
+		{Name: "self-test", Hidden: true, Setup: change.SelfTest},
 		{Name: "accept", Summary: "end the held pods, which the API server has lost", Setup: setupAccept,
 			Detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
 				"keeps running\nthe pods that the API server has lost. This command ends them: see 'islet status'."},

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/islet-edge/islet/agent/cli/change"
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/pods/podstate"
@@ -87,7 +88,7 @@ func printStatus(t *command.Tool, st *api.Status) {
 	}
 	row("Agent", "islet %s, up %s", st.Version, api.FormatAge(st.Started, st.Now))
 	if st.Files != nil {
-		row("Configuration", "%s", filesText(st.Files))
+		row("Configuration", "%s", change.FilesText(st.Files))
 	}
 	row("Clock", "%s", st.Now.Format("2006-01-02 15:04:05 MST"))
 	row("Runtime", "%s", runtimeText(st.Runtime))

@@ -1,4 +1,4 @@
-package cli
+package change
 
 import (
 	"bytes"
@@ -23,8 +23,8 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// configCommands returns the subcommands of islet config.
-func configCommands() []command.Command {
+// Commands returns the subcommands of islet config.
+func Commands() []command.Command {
 	return []command.Command{
 		{
 			Name:    "show",
@@ -88,7 +88,7 @@ func printConfiguration(t *command.Tool, c *api.Configuration) {
 	}
 	out.Print(t.Out)
 	if c.Files != nil {
-		fmt.Fprintf(t.Out, "Files: %s\n", filesText(c.Files))
+		fmt.Fprintf(t.Out, "Files: %s\n", FilesText(c.Files))
 	}
 	switch {
 	case c.Trying:

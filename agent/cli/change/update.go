@@ -1,4 +1,4 @@
-package cli
+package change
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// setupUpdate sets up islet update.
-func setupUpdate(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+// Update sets up islet update.
+func Update(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	older := flags.Bool("older", false, "allow a version that is not newer")
 	despite := flags.Bool("despite-pods", false, "keep it even if pods become unready, as long as node, link and API are healthy")
 	back := flags.Bool("back", false, "return to the version that the last update replaced; needs no archive")
@@ -88,9 +88,9 @@ func stageArchive(ctx context.Context, t *command.Tool, query url.Values, bar *t
 	return u, err
 }
 
-// setupSelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command of the
+// SelfTest sets up islet self-test. Before the trial of a new program, the agent runs this command of the
 // new program.
-func setupSelfTest(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+func SelfTest(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(context.Context, []string) error {
 		if code := t.SelfTest(t.Stdout, t.Stderr); code != command.ExitOK {
 			return command.ExitWith(code, nil)

@@ -1,4 +1,4 @@
-package cli
+package change
 
 import (
 	"strings"
@@ -6,8 +6,8 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// filesText describes the configuration files that an agent has read.
-func filesText(files []string) string {
+// FilesText describes the configuration files that an agent has read.
+func FilesText(files []string) string {
 	if len(files) == 0 {
 		return "no files; /etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist"
 	}
