@@ -11,7 +11,7 @@ import (
 )
 
 func TestApplyDelete(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	file := filepath.Join(n.Dir, "hello.yaml")
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata: {name: hello}\n"
 	os.WriteFile(file, []byte(manifest), 0o600)
@@ -41,7 +41,7 @@ func TestApplyDelete(t *testing.T) {
 }
 
 func TestDeleteAll(t *testing.T) {
-	n, _ := node(t) // the pod dns-pi comes from a file and is in another namespace
+	n, _ := startNode(t) // the pod dns-pi comes from a file and is in another namespace
 	check(t, n, run(t, n, "", "delete", "--all", "web"), command.ExitUsage, "", "islet: --all and -l cannot be combined with names of pods\n")
 	check(t, n, run(t, n, "", "delete", "--all", "-n", "kube-system"), 0, "", "No pods to delete.\n")
 	got := run(t, n, "", "delete", "--all", "-A", "--force")
@@ -53,7 +53,7 @@ func TestDeleteAll(t *testing.T) {
 }
 
 func TestApplyDryRun(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	before := len(n.List())
 	check(t, n, run(t, n, "apiVersion: v1\nkind: Pod\nmetadata: {name: hello}\n", "apply", "--dry-run", "-f", "-"), 0,
 		"pod/hello created (dry run)\n", "")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/node"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 )
@@ -16,7 +17,7 @@ import (
 // setupBundleNode prints the description of this node for islet bundle verify --for.
 func setupBundleNode(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, _ []string) error {
-		if _, err := makeRecipient(ctx, t); err != nil {
+		if _, err := node.MakeRecipient(ctx, t); err != nil {
 			return err
 		}
 		node := &bundle.Node{}

@@ -111,7 +111,7 @@ func TestCheckBounds(t *testing.T) {
 
 // TestApplyWarns checks that apply warns about a manifest that the agent accepts although its pod cannot run, and only about such mistakes.
 func TestApplyWarns(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	for limit, want := range map[string]string{
 		"64Mi": "",
 		"512m": `standard input:6: warning: pod "web": spec.containers[0].resources.limits[memory]: ` +
@@ -130,7 +130,7 @@ func TestApplyWarns(t *testing.T) {
 // TestDryRunChecks checks that a dry run applies the rules of islet check, and that it knows the node's state, such as its images. A
 // manifest with an error makes the dry run fail.
 func TestDryRunChecks(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	dry := func(stdin string) result {
 		var out, errw bytes.Buffer
 		e := env(n, strings.NewReader(stdin), &out, &errw)
@@ -168,7 +168,7 @@ func TestDryRunRejection(t *testing.T) {
 
 // TestNoRegularFile checks that a FIFO in a directory of manifests is an error, and that commands do not wait for its writer.
 func TestNoRegularFile(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	dir := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600); err != nil {
 		t.Fatal(err)

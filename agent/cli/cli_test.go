@@ -55,8 +55,8 @@ func check(t *testing.T, n *servertest.Node, got result, code int, out, errText 
 	}
 }
 
-// node returns a node with pods in several states.
-func node(t *testing.T) (*servertest.Node, func()) {
+// startNode returns a node with pods in several states.
+func startNode(t *testing.T) (*servertest.Node, func()) {
 	n, stop := servertest.Start(t)
 	n.Pod("web-pi", now.Add(-5*time.Minute-3*time.Second), "nginx", "sidecar")
 	crash := n.Pod("crash-pi", now.Add(-3*time.Hour), "app").DeepCopy()
@@ -127,7 +127,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestComplete(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	for _, c := range []struct{ words, want string }{
 		{"lo", "logs\n"},
 		{"images im", "import\n"},

@@ -10,7 +10,7 @@ import (
 
 // TestClock checks that islet clock shows the node's clock and its floor. The command islet clock reset deletes the floor.
 func TestClock(t *testing.T) {
-	n, stop := node(t)
+	n, stop := startNode(t)
 	defer stop()
 	now := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
 	n.Time = api.Clock{Now: now, Machine: now.AddDate(-1, 0, 0), Floor: now, Refused: "2031-11-22T07:00:00Z: the server's own certificate is over"}

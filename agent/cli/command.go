@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/agent/cli/logs"
+	"github.com/islet-edge/islet/agent/cli/node"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 )
@@ -21,7 +22,7 @@ import (
 // commands returns a new table of commands.
 func commands() []command.Command {
 	return []command.Command{
-		{Name: "status", Summary: "show the state of the node", Setup: setupStatus,
+		{Name: "status", Summary: "show the state of the node", Setup: node.Status,
 			Detail: "Exits with 1 if something needs attention. Notes that need no action do not count."},
 		{
 			Name: "pods", Aliases: []string{"pod", "po", "ps", "ls", "list"}, Args: "[POD...]",
@@ -92,7 +93,7 @@ func commands() []command.Command {
 					"removed by the command shown."},
 		}},
 		{Name: "devices", Aliases: []string{"device", "dev"},
-			Summary: "show the devices for containers, and the containers that use them", Setup: setupDevices,
+			Summary: "show the devices for containers, and the containers that use them", Setup: node.Devices,
 			Detail: "Built-in devices are those of 'devices' in the EdgeConfiguration. Device plugins provide the " +
 				"others.\n--all shows every device of this machine, with the properties that a match in the configuration can use."},
 		{
@@ -130,24 +131,24 @@ func commands() []command.Command {
 			Summary: "put all that a node should run into one signed file", Sub: bundleCommands(),
 		},
 		{Name: "self-test", Hidden: true, Setup: change.SelfTest},
-		{Name: "accept", Summary: "end the held pods, which the API server has lost", Setup: setupAccept,
+		{Name: "accept", Summary: "end the held pods, which the API server has lost", Setup: node.Accept,
 			Detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
 				"keeps running\nthe pods that the API server has lost. This command ends them: see 'islet status'."},
-		{Name: "takeover", Summary: "give the name of the node to this machine, if another one had it", Setup: setupTakeOver,
+		{Name: "takeover", Summary: "give the name of the node to this machine, if another one had it", Setup: node.TakeOver,
 			Detail: "A machine that uses the name of another one, such as after its disk was copied, sends nothing to " +
 				"the API server\nand starts no pod that writes to shared volumes: see 'islet status'. Run this command " +
 				"on the machine that keeps\nthe name, also after a board was replaced, or a network card of a machine " +
 				"without a serial number."},
-		{Name: "shutdown", Summary: "end all pods in order, as when the machine shuts down", Setup: setupShutdown,
+		{Name: "shutdown", Summary: "end all pods in order, as when the machine shuts down", Setup: node.Shutdown,
 			Detail: "Waits until they have ended, for at most shutdownGracePeriod. The node starts no pods until the " +
 				"next boot,\nor until --cancel. Service managers without logind run this command."},
 		{Name: "clock", Args: "[reset]", Summary: "show the times that the node has recorded, or discard them",
-			Setup: setupClock,
+			Setup: node.Clock,
 			Detail: "Certificates are verified at a time that is never before a time that has certainly passed. " +
 				"Use reset if that time is wrong."},
-		{Name: "key", Summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", Sub: keyCommands()},
+		{Name: "key", Summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", Sub: node.KeyCommands()},
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
-			Summary: "check this host and show how to repair each finding", Setup: setupDoctor, IsAgent: true,
+			Summary: "check this host and show how to repair each finding", Setup: node.Doctor, IsAgent: true,
 			Detail: "Needs no agent. Without agent flags it uses the settings of the running agent, or else " +
 				"those of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as " +
 				"its bridge cni0;\nwith --dry-run it only lists them.\n" +
@@ -158,14 +159,14 @@ func commands() []command.Command {
 			Detail: "The archive has the status, the findings of doctor, versions, the end of the agent's log, the events and the " +
 				"configuration.\nIt has no logs of pods. Secrets are replaced by REDACTED; redacted.txt lists how many of which kind.\n" +
 				"Works without an agent too."},
-		{Name: "agent", Args: "[FLAG...]", Summary: "run the agent, as the service does", Setup: setupAgent, IsAgent: true,
+		{Name: "agent", Args: "[FLAG...]", Summary: "run the agent, as the service does", Setup: node.Agent, IsAgent: true,
 			Detail: "Flags without a command run the agent too: 'islet --pod-manifest-path=DIR' is " +
 				"'islet agent --pod-manifest-path=DIR'.\n" +
 				"/etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist; --config and --edge-config replace them."},
 		{Name: "cleanup", Args: "[AGENT FLAG...]",
-			Summary: "end all pods of a stopped agent, and remove their leftovers from the host", Setup: setupCleanup, IsAgent: true,
+			Summary: "end all pods of a stopped agent, and remove their leftovers from the host", Setup: node.Cleanup, IsAgent: true,
 			Detail: "The state directory is kept, so the pods return with the agent. Pass the flags that the agent is started with."},
-		{Name: "version", Summary: "print the versions of this program and of the agent", Setup: setupVersion},
+		{Name: "version", Summary: "print the versions of this program and of the agent", Setup: node.Version},
 		{Name: "completion", Args: "bash|zsh|fish", Summary: "print shell completion", Setup: setupCompletion, NoAgent: true,
 			Detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},
 		{Name: "man", Args: "DIR", Summary: "write the manual pages to a directory", ArgsKind: command.TakesFiles, Setup: setupMan,

@@ -10,7 +10,7 @@ import (
 // TestConfigurationFiles checks that islet status prints the configuration files that the agent has read. If the agent has read no file,
 // the command says so. If the agent's version does not report its files, the command prints nothing about files.
 func TestConfigurationFiles(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	for _, c := range []struct {
 		files []string
 		want  string // "" if there is no line

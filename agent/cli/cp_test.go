@@ -11,7 +11,7 @@ import (
 
 // TestCopy checks that islet cp copies files to and from a container that has tar.
 func TestCopy(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	inside, here := t.TempDir(), t.TempDir()
 	file := filepath.Join(here, "file")
 	if err := os.WriteFile(file, []byte("hello"), 0o600); err != nil {

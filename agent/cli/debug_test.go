@@ -16,7 +16,7 @@ import (
 // TestDebug checks that islet debug adds an ephemeral container with the requested settings and connects to it, and that mistakes and
 // nodes of clusters are refused.
 func TestDebug(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	var out, errw bytes.Buffer
 	e := env(n, strings.NewReader("typed\n"), &out, &errw)
 	e.ResponseTimeout = 2 * time.Second // the fake container never ends
@@ -73,7 +73,7 @@ func TestDebugEnded(t *testing.T) {
 		{v1.ContainerStateTerminated{ExitCode: 7, Reason: "Error"}, "said early\n", ""},
 		{v1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "no program none"}, "said early\n", "islet: no program none\n"},
 	} {
-		n, _ := node(t)
+		n, _ := startNode(t)
 		n.Log(t, "web-pi-late", "said early")
 		var out, errw bytes.Buffer
 		e := env(n, endingInput{func() {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestDevices(t *testing.T) {
-	n, stop := node(t)
+	n, stop := startNode(t)
 	defer stop()
 	check(t, n, run(t, n, "", "devices"), command.ExitOK, "",
 		"no resource has devices: see 'devices' of the EdgeConfiguration, and 'islet devices --all' for what is there\n")

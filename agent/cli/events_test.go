@@ -13,7 +13,7 @@ import (
 )
 
 func TestEvents(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	check(t, n, run(t, n, "", "events"), 0, "", "No events.\n")
 	event := func(pod, kind, reason string, ago time.Duration, count int32) api.Event {
 		e := api.Event{Pod: pod, Type: kind, Reason: reason, Message: "m\x1b", Count: count, First: now.Add(-time.Hour), Last: now.Add(-ago)}

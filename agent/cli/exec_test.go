@@ -16,7 +16,7 @@ import (
 )
 
 func TestExec(t *testing.T) {
-	n, stop := node(t)
+	n, stop := startNode(t)
 	check(t, n, run(t, n, "", "exec", "web", "-c", "nginx", "--", "echo", "-n", "a b"), 0, "-n a b\n", "from web-pi-nginx\n")
 	check(t, n, run(t, n, "", "exec", "web", "-c", "nginx", "--", "exit", "42"), 42, "", "")
 	check(t, n, run(t, n, "", "exec", "dns", "nothing"), 1, "", "islet: executable file not found: nothing\n")
@@ -69,7 +69,7 @@ func pty(t *testing.T) (master, slave *os.File) {
 
 // TestExecTerminal checks that islet exec -it connects a terminal to a shell in a container.
 func TestExecTerminal(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	master, slave := pty(t)
 	resize := func(w, h uint16) {
 		if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: w, Row: h}); err != nil {

@@ -55,7 +55,7 @@ const lost = "islet: lost the connection to the agent at DIR/s: waiting for the 
 // TestFollow checks that islet logs -f continues after restarts of the agent and exits with the container. No line is lost or printed
 // twice, even if all lines have the same timestamp.
 func TestFollow(t *testing.T) {
-	n, stop := node(t)
+	n, stop := startNode(t)
 	n.Log(t, "web-pi-nginx", "one", "two", "three")
 	f := follow(t, n, 0, "web", "-c", "nginx")
 	f.want("one", "two", "three")
@@ -76,7 +76,7 @@ func TestFollow(t *testing.T) {
 // TestFollowMissed checks that islet logs -f fails after a restart of the agent if the last printed line is no longer in the log. In this
 // case, unprinted lines may be missing too.
 func TestFollowMissed(t *testing.T) {
-	n, stop := node(t)
+	n, stop := startNode(t)
 	n.Log(t, "web-pi-nginx", "one")
 	f := follow(t, n, 0, "web", "-c", "nginx")
 	f.want("one")
@@ -93,7 +93,7 @@ func TestFollowMissed(t *testing.T) {
 // TestLogIncomplete checks that islet logs fails if the agent cannot read the whole log. The command does not retry. It retries only when
 // the agent ends.
 func TestLogIncomplete(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	n.Log(t, "web-pi-nginx", "one")
 	n.Runtime.Exit("web-pi-nginx")
 	if err := os.WriteFile(filepath.Join(n.Dir, "web-pi-nginx", "0.log.20261121-000001.gz"), []byte("this is not gzip"), 0o600); err != nil {
@@ -110,7 +110,7 @@ func TestLogIncomplete(t *testing.T) {
 // TestFollowReplaced checks that islet logs -f prints the last lines of a container that was replaced while the agent
 // was stopped.
 func TestFollowReplaced(t *testing.T) {
-	n, stop := node(t)
+	n, stop := startNode(t)
 	n.Log(t, "web-pi-sidecar", "one")
 	f := follow(t, n, 0, "web", "-c", "sidecar", "--timestamps")
 	const stamp = "2026-11-21T02:03:04.000000005Z "
@@ -125,7 +125,7 @@ func TestFollowReplaced(t *testing.T) {
 }
 
 func TestFollowGone(t *testing.T) {
-	n, stop := node(t)
+	n, stop := startNode(t)
 	n.Log(t, "dns-pi-dns", "one")
 	f := follow(t, n, 0, "dns")
 	f.want("one")

@@ -14,7 +14,7 @@ import (
 )
 
 func TestPortForward(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	check(t, n, run(t, n, "", "port-forward", "web"), command.ExitUsage, "",
 		"islet: port-forward needs a pod and a port: islet port-forward POD [LOCAL:]REMOTE\n")
 	ctx, cancel := context.WithCancel(t.Context())

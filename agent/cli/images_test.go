@@ -13,7 +13,7 @@ import (
 )
 
 func TestImages(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	if got := run(t, n, "", "images", "ls", "-o", "yaml"); got.code != 0 || !strings.Contains(got.out, "- localhost/web:1\n") {
 		t.Errorf("as YAML: %+v", got)
 	}
@@ -58,7 +58,7 @@ func TestImagesList(t *testing.T) {
 }
 
 func TestSystemDF(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	want := "TYPE         TOTAL   IN USE   SIZE     RECLAIMABLE\n" +
 		"Images       1       0        5.0MiB   5.0MiB (100%): islet images prune\n" +
 		"Containers   0       0        0B       0B\nLogs         0       0        0B       0B\nEmptyDirs    0       0        0B       0B\n"

@@ -7,7 +7,7 @@ import (
 )
 
 func TestLogs(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	n.Log(t, "web-pi-nginx", "one", "two", "three")
 	n.Log(t, "web-pi-sidecar", "side")
 	n.Log(t, "crash-pi-app", "why I died")

@@ -20,7 +20,7 @@ import (
 )
 
 func TestWordsOfOtherTools(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	pods := run(t, n, "", "pods").out
 	for _, args := range [][]string{{"get", "pods"}, {"get", "po"}, {"ls"}, {"ps"}, {"get", "all"}} {
 		check(t, n, run(t, n, "", args...), 0, pods, "")
@@ -93,7 +93,7 @@ func TestManPages(t *testing.T) {
 
 // TestWatched checks that islet top -w and islet status -w repeat their output until they are interrupted.
 func TestWatched(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	for _, args := range [][]string{{"status", "-w", "--interval=1ms"}, {"top", "-w", "--interval=1ms"}} {
 		ctx, cancel := context.WithCancel(t.Context())
 		r, w := io.Pipe()
@@ -114,7 +114,7 @@ func TestWatched(t *testing.T) {
 }
 
 func TestColours(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	coloured := func(name, value string, args ...string) string {
 		var out bytes.Buffer
 		e := env(n, nil, &out, io.Discard)
@@ -188,7 +188,7 @@ func TestHungAgent(t *testing.T) {
 // TestHungInTheMiddle checks that a command times out if the agent stops responding during a session or a stream. It does not time out
 // while the agent sends keep-alives without data.
 func TestHungInTheMiddle(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	var errw bytes.Buffer
 	e := env(n, nil, io.Discard, &errw)
 	e.ResponseTimeout = 50 * time.Millisecond

@@ -12,7 +12,7 @@ import (
 // TestFieldsThatDoNotAct checks that islet apply warns about fields without an effect on this node. islet status shows them as notes, not
 // as problems. Without a cluster, the limit of ephemeral storage is such a field, because there is no eviction.
 func TestFieldsThatDoNotAct(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	n.Remove("uid-crash-pi")
 	const manifest = `{kind: Pod, apiVersion: v1, metadata: {name: wide}, spec: {containers: [{name: c, resources: {limits: {ephemeral-storage: 1Gi}}}]}}`
 	const warning = "Warning: pod/wide: spec.containers[0].resources.limits[ephemeral-storage] is not enforced: the pod is not evicted for what it writes (localStorageCapacityIsolation is false)\n"
@@ -28,7 +28,7 @@ func TestFieldsThatDoNotAct(t *testing.T) {
 }
 
 func TestPodsThatAreEvicted(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	n.Remove("uid-crash-pi")
 	moved := n.Pod("moved", now, "c").DeepCopy()
 	moved.Annotations["kubernetes.io/config.source"] = "api"

@@ -12,7 +12,7 @@ import (
 // TestOrigins checks that islet pods -o wide and islet describe name the file, URL or command that a pod comes from, without
 // the control characters of a file's name.
 func TestOrigins(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	n.Details = func(uid types.UID) (d api.Details) {
 		d.Origin = map[types.UID]string{"uid-dns-pi": "/etc/kubernetes/manifests/\x1b]0;dns.yaml", "uid-web-pi": "islet apply"}[uid]
 		return d

@@ -15,7 +15,7 @@ import (
 )
 
 func TestPods(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	check(t, n, run(t, n, "", "pods"), 0, `NAME       READY   STATUS             RESTARTS      AGE
 crash-pi   0/1     CrashLoopBackOff   3 (90s ago)   3h
 web-pi     2/2     Running            0             5m3s
@@ -40,7 +40,7 @@ kube-system   dns-pi     1/1     Running            0             2d     10.42.0
 }
 
 func TestDescribe(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	got := run(t, n, "", "describe", "pod", "crash")
 	got.out = regexp.MustCompile(`[A-Z][a-z]{2}, \d\d .*`).ReplaceAllString(got.out, "TIME")
 	check(t, n, got, 0, `Name:             crash-pi
@@ -83,7 +83,7 @@ Events:           <none>
 }
 
 func TestDescribeShowsEventsAndProblems(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	web := n.Pod("web-pi", now, "nginx").UID
 	n.Details = func(uid types.UID) api.Details {
 		if uid != web {
@@ -111,7 +111,7 @@ Events:
 }
 
 func TestSelector(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	for name, labels := range map[string]map[string]string{"web-pi": {"app": "web"}, "dns-pi": {"app": "dns"}} {
 		i := slices.IndexFunc(n.List(), func(p *v1.Pod) bool { return p.Name == name })
 		p := n.List()[i].DeepCopy()

@@ -13,7 +13,7 @@ import (
 
 // TestImagesPrune checks that islet images prune keeps the image of each desired pod, even if the pod does not run.
 func TestImagesPrune(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	wanted := &v1.Pod{}
 	wanted.Name, wanted.Namespace, wanted.UID = "later", "default", "uid-later"
 	wanted.Spec.InitContainers = []v1.Container{{Name: "i", Image: "localhost/web:1"}}

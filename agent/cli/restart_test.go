@@ -13,7 +13,7 @@ import (
 )
 
 func TestRestart(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	var asked []string
 	n.Restart = func(uid types.UID, container, id string, grace time.Duration) {
 		asked = append(asked, fmt.Sprint(uid, " ", container, " ", id, " ", grace))

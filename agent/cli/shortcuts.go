@@ -5,6 +5,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/images"
+	"github.com/islet-edge/islet/agent/cli/node"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -35,7 +36,7 @@ func getCommands() []command.Command {
 			Name: "events", Aliases: []string{"event", "ev"}, Args: "[POD]",
 			Summary: "show the events of pods and the node", ArgsKind: command.TakesPods, Setup: setupEvents,
 		},
-		{Name: "nodes", Aliases: []string{"node", "no"}, Summary: "show the state of the node", Setup: setupStatus},
+		{Name: "nodes", Aliases: []string{"node", "no"}, Summary: "show the state of the node", Setup: node.Status},
 		{Name: "images", Aliases: []string{"image"}, Summary: "list images", Setup: images.List},
 		{
 			Name: "configmaps", Aliases: objects.KindNames()[podspec.ConfigMap], Args: "[NAME...]",

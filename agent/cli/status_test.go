@@ -9,7 +9,7 @@ import (
 )
 
 func TestStatus(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	n.Describe = func(s *api.Status) {
 		s.Now = time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC)
 		s.Started = s.Now.Add(-26 * time.Hour)
@@ -58,7 +58,7 @@ Needs attention:
 }
 
 func TestStatusOfAClusterNode(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	n.Remove("uid-crash-pi")
 	c := &api.Cluster{Server: "10.0.0.1:6443", Link: "Up", Pending: 2}
 	n.Describe = func(s *api.Status) {

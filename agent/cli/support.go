@@ -20,6 +20,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/node"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/redaction"
@@ -112,7 +113,7 @@ func (b *supportBundle) note(name string, err error) bool {
 func (b *supportBundle) addVersions(st *api.Status) {
 	text := "islet " + b.Version + "\n"
 	if st.Version != "" {
-		text += fmt.Sprintf("agent %s\nruntime %s\n", st.Version, runtimeText(st.Runtime))
+		text += fmt.Sprintf("agent %s\nruntime %s\n", st.Version, node.RuntimeText(st.Runtime))
 	}
 	var host unix.Utsname
 	if unix.Uname(&host) == nil {

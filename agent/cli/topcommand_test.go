@@ -13,7 +13,7 @@ import (
 )
 
 func TestTop(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	check(t, n, run(t, n, "", "top", "pods", "--containers", "-A"), 0, `NAMESPACE   NAME       CONTAINER   CPU(cores)   MEMORY(bytes)
 default     crash-pi   app         100m         3Mi
 default     dns-pi     dns         100m         3Mi
@@ -23,7 +23,7 @@ default     web-pi     sidecar     100m         3Mi
 }
 
 func TestTopAsJSON(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	if got := run(t, n, "", "top", "web", "-o", "json"); got.code != 0 || !strings.Contains(got.out, `"name": "web-pi"`) ||
 		strings.Contains(got.out, "crash-pi") || !strings.Contains(got.out, `"usageNanoCores"`) {
 		t.Errorf("top -o json: %+v", got)

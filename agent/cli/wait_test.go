@@ -40,7 +40,7 @@ func (p *pendingWait) next() string {
 }
 
 func TestWait(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	check(t, n, run(t, n, "", "wait", "web"), 0, "pod/web-pi condition met\n", "")
 	check(t, n, run(t, n, "", "wait", "--for=ready", "pod/web-pi"), 0, "pod/web-pi condition met\n", "")
 	check(t, n, run(t, n, "", "wait", "--for=condition=Ready=true", "pod", "web"), 0, "pod/web-pi condition met\n", "")
@@ -150,7 +150,7 @@ func TestWaitForAgent(t *testing.T) {
 // TestWaitExplains checks that a wait that fails or times out shows the exit code, the last line of the log, and the command that shows
 // more, without control characters.
 func TestWaitExplains(t *testing.T) {
-	n, _ := node(t)
+	n, _ := startNode(t)
 	for _, p := range n.List() {
 		if p.Name == "crash-pi" {
 			p = p.DeepCopy()

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func setupStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Status(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	var again terminal.RepeatFlags
 	again.DeclareRepeat(flags)
@@ -91,7 +91,7 @@ func printStatus(t *command.Tool, st *api.Status) {
 		row("Configuration", "%s", change.FilesText(st.Files))
 	}
 	row("Clock", "%s", st.Now.Format("2006-01-02 15:04:05 MST"))
-	row("Runtime", "%s", runtimeText(st.Runtime))
+	row("Runtime", "%s", RuntimeText(st.Runtime))
 	row("Network", "%s", networkText(st.Network))
 	if r := st.Network.Repairs; r != nil {
 		row("Network repaired", "%s, the last one %s ago: %s", api.Pluralize(r.Count, "item"), api.FormatAge(r.Last, st.Now), r.What)
@@ -151,7 +151,7 @@ func printWarnings(t *command.Tool, st *api.Status) {
 	podstate.WriteEvents(terminal.NewPage(t), bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 
-func runtimeText(r api.Runtime) string {
+func RuntimeText(r api.Runtime) string {
 	parts := []string{strings.TrimSpace(cmp.Or(r.Name, "unknown") + " " + r.Version)}
 	for _, p := range []struct{ what, value string }{
 		{"at ", r.Endpoint}, {"", r.OCIRuntime}, {

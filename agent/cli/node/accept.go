@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// setupAccept sets up the command islet accept. The command ends pods that still run although the
+// Accept sets up the command islet accept. The command ends pods that still run although the
 // control plane has lost them.
-func setupAccept(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+func Accept(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, _ []string) error {
 		var done api.Accepted
 		if err := client.Call(ctx, t, http.MethodPost, api.PathAccept, nil, nil, &done); err != nil {

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 
 // The commands in this file do not need a running agent. Package agent implements them.
 
-func setupDoctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+func Doctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	run := onHost(t, t.Doctor)
 	return func(ctx context.Context, args []string) error {
 		if socket := cmp.Or(t.Socket, t.Getenv("ISLET_SOCKET")); socket != "" {
@@ -33,10 +33,10 @@ func setupDoctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	}
 }
 
-func setupCleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t, t.Cleanup) }
+func Cleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t, t.Cleanup) }
 
-// keyCommands are the commands for the key of the database. Their flags are not parsed here, because the flags of the agent follow them.
-func keyCommands() []command.Command {
+// KeyCommands are the commands for the key of the database. Their flags are not parsed here, because the flags of the agent follow them.
+func KeyCommands() []command.Command {
 	run := func(verb string) func(*command.Tool, *pflag.FlagSet) command.Runner {
 		return func(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 			return func(_ context.Context, args []string) error { return runKey(t, verb, args) }
@@ -92,7 +92,7 @@ func setupKeyRecipient(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 // itself prints it, and the result is empty. That command reads the key of the default directories, so it does not run if the user named
 // the socket: the agent of that socket may have other directories, and the Secrets would be sealed for another node.
 func findRecipient(ctx context.Context, t *command.Tool, isNamed bool) (string, error) {
-	recipient, err := makeRecipient(ctx, t)
+	recipient, err := MakeRecipient(ctx, t)
 	code := command.CodeOf(err)
 	switch {
 	case code != command.ExitUnreachable && code != command.ExitNotFound, errors.Is(err, fs.ErrPermission):
@@ -107,15 +107,15 @@ func findRecipient(ctx context.Context, t *command.Tool, isNamed bool) (string, 
 
 }
 
-// makeRecipient asks the agent for the node's public key for sealed Secrets. The agent makes the key if there is none.
-func makeRecipient(ctx context.Context, t *command.Tool) (string, error) {
+// MakeRecipient asks the agent for the node's public key for sealed Secrets. The agent makes the key if there is none.
+func MakeRecipient(ctx context.Context, t *command.Tool) (string, error) {
 	var answer api.Recipient
 	err := client.Call(ctx, t, http.MethodPost, api.PathRecipient, nil, nil, &answer)
 	return answer.Recipient, err
 }
 
-// setupAgent is only used for --help, because the agent parses its own arguments.
-func setupAgent(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+// Agent is only used for --help, because the agent parses its own arguments.
+func Agent(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(context.Context, []string) error { return command.Usage("this program has no agent") }
 }
 

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupClock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Clock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, args []string) error {
 		method := http.MethodGet

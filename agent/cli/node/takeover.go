@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// setupTakeOver sets up islet takeover, which assigns the node's name to this machine.
-func setupTakeOver(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+// TakeOver sets up islet takeover, which assigns the node's name to this machine.
+func TakeOver(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	force := flags.Bool("force", false, "also if the other machine is alive; it stops using the name, but its pods keep running")
 	return func(ctx context.Context, _ []string) error {
 		query := url.Values{}

@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupVersion(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Version(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	own := flags.Bool("client", false, "print only the version of this program")
 	return func(ctx context.Context, _ []string) error {
 		fmt.Fprintf(t.Out, "islet %s\n", t.Version)

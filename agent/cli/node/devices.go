@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-func setupDevices(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Devices(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	all := flags.BoolP("all", "a", false, "also devices that no resource has, and what a match can name of each")
 	noHeaders := flags.Bool("no-headers", false, "only the rows")
 	output := flags.StringP("output", "o", "", "json or yaml")

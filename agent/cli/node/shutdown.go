@@ -1,4 +1,4 @@
-package cli
+package node
 
 import (
 	"context"
@@ -23,7 +23,7 @@ type shutdownCommand struct {
 	cancel, ifOff bool
 }
 
-func setupShutdown(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Shutdown(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &shutdownCommand{Tool: t}
 	flags.BoolVar(&c.cancel, "cancel", false, "cancel the shutdown and start the pods again")
 	flags.BoolVar(&c.ifOff, "if-off", false,
