@@ -15,6 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/agent/cli/logs"
 	"github.com/islet-edge/islet/agent/cli/node"
+	"github.com/islet-edge/islet/agent/cli/node/support"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 )
@@ -155,7 +156,7 @@ func commands() []command.Command {
 				"--migrate prints, step by step, how islet takes this host over from a kubelet, k3s, podman or docker, and the way " +
 				"back.\nIt changes nothing. --write=DIR also writes translated manifests and settings of registries into a new directory."},
 		{Name: "support", Args: "FILE|-", Summary: "write an archive for a report of a problem, without secrets",
-			ArgsKind: command.TakesFiles, Setup: setupSupport,
+			ArgsKind: command.TakesFiles, Setup: support.Write,
 			Detail: "The archive has the status, the findings of doctor, versions, the end of the agent's log, the events and the " +
 				"configuration.\nIt has no logs of pods. Secrets are replaced by REDACTED; redacted.txt lists how many of which kind.\n" +
 				"Works without an agent too."},

@@ -1,4 +1,4 @@
-package cli
+package support
 
 import (
 	"archive/tar"
@@ -26,8 +26,8 @@ import (
 	"github.com/islet-edge/islet/internal/redaction"
 )
 
-// setupSupport sets up islet support.
-func setupSupport(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+// Write sets up islet support.
+func Write(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 1 || args[0] == "" {
 			return command.Usage("islet support needs one file, such as islet-support.tar.gz, or - for standard output")
