@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/logs"
 	"github.com/islet-edge/islet/agent/cli/node"
 	"github.com/islet-edge/islet/agent/cli/node/support"
+	"github.com/islet-edge/islet/agent/cli/node/top"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 )
@@ -64,7 +65,7 @@ func commands() []command.Command {
 		{
 			Name: "top", Aliases: []string{"stats", "stat"}, Args: "[pods|node|processes] [POD...]",
 			Summary: "show the resource usage of pods, of the node or of processes", ArgsKind: command.TakesPods, OwnKinds: true,
-			Setup: setupTop,
+			Setup: top.Show,
 			Detail: "processes shows the processes of a pod's containers: PID in the container and on the node, user on the node, " +
 				"CPU usage in one second, resident memory, age and command.",
 		},

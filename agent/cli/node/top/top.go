@@ -1,4 +1,4 @@
-package cli
+package top
 
 import (
 	"cmp"
@@ -33,7 +33,7 @@ type topCommand struct {
 	disks, lastDisks           map[string]traffic // bytes that pods and containers have read and written, by UID and container name
 }
 
-func setupTop(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Show(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &topCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
 	flags.StringVarP(&c.Namespace, "namespace", "n", "", `pods of this namespace (default "default")`)
