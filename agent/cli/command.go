@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/node/support"
 	"github.com/islet-edge/islet/agent/cli/node/top"
 	"github.com/islet-edge/islet/agent/cli/objects"
+	"github.com/islet-edge/islet/agent/cli/pods"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 )
 
@@ -28,9 +29,9 @@ func commands() []command.Command {
 			Detail: "Exits with 1 if something needs attention. Notes that need no action do not count."},
 		{
 			Name: "pods", Aliases: []string{"pod", "po", "ps", "ls", "list"}, Args: "[POD...]",
-			Summary: "list pods", ArgsKind: command.TakesPods, OwnKinds: true, Setup: setupPods,
+			Summary: "list pods", ArgsKind: command.TakesPods, OwnKinds: true, Setup: pods.List,
 		},
-		{Name: "describe", Args: "[pod] POD...", Summary: "show a pod in detail", ArgsKind: command.TakesPods, Setup: setupDescribe},
+		{Name: "describe", Args: "[pod] POD...", Summary: "show a pod in detail", ArgsKind: command.TakesPods, Setup: pods.Describe},
 		{Name: "logs", Args: "POD [CONTAINER] | POD... | -l LABELS", Summary: "print the logs of containers",
 			ArgsKind: command.TakesPods, Setup: logs.Print,
 			Detail: "With several pods, each line begins with the pod and the container. On a terminal, control sequences of a " +
@@ -52,15 +53,15 @@ func commands() []command.Command {
 			Detail: "Runs tar in the container, as kubectl cp does. If the container has none, the agent copies the files: then " +
 				"the container's permissions do not apply, and new files belong to its user."},
 		{Name: "wait", Args: "POD... | -l LABELS | --all", Summary: "wait until pods are ready, are deleted, or have a value",
-			ArgsKind: command.TakesPods, Setup: setupWait,
+			ArgsKind: command.TakesPods, Setup: pods.Wait,
 			Detail: "With several pods, all of them must reach the state. Exits with 1 after the timeout, and when a pod has " +
 				"ended that should become ready.\nEXPRESSION is a JSONPath of one value, such as {.status.phase}."},
 		{Name: "restart", Args: "POD...", Summary: "restart the containers of a pod",
-			ArgsKind: command.TakesPods, Setup: setupRestart,
+			ArgsKind: command.TakesPods, Setup: pods.Restart,
 			Detail: "preStop hooks run, and the processes get the pod's grace period. A container in crash back-off starts at once."},
 		{
 			Name: "events", Aliases: []string{"event"}, Args: "[POD]",
-			Summary: "show the events of pods and the node", ArgsKind: command.TakesPods, Setup: setupEvents,
+			Summary: "show the events of pods and the node", ArgsKind: command.TakesPods, Setup: pods.Events,
 		},
 		{
 			Name: "top", Aliases: []string{"stats", "stat"}, Args: "[pods|node|processes] [POD...]",

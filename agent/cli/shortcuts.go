@@ -7,6 +7,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/agent/cli/node"
 	"github.com/islet-edge/islet/agent/cli/objects"
+	"github.com/islet-edge/islet/agent/cli/pods"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -31,10 +32,10 @@ func findShortcut(word string) []string { return slices.Clone(shortcutTable()[wo
 func getCommands() []command.Command {
 	return []command.Command{
 		{Name: "pods", Aliases: []string{"pod", "po", "all"}, Args: "[POD...]", Summary: "list pods", ArgsKind: command.TakesPods,
-			OwnKinds: true, Setup: setupPods},
+			OwnKinds: true, Setup: pods.List},
 		{
 			Name: "events", Aliases: []string{"event", "ev"}, Args: "[POD]",
-			Summary: "show the events of pods and the node", ArgsKind: command.TakesPods, Setup: setupEvents,
+			Summary: "show the events of pods and the node", ArgsKind: command.TakesPods, Setup: pods.Events,
 		},
 		{Name: "nodes", Aliases: []string{"node", "no"}, Summary: "show the state of the node", Setup: node.Status},
 		{Name: "images", Aliases: []string{"image"}, Summary: "list images", Setup: images.List},

@@ -1,4 +1,4 @@
-package cli
+package pods
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupDescribe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Describe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var p client.PodFlag
 	p.Declare(flags)
 	return func(ctx context.Context, args []string) error {

@@ -1,4 +1,4 @@
-package cli
+package pods
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type eventsCommand struct {
 	table                      terminal.Table
 }
 
-func setupEvents(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Events(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &eventsCommand{Tool: t}
 	flags.StringVarP(&c.Namespace, "namespace", "n", "", "events of pods in this namespace (default: all events, also of the node)")
 	flags.BoolVarP(&c.watch, "watch", "w", false, "then print each new event")

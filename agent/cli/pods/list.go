@@ -1,4 +1,4 @@
-package cli
+package pods
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ type podsCommand struct {
 	origins               podOrigins
 }
 
-func setupPods(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func List(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &podsCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")
 	flags.StringVarP(&c.Namespace, "namespace", "n", "", `pods of this namespace (default "default")`)

@@ -1,4 +1,4 @@
-package cli
+package pods
 
 import (
 	"cmp"
@@ -44,7 +44,7 @@ type target struct {
 // defaultWait is kubectl's default for --timeout.
 const defaultWait = 30 * time.Second
 
-func setupWait(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Wait(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &waitCommand{Tool: t}
 	flags.StringVar(&c.goal, "for", "Ready",
 		"Ready or another condition, condition=NAME[=VALUE], jsonpath=EXPRESSION[=VALUE], Created, Deleted")

@@ -1,4 +1,4 @@
-package cli
+package pods
 
 import (
 	"cmp"
@@ -30,7 +30,7 @@ type restartCommand struct {
 	timeout time.Duration
 }
 
-func setupRestart(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Restart(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &restartCommand{Tool: t}
 	c.Declare(flags)
 	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the processes have to end (default: those of the pod)")

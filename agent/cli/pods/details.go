@@ -1,4 +1,4 @@
-package cli
+package pods
 
 import (
 	"fmt"
