@@ -19,6 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/node/top"
 	"github.com/islet-edge/islet/agent/cli/objects"
 	"github.com/islet-edge/islet/agent/cli/pods"
+	"github.com/islet-edge/islet/agent/cli/session"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 )
 
@@ -37,19 +38,19 @@ func commands() []command.Command {
 			Detail: "With several pods, each line begins with the pod and the container. On a terminal, control sequences of a " +
 				"log other than colours are replaced."},
 		{Name: "exec", Args: "POD -- COMMAND [ARG...]", Summary: "run a command in a container", ArgsKind: command.TakesPods,
-			Setup: setupExec, Detail: "Returns the exit code of the command."},
-		{Name: "attach", Args: "POD", Summary: "connect to the process of a container", ArgsKind: command.TakesPods, Setup: setupAttach},
+			Setup: session.Exec, Detail: "Returns the exit code of the command."},
+		{Name: "attach", Args: "POD", Summary: "connect to the process of a container", ArgsKind: command.TakesPods, Setup: session.Attach},
 		{Name: "debug", Args: "POD --image=IMAGE [-- COMMAND [ARG...]]", Summary: "add a container with another image to a running pod",
-			ArgsKind: command.TakesPods, Setup: setupDebug,
+			ArgsKind: command.TakesPods, Setup: session.Debug,
 			Detail: "For a pod whose image has no shell. The container shares the pod's network, and with --target the processes of a " +
 				"container.\nIt is an ephemeral container: it stays in the pod until the pod ends, and is not restarted. On a node of a " +
 				"cluster, use kubectl debug.\nWith -i and without -t, the end of standard input is also the end of the container's input."},
 		{
 			Name: "port-forward", Aliases: []string{"forward"}, Args: "POD [LOCAL:]REMOTE...",
-			Summary: "forward local ports to ports of a pod", ArgsKind: command.TakesPods, Setup: setupPortForward,
+			Summary: "forward local ports to ports of a pod", ArgsKind: command.TakesPods, Setup: session.PortForward,
 		},
 		{Name: "cp", Args: "POD:PATH FILE | FILE POD:PATH", Summary: "copy files from or to a container",
-			ArgsKind: command.TakesFiles, Setup: setupCopy,
+			ArgsKind: command.TakesFiles, Setup: session.Copy,
 			Detail: "Runs tar in the container, as kubectl cp does. If the container has none, the agent copies the files: then " +
 				"the container's permissions do not apply, and new files belong to its user."},
 		{Name: "wait", Args: "POD... | -l LABELS | --all", Summary: "wait until pods are ready, are deleted, or have a value",

@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ type copyCommand struct {
 	name string
 }
 
-func setupCopy(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Copy(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &copyCommand{Tool: t}
 	c.Declare(flags)
 	flags.StringVarP(&c.name, "container", "c", "", "the container (default: the first)")

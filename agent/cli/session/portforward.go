@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"bufio"
@@ -33,7 +33,7 @@ type forwardCommand struct {
 	outputLock sync.Mutex
 }
 
-func setupPortForward(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func PortForward(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &forwardCommand{Tool: t}
 	c.Declare(flags)
 	flags.StringVar(&c.address, "address", "127.0.0.1", "the local address to listen on")

@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ type debugCommand struct {
 	quiet               bool
 }
 
-func setupDebug(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Debug(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &debugCommand{execCommand: execCommand{Tool: t, attach: true}}
 	c.Declare(flags)
 	flags.StringVar(&c.image, "image", "", "the image of the new container")

@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"cmp"
@@ -33,13 +33,13 @@ type execCommand struct {
 	attach     bool
 }
 
-func setupExec(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Exec(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &execCommand{Tool: t}
 	c.flags(flags)
 	return c.run
 }
 
-func setupAttach(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func Attach(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &execCommand{Tool: t, attach: true}
 	c.flags(flags)
 	return c.run
