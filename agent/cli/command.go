@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/bundle"
 	"github.com/islet-edge/islet/agent/cli/change"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/images"
@@ -132,7 +133,7 @@ func commands() []command.Command {
 				"The replaced program is kept next to the installed one: 'islet update --back' returns to it without a network."},
 		{
 			Name:    "bundle",
-			Summary: "put all that a node should run into one signed file", Sub: bundleCommands(),
+			Summary: "put all that a node should run into one signed file", Sub: bundle.Commands(),
 		},
 		{Name: "self-test", Hidden: true, Setup: change.SelfTest},
 		{Name: "accept", Summary: "end the held pods, which the API server has lost", Setup: node.Accept,

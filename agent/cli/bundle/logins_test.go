@@ -1,4 +1,4 @@
-package cli
+package bundle
 
 import (
 	"encoding/base64"

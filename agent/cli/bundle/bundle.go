@@ -1,4 +1,4 @@
-package cli
+package bundle
 
 import (
 	"context"
@@ -31,8 +31,8 @@ const (
 		"The logins are those of docker and podman.\n"
 )
 
-// bundleCommands returns the commands of islet bundle.
-func bundleCommands() []command.Command {
+// Commands returns the commands of islet bundle.
+func Commands() []command.Command {
 	return []command.Command{
 		{Name: "build", Args: "DIR -o FILE|DIRECTORY|oci://REPOSITORY:TAG", Summary: "make a bundle of manifests and images",
 			ArgsKind: command.TakesFiles, Setup: setupBundleBuild, NoAgent: true,
