@@ -118,15 +118,15 @@ func TestExamples(t *testing.T) {
 			if join(got) != join(path) {
 				t.Errorf("%q is an example of %q", e.line, join(path))
 			}
-			if !strings.Contains(help.out, "  # "+e.what+"\n  "+e.line+"\n") || !strings.Contains(page, escapeTroff(e.line)) {
+			if !strings.Contains(help.Out, "  # "+e.what+"\n  "+e.line+"\n") || !strings.Contains(page, escapeTroff(e.line)) {
 				t.Errorf("%q is missing in the help or the manual page", e.line)
 			}
 			if c.IsAgent || slices.Contains([]string{"completion", "help", "version"}, c.Name) {
 				continue
 			}
 			args := words(t, e.line)[1:]
-			if got := run(t, &servertest.Node{Socket: filepath.Join(t.TempDir(), "none")}, "", args...); got.code == command.ExitUsage {
-				t.Errorf("%q is wrong usage: %s", e.line, got.err)
+			if got := run(t, &servertest.Node{Socket: filepath.Join(t.TempDir(), "none")}, "", args...); got.Code == command.ExitUsage {
+				t.Errorf("%q is wrong usage: %s", e.line, got.Err)
 			}
 		}
 	})
@@ -182,7 +182,7 @@ func TestSocketInHelp(t *testing.T) {
 		"bundle build": false, "bundle keys show": false, "completion": false,
 	} {
 		path := strings.Fields(name)
-		help := run(t, nil, "", append(path[:len(path):len(path)], "--help")...).out
+		help := run(t, nil, "", append(path[:len(path):len(path)], "--help")...).Out
 		page := string(pages["islet-"+strings.Join(path, "-")+".1"])
 		if page == "" || strings.Contains(help, "--socket") != want || strings.Contains(page, escapeTroff("--socket")) != want {
 			t.Errorf("islet %s: %s\n%s", name, help, page)
@@ -191,7 +191,7 @@ func TestSocketInHelp(t *testing.T) {
 			t.Errorf("islet %s: the usage line does not say whether there are flags: %s", name, help)
 		}
 	}
-	if got := run(t, nil, "", "--socket=/none", "completion", "bash"); got.code != command.ExitOK {
+	if got := run(t, nil, "", "--socket=/none", "completion", "bash"); got.Code != command.ExitOK {
 		t.Errorf("%+v", got)
 	}
 }
@@ -242,7 +242,7 @@ func TestSuggestions(t *testing.T) {
 	}
 	for flag, want := range map[string]string{"--folow": "did you mean --follow?", "--tial=3": "did you mean --tail?", "--colour": ""} {
 		got := run(t, nil, "", "logs", flag, "web")
-		if got.code != command.ExitUsage || strings.Contains(got.err, "did you mean") != (want != "") || !strings.Contains(got.err, want) {
+		if got.Code != command.ExitUsage || strings.Contains(got.Err, "did you mean") != (want != "") || !strings.Contains(got.Err, want) {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}
@@ -280,8 +280,8 @@ func TestHostileNames(t *testing.T) {
 		{"system", "df"}, {"events"}, {bad}, {"logs", "--" + bad, "x"}, {"port-forward", bad, "80"}, {"config", bad}, {"update", bad}, {"objects"}, {"__complete", "logs", ""},
 	} {
 		got := run(t, n, "", args...)
-		if i := strings.IndexAny(got.out+got.err, "\x1b\x07\u009b\u202e"); i >= 0 {
-			t.Errorf("%q: %q", args, got.out+got.err)
+		if i := strings.IndexAny(got.Out+got.Err, "\x1b\x07\u009b\u202e"); i >= 0 {
+			t.Errorf("%q: %q", args, got.Out+got.Err)
 		}
 	}
 	n.Runtime.Streams.Wait()

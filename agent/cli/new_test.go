@@ -21,12 +21,12 @@ import (
 
 func TestWordsOfOtherTools(t *testing.T) {
 	n, _ := startNode(t)
-	pods := run(t, n, "", "pods").out
+	pods := run(t, n, "", "pods").Out
 	for _, args := range [][]string{{"get", "pods"}, {"get", "po"}, {"ls"}, {"ps"}, {"get", "all"}} {
 		check(t, n, run(t, n, "", args...), 0, pods, "")
 	}
 	check(t, n, run(t, n, "", "get", "pods", "dns", "-o", "name"), 0, "pod/dns-pi\n", "")
-	check(t, n, run(t, n, "", "stats", "pods", "--no-headers", "web"), 0, run(t, n, "", "top", "--no-headers", "web").out, "")
+	check(t, n, run(t, n, "", "stats", "pods", "--no-headers", "web"), 0, run(t, n, "", "top", "--no-headers", "web").Out, "")
 	check(t, n, run(t, n, "", "rmi", "localhost/web:1"), 0, "removed localhost/web:1\n", "")
 	check(t, n, run(t, n, "", "rmi", "localhost/web:1"), command.ExitNotFound, "", "islet: image \"localhost/web:1\" not found\n")
 	check(t, n, run(t, n, "", "get", "services"), command.ExitUsage, "", "islet: unknown command \"services\": see 'islet help'\n")
@@ -138,7 +138,7 @@ func TestColours(t *testing.T) {
 		t.Errorf("coloured: %q", out)
 	}
 	bare := strings.NewReplacer(string(terminal.Red), "", string(terminal.Green), "", terminal.EndColour, "").Replace(out)
-	if want := run(t, n, "", "pods").out; bare != want {
+	if want := run(t, n, "", "pods").Out; bare != want {
 		t.Errorf("colours move columns: %q, want %q", bare, want)
 	}
 }
