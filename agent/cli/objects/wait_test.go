@@ -70,15 +70,6 @@ func TestApplyWait(t *testing.T) {
 		!strings.HasPrefix(got.Err, "pod/hello: container c: ErrImagePull: no such? image\n  - pod default/hello: container c: ErrImagePull: no such? image\n      -> islet describe hello\n") {
 		t.Errorf("not ready: %+v", got)
 	}
-	n.Remove("uid-hello-d")
-	write("e")
-	if got := apply(func(p *v1.Pod) {
-		deleted := metav1.NewTime(now)
-		p.Status.Phase, p.DeletionTimestamp = v1.PodRunning, &deleted
-	}, "--timeout=300ms"); got.Code != 1 ||
-		!strings.Contains(got.Err, "is not ready after 300ms: it is Terminating") {
-		t.Errorf("an earlier pod of the same manifest does not end: %+v", got)
-	}
 	if got := run(t, n, "", "apply", "--wait", "--dry-run", "-f", file); got.Code != command.ExitUsage {
 		t.Errorf("a dry run: %+v", got)
 	}
@@ -130,6 +121,11 @@ func TestApplyWaitForSameUID(t *testing.T) {
 			t.Errorf("code %d", code)
 		}
 		n.Remove(ended.UID)
+	}
+	n.Put(ended)
+	if got := run(t, n, "", "apply", "--wait", "--timeout=300ms", "-f", file); got.Code != 1 ||
+		!strings.Contains(got.Err, "is not ready after 300ms: it is Terminating") {
+		t.Errorf("the earlier pod does not end: %+v", got)
 	}
 }
 
