@@ -134,7 +134,8 @@ func TestColours(t *testing.T) {
 		}
 	}
 	out := coloured("CLICOLOR_FORCE", "1", "pods")
-	if !strings.Contains(out, string(terminal.Red)+"CrashLoopBackOff"+terminal.EndColour) || !strings.Contains(out, string(terminal.Green)+"Running"+terminal.EndColour) {
+	if !strings.Contains(out, string(terminal.Red)+"CrashLoopBackOff"+terminal.EndColour) ||
+		!strings.Contains(out, string(terminal.Green)+"Running"+terminal.EndColour) {
 		t.Errorf("coloured: %q", out)
 	}
 	bare := strings.NewReplacer(string(terminal.Red), "", string(terminal.Green), "", terminal.EndColour, "").Replace(out)

@@ -21,8 +21,10 @@ import (
 const (
 	dialTimeout   = 5 * time.Second
 	answerTimeout = 90 * time.Second // timeout for a whole response
-	MaxMessage    = 64 << 10         // maximum size of an error message
 )
+
+// MaxMessage is the maximum size of an error message.
+const MaxMessage = 64 << 10
 
 // Dial connects to the agent's socket.
 func Dial(ctx context.Context, t *command.Tool) (net.Conn, error) {

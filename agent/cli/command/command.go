@@ -23,13 +23,15 @@ type Command struct {
 	Setup func(t *Tool, flags *pflag.FlagSet) Runner
 }
 
+// A Runner runs a command with the arguments that are left after its flags.
 type Runner func(ctx context.Context, args []string) error
 
 // ArgKind is the kind of a command's arguments, for completion.
 type ArgKind int
 
+// The kinds of arguments.
 const (
-	takesNothing ArgKind = iota
+	TakesNothing ArgKind = iota
 	TakesPods
 	TakesImages
 	TakesFiles

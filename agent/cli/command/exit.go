@@ -45,6 +45,7 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
+// Usage returns the error of a command that is used in a wrong way.
 func Usage(format string, args ...any) error {
 	return ExitWith(ExitUsage, fmt.Errorf(format, args...))
 }

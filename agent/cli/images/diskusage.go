@@ -34,6 +34,7 @@ type diskReport struct {
 	Disks []api.Disk `json:"disks"`
 }
 
+// DiskUsage sets up islet system df.
 func DiskUsage(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, _ []string) error {

@@ -39,6 +39,7 @@ func shortID(id string) string {
 	return hex[:min(12, len(hex))]
 }
 
+// Import sets up islet images import.
 func Import(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
@@ -75,6 +76,7 @@ func importArchive(ctx context.Context, t *command.Tool, name string, quiet bool
 	return watchProgress(ctx, t, api.PathImageImport, url.Values{"name": {name}}, sent, bar, "import "+name)
 }
 
+// Pull sets up islet images pull.
 func Pull(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
@@ -117,6 +119,7 @@ func watchProgress(ctx context.Context, t *command.Tool, path string, query url.
 	})
 }
 
+// Prune sets up islet images prune.
 func Prune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	dry := flags.Bool("dry-run", false, "only list what would be removed")
 	return func(ctx context.Context, args []string) error {
@@ -158,6 +161,7 @@ func Prune(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	}
 }
 
+// Remove sets up islet images rm.
 func Remove(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	force := flags.BoolP("force", "f", false, "also remove images that a pod needs; it cannot start again without them")
 	return func(ctx context.Context, args []string) error {

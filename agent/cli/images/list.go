@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
+// List sets up islet images ls.
 func List(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	noHeaders := flags.Bool("no-headers", false, "only the rows")
 	quiet := flags.BoolP("quiet", "q", false, "print only the names")

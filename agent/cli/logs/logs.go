@@ -35,6 +35,7 @@ type logsCommand struct {
 	lostMessage                    sync.Once // prints the message about a lost agent only once
 }
 
+// Print sets up islet logs.
 func Print(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &logsCommand{Tool: t, flags: flags}
 	c.Declare(flags)

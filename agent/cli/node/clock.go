@@ -15,6 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
+// Clock sets up islet clock.
 func Clock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, args []string) error {

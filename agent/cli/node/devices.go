@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
+// Devices sets up islet devices.
 func Devices(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	all := flags.BoolP("all", "a", false, "also devices that no resource has, and what a match can name of each")
 	noHeaders := flags.Bool("no-headers", false, "only the rows")

@@ -23,6 +23,7 @@ import (
 
 // The commands in this file do not need a running agent. Package agent implements them.
 
+// Doctor sets up islet doctor.
 func Doctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	run := onHost(t, t.Doctor)
 	return func(ctx context.Context, args []string) error {
@@ -33,6 +34,7 @@ func Doctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	}
 }
 
+// Cleanup sets up islet cleanup.
 func Cleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t, t.Cleanup) }
 
 // KeyCommands are the commands for the key of the database. Their flags are not parsed here, because the flags of the agent follow them.

@@ -12,7 +12,8 @@ import (
 func TestSeverities(t *testing.T) {
 	var doc bytes.Buffer
 	io.WriteString(&severityWriter{w: &doc}, "error    x\n   -> errors\nok       y\n\nwarning  z\n")
-	if want := string(terminal.Red) + "error" + terminal.EndColour + "    x\n   -> errors\n" + string(terminal.Green) + "ok" + terminal.EndColour + "       y\n\n" +
+	if want := string(terminal.Red) + "error" + terminal.EndColour + "    x\n   -> errors\n" +
+		string(terminal.Green) + "ok" + terminal.EndColour + "       y\n\n" +
 		string(terminal.Yellow) + "warning" + terminal.EndColour + "  z\n"; doc.String() != want {
 		t.Errorf("got %q, want %q", doc.String(), want)
 	}

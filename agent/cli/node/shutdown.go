@@ -23,6 +23,7 @@ type shutdownCommand struct {
 	cancel, ifOff bool
 }
 
+// Shutdown sets up islet shutdown.
 func Shutdown(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &shutdownCommand{Tool: t}
 	flags.BoolVar(&c.cancel, "cancel", false, "cancel the shutdown and start the pods again")

@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
+// Status sets up islet status.
 func Status(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	var again terminal.RepeatFlags
@@ -151,6 +152,7 @@ func printWarnings(t *command.Tool, st *api.Status) {
 	podstate.WriteEvents(terminal.NewPage(t), bad[max(0, len(bad)-maxWarnings):], st.Now)
 }
 
+// RuntimeText describes a container runtime.
 func RuntimeText(r api.Runtime) string {
 	parts := []string{strings.TrimSpace(cmp.Or(r.Name, "unknown") + " " + r.Version)}
 	for _, p := range []struct{ what, value string }{

@@ -12,6 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
+// Version sets up islet version.
 func Version(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	own := flags.Bool("client", false, "print only the version of this program")
 	return func(ctx context.Context, _ []string) error {

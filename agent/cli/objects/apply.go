@@ -17,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
+// Apply sets up islet apply.
 func Apply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var m manifestFlag
 	m.declareFiles(flags)

@@ -26,6 +26,7 @@ const (
 	maxCheckedSize = 64 << 20
 )
 
+// Check sets up islet check.
 func Check(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var m manifestFlag
 	m.declareFiles(flags)

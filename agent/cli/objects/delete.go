@@ -35,6 +35,7 @@ type deleteCommand struct {
 	timeout                     time.Duration
 }
 
+// Delete sets up islet delete.
 func Delete(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &deleteCommand{Tool: t}
 	c.Declare(flags)

@@ -91,6 +91,7 @@ type objectsCommand struct {
 	output         string
 }
 
+// List sets up islet objects.
 func List(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	return (&objectsCommand{Tool: t}).setup(flags, "")
 }

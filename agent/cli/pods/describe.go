@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
+// Describe sets up islet describe.
 func Describe(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var p client.PodFlag
 	p.Declare(flags)

@@ -25,6 +25,7 @@ type eventsCommand struct {
 	table                      terminal.Table
 }
 
+// Events sets up islet events.
 func Events(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &eventsCommand{Tool: t}
 	flags.StringVarP(&c.Namespace, "namespace", "n", "", "events of pods in this namespace (default: all events, also of the node)")

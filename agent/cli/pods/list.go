@@ -32,6 +32,7 @@ type podsCommand struct {
 	origins               podOrigins
 }
 
+// List sets up islet pods.
 func List(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &podsCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")

@@ -30,6 +30,7 @@ type restartCommand struct {
 	timeout time.Duration
 }
 
+// Restart sets up islet restart.
 func Restart(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &restartCommand{Tool: t}
 	c.Declare(flags)

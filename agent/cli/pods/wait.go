@@ -44,6 +44,7 @@ type target struct {
 // defaultWait is kubectl's default for --timeout.
 const defaultWait = 30 * time.Second
 
+// Wait sets up islet wait.
 func Wait(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &waitCommand{Tool: t}
 	flags.StringVar(&c.goal, "for", "Ready",

@@ -27,6 +27,7 @@ type copyCommand struct {
 	name string
 }
 
+// Copy sets up islet cp.
 func Copy(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &copyCommand{Tool: t}
 	c.Declare(flags)

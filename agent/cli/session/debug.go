@@ -28,6 +28,7 @@ type debugCommand struct {
 	quiet               bool
 }
 
+// Debug sets up islet debug.
 func Debug(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &debugCommand{execCommand: execCommand{Tool: t, attach: true}}
 	c.Declare(flags)

@@ -33,12 +33,14 @@ type execCommand struct {
 	attach     bool
 }
 
+// Exec sets up islet exec.
 func Exec(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &execCommand{Tool: t}
 	c.flags(flags)
 	return c.run
 }
 
+// Attach sets up islet attach.
 func Attach(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &execCommand{Tool: t, attach: true}
 	c.flags(flags)

@@ -33,6 +33,7 @@ type forwardCommand struct {
 	outputLock sync.Mutex
 }
 
+// PortForward sets up islet port-forward.
 func PortForward(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &forwardCommand{Tool: t}
 	c.Declare(flags)

@@ -9,6 +9,7 @@ import (
 // Colour is the terminal colour of a word that needs attention.
 type Colour string
 
+// The colours, and the sequence that ends each of them.
 const (
 	Plain  Colour = ""
 	Red    Colour = "\x1b[31m"

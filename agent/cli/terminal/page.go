@@ -17,6 +17,7 @@ type Page struct {
 	t   *command.Tool // for colours; may be nil
 }
 
+// ColourIfOn returns the given colour, or Plain if the page has no colours.
 func (p Page) ColourIfOn(c Colour) Colour {
 	if p.t == nil {
 		return Plain

@@ -35,6 +35,7 @@ type item struct {
 	current, total int64
 }
 
+// NewProgress returns the progress of a command. If quiet is true, it shows nothing.
 func NewProgress(t *command.Tool, quiet bool) *Progress {
 	p := &Progress{w: t.Stderr, screen: Screen(t, t.Stderr), items: map[string]item{}}
 	if quiet {

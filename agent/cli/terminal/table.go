@@ -41,6 +41,7 @@ func (t *Table) AddColored(colours map[int]Colour, cells ...string) {
 	t.rows = append(t.rows, row{cells, colours})
 }
 
+// Print writes the rows that were added since the last call.
 func (t *Table) Print(w io.Writer) {
 	for _, row := range t.rows {
 		for i, cell := range row.cells {

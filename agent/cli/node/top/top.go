@@ -33,6 +33,7 @@ type topCommand struct {
 	disks, lastDisks           map[string]traffic // bytes that pods and containers have read and written, by UID and container name
 }
 
+// Show sets up islet top.
 func Show(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &topCommand{Tool: t}
 	flags.BoolVarP(&c.all, "all-namespaces", "A", false, "pods of every namespace")

@@ -8,6 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
+// WriteEvents writes a table of events.
 func WriteEvents(p terminal.Page, list []api.Event, now time.Time) {
 	t := terminal.Table{Indent: "  "}
 	t.AddRow("Type", "Reason", "Age", "Container", "Message")

@@ -121,6 +121,7 @@ func stopReason(s v1.ContainerState) string {
 	}
 }
 
+// IsReady reports whether the pod has the condition Ready.
 func IsReady(p *v1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodReady {
@@ -143,6 +144,7 @@ func StatusColour(status string) terminal.Colour {
 	return terminal.Red
 }
 
+// ByUID returns the pod of the list with the UID of the given pod, or nil.
 func ByUID(pods []v1.Pod, pod *v1.Pod) *v1.Pod {
 	for i := range pods {
 		if pods[i].UID == pod.UID {

@@ -129,6 +129,7 @@ func Explain(pod *v1.Pod, now time.Time) string {
 // MaxReason is the maximum width of a status with its message.
 const MaxReason = 300
 
+// ErrTimeout is the error of Watch after its timeout.
 var ErrTimeout = errors.New("timeout")
 
 // MaxWait is the time for which kubectl waits if the timeout is negative.
