@@ -32,7 +32,7 @@ func Dial(ctx context.Context, t *command.Tool) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", t.Socket)
 }
 
-// Dialer returns the function dial in the form that clients for HTTP need.
+// Dialer returns the function Dial in the form that clients for HTTP need.
 func Dialer(t *command.Tool) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, t) }
 }
@@ -56,12 +56,12 @@ func Request(ctx context.Context, t *command.Tool, method, path string, query ur
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, RefusalError(resp)
+	return nil, Refusal(resp)
 }
 
-// RefusalError returns the error that an unsuccessful response contains. It preserves the lines of the message, for
+// Refusal returns the error that an unsuccessful response contains. It preserves the lines of the message, for
 // example one line for each invalid field.
-func RefusalError(resp *http.Response) error {
+func Refusal(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, MaxMessage))
 	err := errors.New(terminal.IndentLines(string(text)))
 	if resp.StatusCode == http.StatusNotFound {
@@ -80,8 +80,8 @@ func (e deniedError) Error() string {
 // Unwrap returns fs.ErrPermission.
 func (deniedError) Unwrap() error { return fs.ErrPermission }
 
-// UnreachableError returns the error for an agent that did not respond, with advice.
-func UnreachableError(t *command.Tool, err error) error {
+// Unreachable returns the error for an agent that did not respond, with advice.
+func Unreachable(t *command.Tool, err error) error {
 	var timeout net.Error
 	var dialing *net.OpError
 	switch {
@@ -100,12 +100,12 @@ func UnreachableError(t *command.Tool, err error) error {
 }
 
 // cancelledError returns the error of a request that a watchdog may have cancelled. The error contains the same advice as
-// that of UnreachableError.
+// that of Unreachable.
 func cancelledError(ctx context.Context, t *command.Tool, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
 	}
-	return UnreachableError(t, err)
+	return Unreachable(t, err)
 }
 
 // connectionLostError returns the error for an incomplete response.
@@ -128,7 +128,7 @@ func callSlow(ctx context.Context, t *command.Tool, method, path string, query u
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return UnreachableError(t, err)
+		return Unreachable(t, err)
 	}
 	return nil
 }
@@ -150,12 +150,12 @@ func Stream[T any](ctx context.Context, t *command.Tool, method, path string, qu
 	defer resp.Body.Close()
 	err = readValues(t, responseBody{resp.Body, dog}, handle)
 	if errors.Is(context.Cause(ctx), errSilent) {
-		return UnreachableError(t, context.DeadlineExceeded)
+		return Unreachable(t, context.DeadlineExceeded)
 	}
 	return err
 }
 
-// Get sends a GET request with call.
+// Get sends a GET request with Call.
 // It is not inlined, because it is called in many places.
 //
 //go:noinline
@@ -172,7 +172,7 @@ func readValues[T any](t *command.Tool, body io.Reader, handle func(T) (stop boo
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
-			return UnreachableError(t, err)
+			return Unreachable(t, err)
 		}
 		if stop, err := handle(v); stop || err != nil {
 			return err
@@ -200,7 +200,7 @@ func CopyAnswer(t *command.Tool, w io.Writer, body io.Reader) error {
 	_, err := io.Copy(w, readErrorTagger{body})
 	var from readError
 	if errors.As(err, &from) {
-		return UnreachableError(t, from.err)
+		return Unreachable(t, from.err)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 
 // TestRefused checks that each field error in the agent's response is printed on its own line, without control characters.
 func TestRefused(t *testing.T) {
-	err := RefusalError(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
+	err := Refusal(&http.Response{StatusCode: http.StatusBadRequest, Body: io.NopCloser(strings.NewReader("maxPods: -1\nport: \x1b[31m0\n"))})
 	if err.Error() != "maxPods: -1\n  port: ?[31m0" {
 		t.Errorf("%q", err)
 	}

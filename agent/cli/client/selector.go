@@ -41,9 +41,9 @@ func (s *SelectorFlag) SelectPods(pods []v1.Pod) ([]v1.Pod, error) {
 	return slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !selector.Matches(labels.Set(p.Labels)) }), nil
 }
 
-// NoPodsError is the error for a selector or a namespace without pods. The parameter elsewhere is the number of matching pods
+// NoPods is the error for a selector or a namespace without pods. The parameter elsewhere is the number of matching pods
 // in other namespaces.
-func NoPodsError(selector, namespace string, anywhere bool, elsewhere int) error {
+func NoPods(selector, namespace string, anywhere bool, elsewhere int) error {
 	text := "no pods"
 	if selector != "" {
 		text += fmt.Sprintf(" match the labels %s", selector)

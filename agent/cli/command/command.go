@@ -14,7 +14,7 @@ type Command struct {
 	Summary  string
 	Detail   string // further help
 	ArgsKind ArgKind
-	OwnKinds bool // the command itself interprets the word "pod" as an argument: see removeKind
+	OwnKinds bool // the command itself interprets the word "pod" as an argument, so package cli does not remove it
 	Sub      []Command
 	Hidden   bool
 	IsAgent  bool // the command has the flags of the agent, which are not parsed here

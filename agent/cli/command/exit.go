@@ -50,7 +50,7 @@ func Usage(format string, args ...any) error {
 	return ExitWith(ExitUsage, fmt.Errorf(format, args...))
 }
 
-// IsUnreachable reports whether the agent has disconnected.
+// IsUnreachable reports whether an error is that of an agent that cannot be reached or has disconnected.
 func IsUnreachable(err error) bool {
 	return CodeOf(err) == ExitUnreachable
 }

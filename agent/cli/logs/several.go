@@ -88,7 +88,7 @@ func (c *logsCommand) labelled(all []v1.Pod) ([]v1.Pod, error) {
 	ns := cmp.Or(c.Namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(matching), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 {
-		return nil, command.ExitWith(command.ExitNotFound, client.NoPodsError(c.Text, ns, c.anywhere, len(matching)))
+		return nil, command.ExitWith(command.ExitNotFound, client.NoPods(c.Text, ns, c.anywhere, len(matching)))
 	}
 	return found, nil
 }

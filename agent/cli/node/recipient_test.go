@@ -56,7 +56,7 @@ func TestRecipientWithoutAgent(t *testing.T) {
 		stop()
 	}
 	x := &command.Tool{Env: e, Out: &out, Socket: old.Socket}
-	err := client.UnreachableError(x, &fs.PathError{Err: fs.ErrPermission})
+	err := client.Unreachable(x, &fs.PathError{Err: fs.ErrPermission})
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "sudo") {
 		t.Errorf("%v", err)
 	}

@@ -50,12 +50,12 @@ func shortKind(kind string) string {
 	return strings.ToLower(kind)
 }
 
-// An objectName identifies an object.
-type objectName struct{ kind, namespace, name string }
+// A Name identifies an object.
+type Name struct{ kind, namespace, name string }
 
 // ParseNames parses arguments such as "secret wifi other" and "secret/wifi". It returns false if the arguments are
 // names of pods instead of objects.
-func ParseNames(args []string, namespace string) (names []objectName, ok bool) {
+func ParseNames(args []string, namespace string) (names []Name, ok bool) {
 	if len(args) == 0 {
 		return nil, false
 	}
@@ -76,11 +76,11 @@ func ParseNames(args []string, namespace string) (names []objectName, ok bool) {
 	return names, true
 }
 
-func objectNamed(kind, namespace, name string) objectName {
+func objectNamed(kind, namespace, name string) Name {
 	if ns, rest, ok := strings.Cut(name, "/"); ok {
 		namespace, name = ns, rest
 	}
-	return objectName{kind, cmp.Or(namespace, v1.NamespaceDefault), name}
+	return Name{kind, cmp.Or(namespace, v1.NamespaceDefault), name}
 }
 
 // objectsCommand implements islet objects.
@@ -158,7 +158,7 @@ func listObjects(ctx context.Context, t *command.Tool) (all []api.Object, err er
 
 // findObjects returns the objects with the name n. There may be several, because each source may
 // have an object of this name.
-func (n objectName) findObjects(all []api.Object) ([]api.Object, error) {
+func (n Name) findObjects(all []api.Object) ([]api.Object, error) {
 	found := slices.DeleteFunc(slices.Clone(all), func(o api.Object) bool {
 		return o.Kind != n.kind || o.Namespace != n.namespace || o.Name != n.name
 	})
@@ -249,7 +249,7 @@ func usersOf(o *api.Object) string {
 const maxUsers = 3
 
 // Describe implements islet describe for objects. It does not show the values of Secrets.
-func Describe(ctx context.Context, t *command.Tool, names []objectName) error {
+func Describe(ctx context.Context, t *command.Tool, names []Name) error {
 	all, err := listObjects(ctx, t)
 	if err != nil {
 		return err
@@ -313,7 +313,7 @@ func describeObject(t *command.Tool, o *api.Object) {
 }
 
 // deleteObjects requests the removal of applied objects.
-func (c *deleteCommand) deleteObjects(ctx context.Context, names []objectName) error {
+func (c *deleteCommand) deleteObjects(ctx context.Context, names []Name) error {
 	var errs []error
 	for _, n := range names {
 		q := url.Values{}

@@ -180,7 +180,7 @@ func (c *waitCommand) ofSelector(pods []v1.Pod) ([]v1.Pod, error) {
 	ns := cmp.Or(c.Namespace, v1.NamespaceDefault)
 	found := slices.DeleteFunc(slices.Clone(pods), func(p v1.Pod) bool { return !c.anywhere && p.Namespace != ns })
 	if len(found) == 0 && c.until.kind != goalDeleted && c.until.kind != goalCreated {
-		return nil, command.ExitWith(command.ExitNotFound, client.NoPodsError(c.Text, ns, c.anywhere, len(pods)))
+		return nil, command.ExitWith(command.ExitNotFound, client.NoPods(c.Text, ns, c.anywhere, len(pods)))
 	}
 	return found, nil
 }

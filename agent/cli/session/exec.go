@@ -131,9 +131,9 @@ func (c *execCommand) connect(ctx context.Context, path string, q url.Values) (*
 		return conn, nil
 	case errors.Is(err, websocket.ErrBadHandshake) && resp != nil:
 		defer resp.Body.Close()
-		return nil, client.RefusalError(resp)
+		return nil, client.Refusal(resp)
 	}
-	return nil, client.UnreachableError(c.Tool, err)
+	return nil, client.Unreachable(c.Tool, err)
 }
 
 // Channels of the WebSocket protocol v5.channel.k8s.io.
@@ -224,7 +224,7 @@ func (c *execCommand) receiveOutput(s *socket) (*metav1.Status, error) {
 		_, m, err := s.conn.NextReader()
 		if err != nil {
 			if status == nil {
-				return nil, client.UnreachableError(c.Tool, err)
+				return nil, client.Unreachable(c.Tool, err)
 			}
 			return status, nil
 		}

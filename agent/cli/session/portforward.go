@@ -124,7 +124,7 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	req.Header.Set(httpstream.HeaderProtocolVersion, portforward.ProtocolV1Name)
 	raw, err := client.Dial(ctx, c.Tool)
 	if err != nil {
-		return nil, client.UnreachableError(c.Tool, err)
+		return nil, client.Unreachable(c.Tool, err)
 	}
 	raw.SetDeadline(time.Now().Add(client.ResponseTimeout(c.Tool, http.MethodPost)))
 	in := bufio.NewReader(raw)
@@ -135,12 +135,12 @@ func (c *forwardCommand) openSPDY(ctx context.Context, path string) (httpstream.
 	}
 	if err != nil {
 		raw.Close()
-		return nil, client.UnreachableError(c.Tool, err)
+		return nil, client.Unreachable(c.Tool, err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer raw.Close()
 		defer resp.Body.Close()
-		return nil, client.RefusalError(resp)
+		return nil, client.Refusal(resp)
 	}
 	raw.SetDeadline(time.Time{})
 	return spdy.NewClientConnection(bufferedConn{raw, in})

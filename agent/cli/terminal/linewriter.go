@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// A lineWriter writes only complete lines, each with a prefix, so that several writers can share an output.
-type lineWriter struct {
+// A LineWriter writes only complete lines, each with a prefix, so that several writers can share an output.
+type LineWriter struct {
 	w              io.Writer
 	mu             *sync.Mutex // nil if the output is not shared
 	prefix         string
 	unfinishedLine []byte // unfinished line
 }
 
-// NewLineWriter returns a lineWriter. The mutex is nil if the output is not shared.
-func NewLineWriter(w io.Writer, mu *sync.Mutex, prefix string) *lineWriter {
-	return &lineWriter{w: w, mu: mu, prefix: prefix}
+// NewLineWriter returns a LineWriter. The mutex is nil if the output is not shared.
+func NewLineWriter(w io.Writer, mu *sync.Mutex, prefix string) *LineWriter {
+	return &LineWriter{w: w, mu: mu, prefix: prefix}
 }
 
 // maxHeld is the maximum size of an unfinished line. If a line is longer, the rest is written as another line.
 const maxHeld = 1 << 20
 
-func (l *lineWriter) Write(b []byte) (int, error) {
+func (l *LineWriter) Write(b []byte) (int, error) {
 	l.unfinishedLine = append(l.unfinishedLine, b...)
 	var out []byte
 	for {
@@ -50,7 +50,7 @@ func (l *lineWriter) Write(b []byte) (int, error) {
 }
 
 // WriteUnfinished writes the last line if this line is unfinished.
-func (l *lineWriter) WriteUnfinished() error {
+func (l *LineWriter) WriteUnfinished() error {
 	if len(l.unfinishedLine) == 0 {
 		return nil
 	}

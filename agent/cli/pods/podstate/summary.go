@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// summary is the content of a pod's row.
-type summary struct{ Ready, Status, Restarts string }
+// A Summary is the content of a pod's row.
+type Summary struct{ Ready, Status, Restarts string }
 
 // FirstSeen returns the time at which the pod was first seen on this node.
 func FirstSeen(p *v1.Pod) time.Time {
@@ -31,7 +31,7 @@ func FirstSeen(p *v1.Pod) time.Time {
 
 // Summarize describes a pod in the same way as kubectl get pods. The status in the summary is a reason, such as
 // CrashLoopBackOff, Init:0/1 or Completed. It is not the pod's phase.
-func Summarize(p *v1.Pod, now time.Time) summary {
+func Summarize(p *v1.Pod, now time.Time) Summary {
 	status := cmp.Or(p.Status.Reason, string(p.Status.Phase))
 	if status == "" {
 		status = string(v1.PodPending)
@@ -74,7 +74,7 @@ func Summarize(p *v1.Pod, now time.Time) summary {
 	if p.DeletionTimestamp != nil && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 		status = "Terminating"
 	}
-	s := summary{Ready: fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), Status: status, Restarts: fmt.Sprint(restarts)}
+	s := Summary{Ready: fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), Status: status, Restarts: fmt.Sprint(restarts)}
 	if restarts > 0 && !restarted.IsZero() {
 		s.Restarts += fmt.Sprintf(" (%s ago)", api.FormatAge(restarted, now))
 	}
