@@ -212,7 +212,10 @@ const podHelp = "POD is NAME, NAMESPACE/NAME, or the beginning of a name that on
 	"pod NAME or pod/NAME."
 
 func printUsage(c *command.Command, w io.Writer, path []string, flags *pflag.FlagSet) {
-	fmt.Fprintf(w, "%s%s.\n\nUsage:\n  islet %s", strings.ToUpper(c.Summary[:1]), c.Summary[1:], join(path))
+	if c.Summary != "" { // a command for programs has none
+		fmt.Fprintf(w, "%s%s.\n\n", strings.ToUpper(c.Summary[:1]), c.Summary[1:])
+	}
+	fmt.Fprintf(w, "Usage:\n  islet %s", join(path))
 	if flags.HasAvailableFlags() {
 		fmt.Fprint(w, " [flags]")
 	}

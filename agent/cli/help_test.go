@@ -173,6 +173,21 @@ func TestHelpText(t *testing.T) {
 	})
 }
 
+// TestHelpOfEveryCommand checks that every command has help, also a command for programs that the help of islet does not show.
+func TestHelpOfEveryCommand(t *testing.T) {
+	var all func(list []command.Command, path []string)
+	all = func(list []command.Command, path []string) {
+		for _, c := range list {
+			path := append(slices.Clone(path), c.Name)
+			if got := run(t, nil, "", append(path, "--help")...); got.Code != 0 || !strings.Contains(got.Out, "Usage:\n  islet "+join(path)) {
+				t.Errorf("islet %s --help: %+v", join(path), got)
+			}
+			all(c.Sub, path)
+		}
+	}
+	all(commands(), nil)
+}
+
 // TestSocketInHelp checks that the help and the manual page of a command show --socket only if the command connects to an agent, and that
 // the other commands accept the flag.
 func TestSocketInHelp(t *testing.T) {
