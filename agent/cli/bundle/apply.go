@@ -21,8 +21,8 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// setupBundleApply sets up islet bundle apply.
-func setupBundleApply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+// setupApply sets up islet bundle apply.
+func setupApply(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	older := flags.Bool("older", false, "allow a number that is lower than before")
 	wait := flags.Bool("wait", false, "wait for the end of the trial")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
@@ -105,8 +105,8 @@ func getBundles(ctx context.Context, t *command.Tool) (*api.Bundles, error) {
 	return &s, nil
 }
 
-// setupBundleStatus sets up islet bundle status.
-func setupBundleStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+// setupStatus sets up islet bundle status.
+func setupStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
@@ -217,8 +217,8 @@ func printBundles(w io.Writer, s *api.Bundles) {
 	printMedium(w, s.Medium)
 }
 
-// setupBundleRevert sets up islet bundle revert.
-func setupBundleRevert(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+// setupRevert sets up islet bundle revert.
+func setupRevert(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if len(args) > 0 {
 			return command.Usage("bundle revert takes no arguments")

@@ -35,50 +35,50 @@ const (
 func Commands() []command.Command {
 	return []command.Command{
 		{Name: "build", Args: "DIR -o FILE|DIRECTORY|oci://REPOSITORY:TAG", Summary: "make a bundle of manifests and images",
-			ArgsKind: command.TakesFiles, Setup: setupBundleBuild, NoAgent: true,
+			ArgsKind: command.TakesFiles, Setup: setupBuild, NoAgent: true,
 			Detail: "DIR contains bundle.yaml, manifests/ and images/, and optionally kubelet.yaml, edge.yaml and islet/.\n" +
 				"Building the same DIR again gives the same bytes. An output that ends with a slash, or is a directory, " +
 				"becomes a directory.\n" + bundleRegistryHelp + bundleHelp},
 		{Name: "lock", Args: "DIR", Summary: "record the digests of images that come from registries", ArgsKind: command.TakesFiles,
-			Setup: setupBundleLock, NoAgent: true,
+			Setup: setupLock, NoAgent: true,
 			Detail: "Writes DIR/images.lock with the digest of each image that is in no archive in DIR/images. " +
 				"islet bundle build then\nreads these images from their registries, by digest, with the logins of " +
 				"docker and podman. Digests that are already in the file\nstay, unless --update is given.\n" + bundleHelp},
 		{Name: "sign", Args: "FILE|DIRECTORY|oci://...", Summary: "sign a bundle", ArgsKind: command.TakesFiles,
-			Setup: setupBundleSign, NoAgent: true,
+			Setup: setupSign, NoAgent: true,
 			Detail: "Adds one signature for each key. The bundle keeps its other signatures. Replaces the bundle, " +
 				"unless --output is given.\n" + bundleRegistryHelp + bundleHelp},
-		{Name: "keys", Summary: "make and list the keys that sign bundles", Sub: bundleKeyCommands()},
+		{Name: "keys", Summary: "make and list the keys that sign bundles", Sub: keyCommands()},
 		{Name: "show", Args: "FILE|DIRECTORY|oci://...", Summary: "show what a bundle contains", ArgsKind: command.TakesFiles,
-			Setup: setupBundleShow, NoAgent: true,
+			Setup: setupShow, NoAgent: true,
 			Detail: "Does not verify signatures and does not read images: see islet bundle verify.\n" + bundleRegistryHelp + bundleHelp},
 		{Name: "verify", Args: "FILE|DIRECTORY|oci://...", Summary: "check every byte of a bundle, and whether anything is missing",
-			ArgsKind: command.TakesFiles, Setup: setupBundleVerify, NoAgent: true,
+			ArgsKind: command.TakesFiles, Setup: setupVerify, NoAgent: true,
 			Detail: "Exits with 1 if something is wrong or missing.\n" + bundleRegistryHelp + bundleHelp},
 		{Name: "diff", Args: "OLD NEW", Summary: "show what changes from one bundle to another", ArgsKind: command.TakesFiles,
-			Setup: setupBundleDiff, NoAgent: true,
+			Setup: setupDiff, NoAgent: true,
 			Detail: "Exits with 0 even if the bundles differ.\n" + bundleRegistryHelp + bundleHelp},
 		{Name: "apply", Args: "FILE|DIRECTORY|URL|oci://...",
 			Summary:  "run the pods of a bundle, and return to the previous bundle if they fail",
-			ArgsKind: command.TakesFiles, Setup: setupBundleApply,
+			ArgsKind: command.TakesFiles, Setup: setupApply,
 			Detail: "The agent verifies the signatures (bundle.keys in the EdgeConfiguration) and unpacks all images. " +
 				"Only then does it change pods.\nThe bundle is on trial until its pods are Ready. The agent fetches a bundle " +
 				"at an https URL or in a\nregistry itself, with the credentials of pulls. It fetches only what the node lacks."},
-		{Name: "status", Summary: "show the bundles of this node, and the result of the last trial", Setup: setupBundleStatus,
+		{Name: "status", Summary: "show the bundles of this node, and the result of the last trial", Setup: setupStatus,
 			Detail: "With -o json, the output is the state of the node, signed by the node: its bundles, pods, versions, disk and wear."},
 		{Name: "collect", Args: "FILES...", Summary: "print a table of the states of many nodes", ArgsKind: command.TakesFiles,
-			Setup: setupBundleCollect, NoAgent: true,
+			Setup: setupCollect, NoAgent: true,
 			Detail: "The files are those that nodes have written to sticks (islet-NODE.json), or outputs of islet bundle status -o json. " +
 				"A state with a wrong signature is an error. " + bundleHelp},
-		{Name: "revert", Summary: "end the trial of a bundle, or return to the previous bundle", Setup: setupBundleRevert,
+		{Name: "revert", Summary: "end the trial of a bundle, or return to the previous bundle", Setup: setupRevert,
 			Detail: "The configuration of the bundle goes back too. Data that pods have written in the meantime stays as it is."},
-		{Name: "node", Summary: "describe this node, for islet bundle verify", Setup: setupBundleNode,
+		{Name: "node", Summary: "describe this node, for islet bundle verify", Setup: setupNode,
 			Detail: "Run this command on the node, because it asks the agent. The output has the node's name, labels, " +
 				"platform and devices,\nislet's version and the fields of its configurations, the image layers that the node has, " +
 				"and the node's public key for\nsealed Secrets. The agent makes this key if there is none. " +
 				"The output contains no secret."},
 		{Name: "seal", Args: "FILE --to KEY|FILE", Summary: "encrypt the Secrets of a manifest for nodes", ArgsKind: command.TakesFiles,
-			Setup: setupBundleSeal, NoAgent: true,
+			Setup: setupSeal, NoAgent: true,
 			Detail: "Writes NAME.sealed.yaml next to NAME.yaml. Run this command once and keep the result in the source " +
 				"directory " +
 				"of the\nbundle, because sealing again gives a different file. Then remove NAME.yaml from that " +
@@ -147,7 +147,7 @@ func outputFile(name string) (string, error) {
 	return filepath.EvalSymlinks(name)
 }
 
-func setupBundleBuild(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func setupBuild(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "the file, directory or oci://REPOSITORY:TAG to write")
 	number := flags.Int64("number", 0, "the number of the bundle; replaces the number in bundle.yaml")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
@@ -220,7 +220,7 @@ func openBundle(ctx context.Context, t *command.Tool, name string, policy *bundl
 	return l, b, nil
 }
 
-func setupBundleSign(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func setupSign(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	files := flags.StringArray("key", nil, "a file with a private key; can be repeated")
 	output := flags.StringP("output", "o", "", "write the signed bundle here instead of replacing it")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")

@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/internal/signed"
 )
 
-// setupBundleCollect sets up islet bundle collect.
-func setupBundleCollect(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+// setupCollect sets up islet bundle collect.
+func setupCollect(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	list := flags.String("keys", "", "a file with the public keys of nodes; a state of another key is an error")
 	return func(_ context.Context, args []string) error {
 		if len(args) == 0 {

@@ -21,8 +21,8 @@ import (
 // maxKeyList is the maximum size of a list of keys, in bytes.
 const maxKeyList = 64 << 10
 
-// bundleKeyCommands returns the commands of islet bundle keys.
-func bundleKeyCommands() []command.Command {
+// keyCommands returns the commands of islet bundle keys.
+func keyCommands() []command.Command {
 	return []command.Command{
 		{Name: "new", Args: "FILE", Summary: "write a new private key to a file, and print its public key", ArgsKind: command.TakesFiles,
 			Setup: setupKeysNew, NoAgent: true, Detail: "An existing file is never replaced. Keep the file away from nodes and sticks."},

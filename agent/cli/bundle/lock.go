@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-func setupBundleLock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func setupLock(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	update := flags.Bool("update", false, "also replace the digests that are in the file, by the digests that the tags have now")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {

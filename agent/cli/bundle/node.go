@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/bundle"
 )
 
-// setupBundleNode prints the description of this node for islet bundle verify --for.
-func setupBundleNode(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+// setupNode prints the description of this node for islet bundle verify --for.
+func setupNode(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, _ []string) error {
 		if _, err := node.MakeRecipient(ctx, t); err != nil {
 			return err

@@ -35,7 +35,7 @@ type bundleEntry struct {
 	Digest string `json:"digest"`
 }
 
-func setupBundleShow(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func setupShow(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	output := flags.StringP("output", "o", "", "json or yaml")
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 1 {
@@ -103,7 +103,7 @@ func printBundle(t *command.Tool, v *bundleView) {
 	images.Print(t.Out)
 }
 
-func setupBundleDiff(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+func setupDiff(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 2 {
 			return command.Usage("bundle diff needs two bundles: islet bundle diff OLD NEW")

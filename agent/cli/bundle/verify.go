@@ -32,7 +32,7 @@ type bundleCheck struct {
 	quiet     bool
 }
 
-func setupBundleVerify(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func setupVerify(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	var c bundleCheck
 	flags.StringVar(&c.keys, "keys", "",
 		"a public key, or a file with a list of them: --threshold of them must have signed the bundle; without it, signatures are "+
@@ -220,7 +220,7 @@ func sealedForOthers(docs []sealed.Document, node *bundle.Node) (lines []string)
 	return lines
 }
 
-func setupBundleSeal(t *command.Tool, flags *pflag.FlagSet) command.Runner {
+func setupSeal(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	to := flags.StringArray("to", nil, "the key of a node (age1...), or a file with one key per line; can be repeated")
 	output := flags.StringP("output", "o", "", "the file to write")
 	return func(_ context.Context, args []string) error {
