@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/islet-edge/islet/internal/release"
 )
@@ -169,18 +168,8 @@ func (s *Stager) checkRelease(r *release.Release, older bool) error {
 	return nil
 }
 
-// IsNewer reports whether version a is newer than version b, by the rules of https://semver.org.
-func IsNewer(a, b string) (bool, error) {
-	x, err := version.ParseSemantic(a)
-	if err != nil {
-		return false, err
-	}
-	y, err := version.ParseSemantic(b)
-	if err != nil {
-		return false, err
-	}
-	return y.LessThan(x), nil
-}
+// IsNewer is release.IsNewer.
+func IsNewer(a, b string) (bool, error) { return release.IsNewer(a, b) }
 
 // unpackedFactor is the assumed ratio of a program's size to its archive's size. It is used for the check of the disk
 // space before the fetch. Afterwards the actual size is checked: see checkProgramSpace.

@@ -157,3 +157,60 @@ func TestBundleReturning(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// withVersion answers the first application with a version of islet that is tried first.
+type withVersion struct {
+	oneTrial
+	applied *int
+}
+
+func (w withVersion) Apply(_ context.Context, from string, _ bool, _ func(string, int64, int64)) (api.Bundle, error) {
+	*w.applied++
+	b := api.Bundle{Name: "kiosk", Number: 3}
+	if *w.applied == 1 || filepath.Base(from) == "again.tar" {
+		b.Update = &api.Update{Version: "9.1.0", ID: "islet-9.1.0-ab"}
+	}
+	return b, nil
+}
+
+// triedVersion is the node's configuration after the trial of a version of islet.
+type triedVersion struct {
+	server.Configurer
+	failed bool
+}
+
+func (v triedVersion) Show() api.Configuration {
+	if v.failed {
+		return api.Configuration{FailedUpdate: &api.ConfigurationFailure{ID: "islet-9.1.0-ab", Why: "it crashed"}}
+	}
+	return api.Configuration{History: []api.ConfigurationTrial{{ID: "islet-9.1.0-ab"}}}
+}
+
+// TestBundleApplyVersion checks that islet bundle apply waits for the trial of the version of islet in the bundle, and then applies the
+// bundle again. It does not apply the bundle if the version has failed, and it does not repeat this for ever.
+func TestBundleApplyVersion(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kiosk.tar")
+	again := filepath.Join(filepath.Dir(file), "again.tar")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.WriteFile(again, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		file          string
+		failed        bool
+		code, applied int
+		want          string
+	}{
+		"kept":   {file, false, command.ExitOK, 2, "version 9.1.0 is installed and runs (0s)\nkiosk number 3 is on trial"},
+		"failed": {file, true, command.ExitFailed, 1, "version 9.1.0 failed, the previous version is running: it crashed"},
+		"again":  {again, false, command.ExitFailed, 2, "version 9.1.0 of islet is tried again"},
+	} {
+		applied := 0
+		n, _ := servertest.Start(t, func(s *server.Config) {
+			s.BundleTrials, s.Configuration = withVersion{applied: &applied}, triedVersion{failed: c.failed}
+		})
+		got := run(t, n, "", "bundle", "apply", "-q", c.file)
+		if got.Code != c.code || applied != c.applied || !strings.Contains(got.Out+got.Err, c.want) {
+			t.Errorf("%s: applied %d times, %+v", name, applied, got)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package bundle_test
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"net"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/inventory"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
+	"github.com/islet-edge/islet/internal/release"
 )
 
 // office is a machine without an agent on which bundles are made.
@@ -323,4 +325,35 @@ func TestBundleWithConfiguration(t *testing.T) {
 	o.write("kiosk/kubelet.yaml", kubelet+"maxPodz: 20\n")
 	o.run(0, "build @kiosk -o @kiosk.tar")
 	o.run(1, "verify -q @kiosk.tar", "maxPodz")
+}
+
+// TestBundleWithVersion checks that verify compares archives of islet with their releases, and that fields of a configuration are no error
+// if the node gets a newer version of islet from the bundle.
+func TestBundleWithVersion(t *testing.T) {
+	o := newOffice(t)
+	o.write("kiosk/kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\n")
+	o.write("kiosk/islet/islet.tar.gz", "program")
+	version := func(version, arch, archive string) {
+		t.Helper()
+		r, err := release.Describe(version, arch, strings.NewReader(archive))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.write("kiosk/islet/islet.tar.gz.release", string(r.Sign(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))))
+		o.run(0, "build @kiosk -o @kiosk.tar")
+	}
+	o.write("node.yaml", "apiVersion: islet.dev/v1alpha1\nkind: BundleNode\nname: a\nlabels: {site: x}\nplatform: linux/arm64\n"+
+		"version: 0.0.9\nfields: [cgroupRoot]\n")
+	const verify = "verify -q @kiosk.tar --for @node.yaml"
+	version("0.1.0", "arm64", "program")
+	o.run(0, verify, "the node tries islet 0.1.0 of the bundle first")
+	version("0.0.9", "arm64", "program")
+	o.run(1, verify, "field maxPods: islet 0.0.9 on node a does not know it")
+	version("0.1.0", "arm", "program")
+	o.run(1, verify, "does not know it")
+	version("0.1.0", "arm64", "programs")
+	o.run(1, verify, "file islet.tar.gz: it has 7 bytes, its release says 8")
+	o.write("kiosk/islet/islet.tar.gz.release", "no release")
+	o.run(0, "build @kiosk -o @kiosk.tar")
+	o.run(1, verify, "file islet.tar.gz.release: ")
 }

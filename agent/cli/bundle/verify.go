@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/internal/finding"
 	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/regular"
+	"github.com/islet-edge/islet/internal/release"
 )
 
 // bundleCheck is a run of islet bundle verify.
@@ -97,6 +99,7 @@ type bundleText struct {
 	sealed    []sealed.Document
 
 	configurations []finding.File
+	releases       []*release.Release // of islet
 }
 
 // readBundle reads the files of a bundle.
@@ -118,6 +121,12 @@ func readBundle(t *command.Tool, b *bundle.Bundle) (*bundleText, error) {
 			x.manifests, pods = append(x.manifests, file), append(pods, file)
 		case bundle.MediaKubelet, bundle.MediaEdge:
 			x.manifests, x.configurations = append(x.manifests, file), append(x.configurations, file)
+		case bundle.MediaRelease:
+			r, err := readRelease(b, f.Name, data)
+			if err != nil {
+				return nil, err
+			}
+			x.releases = append(x.releases, r)
 		case bundle.MediaSealed:
 			docs, err := sealed.Parse(data)
 			if err != nil {
@@ -138,6 +147,36 @@ func readBundle(t *command.Tool, b *bundle.Bundle) (*bundleText, error) {
 	return x, nil
 }
 
+// readRelease returns a release of islet whose archive is in the bundle. It verifies no signature.
+func readRelease(b *bundle.Bundle, name string, text []byte) (*release.Release, error) {
+	r, err := release.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("file %s: %w", name, err)
+	}
+	for _, f := range b.Files {
+		switch {
+		case f.MediaType != bundle.MediaProgram || f.Name+".release" != name:
+		case f.Size != r.Size:
+			return nil, fmt.Errorf("file %s: it has %d bytes, its release says %d", f.Name, f.Size, r.Size)
+		default:
+			return r, nil
+		}
+	}
+	return nil, fmt.Errorf("file %s: the bundle has no archive for it", name)
+}
+
+// newerVersion returns the newest version of islet in a bundle that the node would try first, or "".
+func (x *bundleText) newerVersion(node *bundle.Node) (newest string) {
+	parts := strings.Split(node.Platform, "/")
+	for _, r := range x.releases {
+		newer, err := release.IsNewer(r.Version, cmp.Or(newest, node.Version))
+		if err == nil && newer && len(parts) > 1 && parts[1] == r.Arch {
+			newest = r.Version
+		}
+	}
+	return newest
+}
+
 // reportBundle prints the problems of a bundle and a summary. The bytes of the bundle are already verified.
 func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *bundle.Node, signed bool) error {
 	x, err := readBundle(t, b)
@@ -154,14 +193,21 @@ func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *
 	if node != nil {
 		wrong = append(wrong, b.Unfit(x.inventory, node, t.Now())...)
 		wrong = append(wrong, sealedForOthers(x.sealed, node)...)
-		unknown, err := unknownFields(t, x.configurations, node)
-		if err != nil {
-			return err
+		runs := node.Version
+		if newer := x.newerVersion(node); newer != "" {
+			runs = newer
+			fmt.Fprintf(t.Stderr, "Note: the node tries islet %s of the bundle first, if its keys for updates have signed it: fields of "+
+				"configurations that the node does not know yet are no error\n", newer)
+		} else {
+			unknown, err := unknownFields(t, x.configurations, node)
+			if err != nil {
+				return err
+			}
+			wrong = append(wrong, unknown...)
 		}
-		wrong = append(wrong, unknown...)
-		if node.Version != t.Version {
+		if runs != t.Version {
 			fmt.Fprintf(t.Stderr, "Note: the node runs islet %s: the fields of the manifests are checked with the rules of %s\n",
-				printable.Line(node.Version), t.Version)
+				printable.Line(runs), t.Version)
 		}
 	}
 	for _, w := range wrong {
