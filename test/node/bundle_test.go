@@ -47,8 +47,8 @@ func (b *bundles) configure(line string) {
 	key := strings.TrimSpace(b.m.Islet("bundle", "keys", "new", b.m.Disk+"/anna.key"))
 	b.m.Islet("bundle", "keys", "new", b.m.Disk+"/ben.key")
 	b.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n"+
-		"configuration: {healthyFor: 2s, deadline: 15s}\nbundle: {keys: [%q], healthyFor: 2s, deadline: 10s, medium: {label: %s, result: true}}\n%s", b.m.Disk, key,
-		stickLabel(), line))
+		"configuration: {healthyFor: 2s, deadline: 15s}\nbundle: {keys: [%q], healthyFor: 2s, deadline: 10s, medium: {label: %s, result: true}}\n%s",
+		b.m.Disk, key, b.stickLabel(), line))
 }
 
 // build builds a bundle with the given pods, and signs it with a key. The key may be empty.
@@ -374,8 +374,10 @@ func (f *followedFile) awaitRequest(what string, is func(*http.Request) bool) {
 	})
 }
 
-// stickLabel returns the label of the sticks of this test.
-func stickLabel() string { return fmt.Sprintf("T%d", os.Getpid()) }
+// stickLabel returns the label of the sticks of this machine. The nodes of other tests see the same devices and must not read them.
+func (b *bundles) stickLabel() string {
+	return "T" + strings.TrimPrefix(filepath.Base(b.m.Disk), "islet-")
+}
 
 // useStick plugs in a stick with a bundle. The node uses the bundle, and writes its signed state to the stick.
 func (b *bundles) useStick(number int64, file string, pods ...string) {
@@ -404,7 +406,7 @@ func (b *bundles) useStick(number int64, file string, pods ...string) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	run("mkfs.ext4", "-q", "-L", stickLabel(), "-d", dir, image)
+	run("mkfs.ext4", "-q", "-L", b.stickLabel(), "-d", dir, image)
 	device := run("losetup", "--find", "--show", image)
 	pull := sync.OnceFunc(func() { run("losetup", "-d", device) })
 	b.Cleanup(pull)

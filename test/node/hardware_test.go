@@ -29,10 +29,19 @@ func askLoop(t *testing.T, verb uint) {
 	}
 }
 
+// removeLoop removes the loop device if it is left of an earlier test.
+func removeLoop(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(fmt.Sprintf("/dev/loop%d", theLoop)); err == nil {
+		askLoop(t, unix.LOOP_CTL_REMOVE)
+	}
+}
+
 // TestHardware checks that a pod whose user is not root can use a device of the host. The pod starts before the device appears. The device
 // disappears and appears again, also while the agent is killed and after a reboot.
 func TestHardware(t *testing.T) {
 	t.Parallel()
+	removeLoop(t) // a test program that was killed has left it
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	m.Boot()
