@@ -92,7 +92,7 @@ func bundleNode(t *testing.T) *VM {
 // of this bundle, the folders of the bundles in its record, and no damage.
 func checkBundle(v *VM) (number int) {
 	v.t.Helper()
-	status := v.Await("! islet bundle status | grep -q 'on trial' && islet bundle status | grep 'in use  '")
+	status := v.Await("s=$(islet bundle status 2>&1) && ! echo \"$s\" | grep -q 'on trial' && echo \"$s\" | grep 'in use  '")
 	if _, err := fmt.Sscanf(status, "in use kiosk number %d,", &number); err != nil || number < 1 || number > 2 {
 		v.t.Fatalf("%q: %v", status, err)
 	}
