@@ -8,7 +8,7 @@ import (
 
 // acceptHeldPods ends the pods on hold. These are pods that run on the node but that the control plane does not have.
 // With this request a user at the device confirms that the pods are to end.
-func (s *Server) acceptHeldPods(r *http.Request) (api.Accepted, error) {
+func (s *Server) acceptHeldPods(r *http.Request) (any, error) {
 	if s.Accept == nil {
 		return api.Accepted{}, nil
 	}
@@ -17,7 +17,7 @@ func (s *Server) acceptHeldPods(r *http.Request) (api.Accepted, error) {
 
 // takeOver assigns the node's name to this machine. With this request a user at the device confirms that this
 // machine replaces the other machine with the same name, or that there is no other machine.
-func (s *Server) takeOver(r *http.Request) (api.TakenOver, error) {
+func (s *Server) takeOver(r *http.Request) (any, error) {
 	done, err := s.TakeOver(r.Context(), r.URL.Query().Has("force"))
 	if err != nil {
 		return done, refusal{http.StatusConflict, err.Error()}

@@ -10,7 +10,7 @@ import (
 
 // allocatedPods serves /allocatedPods. It returns the pods that have not ended. Each pod has the resources that the
 // node has allocated to it, and no status.
-func (s *Server) allocatedPods(*http.Request) (*v1.PodList, error) {
+func (s *Server) allocatedPods(*http.Request) (any, error) {
 	var pods []*v1.Pod
 	for _, p := range s.sortedPods() {
 		if !hasEnded(p) {
@@ -21,7 +21,7 @@ func (s *Server) allocatedPods(*http.Request) (*v1.PodList, error) {
 }
 
 // allocatedPod serves /allocatedPods/NAMESPACE/POD[/UID], with the same data for one pod.
-func (s *Server) allocatedPod(r *http.Request) (*v1.Pod, error) {
+func (s *Server) allocatedPod(r *http.Request) (any, error) {
 	p, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return nil, err

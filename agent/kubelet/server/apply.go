@@ -48,7 +48,7 @@ func (s *Server) readManifest(r *http.Request) (m manifest.Set, err error) {
 // applyManifest adds the pods and objects of a manifest to the local source. With ?dryRun it only reports the changes, and the pods
 // that the node would reject.
 // Objects are applied before pods, because pods may use them.
-func (s *Server) applyManifest(r *http.Request) ([]api.Applied, error) {
+func (s *Server) applyManifest(r *http.Request) (any, error) {
 	m, err := s.readManifest(r)
 	if err != nil {
 		return nil, err
@@ -104,12 +104,12 @@ func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 }
 
 // deletePod ends a pod of the local source. The path contains the pod's namespace and name.
-func (s *Server) deletePod(r *http.Request) (*api.Deleted, error) {
+func (s *Server) deletePod(r *http.Request) (any, error) {
 	return s.endPod(r, r.PathValue("namespace"), r.PathValue("name"))
 }
 
 // deleteManifest ends the pods of a manifest and removes its other objects. It does not delete the data of claims.
-func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
+func (s *Server) deleteManifest(r *http.Request) (any, error) {
 	m, err := s.readManifest(r)
 	if err != nil {
 		return nil, err
@@ -129,10 +129,10 @@ func (s *Server) deleteManifest(r *http.Request) ([]api.Deleted, error) {
 }
 
 // listObjects returns the objects from the node's manifests.
-func (s *Server) listObjects(*http.Request) ([]api.Object, error) { return s.Objects.List(), nil }
+func (s *Server) listObjects(*http.Request) (any, error) { return s.Objects.List(), nil }
 
 // deleteObject removes an applied object. With ?data it also deletes the data of a claim.
-func (s *Server) deleteObject(r *http.Request) (*api.Deleted, error) {
+func (s *Server) deleteObject(r *http.Request) (any, error) {
 	d := s.Objects.Delete(r.Context(), r.PathValue("kind"), r.PathValue("namespace"), r.PathValue("name"), r.URL.Query().Has("data"))
 	switch {
 	case d.NotFound:

@@ -30,12 +30,12 @@ func (s *Server) routeBundle(m mux) {
 	if s.BundleTrials == nil {
 		return
 	}
-	m.HandleFunc("GET "+api.PathBundle, jsonHandler(func(*http.Request) (api.Bundles, error) { return s.BundleTrials.Status() }))
-	m.HandleFunc("GET "+api.PathBundleState, jsonHandler(func(r *http.Request) (*bundle.SignedState, error) {
+	m.HandleFunc("GET "+api.PathBundle, jsonHandler(func(*http.Request) (any, error) { return s.BundleTrials.Status() }))
+	m.HandleFunc("GET "+api.PathBundleState, jsonHandler(func(r *http.Request) (any, error) {
 		return s.BundleTrials.State(r.Context())
 	}))
 	m.HandleFunc("POST "+api.PathBundle, s.applyBundle)
-	m.HandleFunc("POST "+api.PathBundleRevert, jsonHandler(func(r *http.Request) (api.Bundles, error) {
+	m.HandleFunc("POST "+api.PathBundleRevert, jsonHandler(func(r *http.Request) (any, error) {
 		done, err := s.BundleTrials.Revert(r.Context())
 		return done, unprocessableError(err)
 	}))

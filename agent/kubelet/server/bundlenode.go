@@ -28,8 +28,8 @@ func (s *Server) routeBundleNode(m mux) {
 	if s.Bundles == nil {
 		return
 	}
-	m.HandleFunc("GET "+api.PathBundleNode, jsonHandler(func(r *http.Request) (*bundle.Node, error) { return s.describeNode(r.Context()) }))
-	m.HandleFunc("POST "+api.PathRecipient, jsonHandler(func(*http.Request) (api.Recipient, error) {
+	m.HandleFunc("GET "+api.PathBundleNode, jsonHandler(func(r *http.Request) (any, error) { return s.describeNode(r.Context()) }))
+	m.HandleFunc("POST "+api.PathRecipient, jsonHandler(func(*http.Request) (any, error) {
 		recipient, err := s.Bundles.MakeRecipient()
 		return api.Recipient{Recipient: recipient}, err
 	}))

@@ -23,18 +23,18 @@ func (s *Server) routeConfiguration(m mux) {
 		return
 	}
 	m.HandleFunc("GET "+api.PathConfiguration,
-		jsonHandler(func(*http.Request) (api.Configuration, error) { return s.Configuration.Show(), nil }))
+		jsonHandler(func(*http.Request) (any, error) { return s.Configuration.Show(), nil }))
 	m.HandleFunc("POST "+api.PathConfiguration, jsonHandler(s.applyConfiguration))
-	m.HandleFunc("DELETE "+api.PathConfiguration, jsonHandler(func(*http.Request) (api.ConfigurationRef, error) {
+	m.HandleFunc("DELETE "+api.PathConfiguration, jsonHandler(func(*http.Request) (any, error) {
 		ref, err := s.Configuration.Revert()
 		return ref, unprocessableError(err)
 	}))
 }
 
-func (s *Server) applyConfiguration(r *http.Request) (none api.ConfigurationRef, _ error) {
+func (s *Server) applyConfiguration(r *http.Request) (any, error) {
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxConfiguration))
 	if err != nil {
-		return none, refusalError(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
+		return nil, refusalError(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
 	}
 	q := r.URL.Query()
 	var consent []string

@@ -11,7 +11,7 @@ import (
 )
 
 // configz returns the effective configuration of the kubelet.
-func (s *Server) configz(*http.Request) (map[string]*kubelet.KubeletConfiguration, error) {
+func (s *Server) configz(*http.Request) (any, error) {
 	if s.Kubelet.Config == nil {
 		return nil, refusalError(http.StatusNotFound, "the configuration is not available")
 	}

@@ -17,7 +17,7 @@ import (
 
 // debugPod adds an ephemeral container to a pod, for islet debug. The query has its settings. In a cluster the API server adds ephemeral
 // containers, so debugPod refuses it there.
-func (s *Server) debugPod(r *http.Request) (*api.Debugged, error) {
+func (s *Server) debugPod(r *http.Request) (any, error) {
 	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("name"), "")
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 )
 
 // listDevices returns one entry for each device that containers can request, with the users of the device.
-func (s *Server) listDevices(r *http.Request) ([]api.Device, error) {
+func (s *Server) listDevices(r *http.Request) (any, error) {
 	if s.Devices == nil {
 		return []api.Device{}, nil
 	}

@@ -27,7 +27,7 @@ func (s *Server) sortedEvents() []api.Event {
 // event is appended until the client disconnects.
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("watch") {
-		jsonHandler(func(*http.Request) ([]api.Event, error) { return s.sortedEvents(), nil })(w, r)
+		jsonHandler(func(*http.Request) (any, error) { return s.sortedEvents(), nil })(w, r)
 		return
 	}
 	out := s.lines(w, r)

@@ -22,7 +22,7 @@ const (
 )
 
 // listImages returns the images sorted by name.
-func (s *Server) listImages(r *http.Request) ([]api.Image, error) {
+func (s *Server) listImages(r *http.Request) (any, error) {
 	list, err := s.Images.ListImages(r.Context(), &crapi.ListImagesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)

@@ -7,7 +7,7 @@ import (
 )
 
 // origins returns the origin of each pod whose origin is known: its file, URL, command or API server.
-func (s *Server) origins(*http.Request) (map[types.UID]string, error) {
+func (s *Server) origins(*http.Request) (any, error) {
 	out := map[types.UID]string{}
 	if s.Origin == nil {
 		return out, nil

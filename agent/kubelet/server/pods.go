@@ -18,7 +18,7 @@ import (
 )
 
 // listPods serves /pods. The response is a PodList, like the response of a kubelet.
-func (s *Server) listPods(*http.Request) (*v1.PodList, error) {
+func (s *Server) listPods(*http.Request) (any, error) {
 	return podList(s.sortedPods()), nil
 }
 
@@ -37,7 +37,7 @@ func (s *Server) sortedPods() []*v1.Pod {
 }
 
 // runningPods serves /runningpods/. It returns the pods with running containers, even if no source wants them.
-func (s *Server) runningPods(r *http.Request) (*v1.PodList, error) {
+func (s *Server) runningPods(r *http.Request) (any, error) {
 	list, err := s.Runtime.ListContainers(r.Context(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
 		State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}}})
 	if err != nil {
@@ -77,11 +77,11 @@ func (s *Server) findPod(namespace, name string, uid types.UID) (*v1.Pod, error)
 }
 
 // getDetails returns information about a pod that the Pod object does not contain.
-func (s *Server) getDetails(r *http.Request) (d api.Details, err error) {
-	if s.Details != nil {
-		d = s.Details(types.UID(r.PathValue("uid")))
+func (s *Server) getDetails(r *http.Request) (any, error) {
+	if s.Details == nil {
+		return api.Details{}, nil
 	}
-	return d, nil
+	return s.Details(types.UID(r.PathValue("uid"))), nil
 }
 
 // watchInterval is the interval at which a watch looks for changes even without a notification. It is also the

@@ -104,8 +104,8 @@ func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathClock, jsonHandler(s.getClock))
 	m.HandleFunc("DELETE "+api.PathClock, jsonHandler(s.resetClock))
 	m.HandleFunc("GET "+api.PathDevices, jsonHandler(s.listDevices))
-	m.HandleFunc("GET "+api.PathBoard, jsonHandler(func(*http.Request) (api.Board, error) { return s.Usage.Board(), nil }))
-	m.HandleFunc("GET "+api.PathIO, jsonHandler(func(r *http.Request) ([]api.DiskIO, error) { return s.Usage.IO(r.Context()) }))
+	m.HandleFunc("GET "+api.PathBoard, jsonHandler(func(*http.Request) (any, error) { return s.Usage.Board(), nil }))
+	m.HandleFunc("GET "+api.PathIO, jsonHandler(func(r *http.Request) (any, error) { return s.Usage.IO(r.Context()) }))
 	m.HandleFunc("GET "+api.PathFiles+"/{namespace}/{pod}/{container}", s.readFiles)
 	m.HandleFunc("POST "+api.PathFiles+"/{namespace}/{pod}/{container}", s.writeFiles)
 	m.HandleFunc("GET "+api.PathProcesses+"/{namespace}/{pod}", jsonHandler(s.processes))
@@ -147,15 +147,21 @@ func codeOf(err error) int {
 
 func isNotFound(err error) bool { return codeOf(err) == http.StatusNotFound }
 
-// jsonHandler returns a handler that responds with f's result as JSON.
-func jsonHandler[T any](f func(*http.Request) (T, error)) http.HandlerFunc {
+// jsonHandler returns a handler that responds with f's result as JSON. It is not generic, because each instance would add
+// 1 KB to the program.
+func jsonHandler(f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f(r)
-		if err != nil {
-			writeError(w, err)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
+		writeJSON(w, v, err)
 	}
+}
+
+// writeJSON responds with v as JSON, or with err unless it is nil.
+func writeJSON(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
 }

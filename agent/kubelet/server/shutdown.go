@@ -19,6 +19,6 @@ func (s *Server) serveShutdown(w http.ResponseWriter, r *http.Request) {
 }
 
 // cancelShutdown cancels a shutdown, and starts again all pods that the shutdown has ended.
-func (s *Server) cancelShutdown(r *http.Request) (struct{}, error) {
+func (s *Server) cancelShutdown(r *http.Request) (any, error) {
 	return struct{}{}, s.Shutdown.Cancel(r.Context())
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 
-	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
@@ -11,7 +10,7 @@ import (
 const maxForm = 64 << 10
 
 // getFlash serves /stats/flash, which a kubelet does not have. Flash may return cached data.
-func (s *Server) getFlash(r *http.Request) (*api.Flash, error) {
+func (s *Server) getFlash(r *http.Request) (any, error) {
 	if s.Flash == nil {
 		return nil, refusalError(http.StatusNotFound, "disk writes are not measured on this node")
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // getStatus returns the node's status.
-func (s *Server) getStatus(r *http.Request) (*api.Status, error) {
+func (s *Server) getStatus(r *http.Request) (any, error) {
 	pods := s.Pods.List()
 	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
 		Pods: countPods(pods), Disks: fileSystems(s.Disks)}

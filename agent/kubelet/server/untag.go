@@ -20,7 +20,7 @@ type untagger interface {
 // removeImage removes an image. If ?ref= is one of several names of the image, it removes only this name. Running
 // containers are not affected. Without ?force, a request for an image or name that a pod needs is rejected, because the pod
 // could not restart.
-func (s *Server) removeImage(r *http.Request) (*api.Image, error) {
+func (s *Server) removeImage(r *http.Request) (any, error) {
 	name, ctx := r.URL.Query().Get("ref"), r.Context()
 	ref := &crapi.ImageSpec{Image: name}
 	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: ref})
