@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -20,7 +21,7 @@ func (s *Server) acceptHeldPods(r *http.Request) (any, error) {
 func (s *Server) takeOver(r *http.Request) (any, error) {
 	done, err := s.TakeOver(r.Context(), r.URL.Query().Has("force"))
 	if err != nil {
-		return done, refusal{http.StatusConflict, err.Error()}
+		return done, response.Refusal{Code: http.StatusConflict, Message: err.Error()}
 	}
 	return done, nil
 }

@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
 // allocatedPods serves /allocatedPods. It returns the pods that have not ended. Each pod has the resources that the
@@ -27,7 +29,7 @@ func (s *Server) allocatedPod(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if hasEnded(p) {
-		return nil, refusalError(http.StatusNotFound, "pod %q has ended", p.Name)
+		return nil, response.Refuse(http.StatusNotFound, "pod %q has ended", p.Name)
 	}
 	out := s.withAllocated(p)
 	out.TypeMeta = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}

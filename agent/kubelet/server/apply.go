@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
@@ -29,17 +30,17 @@ func (s *Server) readManifest(r *http.Request) (m manifest.Set, err error) {
 	}
 	if len(data) > maxManifest {
 		io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnored)) // a client that is still sending does not read the response
-		return m, refusalError(http.StatusRequestEntityTooLarge, "%s is too large: a manifest may have at most %d MiB", origin,
+		return m, response.Refuse(http.StatusRequestEntityTooLarge, "%s is too large: a manifest may have at most %d MiB", origin,
 			maxManifest>>20)
 	}
 	m, err = s.Decode(data, origin)
 	switch {
 	case err != nil:
-		return m, refusal{http.StatusUnprocessableEntity, err.Error()}
+		return m, response.Refusal{Code: http.StatusUnprocessableEntity, Message: err.Error()}
 	case len(m.Pods)+len(m.Objects) == 0:
-		return m, refusalError(http.StatusUnprocessableEntity, "%s contains no pod and no object that pods use", origin)
+		return m, response.Refuse(http.StatusUnprocessableEntity, "%s contains no pod and no object that pods use", origin)
 	case len(m.Objects) > 0 && s.Objects == nil:
-		return m, refusalError(http.StatusUnprocessableEntity, "%s contains objects other than pods, which this node does not support",
+		return m, response.Refuse(http.StatusUnprocessableEntity, "%s contains objects other than pods, which this node does not support",
 			origin)
 	}
 	return m, nil
@@ -61,7 +62,7 @@ func (s *Server) applyManifest(r *http.Request) (any, error) {
 	var done []api.Applied
 	if len(m.Objects) > 0 {
 		if done, err = s.Objects.Apply(r.Context(), m.Objects, dry); err != nil {
-			return nil, refusal{http.StatusConflict, "apply: " + err.Error()}
+			return nil, response.Refusal{Code: http.StatusConflict, Message: "apply: " + err.Error()}
 		}
 	}
 	if dry && s.FindRejections != nil {
@@ -90,7 +91,7 @@ func (s *Server) wouldApply(pods []*v1.Pod) ([]api.Applied, error) {
 			switch {
 			case k.Namespace != p.Namespace || k.Name != p.Name:
 			case k.Annotations[keys.ConfigSource] != keys.SourceLocal:
-				return nil, refusalError(http.StatusConflict, "pod %s/%s exists and comes from the %s source: choose another name",
+				return nil, response.Refuse(http.StatusConflict, "pod %s/%s exists and comes from the %s source: choose another name",
 					p.Namespace, p.Name, k.Annotations[keys.ConfigSource])
 			case k.UID == p.UID && k.DeletionTimestamp == nil:
 				action = "unchanged"
@@ -118,7 +119,7 @@ func (s *Server) deleteManifest(r *http.Request) (any, error) {
 	for _, p := range m.Pods {
 		d, err := s.endPod(r, p.Namespace, p.Name)
 		if err != nil {
-			d = &api.Deleted{Namespace: p.Namespace, Name: p.Name, Error: err.Error(), NotFound: isNotFound(err)}
+			d = &api.Deleted{Namespace: p.Namespace, Name: p.Name, Error: err.Error(), NotFound: response.IsNotFound(err)}
 		}
 		done = append(done, *d)
 	}
@@ -136,9 +137,9 @@ func (s *Server) deleteObject(r *http.Request) (any, error) {
 	d := s.Objects.Delete(r.Context(), r.PathValue("kind"), r.PathValue("namespace"), r.PathValue("name"), r.URL.Query().Has("data"))
 	switch {
 	case d.NotFound:
-		return nil, refusal{http.StatusNotFound, d.Error}
+		return nil, response.Refusal{Code: http.StatusNotFound, Message: d.Error}
 	case d.Error != "":
-		return nil, refusal{http.StatusConflict, d.Error}
+		return nil, response.Refusal{Code: http.StatusConflict, Message: d.Error}
 	}
 	return &d, nil
 }
@@ -149,14 +150,14 @@ func (s *Server) endPod(r *http.Request, namespace, name string) (*api.Deleted, 
 		return nil, err
 	}
 	if source := pod.Annotations[keys.ConfigSource]; source != keys.SourceLocal {
-		return nil, refusalError(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace,
+		return nil, response.Refuse(http.StatusConflict, "pod %s/%s comes from the %s source: remove its manifest there", namespace,
 			name, source)
 	}
 	var grace *int64
 	if q := r.URL.Query().Get("gracePeriodSeconds"); q != "" {
 		n, err := strconv.ParseInt(q, 10, 32)
 		if err != nil || n < 0 {
-			return nil, refusalError(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
+			return nil, response.Refuse(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
 		}
 		grace = &n
 	}

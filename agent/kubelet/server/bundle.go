@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/runtime/cri"
@@ -30,12 +31,12 @@ func (s *Server) routeBundle(m mux) {
 	if s.BundleTrials == nil {
 		return
 	}
-	m.HandleFunc("GET "+api.PathBundle, jsonHandler(func(*http.Request) (any, error) { return s.BundleTrials.Status() }))
-	m.HandleFunc("GET "+api.PathBundleState, jsonHandler(func(r *http.Request) (any, error) {
+	m.HandleFunc("GET "+api.PathBundle, response.JSON(func(*http.Request) (any, error) { return s.BundleTrials.Status() }))
+	m.HandleFunc("GET "+api.PathBundleState, response.JSON(func(r *http.Request) (any, error) {
 		return s.BundleTrials.State(r.Context())
 	}))
 	m.HandleFunc("POST "+api.PathBundle, s.applyBundle)
-	m.HandleFunc("POST "+api.PathBundleRevert, jsonHandler(func(r *http.Request) (any, error) {
+	m.HandleFunc("POST "+api.PathBundleRevert, response.JSON(func(r *http.Request) (any, error) {
 		done, err := s.BundleTrials.Revert(r.Context())
 		return done, unprocessableError(err)
 	}))
@@ -43,14 +44,14 @@ func (s *Server) routeBundle(m mux) {
 
 func (s *Server) applyBundle(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	out := s.newProgress(w, r)
+	out := response.NewProgress(w, s.StreamIdleTimeout)
 	out.Flush()
-	defer out.keepAlive()()
+	defer out.KeepAlive()()
 	name := archiveName(q.Get("from"))
 	b, err := s.BundleTrials.Apply(r.Context(), q.Get("from"), q.Has("older"), func(status string, current, total int64) {
-		out.sendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
+		out.SendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
 	})
-	out.sendResult(api.Progress{Bundle: &b}, adviseOnMedium(q.Get("from"), err))
+	out.SendResult(api.Progress{Bundle: &b}, adviseOnMedium(q.Get("from"), err))
 }
 
 // adviseOnMedium adds advice to an error of the disk that has the bundle, such as a stick that was pulled out.

@@ -7,6 +7,7 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/config"
@@ -28,8 +29,10 @@ func (s *Server) routeBundleNode(m mux) {
 	if s.Bundles == nil {
 		return
 	}
-	m.HandleFunc("GET "+api.PathBundleNode, jsonHandler(func(r *http.Request) (any, error) { return s.describeNode(r.Context()) }))
-	m.HandleFunc("POST "+api.PathRecipient, jsonHandler(func(*http.Request) (any, error) {
+	m.HandleFunc("GET "+api.PathBundleNode, response.JSON(func(r *http.Request) (any, error) {
+		return s.describeNode(r.Context())
+	}))
+	m.HandleFunc("POST "+api.PathRecipient, response.JSON(func(*http.Request) (any, error) {
 		recipient, err := s.Bundles.MakeRecipient()
 		return api.Recipient{Recipient: recipient}, err
 	}))

@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
@@ -49,7 +50,7 @@ const (
 // serveChannels connects a process to a WebSocket.
 func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *process) {
 	if offered := websocket.Subprotocols(r); len(offered) > 0 && !slices.ContainsFunc(offered, isChannelProtocol) {
-		writeError(w, refusalError(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this "+
+		response.WriteError(w, response.Refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this "+
 			"server supports %s, and assumes %s without one",
 			strings.Join(offered, ", "), strings.Join(channelProtocols(), ", "), remotecommand.StreamProtocolV1Name))
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -16,7 +17,7 @@ type Clock interface {
 
 func (s *Server) getClock(*http.Request) (any, error) {
 	if s.Clock == nil {
-		return api.Clock{}, refusalError(http.StatusNotFound, "this node does not record the time")
+		return api.Clock{}, response.Refuse(http.StatusNotFound, "this node does not record the time")
 	}
 	return s.Clock.Clock(), nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -23,9 +24,9 @@ func (s *Server) routeConfiguration(m mux) {
 		return
 	}
 	m.HandleFunc("GET "+api.PathConfiguration,
-		jsonHandler(func(*http.Request) (any, error) { return s.Configuration.Show(), nil }))
-	m.HandleFunc("POST "+api.PathConfiguration, jsonHandler(s.applyConfiguration))
-	m.HandleFunc("DELETE "+api.PathConfiguration, jsonHandler(func(*http.Request) (any, error) {
+		response.JSON(func(*http.Request) (any, error) { return s.Configuration.Show(), nil }))
+	m.HandleFunc("POST "+api.PathConfiguration, response.JSON(s.applyConfiguration))
+	m.HandleFunc("DELETE "+api.PathConfiguration, response.JSON(func(*http.Request) (any, error) {
 		ref, err := s.Configuration.Revert()
 		return ref, unprocessableError(err)
 	}))
@@ -34,7 +35,7 @@ func (s *Server) routeConfiguration(m mux) {
 func (s *Server) applyConfiguration(r *http.Request) (any, error) {
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxConfiguration))
 	if err != nil {
-		return nil, refusalError(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
+		return nil, response.Refuse(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
 	}
 	q := r.URL.Query()
 	var consent []string
@@ -53,5 +54,5 @@ func unprocessableError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return refusal{http.StatusUnprocessableEntity, err.Error()}
+	return response.Refusal{Code: http.StatusUnprocessableEntity, Message: err.Error()}
 }

@@ -17,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/logs"
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -24,36 +25,36 @@ import (
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	o, previous, err := logOptions(r.URL.Query(), time.Now())
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	id, attempt, err := loggedContainer(pod, r.PathValue("container"), previous)
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	path, err := s.logPath(r.Context(), pod, r.PathValue("container"), id, attempt)
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
-	out := s.stream(w, "text/plain; charset=utf-8")
+	out := response.NewStream(w, "text/plain; charset=utf-8", s.StreamIdleTimeout)
 	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.hasExited(ctx, id) }, out)
 	switch {
 	case err == nil:
-	case out.statusSent:
-		out.breakOff(r, o.Timestamps, err)
+	case out.HasBegun():
+		out.BreakOff(r, o.Timestamps, err)
 	case errors.Is(err, fs.ErrNotExist):
-		writeError(w,
-			refusalError(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace,
+		response.WriteError(w,
+			response.Refuse(http.StatusNotFound, "container %s of pod %s/%s has no log: %v", r.PathValue("container"), pod.Namespace,
 				pod.Name, err))
 	default:
-		writeError(w, err)
+		response.WriteError(w, err)
 	}
 }
 
@@ -64,9 +65,9 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 			n, perr := strconv.ParseInt(v, 10, 64)
 			switch {
 			case perr != nil:
-				err = refusalError(http.StatusBadRequest, "%s %q: must be a number", name, v)
+				err = response.Refuse(http.StatusBadRequest, "%s %q: must be a number", name, v)
 			case n < least:
-				err = refusalError(http.StatusUnprocessableEntity, "%s %q: must be at least %d", name, v, least)
+				err = response.Refuse(http.StatusUnprocessableEntity, "%s %q: must be at least %d", name, v, least)
 			default:
 				set(n)
 			}
@@ -75,7 +76,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	flag := func(name string) (b bool) {
 		if v, ok := q[name]; ok && err == nil && v[0] != "" {
 			if b, err = strconv.ParseBool(v[0]); err != nil {
-				err = refusalError(http.StatusBadRequest, "%s %q: must be true or false", name, v[0])
+				err = response.Refuse(http.StatusBadRequest, "%s %q: must be true or false", name, v[0])
 			}
 		}
 		return b
@@ -89,10 +90,10 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	parse("sinceSeconds", 1, func(n int64) { o.Since = now.Add(-time.Duration(min(n, 1<<33)) * time.Second) })
 	if v := q.Get("sinceTime"); v != "" && err == nil {
 		if o.Since, err = time.Parse(time.RFC3339Nano, v); err != nil {
-			err = refusalError(http.StatusBadRequest, "sinceTime %q: must have the format of 2006-01-02T15:04:05Z", v)
+			err = response.Refuse(http.StatusBadRequest, "sinceTime %q: must have the format of 2006-01-02T15:04:05Z", v)
 		}
 		if q.Get("sinceSeconds") != "" {
-			err = refusalError(http.StatusUnprocessableEntity, "at most one of sinceTime and sinceSeconds may be given")
+			err = response.Refuse(http.StatusUnprocessableEntity, "at most one of sinceTime and sinceSeconds may be given")
 		}
 	}
 	switch v := q.Get("stream"); v {
@@ -100,7 +101,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 	case "Stdout", "Stderr":
 		o.Stream = strings.ToLower(v)
 	default:
-		err = errors.Join(err, refusalError(http.StatusUnprocessableEntity, "stream %q: must be All, Stdout or Stderr", v))
+		err = errors.Join(err, response.Refuse(http.StatusUnprocessableEntity, "stream %q: must be All, Stdout or Stderr", v))
 	}
 	return o, previous, err
 }
@@ -117,7 +118,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	}
 	if previous {
 		if last == nil || last.ContainerID == "" {
-			return "", 0, refusalError(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
+			return "", 0, response.Refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
 		}
 		return bareID(last.ContainerID), lastAttempt, nil
 	}
@@ -128,7 +129,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 		if id := st.State.Terminated.ContainerID; id != "" {
 			return bareID(id), st.RestartCount, nil
 		}
-		return "", 0, refusalError(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
+		return "", 0, response.Refuse(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
 	case last != nil && last.ContainerID != "": // the container is waiting for its restart
 		return bareID(last.ContainerID), lastAttempt, nil
 	}
@@ -136,7 +137,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	if w := st.State.Waiting; w != nil {
 		reason = strings.TrimSuffix(fmt.Sprintf(": %s: %s", waitingReason(w.Reason), w.Message), ": ")
 	}
-	return "", 0, refusalError(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
+	return "", 0, response.Refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
 }
 
 // waitingReason returns a kubelet's text for the reason of a waiting container.
@@ -161,7 +162,7 @@ func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
 	if _, c := podspec.Find(&pod.Spec, name); c != nil {
 		return &v1.ContainerStatus{Name: name}, nil
 	}
-	return nil, refusalError(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
+	return nil, response.Refuse(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
 }
 
 // bareID removes the runtime's name from "containerd://ID".

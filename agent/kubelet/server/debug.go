@@ -7,13 +7,14 @@ import (
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/config"
 )
 
 // configz returns the effective configuration of the kubelet.
 func (s *Server) configz(*http.Request) (any, error) {
 	if s.Kubelet.Config == nil {
-		return nil, refusalError(http.StatusNotFound, "the configuration is not available")
+		return nil, response.Refuse(http.StatusNotFound, "the configuration is not available")
 	}
 	c := config.Redacted(s.Kubelet.Config)
 	return map[string]*kubelet.KubeletConfiguration{"kubeletconfig": &c}, nil

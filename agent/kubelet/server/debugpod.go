@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
@@ -25,9 +26,9 @@ func (s *Server) debugPod(r *http.Request) (any, error) {
 	name := pod.Namespace + "/" + pod.Name
 	switch {
 	case pod.Annotations[keys.ConfigSource] == keys.SourceAPI || s.hasCluster(r):
-		return nil, refusalError(http.StatusConflict, "pod %s is on a node of a cluster: use kubectl debug", name)
+		return nil, response.Refuse(http.StatusConflict, "pod %s is on a node of a cluster: use kubectl debug", name)
 	case isEnding(pod):
-		return nil, refusalError(http.StatusConflict, "pod %s has ended or is being deleted", name)
+		return nil, response.Refuse(http.StatusConflict, "pod %s has ended or is being deleted", name)
 	}
 	q := r.URL.Query()
 	c := v1.EphemeralContainer{TargetContainerName: q.Get("target"), EphemeralContainerCommon: v1.EphemeralContainerCommon{
@@ -38,14 +39,14 @@ func (s *Server) debugPod(r *http.Request) (any, error) {
 		StdinOnce: q.Has("stdin") && !q.Has("tty"),
 	}}
 	if err := podspec.CheckImage(c.Image); err != nil { // an ephemeral container cannot be removed
-		return nil, refusalError(http.StatusUnprocessableEntity, "debug pod %s: image %q %v", name, c.Image, err)
+		return nil, response.Refuse(http.StatusUnprocessableEntity, "debug pod %s: image %q %v", name, c.Image, err)
 	}
 	err = s.Local.AddEphemeral(r.Context(), pod.UID, func(p *v1.Pod) (*v1.Pod, error) { return manifest.AddEphemeral(p, c) })
 	switch {
 	case errors.Is(err, desired.ErrNotFound), errors.Is(err, desired.ErrEnding), errors.Is(err, desired.ErrForeign):
-		return nil, refusalError(http.StatusConflict, "debug pod %s: %v", name, err)
+		return nil, response.Refuse(http.StatusConflict, "debug pod %s: %v", name, err)
 	case err != nil:
-		return nil, refusalError(http.StatusUnprocessableEntity, "debug pod %s: %v", name, err)
+		return nil, response.Refuse(http.StatusUnprocessableEntity, "debug pod %s: %v", name, err)
 	}
 	return &api.Debugged{Container: c.Name}, nil
 }

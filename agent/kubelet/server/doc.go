@@ -15,4 +15,8 @@
 // The size and the duration of requests are limited, and so is the number of connections to a port. Unauthenticated
 // connections are closed. A stream ends when its client disconnects, when nothing was transferred for StreamIdleTimeout, or
 // when the agent stops. The server measures nothing unless it is requested.
+//
+// The packages below it:
+//
+//	response    errors with status codes, JSON, and responses of unlimited length
 package server

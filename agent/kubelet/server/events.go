@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/sorting"
 )
@@ -27,10 +28,10 @@ func (s *Server) sortedEvents() []api.Event {
 // event is appended until the client disconnects.
 func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("watch") {
-		jsonHandler(func(*http.Request) (any, error) { return s.sortedEvents(), nil })(w, r)
+		response.JSON(func(*http.Request) (any, error) { return s.sortedEvents(), nil })(w, r)
 		return
 	}
-	out := s.lines(w, r)
+	out := response.NewLines(w, s.StreamIdleTimeout)
 	out.Flush()
 	seen := map[eventKey]api.Event{}
 	tick := time.NewTicker(eventsInterval)
@@ -42,22 +43,22 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 			key := eventKey{e.Namespace, e.Pod, e.Container, e.Type, e.Reason, e.Message, e.First}
 			now[key] = e
 			if old, known := seen[key]; !known || old.Count != e.Count || !old.Last.Equal(e.Last) {
-				out.send(e)
+				out.Send(e)
 				said = time.Now()
 			}
 		}
 		seen = now
-		if time.Since(said) >= watchInterval {
-			out.send(api.Event{Type: api.EventAlive})
+		if time.Since(said) >= response.AliveInterval {
+			out.Send(api.Event{Type: api.EventAlive})
 			said = time.Now()
 		}
-		if out.err != nil {
+		if out.Err() != nil {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-r.Context().Done():
-			out.abort()
+			out.Abort()
 		}
 	}
 }

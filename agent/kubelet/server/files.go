@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
 // maxCopies is the maximum number of copies of containers' files at a time. If a file system does not answer, a copy from or to it
@@ -24,7 +25,7 @@ func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
 	select {
 	case s.copies <- struct{}{}:
 	default:
-		return refusalError(http.StatusTooManyRequests, "%d copies of files are running already: try again when one of them has ended",
+		return response.Refuse(http.StatusTooManyRequests, "%d copies of files are running already: try again when one of them has ended",
 			maxCopies)
 	}
 	go func() {
@@ -54,7 +55,7 @@ func (s *Server) containerRoot(r *http.Request) (*containerfiles.Root, error) {
 	}
 	// The first process of another runtime's container may be a virtual machine.
 	if class := pod.Spec.RuntimeClassName; class != nil && *class != "" {
-		return nil, refusalError(http.StatusNotImplemented,
+		return nil, response.Refuse(http.StatusNotImplemented,
 			"pod %s/%s has the runtime class %s, so its files can only be copied with a tar in the container",
 			pod.Namespace, pod.Name, *class)
 	}
@@ -70,7 +71,7 @@ func (s *Server) readFiles(w http.ResponseWriter, r *http.Request) {
 	defer packed.Close()
 	err := s.copyFiles(func() error { return s.packFiles(r, pack) }, func(err error) { pack.CloseWithError(err) })
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	defer context.AfterFunc(r.Context(), func() { packed.CloseWithError(context.Cause(r.Context())) })()
@@ -79,9 +80,9 @@ func (s *Server) readFiles(w http.ResponseWriter, r *http.Request) {
 		writeFileError(w, err)
 		return
 	}
-	out := s.stream(w, "application/x-tar")
+	out := response.NewStream(w, "application/x-tar", s.StreamIdleTimeout)
 	if _, err := io.Copy(out, io.MultiReader(bytes.NewReader(header[:]), packed)); err != nil {
-		out.breakOff(r, false, err)
+		out.BreakOff(r, false, err)
 	}
 }
 
@@ -108,8 +109,8 @@ func (s *Server) writeFiles(w http.ResponseWriter, r *http.Request) {
 		archive.CloseWithError(err)
 		ended <- err
 	})
-	out := s.newStream(w)
-	body := stallReader{r.Body, out.c}
+	out := response.NewStream(w, "", s.StreamIdleTimeout)
+	body := out.BodyReader(r.Body)
 	if err == nil {
 		defer context.AfterFunc(r.Context(), func() { feed.CloseWithError(context.Cause(r.Context())) })()
 		_, err := io.Copy(feed, body)
@@ -141,7 +142,7 @@ func (s *Server) unpackFiles(r *http.Request, archive io.Reader) error {
 
 func writeFileError(w http.ResponseWriter, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
-		err = refusal{http.StatusNotFound, err.Error()}
+		err = response.Refusal{Code: http.StatusNotFound, Message: err.Error()}
 	}
-	writeError(w, err)
+	response.WriteError(w, err)
 }

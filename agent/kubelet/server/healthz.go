@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
 // A Check is one check of healthz.
@@ -30,7 +32,7 @@ func (s *Server) routeHealthz(m mux) {
 			ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 			defer cancel()
 			if err := s.runCheck(ctx, c); err != nil {
-				writeError(w, fmt.Errorf("internal server error: %w", err))
+				response.WriteError(w, fmt.Errorf("internal server error: %w", err))
 				return
 			}
 			fmt.Fprint(w, "ok")

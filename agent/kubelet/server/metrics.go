@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/metrics/exposition"
 )
@@ -21,7 +22,7 @@ func (s *Server) routeMetrics(m mux) {
 	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		counted, err := s.gatherMetrics()
 		if err != nil {
-			writeError(w, err)
+			response.WriteError(w, err)
 			return
 		}
 		exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)

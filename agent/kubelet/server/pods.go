@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -71,7 +72,7 @@ func (s *Server) findPod(namespace, name string, uid types.UID) (*v1.Pod, error)
 		}
 	}
 	if found == nil {
-		return nil, refusalError(http.StatusNotFound, "pod %q does not exist", name)
+		return nil, response.Refuse(http.StatusNotFound, "pod %q does not exist", name)
 	}
 	return found, nil
 }
@@ -84,13 +85,9 @@ func (s *Server) getDetails(r *http.Request) (any, error) {
 	return s.Details(types.UID(r.PathValue("uid"))), nil
 }
 
-// watchInterval is the interval at which a watch looks for changes even without a notification. It is also the
-// maximum time until the watch detects that the client has disconnected.
-const watchInterval = 10 * time.Second
-
 // watchPods sends all pods, and then each change of a pod until the client disconnects.
 func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
-	out := s.lines(w, r)
+	out := response.NewLines(w, s.StreamIdleTimeout)
 	seen := map[types.UID]*v1.Pod{}
 	for first := true; ; first = false {
 		changed := s.Pods.Changed()
@@ -99,29 +96,29 @@ func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
 			now[p.UID] = p
 			switch old := seen[p.UID]; {
 			case old == nil:
-				out.send(api.PodEvent{Type: "ADDED", Pod: p})
+				out.Send(api.PodEvent{Type: "ADDED", Pod: p})
 			case old != p && !reflect.DeepEqual(old, p):
-				out.send(api.PodEvent{Type: "MODIFIED", Pod: p})
+				out.Send(api.PodEvent{Type: "MODIFIED", Pod: p})
 			}
 		}
 		for uid, p := range seen {
 			if now[uid] == nil {
-				out.send(api.PodEvent{Type: "DELETED", Pod: p})
+				out.Send(api.PodEvent{Type: "DELETED", Pod: p})
 			}
 		}
 		if first {
-			out.send(api.PodEvent{Type: "SYNCED"})
+			out.Send(api.PodEvent{Type: "SYNCED"})
 		}
 		seen = now
-		if out.err != nil {
+		if out.Err() != nil {
 			return
 		}
 		select {
 		case <-changed:
-		case <-time.After(watchInterval):
-			out.send(api.PodEvent{Type: api.EventAlive})
+		case <-time.After(response.AliveInterval):
+			out.Send(api.PodEvent{Type: api.EventAlive})
 		case <-r.Context().Done():
-			out.abort()
+			out.Abort()
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream/tunnel"
@@ -24,12 +25,12 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.NoBody
 	o, err := portforward.NewV4Options(r)
 	if err != nil && !tunnel.IsTunnel(r) { // in a tunnel the ports are in the headers of the streams
-		writeError(w, refusalError(http.StatusBadRequest, "%v", err))
+		response.WriteError(w, response.Refuse(http.StatusBadRequest, "%v", err))
 		return
 	}
 	id, err := s.findSandbox(r)
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	if tunnel.IsTunnel(r) {
@@ -134,7 +135,7 @@ func (s *Server) findSandbox(r *http.Request) (string, error) {
 		return "", fmt.Errorf("list sandboxes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	if len(list.Items) == 0 {
-		return "", refusalError(http.StatusBadRequest, "pod %s/%s is not running", pod.Namespace, pod.Name)
+		return "", response.Refuse(http.StatusBadRequest, "pod %s/%s is not running", pod.Namespace, pod.Name)
 	}
 	return list.Items[0].Id, nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
 // restartPod restarts the containers of a pod, which must have the restartPolicy Always. The containers are stopped with
@@ -22,12 +24,12 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 		err = checkRestartable(pod)
 	}
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
-	out := s.newProgress(w, r)
+	out := response.NewProgress(w, s.StreamIdleTimeout)
 	out.Flush()
-	out.sendImages(s.restartContainers(pod, grace))
+	out.SendImages(s.restartContainers(pod, grace))
 }
 
 // restartGrace returns the grace period of the request in seconds. If the request has none, it returns the grace period
@@ -42,7 +44,7 @@ func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 	}
 	n, err := strconv.ParseInt(q, 10, 32)
 	if err != nil || n < 0 {
-		return 0, refusalError(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
+		return 0, response.Refuse(http.StatusBadRequest, "gracePeriodSeconds %q is not a number of seconds", q)
 	}
 	return n, nil
 }
@@ -51,7 +53,7 @@ func restartGrace(r *http.Request, pod *v1.Pod) (int64, error) {
 func checkRestartable(pod *v1.Pod) error {
 	name := pod.Namespace + "/" + pod.Name
 	if pod.DeletionTimestamp != nil {
-		return refusalError(http.StatusConflict, "pod %s is being deleted", name)
+		return response.Refuse(http.StatusConflict, "pod %s is being deleted", name)
 	}
 	for _, c := range pod.Spec.Containers {
 		policy := pod.Spec.RestartPolicy
@@ -59,7 +61,7 @@ func checkRestartable(pod *v1.Pod) error {
 			policy = v1.RestartPolicy(*c.RestartPolicy)
 		}
 		if policy != v1.RestartPolicyAlways && policy != "" {
-			return refusalError(http.StatusConflict,
+			return response.Refuse(http.StatusConflict,
 				"pod %s: container %s has the restartPolicy %s, so it would not start again: delete the pod and apply it again",
 				name, c.Name, policy)
 		}

@@ -16,6 +16,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/connlimit"
@@ -194,14 +195,12 @@ type Server struct {
 	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
 
-// Limits of a request. A stream has its own timeouts.
+// Limits of a request and of a connection. The package response has those of a whole request.
 const (
-	headerTimeout  = 10 * time.Second
-	requestTimeout = time.Minute
-	keepAlive      = 2 * time.Minute
-	stopTimeout    = 3 * time.Second
-	maxHeader      = 64 << 10
-	maxStreams     = 64 // concurrent streams of an HTTP/2 connection
+	headerTimeout = 10 * time.Second
+	keepAlive     = 2 * time.Minute
+	maxHeader     = 64 << 10
+	maxStreams    = 64 // concurrent streams of an HTTP/2 connection
 )
 
 // PathPage is the path of the status page on port 10250.
@@ -289,12 +288,12 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 		}),
 		TLSConfig: config,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: requestTimeout,
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: keepAlive / 2, WriteByteTimeout: response.Timeout,
 		},
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ReadHeaderTimeout: headerTimeout, // also the timeout of a TLS handshake
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      requestTimeout,
+		ReadTimeout:       response.Timeout,
+		WriteTimeout:      response.Timeout,
 		IdleTimeout:       keepAlive,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
@@ -304,7 +303,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), response.StopTimeout)
 		defer cancel()
 		if hs.Shutdown(grace) != nil {
 			hs.Close()

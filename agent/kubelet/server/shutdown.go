@@ -3,19 +3,20 @@ package server
 import (
 	"net/http"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // serveShutdown ends all pods in order. The response ends when all pods have ended.
 func (s *Server) serveShutdown(w http.ResponseWriter, r *http.Request) {
-	out := s.newProgress(w, r)
+	out := response.NewProgress(w, s.StreamIdleTimeout)
 	out.Flush()
-	defer out.keepAlive()()
+	defer out.KeepAlive()()
 	configured, err := s.Shutdown.Begin(r.Context())
 	if err == nil && !configured {
-		out.sendLine(api.Progress{Status: "unconfigured"})
+		out.SendLine(api.Progress{Status: "unconfigured"})
 	}
-	out.sendImages(nil, err)
+	out.SendImages(nil, err)
 }
 
 // cancelShutdown cancels a shutdown, and starts again all pods that the shutdown has ended.

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
@@ -12,7 +13,7 @@ const maxForm = 64 << 10
 // getFlash serves /stats/flash, which a kubelet does not have. Flash may return cached data.
 func (s *Server) getFlash(r *http.Request) (any, error) {
 	if s.Flash == nil {
-		return nil, refusalError(http.StatusNotFound, "disk writes are not measured on this node")
+		return nil, response.Refuse(http.StatusNotFound, "disk writes are not measured on this node")
 	}
 	return s.Flash(r.Context()), nil
 }
@@ -24,12 +25,12 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
 	}
 	if err := r.ParseForm(); err != nil {
-		writeError(w, refusalError(http.StatusBadRequest, "parse request: %v", err))
+		response.WriteError(w, response.Refuse(http.StatusBadRequest, "parse request: %v", err))
 		return
 	}
 	look, err := s.Usage.StreamSummary(r.Context(), r.Form.Get("only_cpu_and_memory") == "true")
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	exposition.ServeSummary(w, look)

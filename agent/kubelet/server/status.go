@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -35,7 +36,7 @@ func (s *Server) getStatus(r *http.Request) (any, error) {
 // getSettings returns the agent's settings, for islet doctor.
 func (s *Server) getSettings(*http.Request) (any, error) {
 	if s.Settings == nil {
-		return nil, refusalError(http.StatusNotFound, "this agent does not report its settings")
+		return nil, response.Refuse(http.StatusNotFound, "this agent does not report its settings")
 	}
 	return s.Settings(), nil
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -22,7 +23,7 @@ import (
 func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
-		writeError(w, refusalError(http.StatusBadRequest, "exec needs a command"))
+		response.WriteError(w, response.Refuse(http.StatusBadRequest, "exec needs a command"))
 		return
 	}
 	s.connectProcess(w, r, command, func(id string, o *remotecommand.Options) (string, error) {
@@ -48,12 +49,12 @@ func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command 
 	r.Body = http.NoBody // do not parse the body as a form
 	id, err := s.findRunning(r)
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	o, err := remotecommand.NewOptions(r)
 	if err != nil {
-		writeError(w, refusalError(http.StatusBadRequest, "%v", err))
+		response.WriteError(w, response.Refuse(http.StatusBadRequest, "%v", err))
 		return
 	}
 	// A kubelet counts only sessions with this protocol. It forwards sessions with another protocol to the runtime.
@@ -76,7 +77,8 @@ func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command 
 	case httpstream.IsUpgradeRequest(r):
 		s.serveSPDY(w, r, p)
 	default:
-		writeError(w, refusalError(http.StatusBadRequest, "Upgrade request required: exec and attach are for SPDY/3.1 or websocket"))
+		response.WriteError(w,
+			response.Refuse(http.StatusBadRequest, "Upgrade request required: exec and attach are for SPDY/3.1 or websocket"))
 	}
 }
 
@@ -90,10 +92,10 @@ func (s *Server) findRunning(r *http.Request) (string, error) {
 	name := r.PathValue("container")
 	st, err := statusOf(pod, name)
 	if err != nil {
-		return "", refusalError(http.StatusNotFound, "container not found (%q)", name)
+		return "", response.Refuse(http.StatusNotFound, "container not found (%q)", name)
 	}
 	if st.State.Running == nil || st.ContainerID == "" {
-		return "", refusalError(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
+		return "", response.Refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
 	}
 	return bareID(st.ContainerID), nil
 }
@@ -113,16 +115,16 @@ func stateText(st v1.ContainerState) string {
 func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 	id, err := s.findRunning(r)
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	resp, err := s.Runtime.ExecSync(r.Context(), &api.ExecSyncRequest{ContainerId: id,
-		Cmd: strings.Fields(r.URL.Query().Get("cmd")), Timeout: int64(requestTimeout/time.Second) / 2})
+		Cmd: strings.Fields(r.URL.Query().Get("cmd")), Timeout: int64(response.Timeout/time.Second) / 2})
 	switch {
 	case err != nil:
-		writeError(w, err)
+		response.WriteError(w, err)
 	case resp.ExitCode != 0:
-		writeError(w, fmt.Errorf("%w: %s%s", cri.ExitError{Code: resp.ExitCode}, resp.Stdout, resp.Stderr))
+		response.WriteError(w, fmt.Errorf("%w: %s%s", cri.ExitError{Code: resp.ExitCode}, resp.Stdout, resp.Stderr))
 	default:
 		w.Write(append(resp.Stdout, resp.Stderr...))
 	}
@@ -139,5 +141,5 @@ func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = fmt.Errorf("checkpointing of %s/%s/%s failed (this container runtime has no checkpoints)", namespace, name, container)
 	}
-	writeError(w, err)
+	response.WriteError(w, err)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
 // systemLogs serves /logs/, the host's log files and listings of their directories. A link is followed only to a file below
@@ -11,20 +13,20 @@ import (
 func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
 	root, err := os.OpenRoot(s.Kubelet.SystemLogs)
 	if err != nil {
-		writeError(w, fmt.Errorf("open the host's logs: %w", err))
+		response.WriteError(w, fmt.Errorf("open the host's logs: %w", err))
 		return
 	}
 	defer root.Close()
-	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, s.newStream(w)}, r)
+	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, response.NewStream(w, "", s.StreamIdleTimeout)}, r)
 }
 
 // A steadyWriter allows a response of unlimited length. Only each single write has a timeout.
 type steadyWriter struct {
 	http.ResponseWriter
-	*stream
+	*response.Stream
 }
 
-func (s steadyWriter) Write(b []byte) (int, error) { return s.stream.Write(b) }
+func (s steadyWriter) Write(b []byte) (int, error) { return s.Stream.Write(b) }
 
 // Unwrap supports http.ResponseController.
 func (s steadyWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

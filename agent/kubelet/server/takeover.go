@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
@@ -21,12 +22,12 @@ import (
 func (s *Server) proxyStream(w http.ResponseWriter, r *http.Request, ask func() (string, error)) {
 	target, err := ask()
 	if err != nil {
-		writeError(w, err)
+		response.WriteError(w, err)
 		return
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
-		writeError(w, fmt.Errorf("the runtime returned the invalid stream URL %q", target))
+		response.WriteError(w, fmt.Errorf("the runtime returned the invalid stream URL %q", target))
 		return
 	}
 	w, r, cancel := prepareHijack(w, r, 0, nil)

@@ -8,6 +8,7 @@ import (
 
 	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -28,7 +29,7 @@ func (s *Server) removeImage(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("find image %s: %w", name, err)
 	}
 	if st.Image == nil {
-		return nil, refusalError(http.StatusNotFound, "image %q not found", name)
+		return nil, response.Refuse(http.StatusNotFound, "image %q not found", name)
 	}
 	names, can := s.Images.(untagger)
 	untag := can && len(st.Image.RepoTags) > 1 && slices.Contains(st.Image.RepoTags, podspec.FullImage(name))
@@ -38,7 +39,7 @@ func (s *Server) removeImage(r *http.Request) (any, error) {
 			return nil, err
 		}
 		if pod != "" {
-			return nil, refusalError(http.StatusConflict,
+			return nil, response.Refuse(http.StatusConflict,
 				"image %q is needed by %s: delete that first, or remove the image with --force", name, pod)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/runtime/cri"
 )
@@ -26,18 +27,18 @@ func (s *Server) routeUpdate(m mux) {
 
 func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	out := s.newProgress(w, r)
+	out := response.NewProgress(w, s.StreamIdleTimeout)
 	out.Flush()
-	defer out.keepAlive()()
+	defer out.KeepAlive()()
 	name := archiveName(q.Get("from"))
 	if q.Has("back") {
 		name = "previous version"
 	}
 	o := api.UpdateOptions{Older: q.Has("older"), Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods"), Back: q.Has("back")}
 	u, err := s.Updates.Update(r.Context(), q.Get("from"), o, func(status string, current, total int64) {
-		out.sendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
+		out.SendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
 	})
-	out.sendResult(api.Progress{Update: &u}, err)
+	out.SendResult(api.Progress{Update: &u}, err)
 }
 
 // archiveName returns the last element of a path or URL. The rest of a URL is not shown, because it may contain a password.

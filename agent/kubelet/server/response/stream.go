@@ -1,8 +1,7 @@
-package server
+package response
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,63 +10,64 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// A stream is a response of unlimited length. Only each single write has a timeout, StreamIdleTimeout.
-type stream struct {
+// A Stream is a response of unlimited length. Only each single write has a timeout.
+type Stream struct {
 	w          http.ResponseWriter
 	c          *http.ResponseController
 	idle       time.Duration
-	statusSent bool // the status is sent or buffered, so it can no longer be changed
+	statusSent bool // the status is sent or buffered
 	lineOpen   bool // the last line is unfinished
 }
 
-// stream starts a response of unlimited length.
-func (s *Server) stream(w http.ResponseWriter, contentType string) *stream {
-	w.Header().Set("Content-Type", contentType)
-	return s.newStream(w)
-}
-
-func (s *Server) newStream(w http.ResponseWriter) *stream {
-	t := &stream{w: w, c: http.NewResponseController(w), idle: s.StreamIdleTimeout}
+// NewStream starts a response of unlimited length. The parameter idle is the timeout of a write, and contentType may be empty.
+func NewStream(w http.ResponseWriter, contentType string, idle time.Duration) *Stream {
+	if contentType != "" {
+		w.Header().Set("Content-Type", contentType)
+	}
+	t := &Stream{w: w, c: http.NewResponseController(w), idle: idle}
 	t.c.SetReadDeadline(time.Time{})
 	t.c.SetWriteDeadline(time.Time{})
 	return t
 }
 
 // Write writes b within the timeout.
-func (t *stream) Write(b []byte) (int, error) {
+func (t *Stream) Write(b []byte) (int, error) {
 	t.statusSent, t.lineOpen = true, !bytes.HasSuffix(b, []byte{'\n'})
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.w.Write(b)
 }
 
 // Flush sends buffered data.
-func (t *stream) Flush() error {
+func (t *Stream) Flush() error {
 	t.statusSent = true
 	t.c.SetWriteDeadline(time.Now().Add(t.idle))
 	return t.c.Flush()
 }
 
-// abort aborts the response, so that the client can see that it is incomplete.
-func (t *stream) abort() { panic(http.ErrAbortHandler) }
+// HasBegun reports whether the status is sent or buffered, so that it can no longer be changed.
+func (t *Stream) HasBegun() bool { return t.statusSent }
+
+// Abort aborts the response, so that the client can see that it is incomplete.
+func (t *Stream) Abort() { panic(http.ErrAbortHandler) }
 
 // errFollowStopping is sent to clients that follow a log.
 var errFollowStopping = errors.New("the agent is stopping; the container and its log continue")
 
-// breakOff ends an incomplete log. If the client requested a trailer (see api.TrailerError), breakOff sends the reason as
+// BreakOff ends an incomplete log. If the client requested a trailer (see api.TrailerError), BreakOff sends the reason as
 // a trailer. If the agent is stopping, it sends such a client no trailer, but aborts the response.
 //
 // For any other client it appends the reason as the last line, as a kubelet does, and aborts the response. After the
 // abort an API server ends its response to kubectl normally, so this line is all that kubectl shows about the error. If
 // stamps is true, the line begins with the time, like every other line.
-func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
+func (t *Stream) BreakOff(r *http.Request, stamps bool, err error) {
 	stops := r.Context().Err() != nil
 	if stops {
-		t.idle, err = stopTimeout, errFollowStopping
+		t.idle, err = StopTimeout, errFollowStopping
 	}
 	if r.Header.Get(api.TrailerError) != "" {
 		t.Flush()
 		if stops {
-			t.abort()
+			t.Abort()
 		}
 		t.w.Header().Set(http.TrailerPrefix+api.TrailerError, err.Error())
 		return
@@ -81,26 +81,5 @@ func (t *stream) breakOff(r *http.Request, stamps bool, err error) {
 	}
 	fmt.Fprintf(t, "%sislet: the log is not complete: %v\n", begin, err)
 	t.Flush()
-	t.abort()
-}
-
-// lines is a stream of JSON values. Each line has one value.
-type lines struct {
-	*stream
-	enc *json.Encoder
-	err error // the first error; nothing is sent after it
-}
-
-func (s *Server) lines(w http.ResponseWriter, _ *http.Request) *lines {
-	t := s.stream(w, "application/x-ndjson")
-	return &lines{stream: t, enc: json.NewEncoder(t)}
-}
-
-func (l *lines) send(v any) {
-	if l.err == nil {
-		l.err = l.enc.Encode(v)
-	}
-	if l.err == nil {
-		l.err = l.Flush()
-	}
+	t.Abort()
 }
