@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
@@ -145,7 +146,7 @@ func (s *Server) deleteObject(r *http.Request) (any, error) {
 }
 
 func (s *Server) endPod(r *http.Request, namespace, name string) (*api.Deleted, error) {
-	pod, err := s.findPod(namespace, name, "")
+	pod, err := podlist.Find(s.Pods.List(), namespace, name, "")
 	if err != nil {
 		return nil, err
 	}

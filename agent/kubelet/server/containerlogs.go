@@ -17,8 +17,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/logs"
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
-	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // containerLogs serves /containerLogs/NAMESPACE/POD/CONTAINER with the options of v1.PodLogOptions.
@@ -28,7 +28,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		response.WriteError(w, err)
 		return
 	}
-	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
 		response.WriteError(w, err)
 		return
@@ -108,7 +108,7 @@ func logOptions(q url.Values, now time.Time) (o logs.Options, previous bool, err
 
 // loggedContainer returns, from the pod's status, the ID and the attempt of the container whose log is requested.
 func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attempt int32, err error) {
-	st, err := statusOf(pod, name)
+	st, err := podlist.FindStatus(pod, name)
 	if err != nil {
 		return "", 0, err
 	}
@@ -120,18 +120,18 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 		if last == nil || last.ContainerID == "" {
 			return "", 0, response.Refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
 		}
-		return bareID(last.ContainerID), lastAttempt, nil
+		return podlist.BareID(last.ContainerID), lastAttempt, nil
 	}
 	switch {
 	case st.State.Running != nil:
-		return bareID(st.ContainerID), st.RestartCount, nil
+		return podlist.BareID(st.ContainerID), st.RestartCount, nil
 	case st.State.Terminated != nil:
 		if id := st.State.Terminated.ContainerID; id != "" {
-			return bareID(id), st.RestartCount, nil
+			return podlist.BareID(id), st.RestartCount, nil
 		}
 		return "", 0, response.Refuse(http.StatusBadRequest, "container %q in pod %q is terminated and its log is not kept", name, pod.Name)
 	case last != nil && last.ContainerID != "": // the container is waiting for its restart
-		return bareID(last.ContainerID), lastAttempt, nil
+		return podlist.BareID(last.ContainerID), lastAttempt, nil
 	}
 	reason := ""
 	if w := st.State.Waiting; w != nil {
@@ -149,28 +149,6 @@ func waitingReason(reason string) string {
 		return "trying and failing to pull image"
 	}
 	return reason
-}
-
-// statusOf returns the status of an init, main or ephemeral container. The status is empty if the pod's
-// status does not contain the container yet.
-func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, error) {
-	for st := range podspec.Statuses(&pod.Status) {
-		if st.Name == name {
-			return st, nil
-		}
-	}
-	if _, c := podspec.Find(&pod.Spec, name); c != nil {
-		return &v1.ContainerStatus{Name: name}, nil
-	}
-	return nil, response.Refuse(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
-}
-
-// bareID removes the runtime's name from "containerd://ID".
-func bareID(id string) string {
-	if _, bare, ok := strings.Cut(id, "://"); ok {
-		return bare
-	}
-	return id
 }
 
 // logPath returns the path of a container's log, as the runtime reports it. For a container that the runtime has removed,

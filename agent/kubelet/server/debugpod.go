@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/manifest"
@@ -19,7 +20,7 @@ import (
 // debugPod adds an ephemeral container to a pod, for islet debug. The query has its settings. In a cluster the API server adds ephemeral
 // containers, so debugPod refuses it there.
 func (s *Server) debugPod(r *http.Request) (any, error) {
-	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("name"), "")
+	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("name"), "")
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +28,7 @@ func (s *Server) debugPod(r *http.Request) (any, error) {
 	switch {
 	case pod.Annotations[keys.ConfigSource] == keys.SourceAPI || s.hasCluster(r):
 		return nil, response.Refuse(http.StatusConflict, "pod %s is on a node of a cluster: use kubectl debug", name)
-	case isEnding(pod):
+	case podlist.IsEnding(pod):
 		return nil, response.Refuse(http.StatusConflict, "pod %s has ended or is being deleted", name)
 	}
 	q := r.URL.Query()

@@ -18,5 +18,6 @@
 //
 // The packages below it:
 //
+//	podlist     lists of pods; finds the pod that a request names
 //	response    errors with status codes, JSON, and responses of unlimited length
 package server

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
@@ -45,11 +46,11 @@ func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
 
 // containerRoot opens the root directory of the container in the path of a request.
 func (s *Server) containerRoot(r *http.Request) (*containerfiles.Root, error) {
-	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.findRunning(r)
+	id, err := podlist.FindRunning(s.Pods.List(), r)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -27,7 +28,7 @@ func (s *Server) podsWithIgnored(pods []*v1.Pod) (list []api.Ignored) {
 		return nil
 	}
 	for _, p := range pods {
-		if isEnding(p) {
+		if podlist.IsEnding(p) {
 			continue
 		}
 		if fields, _ := s.IgnoredFields(p); len(fields) > 0 {
@@ -49,7 +50,7 @@ func evictablePods(pods []*v1.Pod) (names []string) {
 	for _, p := range pods {
 		owner := metav1.GetControllerOf(p)
 		switch {
-		case p.Annotations[keys.ConfigSource] != keys.SourceAPI, isEnding(p), owner != nil && owner.Kind == "DaemonSet":
+		case p.Annotations[keys.ConfigSource] != keys.SourceAPI, podlist.IsEnding(p), owner != nil && owner.Kind == "DaemonSet":
 		case toleratesForever(p, v1.TaintNodeNotReady) && toleratesForever(p, v1.TaintNodeUnreachable):
 		default:
 			names = append(names, p.Namespace+"/"+p.Name)
@@ -70,9 +71,4 @@ func toleratesForever(pod *v1.Pod, taint string) bool {
 		}
 	}
 	return false
-}
-
-// isEnding reports whether a pod has ended or is being deleted.
-func isEnding(p *v1.Pod) bool {
-	return p.DeletionTimestamp != nil || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // origins returns the origin of each pod whose origin is known: its file, URL, command or API server.
@@ -18,4 +20,12 @@ func (s *Server) origins(*http.Request) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// getDetails returns information about a pod that the Pod object does not contain.
+func (s *Server) getDetails(r *http.Request) (any, error) {
+	if s.Details == nil {
+		return api.Details{}, nil
+	}
+	return s.Details(types.UID(r.PathValue("uid"))), nil
 }

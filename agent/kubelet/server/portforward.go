@@ -14,6 +14,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/runtime/cri"
@@ -124,7 +125,7 @@ func (m *muxedConn) forwardOne(to cri.Streamer, sandbox string, data, failed htt
 
 // findSandbox returns the ID of the pod's sandbox, which must be ready. The path of the request names the pod.
 func (s *Server) findSandbox(r *http.Request) (string, error) {
-	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err
 	}

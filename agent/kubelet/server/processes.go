@@ -2,11 +2,13 @@ package server
 
 import (
 	"net/http"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 )
 
 // processes returns the processes of a pod's containers.
 func (s *Server) processes(r *http.Request) (any, error) {
-	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
@@ -15,7 +16,7 @@ import (
 // their preStop hooks and the grace period, and the plan starts them again. A container in a crash back-off is started at
 // once. The response is sent before the containers have restarted.
 func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
-	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("name"), "")
+	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("name"), "")
 	var grace int64
 	if err == nil {
 		grace, err = restartGrace(r, pod)
@@ -78,7 +79,7 @@ func (s *Server) restartContainers(pod *v1.Pod, grace int64) ([]string, error) {
 			id = last.ContainerID
 		}
 		if id != "" {
-			s.Restart(pod.UID, st.Name, bareID(id), time.Duration(grace)*time.Second)
+			s.Restart(pod.UID, st.Name, podlist.BareID(id), time.Duration(grace)*time.Second)
 			names = append(names, st.Name)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 // routeOpen adds the read-only paths that a kubelet has on every port.
 func (s *Server) routeOpen(m mux) {
 	s.routeHealthz(m)
-	m.HandleFunc("GET /pods", response.JSON(s.listPods))
-	m.HandleFunc("GET /pods/{$}", response.JSON(s.listPods))
+	m.HandleFunc("GET /pods", response.JSON(s.lister.ListPods))
+	m.HandleFunc("GET /pods/{$}", response.JSON(s.lister.ListPods))
 	m.HandleFunc("GET /stats/summary", s.serveSummary)
 	m.HandleFunc("POST /stats/summary", s.serveSummary)
 	m.HandleFunc("GET /stats/flash", response.JSON(s.getFlash))
@@ -21,8 +21,8 @@ func (s *Server) routeOpen(m mux) {
 // routeDebugging adds the paths of port 10250 that enableDebuggingHandlers controls. They give access to containers, the
 // host and this process.
 func (s *Server) routeDebugging(m mux) {
-	m.HandleFunc("GET /runningpods", response.JSON(s.runningPods))
-	m.HandleFunc("GET /runningpods/{$}", response.JSON(s.runningPods))
+	m.HandleFunc("GET /runningpods", response.JSON(s.lister.ListRunning))
+	m.HandleFunc("GET /runningpods/{$}", response.JSON(s.lister.ListRunning))
 	m.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.serveCheckpoint)
 	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
@@ -35,9 +35,9 @@ func (s *Server) routeDebugging(m mux) {
 	}
 	m.HandleFunc("GET /configz", response.JSON(s.configz))
 	if s.Kubelet.Allocated != nil {
-		m.HandleFunc("GET /allocatedPods", response.JSON(s.allocatedPods))
-		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}", response.JSON(s.allocatedPod))
-		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}/{uid}", response.JSON(s.allocatedPod))
+		m.HandleFunc("GET /allocatedPods", response.JSON(s.lister.ListAllocated))
+		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}", response.JSON(s.lister.GetAllocated))
+		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}/{uid}", response.JSON(s.lister.GetAllocated))
 	}
 	s.routeZPages(m)
 	if s.Kubelet.SetLevel != nil {

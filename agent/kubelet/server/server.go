@@ -16,6 +16,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
@@ -191,6 +192,7 @@ type Server struct {
 	local         mux // a kubelet's paths and islet's own
 	requestCounts *requests
 	slis          slis
+	lister        *podlist.Lister
 	copies        chan struct{}                       // an element for each copy of a container's files
 	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
@@ -218,7 +220,8 @@ func New(c Config) (*Server, error) {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
 	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests(),
-		copies: make(chan struct{}, maxCopies)}
+		copies: make(chan struct{}, maxCopies),
+		lister: podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated})}
 	s.gatherMetrics = sync.OnceValues(func() (*exposition.Process, error) {
 		return exposition.NewProcess(s.started, append(s.requestCounts.collectors(), c.Collectors...)...)
 	})

@@ -9,12 +9,11 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/runtime/cri"
 )
@@ -47,7 +46,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // do not parse the body as a form
-	id, err := s.findRunning(r)
+	id, err := podlist.FindRunning(s.Pods.List(), r)
 	if err != nil {
 		response.WriteError(w, err)
 		return
@@ -82,38 +81,10 @@ func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command 
 	}
 }
 
-// findRunning returns the ID of the container in the request's path. It returns an error if the
-// container is not running.
-func (s *Server) findRunning(r *http.Request) (string, error) {
-	pod, err := s.findPod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
-	if err != nil {
-		return "", err
-	}
-	name := r.PathValue("container")
-	st, err := statusOf(pod, name)
-	if err != nil {
-		return "", response.Refuse(http.StatusNotFound, "container not found (%q)", name)
-	}
-	if st.State.Running == nil || st.ContainerID == "" {
-		return "", response.Refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
-	}
-	return bareID(st.ContainerID), nil
-}
-
-func stateText(st v1.ContainerState) string {
-	switch {
-	case st.Terminated != nil:
-		return fmt.Sprintf("terminated with exit code %d", st.Terminated.ExitCode)
-	case st.Waiting != nil && st.Waiting.Reason != "":
-		return "waiting, " + st.Waiting.Reason
-	}
-	return "waiting"
-}
-
 // serveRun serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
 // streams.
 func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
-	id, err := s.findRunning(r)
+	id, err := podlist.FindRunning(s.Pods.List(), r)
 	if err != nil {
 		response.WriteError(w, err)
 		return
@@ -134,9 +105,9 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 // support checkpoints.
 func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	pod, err := s.findPod(namespace, name, "")
+	pod, err := podlist.Find(s.Pods.List(), namespace, name, "")
 	if err == nil {
-		_, err = statusOf(pod, container)
+		_, err = podlist.FindStatus(pod, container)
 	}
 	if err == nil {
 		err = fmt.Errorf("checkpointing of %s/%s/%s failed (this container runtime has no checkpoints)", namespace, name, container)

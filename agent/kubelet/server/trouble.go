@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
 )
@@ -32,7 +33,7 @@ func findTroubles(pods []*v1.Pod, ports map[types.UID][]string, now time.Time) (
 		if len(found) > 0 && p.Status.Phase != v1.PodFailed {
 			stuck++
 		}
-		if !isEnding(p) {
+		if !podlist.IsEnding(p) {
 			for _, text := range ports[p.UID] {
 				found = append(found, api.Trouble{Reason: hostPortConflict, Message: text, Command: "islet doctor"})
 			}
