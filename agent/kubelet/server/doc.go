@@ -20,4 +20,5 @@
 //
 //	podlist     lists of pods; finds the pod that a request names
 //	response    errors with status codes, JSON, and responses of unlimited length
+//	streams     exec, attach and port-forward
 package server

@@ -165,7 +165,6 @@ type requests struct {
 	total   *prometheus.CounterVec
 	going   *prometheus.GaugeVec
 	seconds *prometheus.HistogramVec
-	sockets *prometheus.CounterVec // sessions over a WebSocket
 }
 
 func newRequests() *requests {
@@ -179,14 +178,11 @@ func newRequests() *requests {
 		}, labels),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
 			Help: "duration of requests in seconds", Buckets: prometheus.DefBuckets}, labels),
-		sockets: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_websocket_streaming_requests_total",
-			Help: "number of exec, attach and port-forward requests over a WebSocket that the node serves itself"},
-			[]string{"subresource"}),
 	}
 }
 
 func (q *requests) collectors() []prometheus.Collector {
-	return []prometheus.Collector{q.total, q.going, q.seconds, q.sockets}
+	return []prometheus.Collector{q.total, q.going, q.seconds}
 }
 
 // countRequests returns a handler that counts each request before it calls the handler h.

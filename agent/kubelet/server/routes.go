@@ -23,15 +23,15 @@ func (s *Server) routeOpen(m mux) {
 func (s *Server) routeDebugging(m mux) {
 	m.HandleFunc("GET /runningpods", response.JSON(s.lister.ListRunning))
 	m.HandleFunc("GET /runningpods/{$}", response.JSON(s.lister.ListRunning))
-	m.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.serveCheckpoint)
+	m.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.streams.Checkpoint)
 	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
 		for _, method := range []string{"GET", "POST"} {
-			m.HandleFunc(method+" /exec/"+pod+"/{container}", s.serveExec)
-			m.HandleFunc(method+" /attach/"+pod+"/{container}", s.serveAttach)
-			m.HandleFunc(method+" /portForward/"+pod, s.portForward)
+			m.HandleFunc(method+" /exec/"+pod+"/{container}", s.streams.Exec)
+			m.HandleFunc(method+" /attach/"+pod+"/{container}", s.streams.Attach)
+			m.HandleFunc(method+" /portForward/"+pod, s.streams.PortForward)
 		}
-		m.HandleFunc("POST /run/"+pod+"/{container}", s.serveRun)
+		m.HandleFunc("POST /run/"+pod+"/{container}", s.streams.Run)
 	}
 	m.HandleFunc("GET /configz", response.JSON(s.configz))
 	if s.Kubelet.Allocated != nil {

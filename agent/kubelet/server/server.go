@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
 	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
+	"github.com/islet-edge/islet/agent/kubelet/server/streams"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/connlimit"
@@ -193,6 +195,7 @@ type Server struct {
 	requestCounts *requests
 	slis          slis
 	lister        *podlist.Lister
+	streams       *streams.Streams
 	copies        chan struct{}                       // an element for each copy of a container's files
 	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
@@ -220,10 +223,11 @@ func New(c Config) (*Server, error) {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
 	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests(),
-		copies: make(chan struct{}, maxCopies),
-		lister: podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated})}
+		copies:  make(chan struct{}, maxCopies),
+		lister:  podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated}),
+		streams: streams.New(streams.Config{Pods: c.Pods, Runtime: c.Runtime, IdleTimeout: c.StreamIdleTimeout, Log: c.Log})}
 	s.gatherMetrics = sync.OnceValues(func() (*exposition.Process, error) {
-		return exposition.NewProcess(s.started, append(s.requestCounts.collectors(), c.Collectors...)...)
+		return exposition.NewProcess(s.started, slices.Concat(s.requestCounts.collectors(), s.streams.Collectors(), c.Collectors)...)
 	})
 	s.routeOpen(s.kubelet)
 	if c.Kubelet.Debugging {
@@ -279,7 +283,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	requests, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { stop(errStopping) })
+	context.AfterFunc(ctx, func() { stop(streams.ErrStopping) })
 	var running handlers
 	hs := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

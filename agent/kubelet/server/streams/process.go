@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"context"
@@ -24,9 +24,9 @@ type process struct {
 	options remotecommand.Options
 }
 
-// errStopping is the cause of a request's context when the agent stops. It is sent to the client. Without an error, some
+// ErrStopping is the cause of a request's context when the agent stops. It is sent to the client. Without an error, some
 // clients treat the end of the connection as a success.
-var errStopping = errors.New("the agent is stopping; the command was ended")
+var ErrStopping = errors.New("the agent is stopping; the command was ended")
 
 // idleError returns the cause of a session's context after the idle timeout. This error is also sent to the
 // client.

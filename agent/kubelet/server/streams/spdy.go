@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"context"
@@ -37,14 +37,14 @@ const maxWaiting = 64
 // upgradeSPDY upgrades a request to SPDY, passes the connection to the function use, and then closes the connection. The
 // function must return soon after the context of the connection has ended. The handlers of the library are not used,
 // because they leak goroutines and do not detect the end of a connection.
-func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
+func (s *Streams) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols []string, use func(m *muxedConn, protocol string)) {
 	protocol, err := httpstream.Handshake(r, w, protocols)
 	if err != nil {
 		return // Handshake has sent the response
 	}
-	idle := time.NewTimer(s.StreamIdleTimeout)
+	idle := time.NewTimer(s.IdleTimeout)
 	defer idle.Stop()
-	w, r, cancel := prepareHijack(w, r, goodbyeTime, func() { idle.Reset(s.StreamIdleTimeout) })
+	w, r, cancel := prepareHijack(w, r, goodbyeTime, func() { idle.Reset(s.IdleTimeout) })
 	defer cancel(nil)
 	m := &muxedConn{ctx: r.Context(), streams: make(chan httpstream.Stream)}
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.LimitControlFrames(w), r, m.sendStream)
@@ -58,7 +58,7 @@ func (s *Server) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols [
 		select {
 		case <-conn.CloseChan():
 		case <-idle.C: // the library's own timeout is not used, because it closes the connection without a message
-			cancel(idleError(s.StreamIdleTimeout))
+			cancel(idleError(s.IdleTimeout))
 			<-conn.CloseChan()
 		}
 		cancel(nil)
@@ -91,7 +91,7 @@ func (m *muxedConn) sendStream(stream httpstream.Stream, confirmed <-chan struct
 }
 
 // serveSPDY connects a process to SPDY streams.
-func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
+func (s *Streams) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 	s.upgradeSPDY(w, r, remotecommand.SupportedStreamingProtocols, func(m *muxedConn, protocol string) {
 		streams, err := m.receiveStreams(p.streamTypes(protocol))
 		if err != nil {
@@ -119,7 +119,7 @@ func (s *Server) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) {
 			in.Close()
 			in.Reset() // discard unread input, behind which the end of the connection would not be seen
 		}
-		m.closeStreams(s.StreamIdleTimeout, streams[remotecommand.StreamTypeStdout],
+		m.closeStreams(s.IdleTimeout, streams[remotecommand.StreamTypeStdout],
 			streams[remotecommand.StreamTypeStderr], streams[remotecommand.StreamTypeError])
 	})
 }

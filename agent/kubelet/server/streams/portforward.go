@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
 
-// portForward serves /portForward/NAMESPACE/POD[/UID].
-func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
+// PortForward serves /portForward/NAMESPACE/POD[/UID].
+func (s *Streams) PortForward(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.NoBody
 	o, err := portforward.NewV4Options(r)
 	if err != nil && !tunnel.IsTunnel(r) { // in a tunnel the ports are in the headers of the streams
@@ -35,7 +35,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if tunnel.IsTunnel(r) {
-		s.requestCounts.sockets.WithLabelValues("portforward").Inc()
+		s.sockets.WithLabelValues("portforward").Inc()
 	}
 	streamer, ok := s.Runtime.(cri.Streamer)
 	if !ok {
@@ -61,7 +61,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 	w, r, cancel := prepareHijack(w, r, 0, nil)
 	defer cancel(nil)
-	portforward.ServePortForward(w, r, forwarder{streamer, id, r.Context()}, "", "", o, s.StreamIdleTimeout,
+	portforward.ServePortForward(w, r, forwarder{streamer, id, r.Context()}, "", "", o, s.IdleTimeout,
 		openTimeout, portforward.SupportedProtocols)
 }
 
@@ -124,7 +124,7 @@ func (m *muxedConn) forwardOne(to cri.Streamer, sandbox string, data, failed htt
 }
 
 // findSandbox returns the ID of the pod's sandbox, which must be ready. The path of the request names the pod.
-func (s *Server) findSandbox(r *http.Request) (string, error) {
+func (s *Streams) findSandbox(r *http.Request) (string, error) {
 	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err

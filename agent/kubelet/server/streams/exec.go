@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// serveExec serves /exec/NAMESPACE/POD[/UID]/CONTAINER.
-func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
+// Exec serves /exec/NAMESPACE/POD[/UID]/CONTAINER.
+func (s *Streams) Exec(w http.ResponseWriter, r *http.Request) {
 	command := r.URL.Query()["command"]
 	if len(command) == 0 {
 		response.WriteError(w, response.Refuse(http.StatusBadRequest, "exec needs a command"))
@@ -32,8 +32,8 @@ func (s *Server) serveExec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveAttach serves /attach/NAMESPACE/POD[/UID]/CONTAINER.
-func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
+// Attach serves /attach/NAMESPACE/POD[/UID]/CONTAINER.
+func (s *Streams) Attach(w http.ResponseWriter, r *http.Request) {
 	s.connectProcess(w, r, nil, func(id string, o *remotecommand.Options) (string, error) {
 		resp, err := s.Runtime.Attach(r.Context(), &api.AttachRequest{ContainerId: id,
 			Tty: o.TTY, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr})
@@ -43,7 +43,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request) {
 
 // connectProcess connects the client with a process. If the runtime implements cri.Streamer, it does so directly. Otherwise
 // it calls the function ask, which requests a URL from the runtime. It then forwards the client's request to this URL.
-func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command []string,
+func (s *Streams) connectProcess(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // do not parse the body as a form
 	id, err := podlist.FindRunning(s.Pods.List(), r)
@@ -62,7 +62,7 @@ func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command 
 		if command == nil {
 			what = "attach"
 		}
-		s.requestCounts.sockets.WithLabelValues(what).Inc()
+		s.sockets.WithLabelValues(what).Inc()
 	}
 	streamer, ok := s.Runtime.(cri.Streamer)
 	if !ok {
@@ -81,9 +81,9 @@ func (s *Server) connectProcess(w http.ResponseWriter, r *http.Request, command 
 	}
 }
 
-// serveRun serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
+// Run serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
 // streams.
-func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
+func (s *Streams) Run(w http.ResponseWriter, r *http.Request) {
 	id, err := podlist.FindRunning(s.Pods.List(), r)
 	if err != nil {
 		response.WriteError(w, err)
@@ -101,9 +101,9 @@ func (s *Server) serveRun(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveCheckpoint serves POST /checkpoint/NAMESPACE/POD/CONTAINER. The response is that of a kubelet whose runtime does not
+// Checkpoint serves POST /checkpoint/NAMESPACE/POD/CONTAINER. The response is that of a kubelet whose runtime does not
 // support checkpoints.
-func (s *Server) serveCheckpoint(w http.ResponseWriter, r *http.Request) {
+func (s *Streams) Checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	pod, err := podlist.Find(s.Pods.List(), namespace, name, "")
 	if err == nil {

@@ -1,4 +1,4 @@
-package server
+package streams
 
 import (
 	"context"
@@ -42,20 +42,21 @@ func anyOrigin(*http.Request) bool { return true }
 const asText = "base64.channel.k8s.io"
 
 const (
-	pingEvery = 20 * time.Second
-	maxFrame  = 32 << 10 // maximum output per message
-	maxSize   = 1 << 10  // maximum length of a message with the size of the terminal
+	handshakeTimeout = 10 * time.Second
+	pingEvery        = 20 * time.Second
+	maxFrame         = 32 << 10 // maximum output per message
+	maxSize          = 1 << 10  // maximum length of a message with the size of the terminal
 )
 
 // serveChannels connects a process to a WebSocket.
-func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *process) {
+func (s *Streams) serveChannels(w http.ResponseWriter, r *http.Request, p *process) {
 	if offered := websocket.Subprotocols(r); len(offered) > 0 && !slices.ContainsFunc(offered, isChannelProtocol) {
 		response.WriteError(w, response.Refuse(http.StatusForbidden, "unable to upgrade: the client offers the subprotocols %s; this "+
 			"server supports %s, and assumes %s without one",
 			strings.Join(offered, ", "), strings.Join(channelProtocols(), ", "), remotecommand.StreamProtocolV1Name))
 		return
 	}
-	up := websocket.Upgrader{Subprotocols: channelProtocols(), HandshakeTimeout: headerTimeout, CheckOrigin: anyOrigin}
+	up := websocket.Upgrader{Subprotocols: channelProtocols(), HandshakeTimeout: handshakeTimeout, CheckOrigin: anyOrigin}
 	conn, err := up.Upgrade(w, r, nil) // Upgrade has sent the response if it returns an error
 	if err != nil {
 		return
@@ -64,7 +65,7 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 	defer release()
 	stdin, fromClient := io.Pipe()
 	c := &channels{
-		conn: conn, text: strings.HasSuffix(conn.Subprotocol(), asText), idle: s.StreamIdleTimeout,
+		conn: conn, text: strings.HasSuffix(conn.Subprotocol(), asText), idle: s.IdleTimeout,
 		stdin: fromClient, sizes: newSizes(),
 	}
 	context.AfterFunc(ctx, func() { // close the streams of the runtime
@@ -111,9 +112,9 @@ func (s *Server) serveChannels(w http.ResponseWriter, r *http.Request, p *proces
 
 // causeOf returns the cause with which a session ends after an error of its connection. It is nil if the client has
 // disconnected.
-func (s *Server) causeOf(err error) error {
+func (s *Streams) causeOf(err error) error {
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return idleError(s.StreamIdleTimeout)
+		return idleError(s.IdleTimeout)
 	}
 	return nil
 }
@@ -123,8 +124,8 @@ func (s *Server) causeOf(err error) error {
 func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(r.Context()))
 	stop := context.AfterFunc(r.Context(), func() {
-		if errors.Is(context.Cause(r.Context()), errStopping) {
-			cancel(errStopping)
+		if errors.Is(context.Cause(r.Context()), ErrStopping) {
+			cancel(ErrStopping)
 		}
 	})
 	return ctx, cancel, func() {
