@@ -18,6 +18,7 @@
 //
 // The packages below it:
 //
+//	logs        logs of containers and of the host
 //	podlist     lists of pods; finds the pod that a request names
 //	response    errors with status codes, JSON, and responses of unlimited length
 //	streams     exec, attach and port-forward

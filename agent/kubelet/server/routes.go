@@ -24,7 +24,7 @@ func (s *Server) routeDebugging(m mux) {
 	m.HandleFunc("GET /runningpods", response.JSON(s.lister.ListRunning))
 	m.HandleFunc("GET /runningpods/{$}", response.JSON(s.lister.ListRunning))
 	m.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.streams.Checkpoint)
-	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.logs.Container)
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
 		for _, method := range []string{"GET", "POST"} {
 			m.HandleFunc(method+" /exec/"+pod+"/{container}", s.streams.Exec)
@@ -46,7 +46,7 @@ func (s *Server) routeDebugging(m mux) {
 		m.HandleFunc("/debug/flags/v", disabledHandler("flags endpoint is disabled."))
 	}
 	if s.Kubelet.SystemLogs != "" {
-		m.HandleFunc("GET /logs/", s.systemLogs)
+		m.HandleFunc("GET /logs/", s.logs.System)
 	} else {
 		m.HandleFunc("/logs/", disabledHandler("logs endpoint is disabled."))
 	}

@@ -17,6 +17,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
+	"github.com/islet-edge/islet/agent/kubelet/server/logs"
 	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/agent/kubelet/server/streams"
@@ -196,6 +197,7 @@ type Server struct {
 	slis          slis
 	lister        *podlist.Lister
 	streams       *streams.Streams
+	logs          *logs.Logs
 	copies        chan struct{}                       // an element for each copy of a container's files
 	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
 }
@@ -225,7 +227,9 @@ func New(c Config) (*Server, error) {
 	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests(),
 		copies:  make(chan struct{}, maxCopies),
 		lister:  podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated}),
-		streams: streams.New(streams.Config{Pods: c.Pods, Runtime: c.Runtime, IdleTimeout: c.StreamIdleTimeout, Log: c.Log})}
+		streams: streams.New(streams.Config{Pods: c.Pods, Runtime: c.Runtime, IdleTimeout: c.StreamIdleTimeout, Log: c.Log}),
+		logs: logs.New(logs.Config{Pods: c.Pods, Runtime: c.Runtime, Dir: c.LogsDir, SystemDir: c.Kubelet.SystemLogs,
+			IdleTimeout: c.StreamIdleTimeout})}
 	s.gatherMetrics = sync.OnceValues(func() (*exposition.Process, error) {
 		return exposition.NewProcess(s.started, slices.Concat(s.requestCounts.collectors(), s.streams.Collectors(), c.Collectors)...)
 	})

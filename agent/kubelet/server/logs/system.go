@@ -1,4 +1,4 @@
-package server
+package logs
 
 import (
 	"fmt"
@@ -8,16 +8,16 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
-// systemLogs serves /logs/, the host's log files and listings of their directories. A link is followed only to a file below
+// System serves /logs/, the host's log files and listings of their directories. A link is followed only to a file below
 // the directory, because a container may have created it.
-func (s *Server) systemLogs(w http.ResponseWriter, r *http.Request) {
-	root, err := os.OpenRoot(s.Kubelet.SystemLogs)
+func (l *Logs) System(w http.ResponseWriter, r *http.Request) {
+	root, err := os.OpenRoot(l.SystemDir)
 	if err != nil {
 		response.WriteError(w, fmt.Errorf("open the host's logs: %w", err))
 		return
 	}
 	defer root.Close()
-	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, response.NewStream(w, "", s.StreamIdleTimeout)}, r)
+	http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(steadyWriter{w, response.NewStream(w, "", l.IdleTimeout)}, r)
 }
 
 // A steadyWriter allows a response of unlimited length. Only each single write has a timeout.

@@ -1,4 +1,4 @@
-package server
+package logs
 
 import (
 	"context"
@@ -21,14 +21,14 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
 
-// containerLogs serves /containerLogs/NAMESPACE/POD/CONTAINER with the options of v1.PodLogOptions.
-func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
+// Container serves /containerLogs/NAMESPACE/POD/CONTAINER with the options of v1.PodLogOptions.
+func (l *Logs) Container(w http.ResponseWriter, r *http.Request) {
 	o, previous, err := logOptions(r.URL.Query(), time.Now())
 	if err != nil {
 		response.WriteError(w, err)
 		return
 	}
-	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := podlist.Find(l.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
 		response.WriteError(w, err)
 		return
@@ -38,13 +38,13 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		response.WriteError(w, err)
 		return
 	}
-	path, err := s.logPath(r.Context(), pod, r.PathValue("container"), id, attempt)
+	path, err := l.findPath(r.Context(), pod, r.PathValue("container"), id, attempt)
 	if err != nil {
 		response.WriteError(w, err)
 		return
 	}
-	out := response.NewStream(w, "text/plain; charset=utf-8", s.StreamIdleTimeout)
-	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return s.hasExited(ctx, id) }, out)
+	out := response.NewStream(w, "text/plain; charset=utf-8", l.IdleTimeout)
+	err = logs.Read(r.Context(), path, o, func(ctx context.Context) bool { return l.hasExited(ctx, id) }, out)
 	switch {
 	case err == nil:
 	case out.HasBegun():
@@ -151,10 +151,10 @@ func waitingReason(reason string) string {
 	return reason
 }
 
-// logPath returns the path of a container's log, as the runtime reports it. For a container that the runtime has removed,
+// findPath returns the path of a container's log, as the runtime reports it. For a container that the runtime has removed,
 // it returns the standard path.
-func (s *Server) logPath(ctx context.Context, pod *v1.Pod, container, id string, attempt int32) (string, error) {
-	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+func (l *Logs) findPath(ctx context.Context, pod *v1.Pod, container, id string, attempt int32) (string, error) {
+	st, err := l.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 	if path := st.GetStatus().GetLogPath(); err == nil && path != "" {
 		return path, nil
 	}
@@ -162,12 +162,12 @@ func (s *Server) logPath(ctx context.Context, pod *v1.Pod, container, id string,
 		return "", fmt.Errorf("status of container %s: %w", id, err)
 	}
 	dir := fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID)
-	return filepath.Join(s.LogsDir, dir, container, fmt.Sprintf("%d.log", attempt)), nil
+	return filepath.Join(l.Dir, dir, container, fmt.Sprintf("%d.log", attempt)), nil
 }
 
 // hasExited reports whether a container has exited or was removed, so that its log is complete.
-func (s *Server) hasExited(ctx context.Context, id string) bool {
-	st, err := s.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+func (l *Logs) hasExited(ctx context.Context, id string) bool {
+	st, err := l.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return errdefs.IsNotFound(err)
 	}
