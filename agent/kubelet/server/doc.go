@@ -21,5 +21,6 @@
 //	logs        logs of containers and of the host
 //	podlist     lists of pods; finds the pod that a request names
 //	response    errors with status codes, JSON, and responses of unlimited length
+//	stats       measurements and metrics
 //	streams     exec, attach and port-forward
 package server

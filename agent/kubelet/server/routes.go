@@ -12,10 +12,13 @@ func (s *Server) routeOpen(m mux) {
 	s.routeHealthz(m)
 	m.HandleFunc("GET /pods", response.JSON(s.lister.ListPods))
 	m.HandleFunc("GET /pods/{$}", response.JSON(s.lister.ListPods))
-	m.HandleFunc("GET /stats/summary", s.serveSummary)
-	m.HandleFunc("POST /stats/summary", s.serveSummary)
-	m.HandleFunc("GET /stats/flash", response.JSON(s.getFlash))
-	s.routeMetrics(m)
+	m.HandleFunc("GET /stats/summary", s.stats.Summary)
+	m.HandleFunc("POST /stats/summary", s.stats.Summary)
+	m.HandleFunc("GET /stats/flash", response.JSON(s.stats.GetFlash))
+	m.HandleFunc("GET /metrics", s.stats.Metrics)
+	m.HandleFunc("GET /metrics/resource", s.stats.ResourceMetrics)
+	m.HandleFunc("GET /metrics/cadvisor", s.stats.ContainerMetrics)
+	m.HandleFunc("GET /metrics/probes", s.stats.ProbeMetrics)
 }
 
 // routeDebugging adds the paths of port 10250 that enableDebuggingHandlers controls. They give access to containers, the

@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/logs"
 	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
+	"github.com/islet-edge/islet/agent/kubelet/server/stats"
 	"github.com/islet-edge/islet/agent/kubelet/server/streams"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
@@ -49,11 +50,7 @@ type Local interface {
 
 // Usage measures the node and its pods.
 type Usage interface {
-	// StreamSummary returns the data for /stats/summary. If short is true, it measures only CPU and memory.
-	StreamSummary(ctx context.Context, short bool) (*exposition.Summary, error)
-	// Subjects returns the cgroups with their pods and containers.
-	Subjects(ctx context.Context) ([]exposition.Subject, error)
-	Machine(ctx context.Context) exposition.Machine
+	stats.Usage
 	// Board returns the current values of the machine's sensors.
 	Board() api.Board
 	// IO returns the bytes that pods and containers have read from and written to disks.
@@ -198,8 +195,8 @@ type Server struct {
 	lister        *podlist.Lister
 	streams       *streams.Streams
 	logs          *logs.Logs
-	copies        chan struct{}                       // an element for each copy of a container's files
-	gatherMetrics func() (*exposition.Process, error) // returns the metrics of Collectors and of this process
+	stats         *stats.Stats
+	copies        chan struct{} // an element for each copy of a container's files
 }
 
 // Limits of a request and of a connection. The package response has those of a whole request.
@@ -225,14 +222,8 @@ func New(c Config) (*Server, error) {
 		c.StreamIdleTimeout = 4 * time.Hour
 	}
 	s := &Server{Config: c, started: time.Now(), kubelet: newMux(), local: newMux(), requestCounts: newRequests(),
-		copies:  make(chan struct{}, maxCopies),
-		lister:  podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated}),
-		streams: streams.New(streams.Config{Pods: c.Pods, Runtime: c.Runtime, IdleTimeout: c.StreamIdleTimeout, Log: c.Log}),
-		logs: logs.New(logs.Config{Pods: c.Pods, Runtime: c.Runtime, Dir: c.LogsDir, SystemDir: c.Kubelet.SystemLogs,
-			IdleTimeout: c.StreamIdleTimeout})}
-	s.gatherMetrics = sync.OnceValues(func() (*exposition.Process, error) {
-		return exposition.NewProcess(s.started, slices.Concat(s.requestCounts.collectors(), s.streams.Collectors(), c.Collectors)...)
-	})
+		copies: make(chan struct{}, maxCopies)}
+	s.buildHandlers()
 	s.routeOpen(s.kubelet)
 	if c.Kubelet.Debugging {
 		s.routeDebugging(s.kubelet)
@@ -246,6 +237,20 @@ func New(c Config) (*Server, error) {
 	s.routeDebugging(s.local)
 	s.routeIslet(s.local)
 	return s, nil
+}
+
+// buildHandlers creates the packages that serve the paths.
+func (s *Server) buildHandlers() {
+	c := &s.Config
+	s.lister = podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated})
+	s.streams = streams.New(streams.Config{Pods: c.Pods, Runtime: c.Runtime, IdleTimeout: c.StreamIdleTimeout, Log: c.Log})
+	s.logs = logs.New(logs.Config{Pods: c.Pods, Runtime: c.Runtime, Dir: c.LogsDir, SystemDir: c.Kubelet.SystemLogs,
+		IdleTimeout: c.StreamIdleTimeout})
+	s.stats = stats.New(stats.Config{
+		Version: c.Version, KubeVersion: c.KubeVersion, NodeName: c.NodeName, Started: s.started, Pods: c.Pods, Runtime: c.Runtime,
+		Usage: c.Usage, Flash: c.Flash, LinkMetrics: c.Metrics, Probes: c.ProbeMetrics, Log: c.Log,
+		Collectors: slices.Concat(s.requestCounts.collectors(), s.streams.Collectors(), c.Collectors),
+	})
 }
 
 // Handler returns the handler for all paths, including islet's own. It does not authenticate clients. The listener of the

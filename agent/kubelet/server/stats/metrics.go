@@ -1,14 +1,11 @@
-package server
+package stats
 
 import (
 	"context"
 	"net/http"
 	"runtime"
-	"strconv"
 	"strings"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -17,41 +14,41 @@ import (
 	"github.com/islet-edge/islet/metrics/exposition"
 )
 
-// routeMetrics adds the paths for Prometheus and metrics-server.
-func (s *Server) routeMetrics(m mux) {
-	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		counted, err := s.gatherMetrics()
-		if err != nil {
-			response.WriteError(w, err)
-			return
-		}
-		exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)
-	})
-	m.HandleFunc("GET /metrics/resource", func(w http.ResponseWriter, r *http.Request) {
-		look, err := s.Usage.StreamSummary(r.Context(), true)
-		if err != nil {
-			s.Log.Warn("cannot measure for /metrics/resource", "error", err)
-		}
-		exposition.ServeResource(w, r, look, err)
-	})
-	m.HandleFunc("GET /metrics/cadvisor", func(w http.ResponseWriter, r *http.Request) {
-		subjects, err := s.Usage.Subjects(r.Context())
-		if err != nil {
-			s.Log.Warn("cannot measure for /metrics/cadvisor", "error", err)
-		}
-		exposition.ServeContainers(w, r, s.Usage.Machine(r.Context()), subjects, err)
-	})
-	probes := prometheus.NewRegistry()
-	if s.ProbeMetrics != nil {
-		probes.MustRegister(s.ProbeMetrics)
+// Metrics serves /metrics, the metrics of the agent and of its parts.
+func (s *Stats) Metrics(w http.ResponseWriter, r *http.Request) {
+	counted, err := s.gather()
+	if err != nil {
+		response.WriteError(w, err)
+		return
 	}
-	m.HandleFunc("GET /metrics/probes", func(w http.ResponseWriter, r *http.Request) {
-		exposition.Serve(w, r, []exposition.Sample{exposition.StartTime(s.started)}, probes)
-	})
+	exposition.Serve(w, r, append(s.ownMetrics(r.Context()), counted.Samples()...), counted)
+}
+
+// ResourceMetrics serves /metrics/resource, which metrics-server reads.
+func (s *Stats) ResourceMetrics(w http.ResponseWriter, r *http.Request) {
+	look, err := s.Usage.StreamSummary(r.Context(), true)
+	if err != nil {
+		s.Log.Warn("cannot measure for /metrics/resource", "error", err)
+	}
+	exposition.ServeResource(w, r, look, err)
+}
+
+// ContainerMetrics serves /metrics/cadvisor.
+func (s *Stats) ContainerMetrics(w http.ResponseWriter, r *http.Request) {
+	subjects, err := s.Usage.Subjects(r.Context())
+	if err != nil {
+		s.Log.Warn("cannot measure for /metrics/cadvisor", "error", err)
+	}
+	exposition.ServeContainers(w, r, s.Usage.Machine(r.Context()), subjects, err)
+}
+
+// ProbeMetrics serves /metrics/probes.
+func (s *Stats) ProbeMetrics(w http.ResponseWriter, r *http.Request) {
+	exposition.Serve(w, r, []exposition.Sample{exposition.StartTime(s.Started)}, s.probes)
 }
 
 // ownMetrics returns the metrics of the agent itself.
-func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
+func (s *Stats) ownMetrics(ctx context.Context) []exposition.Sample {
 	major, minor, _ := strings.Cut(strings.TrimPrefix(s.KubeVersion, "v"), ".")
 	minor, _, _ = strings.Cut(minor, ".")
 	out := []exposition.Sample{
@@ -93,18 +90,18 @@ func (s *Server) ownMetrics(ctx context.Context) []exposition.Sample {
 		Value: float64(debugged),
 	})
 	out = append(out, s.runningMetrics(ctx)...)
-	if s.Metrics != nil { // with a control plane
+	if s.LinkMetrics != nil { // with a control plane
 		out = append(out, exposition.Sample{
 			Name: "kubelet_mirror_pods", Help: "number of mirror pods of the node: one for each pod that is not from the API server",
 			Value: float64(desired[true]),
 		})
-		out = append(out, s.Metrics()...)
+		out = append(out, s.LinkMetrics()...)
 	}
 	return out
 }
 
 // eachPhase calls f with each pod and its current phase. It does not copy the pods if Pods has the method ForEach.
-func (s *Server) eachPhase(f func(*v1.Pod, v1.PodPhase)) {
+func (s *Stats) eachPhase(f func(*v1.Pod, v1.PodPhase)) {
 	if p, ok := s.Pods.(interface {
 		ForEach(func(*v1.Pod, *v1.PodStatus))
 	}); ok {
@@ -122,7 +119,7 @@ type Counter interface {
 }
 
 // runningMetrics returns the metrics about running sandboxes and containers, or nil if the runtime returns an error.
-func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
+func (s *Stats) runningMetrics(ctx context.Context) (out []exposition.Sample) {
 	pods, containers, err := s.countRunning(ctx)
 	if err != nil {
 		return nil
@@ -138,7 +135,7 @@ func (s *Server) runningMetrics(ctx context.Context) (out []exposition.Sample) {
 }
 
 // countRunning returns the number of ready sandboxes and the numbers of containers by state.
-func (s *Server) countRunning(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
+func (s *Stats) countRunning(ctx context.Context) (int, map[crapi.ContainerState]int, error) {
 	if c, ok := s.Runtime.(Counter); ok {
 		ready, states := c.CountContainers()
 		return ready, states, nil
@@ -157,70 +154,4 @@ func (s *Server) countRunning(ctx context.Context) (int, map[crapi.ContainerStat
 		states[c.State]++
 	}
 	return len(sandboxes.Items), states, nil
-}
-
-// requests counts the requests on the kubelet's ports. It distinguishes only a few paths and methods, so that a client
-// cannot create an unlimited number of metrics.
-type requests struct {
-	total   *prometheus.CounterVec
-	going   *prometheus.GaugeVec
-	seconds *prometheus.HistogramVec
-}
-
-func newRequests() *requests {
-	labels := []string{"long_running", "method", "path", "server_type"}
-	return &requests{
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_http_requests_total", Help: "number of requests received",
-		}, labels),
-		going: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_http_inflight_requests", Help: "number of requests in progress",
-		}, labels),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_http_requests_duration_seconds",
-			Help: "duration of requests in seconds", Buckets: prometheus.DefBuckets}, labels),
-	}
-}
-
-func (q *requests) collectors() []prometheus.Collector {
-	return []prometheus.Collector{q.total, q.going, q.seconds}
-}
-
-// countRequests returns a handler that counts each request before it calls the handler h.
-func (s *Server) countRequests(server string, h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := pathBucket(r.URL.Path)
-		long := path == "exec" || path == "attach" || path == "portForward" || path == "debug"
-		labels := []string{strconv.FormatBool(long), methodBucket(r.Method), path, server}
-		begin := time.Now()
-		s.requestCounts.total.WithLabelValues(labels...).Inc()
-		s.requestCounts.going.WithLabelValues(labels...).Inc()
-		defer func() { // deferred, because the handler may abort the response with a panic
-			s.requestCounts.going.WithLabelValues(labels...).Dec()
-			s.requestCounts.seconds.WithLabelValues(labels...).Observe(time.Since(begin).Seconds())
-		}()
-		h.ServeHTTP(w, r)
-	})
-}
-
-func methodBucket(m string) string {
-	switch m {
-	case "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT":
-		return m
-	}
-	return "other"
-}
-
-func pathBucket(path string) string {
-	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
-	switch root := parts[0]; root {
-	case "metrics":
-		if len(parts) > 1 && (parts[1] == "cadvisor" || parts[1] == "probes" || parts[1] == "resource") {
-			return root + "/" + parts[1]
-		}
-		return root
-	case "healthz", "pods", "stats", "run", "exec", "attach", "portForward", "containerLogs", "configz",
-		"runningpods", "allocatedPods", "logs", "debug", "checkpoint":
-		return root
-	}
-	return "other"
 }

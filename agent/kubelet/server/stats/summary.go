@@ -1,4 +1,4 @@
-package server
+package stats
 
 import (
 	"net/http"
@@ -10,17 +10,17 @@ import (
 // maxForm is the maximum size of a form in the body of a request.
 const maxForm = 64 << 10
 
-// getFlash serves /stats/flash, which a kubelet does not have. Flash may return cached data.
-func (s *Server) getFlash(r *http.Request) (any, error) {
+// GetFlash serves /stats/flash, which a kubelet does not have. Flash may return cached data.
+func (s *Stats) GetFlash(r *http.Request) (any, error) {
 	if s.Flash == nil {
 		return nil, response.Refuse(http.StatusNotFound, "disk writes are not measured on this node")
 	}
 	return s.Flash(r.Context()), nil
 }
 
-// serveSummary serves /stats/summary, the resource use of the host and of the running pods. As with a kubelet, the parameter
+// Summary serves /stats/summary, the resource use of the host and of the running pods. As with a kubelet, the parameter
 // only_cpu_and_memory may be in the query or in a form in the body.
-func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
+func (s *Stats) Summary(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		r.Body = http.MaxBytesReader(nil, r.Body, maxForm)
 	}
