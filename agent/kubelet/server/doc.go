@@ -23,4 +23,5 @@
 //	response    errors with status codes, JSON, and responses of unlimited length
 //	stats       measurements and metrics
 //	streams     exec, attach and port-forward
+//	zpages      health checks and other pages about this process
 package server

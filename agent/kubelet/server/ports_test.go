@@ -30,6 +30,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/access/accesstest"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server/zpages"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -152,17 +153,17 @@ func TestPorts(t *testing.T) {
 	if err := errors.Join(os.Symlink(secret, filepath.Join(logs, "out")), os.Symlink("sub/syslog", filepath.Join(logs, "in"))); err != nil {
 		t.Fatal(err)
 	}
-	broken := server.Check{Name: "syncloop", Check: func(context.Context) error { return errors.New("asleep") }}
+	broken := zpages.Check{Name: "syncloop", Check: func(context.Context) error { return errors.New("asleep") }}
 	written := func(context.Context) *api.Flash { return &api.Flash{Device: "/dev/mmcblk0", Budget: 7} }
 	all := openAPI(t, n.Server)
 	plain := openAPI(t, variant(t, n, func(c *server.Config) {
 		c.Kubelet = server.Kubelet{}
-		c.Checks = []server.Check{broken}
+		c.Checks = []zpages.Check{broken}
 		c.Flash = written
 	}))
 	part := openAPI(t, variant(t, n, func(c *server.Config) { c.Kubelet = server.Kubelet{Debugging: true} }))
 	readOnly := "http://" + open(t, n.Server.RunReadOnly)
-	healthz := "http://" + open(t, variant(t, n, func(c *server.Config) { c.Checks = []server.Check{broken} }).RunHealthz)
+	healthz := "http://" + open(t, variant(t, n, func(c *server.Config) { c.Checks = []zpages.Check{broken} }).RunHealthz)
 	const off = "Debug endpoints are disabled."
 	for _, c := range []struct {
 		where        any // *securedPort, or the URL of a port without TLS

@@ -4,12 +4,13 @@ import (
 	"net/http"
 
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
+	"github.com/islet-edge/islet/agent/kubelet/server/zpages"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // routeOpen adds the read-only paths that a kubelet has on every port.
 func (s *Server) routeOpen(m mux) {
-	s.routeHealthz(m)
+	m.addPaths(s.pages.HealthPaths())
 	m.HandleFunc("GET /pods", response.JSON(s.lister.ListPods))
 	m.HandleFunc("GET /pods/{$}", response.JSON(s.lister.ListPods))
 	m.HandleFunc("GET /stats/summary", s.stats.Summary)
@@ -36,15 +37,16 @@ func (s *Server) routeDebugging(m mux) {
 		}
 		m.HandleFunc("POST /run/"+pod+"/{container}", s.streams.Run)
 	}
-	m.HandleFunc("GET /configz", response.JSON(s.configz))
+	m.HandleFunc("GET /configz", response.JSON(s.pages.Configz))
 	if s.Kubelet.Allocated != nil {
 		m.HandleFunc("GET /allocatedPods", response.JSON(s.lister.ListAllocated))
 		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}", response.JSON(s.lister.GetAllocated))
 		m.HandleFunc("GET /allocatedPods/{namespace}/{pod}/{uid}", response.JSON(s.lister.GetAllocated))
 	}
-	s.routeZPages(m)
+	m.HandleFunc("GET /statusz", s.pages.Statusz(m.sortedRoots))
+	m.HandleFunc("GET /flagz", s.pages.Flagz)
 	if s.Kubelet.SetLevel != nil {
-		m.HandleFunc("/debug/flags/v", s.setLevel)
+		m.HandleFunc("/debug/flags/v", s.pages.SetLevel)
 	} else {
 		m.HandleFunc("/debug/flags/v", disabledHandler("flags endpoint is disabled."))
 	}
@@ -54,7 +56,7 @@ func (s *Server) routeDebugging(m mux) {
 		m.HandleFunc("/logs/", disabledHandler("logs endpoint is disabled."))
 	}
 	if s.Kubelet.Profiling {
-		s.routeProfiling(m)
+		m.addPaths(zpages.Profiles())
 	} else {
 		m.HandleFunc("/debug/pprof/", disabledHandler("profiling endpoint is disabled."))
 	}

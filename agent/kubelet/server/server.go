@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/agent/kubelet/server/stats"
 	"github.com/islet-edge/islet/agent/kubelet/server/streams"
+	"github.com/islet-edge/islet/agent/kubelet/server/zpages"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/connlimit"
@@ -157,7 +158,7 @@ type Config struct {
 	Usage Usage
 
 	// Checks are the checks of healthz.
-	Checks []Check
+	Checks []zpages.Check
 	// Kubelet configures the paths on the kubelet's ports.
 	Kubelet Kubelet
 	// Collectors and Metrics are added to /metrics, and ProbeMetrics to /metrics/probes.
@@ -191,7 +192,7 @@ type Server struct {
 	kubelet       mux // a kubelet's paths
 	local         mux // a kubelet's paths and islet's own
 	requestCounts *requests
-	slis          slis
+	pages         *zpages.Pages
 	lister        *podlist.Lister
 	streams       *streams.Streams
 	logs          *logs.Logs
@@ -242,6 +243,10 @@ func New(c Config) (*Server, error) {
 // buildHandlers creates the packages that serve the paths.
 func (s *Server) buildHandlers() {
 	c := &s.Config
+	s.pages = zpages.New(zpages.Config{
+		Version: c.Version, KubeVersion: c.KubeVersion, Started: s.started, Checks: c.Checks, Configuration: c.Kubelet.Config,
+		Flags: c.Kubelet.Flags, SetLogLevel: c.Kubelet.SetLevel, Log: c.Log,
+	})
 	s.lister = podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated})
 	s.streams = streams.New(streams.Config{Pods: c.Pods, Runtime: c.Runtime, IdleTimeout: c.StreamIdleTimeout, Log: c.Log})
 	s.logs = logs.New(logs.Config{Pods: c.Pods, Runtime: c.Runtime, Dir: c.LogsDir, SystemDir: c.Kubelet.SystemLogs,
@@ -283,7 +288,7 @@ func (s *Server) RunReadOnly(ctx context.Context, ln net.Listener) error {
 // RunHealthz serves a kubelet's port 10248. It has only the health checks.
 func (s *Server) RunHealthz(ctx context.Context, ln net.Listener) error {
 	m := newMux()
-	s.routeHealthz(m)
+	m.addPaths(s.pages.HealthPaths())
 	return s.serve(ctx, ln, m, nil)
 }
 

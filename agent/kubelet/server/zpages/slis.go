@@ -1,4 +1,4 @@
-package server
+package zpages
 
 import (
 	"context"
@@ -35,19 +35,19 @@ func (c *slis) count(check, status string) int {
 }
 
 // serveSLIs runs the checks, and responds with their current results and the numbers of all results so far.
-func (s *Server) serveSLIs(w http.ResponseWriter, r *http.Request, checks []Check) {
+func (p *Pages) serveSLIs(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
 	var now, ever []exposition.Sample
-	for _, c := range checks {
+	for _, c := range p.checks {
 		ok := 1.0
-		if s.runCheck(ctx, c) != nil {
+		if p.runCheck(ctx, c) != nil {
 			ok = 0
 		}
 		now = append(now, exposition.Sample{Name: "kubernetes_healthcheck", Help: "1 if the health check passed, otherwise 0",
 			Labels: []string{"name", c.Name, "type", "healthz"}, Value: ok})
 		for _, status := range []string{"error", "success"} {
-			if n := s.slis.count(c.Name, status); n > 0 {
+			if n := p.slis.count(c.Name, status); n > 0 {
 				ever = append(ever, exposition.Sample{Name: "kubernetes_healthchecks_total",
 					Help: "number of results of health checks", Kind: exposition.Counter,
 					Labels: []string{"name", c.Name, "status", status, "type", "healthz"}, Value: float64(n)})

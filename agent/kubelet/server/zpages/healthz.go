@@ -1,4 +1,4 @@
-package server
+package zpages
 
 import (
 	"context"
@@ -20,29 +20,27 @@ type Check struct {
 // checkTime is the timeout of all checks of one request.
 const checkTime = 5 * time.Second
 
-// routeHealthz adds the path /healthz and a path for each check. Every Kubernetes component has these paths.
+// HealthPaths returns the handlers of /healthz, of a path for each check, and of /metrics/slis. Every Kubernetes component has these paths.
 // https://kubernetes.io/docs/reference/using-api/health-checks/
-func (s *Server) routeHealthz(m mux) {
-	fine := func(context.Context) error { return nil }
-	checks := append([]Check{{"ping", fine}, {"log", fine}}, s.Checks...)
-	m.HandleFunc("GET /metrics/slis", func(w http.ResponseWriter, r *http.Request) { s.serveSLIs(w, r, checks) })
-	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.healthz(w, r, checks) })
-	for _, c := range checks {
-		m.HandleFunc("GET /healthz/"+c.Name, func(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) HealthPaths() map[string]http.HandlerFunc {
+	paths := map[string]http.HandlerFunc{"GET /metrics/slis": p.serveSLIs, "GET /healthz": p.healthz}
+	for _, c := range p.checks {
+		paths["GET /healthz/"+c.Name] = func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 			defer cancel()
-			if err := s.runCheck(ctx, c); err != nil {
+			if err := p.runCheck(ctx, c); err != nil {
 				response.WriteError(w, fmt.Errorf("internal server error: %w", err))
 				return
 			}
 			fmt.Fprint(w, "ok")
-		})
+		}
 	}
+	return paths
 }
 
 // healthz runs all checks except those in ?exclude=. The response does not contain the reasons of failures, which are
 // available at the paths of the checks.
-func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check) {
+func (p *Pages) healthz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)
 	defer cancel()
 	query := r.URL.Query()
@@ -52,11 +50,11 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 	}
 	var out strings.Builder
 	failed := false
-	for _, c := range checks {
+	for _, c := range p.checks {
 		if without[c.Name] {
 			fmt.Fprintf(&out, "[+]%s excluded: ok\n", c.Name)
-		} else if err := s.runCheck(ctx, c); err != nil {
-			s.Log.Warn("not healthy", "check", c.Name, "error", err)
+		} else if err := p.runCheck(ctx, c); err != nil {
+			p.Log.Warn("not healthy", "check", c.Name, "error", err)
 			failed = true
 			fmt.Fprintf(&out, "[-]%s failed: reason withheld\n", c.Name)
 		} else {
@@ -74,8 +72,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request, checks []Check)
 }
 
 // runCheck runs a check and counts its result.
-func (s *Server) runCheck(ctx context.Context, c Check) error {
+func (p *Pages) runCheck(ctx context.Context, c Check) error {
 	err := c.Check(ctx)
-	s.slis.recordResult(c.Name, err)
+	p.slis.recordResult(c.Name, err)
 	return err
 }
