@@ -18,6 +18,7 @@
 //
 // The packages below it:
 //
+//	local       islet's own paths
 //	logs        logs of containers and of the host
 //	podlist     lists of pods; finds the pod that a request names
 //	response    errors with status codes, JSON, and responses of unlimited length

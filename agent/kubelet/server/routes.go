@@ -96,11 +96,7 @@ func (s *Server) routeIslet(m mux) {
 		m.HandleFunc("GET "+api.PathObjects, response.JSON(s.listObjects))
 		m.HandleFunc("DELETE "+api.PathObjects+"/{kind}/{namespace}/{name}", response.JSON(s.deleteObject))
 	}
-	m.HandleFunc("GET "+api.PathImages, response.JSON(s.listImages))
-	m.HandleFunc("DELETE "+api.PathImages, response.JSON(s.removeImage))
-	m.HandleFunc("POST "+api.PathImageImport, s.importImage)
-	m.HandleFunc("POST "+api.PathImagePull, s.pullImage)
-	m.HandleFunc("POST "+api.PathImagePrune, response.JSON(s.pruneImages))
+	m.addPaths(s.images.Paths())
 	m.HandleFunc("GET "+api.PathEvents, s.listEvents)
 	m.HandleFunc("GET "+api.PathClock, response.JSON(s.getClock))
 	m.HandleFunc("DELETE "+api.PathClock, response.JSON(s.resetClock))

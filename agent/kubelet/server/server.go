@@ -17,6 +17,7 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/images"
 	"github.com/islet-edge/islet/agent/kubelet/server/logs"
 	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
@@ -58,17 +59,6 @@ type Usage interface {
 	IO(ctx context.Context) ([]api.DiskIO, error)
 	// PodProcesses returns the processes of a pod's running containers.
 	PodProcesses(ctx context.Context, uid string) (api.Processes, error)
-}
-
-// Garbage finds and removes unused images. *garbage.Garbage implements it.
-type Garbage interface {
-	// Prune removes all unused images. If dry is true, it only lists them.
-	Prune(ctx context.Context, dry bool) api.Pruned
-	// ImageUser describes a user of the image with the given ID, such as a pod. The description is empty if
-	// the image is unused.
-	ImageUser(ctx context.Context, id string) (string, error)
-	// ImageUsers returns the users of each image by its ID, sorted: pods as namespace/name, and others as a description.
-	ImageUsers(ctx context.Context) (map[string][]string, error)
 }
 
 // Objects are the ConfigMaps, Secrets and claims of the node's manifests.
@@ -115,7 +105,7 @@ type Config struct {
 	// Flash returns the data for /stats/flash: for each cause of writes, the bytes that were written to the disk.
 	Flash func(context.Context) *api.Flash
 	// Garbage finds unused images.
-	Garbage Garbage
+	Garbage images.Garbage
 
 	// Decode decodes a manifest for the local source. It sets the defaults and validates the result.
 	Decode func(data []byte, origin string) (manifest.Set, error)
@@ -197,6 +187,7 @@ type Server struct {
 	streams       *streams.Streams
 	logs          *logs.Logs
 	stats         *stats.Stats
+	images        *images.Images
 	copies        chan struct{} // an element for each copy of a container's files
 }
 
@@ -256,11 +247,17 @@ func (s *Server) buildHandlers() {
 		Usage: c.Usage, Flash: c.Flash, LinkMetrics: c.Metrics, Probes: c.ProbeMetrics, Log: c.Log,
 		Collectors: slices.Concat(s.requestCounts.collectors(), s.streams.Collectors(), c.Collectors),
 	})
+	s.images = images.New(images.Config{Pods: c.Pods, Store: c.Images, Garbage: c.Garbage, IdleTimeout: c.StreamIdleTimeout})
 }
 
 // Handler returns the handler for all paths, including islet's own. It does not authenticate clients. The listener of the
 // local socket does this.
 func (s *Server) Handler() http.Handler { return s.local }
+
+// PodNeeding returns a pod that needs an image, or an empty text if no pod needs it.
+func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
+	return s.images.PodNeeding(ctx, ref)
+}
 
 // MaxLocal is the maximum number of connections to the local socket.
 const MaxLocal = 64

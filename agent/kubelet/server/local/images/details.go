@@ -1,4 +1,4 @@
-package server
+package images
 
 import (
 	"context"
@@ -16,15 +16,15 @@ type imageDater interface {
 
 // addImageDetails sets the age and the users of images. It omits the age of an image that was stored before the clock
 // was set.
-func (s *Server) addImageDetails(ctx context.Context, images []api.Image) (err error) {
+func (im *Images) addImageDetails(ctx context.Context, images []api.Image) (err error) {
 	users := map[string][]string{}
-	if s.Garbage != nil {
-		if users, err = s.Garbage.ImageUsers(ctx); err != nil {
+	if im.Garbage != nil {
+		if users, err = im.Garbage.ImageUsers(ctx); err != nil {
 			return fmt.Errorf("find the users of images: %w", err)
 		}
 	}
 	added := map[string]time.Time{}
-	if d, ok := s.Images.(imageDater); ok {
+	if d, ok := im.Store.(imageDater); ok {
 		if added, err = d.ImagesAdded(ctx); err != nil {
 			return err
 		}

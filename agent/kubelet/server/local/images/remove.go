@@ -1,4 +1,4 @@
-package server
+package images
 
 import (
 	"context"
@@ -21,20 +21,20 @@ type untagger interface {
 // removeImage removes an image. If ?ref= is one of several names of the image, it removes only this name. Running
 // containers are not affected. Without ?force, a request for an image or name that a pod needs is rejected, because the pod
 // could not restart.
-func (s *Server) removeImage(r *http.Request) (any, error) {
+func (im *Images) removeImage(r *http.Request) (any, error) {
 	name, ctx := r.URL.Query().Get("ref"), r.Context()
 	ref := &crapi.ImageSpec{Image: name}
-	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: ref})
+	st, err := im.Store.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: ref})
 	if err != nil {
 		return nil, fmt.Errorf("find image %s: %w", name, err)
 	}
 	if st.Image == nil {
 		return nil, response.Refuse(http.StatusNotFound, "image %q not found", name)
 	}
-	names, can := s.Images.(untagger)
+	names, can := im.Store.(untagger)
 	untag := can && len(st.Image.RepoTags) > 1 && slices.Contains(st.Image.RepoTags, podspec.FullImage(name))
 	if !r.URL.Query().Has("force") {
-		pod, err := s.imageUser(ctx, st.Image.Id, podspec.FullImage(name), untag)
+		pod, err := im.imageUser(ctx, st.Image.Id, podspec.FullImage(name), untag)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (s *Server) removeImage(r *http.Request) (any, error) {
 		gone.Tags, gone.Size = []string{podspec.FullImage(name)}, 0
 		err = names.Untag(ctx, name)
 	} else {
-		_, err = s.Images.RemoveImage(ctx, &crapi.RemoveImageRequest{Image: ref})
+		_, err = im.Store.RemoveImage(ctx, &crapi.RemoveImageRequest{Image: ref})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("remove image %s: %w", name, err)
@@ -58,20 +58,20 @@ func (s *Server) removeImage(r *http.Request) (any, error) {
 
 // PodNeeding returns a pod that needs an image, or an empty text if no pod needs it. Clients of the CRI must
 // not remove an image that a pod needs, but the CRI does not provide the pods.
-func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
-	st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
+func (im *Images) PodNeeding(ctx context.Context, ref string) (string, error) {
+	st, err := im.Store.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
 	if err != nil || st.Image == nil {
 		return "", err
 	}
-	return s.podNeeding(ctx, st.Image.Id, podspec.FullImage(ref), false)
+	return im.podNeeding(ctx, st.Image.Id, podspec.FullImage(ref), false)
 }
 
-func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool) (string, error) {
-	for _, p := range s.Pods.List() {
+func (im *Images) podNeeding(ctx context.Context, id, name string, onlyName bool) (string, error) {
+	for _, p := range im.Pods.List() {
 		for _, ref := range podspec.Images(&p.Spec) {
 			needs := podspec.FullImage(ref) == name
 			if !needs && !onlyName {
-				st, err := s.Images.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
+				st, err := im.Store.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
 				if err != nil {
 					return "", fmt.Errorf("find image %s of pod %s/%s: %w", ref, p.Namespace, p.Name, err)
 				}
@@ -87,10 +87,10 @@ func (s *Server) podNeeding(ctx context.Context, id, name string, onlyName bool)
 
 // imageUser describes a user of an image, such as a pod. If onlyName is true, it considers only pods that use
 // the image by the given name. It returns an empty text if there is no user.
-func (s *Server) imageUser(ctx context.Context, id, name string, onlyName bool) (string, error) {
-	pod, err := s.podNeeding(ctx, id, name, onlyName)
+func (im *Images) imageUser(ctx context.Context, id, name string, onlyName bool) (string, error) {
+	pod, err := im.podNeeding(ctx, id, name, onlyName)
 	if err != nil || pod != "" || onlyName {
 		return pod, err
 	}
-	return s.Garbage.ImageUser(ctx, id)
+	return im.Garbage.ImageUser(ctx, id)
 }

@@ -1,0 +1,5 @@
+// Package local is the parent of the packages that serve islet's own paths (/islet/v1/..., package api). Only the local socket has these
+// paths. Each package returns its handlers by pattern.
+//
+//	images  images: list, pull, import, removal
+package local
