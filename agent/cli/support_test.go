@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/server"
+	nodeapi "github.com/islet-edge/islet/agent/kubelet/server/local/node"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -26,7 +27,7 @@ import (
 const planted = "Hunter2hunter2"
 
 // A plantedConfiguration is the configuration of a node with secrets.
-type plantedConfiguration struct{ server.Configurer }
+type plantedConfiguration struct{ nodeapi.Configurer }
 
 func (plantedConfiguration) Show() api.Configuration {
 	return api.Configuration{

@@ -76,14 +76,6 @@ func disabledHandler(text string) http.HandlerFunc {
 // routeIslet adds the paths that a kubelet does not have.
 func (s *Server) routeIslet(m mux) {
 	m.HandleFunc("GET "+api.PathStatus, response.JSON(s.getStatus))
-	m.HandleFunc("POST "+api.PathAccept, response.JSON(s.acceptHeldPods))
-	if s.TakeOver != nil {
-		m.HandleFunc("POST "+api.PathTakeOver, response.JSON(s.takeOver))
-	}
-	if s.Shutdown != nil {
-		m.HandleFunc("POST "+api.PathShutdown, s.serveShutdown)
-		m.HandleFunc("DELETE "+api.PathShutdown, response.JSON(s.cancelShutdown))
-	}
 	m.HandleFunc("GET "+api.PathDetails+"/{uid}", response.JSON(s.getDetails))
 	m.HandleFunc("GET "+api.PathOrigins, response.JSON(s.origins))
 	m.HandleFunc("GET "+api.PathPods, s.watchPods)
@@ -96,19 +88,10 @@ func (s *Server) routeIslet(m mux) {
 		m.HandleFunc("GET "+api.PathObjects, response.JSON(s.listObjects))
 		m.HandleFunc("DELETE "+api.PathObjects+"/{kind}/{namespace}/{name}", response.JSON(s.deleteObject))
 	}
+	m.addPaths(s.node.Paths())
 	m.addPaths(s.images.Paths())
-	m.HandleFunc("GET "+api.PathEvents, s.listEvents)
-	m.HandleFunc("GET "+api.PathClock, response.JSON(s.getClock))
-	m.HandleFunc("DELETE "+api.PathClock, response.JSON(s.resetClock))
-	m.HandleFunc("GET "+api.PathDevices, response.JSON(s.listDevices))
-	m.HandleFunc("GET "+api.PathBoard, response.JSON(func(*http.Request) (any, error) { return s.Usage.Board(), nil }))
-	m.HandleFunc("GET "+api.PathIO, response.JSON(func(r *http.Request) (any, error) { return s.Usage.IO(r.Context()) }))
 	m.HandleFunc("GET "+api.PathFiles+"/{namespace}/{pod}/{container}", s.readFiles)
 	m.HandleFunc("POST "+api.PathFiles+"/{namespace}/{pod}/{container}", s.writeFiles)
 	m.HandleFunc("GET "+api.PathProcesses+"/{namespace}/{pod}", response.JSON(s.processes))
-	s.routeConfiguration(m)
-	s.routeUpdate(m)
-	s.routeBundle(m)
-	s.routeBundleNode(m)
 	m.HandleFunc("GET "+api.PathSettings, response.JSON(s.getSettings))
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/kubelet/containerfiles"
 	"github.com/islet-edge/islet/agent/kubelet/server/local/images"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/node"
 	"github.com/islet-edge/islet/agent/kubelet/server/logs"
 	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
@@ -53,10 +54,7 @@ type Local interface {
 // Usage measures the node and its pods.
 type Usage interface {
 	stats.Usage
-	// Board returns the current values of the machine's sensors.
-	Board() api.Board
-	// IO returns the bytes that pods and containers have read from and written to disks.
-	IO(ctx context.Context) ([]api.DiskIO, error)
+	node.Usage
 	// PodProcesses returns the processes of a pod's running containers.
 	PodProcesses(ctx context.Context, uid string) (api.Processes, error)
 }
@@ -70,14 +68,6 @@ type Objects interface {
 	// Delete removes an object that a user applied. If the parameter data is true, Delete also deletes the files of a
 	// claim.
 	Delete(ctx context.Context, kind, namespace, name string, data bool) api.Deleted
-}
-
-// Shutdown ends all pods in the order of a shutdown of the machine.
-type Shutdown interface {
-	// Begin ends the pods and returns when all have ended. It returns false if no grace period is configured.
-	Begin(ctx context.Context) (configured bool, err error)
-	// Cancel starts the pods again.
-	Cancel(ctx context.Context) error
 }
 
 // Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set.
@@ -128,20 +118,20 @@ type Config struct {
 	// TakeOver assigns the node's name to this machine. If force is true, this machine gets the name even if another
 	// machine uses it.
 	TakeOver func(ctx context.Context, force bool) (api.TakenOver, error)
-	Clock    Clock
+	Clock    node.Clock
 	// Devices returns the devices that containers can request. If the parameter all is true, it also returns devices
 	// that belong to no resource.
 	Devices func(all bool) ([]api.Device, error)
 	// Shutdown ends all pods in order.
-	Shutdown Shutdown
+	Shutdown node.Shutdown
 	// Configuration manages configurations of the whole node.
-	Configuration Configurer
+	Configuration node.Configurer
 	// Updates installs other versions of islet.
-	Updates Updater
+	Updates node.Updater
 	// Bundles returns the facts about the node that islet bundle node and islet key recipient print.
-	Bundles BundleNode
+	Bundles node.BundleNode
 	// BundleTrials applies and reverts bundles.
-	BundleTrials BundleTrials
+	BundleTrials node.BundleTrials
 	// Settings returns the agent's settings as a value that can be encoded as JSON.
 	Settings func() any
 	// Usage measures the node and its pods.
@@ -188,6 +178,7 @@ type Server struct {
 	logs          *logs.Logs
 	stats         *stats.Stats
 	images        *images.Images
+	node          *node.Node
 	copies        chan struct{} // an element for each copy of a container's files
 }
 
@@ -246,6 +237,12 @@ func (s *Server) buildHandlers() {
 		Version: c.Version, KubeVersion: c.KubeVersion, NodeName: c.NodeName, Started: s.started, Pods: c.Pods, Runtime: c.Runtime,
 		Usage: c.Usage, Flash: c.Flash, LinkMetrics: c.Metrics, Probes: c.ProbeMetrics, Log: c.Log,
 		Collectors: slices.Concat(s.requestCounts.collectors(), s.streams.Collectors(), c.Collectors),
+	})
+	layers, _ := c.Images.(cri.Layers)
+	s.node = node.New(node.Config{
+		Version: c.Version, Name: c.NodeName, Usage: c.Usage, Layers: layers, Events: c.Events, Accept: c.Accept, TakeOver: c.TakeOver,
+		Devices: c.Devices, Clock: c.Clock, Shutdown: c.Shutdown, Configuration: c.Configuration, Updates: c.Updates, Bundles: c.Bundles,
+		BundleTrials: c.BundleTrials, IdleTimeout: c.StreamIdleTimeout, Log: c.Log,
 	})
 	s.images = images.New(images.Config{Pods: c.Pods, Store: c.Images, Garbage: c.Garbage, IdleTimeout: c.StreamIdleTimeout})
 }

@@ -2,4 +2,5 @@
 // paths. Each package returns its handlers by pattern.
 //
 //	images  images: list, pull, import, removal
+//	node    the node: configuration, versions, bundles, events, devices, clock, shutdown
 package local

@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"context"
@@ -18,16 +18,9 @@ type Updater interface {
 	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
 }
 
-func (s *Server) routeUpdate(m mux) {
-	if s.Updates == nil {
-		return
-	}
-	m.HandleFunc("POST "+api.PathUpdate, s.update)
-}
-
-func (s *Server) update(w http.ResponseWriter, r *http.Request) {
+func (n *Node) update(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	out := response.NewProgress(w, s.StreamIdleTimeout)
+	out := response.NewProgress(w, n.IdleTimeout)
 	out.Flush()
 	defer out.KeepAlive()()
 	name := archiveName(q.Get("from"))
@@ -35,7 +28,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request) {
 		name = "previous version"
 	}
 	o := api.UpdateOptions{Older: q.Has("older"), Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods"), Back: q.Has("back")}
-	u, err := s.Updates.Update(r.Context(), q.Get("from"), o, func(status string, current, total int64) {
+	u, err := n.Updates.Update(r.Context(), q.Get("from"), o, func(status string, current, total int64) {
 		out.SendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
 	})
 	out.SendResult(api.Progress{Update: &u}, err)

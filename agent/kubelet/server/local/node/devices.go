@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"net/http"
@@ -7,9 +7,9 @@ import (
 )
 
 // listDevices returns one entry for each device that containers can request, with the users of the device.
-func (s *Server) listDevices(r *http.Request) (any, error) {
-	if s.Devices == nil {
+func (n *Node) listDevices(r *http.Request) (any, error) {
+	if n.Devices == nil {
 		return []api.Device{}, nil
 	}
-	return s.Devices(r.URL.Query().Has("all"))
+	return n.Devices(r.URL.Query().Has("all"))
 }

@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"context"
@@ -27,28 +27,31 @@ type BundleTrials interface {
 	Revert(ctx context.Context) (api.Bundles, error)
 }
 
-func (s *Server) routeBundle(m mux) {
-	if s.BundleTrials == nil {
-		return
-	}
-	m.HandleFunc("GET "+api.PathBundle, response.JSON(func(*http.Request) (any, error) { return s.BundleTrials.Status() }))
-	m.HandleFunc("GET "+api.PathBundleState, response.JSON(func(r *http.Request) (any, error) {
-		return s.BundleTrials.State(r.Context())
-	}))
-	m.HandleFunc("POST "+api.PathBundle, s.applyBundle)
-	m.HandleFunc("POST "+api.PathBundleRevert, response.JSON(func(r *http.Request) (any, error) {
-		done, err := s.BundleTrials.Revert(r.Context())
-		return done, unprocessableError(err)
-	}))
+func (n *Node) addBundlePaths(paths map[string]http.HandlerFunc) {
+	paths["GET "+api.PathBundle] = response.JSON(n.listBundles)
+	paths["GET "+api.PathBundleState] = response.JSON(n.getBundleState)
+	paths["POST "+api.PathBundle] = n.applyBundle
+	paths["POST "+api.PathBundleRevert] = response.JSON(n.revertBundle)
 }
 
-func (s *Server) applyBundle(w http.ResponseWriter, r *http.Request) {
+func (n *Node) listBundles(*http.Request) (any, error) { return n.BundleTrials.Status() }
+
+func (n *Node) getBundleState(r *http.Request) (any, error) {
+	return n.BundleTrials.State(r.Context())
+}
+
+func (n *Node) revertBundle(r *http.Request) (any, error) {
+	done, err := n.BundleTrials.Revert(r.Context())
+	return done, unprocessableError(err)
+}
+
+func (n *Node) applyBundle(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	out := response.NewProgress(w, s.StreamIdleTimeout)
+	out := response.NewProgress(w, n.IdleTimeout)
 	out.Flush()
 	defer out.KeepAlive()()
 	name := archiveName(q.Get("from"))
-	b, err := s.BundleTrials.Apply(r.Context(), q.Get("from"), q.Has("older"), func(status string, current, total int64) {
+	b, err := n.BundleTrials.Apply(r.Context(), q.Get("from"), q.Has("older"), func(status string, current, total int64) {
 		out.SendProgress(cri.ImportProgress{Ref: name, Status: status, Current: current, Total: total})
 	})
 	out.SendResult(api.Progress{Bundle: &b}, adviseOnMedium(q.Get("from"), err))

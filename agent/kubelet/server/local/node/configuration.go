@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"cmp"
@@ -19,20 +19,22 @@ type Configurer interface {
 	Revert() (api.ConfigurationRef, error)
 }
 
-func (s *Server) routeConfiguration(m mux) {
-	if s.Configuration == nil {
-		return
-	}
-	m.HandleFunc("GET "+api.PathConfiguration,
-		response.JSON(func(*http.Request) (any, error) { return s.Configuration.Show(), nil }))
-	m.HandleFunc("POST "+api.PathConfiguration, response.JSON(s.applyConfiguration))
-	m.HandleFunc("DELETE "+api.PathConfiguration, response.JSON(func(*http.Request) (any, error) {
-		ref, err := s.Configuration.Revert()
-		return ref, unprocessableError(err)
-	}))
+func (n *Node) addConfigurationPaths(paths map[string]http.HandlerFunc) {
+	paths["GET "+api.PathConfiguration] = response.JSON(n.showConfiguration)
+	paths["POST "+api.PathConfiguration] = response.JSON(n.applyConfiguration)
+	paths["DELETE "+api.PathConfiguration] = response.JSON(n.revertConfiguration)
 }
 
-func (s *Server) applyConfiguration(r *http.Request) (any, error) {
+func (n *Node) showConfiguration(*http.Request) (any, error) {
+	return n.Configuration.Show(), nil
+}
+
+func (n *Node) revertConfiguration(*http.Request) (any, error) {
+	ref, err := n.Configuration.Revert()
+	return ref, unprocessableError(err)
+}
+
+func (n *Node) applyConfiguration(r *http.Request) (any, error) {
 	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxConfiguration))
 	if err != nil {
 		return nil, response.Refuse(http.StatusRequestEntityTooLarge, "the configuration is larger than 2 MiB, or incomplete: %v", err)
@@ -44,7 +46,7 @@ func (s *Server) applyConfiguration(r *http.Request) (any, error) {
 			consent = append(consent, f)
 		}
 	}
-	ref, err := s.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), api.ConfigurationOptions{
+	ref, err := n.Configuration.Apply(data, cmp.Or(q.Get("from"), "a file"), api.ConfigurationOptions{
 		Consent: consent, Dry: q.Has("dryRun"), DespitePods: q.Has("despitePods"),
 	})
 	return ref, unprocessableError(err)

@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"cmp"
@@ -15,23 +15,23 @@ import (
 const eventsInterval = time.Second
 
 // sortedEvents returns the events of the node and its pods. The oldest one is the first.
-func (s *Server) sortedEvents() []api.Event {
-	if s.Events == nil {
+func (n *Node) sortedEvents() []api.Event {
+	if n.Events == nil {
 		return []api.Event{}
 	}
-	list := slices.Clone(s.Events())
+	list := slices.Clone(n.Events())
 	sorting.StableBy(list, byAge)
 	return list
 }
 
 // listEvents responds with the stored events. With ?watch, the response has one event per line, and each new or repeated
 // event is appended until the client disconnects.
-func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
+func (n *Node) listEvents(w http.ResponseWriter, r *http.Request) {
 	if !r.URL.Query().Has("watch") {
-		response.JSON(func(*http.Request) (any, error) { return s.sortedEvents(), nil })(w, r)
+		response.WriteJSON(w, n.sortedEvents(), nil)
 		return
 	}
-	out := response.NewLines(w, s.StreamIdleTimeout)
+	out := response.NewLines(w, n.IdleTimeout)
 	out.Flush()
 	seen := map[eventKey]api.Event{}
 	tick := time.NewTicker(eventsInterval)
@@ -39,7 +39,7 @@ func (s *Server) listEvents(w http.ResponseWriter, r *http.Request) {
 	said := time.Now()
 	for {
 		now := map[eventKey]api.Event{}
-		for _, e := range s.sortedEvents() {
+		for _, e := range n.sortedEvents() {
 			key := eventKey{e.Namespace, e.Pod, e.Container, e.Type, e.Reason, e.Message, e.First}
 			now[key] = e
 			if old, known := seen[key]; !known || old.Count != e.Count || !old.Last.Equal(e.Last) {

@@ -1,4 +1,4 @@
-package server
+package node
 
 import (
 	"context"
@@ -15,19 +15,19 @@ type Clock interface {
 	ResetClock(context.Context) error
 }
 
-func (s *Server) getClock(*http.Request) (any, error) {
-	if s.Clock == nil {
+func (n *Node) getClock(*http.Request) (any, error) {
+	if n.Clock == nil {
 		return api.Clock{}, response.Refuse(http.StatusNotFound, "this node does not record the time")
 	}
-	return s.Clock.Clock(), nil
+	return n.Clock.Clock(), nil
 }
 
-func (s *Server) resetClock(r *http.Request) (any, error) {
-	if s.Clock != nil {
-		if err := s.Clock.ResetClock(r.Context()); err != nil {
+func (n *Node) resetClock(r *http.Request) (any, error) {
+	if n.Clock != nil {
+		if err := n.Clock.ResetClock(r.Context()); err != nil {
 			return api.Clock{}, err
 		}
-		s.Log.Warn("the recorded time limits were deleted at the request of a user")
+		n.Log.Warn("the recorded time limits were deleted at the request of a user")
 	}
-	return s.getClock(r)
+	return n.getClock(r)
 }
