@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/pods"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -299,7 +300,7 @@ func TestApplyWaitForSameUID(t *testing.T) {
 }
 
 // endingPods is a local source whose earlier pods have not ended when a manifest has been applied.
-type endingPods struct{ server.Local }
+type endingPods struct{ pods.Local }
 
 func (endingPods) Apply(context.Context, []*v1.Pod) error { return nil }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/agent/kubelet/server/zpages"
-	"github.com/islet-edge/islet/internal/api"
 )
 
 // routeOpen adds the read-only paths that a kubelet has on every port.
@@ -75,23 +74,7 @@ func disabledHandler(text string) http.HandlerFunc {
 
 // routeIslet adds the paths that a kubelet does not have.
 func (s *Server) routeIslet(m mux) {
-	m.HandleFunc("GET "+api.PathStatus, response.JSON(s.getStatus))
-	m.HandleFunc("GET "+api.PathDetails+"/{uid}", response.JSON(s.getDetails))
-	m.HandleFunc("GET "+api.PathOrigins, response.JSON(s.origins))
-	m.HandleFunc("GET "+api.PathPods, s.watchPods)
-	m.HandleFunc("POST "+api.PathPods, response.JSON(s.applyManifest))
-	m.HandleFunc("DELETE "+api.PathPods+"/{namespace}/{name}", response.JSON(s.deletePod))
-	m.HandleFunc("POST "+api.PathPods+"/{namespace}/{name}/restart", s.restartPod)
-	m.HandleFunc("POST "+api.PathPods+"/{namespace}/{name}/debug", response.JSON(s.debugPod))
-	m.HandleFunc("DELETE "+api.PathPods, response.JSON(s.deleteManifest))
-	if s.Objects != nil {
-		m.HandleFunc("GET "+api.PathObjects, response.JSON(s.listObjects))
-		m.HandleFunc("DELETE "+api.PathObjects+"/{kind}/{namespace}/{name}", response.JSON(s.deleteObject))
+	for _, paths := range []map[string]http.HandlerFunc{s.status.Paths(), s.pods.Paths(), s.images.Paths(), s.node.Paths()} {
+		m.addPaths(paths)
 	}
-	m.addPaths(s.node.Paths())
-	m.addPaths(s.images.Paths())
-	m.HandleFunc("GET "+api.PathFiles+"/{namespace}/{pod}/{container}", s.readFiles)
-	m.HandleFunc("POST "+api.PathFiles+"/{namespace}/{pod}/{container}", s.writeFiles)
-	m.HandleFunc("GET "+api.PathProcesses+"/{namespace}/{pod}", response.JSON(s.processes))
-	m.HandleFunc("GET "+api.PathSettings, response.JSON(s.getSettings))
 }

@@ -3,4 +3,6 @@
 //
 //	images  images: list, pull, import, removal
 //	node    the node: configuration, versions, bundles, events, devices, clock, shutdown
+//	pods    pods and the objects that pods use: apply, delete, watch, restart, debug, files
+//	status  the status of the node
 package local

@@ -1,4 +1,4 @@
-package server
+package pods
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 // restartPod restarts the containers of a pod, which must have the restartPolicy Always. The containers are stopped with
 // their preStop hooks and the grace period, and the plan starts them again. A container in a crash back-off is started at
 // once. The response is sent before the containers have restarted.
-func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
-	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("name"), "")
+func (ps *Pods) restartPod(w http.ResponseWriter, r *http.Request) {
+	pod, err := podlist.Find(ps.Lister.List(), r.PathValue("namespace"), r.PathValue("name"), "")
 	var grace int64
 	if err == nil {
 		grace, err = restartGrace(r, pod)
@@ -28,9 +28,9 @@ func (s *Server) restartPod(w http.ResponseWriter, r *http.Request) {
 		response.WriteError(w, err)
 		return
 	}
-	out := response.NewProgress(w, s.StreamIdleTimeout)
+	out := response.NewProgress(w, ps.IdleTimeout)
 	out.Flush()
-	out.SendImages(s.restartContainers(pod, grace))
+	out.SendImages(ps.restartContainers(pod, grace))
 }
 
 // restartGrace returns the grace period of the request in seconds. If the request has none, it returns the grace period
@@ -71,7 +71,7 @@ func checkRestartable(pod *v1.Pod) error {
 }
 
 // restartContainers requests the restart of each container that has run, and returns their names.
-func (s *Server) restartContainers(pod *v1.Pod, grace int64) ([]string, error) {
+func (ps *Pods) restartContainers(pod *v1.Pod, grace int64) ([]string, error) {
 	var names []string
 	for _, st := range pod.Status.ContainerStatuses {
 		id := st.ContainerID
@@ -79,7 +79,7 @@ func (s *Server) restartContainers(pod *v1.Pod, grace int64) ([]string, error) {
 			id = last.ContainerID
 		}
 		if id != "" {
-			s.Restart(pod.UID, st.Name, podlist.BareID(id), time.Duration(grace)*time.Second)
+			ps.Restart(pod.UID, st.Name, podlist.BareID(id), time.Duration(grace)*time.Second)
 			names = append(names, st.Name)
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package status
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const (
 	evidenceFor = 2 * time.Second // duration for all logs
 )
 
-func (s *Server) portConflicts(pods []*v1.Pod) map[types.UID][]string {
+func (s *Status) portConflicts(pods []*v1.Pod) map[types.UID][]string {
 	if s.PortConflicts == nil {
 		return nil
 	}
@@ -25,7 +25,7 @@ func (s *Server) portConflicts(pods []*v1.Pod) map[types.UID][]string {
 
 // addEvidence limits the number of troubles in a status, and adds the last log line of their containers. Lines that cannot be read
 // within the time evidenceFor are left out.
-func (s *Server) addEvidence(ctx context.Context, pods []*v1.Pod, st *api.Status) {
+func (s *Status) addEvidence(ctx context.Context, pods []*v1.Pod, st *api.Status) {
 	st.MoreTroubles = max(0, len(st.Troubles)-maxTroubles)
 	st.Troubles = st.Troubles[:len(st.Troubles)-st.MoreTroubles]
 	ctx, cancel := context.WithTimeout(ctx, evidenceFor)
@@ -38,7 +38,7 @@ func (s *Server) addEvidence(ctx context.Context, pods []*v1.Pod, st *api.Status
 		}
 		for _, p := range pods {
 			if p.Namespace == t.Namespace && p.Name == t.Name {
-				t.LastLine = s.logs.LastLine(ctx, p, t.Container, *t.ExitCode)
+				t.LastLine = s.LastLine(ctx, p, t.Container, *t.ExitCode)
 				read++
 				break
 			}

@@ -1,4 +1,4 @@
-package server
+package pods
 
 import (
 	"cmp"
@@ -19,14 +19,14 @@ import (
 
 // debugPod adds an ephemeral container to a pod, for islet debug. The query has its settings. In a cluster the API server adds ephemeral
 // containers, so debugPod refuses it there.
-func (s *Server) debugPod(r *http.Request) (any, error) {
-	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("name"), "")
+func (ps *Pods) debugPod(r *http.Request) (any, error) {
+	pod, err := podlist.Find(ps.Lister.List(), r.PathValue("namespace"), r.PathValue("name"), "")
 	if err != nil {
 		return nil, err
 	}
 	name := pod.Namespace + "/" + pod.Name
 	switch {
-	case pod.Annotations[keys.ConfigSource] == keys.SourceAPI || s.hasCluster(r):
+	case pod.Annotations[keys.ConfigSource] == keys.SourceAPI || ps.hasCluster(r):
 		return nil, response.Refuse(http.StatusConflict, "pod %s is on a node of a cluster: use kubectl debug", name)
 	case podlist.IsEnding(pod):
 		return nil, response.Refuse(http.StatusConflict, "pod %s has ended or is being deleted", name)
@@ -42,7 +42,7 @@ func (s *Server) debugPod(r *http.Request) (any, error) {
 	if err := podspec.CheckImage(c.Image); err != nil { // an ephemeral container cannot be removed
 		return nil, response.Refuse(http.StatusUnprocessableEntity, "debug pod %s: image %q %v", name, c.Image, err)
 	}
-	err = s.Local.AddEphemeral(r.Context(), pod.UID, func(p *v1.Pod) (*v1.Pod, error) { return manifest.AddEphemeral(p, c) })
+	err = ps.Local.AddEphemeral(r.Context(), pod.UID, func(p *v1.Pod) (*v1.Pod, error) { return manifest.AddEphemeral(p, c) })
 	switch {
 	case errors.Is(err, desired.ErrNotFound), errors.Is(err, desired.ErrEnding), errors.Is(err, desired.ErrForeign):
 		return nil, response.Refuse(http.StatusConflict, "debug pod %s: %v", name, err)
@@ -53,10 +53,10 @@ func (s *Server) debugPod(r *http.Request) (any, error) {
 }
 
 // hasCluster reports whether the node belongs to a cluster.
-func (s *Server) hasCluster(r *http.Request) bool {
+func (ps *Pods) hasCluster(r *http.Request) bool {
 	var st api.Status
-	if s.Describe != nil {
-		s.Describe(r.Context(), &st)
+	if ps.Describe != nil {
+		ps.Describe(r.Context(), &st)
 	}
 	return st.Cluster != nil
 }

@@ -1,4 +1,4 @@
-package server
+package pods
 
 import (
 	"bytes"
@@ -22,9 +22,9 @@ const maxCopies = 8
 // copyFiles runs copyAll in a goroutine, and then calls end with the error of copyAll. The function copyAll reads or writes files of a
 // container, and hangs if the file system does not answer. When the client has disconnected or the agent stops, the request ends without
 // waiting for copyAll.
-func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
+func (ps *Pods) copyFiles(copyAll func() error, end func(error)) error {
 	select {
-	case s.copies <- struct{}{}:
+	case ps.copies <- struct{}{}:
 	default:
 		return response.Refuse(http.StatusTooManyRequests, "%d copies of files are running already: try again when one of them has ended",
 			maxCopies)
@@ -32,10 +32,10 @@ func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
 	go func() {
 		var err error
 		defer func() {
-			<-s.copies
+			<-ps.copies
 			if v := recover(); v != nil {
 				err = fmt.Errorf("internal error: %v", v)
-				s.Log.Error("a copy of files has panicked", "error", err, "stack", string(debug.Stack()))
+				ps.Log.Error("a copy of files has panicked", "error", err, "stack", string(debug.Stack()))
 			}
 			end(err)
 		}()
@@ -45,12 +45,12 @@ func (s *Server) copyFiles(copyAll func() error, end func(error)) error {
 }
 
 // containerRoot opens the root directory of the container in the path of a request.
-func (s *Server) containerRoot(r *http.Request) (*containerfiles.Root, error) {
-	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
+func (ps *Pods) containerRoot(r *http.Request) (*containerfiles.Root, error) {
+	pod, err := podlist.Find(ps.Lister.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
 		return nil, err
 	}
-	id, err := podlist.FindRunning(s.Pods.List(), r)
+	id, err := podlist.FindRunning(ps.Lister.List(), r)
 	if err != nil {
 		return nil, err
 	}
@@ -60,17 +60,17 @@ func (s *Server) containerRoot(r *http.Request) (*containerfiles.Root, error) {
 			"pod %s/%s has the runtime class %s, so its files can only be copied with a tar in the container",
 			pod.Namespace, pod.Name, *class)
 	}
-	if s.ContainerRoot != nil {
-		return s.ContainerRoot(r.Context(), id)
+	if ps.ContainerRoot != nil {
+		return ps.ContainerRoot(r.Context(), id)
 	}
-	return containerfiles.Open(r.Context(), s.Runtime, id)
+	return containerfiles.Open(r.Context(), ps.Runtime, id)
 }
 
 // readFiles sends an archive of the file or directory ?path= of a container.
-func (s *Server) readFiles(w http.ResponseWriter, r *http.Request) {
+func (ps *Pods) readFiles(w http.ResponseWriter, r *http.Request) {
 	packed, pack := io.Pipe()
 	defer packed.Close()
-	err := s.copyFiles(func() error { return s.packFiles(r, pack) }, func(err error) { pack.CloseWithError(err) })
+	err := ps.copyFiles(func() error { return ps.packFiles(r, pack) }, func(err error) { pack.CloseWithError(err) })
 	if err != nil {
 		response.WriteError(w, err)
 		return
@@ -81,14 +81,14 @@ func (s *Server) readFiles(w http.ResponseWriter, r *http.Request) {
 		writeFileError(w, err)
 		return
 	}
-	out := response.NewStream(w, "application/x-tar", s.StreamIdleTimeout)
+	out := response.NewStream(w, "application/x-tar", ps.IdleTimeout)
 	if _, err := io.Copy(out, io.MultiReader(bytes.NewReader(header[:]), packed)); err != nil {
 		out.BreakOff(r, false, err)
 	}
 }
 
-func (s *Server) packFiles(r *http.Request, out io.Writer) error {
-	root, err := s.containerRoot(r)
+func (ps *Pods) packFiles(r *http.Request, out io.Writer) error {
+	root, err := ps.containerRoot(r)
 	if err != nil {
 		return err
 	}
@@ -103,14 +103,14 @@ func (s *Server) packFiles(r *http.Request, out io.Writer) error {
 
 // writeFiles extracts the archive in the body to the path ?path= of a container. If the path is a directory, the
 // archive is extracted to the entry ?name= of the directory.
-func (s *Server) writeFiles(w http.ResponseWriter, r *http.Request) {
+func (ps *Pods) writeFiles(w http.ResponseWriter, r *http.Request) {
 	archive, feed := io.Pipe()
 	ended := make(chan error, 1)
-	err := s.copyFiles(func() error { return s.unpackFiles(r, archive) }, func(err error) {
+	err := ps.copyFiles(func() error { return ps.unpackFiles(r, archive) }, func(err error) {
 		archive.CloseWithError(err)
 		ended <- err
 	})
-	out := response.NewStream(w, "", s.StreamIdleTimeout)
+	out := response.NewStream(w, "", ps.IdleTimeout)
 	body := out.BodyReader(r.Body)
 	if err == nil {
 		defer context.AfterFunc(r.Context(), func() { feed.CloseWithError(context.Cause(r.Context())) })()
@@ -132,8 +132,8 @@ func (s *Server) writeFiles(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (s *Server) unpackFiles(r *http.Request, archive io.Reader) error {
-	root, err := s.containerRoot(r)
+func (ps *Pods) unpackFiles(r *http.Request, archive io.Reader) error {
+	root, err := ps.containerRoot(r)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package server
+package pods
 
 import (
 	"net/http"
@@ -14,13 +14,13 @@ import (
 )
 
 // watchPods sends all pods, and then each change of a pod until the client disconnects.
-func (s *Server) watchPods(w http.ResponseWriter, r *http.Request) {
-	out := response.NewLines(w, s.StreamIdleTimeout)
+func (ps *Pods) watchPods(w http.ResponseWriter, r *http.Request) {
+	out := response.NewLines(w, ps.IdleTimeout)
 	seen := map[types.UID]*v1.Pod{}
 	for first := true; ; first = false {
-		changed := s.Pods.Changed()
+		changed := ps.Lister.Changed()
 		now := make(map[types.UID]*v1.Pod, len(seen))
-		for _, p := range podlist.Sort(s.Pods.List()) {
+		for _, p := range podlist.Sort(ps.Lister.List()) {
 			now[p.UID] = p
 			switch old := seen[p.UID]; {
 			case old == nil:

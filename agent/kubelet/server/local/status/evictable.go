@@ -1,46 +1,14 @@
-package server
+package status
 
 import (
-	"cmp"
 	"slices"
-	"sort"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
-	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/keys"
 )
-
-// podWarnings returns a sentence about each field of the pod that has no effect on this node.
-func (s *Server) podWarnings(pod *v1.Pod) (out []string) {
-	if s.IgnoredFields != nil {
-		_, out = s.IgnoredFields(pod)
-	}
-	return out
-}
-
-// podsWithIgnored returns the pods that have fields without effect. It omits pods that have ended or are
-// being deleted.
-func (s *Server) podsWithIgnored(pods []*v1.Pod) (list []api.Ignored) {
-	if s.IgnoredFields == nil {
-		return nil
-	}
-	for _, p := range pods {
-		if podlist.IsEnding(p) {
-			continue
-		}
-		if fields, _ := s.IgnoredFields(p); len(fields) > 0 {
-			list = append(list, api.Ignored{Namespace: p.Namespace, Name: p.Name, Fields: fields})
-		}
-	}
-	// slices.SortFunc would add 20 KB to the binary for each type of element.
-	sort.Slice(list, func(i, j int) bool {
-		return cmp.Or(cmp.Compare(list[i].Namespace, list[j].Namespace), cmp.Compare(list[i].Name, list[j].Name)) < 0
-	})
-	return list[:min(len(list), maxTroubles)]
-}
 
 // evictablePods returns the pods that the control plane deletes when the node has been unreachable for some
 // time. Pods of DaemonSets are not among them, because they tolerate the taint of such a node for ever. The

@@ -1,11 +1,13 @@
-package server
+package status
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	crapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +16,56 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
+// Pods returns the pods of this node.
+type Pods interface {
+	List() []*v1.Pod
+}
+
+// Runtime reports the state of the container runtime. cri.Runtime implements it.
+type Runtime interface {
+	Version(context.Context, *crapi.VersionRequest) (*crapi.VersionResponse, error)
+	Status(context.Context, *crapi.StatusRequest) (*crapi.StatusResponse, error)
+	ListPodSandbox(context.Context, *crapi.ListPodSandboxRequest) (*crapi.ListPodSandboxResponse, error)
+}
+
+// Config configures a Status. The functions may be nil, except LastLine.
+type Config struct {
+	Version, Name string
+	Started       time.Time
+	Disks         []string // directories whose file systems the status contains
+	Pods          Pods
+	Runtime       Runtime
+	// Describe adds information about other parts of the node.
+	Describe func(ctx context.Context, s *api.Status)
+	// IgnoredFields returns the fields of a pod that have no effect on this node, and a sentence about each of them.
+	IgnoredFields func(*v1.Pod) (fields, sentences []string)
+	// PortConflicts returns one sentence for each host port of the pods at which a program of the host listens.
+	PortConflicts func(pods []*v1.Pod) map[types.UID][]string
+	// LastLine returns the last line of the log of a container, or "" if there is none. If the name is empty, the container is the first
+	// one that has ended with the given exit code.
+	LastLine func(ctx context.Context, pod *v1.Pod, container string, code int32) string
+	// Settings returns the agent's settings as a value that can be encoded as JSON.
+	Settings func() any
+}
+
+// Status serves the status of the node.
+type Status struct{ Config }
+
+// New returns a Status.
+func New(c Config) *Status { return &Status{c} }
+
+// Paths returns the handlers by pattern.
+func (s *Status) Paths() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"GET " + api.PathStatus:   response.JSON(s.getStatus),
+		"GET " + api.PathSettings: response.JSON(s.getSettings),
+	}
+}
+
 // getStatus returns the node's status.
-func (s *Server) getStatus(r *http.Request) (any, error) {
+func (s *Status) getStatus(r *http.Request) (any, error) {
 	pods := s.Pods.List()
-	st := &api.Status{Version: s.Version, Node: s.NodeName, Started: s.started, Now: time.Now(),
+	st := &api.Status{Version: s.Version, Node: s.Name, Started: s.Started, Now: time.Now(),
 		Pods: countPods(pods), Disks: fileSystems(s.Disks)}
 	st.Pods.Stuck, st.Troubles = findTroubles(pods, s.portConflicts(pods), st.Now)
 	s.addRuntime(r, st)
@@ -34,7 +82,7 @@ func (s *Server) getStatus(r *http.Request) (any, error) {
 }
 
 // getSettings returns the agent's settings, for islet doctor.
-func (s *Server) getSettings(*http.Request) (any, error) {
+func (s *Status) getSettings(*http.Request) (any, error) {
 	if s.Settings == nil {
 		return nil, response.Refuse(http.StatusNotFound, "this agent does not report its settings")
 	}
@@ -42,7 +90,7 @@ func (s *Server) getSettings(*http.Request) (any, error) {
 }
 
 // addRuntime adds the status of the runtime and of the pod network.
-func (s *Server) addRuntime(r *http.Request, st *api.Status) {
+func (s *Status) addRuntime(r *http.Request, st *api.Status) {
 	resp, err := s.Runtime.Status(r.Context(), &crapi.StatusRequest{Verbose: true})
 	if err != nil {
 		st.Runtime.Message = err.Error()
