@@ -1,4 +1,4 @@
-package server_test
+package stats_test
 
 import (
 	"maps"
@@ -25,11 +25,11 @@ func TestMetrics(t *testing.T) {
 	n.Pod("web", time.Now(), "nginx")
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "took_seconds", Help: "a figure of another room"})
 	took.Observe(1)
-	a := openAPI(t, variant(t, n, func(c *server.Config) { c.Collectors, c.ProbeMetrics = []prometheus.Collector{took}, took }))
-	client := a.client()
+	a := servertest.OpenAPI(t, n.Variant(t, func(c *server.Config) { c.Collectors, c.ProbeMetrics = []prometheus.Collector{took}, took }))
+	client := a.Client()
 	scrape := func(path string) map[string]*dto.MetricFamily {
 		t.Helper()
-		_, text := fetch(t, client, "GET", "https://"+a.addr+path)
+		_, text := servertest.Fetch(t, client, "GET", "https://"+a.Addr+path)
 		parser := expfmt.NewTextParser(model.LegacyValidation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 		if err != nil {
@@ -83,8 +83,8 @@ func TestPodCounts(t *testing.T) {
 	pod.Annotations[keys.ConfigSource] = keys.SourceAPI
 	pod.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 2)
 	n.Put(pod)
-	alone := scraped(t, n.Server, "/metrics")
-	joined := scraped(t, variant(t, n, func(c *server.Config) { c.Metrics = func() []exposition.Sample { return nil } }), "/metrics")
+	alone := servertest.Scrape(t, n.Server, "/metrics")
+	joined := servertest.Scrape(t, n.Variant(t, func(c *server.Config) { c.Metrics = func() []exposition.Sample { return nil } }), "/metrics")
 	for name, want := range map[string]float64{"kubelet_managed_ephemeral_containers": 2, "kubelet_mirror_pods": 1} {
 		if m := joined[name].GetMetric(); len(m) != 1 || m[0].GetGauge().GetValue() != want {
 			t.Errorf("%s is %v, not %v", name, m, want)
@@ -108,23 +108,10 @@ func TestPodCounts(t *testing.T) {
 func BenchmarkScrape(b *testing.B) {
 	n, _ := servertest.Start(b)
 	n.Pod("web", time.Now(), "nginx")
-	a := openAPI(b, n.Server)
-	client := a.client()
+	a := servertest.OpenAPI(b, n.Server)
+	client := a.Client()
 	b.ReportAllocs()
 	for b.Loop() {
-		fetch(b, client, "GET", "https://"+a.addr+"/metrics")
+		servertest.Fetch(b, client, "GET", "https://"+a.Addr+"/metrics")
 	}
-}
-
-// This helper returns the metrics on a page of a server.
-func scraped(t *testing.T, s *server.Server, path string) map[string]*dto.MetricFamily {
-	t.Helper()
-	a := openAPI(t, s)
-	_, text := fetch(t, a.client(), "GET", "https://"+a.addr+path)
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	if err != nil {
-		t.Fatalf("%s: %v in\n%s", path, err, text)
-	}
-	return families
 }

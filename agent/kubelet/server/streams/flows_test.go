@@ -1,4 +1,4 @@
-package server_test
+package streams_test
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -102,7 +103,7 @@ func flowNode(t *testing.T) *servertest.Node {
 
 // A port10250 is a server that counts its requests.
 type port10250 struct {
-	*securedPort
+	*servertest.API
 	begun  chan struct{}
 	served sync.WaitGroup
 }
@@ -112,8 +113,8 @@ const silence = 2 * time.Second
 
 func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	p := &port10250{begun: make(chan struct{}, 1)}
-	p.securedPort = openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-		room := connlimit.Listen(ln.(*connlimit.Listener).Listener, connlimit.Config{PortName: "a test", MaxConnections: 64, Sessions: 64, Silence: silence, Log: quiet})
+	p.API = servertest.OpenAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
+		room := connlimit.Listen(ln.(*connlimit.Listener).Listener, connlimit.Config{PortName: "a test", MaxConnections: 64, Sessions: 64, Silence: silence, Log: slog.New(slog.DiscardHandler)})
 		return n.Server.RunAPI(ctx, room, c, func(h http.Handler) http.Handler {
 			return guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p.served.Add(1)
@@ -131,9 +132,9 @@ func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 
 // client returns a client that is connected through a proxy. The given Reader determines how the proxy reads.
 func (p *port10250) client(ctx context.Context, t *testing.T, read streamtest.Reader) *streamtest.Client {
-	config := p.rest(t)
-	config.Host = "https://" + streamtest.Link(ctx, t, p.addr, read)
-	return &streamtest.Client{Config: config, TLS: p.config()}
+	config := restConfig(t, p.API)
+	config.Host = "https://" + streamtest.Link(ctx, t, p.Addr, read)
+	return &streamtest.Client{Config: config, TLS: p.TLS()}
 }
 
 // TestFlows checks all flows with every version of each protocol. A client that reads slowly or pauses gets every byte and the exit code.

@@ -1,4 +1,4 @@
-package server_test
+package stats_test
 
 import (
 	"io"
@@ -38,7 +38,7 @@ func TestSummaryPosted(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		resp, err := client(n).Do(req)
+		resp, err := n.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package server_test
+package podlist_test
 
 import (
 	"net/http"
@@ -20,7 +20,7 @@ func TestAllocatedPods(t *testing.T) {
 	done := n.Pod("done", time.Now(), "job")
 	done.Status.Phase = v1.PodSucceeded
 	n.Put(done)
-	on := openAPI(t, variant(t, n, func(c *server.Config) {
+	on := servertest.OpenAPI(t, n.Variant(t, func(c *server.Config) {
 		c.Kubelet.Allocated = func(p *v1.Pod) *v1.Pod {
 			out := *p
 			out.Labels = map[string]string{"allocated": "yes"}
@@ -40,7 +40,7 @@ func TestAllocatedPods(t *testing.T) {
 		{"/allocatedPods/default/done", 404, nil, nil},
 		{"/allocatedPods/default/none", 404, nil, nil},
 	} {
-		code, body := fetch(t, on.client(), http.MethodGet, "https://"+on.addr+c.path)
+		code, body := servertest.Fetch(t, on.Client(), http.MethodGet, "https://"+on.Addr+c.path)
 		if code != c.code {
 			t.Errorf("%s: %d %s", c.path, code, body)
 		}
@@ -55,8 +55,8 @@ func TestAllocatedPods(t *testing.T) {
 			}
 		}
 	}
-	off := openAPI(t, n.Server)
-	if code, _ := fetch(t, off.client(), http.MethodGet, "https://"+off.addr+"/allocatedPods"); code != http.StatusNotFound {
+	off := servertest.OpenAPI(t, n.Server)
+	if code, _ := servertest.Fetch(t, off.Client(), http.MethodGet, "https://"+off.Addr+"/allocatedPods"); code != http.StatusNotFound {
 		t.Errorf("without the gate: %d", code)
 	}
 }

@@ -1,4 +1,4 @@
-package server_test
+package images_test
 
 import (
 	"context"
@@ -76,7 +76,7 @@ func TestRemoveImage(t *testing.T) {
 			p.Spec.Containers[0].Image = c.pod
 			n.Put(p)
 		}
-		code, body := do(t, n, http.MethodDelete, api.PathImages+"?"+c.query, "")
+		code, body := n.Do(t, http.MethodDelete, api.PathImages+"?"+c.query, "")
 		if code != c.code || !slices.Equal(images.names, c.left) || images.gone != (c.left == nil) ||
 			!strings.Contains(strings.ReplaceAll(body, "docker.io/library/", ""), c.says) {
 			t.Errorf("%s: %d %s; left is %v", name, code, body, images.names)

@@ -1,4 +1,4 @@
-package server_test
+package streams_test
 
 import (
 	"bytes"
@@ -25,9 +25,9 @@ import (
 func TestEndInKernel(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
-	a := openAPI(t, n.Server)
-	config := a.rest(t)
-	config.Host = "https://" + streamtest.Link(t.Context(), t, a.addr, streamtest.ForwardWithPause)
+	a := servertest.OpenAPI(t, n.Server)
+	config := restConfig(t, a)
+	config.Host = "https://" + streamtest.Link(t.Context(), t, a.Addr, streamtest.ForwardWithPause)
 	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
 	var all sync.WaitGroup
 	for _, protocol := range []string{"websocket", "spdy"} {
@@ -61,9 +61,9 @@ func TestEndInKernel(t *testing.T) {
 func TestEndBehindProxy(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
-	a := openAPI(t, n.Server)
-	config := a.rest(t)
-	host := streamtest.Link(t.Context(), t, hasty(t, a.addr), streamtest.ForwardWithPause)
+	a := servertest.OpenAPI(t, n.Server)
+	config := restConfig(t, a)
+	host := streamtest.Link(t.Context(), t, hasty(t, a.Addr), streamtest.ForwardWithPause)
 	config.Host = "https://" + host
 	const path = "/exec/default/web/nginx?command=give&command=1048576&command=7&output=1&error=1&input=1"
 	want := strings.Repeat("0123456789abcdef", 1<<16)
@@ -87,7 +87,7 @@ func TestEndBehindProxy(t *testing.T) {
 	})
 	for _, protocol := range []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io"} {
 		all.Go(func() {
-			d := websocket.Dialer{TLSClientConfig: a.config(), Subprotocols: []string{protocol}}
+			d := websocket.Dialer{TLSClientConfig: a.TLS(), Subprotocols: []string{protocol}}
 			c, _, err := d.DialContext(t.Context(), "wss://"+host+path, nil)
 			if err != nil {
 				t.Error(err)

@@ -1,4 +1,4 @@
-package server_test
+package logs_test
 
 import (
 	"errors"
@@ -32,10 +32,10 @@ func TestLogErrors(t *testing.T) {
 	}
 	const reason = "lines are missing because 0.log.20261126-000002.gz is damaged: gzip: invalid header"
 	for _, query := range []string{"?", "?follow=true", "?tailLines=2", "?follow=true&tailLines=2"} {
-		if code, body := do(t, n, "GET", "/containerLogs/default/none/nginx"+query, ""); code != 404 || !strings.Contains(body, "has no log") {
+		if code, body := n.Do(t, "GET", "/containerLogs/default/none/nginx"+query, ""); code != 404 || !strings.Contains(body, "has no log") {
 			t.Errorf("%s: a missing log: %d %q", query, code, body)
 		}
-		if code, body := do(t, n, "GET", "/containerLogs/default/fifo/nginx"+query, ""); code != 500 || !strings.Contains(body, "regular") {
+		if code, body := n.Do(t, "GET", "/containerLogs/default/fifo/nginx"+query, ""); code != 500 || !strings.Contains(body, "regular") {
 			t.Errorf("%s: an unreadable log: %d %q", query, code, body)
 		}
 		if body, end, err := logOf(t, n, query, false).rest(); body != "first\nislet: the log is not complete: "+reason+"\n" ||
@@ -93,7 +93,7 @@ func logOf(t *testing.T, n *servertest.Node, query string, trailers bool) openRe
 	if trailers {
 		req.Header.Set(api.TrailerError, "trailer")
 	}
-	resp, err := client(n).Do(req)
+	resp, err := n.Client().Do(req)
 	if err != nil || resp.StatusCode != 200 {
 		t.Fatal(resp, err)
 	}

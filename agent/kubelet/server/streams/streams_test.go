@@ -1,4 +1,4 @@
-package server_test
+package streams_test
 
 import (
 	"bytes"
@@ -226,7 +226,7 @@ func dialOld(t *testing.T, n *servertest.Node, path string, protocols ...string)
 // webSockets returns the number of WebSocket sessions that the metrics have counted.
 func webSockets(t *testing.T, n *servertest.Node, subresource string) (count float64) {
 	t.Helper()
-	for _, m := range scraped(t, n.Server, "/metrics")["kubelet_websocket_streaming_requests_total"].GetMetric() {
+	for _, m := range servertest.Scrape(t, n.Server, "/metrics")["kubelet_websocket_streaming_requests_total"].GetMetric() {
 		if m.Label[0].GetValue() == subresource {
 			count = m.GetCounter().GetValue()
 		}

@@ -1,4 +1,4 @@
-package server_test
+package pods_test
 
 import (
 	"testing"
@@ -23,7 +23,7 @@ func TestOrigins(t *testing.T) {
 	})
 	n.Pod("web", time.Now(), "nginx")
 	n.Pod("new", time.Now(), "nginx")
-	if code, body := do(t, n, "GET", api.PathOrigins, ""); code != 200 || body != "{\"uid-web\":\"islet apply\"}\n" {
+	if code, body := n.Do(t, "GET", api.PathOrigins, ""); code != 200 || body != "{\"uid-web\":\"islet apply\"}\n" {
 		t.Errorf("%d %q", code, body)
 	}
 }

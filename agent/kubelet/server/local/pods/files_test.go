@@ -1,4 +1,4 @@
-package server_test
+package pods_test
 
 import (
 	"context"

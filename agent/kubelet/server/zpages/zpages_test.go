@@ -1,4 +1,4 @@
-package server_test
+package zpages_test
 
 import (
 	"net/http"
@@ -31,7 +31,7 @@ func TestZPages(t *testing.T) {
 		{"GET", "/metrics/slis", "", 200, `kubernetes_healthcheck{name="ping",type="healthz"} 1`},
 		{"GET", "/metrics/slis", "", 200, `kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 3`},
 	} {
-		code, body := do(t, n, c.method, c.path, c.body)
+		code, body := n.Do(t, c.method, c.path, c.body)
 		if code != c.code || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s %.9s: %d %s, want %d %q", c.method, c.path, c.body, code, body, c.code, c.want)
 		}
@@ -48,7 +48,7 @@ func TestZPages(t *testing.T) {
 			"Paths: /attach /checkpoint /configz /containerLogs /debug /exec /flagz /healthz /islet /logs /metrics /pods /portForward /run /runningpods /stats\n" +
 			"islet version: 0.9.0\n",
 	} {
-		code, body := do(t, n, "GET", path, "")
+		code, body := n.Do(t, "GET", path, "")
 		if got := changes.ReplaceAllString(body, "$1: x"); code != 200 || got != want {
 			t.Errorf("%s: %d\n%s\nwant\n%s", path, code, got, want)
 		}
@@ -58,7 +58,7 @@ func TestZPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Accept", "application/json")
-	resp, err := client(n).Do(req)
+	resp, err := n.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
