@@ -32,7 +32,8 @@ type Usage interface {
 
 // Config configures a Server. New returns an error if Pods, Local, Runtime, Images, Usage, Decode or Log is not set.
 // The paths for removing images and restarting pods require Garbage and Restart. All other functions, interfaces and
-// pointers may be nil. The API then lacks the corresponding data or paths.
+// pointers may be nil. The API then lacks the corresponding data or paths. It has more than 16 fields, because it is the sum of the
+// configurations of the packages below: build.go splits it.
 type Config struct {
 	Version     string // of islet
 	KubeVersion string // version of the corresponding kubelet, such as v1.37.2
