@@ -25,7 +25,10 @@ export CGO_ENABLED ?= 0
 # Programs, tests and vet are compiled with the settings of the shipped program. Go's cache keeps a
 # package once for each set of settings. No program is shipped with DWARF, and without it the compilers take a tenth less CPU time.
 NO_DWARF := -dwarf=false
-GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF)
+# The generated code of Kubernetes' types is compiled without inlining. It makes the program 0.66 MB smaller. Encoding a pod takes a third
+# longer, which is some microseconds.
+SMALL := '-gcflags=k8s.io/api/...=-l $(NO_DWARF)'
+GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)
 export GOFLAGS := $(filter-out $(GOFLAGS_OF_ALL),$(shell go env GOFLAGS 2>/dev/null)) $(GOFLAGS_OF_ALL)
 GO_HERE = GOARCH= GOARM= go run .
 GO_BUILD = go build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS) -X main.version=$(VERSION)'
@@ -72,6 +75,11 @@ shim:
 	@rm -f $(filter-out $(SHIM),$(wildcard $(SHIM_DIR)/*.zst)) # the binary embeds every file in this folder
 	GOARCH=$(GOARCH) GOARM=7 $(GO_BUILD) -o $(CACHE)/shim/islet-shim-$(GOARCH) ./runtime/shim/cmd
 	GOARCH= go run ./runtime/shim/pack $(CACHE)/shim/islet-shim-$(GOARCH) $(SHIM)
+
+# A plain go command with these flags uses the build cache of make.
+.PHONY: goflags
+goflags:
+	@printf '%s\n' "$$GOFLAGS"
 
 .PHONY: size
 size: bin/islet budget ## measure: print the size of bin/islet by module and by feature
@@ -332,6 +340,13 @@ test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade
 	$(MAKE) build packages-two
 	test/cluster/build.sh >/dev/null
 	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
+
+BUNDLE_CUTS ?= 100
+.PHONY: test-bundle-cuts
+test-bundle-cuts: ## one subject: BUNDLE_CUTS (100) power cuts in a virtual machine that applies a bundle: 1 hour (root needed)
+	@packaging/deps.sh run test vm
+	$(MAKE) build dist-one
+	cd test && ISLET_VM_CUTS=$(BUNDLE_CUTS) ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m -run TestBundleCuts ./vm
 
 .PHONY: test-memory
 test-memory: ## one subject: memory limits of cgroup v2, and machines of 256 and 128 MiB: 15 minutes (root needed)

@@ -90,7 +90,8 @@ func TestAllows(t *testing.T) {
 		{"agent/volume/csi", "agent/volume/storage", true}, {"agent/volume/csi", "agent/plugin/plugins", true}, {"agent/volume/csi", "agent/pod/hook", true},
 		{"agent/volume/csi", "agent/pod/status", false}, {"agent/volume/csi", "agent/device/dra", false}, {"agent/volume/csi", "agent/volume", false},
 		{"agent/volume", "agent/volume/csi", true}, {"agent/volume", "agent/device", false}, {"agent/volume", "agent/device/dra", false},
-		{"agent/cli", "edge/store", false}, {"agent/cli", "internal/api", true}, {"agent", "agent/volume", true}, {"agent", "agent/pod/status", true},
+		{"agent/cli", "edge/store", false}, {"agent/cli", "internal/api", true}, {"agent/cli/pods", "agent/cli/client", true},
+		{"agent/cli/pods", "agent/cli", false}, {"agent", "agent/volume", true}, {"agent", "agent/pod/status", true},
 		{"", "agent/doctor", true}, {"packaging/sign", "internal/release", true}, {"packaging/sign", "agent/change/update", false},
 		{"agent/kubelet/server/servertest", "agent/resource/usage", true}, {"unknown", "internal/keys", false},
 	} {

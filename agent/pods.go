@@ -63,7 +63,8 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 		Log: p.log,
 	})
 	set(&p.laterParts, &p.laterParts.pods, p.pods)
-	p.bundles.Connect(bundle.Pods{Sink: p.sources.Sink(), List: p.pods.List, Desired: p.desired, Objects: p.objects.Local}, p.keeper)
+	ofNode := bundle.Pods{Sink: p.sources.Sink(), List: p.pods.List, Desired: p.desired, Objects: p.objects.Local}
+	p.bundles.Connect(ofNode, p.keeper, p.updater)
 	p.health = health.New(health.Config{
 		StartDelay: p.laterParts.startDelay, CallDuration: p.observer.CallDuration, Network: p.rt.Ready, StartsBlocked: p.shutdown.NotReady,
 	})

@@ -35,8 +35,7 @@ type serverParts struct {
 
 func openServers(ctx context.Context, w *workerParts) (s *serverParts, err error) {
 	s = &serverParts{workerParts: w}
-	s.ports, err = ports.Open(ctx, ports.Config{Config: s.cfg, Link: s.link, Cluster: s.cluster != nil, Log: s.log})
-	if err != nil {
+	if s.ports, err = ports.Open(ctx, ports.Config{Config: s.cfg, Link: s.link, Cluster: s.cluster != nil, Log: s.log}); err != nil {
 		return nil, err
 	}
 	s.addCloser(s.ports.Close)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,7 +10,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
+	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/images"
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // completionScripts contains the completion scripts by shell. The scripts run islet __complete with the words of the line. The
@@ -37,12 +42,12 @@ complete -c islet -a '(__islet_complete)'
 `,
 }
 
-func setupCompletion(t *tool, _ *pflag.FlagSet) runner {
+func setupCompletion(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(_ context.Context, args []string) error {
 		if len(args) != 1 || completionScripts[args[0]] == "" {
-			return usage("completion needs a shell: bash, zsh or fish")
+			return command.Usage("completion needs a shell: bash, zsh or fish")
 		}
-		_, err := fmt.Fprint(t.out, completionScripts[args[0]])
+		_, err := fmt.Fprint(t.Out, completionScripts[args[0]])
 		return err
 	}
 }
@@ -50,7 +55,7 @@ func setupCompletion(t *tool, _ *pflag.FlagSet) runner {
 // completeTimeout is the maximum time for a completion.
 const completeTimeout = 2 * time.Second
 
-func setupComplete(t *tool, _ *pflag.FlagSet) runner {
+func setupComplete(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, words []string) error {
 		ctx, cancel := context.WithTimeout(ctx, completeTimeout)
 		defer cancel()
@@ -58,9 +63,9 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 			words = []string{""}
 		}
 		last := words[len(words)-1]
-		for _, c := range t.listCandidates(ctx, commands(), words[:len(words)-1], last) {
+		for _, c := range listCandidates(ctx, t, commands(), words[:len(words)-1], last) {
 			if strings.HasPrefix(c, last) {
-				fmt.Fprintln(t.out, makePrintable(c))
+				fmt.Fprintln(t.Out, printable.Line(c))
 			}
 		}
 		return nil
@@ -68,7 +73,7 @@ func setupComplete(t *tool, _ *pflag.FlagSet) runner {
 }
 
 // listCandidates returns the possible words at the position of the cursor.
-func (t *tool) listCandidates(ctx context.Context, list []command, before []string, word string) []string {
+func listCandidates(ctx context.Context, t *command.Tool, list []command.Command, before []string, word string) []string {
 	if len(before) == 0 {
 		return commandNames(list)
 	}
@@ -76,45 +81,44 @@ func (t *tool) listCandidates(ctx context.Context, list []command, before []stri
 	if c == nil {
 		return nil
 	}
-	if c.sub != nil {
-		return t.listCandidates(ctx, c.sub, before[1:], word)
+	if c.Sub != nil {
+		return listCandidates(ctx, t, c.Sub, before[1:], word)
 	}
-	asking := &tool{Env: t.Env, out: t.out}
-	flags, _ := c.parse(asking)
+	asking := &command.Tool{Env: t.Env, Out: t.Out}
+	flags, _ := parseFlags(c, asking)
 	flags.ParseErrorsWhitelist.UnknownFlags = true
 	previous := before[len(before)-1]
 	if kind := flagValue(flags, previous); kind != nil {
 		flags.Parse(before[1 : len(before)-1])
-		return asking.orDefault().flagCandidates(ctx, kind.Name, flags.Args())
+		setDefaultSocket(asking)
+		return flagCandidates(ctx, asking, kind.Name, flags.Args())
 	}
 	flags.Parse(before[1:])
+	setDefaultSocket(asking)
 	switch {
 	case strings.HasPrefix(word, "-"):
 		return flagNames(flags)
-	case c.argsKind == takesCommands:
+	case c.ArgsKind == command.TakesCommands:
 		return commandNames(list)
-	case c.name == "completion":
+	case c.Name == "completion":
 		return []string{"bash", "zsh", "fish"}
-	case c.argsKind == takesPods && (c.name != "exec" || flags.NArg() == 0):
-		if c.name == "logs" && flags.NArg() == 1 {
-			return asking.orDefault().flagCandidates(ctx, "container", flags.Args())
+	case c.ArgsKind == command.TakesPods && (c.Name != "exec" || flags.NArg() == 0):
+		if c.Name == "logs" && flags.NArg() == 1 {
+			return flagCandidates(ctx, asking, "container", flags.Args())
 		}
-		return asking.orDefault().podNames(ctx)
-	case c.argsKind == takesImages:
-		return asking.orDefault().imageTags(ctx)
+		return podNames(ctx, asking)
+	case c.ArgsKind == command.TakesImages:
+		return imageTags(ctx, asking)
 	}
 	return nil
 }
 
-func (t *tool) orDefault() *tool {
-	t.socket = firstNonEmpty(t.socket, api.DefaultSocket)
-	return t
-}
+func setDefaultSocket(t *command.Tool) { t.Socket = cmp.Or(t.Socket, api.DefaultSocket) }
 
-func commandNames(list []command) (out []string) {
+func commandNames(list []command.Command) (out []string) {
 	for _, c := range list {
-		if !c.hidden {
-			out = append(out, c.name)
+		if !c.Hidden {
+			out = append(out, c.Name)
 		}
 	}
 	return out
@@ -147,7 +151,7 @@ func flagValue(flags *pflag.FlagSet, word string) *pflag.Flag {
 }
 
 // flagCandidates returns candidates for a flag's value.
-func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) []string {
+func flagCandidates(ctx context.Context, t *command.Tool, flag string, args []string) []string {
 	switch flag {
 	case "output":
 		return []string{"wide", "json", "yaml", "name"}
@@ -157,13 +161,13 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 		return []string{"cpu", "memory"}
 	case "container":
 		if len(args) > 0 {
-			if pod, err := t.findPod(ctx, podFlag{}, args[0]); err == nil {
-				return containerNames(pod)
+			if pod, err := client.FindPod(ctx, t, client.PodFlag{}, args[0]); err == nil {
+				return client.ContainerNames(pod)
 			}
 		}
 	case "namespace":
 		var out []string
-		pods, _ := t.listPods(ctx)
+		pods, _ := client.ListPods(ctx, t)
 		for _, p := range pods {
 			out = append(out, p.Namespace)
 		}
@@ -175,8 +179,8 @@ func (t *tool) flagCandidates(ctx context.Context, flag string, args []string) [
 
 // podNames returns the names of the pods. The namespace precedes the name of a pod, except for pods in the
 // default namespace.
-func (t *tool) podNames(ctx context.Context) (out []string) {
-	pods, _ := t.listPods(ctx)
+func podNames(ctx context.Context, t *command.Tool) (out []string) {
+	pods, _ := client.ListPods(ctx, t)
 	for _, p := range pods {
 		if p.Namespace == "default" {
 			out = append(out, p.Name)
@@ -187,11 +191,11 @@ func (t *tool) podNames(ctx context.Context) (out []string) {
 	return out
 }
 
-func (t *tool) imageTags(ctx context.Context) (out []string) {
-	var images []api.Image
-	if t.get(ctx, api.PathImages, &images) == nil {
-		for _, i := range images {
-			out = append(out, imageNames(i)...)
+func imageTags(ctx context.Context, t *command.Tool) (out []string) {
+	var all []api.Image
+	if client.Get(ctx, t, api.PathImages, &all) == nil {
+		for _, i := range all {
+			out = append(out, images.Names(i)...)
 		}
 	}
 	return out

@@ -10,18 +10,19 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
 // visit calls f for each command that has flags, with its path.
-func visit(list []command, path []string, f func(c *command, path []string)) {
+func visit(list []command.Command, path []string, f func(c *command.Command, path []string)) {
 	for i := range list {
 		c := &list[i]
-		path := append(path[:len(path):len(path)], c.name)
+		path := append(path[:len(path):len(path)], c.Name)
 		switch {
-		case c.hidden:
-		case c.sub != nil:
-			visit(c.sub, path, f)
+		case c.Hidden:
+		case c.Sub != nil:
+			visit(c.Sub, path, f)
 		default:
 			f(c, path)
 		}
@@ -72,18 +73,18 @@ func parseLine(t *testing.T, line string) (path []string, flags *pflag.FlagSet) 
 			t.Errorf("%s: no command %q", line, all[0])
 			return nil, nil
 		}
-		path, all = append(path, c.name), all[1:]
-		if c.sub != nil {
-			list = c.sub
+		path, all = append(path, c.Name), all[1:]
+		if c.Sub != nil {
+			list = c.Sub
 			continue
 		}
-		flags, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
-		if !c.isAgent {
+		flags, _ := parseFlags(c, &command.Tool{Env: command.Env{Getenv: func(string) string { return "" }}})
+		if !c.IsAgent {
 			if err := flags.Parse(all); err != nil {
 				t.Errorf("%s: %v", line, err)
 			}
 		}
-		if c.args == "" && flags.NArg() > 0 {
+		if c.Args == "" && flags.NArg() > 0 {
 			t.Errorf("%s: the command takes no arguments", line)
 		}
 		return path, flags
@@ -104,7 +105,7 @@ func TestExamples(t *testing.T) {
 	t.Chdir(t.TempDir())
 	left := examples()
 	pages := manPages()
-	visit(commands(), nil, func(c *command, path []string) {
+	visit(commands(), nil, func(c *command.Command, path []string) {
 		list := left[join(path)]
 		delete(left, join(path))
 		if len(list) == 0 {
@@ -117,15 +118,15 @@ func TestExamples(t *testing.T) {
 			if join(got) != join(path) {
 				t.Errorf("%q is an example of %q", e.line, join(path))
 			}
-			if !strings.Contains(help.out, "  # "+e.what+"\n  "+e.line+"\n") || !strings.Contains(page, escapeTroff(e.line)) {
+			if !strings.Contains(help.Out, "  # "+e.what+"\n  "+e.line+"\n") || !strings.Contains(page, escapeTroff(e.line)) {
 				t.Errorf("%q is missing in the help or the manual page", e.line)
 			}
-			if c.isAgent || slices.Contains([]string{"completion", "help", "version"}, c.name) {
+			if c.IsAgent || slices.Contains([]string{"completion", "help", "version"}, c.Name) {
 				continue
 			}
 			args := words(t, e.line)[1:]
-			if got := run(t, &servertest.Node{Socket: filepath.Join(t.TempDir(), "none")}, "", args...); got.code == ExitUsage {
-				t.Errorf("%q is wrong usage: %s", e.line, got.err)
+			if got := run(t, &servertest.Node{Socket: filepath.Join(t.TempDir(), "none")}, "", args...); got.Code == command.ExitUsage {
+				t.Errorf("%q is wrong usage: %s", e.line, got.Err)
 			}
 		}
 	})
@@ -152,9 +153,9 @@ func fileNames(t *testing.T, dir string) (names []string) {
 // TestHelpText checks that every flag that a command's help mentions exists, and that every flag is explained.
 func TestHelpText(t *testing.T) {
 	mentioned := regexp.MustCompile(`(?:^|[ (])--([a-z][a-z-]+)`)
-	visit(commands(), nil, func(c *command, path []string) {
-		flags, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
-		text := c.summary + " " + c.detail
+	visit(commands(), nil, func(c *command.Command, path []string) {
+		flags, _ := parseFlags(c, &command.Tool{Env: command.Env{Getenv: func(string) string { return "" }}})
+		text := c.Summary + " " + c.Detail
 		flags.VisitAll(func(f *pflag.Flag) {
 			if f.Usage == "" {
 				t.Errorf("islet %s --%s has no explanation", join(path), f.Name)
@@ -162,14 +163,29 @@ func TestHelpText(t *testing.T) {
 			text += " " + f.Usage
 		})
 		for _, m := range mentioned.FindAllStringSubmatch(text, -1) {
-			if flags.Lookup(m[1]) == nil && !c.isAgent {
+			if flags.Lookup(m[1]) == nil && !c.IsAgent {
 				t.Errorf("the help of islet %s mentions --%s, which does not exist", join(path), m[1])
 			}
 		}
-		if c.argsKind == takesPods && c.args == "" {
+		if c.ArgsKind == command.TakesPods && c.Args == "" {
 			t.Errorf("islet %s takes pods, but its usage line has no arguments", join(path))
 		}
 	})
+}
+
+// TestHelpOfEveryCommand checks that every command has help, also a command for programs that the help of islet does not show.
+func TestHelpOfEveryCommand(t *testing.T) {
+	var all func(list []command.Command, path []string)
+	all = func(list []command.Command, path []string) {
+		for _, c := range list {
+			path := append(slices.Clone(path), c.Name)
+			if got := run(t, nil, "", append(path, "--help")...); got.Code != 0 || !strings.Contains(got.Out, "Usage:\n  islet "+join(path)) {
+				t.Errorf("islet %s --help: %+v", join(path), got)
+			}
+			all(c.Sub, path)
+		}
+	}
+	all(commands(), nil)
 }
 
 // TestSocketInHelp checks that the help and the manual page of a command show --socket only if the command connects to an agent, and that
@@ -181,7 +197,7 @@ func TestSocketInHelp(t *testing.T) {
 		"bundle build": false, "bundle keys show": false, "completion": false,
 	} {
 		path := strings.Fields(name)
-		help := run(t, nil, "", append(path[:len(path):len(path)], "--help")...).out
+		help := run(t, nil, "", append(path[:len(path):len(path)], "--help")...).Out
 		page := string(pages["islet-"+strings.Join(path, "-")+".1"])
 		if page == "" || strings.Contains(help, "--socket") != want || strings.Contains(page, escapeTroff("--socket")) != want {
 			t.Errorf("islet %s: %s\n%s", name, help, page)
@@ -190,7 +206,7 @@ func TestSocketInHelp(t *testing.T) {
 			t.Errorf("islet %s: the usage line does not say whether there are flags: %s", name, help)
 		}
 	}
-	if got := run(t, nil, "", "--socket=/none", "completion", "bash"); got.code != ExitOK {
+	if got := run(t, nil, "", "--socket=/none", "completion", "bash"); got.Code != command.ExitOK {
 		t.Errorf("%+v", got)
 	}
 }
@@ -222,8 +238,8 @@ func TestReadmeNamesCommands(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "\n## Commands\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	for _, c := range commands() {
-		if named := regexp.MustCompile("`" + regexp.QuoteMeta(c.name) + "[ `]"); !c.hidden && !named.MatchString(table) {
-			t.Errorf("the README does not name islet %s", c.name)
+		if named := regexp.MustCompile("`" + regexp.QuoteMeta(c.Name) + "[ `]"); !c.Hidden && !named.MatchString(table) {
+			t.Errorf("the README does not name islet %s", c.Name)
 		}
 	}
 }
@@ -241,7 +257,7 @@ func TestSuggestions(t *testing.T) {
 	}
 	for flag, want := range map[string]string{"--folow": "did you mean --follow?", "--tial=3": "did you mean --tail?", "--colour": ""} {
 		got := run(t, nil, "", "logs", flag, "web")
-		if got.code != ExitUsage || strings.Contains(got.err, "did you mean") != (want != "") || !strings.Contains(got.err, want) {
+		if got.Code != command.ExitUsage || strings.Contains(got.Err, "did you mean") != (want != "") || !strings.Contains(got.Err, want) {
 			t.Errorf("%s: %+v", flag, got)
 		}
 	}
@@ -279,27 +295,9 @@ func TestHostileNames(t *testing.T) {
 		{"system", "df"}, {"events"}, {bad}, {"logs", "--" + bad, "x"}, {"port-forward", bad, "80"}, {"config", bad}, {"update", bad}, {"objects"}, {"__complete", "logs", ""},
 	} {
 		got := run(t, n, "", args...)
-		if i := strings.IndexAny(got.out+got.err, "\x1b\x07\u009b\u202e"); i >= 0 {
-			t.Errorf("%q: %q", args, got.out+got.err)
+		if i := strings.IndexAny(got.Out+got.Err, "\x1b\x07\u009b\u202e"); i >= 0 {
+			t.Errorf("%q: %q", args, got.Out+got.Err)
 		}
 	}
 	n.Runtime.Streams.Wait()
 }
-
-func TestErrorText(t *testing.T) {
-	for text, want := range map[string]string{
-		"pull a:1: pull a:1: no such image":  "pull a:1: no such image",
-		"islet: apply: apply: bad":           "apply: bad",
-		"one\x1b[2J\ntwo: two: x\n":          "one?[2J\ntwo: x",
-		"apply: web.yaml: apply: not a pod":  "apply: web.yaml: apply: not a pod",
-		"standard input: line 3: unknown: x": "standard input: line 3: unknown: x",
-	} {
-		if got := errorText(textError(text)); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}
-
-type textError string
-
-func (e textError) Error() string { return string(e) }

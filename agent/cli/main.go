@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,75 +12,15 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/cli/client"
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
-	"github.com/islet-edge/islet/internal/bundle"
-	"github.com/islet-edge/islet/internal/bundle/sealed"
-	"github.com/islet-edge/islet/internal/finding"
 )
 
 // Env is the environment of the commands.
-type Env struct {
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	Getenv         func(string) string
-	Version        string           // of islet
-	Now            func() time.Time // reference time for the ages of objects
-	// AgentPatience is the time for which a followed log waits for a stopped agent. The default is two minutes.
-	AgentPatience time.Duration
-	// ResponseTimeout is the timeout of other commands if the agent sends nothing. The default is 20 s to a minute.
-	ResponseTimeout time.Duration
-	// Agent runs the agent with the given flags, for islet agent.
-	Agent func(args []string) int
-	// Doctor checks the host and returns an exit code, for islet doctor.
-	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-	// AgentLog returns the end of the agent's log, for islet support. If it is nil, the log is read from a file
-	// to which the agent writes its standard error, /var/log/islet.log, or the journal.
-	AgentLog func(ctx context.Context) ([]byte, error)
-	// Check checks manifests and configurations, for islet check. The parameter node is nil if no node is asked.
-	Check func(files []finding.File, node *finding.Node) finding.Report
-	// Fetch returns the content of a URL, for islet check.
-	Fetch func(ctx context.Context, url string) ([]byte, error)
-	// Inventory lists what manifests define and need, for islet bundle.
-	Inventory func(files []finding.File) (*bundle.Inventory, error)
-	// Secrets returns the Secrets of a manifest, for islet bundle seal.
-	Secrets func(file finding.File) ([]sealed.Secret, error)
-	// SelfTest checks whether this program can run on this machine, for islet self-test.
-	SelfTest func(stdout, stderr io.Writer) int
-	// Cleanup removes the pods and leftovers of a stopped agent from the host.
-	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-	// Key seals the key of the database to a TPM, unseals it, or shows its state.
-	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
-}
-
-// Exit codes, for scripts. islet exec returns the exit code of its command.
-const (
-	ExitOK          = 0
-	ExitFailed      = 1
-	ExitUsage       = 2
-	ExitUnreachable = 3
-	ExitNotFound    = 4
-	exitSignal      = 130
-)
-
-// An exitError is an error with an exit code. If the error is nil, nothing is printed.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e exitError) Unwrap() error { return e.err }
-
-func usage(format string, args ...any) error {
-	return exitError{ExitUsage, fmt.Errorf(format, args...)}
-}
+type Env = command.Env
 
 // IsCommand reports whether the arguments are those of a command. A command of this name need not exist. If IsCommand
 // returns false, the arguments are those of the agent. The agent has only flags.
@@ -128,7 +66,7 @@ func leadingSocket(args []string) (socket string, rest []string) {
 }
 
 // Main runs the command that is named in args, and returns the exit code. Without arguments it shows the commands.
-func Main(ctx context.Context, args []string, env Env) int {
+func Main(ctx context.Context, args []string, env command.Env) int {
 	switch {
 	case len(args) == 0:
 		args = []string{"help"}
@@ -142,22 +80,22 @@ func Main(ctx context.Context, args []string, env Env) int {
 	defer stop()
 	socket, args := leadingSocket(args)
 	err := runInterruptible(ctx, func() error {
-		return dispatch(ctx, commands(), nil, args, &tool{Env: env, out: env.Stdout, socket: socket})
+		return dispatch(ctx, commands(), nil, args, &command.Tool{Env: env, Out: env.Stdout, Socket: socket})
 	})
-	var exit exitError
+	var exit command.ExitError
 	switch {
 	case err == nil:
-		return ExitOK
+		return command.ExitOK
 	case ctx.Err() != nil:
-		return exitSignal
+		return command.ExitSignal
 	case errors.As(err, &exit):
-		if exit.err != nil {
-			printError(env.Stderr, err)
+		if exit.Err != nil {
+			command.PrintError(env.Stderr, err)
 		}
-		return exit.code
+		return exit.Code
 	}
-	printError(env.Stderr, err)
-	return ExitFailed
+	command.PrintError(env.Stderr, err)
+	return command.ExitFailed
 }
 
 // cleanupTime is the time for which a command may clean up after ctx has ended, for example to restore the terminal.
@@ -181,31 +119,12 @@ func runInterruptible(ctx context.Context, run func() error) error {
 	}
 }
 
-// printError prints an error. It prints each of several joined errors on its own line.
-func printError(w io.Writer, err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range several.Unwrap() {
-			printError(w, err)
-		}
-		return
-	}
-	fmt.Fprintf(w, "islet: %s\n", errorText(err))
-}
-
-// A tool is one run of a command.
-type tool struct {
-	Env
-	out    io.Writer
-	socket string
-	args   int // number of arguments before "--"; -1 if there is no "--"
-}
-
 // dispatch finds the command in list, parses its flags and runs it.
-func dispatch(ctx context.Context, list []command, path []string, args []string, t *tool) error {
+func dispatch(ctx context.Context, list []command.Command, path []string, args []string, t *command.Tool) error {
 	if len(args) == 0 || isHelp(args[0]) {
-		printCommands(t.out, list, path)
+		printCommands(t.Out, list, path)
 		if len(args) == 0 {
-			return exitError{ExitUsage, nil}
+			return command.ExitWith(command.ExitUsage, nil)
 		}
 		return nil
 	}
@@ -214,31 +133,31 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 		return dispatch(ctx, list, path, append(words, args[1:]...), t)
 	}
 	if c == nil {
-		return usage("unknown command %q%s", args[0], didYouMean(args[0], list))
+		return command.Usage("unknown command %q%s", args[0], didYouMean(args[0], list))
 	}
-	path = append(path, c.name)
-	if c.sub != nil {
-		return dispatch(ctx, c.sub, path, args[1:], t)
+	path = append(path, c.Name)
+	if c.Sub != nil {
+		return dispatch(ctx, c.Sub, path, args[1:], t)
 	}
-	flags, run := c.parse(t)
-	if c.isAgent && !slices.ContainsFunc(args[1:], isHelp) {
+	flags, run := parseFlags(c, t)
+	if c.IsAgent && !slices.ContainsFunc(args[1:], isHelp) {
 		return run(ctx, args[1:])
 	}
 	switch err := flags.Parse(args[1:]); {
 	case errors.Is(err, pflag.ErrHelp):
-		c.printUsage(t.out, path, flags)
+		printUsage(c, t.Out, path, flags)
 		return nil
 	case err != nil:
-		return usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), join(path))
+		return command.Usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), join(path))
 	}
-	if t.socket == "" {
-		t.socket = api.DefaultSocket
+	if t.Socket == "" {
+		t.Socket = api.DefaultSocket
 	}
-	if c.args == "" && flags.NArg() > 0 && !c.hidden && c.name != "prune" && path[0] != "get" { // prune itself returns an error with advice
-		return usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
+	if c.Args == "" && flags.NArg() > 0 && !c.Hidden && c.Name != "prune" && path[0] != "get" { // prune itself returns an error with advice
+		return command.Usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
 	}
-	t.args = flags.ArgsLenAtDash()
-	rest, err := t.removeKind(ctx, c, flags)
+	t.ArgsBeforeDash = flags.ArgsLenAtDash()
+	rest, err := removeKind(ctx, t, c, flags)
 	if err != nil {
 		return err
 	}
@@ -246,3 +165,31 @@ func dispatch(ctx context.Context, list []command, path []string, args []string,
 }
 
 func isHelp(arg string) bool { return slices.Contains([]string{"-h", "--help"}, arg) }
+
+// removeKind removes the kind from the arguments "pod NAME". If a pod has the name of the kind, removeKind changes nothing. A kind without
+// a name is an error, unless the flags select the pods.
+func removeKind(ctx context.Context, t *command.Tool, c *command.Command, flags *pflag.FlagSet) ([]string, error) {
+	args := flags.Args()
+	if c.ArgsKind != command.TakesPods || c.OwnKinds || len(args) == 0 || !client.IsPodKind(args[0]) {
+		return args, nil
+	}
+	namespace := ""
+	if f := flags.Lookup("namespace"); f != nil {
+		namespace = f.Value.String()
+	}
+	// Without an agent there is no pod with this name, and the command itself reports the agent.
+	if pods, err := client.ListPods(ctx, t); err == nil && slices.ContainsFunc(pods, func(p v1.Pod) bool {
+		return p.Name == args[0] && (namespace == "" || p.Namespace == namespace)
+	}) {
+		return args, nil
+	}
+	if (len(args) == 1 || t.ArgsBeforeDash == 1) && !slices.ContainsFunc([]string{"selector", "all", "all-pods", "filename"},
+		flags.Changed) {
+		return nil, command.Usage("%q is a kind, and the name of a pod is missing: islet %s POD\nThe pods of this node: islet pods",
+			args[0], c.Name)
+	}
+	if t.ArgsBeforeDash > 0 {
+		t.ArgsBeforeDash--
+	}
+	return args[1:], nil
+}

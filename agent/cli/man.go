@@ -9,13 +9,15 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/islet-edge/islet/agent/cli/command"
 )
 
 // setupMan sets up islet man, which writes the manual pages.
-func setupMan(t *tool, _ *pflag.FlagSet) runner {
+func setupMan(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(_ context.Context, args []string) error {
 		if len(args) != 1 {
-			return usage("man needs the directory to write the pages to")
+			return command.Usage("man needs the directory to write the pages to")
 		}
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
 			return err
@@ -50,43 +52,43 @@ func manPages() map[string][]byte {
 	return pages
 }
 
-func addManPages(pages map[string][]byte, list *bytes.Buffer, from []command, path []string) {
+func addManPages(pages map[string][]byte, list *bytes.Buffer, from []command.Command, path []string) {
 	for _, c := range from {
-		if c.hidden {
+		if c.Hidden {
 			continue
 		}
-		path := append(path[:len(path):len(path)], c.name)
-		if c.sub != nil {
-			addManPages(pages, list, c.sub, path)
+		path := append(path[:len(path):len(path)], c.Name)
+		if c.Sub != nil {
+			addManPages(pages, list, c.Sub, path)
 			continue
 		}
 		page := "islet-" + strings.Join(path, "-")
-		pages[page+".1"] = c.manPage(page, path)
-		fmt.Fprintf(list, ".TP\n.BR %s (1)\n%s\n", escapeTroff(page), escapeTroff(c.summary))
+		pages[page+".1"] = manPage(&c, page, path)
+		fmt.Fprintf(list, ".TP\n.BR %s (1)\n%s\n", escapeTroff(page), escapeTroff(c.Summary))
 	}
 }
 
-func (c *command) manPage(name string, path []string) []byte {
+func manPage(c *command.Command, name string, path []string) []byte {
 	var b bytes.Buffer
-	writeHeading(&b, name, c.summary)
-	set, _ := c.parse(&tool{Env: Env{Getenv: func(string) string { return "" }}})
+	writeHeading(&b, name, c.Summary)
+	set, _ := parseFlags(c, &command.Tool{Env: command.Env{Getenv: func(string) string { return "" }}})
 	synopsis := ".B " + escapeTroff("islet "+join(path)) + "\n"
 	if set.HasAvailableFlags() {
 		synopsis += "[flags]\n"
 	}
-	if c.args != "" {
-		synopsis += ".I " + escapeTroff(c.args) + "\n"
+	if c.Args != "" {
+		synopsis += ".I " + escapeTroff(c.Args) + "\n"
 	}
 	writeSection(&b, "SYNOPSIS", synopsis)
-	text := escapeTroff(strings.ToUpper(c.summary[:1])+c.summary[1:]+".") + "\n"
-	if c.argsKind == takesPods {
+	text := escapeTroff(strings.ToUpper(c.Summary[:1])+c.Summary[1:]+".") + "\n"
+	if c.ArgsKind == command.TakesPods {
 		text += ".PP\n" + escapeTroff(podHelp) + "\n"
 	}
-	if c.detail != "" {
-		text += ".PP\n" + escapeTroff(c.detail) + "\n"
+	if c.Detail != "" {
+		text += ".PP\n" + escapeTroff(c.Detail) + "\n"
 	}
-	if len(c.aliases) > 0 {
-		text += ".PP\n" + escapeTroff("Also: "+strings.Join(c.aliases, ", ")+".") + "\n"
+	if len(c.Aliases) > 0 {
+		text += ".PP\n" + escapeTroff("Also: "+strings.Join(c.Aliases, ", ")+".") + "\n"
 	}
 	writeSection(&b, "DESCRIPTION", text)
 	var flags bytes.Buffer

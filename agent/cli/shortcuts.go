@@ -3,6 +3,11 @@ package cli
 import (
 	"slices"
 
+	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cli/images"
+	"github.com/islet-edge/islet/agent/cli/node"
+	"github.com/islet-edge/islet/agent/cli/objects"
+	"github.com/islet-edge/islet/agent/cli/pods"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -24,27 +29,27 @@ func shortcutTable() map[string][]string {
 func findShortcut(word string) []string { return slices.Clone(shortcutTable()[word]) }
 
 // getCommands are the subcommands of islet get, as in kubectl.
-func getCommands() []command {
-	return []command{
-		{name: "pods", aliases: []string{"pod", "po", "all"}, args: "[POD...]", summary: "list pods", argsKind: takesPods, ownKinds: true,
-			setup: setupPods},
+func getCommands() []command.Command {
+	return []command.Command{
+		{Name: "pods", Aliases: []string{"pod", "po", "all"}, Args: "[POD...]", Summary: "list pods", ArgsKind: command.TakesPods,
+			OwnKinds: true, Setup: pods.List},
 		{
-			name: "events", aliases: []string{"event", "ev"}, args: "[POD]",
-			summary: "show the events of pods and the node", argsKind: takesPods, setup: setupEvents,
+			Name: "events", Aliases: []string{"event", "ev"}, Args: "[POD]",
+			Summary: "show the events of pods and the node", ArgsKind: command.TakesPods, Setup: pods.Events,
 		},
-		{name: "nodes", aliases: []string{"node", "no"}, summary: "show the state of the node", setup: setupStatus},
-		{name: "images", aliases: []string{"image"}, summary: "list images", setup: setupImagesList},
+		{Name: "nodes", Aliases: []string{"node", "no"}, Summary: "show the state of the node", Setup: node.Status},
+		{Name: "images", Aliases: []string{"image"}, Summary: "list images", Setup: images.List},
 		{
-			name: "configmaps", aliases: kindNames()[podspec.ConfigMap], args: "[NAME...]",
-			summary: "list ConfigMaps of manifests", setup: setupObjectsOf("configmap"),
-		},
-		{
-			name: "secrets", aliases: kindNames()[podspec.Secret], args: "[NAME...]",
-			summary: "list Secrets of manifests", setup: setupObjectsOf("secret"),
+			Name: "configmaps", Aliases: objects.KindNames()[podspec.ConfigMap], Args: "[NAME...]",
+			Summary: "list ConfigMaps of manifests", Setup: objects.ListKind("configmap"),
 		},
 		{
-			name: "persistentvolumeclaims", aliases: kindNames()[podspec.Claim], args: "[NAME...]",
-			summary: "list claims of manifests", setup: setupObjectsOf("pvc"),
+			Name: "secrets", Aliases: objects.KindNames()[podspec.Secret], Args: "[NAME...]",
+			Summary: "list Secrets of manifests", Setup: objects.ListKind("secret"),
+		},
+		{
+			Name: "persistentvolumeclaims", Aliases: objects.KindNames()[podspec.Claim], Args: "[NAME...]",
+			Summary: "list claims of manifests", Setup: objects.ListKind("pvc"),
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/spelling"
 )
 
@@ -16,11 +17,11 @@ import (
 const minPrefix = 3
 
 // didYouMean suggests the command that is most similar to name, if it is similar enough to be a typing error.
-func didYouMean(name string, list []command) string {
+func didYouMean(name string, list []command.Command) string {
 	var names, aliases []string
 	for _, c := range list {
-		if !c.hidden {
-			names, aliases = append(names, c.name), append(aliases, c.aliases...)
+		if !c.Hidden {
+			names, aliases = append(names, c.Name), append(aliases, c.Aliases...)
 		}
 	}
 	if best := cmp.Or(nearest(name, names), nearest(name, aliases)); best != "" {

@@ -18,7 +18,9 @@ type Bundle struct {
 	Name   string `json:"name"`
 	Number int64  `json:"number"`
 	Digest string `json:"digest"`
-	InUse  bool   `json:"inUse,omitempty"` // only in Progress: the bundle was already in use, so there is no trial
+	// The following fields are set only in Progress.
+	InUse  bool    `json:"inUse,omitempty"`  // the bundle was already in use, so there is no trial
+	Update *Update `json:"update,omitempty"` // this version of islet from the bundle is tried first; then apply the bundle again
 }
 
 // Bundles is the state of the bundles of a node.

@@ -6,7 +6,10 @@ import (
 )
 
 // Line returns text as a single line for a terminal. It replaces line breaks and tabs by spaces. It replaces all other control
-// characters, and the characters that change the direction of text, by question marks.
+// characters, and the characters that change the direction of text, by question marks. It is not inlined, because it is called in many
+// places.
+//
+//go:noinline
 func Line(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/signed"
 )
@@ -92,4 +94,17 @@ func (r *Release) Sign(keys ...ed25519.PrivateKey) []byte {
 	text := format().New(r.Version, r.Arch, strconv.FormatInt(r.Size, 10), hex.EncodeToString(r.SHA512[:]))
 	text.Sign(keys...)
 	return text.Bytes()
+}
+
+// IsNewer reports whether version a is newer than version b, by the rules of https://semver.org.
+func IsNewer(a, b string) (bool, error) {
+	x, err := version.ParseSemantic(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := version.ParseSemantic(b)
+	if err != nil {
+		return false, err
+	}
+	return y.LessThan(x), nil
 }

@@ -32,7 +32,7 @@ var features = []feature{
 	{"runtime classes with a containerd shim", []string{"./runtime/taskshim"}},
 	{"status page", []string{"./agent/kubelet/page"}},
 	{"doctor", []string{"./agent/doctor"}},
-	{"commands, without doctor", []string{"./agent/cli"}},
+	{"commands, without doctor", []string{"./agent/cli", "./agent/cli/"}},
 	{"updates, sent configurations", []string{"./agent/change/"}},
 	{"exec, attach, port-forward", []string{"./runtime/stream", "./runtime/stream/", "k8s.io/cri-streaming/", "k8s.io/streaming/"}},
 	{"metrics pages", []string{"./metrics/exposition", "github.com/prometheus/client_golang/"}},

@@ -238,7 +238,8 @@ func dist(t *testing.T) string {
 	return dir
 }
 
-// TestInstalledSize checks that the installed files without the OCI runtime have at most 48 MB.
+// TestInstalledSize checks that the installed files without the OCI runtime have at most 52 MB: the program has at most 50 (BUDGET_MB of
+// the Makefile).
 func TestInstalledSize(t *testing.T) {
 	dir := dist(t)
 	debs, err := filepath.Glob(filepath.Join(made(t, dir, runtime.GOARCH), "islet_*.deb"))
@@ -247,7 +248,7 @@ func TestInstalledSize(t *testing.T) {
 	}
 	root := t.TempDir()
 	command(t, "dpkg-deb", "-x", debs[0], root)
-	const oci, most = "/usr/lib/islet/crun", 48_000_000
+	const oci, most = "/usr/lib/islet/crun", 52_000_000
 	sizes := map[string]int64{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {

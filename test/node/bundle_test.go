@@ -32,16 +32,23 @@ func newBundles(t *testing.T) *bundles {
 	t.Helper()
 	b := &bundles{t, machine.New(t, "edge")}
 	b.m.Boot()
-	archive, err := os.ReadFile(machine.Archive(t))
+	b.configure("")
+	return b
+}
+
+// configure writes the keys and the images of the bundles, and the node's EdgeConfiguration with an additional line.
+func (b *bundles) configure(line string) {
+	b.Helper()
+	archive, err := os.ReadFile(machine.Archive(b))
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	b.m.Write("kiosk/images/podtool.tar", string(archive))
 	key := strings.TrimSpace(b.m.Islet("bundle", "keys", "new", b.m.Disk+"/anna.key"))
 	b.m.Islet("bundle", "keys", "new", b.m.Disk+"/ben.key")
 	b.m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n"+
-		"configuration: {healthyFor: 2s, deadline: 15s}\nbundle: {keys: [%q], healthyFor: 2s, deadline: 10s, medium: {label: %s, result: true}}\n", b.m.Disk, key, stickLabel()))
-	return b
+		"configuration: {healthyFor: 2s, deadline: 15s}\nbundle: {keys: [%q], healthyFor: 2s, deadline: 10s, medium: {label: %s, result: true}}\n%s", b.m.Disk, key,
+		stickLabel(), line))
 }
 
 // build builds a bundle with the given pods, and signs it with a key. The key may be empty.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -272,8 +273,11 @@ func (m *mutator) fieldwise() string {
 
 // This method returns a harmful configuration in which some bytes are changed.
 func (m *mutator) bytewise() string {
-	text := []byte(harmful[m.IntN(70)])
+	text := []byte(harmful[m.IntN(len(harmful))])
 	for range 1 + m.IntN(3) {
+		if len(text) == 0 {
+			break
+		}
 		i := m.IntN(len(text))
 		switch m.IntN(4) {
 		case 0:
@@ -281,7 +285,8 @@ func (m *mutator) bytewise() string {
 		case 1:
 			text = append(text[:i], text[i+1:]...)
 		case 2:
-			text = append(text[:i], append([]byte(string("0123456789:{}[]-&*!|>'\"%@\t\n "[m.IntN(29)])), text[i:]...)...)
+			const marks = "0123456789:{}[]-&*!|>'\"%@\t\n "
+			text = slices.Insert(text, i, marks[m.IntN(len(marks))])
 		case 3:
 			text = append(text, text[i:]...)
 		}

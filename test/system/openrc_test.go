@@ -21,7 +21,7 @@ func TestOpenRC(t *testing.T) {
 	}
 	s.Run("rc-service islet restart")
 	same("a restart")
-	const agent = "pgrep -f '^/usr/bin/islet --pod-manifest-path'"
+	const agent = "pgrep -f '^/usr/bin/islet agent --pod-manifest-path'"
 	was := strings.TrimSpace(s.Run(agent))
 	s.Run("kill -9 " + was)
 	s.Await("new=$(" + agent + ") && [ \"$new\" != " + was + " ]")

@@ -29,7 +29,7 @@ func updated(t *testing.T, init []string) {
 	}
 	s.Run(fmt.Sprintf(`mkdir -p /etc/islet && printf '%%s\n' 'apiVersion: islet.dev/v1alpha1' 'kind: EdgeConfiguration' 'configuration: {healthyFor: 2s, deadline: 20s}' 'update: {keys: ["%s"]}' >/etc/islet/edge.yaml
 		dpkg -i /payload/islet.deb && echo "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --edge-config=/etc/islet/edge.yaml'" >>/etc/default/islet`, r.Public))
-	const agent = "pgrep -o -f '^/usr/bin/islet --pod-manifest-path'"
+	const agent = "pgrep -o -f '^/usr/bin/islet agent --pod-manifest-path'"
 	active := "rc-service islet status"
 	if s.init[0] == Systemd[0] {
 		s.Run("systemctl restart islet.service")

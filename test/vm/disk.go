@@ -22,6 +22,8 @@ import (
 //	guest --write--> file; the sector's old content is stored in lost
 //	guest --flush--> lost is cleared
 //	power cut -----> a random half of the sectors in lost get their old content back
+//
+// The power can also fail at a write, which is then not executed: see cutAt.
 type disk struct {
 	file *os.File
 	size int64
@@ -30,6 +32,11 @@ type disk struct {
 	serving sync.WaitGroup
 	lost    map[int64][]byte // the old content of the sectors that were written since the last flush
 	err     error            // the error that ended serve; nil if the emulator closed the connection
+
+	mu     sync.Mutex // protects the fields below
+	writes int        // number of writes of the emulator
+	cut    int        // the number of the write at which the power fails; 0 means never
+	failed chan struct{}
 }
 
 const sector = 512
@@ -50,6 +57,38 @@ const (
 	canFlush                         = 1 | 4 // the flags are valid, and flush is supported
 	mostData                  uint32 = 64 << 20
 )
+
+// errPower is the error of serve if the power fails at a write.
+var errPower = errors.New("the power has failed")
+
+// cutAt makes the power fail at the n-th write from now on. The disk then closes the returned channel, and executes no further request. The
+// caller must kill the emulator.
+func (d *disk) cutAt(n int) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cut, d.failed = d.writes+n, make(chan struct{})
+	return d.failed
+}
+
+// countWrites returns the number of writes of all emulators.
+func (d *disk) countWrites() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writes
+}
+
+// countWrite counts a write. It returns an error if the power fails at this write.
+func (d *disk) countWrite() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.writes++
+	if d.cut == 0 || d.writes < d.cut {
+		return nil
+	}
+	d.cut = 0
+	close(d.failed)
+	return errPower
+}
 
 // newDisk serves a file on a unix socket until the disk is closed.
 func newDisk(file, socket string) (*disk, error) {
@@ -88,6 +127,9 @@ func (d *disk) serveNext() {
 // It returns the number of these sectors.
 func (d *disk) cutPower() (sectors int, err error) {
 	d.serving.Wait()
+	d.mu.Lock()
+	d.cut = 0
+	d.mu.Unlock()
 	for at, old := range d.lost {
 		if rand.IntN(2) == 0 {
 			sectors++
@@ -98,7 +140,7 @@ func (d *disk) cutPower() (sectors int, err error) {
 	}
 	clear(d.lost)
 	// A killed emulator does not read all replies, so the write of a reply may fail.
-	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE},
+	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, errPower},
 		func(end error) bool { return errors.Is(d.err, end) }) {
 		d.err = nil // killed
 	}
@@ -178,6 +220,9 @@ func (d *disk) serve(rw *bufio.ReadWriter) error {
 			_, err = d.file.ReadAt(data, int64(r.At))
 		case cmdWrite:
 			if _, err = io.ReadFull(rw, data); err == nil {
+				err = d.countWrite()
+			}
+			if err == nil {
 				err = d.write(data, int64(r.At))
 			}
 		case cmdFlush:

@@ -70,7 +70,7 @@ func payloadOpenRC(t *testing.T) map[string]string {
 // This function checks that containers continue to run when the agent is restarted, killed, stopped or upgraded.
 func supervised(v *VM) {
 	v.t.Helper()
-	const agent = "pgrep -f '^/usr/bin/islet --config='"
+	const agent = "pgrep -f '^/usr/bin/islet agent --config='"
 	before := v.Run(processes)
 	if strings.Count(before, "\n") != 2 {
 		v.t.Errorf("processes of containers: %q", before)

@@ -231,6 +231,25 @@ func (v *VM) PowerCut() {
 	v.powerOff()
 }
 
+// PowerCutAt cuts the power at the n-th write to the disk from now on. The write is not executed. It returns a function that waits for
+// this power cut, and reports whether it came within the given time. If it did not come, the function cuts the power.
+func (v *VM) PowerCutAt(n int) (wait func(time.Duration) bool) {
+	failed := v.disk.cutAt(n)
+	return func(limit time.Duration) (came bool) {
+		v.t.Helper()
+		select {
+		case <-failed:
+			came = true
+		case <-time.After(limit):
+		}
+		v.PowerCut()
+		return came
+	}
+}
+
+// Writes returns the number of writes to the disk since the test began.
+func (v *VM) Writes() int { return v.disk.countWrites() }
+
 // ToldData returns all data that the machine has written to /dev/virtio-ports/told. Power cuts do not
 // affect the data, because it is stored outside the machine.
 func (v *VM) ToldData() []byte {

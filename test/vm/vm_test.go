@@ -71,27 +71,39 @@ func payload(t *testing.T) map[string]string {
 	for _, driver := range []string{"cgroupfs", "systemd"} {
 		write(driver+".yaml", fmt.Appendf(nil, kubeletConfig, driver))
 	}
-	random, sums := rand.NewChaCha8([32]byte{}), ""
-	files := []string{"run", "./packaging/mkimage", "-ref", bulk, "-entrypoint", "/bulk0", "-o", filepath.Join(dir, "bulk.tar")}
-	for i := range 64 {
-		content := make([]byte, 1<<(i%18)+i)
-		random.Read(content)
-		files = append(files, write(fmt.Sprint("bulk", i), content))
-		sums += fmt.Sprintf("%x  bulk%d\n", sha256.Sum256(content), i)
-	}
-	write("bulk.sums", []byte(sums))
+	writeBulk(t, dir)
 	r := machine.NewReleaser(t)
 	r.Release(filepath.Join(dir, "next.tar.gz"), nextVersion, r.BuildVersion(nextVersion))
 	write("edge.yaml", fmt.Appendf(nil,
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 5s, deadline: 2m}\nupdate: {keys: [%q]}\n",
 		r.Public))
 	write("sent.yaml", []byte(sentConfiguration))
+	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
+}
+
+// writeBulk writes the image bulk to a directory, its files, and the checksums of the files.
+func writeBulk(t *testing.T, dir string) {
+	t.Helper()
+	random, sums := rand.NewChaCha8([32]byte{}), ""
+	files := []string{"run", "./packaging/mkimage", "-ref", bulk, "-entrypoint", "/bulk0", "-o", filepath.Join(dir, "bulk.tar")}
+	for i := range 64 {
+		content := make([]byte, 1<<(i%18)+i)
+		random.Read(content)
+		name := fmt.Sprint("bulk", i)
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, filepath.Join(dir, name))
+		sums += fmt.Sprintf("%x  %s\n", sha256.Sum256(content), name)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bulk.sums"), []byte(sums), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	pack := exec.Command("go", files...)
 	pack.Dir = machine.Root(t)
 	if out, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
 }
 
 // This function returns a virtual machine with islet installed from its archive.
@@ -116,14 +128,7 @@ func waitForPods(v *VM, n int) {
 // TestNode installs islet from its archive on Debian with systemd and cgroup v2. It checks many features, and reboots and cuts the power
 // at random moments.
 func TestNode(t *testing.T) {
-	cuts := 5
-	if s := os.Getenv("ISLET_VM_CUTS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cuts = n
-	}
+	cuts := countCuts(t, 5)
 	begin := time.Now()
 	v := node(t)
 	step := func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
@@ -158,6 +163,20 @@ func TestNode(t *testing.T) {
 	step("a pod with users of its own")
 	guards(v)
 	step("AppArmor: default profile, one of the machine's own, none")
+}
+
+// countCuts returns the number of power cuts in ISLET_VM_CUTS, or the given default.
+func countCuts(t *testing.T, or int) int {
+	t.Helper()
+	s := os.Getenv("ISLET_VM_CUTS")
+	if s == "" {
+		return or
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // This function checks the limits from the manifests and the configuration in the cgroups of all pods.

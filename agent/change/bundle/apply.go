@@ -59,9 +59,16 @@ func (q *request) checkFollowed(id Bundle, r Record) error {
 }
 
 // Apply stages the bundle in a file or directory or on a server, and starts its trial. It changes nothing if the bundle is in use already.
-// If older is true, its number may be lower than the highest one. Apply ends the fetch of a followed bundle, which continues later.
+// If older is true, its number may be lower than the highest one. Apply ends the fetch of a followed bundle, which continues later. If the
+// field Update of the result is set, that version of islet is tried first, and the bundle must be applied again afterwards.
 func (n *Node) Apply(ctx context.Context, from string, older bool, tell Progress) (api.Bundle, error) {
-	return n.apply(ctx, request{from: from, older: older}, tell)
+	b, err := n.apply(ctx, request{from: from, older: older}, tell)
+	updating := updatingError{}
+	if errors.As(err, &updating) {
+		b, err = describeBundle(updating.bundle), nil
+		b.Update = &updating.update
+	}
+	return b, err
 }
 
 // ApplyFollowed implements feed.Applier.

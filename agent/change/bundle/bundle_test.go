@@ -211,7 +211,7 @@ func TestEndDuringDelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		n := w.boot(nil)
-		n.Connect(Pods{Sink: endingSink{w}, List: w.list, Desired: foreign{w}, Objects: noObjects{}}, nil)
+		n.Connect(Pods{Sink: endingSink{w}, List: w.list, Desired: foreign{w}, Objects: noObjects{}}, nil, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		n.Start(ctx, func(f func() error) { go f() })
 		_, err := apply(n, w.bundle(1, nil), false)
@@ -247,7 +247,7 @@ func TestDeliveryRecovers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				n := w.boot(nil)
-				n.Connect(Pods{Sink: fullSink{w, &asked}, List: w.list, Desired: foreign{w}, Objects: noObjects{}}, nil)
+				n.Connect(Pods{Sink: fullSink{w, &asked}, List: w.list, Desired: foreign{w}, Objects: noObjects{}}, nil, nil)
 				n.Start(t.Context(), func(f func() error) { go f() })
 				_, err := apply(n, w.bundle(1, nil), false)
 				w.must(err)

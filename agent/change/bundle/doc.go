@@ -2,7 +2,8 @@
 // bundle if the configuration fails or the pods do not become Ready.
 //
 //	FILE or DIRECTORY --stage--> checks signatures, number, node, expiry and space, and writes nothing before
-//	                               |
+//	                               |     |
+//	                               |     '-- a newer version of islet --> update.Updater tries it, then the bundle is applied again
 //	                               v
 //	         images (runtime/image) and STATE/bundles/sha256-HEX/: contents.json, signatures, files/
 //	                               |

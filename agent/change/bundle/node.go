@@ -93,6 +93,7 @@ type Node struct {
 	err    error          // why the record cannot be used
 
 	configurations Configurations // nil on a node that cannot try any
+	programs       Programs       // nil on a node that cannot try any
 
 	applying  gate       // held while a bundle is staged; a slow medium can take very long
 	changing  sync.Mutex // held while the record changes
@@ -138,8 +139,11 @@ func Open(c Config) *Node {
 // InUse reports whether there was a record when the agent started. The source of pods then has to report its pods.
 func (n *Node) InUse() bool { return n.found }
 
-// Connect sets the pods of the node, and what tries the configurations of bundles, which may be nil. It must be called before Start.
-func (n *Node) Connect(p Pods, c Configurations) { n.c.Pods, n.configurations = p, c }
+// Connect sets the pods of the node, and what tries the configurations and versions of islet in bundles, which may be nil. It must be
+// called before Start.
+func (n *Node) Connect(p Pods, c Configurations, u Programs) {
+	n.c.Pods, n.configurations, n.programs = p, c, u
+}
 
 // SetFacts sets the version of islet, and a function that sets api.Status.Flash, for the state document. It must be called before Start.
 func (n *Node) SetFacts(version string, describe func(ctx context.Context, s *api.Status)) {

@@ -178,7 +178,13 @@ func TestBombs(t *testing.T) {
 	for i := range 5 {
 		full[fmt.Sprintf("f%d.yaml", i)] = pod + "spec: {containers: [" + strings.Repeat("{},", format.MaxFile/3-50) + "]}\n"
 	}
+	releases := map[string]string{"a.yaml": pod}
+	for i := range 990 {
+		releases[fmt.Sprintf("f%d.tar.gz", i)] = "x"
+		releases[fmt.Sprintf("f%d.tar.gz.release", i)] = strings.Repeat("x", 16<<10)
+	}
 	for name, files := range map[string]map[string]string{
+		"releases":     releases,
 		"aliases":      {"a.yaml": aliases},
 		"deep":         {"a.yaml": pod + "spec: " + strings.Repeat("[", 1<<20)},
 		"many objects": {"a.yaml": pod + "spec: [" + strings.Repeat("{},", 300_000) + "]\n"},
@@ -186,7 +192,14 @@ func TestBombs(t *testing.T) {
 	} {
 		var parts []format.Part
 		for name, text := range files {
-			parts = append(parts, format.NewFile(name, format.MediaManifest, []byte(text)))
+			kind := format.MediaManifest
+			switch filepath.Ext(name) {
+			case ".gz":
+				kind = format.MediaProgram
+			case ".release":
+				kind = format.MediaRelease
+			}
+			parts = append(parts, format.NewFile(name, kind, []byte(text)))
 		}
 		a, err := format.Assemble(&format.Contents{Name: "kiosk", Number: 1}, parts, nil)
 		w.must(err)

@@ -35,7 +35,7 @@ type staged struct {
 }
 
 // stage verifies the signatures, number, target, expiry and manifests of a bundle, and checks the free space. Only then does it import the
-// images and write the folder.
+// images and write the folder. If the bundle has a newer version of islet, that version is tried first: see updateFirst.
 func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, tell Progress) (*staged, error) {
 	tell("verifying", 0, 0)
 	b, err := format.Open(l, &n.c.Policy)
@@ -44,6 +44,9 @@ func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, 
 	}
 	s := &staged{Bundle: Bundle{b.Contents.Name, b.Contents.Number, b.ID}, signed: b.Signature.Time}
 	if err := n.accept(b, s.Bundle, r, q); err != nil {
+		return nil, err
+	}
+	if err := n.updateFirst(ctx, l, b, s.Bundle, q, tell); err != nil {
 		return nil, err
 	}
 	if s.docs, err = readDocuments(b); err != nil {
@@ -92,13 +95,12 @@ func (n *Node) accept(b *format.Bundle, id Bundle, r Record, q request) error {
 			c.Expires, format.FormatTime(now))
 	}
 	for _, f := range b.Files {
-		switch f.MediaType {
-		case format.MediaProgram, format.MediaRelease:
-			return fmt.Errorf("file %s: this version of islet does not update itself from bundles: "+
-				"leave it out, and use islet update", f.Name)
-		case format.MediaManifest:
-			if strings.HasSuffix(f.Name, format.SealedSuffix) {
-				return fmt.Errorf("file %s: it has the name of a sealed Secret, but it is a manifest", f.Name)
+		if f.MediaType == format.MediaManifest && strings.HasSuffix(f.Name, format.SealedSuffix) {
+			return fmt.Errorf("file %s: it has the name of a sealed Secret, but it is a manifest", f.Name)
+		}
+		if f.MediaType == format.MediaProgram && n.programs != nil { // checked before a whole tar is fetched
+			if err := n.programs.CheckOffer(!q.byNode()); err != nil {
+				return busyError{err}
 			}
 		}
 	}
@@ -118,6 +120,9 @@ func (n *Node) checkTarget(c *format.Contents) error {
 func readDocuments(b *format.Bundle) (*documents, error) {
 	docs := &documents{contents: b.Contents, signatures: b.Signature.Text.Bytes()}
 	for _, f := range b.Files {
+		if f.MediaType == format.MediaProgram || f.MediaType == format.MediaRelease { // see updateFirst
+			continue
+		}
 		data, err := b.ReadFile(f)
 		if err != nil {
 			return nil, err

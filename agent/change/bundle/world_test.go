@@ -76,7 +76,7 @@ func (w *world) open(crash func(string), remote Remote) *Node {
 		Signer: func() (ed25519.PrivateKey, error) { return w.key, nil }, Log: slog.New(slog.DiscardHandler), crash: crash,
 		Remote: remote,
 	})
-	n.Connect(Pods{Sink: w, List: w.list, Desired: foreign{w}, Objects: noObjects{}}, nil)
+	n.Connect(Pods{Sink: w, List: w.list, Desired: foreign{w}, Objects: noObjects{}}, nil, nil)
 	return n
 }
 

@@ -284,9 +284,10 @@ func (k *Keeper) waitForHealth(ctx context.Context) *trial.Configuration {
 	}
 }
 
-// isRemote reports whether a configuration came over the link. The others come from an operator at the node.
+// isRemote reports whether a configuration or program came over the link. The others come from an operator at the node, or from a bundle,
+// which may be on a stick.
 func isRemote(c *trial.Configuration) bool {
-	return !c.Asked && (c.Source.Name != "" || c.Program != nil)
+	return !c.Asked && (c.Source.Name != "" || c.Program != nil && !c.Program.Bundled)
 }
 
 // beginTrial stores the record, so that any later failure leads back to the good configuration. It then starts the trial

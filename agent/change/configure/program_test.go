@@ -2,6 +2,7 @@ package configure
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/release"
@@ -283,5 +285,26 @@ func TestProgramBusy(t *testing.T) {
 	r.beginTrial(t.Context(), r.record.Assigned)
 	if !errors.Is(r.CheckOffer(true), ErrBusy) || !errors.Is(w.start(guard.Role{Kind: guard.Trial}).CheckOffer(true), ErrBusy) {
 		t.Error("the agent accepts a program during a trial")
+	}
+}
+
+// TestProgramWithoutLink checks that a program that came with a bundle is tried although the link is down, because the bundle may be on a
+// stick. A program of a followed archive waits for the link.
+func TestProgramWithoutLink(t *testing.T) {
+	for _, bundled := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w, p := newWorld(t, ""), staged(t)
+			w.link = link.State{Phase: link.Down}
+			p.Bundled = bundled
+			r := w.start(guard.Role{})
+			if _, tried, err := r.OfferProgram(p, "/a", false, false); err != nil || !tried {
+				t.Fatal(tried, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			if begins := r.waitForHealth(ctx) != nil; begins != bundled {
+				t.Errorf("bundled %v: the trial begins: %v", bundled, begins)
+			}
+		})
 	}
 }

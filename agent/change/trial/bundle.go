@@ -85,6 +85,12 @@ func (r *Record) Abandon(id string) {
 		r.set(nil)
 		r.Followed = ""
 	}
+	if r.HasProgram() { // it is tried with the configuration that is good now
+		a := r.Assigned
+		c := WithProgram(r.Good, *a.Program, a.Source, a.At)
+		c.Asked, c.DespitePods = a.Asked, a.DespitePods
+		r.Assigned = c
+	}
 }
 
 // IsAbandoned reports whether a configuration is neither the good one nor assigned for a bundle.

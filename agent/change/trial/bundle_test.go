@@ -113,3 +113,20 @@ func TestAbandonedForConfigMap(t *testing.T) {
 		}
 	}
 }
+
+// TestAbandonedForProgram checks that a program that is assigned when a bundle is given up is tried with the configuration before the
+// bundle.
+func TestAbandonedForProgram(t *testing.T) {
+	var r Record
+	for _, next := range []*Configuration{asked("x"), ofBundle("y")} {
+		r.takes(next, true)
+		r.Begin(Facts{}, "", noon)
+		r.Accept(noon)
+	}
+	bundle := r.Good
+	r.takes(WithProgram(bundle, Program{Version: "0.2.0", Sum: strings.Repeat("a", 64)}, Source{File: "/a"}, noon), true)
+	r.Abandon(configurationName(bundle))
+	if a := r.Assigned; a == nil || a.Program == nil || a.Kubelet != r.Good.Kubelet || a.Kubelet == bundle.Kubelet || !a.Asked {
+		t.Errorf("%+v, the good one is %+v", a, r.Good)
+	}
+}

@@ -80,6 +80,8 @@ type Program struct {
 	Left string `json:"left,omitempty"`
 	// Replaces is the version of the installed program, which is kept when this program is installed.
 	Replaces string `json:"replaces,omitempty"`
+	// Bundled is set if the archive came with a bundle. Then its trial does not wait for the link.
+	Bundled bool `json:"bundled,omitempty"`
 }
 
 // programID is the prefix of the IDs of programs. No other ID has this prefix.

@@ -17,10 +17,27 @@ import (
 // Suffix is appended to the name of an archive to form the name of its release.
 const Suffix = ".release"
 
-// A source reads an archive and its release, from files or from a server.
+// An Archive is an archive of islet in something else that is signed, such as a bundle. The signatures of the release are not verified yet.
+type Archive struct {
+	Name    string // for messages
+	Release []byte // the text of the release
+	Size    int64  // of the archive, in bytes
+	Open    func() (io.ReadCloser, error)
+}
+
+// A source reads an archive and its release, from files, from a server or from an Archive.
 type source struct {
-	name   string
-	client *http.Client
+	name    string
+	client  *http.Client
+	archive *Archive // instead of the name; may be nil
+}
+
+// String returns the name of the source for messages.
+func (s *source) String() string {
+	if s.archive != nil {
+		return s.archive.Name
+	}
+	return redact(s.name)
 }
 
 // newSource returns the source of the archive with the given name: an absolute path or an https URL. An http URL
@@ -36,11 +53,14 @@ func newSource(name string, client *http.Client) (*source, error) {
 	if err := download.CheckURL(u); err != nil {
 		return nil, fmt.Errorf("%s: %w", download.Redact(u), err)
 	}
-	return &source{name, download.Restrict(client)}, nil
+	return &source{name: name, client: download.Restrict(client)}, nil
 }
 
 // readRelease reads and decodes the release that belongs to the archive.
 func (s *source) readRelease(ctx context.Context) (*release.Release, error) {
+	if s.archive != nil {
+		return release.Parse(s.archive.Release)
+	}
 	if s.client == nil { // for a missing archive, this error is clearer than that of a missing release
 		f, err := regular.Open(s.name)
 		if err != nil {
@@ -74,7 +94,7 @@ func (s *source) fetchArchive(ctx context.Context, r *release.Release, file stri
 	defer in.Close()
 	w := &progressReader{Reader: in, reportProgress: tell, size: r.Size}
 	if err := r.Save(w, file); err != nil {
-		err = fmt.Errorf("%s: %w", redact(s.name), err)
+		err = fmt.Errorf("%s: %w", s, err)
 		if w.readFailed {
 			err = download.UnreachableError{Err: err}
 		}
@@ -103,6 +123,9 @@ func (w *progressReader) Read(b []byte) (int, error) {
 
 // open opens a file of at most size bytes.
 func (s *source) open(ctx context.Context, name string, size int64) (io.ReadCloser, error) {
+	if s.archive != nil {
+		return s.archive.Open()
+	}
 	if s.client == nil {
 		return regular.Open(name)
 	}

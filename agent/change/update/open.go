@@ -50,8 +50,8 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 			Keys: keys, Threshold: int(edge.Threshold), Client: download.NewClient(now), Log: log},
 		IsRefused: k.IsRefused,
 		Offer: func(s *StagedProgram, from string, anew bool) (string, bool, error) {
-			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program}, from,
-				anew, s.DespitePods)
+			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program,
+				Bundled: s.Bundled}, from, anew, s.DespitePods)
 		},
 		StagedPath: k.StagedPath, CheckOffer: k.CheckOffer, Follow: edge.Archive, Every: edge.Every.Duration, SaveWrites: wait,
 	})

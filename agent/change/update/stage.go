@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/islet-edge/islet/internal/release"
 )
@@ -40,12 +39,13 @@ type StagedProgram struct {
 	Sum     string // checksum of the archive, hexadecimal
 	// DespitePods is set if the operator requested that the trial ignores pods.
 	DespitePods bool
+	Bundled     bool // the archive came with a bundle
 }
 
 // Errors of Stage.
 var (
 	ErrOlder  = errors.New("it is not newer than the running version")
-	ErrFailed = errors.New("it has failed its trial, and is only tried again on an operator's request")
+	ErrFailed = errors.New("it has failed, or an operator has returned from it: it is only tried again on an operator's request")
 	ErrKeys   = errors.New("the node trusts no key: edge.update.keys is empty")
 )
 
@@ -73,17 +73,17 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	if err != nil {
 		return nil, err
 	}
-	r, err := src.readRelease(ctx)
+	return s.stage(ctx, src, older, refused, tell)
+}
+
+// stage does the same as Stage.
+func (s *Stager) stage(ctx context.Context, src *source, older bool, refused func(version, sum string) bool,
+	tell Progress) (*StagedProgram, error) {
+	r, err := s.acceptRelease(ctx, src, older, refused)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkRelease(r, older); err != nil {
-		return nil, fmt.Errorf("%s: %w", redact(from), err)
-	}
 	sum := hex.EncodeToString(r.SHA512[:])
-	if refused != nil && refused(r.Version, sum) {
-		return nil, fmt.Errorf("%s: version %s: %w", redact(from), r.Version, ErrFailed)
-	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -96,16 +96,59 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 		return nil, err
 	}
 	tell.report("unpacking", 0, 0)
-	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), s.checkProgramSpace)
+	hadSpace := true
+	program, err := r.Extract(ctx, archive, filepath.Dir(s.Program), func(size int64) error {
+		err := s.checkProgramSpace(size)
+		hadSpace = err == nil
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", redact(from), err)
+		err = fmt.Errorf("%s: %w", src, err)
+		if hadSpace && ctx.Err() == nil && !errors.As(err, new(syscall.Errno)) {
+			err = unfitError{err, sum}
+		}
+		return nil, err
 	}
 	tell.report("testing", 0, 0)
 	if err := selfTest(ctx, program, r.Version); err != nil {
-		return nil, errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
+		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
+		if ctx.Err() == nil {
+			err = unfitError{err, sum}
+		}
+		return nil, err
 	}
 	s.Log.Info("another version of islet is ready to be tried", "version", r.Version, "program", program)
 	return &StagedProgram{Version: r.Version, Program: program, Sum: sum}, nil
+}
+
+// An unfitError means that the program of a signed archive cannot be used on this machine.
+type unfitError struct {
+	error
+	sum string // of the archive
+}
+
+func (e unfitError) Unwrap() error { return e.error }
+
+// acceptRelease reads a release, and returns an error if its archive must not be staged.
+func (s *Stager) acceptRelease(ctx context.Context, src *source, older bool, refused func(version, sum string) bool) (
+	*release.Release, error) {
+	if len(s.Keys) == 0 {
+		return nil, ErrKeys
+	}
+	r, err := src.readRelease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkRelease(r, older); err != nil {
+		return nil, fmt.Errorf("%s: %w", src, err)
+	}
+	if a := src.archive; a != nil && a.Size != r.Size {
+		return nil, fmt.Errorf("%s: the archive has %d bytes, the release says %d", src, a.Size, r.Size)
+	}
+	if refused != nil && refused(r.Version, hex.EncodeToString(r.SHA512[:])) {
+		return nil, fmt.Errorf("%s: version %s: %w", src, r.Version, ErrFailed)
+	}
+	return r, nil
 }
 
 // checkRelease returns an error if a release has too few valid signatures, is for another architecture, or is not
@@ -125,18 +168,8 @@ func (s *Stager) checkRelease(r *release.Release, older bool) error {
 	return nil
 }
 
-// IsNewer reports whether version a is newer than version b, by the rules of https://semver.org.
-func IsNewer(a, b string) (bool, error) {
-	x, err := version.ParseSemantic(a)
-	if err != nil {
-		return false, err
-	}
-	y, err := version.ParseSemantic(b)
-	if err != nil {
-		return false, err
-	}
-	return y.LessThan(x), nil
-}
+// IsNewer is release.IsNewer.
+func IsNewer(a, b string) (bool, error) { return release.IsNewer(a, b) }
 
 // unpackedFactor is the assumed ratio of a program's size to its archive's size. It is used for the check of the disk
 // space before the fetch. Afterwards the actual size is checked: see checkProgramSpace.

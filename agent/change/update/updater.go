@@ -3,9 +3,12 @@ package update
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"sync"
 	"time"
 
+	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/poll"
@@ -40,63 +43,148 @@ const spareInterval = 10 * time.Minute
 type Updater struct {
 	c    Config
 	once sync.Mutex // locked during an update
+
+	mu    sync.Mutex
+	unfit map[string]bool // archives, by their checksums, whose programs cannot be used on this machine; mu protects it
 }
 
 // New returns an Updater. It starts no goroutine.
-func New(c Config) *Updater { return &Updater{c: c} }
+func New(c Config) *Updater { return &Updater{c: c, unfit: map[string]bool{}} }
 
 // Update stages a program and offers it for a trial: see Stage. If o.Dry is true, it only stages the program. This also
 // works while another trial is in progress. If o.Back is true, it stages the kept program, and does not use the
 // parameter from.
 func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
-	tell func(status string, current, total int64)) (none api.Update, _ error) {
-	return u.update(ctx, from, o, true, tell)
+	tell func(status string, current, total int64)) (api.Update, error) {
+	out, _, err := u.update(o, true, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
+		if o.Back {
+			kept, _ := FindPrevious(u.c.Program)
+			s, err := u.c.StagePrevious(ctx, tell)
+			return s, kept, err
+		}
+		s, err := u.c.Stage(ctx, from, o.Older, refused, tell)
+		return s, redact(from), err
+	})
+	return out, err
 }
 
-func (u *Updater) update(ctx context.Context, from string, o api.UpdateOptions, anew bool, tell Progress) (none api.Update, _ error) {
+// UpdateFrom stages the newest of several archives for this machine, and offers it for a trial. The result is nil if none is newer than the
+// running version. If anew is false, a version is not tried again that has failed: the error is then ErrFailed. The error is trial.ErrBusy
+// if no trial is possible now.
+func (u *Updater) UpdateFrom(ctx context.Context, list []Archive, anew bool, tell Progress) (*api.Update, error) {
+	a, err := u.c.chooseArchive(list)
+	if a == nil || err != nil {
+		return nil, err
+	}
+	if _, err := u.c.acceptRelease(ctx, &source{archive: a}, false, u.refused(anew)); err != nil {
+		return nil, err
+	}
+	if err := u.CheckOffer(anew); err != nil {
+		return nil, err
+	}
+	in, err := a.Open() // it may have to fetch the archive, and meanwhile an operator can update
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	a.Open = func() (io.ReadCloser, error) { return io.NopCloser(in), nil }
+	out, tried, err := u.update(api.UpdateOptions{}, anew, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
+		s, err := u.c.stage(ctx, &source{archive: a}, false, refused, tell)
+		if s != nil {
+			s.Bundled = true
+		}
+		return s, a.Name, err
+	})
+	if err == nil && !tried {
+		err = busyError{fmt.Errorf("%s: another configuration or version waits for its trial (islet config show)", a.Name)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// CheckOffer returns an error if no program can be offered now.
+func (u *Updater) CheckOffer(asked bool) error {
 	if !u.once.TryLock() {
-		return none, busyError{errors.New("another archive is being fetched or tested; try again later")}
+		return errBusy
+	}
+	u.once.Unlock()
+	return u.checkOffer(asked)
+}
+
+// checkOffer does the same as CheckOffer, but for another update.
+func (u *Updater) checkOffer(asked bool) error {
+	if u.c.CheckOffer == nil {
+		return nil
+	}
+	if err := u.c.CheckOffer(asked); err != nil {
+		return busyError{err}
+	}
+	return nil
+}
+
+// A stageFunc prepares a program for a trial. It returns the name of its archive, too.
+type stageFunc func(refused func(version, sum string) bool) (*StagedProgram, string, error)
+
+// update offers the program that the function stage prepares, unless o.Dry is true. The result tried is false if
+// there will be no trial.
+func (u *Updater) update(o api.UpdateOptions, anew bool, stage stageFunc) (none api.Update, tried bool, _ error) {
+	if !u.once.TryLock() {
+		return none, false, errBusy
 	}
 	defer u.once.Unlock()
-	if u.c.CheckOffer != nil && !o.Dry { // checked before the fetch
-		if err := u.c.CheckOffer(anew); err != nil {
-			return none, busyError{err}
+	if !o.Dry { // checked before the fetch
+		if err := u.checkOffer(anew); err != nil {
+			return none, false, err
 		}
 	}
 	u.c.RemoveOld(u.c.StagedPath())
-	refused := u.c.IsRefused
-	if anew {
-		refused = nil
-	}
-	var s *StagedProgram
-	var err error
-	if o.Back {
-		from, _ = FindPrevious(u.c.Program)
-		s, err = u.c.StagePrevious(ctx, tell)
-	} else {
-		s, err = u.c.Stage(ctx, from, o.Older, refused, tell)
-	}
+	s, from, err := stage(u.refused(anew))
 	if err != nil {
-		return none, err
+		unfit := unfitError{}
+		if errors.As(err, &unfit) {
+			u.mu.Lock()
+			u.unfit[unfit.sum] = true
+			u.mu.Unlock()
+		}
+		return none, false, err
 	}
 	out := api.Update{Version: s.Version}
-	tried := false
 	s.DespitePods = o.DespitePods
 	if !o.Dry {
-		out.ID, tried, err = u.c.Offer(s, redact(from), anew)
+		out.ID, tried, err = u.c.Offer(s, from, anew)
 	}
 	if tried {
 		u.c.RemoveOld(s.Program) // it may have replaced a program that was waiting for its trial
 	} else {
 		u.c.RemoveOld(u.c.StagedPath())
 	}
-	return out, err
+	return out, tried, err
 }
+
+// refused returns a function that reports whether a version must not be tried. It is nil for an operator's request.
+func (u *Updater) refused(anew bool) func(version, sum string) bool {
+	if anew {
+		return nil
+	}
+	return func(version, sum string) bool {
+		u.mu.Lock()
+		unfit := u.unfit[sum]
+		u.mu.Unlock()
+		return unfit || u.c.IsRefused != nil && u.c.IsRefused(version, sum)
+	}
+}
+
+var errBusy = busyError{errors.New("another archive is being fetched or tested; try again later")}
 
 // A busyError means that an update was not attempted, because another update or trial was in progress.
 type busyError struct{ error }
 
 func (e busyError) Unwrap() error { return e.error }
+
+// Is reports whether err is trial.ErrBusy.
+func (busyError) Is(err error) bool { return err == trial.ErrBusy }
 
 // Run follows the archive of Config.Follow until ctx ends. For a version that is not newer, or that has failed, it
 // reads only the release, so a check costs about a kilobyte. It does not check while a trial is in progress or
@@ -144,7 +232,10 @@ func (u *Updater) stageFollowed(ctx context.Context) error {
 	if u.c.SaveWrites != nil && u.c.SaveWrites() {
 		return errSpared
 	}
-	out, err := u.update(ctx, u.c.Follow, api.UpdateOptions{}, false, nil)
+	out, _, err := u.update(api.UpdateOptions{}, false, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
+		s, err := u.c.Stage(ctx, u.c.Follow, false, refused, nil)
+		return s, redact(u.c.Follow), err
+	})
 	if err == nil {
 		u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
 	}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,6 +87,7 @@ type Follower struct {
 	again   retry.Backoff
 	retryAt time.Time // when the refused bundle is read again
 	said    string    // the last error that was logged
+	waits   string    // what the last bundle waits for
 
 	mu     sync.Mutex // protects status
 	status api.BundleSource
@@ -167,7 +169,7 @@ func (f *Follower) round(ctx context.Context) time.Duration {
 		}
 	}
 	f.mu.Lock()
-	f.status.Checked, f.status.Next, f.status.Problem = now, next, problem
+	f.status.Checked, f.status.Next, f.status.Problem = now, next, cmp.Or(problem, f.waits)
 	f.mu.Unlock()
 	if problem != "" && problem != f.said {
 		f.c.Log.Warn("the followed bundle cannot be used", "source", Redact(f.c.Source), "reason", problem)
@@ -196,6 +198,7 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 			last = f.refused
 		}
 	}
+	f.waits = ""
 	seen, err := f.c.Applier.ApplyFollowed(ctx, f.c.Source, last)
 	lost := download.UnreachableError{}
 	switch {
@@ -210,6 +213,7 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 		f.again.Reset()
 		return f.pace.Next(true, 0), ""
 	case errors.Is(err, ErrBusy):
+		f.waits = printable.Cut(err.Error(), maxProblem)
 		return min(firstRetry, f.c.Every), ""
 	case errors.As(err, &lost):
 		return f.pace.Next(false, lost.RetryAfter), err.Error()

@@ -85,7 +85,7 @@ func TestFollower(t *testing.T) {
 		"not greater":           {"a", ErrDone, every * 9 / 10, every, [2]int{1, 1}, false},
 		"refused":               {"a", errors.New("no signature"), every * 9 / 10, every, [2]int{3, 30}, true},
 		"refused without a tag": {"", errors.New("no signature"), every * 9 / 10, every, [2]int{100, 200}, true},
-		"busy":                  {"a", ErrBusy, firstRetry, firstRetry, [2]int{2000, 3000}, false},
+		"busy":                  {"a", ErrBusy, firstRetry, firstRetry, [2]int{2000, 3000}, true},
 		"no link":               {"a", download.UnreachableError{Err: errors.New("no route")}, 0, every, [2]int{0, 0}, true},
 		"overloaded": {"a", download.UnreachableError{Err: errors.New("503"), RetryAfter: 2 * time.Hour}, 2 * time.Hour,
 			2*time.Hour + every, [2]int{0, 0}, true},

@@ -1,0 +1,106 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/agent/change/update"
+	"github.com/islet-edge/islet/internal/api"
+	format "github.com/islet-edge/islet/internal/bundle"
+)
+
+// Programs tries other versions of islet. *update.Updater implements it.
+type Programs interface {
+	// UpdateFrom offers the newest of several archives for a trial, and returns nil if none is newer than the running version. If anew is
+	// false, a version that has failed is an error. The error is trial.ErrBusy if no trial is possible now.
+	UpdateFrom(ctx context.Context, list []update.Archive, anew bool, tell update.Progress) (*api.Update, error)
+	// CheckOffer returns an error if no version can be offered now.
+	CheckOffer(asked bool) error
+}
+
+// An updatingError means that a version of islet from the bundle is tried first. The agent restarts for it. Afterwards the bundle must be
+// applied again: a followed source and a stick do so by themselves.
+type updatingError struct {
+	busyError
+	bundle Bundle
+	update api.Update
+}
+
+// updateFirst tries the version of islet that the bundle has for this machine, if it is newer than the running one. The error is then an
+// updatingError. The trial of the version is separate from that of the bundle, because the running version may not know all fields of the
+// bundle. The version stays if the bundle fails. Its archive must be signed by the keys for updates.
+func (n *Node) updateFirst(ctx context.Context, l format.Layout, b *format.Bundle, id Bundle, q request, tell Progress) error {
+	list, err := n.archives(l, b, id)
+	if len(list) == 0 || err != nil {
+		return err
+	}
+	if n.programs == nil {
+		return errors.New("this node cannot try the version of islet in a bundle")
+	}
+	u, err := n.programs.UpdateFrom(ctx, list, !q.byNode(), tell)
+	switch {
+	case errors.Is(err, trial.ErrBusy):
+		return busyError{err}
+	case err != nil:
+		return fmt.Errorf("the bundle's version of islet: %w", err)
+	case u == nil:
+		return nil
+	}
+	n.c.Log.Info("the version of islet in a bundle is tried first", "bundle", id.String(), "version", u.Version)
+	return updatingError{busyError{fmt.Errorf("%s: its version %s of islet is tried first, and the agent restarts: the bundle can be "+
+		"applied afterwards", id, u.Version)}, id, *u}
+}
+
+// archives returns the archives of islet in a bundle.
+func (n *Node) archives(l format.Layout, b *format.Bundle, id Bundle) (list []update.Archive, err error) {
+	for _, f := range b.Files {
+		if f.MediaType != format.MediaProgram {
+			continue
+		}
+		a := update.Archive{Name: fmt.Sprintf("%s, file %s", id, f.Name), Size: f.Size}
+		a.Open = func() (io.ReadCloser, error) { return n.openArchive(l, f) }
+		for _, r := range b.Files {
+			if r.MediaType == format.MediaRelease && r.Name == f.Name+update.Suffix {
+				if a.Release, err = b.ReadFile(r); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if a.Release == nil {
+			return nil, fmt.Errorf("file %s: the bundle has no file %s%s", f.Name, f.Name, update.Suffix)
+		}
+		list = append(list, a)
+	}
+	for _, r := range b.Files {
+		if r.MediaType == format.MediaRelease && !hasFile(b, strings.TrimSuffix(r.Name, update.Suffix)) {
+			return nil, fmt.Errorf("file %s: the bundle has no archive for it", r.Name)
+		}
+	}
+	return list, nil
+}
+
+func hasFile(b *format.Bundle, name string) bool {
+	for _, f := range b.Files {
+		if f.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// openArchive opens an archive, which a server must first send. The caller verifies its bytes by the release.
+func (n *Node) openArchive(l format.Layout, f format.File) (io.ReadCloser, error) {
+	fetched, _ := l.(fetchedLayout)
+	if err := n.checkSpace(neededBytes([]int64{f.Size}, fetched)); err != nil {
+		return nil, err
+	}
+	r, err := format.OpenBlob(l, f.Descriptor)
+	if err != nil {
+		return nil, fmt.Errorf("file %s: %w", f.Name, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,139 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
+	"github.com/islet-edge/islet/agent/change/bundle/medium"
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/agent/change/update"
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// programs implements Programs. It reads each archive that it is offered.
+type programs struct {
+	*world
+	offer *api.Update
+	err   error // of UpdateFrom
+	busy  error // of CheckOffer, unless a person asks
+	asked string
+}
+
+func (p *programs) UpdateFrom(_ context.Context, list []update.Archive, anew bool, _ update.Progress) (*api.Update, error) {
+	for _, a := range list {
+		r, err := a.Open()
+		p.must(err)
+		data, err := io.ReadAll(r)
+		p.must(errors.Join(err, r.Close()))
+		p.asked += fmt.Sprintf("%s: %s %s anew %v\n", a.Name, data, a.Release, anew)
+	}
+	return p.offer, p.err
+}
+
+func (p *programs) CheckOffer(asked bool) error {
+	if asked {
+		return nil
+	}
+	return p.busy
+}
+
+// withProgram returns a change of a source directory that adds an archive of islet and its release.
+func withProgram(name string) func(string) {
+	return func(dir string) {
+		for file, text := range map[string]string{name: "program", name + ".release": "release"} {
+			file = filepath.Join(dir, "islet", file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+// TestProgramFirst checks that the version of islet in a bundle is tried before the bundle is decoded, because the running version may not
+// know all of its fields. Meanwhile nothing of the bundle is written. A person learns what to wait for. Everybody else tries again later.
+func TestProgramFirst(t *testing.T) {
+	w := newWorld(t)
+	p := &programs{world: w, offer: &api.Update{Version: "9.1.0", ID: "4f2a"}}
+	file := w.bundle(1, func(dir string) {
+		withProgram("islet-arm.tar.gz")(dir)
+		withKubelet("")(dir) // which this node cannot try
+	})
+	n := w.boot(nil)
+	n.programs = p
+	b, err := apply(n, file, false)
+	if err != nil || b.Update == nil || *b.Update != *p.offer || b.Name != "kiosk" || b.Number != 1 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if want := "kiosk number 1, file islet-arm.tar.gz: program release anew true\n"; p.asked != want {
+		t.Errorf("offered %q, want %q", p.asked, want)
+	}
+	seen := feed.Seen{}
+	_, err = n.apply(t.Context(), request{from: file, followed: true, seen: &seen}, func(string, int64, int64) {})
+	if !errors.Is(err, feed.ErrBusy) || !errors.Is(err, medium.ErrBusy) || !strings.HasSuffix(p.asked, "anew false\n") {
+		t.Errorf("a followed bundle: %v, offered %q", err, p.asked)
+	}
+	if r := n.now(); r.Trial != nil || r.Highest != nil || len(w.folders()) > 0 || len(w.pinned) > 0 || len(w.imported) > 0 {
+		t.Errorf("%+v, folders %q, pinned %q, imported %v", r, w.folders(), w.pinned, w.imported)
+	}
+}
+
+// TestProgramDone checks that a bundle is used if its version of islet is not newer than the running one. The archive is then neither read
+// nor stored.
+func TestProgramDone(t *testing.T) {
+	w := newWorld(t)
+	n := w.boot(nil)
+	n.programs = &programs{world: w}
+	_, err := apply(n, w.bundle(1, withProgram("islet-arm.tar.gz")), false)
+	w.must(err)
+	if r := n.now(); r.Trial == nil || r.Trial.Number != 1 {
+		t.Errorf("%+v", r)
+	}
+	w.check(n, "after the bundle was applied")
+	stored, err := filepath.Glob(filepath.Join(w.dir, foldersDir, "*", filesDir, "islet*"))
+	if err != nil || len(stored) > 0 {
+		t.Errorf("stored %q, %v", stored, err)
+	}
+}
+
+// TestRefusedProgram checks the errors of a bundle with a version of islet. Only a later attempt may help against a busy node.
+func TestRefusedProgram(t *testing.T) {
+	for name, c := range map[string]struct {
+		programs *programs
+		followed bool
+		want     string
+		busy     bool
+	}{
+		"no updates":               {nil, false, "cannot try the version of islet", false},
+		"no keys":                  {&programs{err: update.ErrKeys}, false, "edge.update.keys is empty", false},
+		"failed before":            {&programs{err: update.ErrFailed}, true, "it has failed, or", false},
+		"a trial":                  {&programs{err: trial.ErrBusy}, false, "is on trial", true},
+		"a version that waits":     {&programs{busy: errors.New("waits")}, true, "waits", true},
+		"a person need not wait":   {&programs{busy: errors.New("waits")}, false, "", false},
+		"a link that was cut":      {&programs{err: io.ErrUnexpectedEOF}, true, io.ErrUnexpectedEOF.Error(), false},
+		"the same version as this": {&programs{}, false, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.boot(nil)
+			if c.programs != nil {
+				c.programs.world, n.programs = w, c.programs
+			}
+			seen := feed.Seen{}
+			q := request{from: w.bundle(1, withProgram("islet-arm.tar.gz")), followed: c.followed, seen: &seen}
+			_, err := n.apply(t.Context(), q, func(string, int64, int64) {})
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if errors.Is(err, feed.ErrBusy) != c.busy || (n.now().Trial == nil) != (c.want != "") {
+				t.Errorf("%v, %+v", err, n.now())
+			}
+		})
+	}
+}

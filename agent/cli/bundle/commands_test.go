@@ -1,0 +1,13 @@
+package bundle_test
+
+import (
+	"github.com/islet-edge/islet/agent/cli"
+	"github.com/islet-edge/islet/agent/cli/clitest"
+)
+
+// The tests of this package run commands, as users do.
+var (
+	run = clitest.Run(cli.Main)
+	env = clitest.Env
+	now = clitest.Now
+)

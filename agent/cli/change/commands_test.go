@@ -1,0 +1,12 @@
+package change_test
+
+import (
+	"github.com/islet-edge/islet/agent/cli"
+	"github.com/islet-edge/islet/agent/cli/clitest"
+)
+
+// The tests of this package run commands, as users do.
+var (
+	run   = clitest.Run(cli.Main)
+	check = clitest.Check
+)
