@@ -14,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/node"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle"
@@ -175,7 +176,7 @@ func (w withVersion) Apply(_ context.Context, from string, _ bool, _ func(string
 
 // triedVersion is the node's configuration after the trial of a version of islet.
 type triedVersion struct {
-	server.Configurer
+	node.Configurer
 	failed bool
 }
 

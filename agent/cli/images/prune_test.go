@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/images"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -35,7 +36,7 @@ func TestImagesPruneRest(t *testing.T) {
 }
 
 // otherData adds data of no image to the garbage collection.
-type otherData struct{ server.Garbage }
+type otherData struct{ images.Garbage }
 
 func (otherData) Prune(_ context.Context, dry bool) api.Pruned {
 	if dry {

@@ -15,6 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/pods"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -130,6 +131,6 @@ func TestApplyWaitForSameUID(t *testing.T) {
 }
 
 // endingPods is a local source whose earlier pods have not ended when a manifest has been applied.
-type endingPods struct{ server.Local }
+type endingPods struct{ pods.Local }
 
 func (endingPods) Apply(context.Context, []*v1.Pod) error { return nil }

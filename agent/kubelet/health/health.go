@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/zpages"
 )
 
 // hangTime is the duration after which an operation counts as hanging. Normally an operation takes almost no time.
@@ -26,8 +26,8 @@ type Health struct{ c Config }
 func New(c Config) Health { return Health{c} }
 
 // Checks returns the checks for the path healthz.
-func (h Health) Checks() []server.Check {
-	return []server.Check{{Name: "syncloop", Check: func(context.Context) error {
+func (h Health) Checks() []zpages.Check {
+	return []zpages.Check{{Name: "syncloop", Check: func(context.Context) error {
 		if d := h.c.StartDelay(); d > hangTime {
 			return fmt.Errorf("a pod has been waiting for its worker for %s", d.Round(time.Second))
 		}

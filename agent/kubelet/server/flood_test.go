@@ -23,19 +23,19 @@ func TestHostile(t *testing.T) {
 	t.Parallel() // the test waits for real timeouts
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
-	a := openAPI(t, n.Server)
-	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 48<<10)); err != nil || resp.StatusCode != 200 {
+	a := servertest.OpenAPI(t, n.Server)
+	if resp, err := a.Client().Do(withHeader("https://"+a.Addr+"/pods", 48<<10)); err != nil || resp.StatusCode != 200 {
 		t.Errorf("a long header: %v %v", resp, err)
 	}
-	if resp, err := a.client().Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode < 400 {
+	if resp, err := a.Client().Do(withHeader("https://"+a.Addr+"/pods", 2<<20)); err == nil && resp.StatusCode < 400 {
 		t.Errorf("an excessive header: %v", resp.Status)
 	}
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), DisableKeepAlives: true}} // the client uses HTTP/1.1
-	if resp, err := c.Do(withHeader("https://"+a.addr+"/pods", 2<<20)); err == nil && resp.StatusCode != 431 {
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: a.TLS(), DisableKeepAlives: true}} // the client uses HTTP/1.1
+	if resp, err := c.Do(withHeader("https://"+a.Addr+"/pods", 2<<20)); err == nil && resp.StatusCode != 431 {
 		t.Errorf("an excessive header with HTTP/1.1: %v", resp.Status)
 	}
 	// The connection of an unauthenticated client is closed.
-	conn, err := tls.Dial("tcp", a.addr, &tls.Config{InsecureSkipVerify: true})
+	conn, err := tls.Dial("tcp", a.Addr, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,12 +49,12 @@ func TestHostile(t *testing.T) {
 	// One client never begins its handshake, and one never completes its request.
 	slow := make([]net.Conn, 2)
 	for i := range slow {
-		if slow[i], err = net.Dial("tcp", a.addr); err != nil {
+		if slow[i], err = net.Dial("tcp", a.Addr); err != nil {
 			t.Fatal(err)
 		}
 		defer slow[i].Close()
 	}
-	loris := tls.Client(slow[1], a.config())
+	loris := tls.Client(slow[1], a.TLS())
 	io.WriteString(loris, "GET /pods HTTP/1.1\r\nHost: x\r\nX-Slow: ")
 	for _, s := range slow {
 		s.SetReadDeadline(time.Now().Add(time.Minute))
@@ -74,17 +74,17 @@ func withHeader(u string, size int) *http.Request {
 // connections succeed after the old ones are closed.
 func TestFlood(t *testing.T) {
 	n, _ := servertest.Start(t)
-	a := openAPI(t, n.Server)
+	a := servertest.OpenAPI(t, n.Server)
 	before := runtime.NumGoroutine()
 	var conns []net.Conn
 	for range 2000 {
-		c, err := net.Dial("tcp", a.addr)
+		c, err := net.Dial("tcp", a.Addr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		conns = append(conns, c)
 	}
-	kept, config := 0, a.config()
+	kept, config := 0, a.TLS()
 	config.ServerName = "127.0.0.1"
 	for _, c := range slices.Backward(conns[1700:]) { // the first connections were closed before the last one was accepted
 		if c := tls.Client(c, config); c.SetDeadline(time.Now().Add(time.Minute)) == nil && c.Handshake() == nil {
@@ -101,7 +101,7 @@ func TestFlood(t *testing.T) {
 		c.Close()
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
-		resp, err := a.client().Get("https://" + a.addr + "/healthz")
+		resp, err := a.Client().Get("https://" + a.Addr + "/healthz")
 		if err == nil {
 			resp.Body.Close()
 			return
@@ -115,7 +115,7 @@ func TestFlood(t *testing.T) {
 // TestManyAddresses checks that many connections from one address do not block another address.
 func TestManyAddresses(t *testing.T) {
 	n, _ := servertest.Start(t)
-	addr := open(t, n.Server.RunHealthz)
+	addr := servertest.Open(t, n.Server.RunHealthz)
 	for range 300 {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -20,3 +22,13 @@ func (m mux) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.
 	m.roots["/"+root] = true
 	m.ServeMux.HandleFunc(pattern, handler)
 }
+
+// addPaths adds a handler for each pattern.
+func (m mux) addPaths(paths map[string]http.HandlerFunc) {
+	for pattern, handler := range paths {
+		m.HandleFunc(pattern, handler)
+	}
+}
+
+// sortedRoots returns the first elements of all paths.
+func (m mux) sortedRoots() []string { return slices.Sorted(maps.Keys(m.roots)) }

@@ -1,18 +1,15 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,118 +19,16 @@ import (
 
 	authn "k8s.io/api/authentication/v1"
 	authz "k8s.io/api/authorization/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/util/exec"
 
 	"github.com/islet-edge/islet/agent/kubelet/access"
 	"github.com/islet-edge/islet/agent/kubelet/access/accesstest"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/agent/kubelet/server/zpages"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
-
-// open serves a port of the server until the test ends, and returns its address.
-func open(t testing.TB, run func(context.Context, net.Listener) error) string {
-	t.Helper()
-	ln, err := server.Listen(t.Context(), "127.0.0.1", 0, "a test", "port", quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx, ln) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return ln.Addr().String()
-}
-
-// A securedPort is port 10250 together with a client certificate that permits all requests.
-type securedPort struct {
-	addr string
-	ca   *accesstest.Authority
-	cert *tls.Certificate
-}
-
-func openAPI(t testing.TB, s *server.Server) *securedPort {
-	t.Helper()
-	return openAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-		return s.RunAPI(ctx, ln, c, guard)
-	})
-}
-
-// openAPIBy does the same as openAPI, but serves the port with the given function.
-func openAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *securedPort {
-	t.Helper()
-	a := &securedPort{ca: accesstest.New(t)}
-	file := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(file, a.ca.PEM, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	a.cert = a.ca.Client(t, "kube-apiserver-kubelet-client", "system:masters")
-	guard := access.New(access.Config{NodeName: "pi", ClientCAFile: file, AlwaysAllow: true, Log: quiet})
-	config := guard.TLS(&tls.Config{Certificates: []tls.Certificate{*a.ca.Server(t)}, MinVersion: tls.VersionTLS13})
-	a.addr = open(t, func(ctx context.Context, ln net.Listener) error { return run(ctx, ln, config, guard.Wrap) })
-	return a
-}
-
-func (a *securedPort) config() *tls.Config {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(a.ca.PEM)
-	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{*a.cert}}
-}
-
-func (a *securedPort) client() *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: a.config(), ForceAttemptHTTP2: true, DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-}
-
-func (a *securedPort) rest(t testing.TB) *rest.Config {
-	t.Helper()
-	key, err := x509.MarshalPKCS8PrivateKey(a.cert.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rest.Config{Host: "https://" + a.addr, TLSClientConfig: rest.TLSClientConfig{CAData: a.ca.PEM,
-		CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Certificate[0]}),
-		KeyData:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})}}
-}
-
-func fetch(t testing.TB, c *http.Client, method, u string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequest(method, u, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
-}
-
-// variant returns a server with the configuration of n, modified by the function change.
-func variant(t testing.TB, n *servertest.Node, change func(*server.Config)) *server.Server {
-	t.Helper()
-	c := n.Server.Config
-	change(&c)
-	s, err := server.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 func TestPorts(t *testing.T) {
 	n, _ := servertest.Start(t)
@@ -152,20 +47,20 @@ func TestPorts(t *testing.T) {
 	if err := errors.Join(os.Symlink(secret, filepath.Join(logs, "out")), os.Symlink("sub/syslog", filepath.Join(logs, "in"))); err != nil {
 		t.Fatal(err)
 	}
-	broken := server.Check{Name: "syncloop", Check: func(context.Context) error { return errors.New("asleep") }}
+	broken := zpages.Check{Name: "syncloop", Check: func(context.Context) error { return errors.New("asleep") }}
 	written := func(context.Context) *api.Flash { return &api.Flash{Device: "/dev/mmcblk0", Budget: 7} }
-	all := openAPI(t, n.Server)
-	plain := openAPI(t, variant(t, n, func(c *server.Config) {
+	all := servertest.OpenAPI(t, n.Server)
+	plain := servertest.OpenAPI(t, n.Variant(t, func(c *server.Config) {
 		c.Kubelet = server.Kubelet{}
-		c.Checks = []server.Check{broken}
+		c.Checks = []zpages.Check{broken}
 		c.Flash = written
 	}))
-	part := openAPI(t, variant(t, n, func(c *server.Config) { c.Kubelet = server.Kubelet{Debugging: true} }))
-	readOnly := "http://" + open(t, n.Server.RunReadOnly)
-	healthz := "http://" + open(t, variant(t, n, func(c *server.Config) { c.Checks = []server.Check{broken} }).RunHealthz)
+	part := servertest.OpenAPI(t, n.Variant(t, func(c *server.Config) { c.Kubelet = server.Kubelet{Debugging: true} }))
+	readOnly := "http://" + servertest.Open(t, n.Server.RunReadOnly)
+	healthz := "http://" + servertest.Open(t, n.Variant(t, func(c *server.Config) { c.Checks = []zpages.Check{broken} }).RunHealthz)
 	const off = "Debug endpoints are disabled."
 	for _, c := range []struct {
-		where        any // *securedPort, or the URL of a port without TLS
+		where        any // *servertest.API, or the URL of a port without TLS
 		method, path string
 		code         int
 		want         string
@@ -238,10 +133,10 @@ func TestPorts(t *testing.T) {
 		{healthz, "GET", "/metrics", 404, ""},
 	} {
 		client, at := http.DefaultClient, c.where
-		if a, ok := c.where.(*securedPort); ok {
-			client, at = a.client(), "https://"+a.addr
+		if a, ok := c.where.(*servertest.API); ok {
+			client, at = a.Client(), "https://"+a.Addr
 		}
-		code, body := fetch(t, client, c.method, at.(string)+c.path)
+		code, body := servertest.Fetch(t, client, c.method, at.(string)+c.path)
 		if code != c.code || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s%s: %d %.600s, want %d %q", c.method, at, c.path, code, body, c.code, c.want)
 		}
@@ -252,8 +147,8 @@ func TestPorts(t *testing.T) {
 func TestAllowedMethods(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
-	a := openAPI(t, n.Server)
-	client := a.client()
+	a := servertest.OpenAPI(t, n.Server)
+	client := a.Client()
 	for path, post := range map[string]bool{
 		"/pods": false, "/runningpods": false, "/containerLogs/default/web/nginx": false, "/configz": false, "/logs/syslog": false,
 		"/metrics": false, "/metrics/cadvisor": false, "/metrics/resource": false, "/metrics/probes": false, "/metrics/slis": false,
@@ -263,7 +158,7 @@ func TestAllowedMethods(t *testing.T) {
 			if method == "POST" && post {
 				continue
 			}
-			request, err := http.NewRequestWithContext(t.Context(), method, "https://"+a.addr+path, http.NoBody)
+			request, err := http.NewRequestWithContext(t.Context(), method, "https://"+a.Addr+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -278,58 +173,6 @@ func TestAllowedMethods(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestExecOverTLS checks exec with the Kubernetes clients and a client certificate.
-func TestExecOverTLS(t *testing.T) {
-	n, _ := servertest.Start(t)
-	n.Pod("web", time.Now(), "nginx")
-	a := openAPI(t, n.Server)
-	for _, protocol := range []string{"spdy", "websocket"} {
-		config := a.rest(t)
-		u, _ := url.Parse(config.Host + "/exec/default/web/nginx?command=cat&input=1&output=1&error=1")
-		var x remotecommand.Executor
-		var err error
-		if protocol == "spdy" {
-			x, err = remotecommand.NewSPDYExecutor(config, "POST", u)
-		} else {
-			x, err = remotecommand.NewWebSocketExecutor(config, "GET", u.String())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		big := strings.Repeat("0123456789abcdef", 64<<10)
-		var out, errw bytes.Buffer
-		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out, Stderr: &errw})
-		if exit := (exec.CodeExitError{}); err != nil && !errors.As(err, &exit) || out.String() != big {
-			t.Errorf("%s: %d bytes, %v", protocol, out.Len(), err)
-		}
-	}
-	n.Runtime.Streams.Wait()
-}
-
-// TestIdleStream checks that a stream without data ends with an error after streamingConnectionIdleTimeout.
-func TestIdleStream(t *testing.T) {
-	n, _ := servertest.Start(t)
-	n.Pod("web", time.Now(), "nginx")
-	a := openAPI(t, variant(t, n, func(c *server.Config) { c.StreamIdleTimeout = 200 * time.Millisecond }))
-	for _, protocol := range []string{"spdy", "websocket"} {
-		config := a.rest(t)
-		u, _ := url.Parse(config.Host + "/exec/default/web/nginx?command=hang&output=1&error=1")
-		var x remotecommand.Executor
-		if protocol == "spdy" {
-			x, _ = remotecommand.NewSPDYExecutor(config, "POST", u)
-		} else {
-			x, _ = remotecommand.NewWebSocketExecutor(config, "GET", u.String())
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err := x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: io.Discard, Stderr: io.Discard})
-		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "streamingConnectionIdleTimeout") {
-			t.Errorf("%s: %v", protocol, err)
-		}
-		cancel()
-	}
-	n.Runtime.Streams.Wait()
 }
 
 func TestListen(t *testing.T) {
@@ -374,13 +217,13 @@ func (r reviews) Authorize(_ context.Context, spec authz.SubjectAccessReviewSpec
 // TestPageByToken checks that port 10250 serves the status page to users who are authorized to read the node.
 func TestPageByToken(t *testing.T) {
 	n, _ := servertest.Start(t)
-	s := variant(t, n, func(c *server.Config) {
+	s := n.Variant(t, func(c *server.Config) {
 		c.Page = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the page") })
 	})
 	ca, r := accesstest.New(t), reviews{make(chan authz.SubjectAccessReviewSpec, 10)}
 	guard := access.New(access.Config{NodeName: "pi", Tokens: r, Authorizer: r, Log: quiet})
 	config := guard.TLS(&tls.Config{Certificates: []tls.Certificate{*ca.Server(t)}, MinVersion: tls.VersionTLS13})
-	addr := open(t, func(ctx context.Context, ln net.Listener) error { return s.RunAPI(ctx, ln, config, guard.Wrap) })
+	addr := servertest.Open(t, func(ctx context.Context, ln net.Listener) error { return s.RunAPI(ctx, ln, config, guard.Wrap) })
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca.PEM)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}

@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -23,29 +22,6 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/socket"
 )
-
-func client(n *servertest.Node) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}, Timeout: 30 * time.Second}
-}
-
-// do sends a request and returns the code and the body of the response.
-func do(t *testing.T, n *servertest.Node, method, path, body string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequest(method, "http://islet"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := client(n).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("%s %s: %v", method, path, err)
-	}
-	return resp.StatusCode, string(data)
-}
 
 func TestKubeletPaths(t *testing.T) {
 	n, _ := servertest.Start(t)
@@ -100,54 +76,14 @@ func TestKubeletPaths(t *testing.T) {
 		{"DELETE", api.PathPods + "/default/none", 404, "does not exist"},
 		{"DELETE", api.PathPods + "/default/web?gracePeriodSeconds=-3", 400, "gracePeriodSeconds"},
 	} {
-		code, body := do(t, n, c.method, c.path, "")
+		code, body := n.Do(t, c.method, c.path, "")
 		if code != c.code || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s: %d %.200s, want %d %q", c.method, c.path, code, body, c.code, c.want)
 		}
 	}
-	if code, body := do(t, n, "POST", api.PathPods, strings.Repeat("x", 9<<20)); code != http.StatusRequestEntityTooLarge {
+	if code, body := n.Do(t, "POST", api.PathPods, strings.Repeat("x", 9<<20)); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a manifest too large: %d %s", code, body)
 	}
-}
-
-func TestWatch(t *testing.T) {
-	n, _ := servertest.Start(t)
-	n.Pod("a", time.Now(), "app")
-	resp, err := client(n).Get("http://islet" + api.PathPods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	dec := json.NewDecoder(resp.Body)
-	next := func() string {
-		t.Helper()
-		var e api.PodEvent
-		if err := dec.Decode(&e); err != nil {
-			t.Fatal(err)
-		}
-		if e.Pod == nil {
-			return e.Type
-		}
-		return e.Type + " " + e.Pod.Name
-	}
-	want := func(events ...string) {
-		t.Helper()
-		for _, w := range events {
-			if got := next(); got != w {
-				t.Fatalf("got %s, want %s", got, w)
-			}
-		}
-	}
-	want("ADDED a", "SYNCED")
-	b := n.Pod("b", time.Now(), "app")
-	want("ADDED b")
-	n.Put(b.DeepCopy()) // an unchanged pod
-	b = b.DeepCopy()
-	b.Status.Phase = v1.PodFailed
-	n.Put(b)
-	want("MODIFIED b")
-	n.Remove(b.UID)
-	want("DELETED b")
 }
 
 func TestSocket(t *testing.T) {
@@ -196,7 +132,7 @@ func TestTooMany(t *testing.T) {
 	}
 	deadline := time.Now().Add(time.Minute)
 	for {
-		if resp, err := client(n).Get("http://islet/healthz"); err == nil {
+		if resp, err := n.Client().Get("http://islet/healthz"); err == nil {
 			resp.Body.Close()
 			return
 		}
@@ -204,25 +140,6 @@ func TestTooMany(t *testing.T) {
 			t.Fatal("no new connection succeeds")
 		}
 		runtime.Gosched()
-	}
-}
-
-func TestImport(t *testing.T) {
-	n, _ := servertest.Start(t)
-	// The response begins while the request's body is still being sent.
-	r, w := io.Pipe()
-	req, _ := http.NewRequest("POST", "http://islet"+api.PathImageImport+"?name=x.tar", r)
-	resp, err := client(n).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	w.Write([]byte("localhost/x:1\n"))
-	w.Close()
-	data, _ := io.ReadAll(resp.Body)
-	want := `{"ref":"x.tar","status":"unpacking","current":14,"total":14}` + "\n" + `{"done":true,"images":["localhost/x:1"]}` + "\n"
-	if string(data) != want {
-		t.Errorf("got %s", data)
 	}
 }
 

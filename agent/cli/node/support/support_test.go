@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/node"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 )
@@ -28,7 +29,7 @@ import (
 const planted = "Hunter2hunter2"
 
 // A plantedConfiguration is the configuration of a node with secrets.
-type plantedConfiguration struct{ server.Configurer }
+type plantedConfiguration struct{ node.Configurer }
 
 func (plantedConfiguration) Show() api.Configuration {
 	return api.Configuration{

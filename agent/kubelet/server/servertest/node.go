@@ -182,7 +182,7 @@ func (n *Node) changePods(f func()) {
 	n.changed = make(chan struct{})
 }
 
-// List implements server.Pods.
+// List implements pods.Lister.
 func (n *Node) List() []*v1.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,14 +195,14 @@ func (n *Node) forEachPod(f func(*v1.Pod, *v1.PodStatus)) {
 	}
 }
 
-// Changed implements server.Pods.
+// Changed implements pods.Lister.
 func (n *Node) Changed() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.changed
 }
 
-// Apply implements server.Local.
+// Apply implements pods.Local.
 func (n *Node) Apply(_ context.Context, pods []*v1.Pod) error {
 	for _, p := range pods {
 		n.Put(p)
@@ -210,7 +210,7 @@ func (n *Node) Apply(_ context.Context, pods []*v1.Pod) error {
 	return nil
 }
 
-// Delete implements server.Local. If grace is 0, Delete removes the pod at once. Otherwise the pod stays Terminating until Remove is
+// Delete implements pods.Local. If grace is 0, Delete removes the pod at once. Otherwise the pod stays Terminating until Remove is
 // called.
 func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	if grace != nil && *grace == 0 {
@@ -227,7 +227,7 @@ func (n *Node) Delete(_ context.Context, uid types.UID, grace *int64) error {
 	return nil
 }
 
-// AddEphemeral implements server.Local. The added container runs at once. If its command is
+// AddEphemeral implements pods.Local. The added container runs at once. If its command is
 // "exit", it has already ended, with the exit code 7.
 func (n *Node) AddEphemeral(_ context.Context, uid types.UID, add func(*v1.Pod) (*v1.Pod, error)) (err error) {
 	n.changePods(func() {

@@ -1,5 +1,5 @@
 // Package pods keeps the node's decisions about the wanted pods, and their statuses. It implements worker.Desired for the
-// workers and server.Pods for the kubelet's server, and it sends statuses to the outbox.
+// workers and server.Config.Pods for the kubelet's server, and it sends statuses to the outbox.
 //
 //	desired --Get, List--> Pods <--Changed(uid)-- workers
 //	                        | ^

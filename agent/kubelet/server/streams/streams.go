@@ -1,0 +1,50 @@
+package streams
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Pods returns the pods of this node.
+type Pods interface {
+	List() []*v1.Pod
+}
+
+// Runtime runs commands and returns URLs of streams. cri.Runtime implements it. If it also implements cri.Streamer, its streams are used
+// directly. Otherwise requests are forwarded to the URLs.
+type Runtime interface {
+	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
+	ExecSync(context.Context, *api.ExecSyncRequest) (*api.ExecSyncResponse, error)
+	Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error)
+	Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error)
+	PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error)
+}
+
+// Config configures Streams.
+type Config struct {
+	Pods        Pods
+	Runtime     Runtime
+	IdleTimeout time.Duration // a stream ends if nothing is transferred for this time
+	Log         *slog.Logger
+}
+
+// Streams serves exec, attach and port-forward.
+type Streams struct {
+	Config
+	sockets *prometheus.CounterVec // sessions over a WebSocket
+}
+
+// New returns Streams.
+func New(c Config) *Streams {
+	return &Streams{c, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_websocket_streaming_requests_total",
+		Help: "number of exec, attach and port-forward requests over a WebSocket that the node serves itself"},
+		[]string{"subresource"})}
+}
+
+// Collectors returns the metrics of the sessions.
+func (s *Streams) Collectors() []prometheus.Collector { return []prometheus.Collector{s.sockets} }
