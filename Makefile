@@ -225,7 +225,7 @@ test-long: ## check: all tests in their long forms, in virtual machines and with
 	@test/stage.sh check $(MAKE) check
 	@test/stage.sh unit env ISLET_TEST_LONG=1 ISLET_BROWSER=$(BROWSER) $(MAKE) test-unit UNRACED= UNIT_TIMEOUT=90m
 	@test/stage.sh packages $(MAKE) packages-two test-packages
-	@test/stage.sh programs $(MAKE) prometheus old test-programs
+	@test/stage.sh programs $(MAKE) prometheus old mac test-programs
 	@test/stage.sh node env ISLET_TEST_LONG=1 $(MAKE) test-node RACE=-race NODE_TIMEOUT=90m
 	@test/stage.sh system $(MAKE) test-installed
 	@test/stage.sh fleet $(MAKE) test-fleet
@@ -347,6 +347,11 @@ test-bundle-cuts: ## one subject: BUNDLE_CUTS (100) power cuts in a virtual mach
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_CUTS=$(BUNDLE_CUTS) ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m -run TestBundleCuts ./vm
+
+# The program for the office has the commands that need no agent. It was never run on a Mac.
+.PHONY: mac
+mac: ## ship: build the commands that make, sign and check bundles and manifests, for macOS: bin/islet-darwin-*
+	for a in arm64 amd64; do GOOS=darwin GOARCH=$$a $(GO_BUILD) -o bin/islet-darwin-$$a . || exit 1; done
 
 .PHONY: test-memory
 test-memory: ## one subject: memory limits of cgroup v2, and machines of 256 and 128 MiB: 15 minutes (root needed)

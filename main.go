@@ -1,3 +1,5 @@
+//go:build linux
+
 // Islet makes a Linux machine a Kubernetes node. The program's name and arguments select the task of the process. Under the name of a CNI
 // plugin, it runs the plugin. With a command as the first argument, it runs the command. With flags, or as kubelet, it runs the agent.
 // Without arguments it prints help.

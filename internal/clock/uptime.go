@@ -10,6 +10,6 @@ import (
 // the wall clock is set. ok is false if the kernel does not return the uptime.
 func Uptime() (up time.Duration, ok bool) {
 	var now unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	err := unix.ClockGettime(bootClock, &now)
 	return time.Duration(now.Nano()), err == nil
 }

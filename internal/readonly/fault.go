@@ -14,7 +14,7 @@ import (
 // The fault may affect a single file or directory. A caller that processes many files or directories should report
 // the error and continue with the next one.
 func IsDiskFault(err error) bool {
-	for _, e := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.EROFS} {
+	for _, e := range []error{unix.EIO, unix.EBADMSG, errDamaged, unix.EROFS} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -13,5 +13,5 @@ import (
 // or if chmod is denied, CheckDisk returns false.
 func CheckDisk(dir string) bool {
 	var st unix.Stat_t
-	return unix.Stat(dir, &st) == nil && errors.Is(unix.Chmod(dir, st.Mode&0o7777), unix.EROFS)
+	return unix.Stat(dir, &st) == nil && errors.Is(unix.Chmod(dir, uint32(st.Mode&0o7777)), unix.EROFS)
 }

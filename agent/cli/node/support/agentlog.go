@@ -2,15 +2,12 @@ package support
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os/exec"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
@@ -58,17 +55,11 @@ func readAgentFile(ctx context.Context, t *command.Tool, fd int) ([]byte, error)
 		return nil, err
 	}
 	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	pid, err := peerPID(conn.(*net.UnixConn))
 	if err != nil {
-		return nil, err
-	}
-	var agent *unix.Ucred
-	var failure error
-	err = raw.Control(func(s uintptr) { agent, failure = unix.GetsockoptUcred(int(s), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := cmp.Or(err, failure); err != nil {
 		return nil, fmt.Errorf("find the agent's process: %w", err)
 	}
-	return readLogFile(fmt.Sprintf("/proc/%d/fd/%d", agent.Pid, fd))
+	return readLogFile(fmt.Sprintf("/proc/%d/fd/%d", pid, fd))
 }
 
 // readLogFile returns the whole lines in the last maxLogTail bytes of a file.
