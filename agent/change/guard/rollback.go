@@ -7,6 +7,9 @@ import (
 	"os"
 )
 
+// rollBack returns to the previous program or configuration after a trial. Supervise decides when (supervise.go), and package trial decides
+// whether the node is healthy (agent/change/trial/judge.go).
+//
 // rollBack replaces the guard by an agent, which runs the guard's own program. If the program on trial was already
 // installed, the agent runs that program instead. If the guard cannot be replaced, rollBack returns an exit code.
 func (r *Role) rollBack(log *slog.Logger, why string) int {

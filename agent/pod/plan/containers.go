@@ -124,18 +124,6 @@ func (p *planner) startAgain(ctr *v1.Container, c Container, sb Sandbox) {
 	}
 }
 
-// unhealthyGrace returns the grace period of a container whose probe has failed (KEP-2238).
-func (p *planner) unhealthyGrace(ctr *v1.Container, c Container) time.Duration {
-	probe := ctr.LivenessProbe
-	if !p.Health[c.ID].Started {
-		probe = ctr.StartupProbe
-	}
-	if probe == nil || probe.TerminationGracePeriodSeconds == nil {
-		return p.Grace
-	}
-	return time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
-}
-
 // backsOff reports whether a container that has ended is in crash back-off.
 func (p *planner) backsOff(c Container) bool {
 	at, delay := NextStart(c, p.CrashMax)

@@ -2,14 +2,9 @@ package plan
 
 import (
 	"slices"
-	"time"
 
 	"github.com/islet-edge/islet/internal/podspec"
 )
-
-// leastGrace is the minimum grace period. It applies to containers that are stopped after the pod's grace
-// period has passed.
-const leastGrace = 2 * time.Second
 
 // stopPod stops the pod: first the main, init and ephemeral containers, then the sidecars in reverse order
 // (KEP-753), then the sandbox. All of them share the pod's grace period. All preStop hooks run at the beginning,
@@ -72,17 +67,6 @@ func (p *planner) stopOrder(name string) int {
 		return anyTime
 	}
 	return len(p.Want.Spec.InitContainers)
-}
-
-// remainingGrace returns the rest of the pod's grace period, and the time at which the period
-// ends.
-func (p *planner) remainingGrace() (time.Duration, time.Time) {
-	since := p.Stopping
-	if since.IsZero() || since.After(p.Now) {
-		since = p.Now
-	}
-	until := since.Add(p.Grace)
-	return max(until.Sub(p.Now), min(leastGrace, p.Grace)), until
 }
 
 // removePod removes the stopped containers, and after them the sandboxes.

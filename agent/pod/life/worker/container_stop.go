@@ -11,7 +11,7 @@ import (
 )
 
 // stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period.
-// The package plan decides the order of the containers and the grace period (teardown.go).
+// The package plan decides the order of the containers (teardown.go). For the grace period see gracePeriod.
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
 		podEventRecorder{e.cfg.Events, in.Want, a.Container}.recordNormal(eventKilling, "%s", killingMessage(in, a))

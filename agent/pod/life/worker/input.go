@@ -26,25 +26,16 @@ func (w *worker) gatherInput() plan.Input {
 	in.Health, in.Hooked = cfg.Health(in.Want, in.Observed), returnedHooks(in.Observed, cfg.HookReturned)
 	switch {
 	case !ok:
-		in.Want, in.Grace = nil, defaultGrace
+		in.Want = nil
 		for _, sb := range in.Observed.Sandboxes {
 			in.Hold = in.Hold || !cfg.Desired.HasReported(sb.Source)
 		}
-	case !in.Deleting:
-		in.Grace = defaultGrace
-		if g := in.Want.Spec.TerminationGracePeriodSeconds; g != nil {
-			in.Grace = time.Duration(*g) * time.Second
-		}
 	}
-	if in.End != nil && in.End.Grace > 0 {
-		in.Grace = min(in.Grace, in.End.Grace)
-	}
+	var most time.Duration
 	if in.Want != nil {
-		var most time.Duration
-		if in.ShutdownSince, most = cfg.ShutdownTermination(in.Want); !in.ShutdownSince.IsZero() {
-			in.Grace = min(in.Grace, most)
-		}
+		in.ShutdownSince, most = cfg.ShutdownTermination(in.Want)
 	}
+	in.Grace = gracePeriod(&in, most)
 	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && cfg.IsStale(sb.ID) {
 		in.Stale = sb.ID
 	}

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	defaultGrace   = 30 * time.Second // of pods without a spec or without a period in it
 	refreshTimeout = 30 * time.Second
 )
 

@@ -97,7 +97,7 @@ func (p *planner) stopContainer(c Container, a Action) {
 	if a.Grace > 0 && p.hasPreStop(c) {
 		a.Op = PreStop
 	}
-	a.Grace = max(a.Grace-p.PreStopped[c.ID], min(leastGrace, a.Grace))
+	a.Grace = p.graceAfterHook(c, a.Grace)
 	p.startAction(a)
 }
 
