@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -47,5 +48,10 @@ func TestBundleProgram(t *testing.T) {
 	stranger.Release(archive, "9.3.0", u.fails("9.3.0", "crash"))
 	b.refuse("signed by 0 of the node's keys", b.build(4, "anna.key", map[string]string{"one": one}))
 	b.inUse(2)
-	u.as("9.1.0")
+	if out := m.Islet("version"); !strings.Contains(out, "9.1.0") {
+		t.Errorf("another version runs: %s", out)
+	}
+	if now := containers(m.WaitReady("one", "two")); !maps.Equal(now, u.ids) {
+		t.Errorf("containers were %v, are %v", u.ids, now)
+	}
 }
