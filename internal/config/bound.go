@@ -111,7 +111,7 @@ func CheckConsent(current, next, own *Config, consent []string) []error {
 // changeHint returns the part of an error message that describes how to avoid the error. It contains the field's present value. A change
 // that would restore the value of the node's own files gets another hint.
 func (b BoundField) changeHint(current any, restores bool) string {
-	const consent = "name it in configuration.consent of the node's EdgeConfiguration or with --consent"
+	const consent = "name it in configuration.consent of the node's EdgeConfiguration, or with --consent of islet config apply"
 	if !restores {
 		return ": leave it out, or " + consent
 	}

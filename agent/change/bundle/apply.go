@@ -79,8 +79,10 @@ func (n *Node) ApplyFollowed(ctx context.Context, from string, last feed.Seen) (
 	switch {
 	case err != nil:
 		return seen, err
-	case r.Trial != nil || r.Abandoned != "" || n.c.CheckTrial() != nil:
+	case r.Trial != nil || r.Abandoned != "":
 		return seen, feed.ErrBusy
+	case n.c.CheckTrial() != nil: // islet bundle status shows the reason
+		return seen, busyError{n.c.CheckTrial()}
 	case r.Highest[last.Name] < last.Number: // the record was removed, so the bundle counts as new
 		last = feed.Seen{}
 	}

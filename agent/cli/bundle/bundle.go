@@ -179,6 +179,7 @@ func setupBuild(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		for _, n := range b.Notes {
 			fmt.Fprintln(t.Stderr, "Note: "+printable.Line(n))
 		}
+		noteExpiry(t, a.Contents)
 		fmt.Fprintf(t.Out, "%s number %d: %s, %s\n", a.Contents.Name, a.Contents.Number, api.FormatSize(a.Contents.Size), a.ID)
 		return nil
 	}

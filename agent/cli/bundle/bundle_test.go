@@ -282,7 +282,7 @@ func TestBundleForNode(t *testing.T) {
 		"site: x":        {"site: y", "is not for node a: it is for names a, b; labels site=x"},
 		"linux/arm64":    {"linux/riscv64", "has no images for linux/riscv64"},
 		"gpu: 2":         {"gpu: 1", "request 2 of device example.com/gpu, the node has 1"},
-		"recipient: ":    {"# ", "Secret default/wifi is sealed, and the node has no key"},
+		"recipient: ":    {"# ", "Secret default/wifi is sealed, and the description of the node has no recipient"},
 		"recipient: age": {"recipient: xge", "Secret default/wifi is not sealed for node a"},
 	} {
 		o.write("node.yaml", strings.Replace(node, old, x[0], 1))
@@ -356,4 +356,21 @@ func TestBundleWithVersion(t *testing.T) {
 	o.write("kiosk/islet/islet.tar.gz.release", "no release")
 	o.run(0, "build @kiosk -o @kiosk.tar")
 	o.run(1, verify, "file islet.tar.gz.release: ")
+}
+
+// TestBundleExpired checks that build and verify say that a bundle has expired, and that build names an archive that does not exist.
+func TestBundleExpired(t *testing.T) {
+	o := newOffice(t)
+	const note = "Note: the bundle has expired on 2027-01-31T00:00:00Z"
+	for _, command := range []string{"build @kiosk -o @kiosk.tar", "verify -q @kiosk.tar"} {
+		if out := o.run(0, command); strings.Contains(out, "expired") {
+			t.Error(out)
+		}
+		now := o.now
+		o.now = now.AddDate(1, 0, 0)
+		o.run(0, command, note)
+		o.now = now
+	}
+	o.write("kiosk/bundle.yaml", o.read("kiosk/bundle.yaml")+"archives: {app.tar: localhost/app:1}\n")
+	o.run(1, "build @kiosk -o @kiosk.tar", `bundle.yaml: archives: "app.tar": there is no such file or directory in images/`)
 }

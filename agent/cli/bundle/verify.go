@@ -193,9 +193,9 @@ func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *
 	if node != nil {
 		wrong = append(wrong, b.Unfit(x.inventory, node, t.Now())...)
 		wrong = append(wrong, sealedForOthers(x.sealed, node)...)
-		runs := node.Version
+		runs, version := "runs", node.Version
 		if newer := x.newerVersion(node); newer != "" {
-			runs = newer
+			runs, version = "will run", newer
 			fmt.Fprintf(t.Stderr, "Note: the node tries islet %s of the bundle first, if its keys for updates have signed it: fields of "+
 				"configurations that the node does not know yet are no error\n", newer)
 		} else {
@@ -205,10 +205,12 @@ func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *
 			}
 			wrong = append(wrong, unknown...)
 		}
-		if runs != t.Version {
-			fmt.Fprintf(t.Stderr, "Note: the node runs islet %s: the fields of the manifests are checked with the rules of %s\n",
-				printable.Line(runs), t.Version)
+		if version != t.Version {
+			fmt.Fprintf(t.Stderr, "Note: the node %s islet %s: the fields of the manifests are checked with the rules of %s\n",
+				runs, printable.Line(version), t.Version)
 		}
+	} else {
+		noteExpiry(t, b.Contents)
 	}
 	for _, w := range wrong {
 		fmt.Fprintln(t.Out, printable.Line(w))
@@ -232,6 +234,13 @@ func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *
 		return command.ExitWith(command.ExitFailed, nil)
 	}
 	return nil
+}
+
+// noteExpiry prints a note if no node will start to use a bundle.
+func noteExpiry(t *command.Tool, c *bundle.Contents) {
+	if c.IsExpired(t.Now()) {
+		fmt.Fprintf(t.Stderr, "Note: the bundle has expired on %s: no node starts to use it\n", c.Expires)
+	}
 }
 
 // unknownFields returns a line for each field of the configurations that the node's version of islet does not know.
@@ -258,7 +267,8 @@ func sealedForOthers(docs []sealed.Document, node *bundle.Node) (lines []string)
 		name := d.Metadata.Namespace + "/" + d.Metadata.Name
 		switch {
 		case node.Recipient == "":
-			lines = append(lines, fmt.Sprintf("Secret %s is sealed, and the node has no key", name))
+			lines = append(lines, fmt.Sprintf("Secret %s is sealed, and the description of the node has no recipient: write it "+
+				"again with islet bundle node", name))
 		case !slices.Contains(d.Recipients, node.Recipient):
 			lines = append(lines, fmt.Sprintf("Secret %s is not sealed for node %s (%s)", name, node.Name, node.Recipient))
 		}

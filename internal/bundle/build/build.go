@@ -59,6 +59,9 @@ func (b *Build) Run(ctx context.Context) (*bundle.Artefact, error) {
 	if b.archives, err = b.openArchives(ctx, filepath.Join(b.Dir, imagesDir)); err != nil {
 		return nil, err
 	}
+	if err := b.checkArchiveNames(&s.description); err != nil {
+		return nil, fmt.Errorf("%s: %w", DescriptionFile, err)
+	}
 	blobs, err := b.images(ctx, c, &s.description, inv)
 	if missing := inv.MissingObjects(); len(missing) > 0 {
 		err = errors.Join(fmt.Errorf("the bundle does not have\n  %s", strings.Join(missing, "\n  ")), err)
@@ -67,6 +70,16 @@ func (b *Build) Run(ctx context.Context) (*bundle.Artefact, error) {
 		return nil, err
 	}
 	return bundle.Assemble(c, s.files, blobs)
+}
+
+// checkArchiveNames returns an error if the description names an archive that does not exist.
+func (b *Build) checkArchiveNames(d *Description) error {
+	for _, name := range slices.Sorted(maps.Keys(d.Archives)) {
+		if !slices.ContainsFunc(b.archives, func(a *archive) bool { return a.name == name }) {
+			return fmt.Errorf("archives: %q: there is no such file or directory in %s/", name, imagesDir)
+		}
+	}
+	return nil
 }
 
 // Close closes the archives.

@@ -61,7 +61,8 @@ func (o *Opener) saveWhole(out *os.File, a *http.Response, r Request) error {
 	b, err := format.Open(head, o.c.Policy)
 	if err != nil {
 		return fmt.Errorf("%w (the server sends the bundle only as a whole: then its documents must be in the first %d MiB, as in a tar "+
-			"of islet bundle build; a server that supports ranges has no such limit)", err, headSize>>20)
+			"of islet bundle build; a server that supports ranges has no such limit; the URL of a directory ends with a slash)",
+			err, headSize>>20)
 	}
 	if err := r.Accept(b); err != nil {
 		return err
