@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -18,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -59,8 +61,15 @@ func TestControlPlane(t *testing.T) {
 	}
 	c.Apply(t, pod(ns, "p", "", `envFrom: [{secretRef: {name: s}}]`, "sleep"))
 	c.AwaitPod(t, ns, "p", "to be bound", func(p *corev1.Pod) bool { return p.Spec.NodeName == name })
-	if _, err := node.CoreV1().Secrets(ns).Get(ctx, "s", metav1.GetOptions{}); err != nil {
-		t.Errorf("a node cannot read the Secret of its pod: %v", err)
+	// The authorizer of nodes learns by a watch of its own that the pod is bound.
+	ctx, cancel := context.WithTimeout(ctx, machine.WaitTimeout)
+	defer cancel()
+	var last error
+	if err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		_, last = node.CoreV1().Secrets(ns).Get(ctx, "s", metav1.GetOptions{})
+		return last == nil, nil
+	}); err != nil {
+		t.Errorf("a node cannot read the Secret of its pod: %v", last)
 	}
 }
 

@@ -182,8 +182,12 @@ func TestStoreDeletedCutOff(t *testing.T) {
 	n.Start()
 	n.WaitPods("the pods to be there after the boot", func(pods map[string]machine.Pod) bool {
 		for name, old := range before {
-			if s := pods[name].Status.ContainerStatuses; pods[name].Metadata.UID != string(old.UID) || len(s) != 1 ||
-				s[0].State.Waiting == nil || s[0].State.Waiting.Message == "" {
+			s := pods[name].Status.ContainerStatuses
+			if pods[name].Metadata.UID != string(old.UID) || len(s) != 1 {
+				return false
+			}
+			// A container whose start has failed waits. One whose pod waits for volumes is still the one that the reboot ended.
+			if waits, ended := s[0].State.Waiting, s[0].State.Terminated; (waits == nil || waits.Message == "") && ended == nil {
 				return false
 			}
 		}
