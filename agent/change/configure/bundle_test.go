@@ -66,6 +66,9 @@ func TestBundleAndConfigMap(t *testing.T) {
 func TestBundleConsent(t *testing.T) {
 	w := newWorld(t, "configuration: {consent: [volumePluginDir]}\n")
 	r := w.start(guard.Role{})
+	if got := r.Received(); got != "" {
+		t.Errorf("with the node's own files, %q is in use", got)
+	}
 	if err := w.apply(r, kubeletHead+"podCIDR: 10.9.0.0/24\n", "podCIDR"); err != nil || !r.beginTrial(t.Context(), r.record.Assigned) {
 		t.Fatal(err)
 	}
@@ -77,6 +80,9 @@ func TestBundleConsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = w.start(guard.Role{})
+	if got, want := r.Received(), rec.Good.ID+" from "; !strings.HasPrefix(got, want) {
+		t.Errorf("%q is in use, want %q", got, want)
+	}
 	for text, want := range map[string]string{
 		"podCIDR: 10.8.0.0/24\n": "podCIDR: Forbidden", "podCIDR: 10.9.0.0/24\n": "",
 		"podCIDR: 10.9.0.0/24\nvolumePluginDir: /elsewhere\n": "", "podCIDR: 10.9.0.0/24\nreadOnlyPort: 10255\n": "readOnlyPort: Forbidden",

@@ -72,6 +72,17 @@ func (k *Keeper) activeConfiguration() *trial.Configuration {
 	return k.record.Good
 }
 
+// Received returns the ID and the source of the configuration in use. It returns "" if only the node's own files are in use.
+func (k *Keeper) Received() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.activeConfiguration()
+	if c.IsLocal() {
+		return ""
+	}
+	return c.ID + " from " + c.Source.String()
+}
+
 // isOverridden reports whether an operator has requested a configuration other than that of the followed source.
 func (k *Keeper) isOverridden() bool {
 	r, wanted := &k.record, k.assignedConfiguration()

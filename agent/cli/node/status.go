@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/agent/cli/terminal"
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // Status sets up islet status.
@@ -88,7 +89,10 @@ func printStatus(t *command.Tool, st *api.Status) {
 		row("Certificates", "%s", certificatesText(c, st.Now))
 	}
 	row("Agent", "islet %s, up %s", st.Version, api.FormatAge(st.Started, st.Now))
-	if st.Files != nil {
+	switch {
+	case st.Received != "":
+		row("Configuration", "%s (islet config show); the node's own: %s", printable.Line(st.Received), change.FilesText(st.Files))
+	case st.Files != nil:
 		row("Configuration", "%s", change.FilesText(st.Files))
 	}
 	row("Clock", "%s", st.Now.Format("2006-01-02 15:04:05 MST"))

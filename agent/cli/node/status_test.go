@@ -113,3 +113,20 @@ Needs attention:
 		}
 	}
 }
+
+// TestStatusOfConfiguration checks that islet status names the configuration in use, and not only the node's own files.
+func TestStatusOfConfiguration(t *testing.T) {
+	n, _ := startNode(t)
+	n.Remove("uid-crash-pi")
+	for received, want := range map[string]string{
+		"":                                "/etc/islet/edge.yaml",
+		"4f2a from bundle kiosk number 2": "4f2a from bundle kiosk number 2 (islet config show); the node's own: /etc/islet/edge.yaml",
+	} {
+		n.Describe = func(s *api.Status) { s.Files, s.Received = []string{"/etc/islet/edge.yaml"}, received }
+		got := run(t, n, "", "status")
+		_, row, _ := strings.Cut(got.Out, "\nConfiguration:")
+		if row, _, _ = strings.Cut(row, "\n"); strings.TrimSpace(row) != want {
+			t.Errorf("%q, want %q", row, want)
+		}
+	}
+}

@@ -45,6 +45,7 @@ type Config struct {
 	Volatile    string                   // the problem that directories are in memory because the disk is read-only; may be empty
 
 	Configuration func() []string // returns problems with a received configuration
+	Received      func() string   // returns the received configuration that is in use, or ""
 }
 
 // A Runtime runs the containers. *engine.Containers implements it.
@@ -82,7 +83,7 @@ func New(c Config) *Describer { return &Describer{c} }
 // Status completes a status with the information that the Describer collects.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	a.addHookReasons(s.Troubles)
-	s.Sources, s.Files = a.describeSources(), a.c.Files()
+	s.Sources, s.Files, s.Received = a.describeSources(), a.c.Files(), a.c.Received()
 	s.NotReady = a.c.NotReady(ctx)
 	s.Events = eventsOf(a.c.Events.RecentNode())
 	s.Addresses = a.c.Addresses()
