@@ -79,3 +79,21 @@ func (c *check) scheduleNext(f *probeCall, since, now time.Time) {
 		c.due = c.due.Add(late.Truncate(period) + period)
 	}
 }
+
+// shouldCall reports whether a check of a running container must be called. The startup probe is called until it has
+// passed, and the others after that. If the container is going to be stopped, or its probes have failed, only the
+// readiness probe is called.
+func (p *Probes) shouldCall(c *check, in plan.Input, ends bool) bool {
+	p.mu.Lock()
+	h := p.containerHealth(c.uid, c.ctr, c.id)
+	p.mu.Unlock()
+	f, busy := in.InFlight[c.container]
+	stops := ends || h.Unhealthy || busy && (f.Op == plan.StopContainer || f.Op == plan.PreStop)
+	switch c.kind {
+	case startup:
+		return !h.Started && !stops
+	case liveness:
+		return h.Started && !stops
+	}
+	return h.Started
+}

@@ -25,11 +25,7 @@ import (
 	"github.com/islet-edge/islet/agent/volume/storage"
 )
 
-const (
-	pluginName = "kubernetes.io/csi"
-	// callTime is the maximum time of one call to a driver, as in a kubelet.
-	callTime = 2 * time.Minute
-)
+const pluginName = "kubernetes.io/csi"
 
 // Limits of the properties that a driver reports. The API server has the same limits for a CSINode.
 const (

@@ -59,22 +59,6 @@ func (v *Volumes) volumePaths(uid types.UID) []string {
 	return points
 }
 
-// Sweep releases the pods that have a directory and for which the function keep returns false. It must be called once,
-// after all sources of pods have reported.
-func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
-	errs := []error{v.sweepTracked(ctx, keep)}
-	entries, err := os.ReadDir(v.podsDir)
-	if err != nil {
-		return fmt.Errorf("list the directories of the pods: %w", err)
-	}
-	for _, e := range entries {
-		if uid := types.UID(e.Name()); !keep(uid) && !v.hasTracked(uid) {
-			errs = append(errs, v.Release(ctx, uid))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // createEmpty creates an empty file with exactly the given mode. It does nothing if the file exists.
 func createEmpty(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)

@@ -138,46 +138,6 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 	return <-bound, nil
 }
 
-// sweepTracked unmounts the volumes of the pods for which the function keep returns false. It also unmounts the
-// volumes that no pod uses. It waits at most sweepTime.
-func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
-	var todo []types.UID
-	for _, a := range v.trackedKinds() {
-		for _, uid := range a.Pods() {
-			if !keep(uid) && v.mountLocks.setSweeping(uid, true) {
-				todo = append(todo, uid)
-			}
-		}
-	}
-	ended := make(chan error, len(todo)+1)
-	for _, uid := range todo {
-		go func() {
-			defer v.mountLocks.setSweeping(uid, false)
-			ended <- v.sweepOne(ctx, func(ctx context.Context) error {
-				if keep(uid) { // the pod is desired again, which can happen with a static pod
-					return nil
-				}
-				return v.Release(ctx, uid)
-			})
-		}()
-	}
-	for _, a := range v.trackedKinds() {
-		go func() { ended <- v.sweepOne(ctx, a.Sweep) }()
-	}
-	timeout := time.NewTimer(sweepTime)
-	defer timeout.Stop()
-	var errs []error
-	for range len(todo) + len(v.trackedKinds()) {
-		select {
-		case err := <-ended:
-			errs = append(errs, err)
-		case <-timeout.C:
-			return errors.Join(append(errs, errors.New("some volumes of removed pods cannot be unmounted yet"))...)
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // setSweeping marks a pod as being swept, or removes the mark. It returns false if nothing had to be changed.
 func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
 	t.mu.Lock()
