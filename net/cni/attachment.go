@@ -10,11 +10,9 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
-	"k8s.io/apimachinery/pkg/api/resource"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/durable"
-	"github.com/islet-edge/islet/internal/keys"
 )
 
 // attachment is the stored CNI request (ADD) that added a sandbox to a network. The request DEL needs the same values.
@@ -47,47 +45,6 @@ func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.Po
 	var err error
 	a.Capabilities, err = capabilityArgs(cfg)
 	return a, err
-}
-
-// capabilityArgs returns the capability arguments for CNI plugins. The keys are the names of the capabilities. libcni passes an argument
-// only to plugins that declare this capability.
-func capabilityArgs(cfg *api.PodSandboxConfig) (map[string]any, error) {
-	args := map[string]any{}
-	if ports := hostPorts(cfg); len(ports) > 0 {
-		for i := range ports {
-			ports[i].Protocol = strings.ToLower(ports[i].Protocol)
-		}
-		args["portMappings"] = ports
-	}
-	if dns := cfg.GetDnsConfig(); dns != nil {
-		args["dns"] = map[string]any{"servers": dns.Servers, "searches": dns.Searches, "options": dns.Options}
-	}
-	if parent := cfg.GetLinux().GetCgroupParent(); parent != "" {
-		args["cgroupPath"] = parent
-	}
-	annotations := cfg.GetAnnotations()
-	bandwidth := map[string]uint64{}
-	for name, field := range map[string]string{keys.IngressBandwidth: "ingress", keys.EgressBandwidth: "egress"} {
-		text := annotations[name]
-		if text == "" {
-			continue
-		}
-		q, err := resource.ParseQuantity(text)
-		if err != nil || q.Value() < 1000 || q.Value() > 1e15 {
-			return nil, fmt.Errorf("annotation %s: %q is not a bandwidth between 1k and 1P", name, text)
-		}
-		bandwidth[field+"Rate"], bandwidth[field+"Burst"] = uint64(q.Value()), 1<<31-1
-	}
-	if len(bandwidth) > 0 {
-		args["bandwidth"] = bandwidth
-	}
-	if ips := annotations[keys.IPs]; ips != "" {
-		args["ips"] = strings.Split(ips, ",")
-	}
-	if mac := annotations[keys.MAC]; mac != "" {
-		args["mac"] = mac
-	}
-	return args, nil
 }
 
 func (a *attachment) configList() (*libcni.NetworkConfigList, error) {

@@ -8,7 +8,8 @@ import (
 )
 
 // rollBack returns to the previous program or configuration after a trial. Supervise decides when (supervise.go), and package trial decides
-// whether the node is healthy (agent/change/trial/judge.go).
+// whether the node is healthy (agent/change/trial/judge.go). The times are in agent/change/configure/program_trial.go, and for a
+// configuration in internal/config/defaults_edge.go.
 //
 // rollBack replaces the guard by an agent, which runs the guard's own program. If the program on trial was already
 // installed, the agent runs that program instead. If the guard cannot be replaced, rollBack returns an exit code.

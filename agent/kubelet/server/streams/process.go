@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
@@ -27,12 +25,6 @@ type process struct {
 // ErrStopping is the cause of a request's context when the agent stops. It is sent to the client. Without an error, some
 // clients treat the end of the connection as a success.
 var ErrStopping = errors.New("the agent is stopping; the command was ended")
-
-// idleError returns the cause of a session's context after the idle timeout. This error is also sent to the
-// client.
-func idleError(timeout time.Duration) error {
-	return fmt.Errorf("the session was closed because nothing was sent or received for %v (streamingConnectionIdleTimeout)", timeout)
-}
 
 // run connects the streams until the process or ctx has ended. ctx ends when the client disconnects, after
 // the idle timeout, and when the agent stops. In the last two cases run returns the cause. For attach, run

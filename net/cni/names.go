@@ -7,7 +7,6 @@ import (
 	"io/fs"
 
 	"github.com/islet-edge/islet/internal/pattern"
-	"github.com/islet-edge/islet/net/portmap"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -31,20 +30,6 @@ var vethPattern = pattern.New(`^isl[0-9a-f]{12}$`)
 func vethName(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return "isl" + hex.EncodeToString(sum[:6])
-}
-
-// hostPorts returns the host ports of a sandbox.
-func hostPorts(cfg *api.PodSandboxConfig) []portmap.Mapping {
-	var out []portmap.Mapping
-	for _, p := range cfg.GetPortMappings() {
-		if p.GetHostPort() <= 0 {
-			continue
-		}
-		out = append(out, portmap.Mapping{
-			HostPort: int(p.HostPort), ContainerPort: int(p.ContainerPort), Protocol: p.Protocol.String(), HostIP: p.HostIp,
-		})
-	}
-	return out
 }
 
 // podName returns the pod of a sandbox as namespace/name, or "" if the configuration does not contain the pod.
