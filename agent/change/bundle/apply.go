@@ -76,13 +76,14 @@ func (n *Node) ApplyFollowed(ctx context.Context, from string, last feed.Seen) (
 	ctx, interrupt := context.WithCancelCause(ctx)
 	defer interrupt(nil)
 	r, err := n.complete(ctx)
+	onTrial := n.c.CheckTrial()
 	switch {
 	case err != nil:
 		return seen, err
 	case r.Trial != nil || r.Abandoned != "":
 		return seen, feed.ErrBusy
-	case n.c.CheckTrial() != nil: // islet bundle status shows the reason
-		return seen, busyError{n.c.CheckTrial()}
+	case onTrial != nil: // islet bundle status shows the reason
+		return seen, busyError{onTrial}
 	case r.Highest[last.Name] < last.Number: // the record was removed, so the bundle counts as new
 		last = feed.Seen{}
 	}
@@ -225,7 +226,10 @@ func (n *Node) openLayout(ctx context.Context, r Record, q request, tell Progres
 	l, v, err := n.servers.Open(ctx, feed.Request{
 		From: q.from, Last: q.last.Validators, Tell: tell,
 		Accept: func(b *format.Bundle) error {
-			return n.accept(b, Bundle{b.Contents.Name, b.Contents.Number, b.ID}, r, q)
+			if err := n.accept(b, Bundle{b.Contents.Name, b.Contents.Number, b.ID}, r, q); err != nil {
+				return err
+			}
+			return n.checkOffer(b, q)
 		},
 	})
 	if q.seen != nil {

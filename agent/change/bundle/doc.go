@@ -17,7 +17,8 @@
 //	                               v
 //	         judge: pods are Ready --> the bundle becomes current, the former one previous | deadline --> failed, current again
 //
-// A configuration that is given up is named in the same file. Package trial reads this file, so one rename gives up pods and configuration.
+// STATE/bundle.json also names the configuration that the node must give up. Package trial reads that file, so a single rename gives up
+// both the pods and the configuration of a bundle.
 //
 // The Record is a pure state machine. It is stored in a file outside the database, because a database that is restored from a backup must
 // not change which bundle is in force. The package has a goroutine only while a bundle is in use.

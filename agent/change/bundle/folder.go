@@ -34,7 +34,7 @@ const (
 	signaturesFile = "signatures"
 )
 
-// folderName is not inlined, because it is called in many places.
+// folderName is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func folderName(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }

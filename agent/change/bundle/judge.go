@@ -57,7 +57,7 @@ func (j *judge) decide(unready []string, now time.Time) (verdict, string) {
 // maxShown is the number of pods that a message names.
 const maxShown = 5
 
-// podName is not inlined, because it is called in many places.
+// podName is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func podName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }

@@ -406,7 +406,7 @@ func (o *Outcome) describe() *api.BundleOutcome {
 	return &api.BundleOutcome{Bundle: describeBundle(o.Bundle), Result: o.Result, Why: o.Why, Time: o.Time}
 }
 
-// describeBundle is not inlined, because it is called in many places.
+// describeBundle is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func describeBundle(b Bundle) api.Bundle {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/islet-edge/islet/agent/change/trial"
@@ -55,41 +56,44 @@ func (n *Node) updateFirst(ctx context.Context, l format.Layout, b *format.Bundl
 		"applied afterwards", id, u.Version)}, id, *u}
 }
 
-// archives returns the archives of islet in a bundle.
+// checkOffer returns an error if a bundle has an archive of islet and no version can be tried now. It is called before a whole tar is
+// fetched, whose releases cannot be read yet. Otherwise UpdateFrom decides, and it ignores versions that are not newer.
+func (n *Node) checkOffer(b *format.Bundle, q request) error {
+	if n.programs == nil || !slices.ContainsFunc(b.Files, func(f format.File) bool { return f.MediaType == format.MediaProgram }) {
+		return nil
+	}
+	if err := n.programs.CheckOffer(!q.byNode()); err != nil {
+		return busyError{err}
+	}
+	return nil
+}
+
+// archives returns the archives of islet in a bundle, with their releases.
 func (n *Node) archives(l format.Layout, b *format.Bundle, id Bundle) (list []update.Archive, err error) {
+	releases := map[string][]byte{} // by the name of the archive
+	for _, f := range b.Files {
+		if f.MediaType == format.MediaRelease {
+			if releases[strings.TrimSuffix(f.Name, update.Suffix)], err = b.ReadFile(f); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, f := range b.Files {
 		if f.MediaType != format.MediaProgram {
 			continue
 		}
-		a := update.Archive{Name: fmt.Sprintf("%s, file %s", id, f.Name), Size: f.Size}
-		a.Open = func() (io.ReadCloser, error) { return n.openArchive(l, f) }
-		for _, r := range b.Files {
-			if r.MediaType == format.MediaRelease && r.Name == f.Name+update.Suffix {
-				if a.Release, err = b.ReadFile(r); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if a.Release == nil {
+		text, found := releases[f.Name]
+		if !found {
 			return nil, fmt.Errorf("file %s: the bundle has no file %s%s", f.Name, f.Name, update.Suffix)
 		}
-		list = append(list, a)
+		delete(releases, f.Name)
+		list = append(list, update.Archive{Name: fmt.Sprintf("%s, file %s", id, f.Name), Release: text, Size: f.Size,
+			Open: func() (io.ReadCloser, error) { return n.openArchive(l, f) }})
 	}
-	for _, r := range b.Files {
-		if r.MediaType == format.MediaRelease && !hasFile(b, strings.TrimSuffix(r.Name, update.Suffix)) {
-			return nil, fmt.Errorf("file %s: the bundle has no archive for it", r.Name)
-		}
+	for name := range releases {
+		return nil, fmt.Errorf("file %s%s: the bundle has no archive for it", name, update.Suffix)
 	}
 	return list, nil
-}
-
-func hasFile(b *format.Bundle, name string) bool {
-	for _, f := range b.Files {
-		if f.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // openArchive opens an archive, which a server must first send. The caller verifies its bytes by the release.

@@ -15,6 +15,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/agent/change/update"
 	"github.com/islet-edge/islet/internal/api"
+	format "github.com/islet-edge/islet/internal/bundle"
 )
 
 // programs implements Programs. It reads each archive that it is offered.
@@ -114,8 +115,8 @@ func TestRefusedProgram(t *testing.T) {
 		"no keys":                  {&programs{err: update.ErrKeys}, false, "edge.update.keys is empty", false},
 		"failed before":            {&programs{err: update.ErrFailed}, true, "it has failed, or", false},
 		"a trial":                  {&programs{err: trial.ErrBusy}, false, "is on trial", true},
-		"a version that waits":     {&programs{busy: errors.New("waits")}, true, "waits", true},
-		"a person need not wait":   {&programs{busy: errors.New("waits")}, false, "", false},
+		"a version that waits":     {&programs{err: trial.ErrBusy, busy: errors.New("waits")}, true, "is on trial", true},
+		"its version already runs": {&programs{busy: errors.New("waits")}, true, "", false},
 		"a link that was cut":      {&programs{err: io.ErrUnexpectedEOF}, true, io.ErrUnexpectedEOF.Error(), false},
 		"the same version as this": {&programs{}, false, "", false},
 	} {
@@ -135,5 +136,29 @@ func TestRefusedProgram(t *testing.T) {
 				t.Errorf("%v, %+v", err, n.now())
 			}
 		})
+	}
+}
+
+// TestCheckOffer checks that a bundle is refused before the whole tar is fetched only if it has a version of islet, nobody has requested
+// it, and no version can be tried now.
+func TestCheckOffer(t *testing.T) {
+	w := newWorld(t)
+	n := w.boot(nil)
+	n.programs = &programs{world: w, busy: errors.New("waits")}
+	for _, c := range []struct {
+		with, followed, busy bool
+	}{{true, true, true}, {true, false, false}, {false, true, false}} {
+		change := func(string) {}
+		if c.with {
+			change = withProgram("islet-arm.tar.gz")
+		}
+		l, err := format.OpenLayout(w.bundle(1, change))
+		w.must(err)
+		b, err := format.Open(l, &n.c.Policy)
+		w.must(err)
+		if err := n.checkOffer(b, request{followed: c.followed}); errors.Is(err, feed.ErrBusy) != c.busy {
+			t.Errorf("%+v: %v", c, err)
+		}
+		w.must(l.Close())
 	}
 }

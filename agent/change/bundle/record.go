@@ -37,7 +37,7 @@ type Bundle struct {
 	Digest digest.Digest `json:"digest"` // of the contents manifest
 }
 
-// String is not inlined, because it is called in many places.
+// String is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (b Bundle) String() string { return fmt.Sprintf("%s number %d", b.Name, b.Number) }
@@ -97,7 +97,7 @@ type Record struct {
 }
 
 // InForce returns the bundle whose pods the node runs, or nil.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *Record) InForce() *Bundle {

@@ -98,11 +98,6 @@ func (n *Node) accept(b *format.Bundle, id Bundle, r Record, q request) error {
 		if f.MediaType == format.MediaManifest && strings.HasSuffix(f.Name, format.SealedSuffix) {
 			return fmt.Errorf("file %s: it has the name of a sealed Secret, but it is a manifest", f.Name)
 		}
-		if f.MediaType == format.MediaProgram && n.programs != nil { // checked before a whole tar is fetched
-			if err := n.programs.CheckOffer(!q.byNode()); err != nil {
-				return busyError{err}
-			}
-		}
 	}
 	return nil
 }

@@ -212,7 +212,7 @@ func TestAbandonOnTrial(t *testing.T) {
 	}
 }
 
-// TestBundleFallback checks that the configuration of a bundle has failed if this host cannot use it, although its trial has succeeded.
+// TestBundleFallback checks that the configuration of a bundle counts as failed if the host cannot use it, even after a successful trial.
 func TestBundleFallback(t *testing.T) {
 	w := newWorld(t, "")
 	r := w.start(guard.Role{})

@@ -32,7 +32,7 @@ func Dial(ctx context.Context, t *command.Tool) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", t.Socket)
 }
 
-// Dialer returns the function Dial in the form that clients for HTTP need.
+// Dialer returns Dial as the DialContext of an http.Transport.
 func Dialer(t *command.Tool) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, t) }
 }
@@ -156,7 +156,7 @@ func Stream[T any](ctx context.Context, t *command.Tool, method, path string, qu
 }
 
 // Get sends a GET request with Call.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func Get(ctx context.Context, t *command.Tool, path string, out any) error {

@@ -19,7 +19,7 @@ import (
 // Now is the time of the commands under test.
 var Now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Lost is the message about an agent that has stopped.
+// Lost is the message that a command prints when the agent stops while the command waits for it.
 const Lost = "islet: lost the connection to the agent at DIR/s: waiting for the agent\n"
 
 // Result contains the output and the exit code of a command.

@@ -88,6 +88,7 @@ type Follower struct {
 	retryAt time.Time // when the refused bundle is read again
 	said    string    // the last error that was logged
 	waits   string    // what the last bundle waits for
+	reads   int       // how often a bundle was read in succession although the node was busy
 
 	mu     sync.Mutex // protects status
 	status api.BundleSource
@@ -199,6 +200,11 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 		}
 	}
 	f.waits = ""
+	defer func() {
+		if f.waits == "" {
+			f.reads = 0
+		}
+	}()
 	seen, err := f.c.Applier.ApplyFollowed(ctx, f.c.Source, last)
 	lost := download.UnreachableError{}
 	switch {
@@ -214,7 +220,7 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 		return f.pace.Next(true, 0), ""
 	case errors.Is(err, ErrBusy):
 		f.waits = printable.Cut(err.Error(), maxProblem)
-		return min(firstRetry, f.c.Every), ""
+		return f.busyWait(seen), ""
 	case errors.As(err, &lost):
 		return f.pace.Next(false, lost.RetryAfter), err.Error()
 	}
@@ -225,4 +231,20 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 	f.refused = seen
 	f.retryAt = time.Now().Add(f.c.Every + f.again.Next(0))
 	return f.pace.Next(true, 0), err.Error()
+}
+
+// busyWait returns the time until the next request if the node was busy. If the bundle was read before that was known, the time grows,
+// because a node without a link to its API server can be busy for days.
+func (f *Follower) busyWait(seen Seen) time.Duration {
+	wait := min(firstRetry, f.c.Every)
+	if seen.Digest == "" {
+		return wait
+	}
+	for range f.reads {
+		if wait *= 2; wait >= f.c.Every {
+			return f.c.Every
+		}
+	}
+	f.reads++
+	return wait
 }

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/poll"
 )
@@ -24,6 +26,7 @@ type source struct {
 	tag    string
 	number int64
 	err    error
+	digest digest.Digest
 	asked  []time.Time
 	tried  int // bundles that were read
 }
@@ -40,7 +43,7 @@ func (s *source) ApplyFollowed(_ context.Context, _ string, last Seen) (Seen, er
 		return Seen{}, s.err
 	}
 	s.tried++
-	seen.Name, seen.Number = "kiosk", s.number
+	seen.Name, seen.Number, seen.Digest = "kiosk", s.number, s.digest
 	return seen, s.err
 }
 
@@ -112,6 +115,28 @@ func TestFollower(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFollowerWhileBusy checks that a bundle that must be read to find out that the node is busy is read at growing intervals, and soon
+// again after the node was free.
+func TestFollowerWhileBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{tag: "a", err: ErrBusy, digest: digest.FromString("a")}
+		_, stop := follow(t, filepath.Join(t.TempDir(), "state"), "https://example.com/k.tar", s)
+		defer stop()
+		time.Sleep(48 * time.Hour)
+		gaps, tried := s.gaps()
+		if len(gaps) < 6 || gaps[0] != firstRetry || gaps[1] != 2*firstRetry || gaps[len(gaps)-1] != every || tried > 160 {
+			t.Errorf("%d bundles were read, gaps %v", tried, gaps)
+		}
+		s.set("b", nil)
+		time.Sleep(2 * every)
+		s.set("c", ErrBusy)
+		time.Sleep(2 * every)
+		if gaps, _ := s.gaps(); len(gaps) < 3 || gaps[0] != firstRetry {
+			t.Errorf("after the node was free: gaps %v", gaps)
+		}
+	})
 }
 
 // TestFollowerSeesAnother checks that a bundle that replaces a refused one is read at the next request.
