@@ -47,14 +47,14 @@ func (r *review) rejectMissing(p *field.Path, detail string) {
 	r.errs = append(r.errs, field.Required(p, detail))
 }
 
-// addInvalid is not inlined, because it is called in many places.
+// addInvalid is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *review) addInvalid(p *field.Path, value any, detail string) {
 	r.errs = append(r.errs, field.Invalid(p, value, detail))
 }
 
-// addForbidden is not inlined, because it is called in many places.
+// addForbidden is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *review) addForbidden(p *field.Path, detail string) {

@@ -46,7 +46,7 @@ func (k *Keeper) Show() api.Configuration {
 	return out
 }
 
-// configurationRef is not inlined, because it is called in many places.
+// configurationRef is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func configurationRef(c *trial.Configuration) api.ConfigurationRef {
@@ -57,7 +57,7 @@ func configurationRef(c *trial.Configuration) api.ConfigurationRef {
 }
 
 // activeConfiguration returns the configuration that this process uses. A program on trial uses the good configuration.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (k *Keeper) activeConfiguration() *trial.Configuration {

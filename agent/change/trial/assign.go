@@ -47,7 +47,7 @@ func (r *Record) Assign(c *Configuration, asked bool) (tried, changed bool) {
 
 // waitingConfiguration returns the assigned configuration. It returns nil if a program is assigned, or if nothing is
 // assigned.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *Record) waitingConfiguration() *Configuration {
@@ -58,7 +58,7 @@ func (r *Record) waitingConfiguration() *Configuration {
 }
 
 // HasProgram reports whether a program is assigned or on trial.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *Record) HasProgram() bool { return r.Assigned != nil && r.Assigned.Program != nil }
@@ -118,7 +118,7 @@ func (r *Record) assignProgram(c *Configuration, asked bool) (tried, changed boo
 }
 
 // set assigns a configuration or program. If c is nil, nothing is assigned any more.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *Record) set(c *Configuration) {

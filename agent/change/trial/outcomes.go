@@ -133,7 +133,7 @@ func (r *Record) addUnsuccessful(c *Configuration, why string, undecided bool, b
 		Program: c.Program != nil})
 }
 
-// addOutcome is not inlined, because it is called in many places.
+// addOutcome is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *Record) addOutcome(o Outcome) {

@@ -36,7 +36,7 @@ type Source struct {
 }
 
 // String returns the source's name for display.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (s Source) String() string {
@@ -123,7 +123,7 @@ func (c *Configuration) contentHash() string {
 }
 
 // IsLocal reports whether the configuration stands for the node's own files. It also returns true for nil.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (c *Configuration) IsLocal() bool {
@@ -131,7 +131,7 @@ func (c *Configuration) IsLocal() bool {
 }
 
 // Name returns the configuration's name for display.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (c *Configuration) Name() string {
@@ -230,7 +230,7 @@ func (r *Record) Candidates() []*Configuration {
 }
 
 // Select returns the configuration for a process: the one on trial if forTrial is set, otherwise the good one.
-// It is not inlined, because it is called in many places.
+// It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (r *Record) Select(forTrial bool) *Configuration {
@@ -243,7 +243,7 @@ func (r *Record) Select(forTrial bool) *Configuration {
 // Reference returns the ID of the configuration, or "local" for the node's own files.
 func (c *Configuration) Reference() string { return configurationName(c) }
 
-// configurationName is not inlined, because it is called in many places.
+// configurationName is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func configurationName(c *Configuration) string {

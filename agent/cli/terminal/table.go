@@ -28,7 +28,7 @@ type row struct {
 	colours map[int]Colour
 }
 
-// AddRow is not inlined, because it is called in many places.
+// AddRow is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (t *Table) AddRow(cells ...string) { t.AddColored(nil, cells...) }

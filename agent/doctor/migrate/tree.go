@@ -32,7 +32,7 @@ type Tree struct {
 // NewTree returns the files below the directory root, which is / for this host.
 func NewTree(root string) *Tree { return &Tree{root: root} }
 
-// path is not inlined, because it is called in many places.
+// path is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func (t *Tree) path(name string) string { return filepath.Join(t.root, filepath.Clean("/"+name)) }

@@ -24,7 +24,7 @@ type Refusal struct {
 
 func (r Refusal) Error() string { return r.Message }
 
-// Refuse returns a Refusal. It is not inlined, because it is called in many places.
+// Refuse returns a Refusal. It is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
 func Refuse(code int, format string, args ...any) error {
