@@ -10,7 +10,9 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // Times of a program's trial. A program that does not work is replaced within a minute.
@@ -76,6 +78,30 @@ func (k *Keeper) IsRefused(version, sum string) bool {
 		}
 	}
 	return k.record.HasFailed(trial.Program{Version: version, Sum: sum})
+}
+
+// maxTrialReason is the maximum length of a reason in ProgramTrials, in bytes.
+const maxTrialReason = 512
+
+// ProgramTrials returns the outcomes of other versions of islet. It does not set the fields about the node.
+func (k *Keeper) ProgramTrials() api.UpdateState {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := api.UpdateState{OnTrial: k.record.Trial != nil && k.record.HasProgram(), Refused: k.record.Refused, Left: k.record.Left}
+	for _, o := range k.record.History {
+		if !o.Program {
+			continue
+		}
+		t := api.UpdateTrial{ID: o.ID, Time: o.At.UTC(), Result: api.UpdateKept, Why: printable.Cut(o.Why, maxTrialReason)}
+		if o.Why != "" {
+			t.Result = api.UpdateFailed
+			if o.Undecided {
+				t.Result = api.UpdateInterrupted
+			}
+		}
+		out.Trials = append(out.Trials, t)
+	}
+	return out
 }
 
 // StagedPath returns the path of the program that waits for its trial or is on trial, or "".
