@@ -126,11 +126,12 @@ func commands() []command.Command {
 			Sub:     change.Commands(),
 		},
 		{Name: "update", Args: "ARCHIVE|URL|--back", Summary: "try another version of islet, and keep it if the node " +
-			"works as well as before", ArgsKind: command.TakesFiles, Setup: change.Update,
+			"works as well as before", ArgsKind: command.TakesFiles, Setup: change.Update, Sub: change.UpdateCommands(),
 			Detail: "ARCHIVE.release must be next to the archive, signed with keys that the node trusts " +
 				"(edge.update.keys). The pods keep running.\nIf the new version fails, the node returns to the running " +
 				"version by itself within a minute. Exits with 1 if the version is rejected or fails.\n" +
-				"The replaced program is kept next to the installed one: 'islet update --back' returns to it without a network."},
+				"The replaced program is kept next to the installed one: 'islet update --back' returns to it without a network.\n" +
+				"It does not wait for a ring of a staged rollout: see 'islet update status'."},
 		{
 			Name:    "bundle",
 			Summary: "put all that a node should run into one signed file", Sub: bundle.Commands(),

@@ -77,6 +77,7 @@ func examples() map[string][]example {
 			{"Make one in a registry", "islet bundle build kiosk -o oci://registry.example.com/kiosk:42"}},
 		"bundle lock": {{"Take images from registries, by digest", "islet bundle lock kiosk"},
 			{"Take the images that the tags name now", "islet bundle lock kiosk --update"}},
+		"update status":    {{"Show the ring of this node, and what it waits for", "islet update status"}},
 		"bundle sign":      {{"Sign a bundle", "islet bundle sign kiosk.tar --key bundle.key"}},
 		"bundle keys new":  {{"Make a key", "islet bundle keys new bundle.key"}},
 		"bundle keys show": {{"Print the public key for bundle.keys", "islet bundle keys show bundle.key"}},

@@ -21,10 +21,11 @@ func visit(list []command.Command, path []string, f func(c *command.Command, pat
 		path := append(path[:len(path):len(path)], c.Name)
 		switch {
 		case c.Hidden:
-		case c.Sub != nil:
+		case c.Setup != nil:
+			f(c, path)
 			visit(c.Sub, path, f)
 		default:
-			f(c, path)
+			visit(c.Sub, path, f)
 		}
 	}
 }
@@ -74,7 +75,7 @@ func parseLine(t *testing.T, line string) (path []string, flags *pflag.FlagSet) 
 			return nil, nil
 		}
 		path, all = append(path, c.Name), all[1:]
-		if c.Sub != nil {
+		if runsSub(c, all) {
 			list = c.Sub
 			continue
 		}

@@ -60,6 +60,8 @@ func addManPages(pages map[string][]byte, list *bytes.Buffer, from []command.Com
 		path := append(path[:len(path):len(path)], c.Name)
 		if c.Sub != nil {
 			addManPages(pages, list, c.Sub, path)
+		}
+		if c.Setup == nil {
 			continue
 		}
 		page := "islet-" + strings.Join(path, "-")

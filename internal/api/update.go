@@ -53,7 +53,7 @@ type UpdateState struct {
 // An UpdateTrial is the outcome of a version of islet on a node.
 type UpdateTrial struct {
 	ID     string    `json:"id"` // islet-VERSION and the beginning of the archive's SHA-512
-	Time   time.Time `json:"time"`
+	Time   time.Time `json:"time,omitzero"`
 	Result string    `json:"result"`
 	Why    string    `json:"why,omitempty"`
 }

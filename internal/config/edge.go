@@ -99,7 +99,13 @@ type Updates struct {
 	// archive contains a newer version, the node tries that version. If Archive is empty, the node
 	// follows no archive.
 	Archive string `json:"archive,omitempty"`
-	// The interval between two checks of Archive.
+	// Index is the index of a staged rollout that the node follows instead of Archive, as an absolute path or an https
+	// URL. The archives must be in the same directory.
+	Index string `json:"index,omitempty"`
+	// IndexKeys are the public keys of the signers of Index. One of them must have signed it. Without IndexKeys, Keys and
+	// Threshold apply to Index too. An archive always needs signatures by Keys.
+	IndexKeys []string `json:"indexKeys,omitempty"`
+	// The interval between two checks of Archive or Index.
 	Every metav1.Duration `json:"every,omitzero"`
 }
 

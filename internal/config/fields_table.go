@@ -247,7 +247,11 @@ func edgeFields() []fieldRow {
 		{"edge.update.threshold", "how many of the keys must have signed an archive", ""},
 		{"edge.update.archive", "absolute path or https URL of an archive that the node follows: a newer version " +
 			"there is tried, and kept if the trial succeeds", ""},
-		{"edge.update.every", "period of checking that archive's release", ""},
+		{"edge.update.index", "absolute path or https URL of the index of a staged rollout, which the node follows instead of an archive: it " +
+			"tries a newer version when its ring is open. See [staged rollout](rollout.md)", ""},
+		{"edge.update.indexKeys", "public keys of the signers of that index, of whom one is enough; empty: keys and threshold apply to the " +
+			"index too", ""},
+		{"edge.update.every", "period of checking that archive's release, or that index", ""},
 		{"edge.bundle.keys", "public keys of the signers whose bundles this node accepts, as " +
 			"islet-ed25519 BASE64; empty: the node accepts no bundle. See [bundles](bundles.md#on-the-node)", ""},
 		{"edge.bundle.threshold", "how many of the keys must have signed a bundle", ""},

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,167 +17,133 @@ type Report struct {
 
 // A Tally counts the nodes of a ring that have reported.
 type Tally struct {
-	Ring  string // empty for nodes that belong to no ring
-	Nodes int
+	Nodes int `json:"nodes"`
 	// Succeeded counts nodes that run the version or a newer one, and Failed those on which the version has failed, or from which a person
 	// has returned. A node counts once. The others have not tried the version, or are trying it.
-	Succeeded, Failed int
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
 }
 
 // A Count is the outcome of a rollout as the reports show it.
 type Count struct {
-	Rings   []Tally // in the order of the plan; the last one is of nodes outside
-	Failed  []NodeFailure
-	Twins   []string // names that the reports of several keys have: none of these nodes counts as a success
-	Silent  []string // nodes whose reports say nothing about updates, because they follow no index
-	Reports int
+	Rings []Tally  // in the order of the plan; the last one is of nodes outside
+	Notes []string // about nodes, sorted: failures first
 }
-
-// A NodeFailure is a node on which the version has failed.
-type NodeFailure struct{ Node, Ring, Why string }
 
 // Count counts the reports. Several reports of one key count as one node: the newest one decides about its ring and version, and a failure
-// in any of them counts.
+// in any of them counts. If several keys have the same name, none of them counts as a success.
 func (x *Index) Count(reports []Report) Count {
-	out := Count{Rings: make([]Tally, len(x.Rings)+1), Reports: len(reports)}
-	for i := range x.Rings {
-		out.Rings[i].Ring = x.Rings[i].Name
+	out := Count{Rings: make([]Tally, len(x.Rings)+1)}
+	newest := map[string]*api.BundleState{} // by key
+	failures := map[string]string{}         // why the version has failed, by key
+	for _, r := range reports {
+		if s := newest[r.Key]; s == nil || s.Time.Before(r.State.Time) {
+			newest[r.Key] = r.State
+		}
+		if why := x.failure(r.State.Update); why != "" {
+			failures[r.Key] = why
+		}
 	}
-	sorted := slices.SortedStableFunc(slices.Values(reports), func(a, b Report) int {
-		return cmp.Or(cmp.Compare(a.Key, b.Key), a.State.Time.Compare(b.State.Time))
-	})
 	names := map[string]int{}
-	var nodes [][]Report
-	for len(sorted) > 0 {
-		n := 1
-		for n < len(sorted) && sorted[n].Key == sorted[0].Key {
-			n++
+	for _, s := range newest {
+		names[s.Node]++
+	}
+	for key, s := range newest {
+		why := failures[key]
+		if s.Update == nil && why == "" {
+			out.Notes = append(out.Notes, "note: "+s.Node+" follows no index")
+			continue
 		}
-		nodes = append(nodes, sorted[:n])
-		names[sorted[n-1].State.Node]++
-		sorted = sorted[n:]
-	}
-	for name, n := range names {
-		if n > 1 {
-			out.Twins = append(out.Twins, name)
+		i, ring := len(x.Rings), "no ring"
+		if s.Update != nil {
+			if at := x.ringOf(s.Node, s.Update.Labels); at >= 0 {
+				i, ring = at, x.Rings[at].Name
+			}
 		}
-	}
-	for _, list := range nodes {
-		x.countNode(&out, list, names)
-	}
-	slices.Sort(out.Twins)
-	slices.Sort(out.Silent)
-	slices.SortFunc(out.Failed, func(a, b NodeFailure) int { return cmp.Or(cmp.Compare(a.Ring, b.Ring), cmp.Compare(a.Node, b.Node)) })
-	return out
-}
-
-// countNode counts the reports of one key, of which the last is the newest.
-func (x *Index) countNode(out *Count, list []Report, names map[string]int) {
-	s := list[len(list)-1].State
-	failed, why := false, ""
-	for _, r := range list {
-		if f, w := x.hasFailed(r.State.Update); f {
-			failed, why = true, w
-		}
-	}
-	if s.Update == nil && !failed {
-		out.Silent = append(out.Silent, s.Node)
-		return
-	}
-	i := len(x.Rings)
-	if s.Update != nil {
-		if at := x.ringOf(s.Node, s.Update.Labels); at >= 0 {
-			i = at
-		}
-	}
-	t := &out.Rings[i]
-	t.Nodes++
-	switch {
-	case failed:
-		t.Failed++
-		out.Failed = append(out.Failed, NodeFailure{s.Node, t.Ring, why})
-	case s.Update.OnTrial || names[s.Node] > 1:
-	default:
-		if newer, err := release.IsNewer(x.Version, s.Versions.Islet); err == nil && !newer {
+		t := &out.Rings[i]
+		t.Nodes++
+		newer, err := release.IsNewer(x.Version, s.Versions.Islet)
+		switch {
+		case why != "":
+			t.Failed++
+			out.Notes = append(out.Notes, "failed: "+s.Node+" ("+ring+"): "+why)
+		case names[s.Node] > 1:
+			out.Notes = append(out.Notes, "note: "+s.Node+" is the name of several keys")
+		case err == nil && !newer && !s.Update.OnTrial:
 			t.Succeeded++
 		}
 	}
+	slices.Sort(out.Notes)
+	out.Notes = slices.Compact(out.Notes)
+	return out
 }
 
-// hasFailed reports whether the version of the index has failed on a node, and why.
-func (x *Index) hasFailed(u *api.UpdateState) (failed bool, why string) {
+// failure returns why the version of the index has failed on a node, or "".
+func (x *Index) failure(u *api.UpdateState) string {
 	if u == nil {
-		return false, ""
+		return ""
 	}
-	id := ""
 	if a := x.archive(u.Arch); a != nil {
-		id = release.ProgramID(x.Version, a.SHA512)
-	}
-	for _, t := range u.Trials {
-		if t.ID == id && (t.Result == api.UpdateFailed || t.Result == api.UpdateUnfit) {
-			return true, cmp.Or(t.Why, t.Result)
+		id := release.ProgramID(x.Version, a.SHA512)
+		for i := range u.Trials {
+			if t := &u.Trials[i]; t.ID == id && (t.Result == api.UpdateFailed || t.Result == api.UpdateUnfit) {
+				return cmp.Or(t.Why, t.Result)
+			}
+		}
+		if slices.Contains(u.Refused, id) {
+			return "it has failed earlier"
 		}
 	}
-	if slices.Contains(u.Refused, id) {
-		return true, "it has failed earlier"
-	}
-	if u.Left != "" {
-		if newer, err := release.IsNewer(x.Version, u.Left); err == nil && !newer {
-			return true, fmt.Sprintf("a person has returned from %s", u.Left)
-		}
-	}
-	return false, ""
-}
-
-// Advance returns the plan after a look at the count, and what has changed. It raises the numbers of failures. If a ring has too many of
-// them, it pauses the rollout. Otherwise it opens at most one ring: the next one, if the last open one has enough successes and its soak
-// has passed. If isKnown is false, the keys of the reports are not known, and Advance opens only the first ring.
-func (x *Index) Advance(c Count, isKnown bool, now time.Time) (Plan, []string) {
-	p := x.Plan
-	p.Rings = slices.Clone(p.Rings)
-	var changes []string
-	last := -1 // the last open ring
-	for i := range p.Rings {
-		r := &p.Rings[i]
-		if n := min(c.Rings[i].Failed, maxNodes); n > r.Failed {
-			changes = append(changes, fmt.Sprintf("ring %s: %s failed", r.Name, api.Pluralize(n, "node")))
-			r.Failed = n
-		}
-		if r.Failed > r.MaxFailed && p.Paused == "" {
-			p.Paused = fmt.Sprintf("ring %s: %s failed, at most %d may fail", r.Name, api.Pluralize(r.Failed, "node"), r.MaxFailed)
-			changes = append(changes, "paused: "+p.Paused)
-		}
-		if !r.Opened.IsZero() {
-			last = i
-		}
-	}
-	if p.Paused != "" || last+1 == len(p.Rings) || last >= 0 && (!isKnown || p.Rings[last].holds(c.Rings[last], now) != "") {
-		return p, changes
-	}
-	next := &p.Rings[last+1]
-	next.Opened = now.UTC().Truncate(time.Second)
-	return p, append(changes, fmt.Sprintf("ring %s: opened", next.Name))
-}
-
-// holds returns why the ring after an open one does not open yet, or "".
-func (r *Ring) holds(t Tally, now time.Time) string {
-	if t.Succeeded < r.MinSucceeded {
-		return fmt.Sprintf("%d of %d nodes have succeeded", t.Succeeded, r.MinSucceeded)
-	}
-	if soaked := r.start().Add(r.Jitter.Duration + r.Soak.Duration); now.Before(soaked) {
-		return "until " + formatTime(soaked)
+	if newer, err := release.IsNewer(x.Version, u.Left); err == nil && !newer {
+		return "a person has returned from " + u.Left
 	}
 	return ""
 }
 
-// Holds returns why the next ring does not open yet, or "" if nothing but Advance is missing, or if all rings are open.
-func (x *Index) Holds(c Count, now time.Time) string {
-	for i := len(x.Rings) - 1; i >= 0; i-- {
-		if r := &x.Rings[i]; !r.Opened.IsZero() && i+1 < len(x.Rings) {
-			return r.holds(c.Rings[i], now)
-		} else if !r.Opened.IsZero() {
-			return ""
+// Advance returns the plan after a look at the count, what has changed, and why the next ring does not open yet. It raises the numbers of
+// failures. If a ring has too many of them, it pauses the rollout. Otherwise it opens at most one ring: the next one, if the last open one
+// has enough successes and its soak has passed. If isKnown is false, the keys of the reports are not known, and no ring opens but
+// the first.
+func (x *Index) Advance(c Count, isKnown bool, now time.Time) (p Plan, changes []string, waits string) {
+	p = x.Plan
+	p.Rings = slices.Clone(p.Rings)
+	open := 0 // number of open rings
+	for i := range p.Rings {
+		r := &p.Rings[i]
+		if n := min(c.Rings[i].Failed, maxNodes); n > r.Failed {
+			changes = append(changes, "ring "+r.Name+": "+api.Pluralize(n, "node")+" failed")
+			r.Failed = n
 		}
+		if r.Failed > r.MaxFailed && p.Paused == "" {
+			p.Paused = "ring " + r.Name + ": " + api.Pluralize(r.Failed, "node") + " failed, which is too many"
+			changes = append(changes, "paused")
+		}
+		if !r.Opened.IsZero() {
+			open++
+		}
+	}
+	if p.Paused != "" || open == len(p.Rings) {
+		return p, changes, ""
+	}
+	if open > 0 {
+		if waits = p.Rings[open-1].holds(c.Rings[open-1], now); waits == "" && !isKnown {
+			waits = "the keys of the nodes are not given"
+		}
+	}
+	if waits == "" {
+		p.Rings[open].Opened = now.UTC().Truncate(time.Second)
+		changes = append(changes, "ring "+p.Rings[open].Name+": opened")
+	}
+	return p, changes, waits
+}
+
+// holds returns why the ring after an open one does not open yet, or "".
+func (r *Ring) holds(t Tally, now time.Time) string {
+	if n := r.MinSucceeded - t.Succeeded; n > 0 {
+		return api.Pluralize(n, "more node") + " must succeed in ring " + r.Name
+	}
+	if soaked := r.start().Add(r.Jitter.Duration + r.Soak.Duration); now.Before(soaked) {
+		return "until " + formatTime(soaked)
 	}
 	return ""
 }

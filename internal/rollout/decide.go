@@ -3,7 +3,6 @@ package rollout
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -52,6 +51,15 @@ type Decision struct {
 // clockTolerance is the maximum time by which the signer's clock may be ahead of the node's.
 const clockTolerance = time.Hour
 
+// Remember returns the next value of Record.Seen, for an index whose signatures were verified. An index that was signed in the future is
+// not remembered: otherwise a wrong clock of the signer would make the node refuse all later ones.
+func (x *Index) Remember(seen, now time.Time) time.Time {
+	if x.Signed.After(seen) && !x.Signed.After(now.Add(clockTolerance)) {
+		return x.Signed
+	}
+	return seen
+}
+
 // Decide returns what a node does with the version of the index, whose signatures were verified. The result depends only on the parameters.
 func (x *Index) Decide(n Node, r Record, now time.Time) Decision {
 	d := Decision{State: Outside, Archive: x.archive(n.Arch)}
@@ -63,12 +71,12 @@ func (x *Index) Decide(n Node, r Record, now time.Time) Decision {
 		d.Reason = err.Error()
 		return d
 	} else if !newer {
-		d.State, d.Reason = Installed, fmt.Sprintf("the node runs %s", r.Version)
+		d.State, d.Reason = Installed, "the node runs "+r.Version
 		return d
 	}
 	switch {
 	case d.Archive == nil:
-		d.Reason = fmt.Sprintf("the index has no archive for %s", n.Arch)
+		d.Reason = "the index has no archive for " + n.Arch
 	case i < 0:
 		d.Reason = "no ring is for this node"
 	case r.IsRefused != nil && r.IsRefused(x.Version, d.Archive.SHA512):
@@ -85,21 +93,17 @@ func (x *Index) decideTime(d *Decision, n Node, r Record, ring *Ring, now time.T
 	due := ring.start().Add(jitter(n.Name, x.Version, ring.Jitter.Duration))
 	switch {
 	case x.Signed.Before(r.Seen):
-		d.Reason = fmt.Sprintf("the server sent an older index, signed at %s: the node has seen one of %s", formatTime(x.Signed),
-			formatTime(r.Seen))
+		d.Reason = "the server sent an older index than that of " + formatTime(r.Seen)
 	case x.Signed.After(now.Add(clockTolerance)):
 		d.Reason, d.Until = "the index was signed in the future: the clock of this node or of the signer is wrong", x.Signed
 	case !now.Before(x.Expires):
-		d.Reason = fmt.Sprintf("the index has expired at %s", formatTime(x.Expires))
+		d.Reason = "the index has expired at " + formatTime(x.Expires)
 	case x.Paused != "":
 		d.State, d.Reason = Paused, x.Paused
 	case ring.Opened.IsZero():
 		d.Reason = "the ring is not open"
 	case now.Before(due):
 		d.Reason, d.Until = "the nodes of the ring are spread over time", due
-		if now.Before(ring.start()) {
-			d.Reason = "the ring opens later"
-		}
 	default:
 		d.State, d.Reason = Due, "the ring is open"
 	}

@@ -3,16 +3,17 @@ package rollout
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha512"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/signed"
@@ -25,9 +26,10 @@ const (
 	maxRings    = 16
 	maxArchives = 8
 	maxSelector = 512
+	maxName     = 128
 	maxPaused   = 512
-	maxPeriod   = 366 * 24 * time.Hour
-	minValid    = time.Hour
+	maxPeriod   = 366 * 24 * 3600 // seconds
+	minValid    = 3600            // seconds
 	maxNodes    = 1_000_000
 )
 
@@ -103,11 +105,13 @@ func New(p Plan, now, after time.Time) (*Index, error) {
 	if least := after.Add(time.Second); !after.IsZero() && at.Before(least) {
 		at = least.UTC()
 	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
 	plan, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	// The text is parsed, so that every limit of Parse applies here too.
 	text := format().New(formatTime(at), formatTime(at.Add(p.Valid.Duration)), string(plan))
 	return Parse(text.Bytes())
 }
@@ -131,9 +135,6 @@ func Parse(text []byte) (_ *Index, err error) {
 	x := &Index{}
 	if x.text, err = format().Parse(text, x.set); err != nil {
 		return nil, err
-	}
-	if !x.Expires.Equal(x.Signed.Add(x.Valid.Duration)) {
-		return nil, errors.New("expires: it is not the signed time plus the field valid of the plan")
 	}
 	return x, nil
 }
@@ -163,103 +164,97 @@ func (x *Index) setPlan(text []byte) error {
 	if !bytes.Equal(again, text) {
 		return errors.New("it is not in the spelling of islet update rollout")
 	}
-	if err := x.check(); err != nil {
-		return err
+	if len(x.Archives) > maxArchives || len(x.Rings) > maxRings {
+		return errors.New("there are too many archives or rings")
+	}
+	for i := range x.Archives {
+		if a := &x.Archives[i]; !isName(a.File) {
+			return fmt.Errorf("archive %.80q is no name of a file", a.File)
+		}
 	}
 	for i := range x.Rings {
-		s, err := parseSelector(x.Rings[i].Selector)
+		r := &x.Rings[i]
+		if !isName(r.Name) || len(r.Selector) > maxSelector {
+			return fmt.Errorf("ring %.60q: the name is wrong, or the selector is too long", r.Name)
+		}
+		s, err := labels.Parse(r.Selector)
 		if err != nil {
-			return fmt.Errorf("ring %s: %w", x.Rings[i].Name, err)
+			return fmt.Errorf("ring %s: %w", r.Name, err)
 		}
 		x.selectors = append(x.selectors, s)
 	}
 	return nil
 }
 
-func parseSelector(text string) (labels.Selector, error) {
-	if len(text) > maxSelector {
-		return nil, fmt.Errorf("the selector has more than %d bytes", maxSelector)
+// isName reports whether text is the name of a ring, or of a file without its directory.
+func isName(text string) bool {
+	for _, c := range []byte(text) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte("._+~-", c) < 0 {
+			return false
+		}
 	}
-	s, err := labels.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("selector %.80q: %w", text, err)
-	}
-	return s, nil
+	return text != "" && text[0] != '.' && len(text) <= maxName
 }
 
-var (
-	namePattern = pattern.New(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
-	filePattern = pattern.New(`^[0-9A-Za-z][0-9A-Za-z._+~-]{0,127}$`)
-	sumPattern  = pattern.New(`^[0-9a-f]{128}$`)
-)
-
-// check returns an error if a value of the plan is not allowed. The selectors are checked later.
+// check returns an error if a value of the plan is not allowed. An office needs it before it signs the plan. Parse checks only the rest, on
+// which the safety of a node depends.
 func (p *Plan) check() error {
-	if err := release.CheckVersion(p.Version); err != nil {
-		return fmt.Errorf("version: %w", err)
-	}
-	if v := p.Valid.Duration; v < minValid || v > maxPeriod || v%time.Second != 0 {
-		return fmt.Errorf("valid: it must be whole seconds between %s and %s", minValid, maxPeriod)
-	}
-	if len(p.Paused) > maxPaused || printable.Cut(p.Paused, maxPaused) != p.Paused {
+	if printable.Cut(p.Paused, maxPaused) != p.Paused {
 		return fmt.Errorf("paused: the reason must have at most %d bytes, all printable", maxPaused)
 	}
-	if len(p.Archives) < 1 || len(p.Archives) > maxArchives {
-		return fmt.Errorf("archives: there must be 1 to %d", maxArchives)
+	if p.Valid.Duration%time.Second != 0 {
+		return errors.New("valid must be whole seconds")
 	}
-	for i, a := range p.Archives {
+	err := errors.Join(release.CheckVersion(p.Version), within("valid, in seconds", seconds(p.Valid), minValid, maxPeriod),
+		within("the number of archives", int64(len(p.Archives)), 1, maxArchives),
+		within("the number of rings", int64(len(p.Rings)), 1, maxRings))
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{} // architectures of archives, and names of rings
+	for _, a := range p.Archives {
 		if err := release.CheckArch(a.Arch); err != nil {
-			return fmt.Errorf("archives: %w", err)
+			return err
 		}
-		if !filePattern().MatchString(a.File) || !sumPattern().MatchString(a.SHA512) {
-			return fmt.Errorf("archives: %.80q is no name of a file without directories, or its SHA-512 is wrong", a.File)
+		if sum, err := hex.DecodeString(a.SHA512); err != nil || len(sum) != sha512.Size || known["archive "+a.Arch] {
+			return fmt.Errorf("archive %.80q: the SHA-512 is wrong, or there are two for %s", a.File, a.Arch)
 		}
-		if slices.ContainsFunc(p.Archives[:i], func(b Archive) bool { return b.Arch == a.Arch }) {
-			return fmt.Errorf("archives: there are two for %s", a.Arch)
-		}
-	}
-	if len(p.Rings) < 1 || len(p.Rings) > maxRings {
-		return fmt.Errorf("rings: there must be 1 to %d", maxRings)
+		known["archive "+a.Arch] = true
 	}
 	for i := range p.Rings {
 		r := &p.Rings[i]
 		if err := r.check(); err != nil {
 			return fmt.Errorf("ring %.60q: %w", r.Name, err)
 		}
-		if slices.ContainsFunc(p.Rings[:i], func(o Ring) bool { return o.Name == r.Name }) {
-			return fmt.Errorf("ring %q: there are two with this name", r.Name)
+		if known[r.Name] || i > 0 && !r.Opened.IsZero() && p.Rings[i-1].Opened.IsZero() {
+			return fmt.Errorf("ring %q: there are two, or the ring before it is closed", r.Name)
 		}
-		if i > 0 && !r.Opened.IsZero() && p.Rings[i-1].Opened.IsZero() {
-			return fmt.Errorf("ring %q: it is open, but the ring before it is closed", r.Name)
-		}
+		known[r.Name] = true
 	}
 	return nil
 }
 
 func (r *Ring) check() error {
-	if !namePattern().MatchString(r.Name) {
-		return errors.New("a name has at most 40 lower-case letters, digits and dashes")
-	}
-	if r.Percent < 0 || r.Percent > 100 {
-		return errors.New("percent: it must be 0 to 100")
-	}
-	for name, d := range map[string]time.Duration{"jitter": r.Jitter.Duration, "soak": r.Soak.Duration} {
-		if d < 0 || d > maxPeriod {
-			return fmt.Errorf("%s: it must be 0 to %s", name, maxPeriod)
-		}
-	}
-	for name, n := range map[string]int{"minSucceeded": r.MinSucceeded, "maxFailed": r.MaxFailed, "failed": r.Failed} {
-		if n < 0 || n > maxNodes {
-			return fmt.Errorf("%s: it must be 0 to %d", name, maxNodes)
-		}
-	}
-	for name, t := range map[string]time.Time{"notBefore": r.NotBefore, "opened": r.Opened} {
+	for _, t := range []time.Time{r.NotBefore, r.Opened} {
 		if !t.IsZero() && (t.Location() != time.UTC || t.Year() < 2000 || t.Year() > 9000) {
-			return fmt.Errorf("%s: it must be a time in UTC", name)
+			return errors.New("notBefore and opened must be times in UTC")
 		}
+	}
+	return errors.Join(within("percent", int64(r.Percent), 0, 100), within("jitter, in seconds", seconds(r.Jitter), 0, maxPeriod),
+		within("soak, in seconds", seconds(r.Soak), 0, maxPeriod), within("minSucceeded", int64(r.MinSucceeded), 0, maxNodes),
+		within("maxFailed", int64(r.MaxFailed), 0, maxNodes), within("failed", int64(r.Failed), 0, maxNodes))
+}
+
+// within returns an error if a value is out of range.
+func within(name string, value, least, most int64) error {
+	if value < least || value > most {
+		return fmt.Errorf("%s: it must be %d to %d", name, least, most)
 	}
 	return nil
 }
+
+// seconds returns a period in whole seconds.
+func seconds(d metav1.Duration) int64 { return int64(d.Duration / time.Second) }
 
 // archive returns the archive for an architecture, or nil.
 func (p *Plan) archive(arch string) *Archive {

@@ -105,7 +105,7 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 	if err != nil {
 		err = fmt.Errorf("%s: %w", src, err)
 		if hadSpace && ctx.Err() == nil && !errors.As(err, new(syscall.Errno)) {
-			err = unfitError{err, sum}
+			err = unfitError{err, r.Version, sum}
 		}
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 	if err := selfTest(ctx, program, r.Version); err != nil {
 		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
 		if ctx.Err() == nil {
-			err = unfitError{err, sum}
+			err = unfitError{err, r.Version, sum}
 		}
 		return nil, err
 	}
@@ -124,7 +124,8 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 // An unfitError means that the program of a signed archive cannot be used on this machine.
 type unfitError struct {
 	error
-	sum string // of the archive
+	version string
+	sum     string // of the archive
 }
 
 func (e unfitError) Unwrap() error { return e.error }
@@ -144,6 +145,9 @@ func (s *Stager) acceptRelease(ctx context.Context, src *source, older bool, ref
 	}
 	if a := src.archive; a != nil && a.Size != r.Size {
 		return nil, fmt.Errorf("%s: the archive has %d bytes, the release says %d", src, a.Size, r.Size)
+	}
+	if err := src.indexed.check(r); err != nil {
+		return nil, fmt.Errorf("%s: %w", src, err)
 	}
 	if refused != nil && refused(r.Version, hex.EncodeToString(r.SHA512[:])) {
 		return nil, fmt.Errorf("%s: version %s: %w", src, r.Version, ErrFailed)
