@@ -24,6 +24,7 @@
 //	keyring   registry credentials for an image
 //	registry  requests to registries
 //	release   archives of islet
+//	rollout   the signed index of a staged rollout, and the decisions about it
 //	signed    texts with Ed25519 signatures
 //
 // Untrusted input:

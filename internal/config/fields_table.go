@@ -259,8 +259,8 @@ func edgeFields() []fieldRow {
 			"registry: the node tries the bundle there if its number is greater than before. See " +
 			"[bundles](bundles.md#a-followed-source)", ""},
 		{"edge.bundle.every", "period of checking that bundle", ""},
-		{"edge.bundle.report", "https URL to which the node sends its signed state with POST: once, and whenever a bundle's trial has " +
-			"begun or ended. See [bundles](bundles.md#reports)", ""},
+		{"edge.bundle.report", "https URL to which the node sends its signed state with POST: once, and whenever a bundle's trial, or with " +
+			"update.index also one of islet, has begun or ended. See [bundles](bundles.md#reports)", ""},
 		{"edge.bundle.healthyFor", "how long the pods must be Ready without interruption before the node keeps a new bundle", ""},
 		{"edge.bundle.deadline", "maximum duration of a bundle's trial: if the pods have not been Ready for healthyFor by then, the " +
 			"node returns to the previous bundle", ""},

@@ -49,8 +49,8 @@ type Updater struct {
 
 	mu      sync.Mutex        // protects the fields below
 	unfit   []api.UpdateTrial // archives whose programs cannot be used on this machine; the newest is the last
-	status  api.UpdateStatus            // without its report
-	changed chan struct{}               // closed when unfit changes
+	status  api.UpdateStatus  // without its report
+	changed chan struct{}     // closed when unfit changes
 }
 
 // New returns an Updater. It starts no goroutine.
