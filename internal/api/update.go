@@ -2,10 +2,10 @@ package api
 
 import "time"
 
-// PathUpdate is the endpoint that receives another version of islet. GET returns UpdateStatus. POST ?from=FILE|URL fetches the version. POST ?back uses the
-// program that the last update replaced. The other parameters are ?older, ?dryRun and ?despitePods, see UpdateOptions. The response
-// consists of Progress lines. The last line is sent when the version has been fetched and tested. The trial of the version begins
-// after the last line.
+// PathUpdate is the endpoint that receives another version of islet. GET returns UpdateStatus. POST ?from=FILE|URL fetches the version.
+// POST ?back uses the program that the last update replaced. The other parameters are ?older, ?dryRun and ?despitePods, see UpdateOptions.
+// The response consists of Progress lines. The last line is sent when the version has been fetched and tested. The trial of the version
+// begins after the last line.
 const PathUpdate = "/islet/v1/update"
 
 // Update is a version that was fetched and tested.

@@ -203,7 +203,8 @@ func (f *fleet) look(n *node) {
 	if d.State != rollout.Due {
 		return
 	}
-	if n.tried, n.ring = f.now, d.Ring; n.fails {
+	n.tried, n.ring = f.now, d.Ring
+	if n.fails {
 		n.refused = true
 	} else {
 		n.version = x.Version

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestRollout checks that a node that follows an index takes a version only when its ring is open and the rollout is not paused, and never a
-// version that has failed. The office opens the next ring by the report of the node, and pauses by the report of a failure. A person at the
-// node does not wait.
+// TestRollout checks that a node that follows an index takes a version only when its ring is open and the rollout is not paused, and
+// never a version that has failed. The office opens the next ring by the report of the node, and pauses by the report of a failure. A
+// person at the node does not wait.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	u := bootUpdates(t)

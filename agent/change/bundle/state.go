@@ -15,7 +15,7 @@ import (
 // maxReason is the length of a pod's reason in a state document, in bytes.
 const maxReason = 1 << 10
 
-// State returns the signed state of the node: its bundles, pods, versions, disk, wear and updates. The first call makes the key of the node.
+// State returns the signed state of the node: bundles, pods, versions, disk, wear and updates. The first call makes the key of the node.
 func (n *Node) State(ctx context.Context) (*format.SignedState, error) {
 	key, err := n.c.Signer()
 	if err != nil {
