@@ -181,22 +181,6 @@ func nodeFeatures(st *cri.StatusResponse) *v1.NodeFeatures {
 	return &v1.NodeFeatures{SupplementalGroupsPolicy: new(st.GetFeatures().GetSupplementalGroupsPolicy())}
 }
 
-// reportedIPs returns the addresses that the Node reports. With an external cloud provider and without --node-ip it
-// returns none, because the provider then sets the addresses.
-func (n *Machine) reportedIPs(ips []string) []string {
-	if n.cfg.Node.CloudProvider == "external" && len(n.cfg.Node.IPs) == 0 {
-		return nil
-	}
-	return ips
-}
-
-func nodeAddresses(ips []string, name string) (out []v1.NodeAddress) {
-	for _, ip := range ips {
-		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
-	}
-	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: name})
-}
-
 // nodeImages lists the images by size, the largest first.
 func (a *Reporter) nodeImages(ctx context.Context) ([]v1.ContainerImage, error) {
 	list, err := a.c.Images.ListImages(ctx, &cri.ListImagesRequest{})
