@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -76,16 +75,10 @@ func (p *Probes) runProbe(ctx context.Context, q question) answer {
 		return answer{verdict: passedVerdict}
 	case q.spec.HTTPGet != nil:
 		resp, err := p.cfg.Caller.Get(ctx, q.target, q.spec.HTTPGet, call.Probe, q.timeout)
-		switch {
-		case err != nil:
+		if err != nil {
 			return networkAnswer(err)
-		// The body is omitted, because it may be secret.
-		case resp.Code < http.StatusOK || resp.Code >= http.StatusBadRequest:
-			return answer{verdict: failedVerdict, output: fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.Code)}
-		case resp.Code >= http.StatusMultipleChoices:
-			return answer{verdict: passedVerdict, warning: true, output: "Probe terminated redirects, Response body: " + resp.Body}
 		}
-		return answer{verdict: passedVerdict}
+		return httpAnswer(resp)
 	case q.spec.TCPSocket != nil:
 		return networkAnswer(p.cfg.Caller.Connect(ctx, q.target, q.spec.TCPSocket, q.timeout))
 	case q.spec.GRPC != nil:
