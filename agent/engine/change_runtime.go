@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/bootid"
@@ -244,27 +243,4 @@ func describeLeftovers(ctx context.Context, a Config, c *Containers, others int)
 		text += fmt.Sprintf(". It also runs %d pods of other programs, which islet does not touch", others)
 	}
 	return text
-}
-
-// cgroupDriver returns the cgroup driver of a remote runtime, as the runtime reports it. If the runtime does not
-// answer, the result is the driver that it last reported. If the runtime answers but reports no driver, the result is
-// the configured driver, as KEP-4033 requires.
-func (r *record) cgroupDriver(a Config, rt *remote.Runtime) string {
-	ctx, stop := context.WithTimeout(context.Background(), answerTimeout)
-	defer stop()
-	said, err := rt.CgroupDriver(ctx)
-	switch {
-	case err == nil:
-		r.Driver = said
-	case rt.IsResponding():
-		a.Log.Warn("the container runtime does not report its cgroup driver", "error", err)
-	}
-	if r.Driver == "" {
-		return a.Kubelet.CgroupDriver
-	}
-	if r.Driver != a.Kubelet.CgroupDriver {
-		a.Log.Info("using the cgroup driver that the container runtime reports instead of cgroupDriver",
-			"driver", r.Driver, "cgroupDriver", a.Kubelet.CgroupDriver)
-	}
-	return r.Driver
 }
