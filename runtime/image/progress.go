@@ -1,12 +1,10 @@
 package image
 
 import (
-	"errors"
 	"io"
 	"sync"
 	"time"
 
-	"github.com/islet-edge/islet/internal/registry"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -68,44 +66,4 @@ func (t *transfer) reportStatus(s string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.report(cri.ImportProgress{Ref: t.ref, Status: s, Current: t.current, Total: t.total})
-}
-
-// defaultStall is the time after which a download that receives nothing is cancelled.
-const defaultStall = time.Minute
-
-// errStalled is the cancellation cause of a download that receives nothing.
-var errStalled = registry.ErrStalled
-
-// A layerBody is the body of a layer. It counts bytes and fails if nothing arrives or the disk is
-// full. It supports Seek, to resume an earlier download.
-type layerBody struct {
-	io.ReadCloser
-	to    *transfer
-	stall time.Duration
-	idle  *time.Timer // runs only during a Read, so that a slow disk does not count as a stalled download
-	limit *spaceReader
-	at    int64
-}
-
-func (d *layerBody) Read(p []byte) (int, error) {
-	d.idle.Reset(d.stall)
-	n, err := d.limit.Read(p)
-	d.idle.Stop()
-	d.at += int64(n)
-	d.to.add(int64(n))
-	return n, err
-}
-
-// Seek moves to an offset from the beginning. It supports no other seeks.
-func (d *layerBody) Seek(offset int64, whence int) (int64, error) {
-	s, ok := d.ReadCloser.(io.Seeker)
-	if !ok || whence != io.SeekStart {
-		return 0, errors.New("download does not support seeking")
-	}
-	at, err := s.Seek(offset, whence)
-	if err == nil {
-		d.to.add(at - d.at)
-		d.at = at
-	}
-	return at, err
 }

@@ -48,6 +48,10 @@ const (
 	reserveShare  = 20
 )
 
+// reservedSpace is the disk space that imports and pulls leave free, in bytes. Pods and the store can
+// use it to continue to write.
+const reservedSpace = 64 << 20
+
 // checkSpace returns an error if the file system of dir has too few free bytes or inodes. The
 // reserve for running pods must stay free, too.
 func checkSpace(dir string, bytes, inodes int64) error {
