@@ -10,13 +10,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// leafName returns the last element of the path of cgroup n.
-func (p *Pods) leafName(n cgroupName) string {
-	if p.systemd {
-		return n.sliceName()
-	}
-	return n[len(n)-1]
-}
+// cpuShares converts millicores to CPU shares.
+func cpuShares(milli int64) uint64 { return uint64(demand.CPUShares(milli)) }
 
 // addRequest stores the CPU request of a pod and updates the shares of the Burstable class, which
 // are the sum of the requests, as with a kubelet.
@@ -71,4 +66,12 @@ func sharesOf(weight int64) int64 {
 	return int64(sort.Search(demand.MaxShares, func(shares int) bool {
 		return int64(cgroups.ConvertCPUSharesToCgroupV2Value(uint64(shares))) >= weight
 	}))
+}
+
+// kernelShares converts CPU shares to the value in the cgroup file: with cgroup v2, the weight.
+func kernelShares(shares uint64) uint64 {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return cgroups.ConvertCPUSharesToCgroupV2Value(shares)
+	}
+	return shares
 }
