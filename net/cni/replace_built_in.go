@@ -3,10 +3,7 @@ package cni
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/containernetworking/cni/libcni"
 
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/ipam"
@@ -14,85 +11,10 @@ import (
 	"github.com/islet-edge/islet/net/nft"
 )
 
-// A Mode selects the pods' network.
-type Mode string
-
-// The modes.
-const (
-	Auto        Mode = "auto"     // use the first CNI configuration that no other program owns, or else the built-in network
-	BuiltInOnly Mode = "built-in" // ignore CNI configurations
-	CNIOnly     Mode = "cni"      // use a CNI configuration; without one, pods get no network
-)
-
 // moveTime is the maximum time that pods may stay on the built-in network after another network has taken over. After moveTime, the
 // built-in network is removed even if pods still use it. Before the removal, no pod can start on the new network, because both bridges
 // may have the same addresses.
 const moveTime = 30 * time.Second
-
-// errNotInitialized has the same text as containerd's error, because tools and people search for this text.
-var errNotInitialized = errors.New("cni plugin not initialized")
-
-// activeList returns the list that the mode selects for pods, or nil for the built-in network.
-func (n *Network) activeList(list *libcni.NetworkConfigList, err error) (*libcni.NetworkConfigList, error) {
-	switch {
-	case list != nil:
-		return list, nil
-	case n.fallsBack(err):
-		return nil, nil
-	case err == nil && n.cfg.Mode == CNIOnly:
-		return nil, errNotInitialized
-	}
-	return nil, err
-}
-
-// checkDirectory reads the CNI directory. If its network can be used, checkDirectory records that it has taken over. It returns the active
-// list, and an error if pods cannot use the list now.
-func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
-	list, err := n.plugins.confs.currentList()
-	n.logConfigError(list, err)
-	if list, err = n.activeList(list, err); list == nil {
-		return nil, err
-	}
-	if err := n.plugins.checkReady(list); err != nil {
-		return list, err
-	}
-	n.mu.Lock()
-	first := !n.moved
-	n.moved = true
-	n.mu.Unlock()
-	if first {
-		n.tracker.wakeLoop()
-		n.cfg.Log.Info("a CNI configuration provides the pod network", "network", list.Name, "file", n.plugins.confs.activeFile())
-		n.wakeRun()
-	}
-	return list, nil
-}
-
-// logConfigError logs, once, that the CNI directory has an error while pods still get a network: by the last valid configuration, or by the
-// built-in network.
-func (n *Network) logConfigError(list *libcni.NetworkConfigList, err error) {
-	switch {
-	case n.fallsBack(err) && list == nil:
-		err = fmt.Errorf("%w: pods get the built-in network until the configuration can be used", err)
-	case list == nil:
-		err = nil // Ready also returns the error
-	}
-	n.mu.Lock()
-	before := n.problem
-	n.problem = err
-	n.mu.Unlock()
-	if err != nil && (before == nil || before.Error() != err.Error()) {
-		n.cfg.Log.Warn("the CNI configuration cannot be used", "error", err)
-	}
-}
-
-// Problem returns the error of the CNI directory while its last valid configuration stays active,
-// or nil.
-func (n *Network) Problem() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.problem
-}
 
 func (n *Network) wakeRun() {
 	select {
@@ -121,16 +43,6 @@ func (n *Network) isBuiltIn(addresses *ipam.Allocator, id string) bool {
 	}
 	a, err := n.plugins.attachments.read(id)
 	return a == nil && err == nil
-}
-
-// CheckPodNetwork returns the reason why no pod can get a network now, or nil. In contrast to Ready, it also returns an error while pods
-// move from the built-in network to another one.
-func (n *Network) CheckPodNetwork() error {
-	list, err := n.checkDirectory()
-	if err == nil && list != nil && n.currentPhase().isMoving() {
-		err = fmt.Errorf("pods are still on the built-in network, which CNI network %s replaces", list.Name)
-	}
-	return err
 }
 
 // A phase describes the move of the node from the built-in network to another one.

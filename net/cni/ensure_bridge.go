@@ -22,36 +22,6 @@ type ensuredBridge struct {
 // the more pods the node has.
 const ensureFresh = 5 * time.Second
 
-// Ready returns nil, or the reason why pods cannot get a network. Before the built-in network is installed, Ready changes nothing. After
-// the installation, it checks the sysctls whose changes the kernel does not report, and retries failed repairs. If no listener receives the
-// kernel's notices, Ready checks and repairs every part.
-func (n *Network) Ready() error {
-	n.operations.RLock()
-	list, err := n.checkDirectory()
-	if list == nil && err == nil && !n.currentPhase().installed {
-		err = n.findConflict()
-		n.operations.RUnlock()
-		return err
-	}
-	n.operations.RUnlock()
-	if list != nil || err != nil {
-		return err
-	}
-	what := partSysctls | n.tracker.failedParts()
-	if !n.tracker.listens.Load() {
-		what = allParts
-	}
-	if _, _, err := n.repairParts(what, true); err != nil {
-		return err
-	}
-	if n.hasUnusedAddress() {
-		n.operations.RLock()
-		defer n.operations.RUnlock()
-		_, err = n.ensureBridge()
-	}
-	return err
-}
-
 // hasUnusedAddress reports whether the bridge still has an address in a former pod CIDR although no pod uses that CIDR any more.
 func (n *Network) hasUnusedAddress() bool {
 	n.mu.Lock()

@@ -57,7 +57,3 @@ func CheckFile(path string) error {
 	_, err := loadConfig(path)
 	return err
 }
-
-// fallsBack reports whether the node uses the built-in network because the CNI configuration has an error. In a cluster it returns false,
-// because the other nodes expect the pods on the configured network.
-func (n *Network) fallsBack(err error) bool { return n.plugins.confs.skipUnusable && err != nil }
