@@ -25,7 +25,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/kube/kubetest"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // TestLargeAnswersWait checks that large responses are decoded one after the other. A small response is decoded while a large one is
@@ -307,7 +307,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	e := <-w.ResultChan()
-	if err := apierrors.FromObject(e.Object); e.Type != watch.Error || !strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) {
+	if err := apierrors.FromObject(e.Object); e.Type != watch.Error || !strings.Contains(err.Error(), inputweight.ErrTooHeavy.Error()) {
 		t.Errorf("got %v, %v", e.Type, err)
 	}
 }

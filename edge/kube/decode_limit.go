@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // limitedSerializer is the client's NegotiatedSerializer. It supports only protobuf and JSON, and limits the memory of decoded objects. Its
@@ -41,14 +41,14 @@ type scales struct {
 	scheme *runtime.Scheme
 }
 
-// Decode decodes an object. It returns weight.ErrTooHeavy or weight.ErrTooDeep if the object would need too much memory or is nested too
-// deeply.
+// Decode decodes an object. It returns inputweight.ErrTooHeavy or inputweight.ErrTooDeep if the object would need too much
+// memory or is nested too deeply.
 func (s scales) Decode(
 	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
 ) (runtime.Object, *schema.GroupVersionKind, error) {
-	weigh, parts, kind := weight.JSON, [][]byte{data}, schema.GroupVersionKind{}
+	weigh, parts, kind := inputweight.JSON, [][]byte{data}, schema.GroupVersionKind{}
 	if message, ok := bytes.CutPrefix(data, []byte("k8s\x00")); ok {
-		weigh = weight.Protobuf
+		weigh = inputweight.Protobuf
 		var err error
 		if kind, parts, err = parseEnvelope(message); err != nil {
 			return nil, nil, err

@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/pattern"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 const (
@@ -120,7 +120,7 @@ func (d document) toJSON() ([]byte, error) {
 	if len(d.text) > maxYAML {
 		return nil, fmt.Errorf("is larger than %d bytes of YAML", maxYAML)
 	}
-	if err := weight.YAML(d.text, maxTree); err != nil {
+	if err := inputweight.YAML(d.text, maxTree); err != nil {
 		return nil, fmt.Errorf("%w: write it as JSON", err)
 	}
 	tree, err := d.parse()

@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // A lineTree finds the lines of fields in one document. It is a part of a parsed document, and reads its children when they are needed. The
@@ -78,7 +78,7 @@ const maxLines = 4 << 20
 // newLineTree parses a document. If the document is too large or not valid, the result is an empty tree, which contains no lines.
 func newLineTree(text []byte) *lineTree {
 	root := &lineTree{}
-	if weight.YAML(text, maxLines) != nil {
+	if inputweight.YAML(text, maxLines) != nil {
 		return root
 	}
 	if yaml.Unmarshal(text, root) != nil {

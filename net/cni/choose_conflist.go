@@ -15,8 +15,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/regular"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // These limits apply to the configuration directory, which network add-ons write.
@@ -173,7 +173,7 @@ func loadConfig(path string) (*libcni.NetworkConfigList, error) {
 
 // parseConfig parses a list, or the configuration of a single plugin. A list may have additional plugin files in the given directory.
 func parseConfig(data []byte, isList bool, dir string) (*libcni.NetworkConfigList, error) {
-	if err := weight.JSON(data, nil, maxMemory); err != nil {
+	if err := inputweight.JSON(data, nil, maxMemory); err != nil {
 		return nil, err
 	}
 	var list *libcni.NetworkConfigList
@@ -220,7 +220,7 @@ func morePlugins(dir string) (plugins []*libcni.PluginConfig, err error) {
 		data, err := regular.Read(file, left)
 		if err == nil {
 			left -= int64(len(data))
-			err = weight.JSON(data, nil, maxMemory/8)
+			err = inputweight.JSON(data, nil, maxMemory/8)
 		}
 		var one *libcni.PluginConfig
 		if err == nil {

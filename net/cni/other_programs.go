@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/regular"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // othersFiles matches the names of configuration files that podman, CRI-O and nerdctl install for their own containers, and of files that
@@ -37,7 +37,7 @@ func OfAnother(path string) string {
 			Bridge string `json:"bridge"`
 		} `json:"plugins"`
 	}
-	if weight.JSON(data, &c, maxMemory) != nil || json.Unmarshal(data, &c) != nil {
+	if inputweight.JSON(data, &c, maxMemory) != nil || json.Unmarshal(data, &c) != nil {
 		return ""
 	}
 	if c.NerdctlID != nil {

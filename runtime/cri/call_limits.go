@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/islet-edge/islet/internal/weight"
-	"github.com/islet-edge/islet/internal/weight/codec"
+	"github.com/islet-edge/islet/internal/inputweight"
+	"github.com/islet-edge/islet/internal/inputweight/codec"
 )
 
 // Limits for all clients of a socket. A thousand idle connections use about 30 MiB. Clients can
@@ -121,7 +121,7 @@ func (l *callLimits) waitForMemory(ctx context.Context, req any) (done func(), e
 	if err != nil {
 		return nil, err
 	}
-	memory, err := weight.OfProtobuf(data, req, maxMemory)
+	memory, err := inputweight.OfProtobuf(data, req, maxMemory)
 	if err != nil {
 		return nil, err
 	}

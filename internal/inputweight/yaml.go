@@ -1,4 +1,4 @@
-package weight
+package inputweight
 
 // yamlNode is the memory in bytes of a YAML node in the parser and in the resulting tree together.
 const yamlNode = 320

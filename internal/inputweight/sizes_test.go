@@ -1,4 +1,4 @@
-package weight_test
+package inputweight_test
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const mib = 1 << 20
@@ -70,19 +70,19 @@ func TestJSONBombs(t *testing.T) {
 			}
 			var err error
 			data := []byte(b.text)
-			if took := allocated(func() { err = weight.JSON(data, b.into, 8*mib) }); !errors.Is(err, weight.ErrTooHeavy) || took > mib {
+			if took := allocated(func() { err = inputweight.JSON(data, b.into, 8*mib) }); !errors.Is(err, inputweight.ErrTooHeavy) || took > mib {
 				t.Errorf("got %v with %d bytes of memory", err, took)
 			}
 		})
 	}
 	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
-	if err := weight.JSON([]byte(deep), nil, mib); !errors.Is(err, weight.ErrTooDeep) {
+	if err := inputweight.JSON([]byte(deep), nil, mib); !errors.Is(err, inputweight.ErrTooDeep) {
 		t.Errorf("got %v", err)
 	}
-	if err := weight.JSON([]byte(`{"spec":`+deep+`}`), &corev1.Pod{}, mib); !errors.Is(err, weight.ErrTooDeep) {
+	if err := inputweight.JSON([]byte(`{"spec":`+deep+`}`), &corev1.Pod{}, mib); !errors.Is(err, inputweight.ErrTooDeep) {
 		t.Errorf("got %v", err)
 	}
-	if err := weight.JSON([]byte(`{"spec":{"containers":[{]}}`), &corev1.Pod{}, mib); err != nil {
+	if err := inputweight.JSON([]byte(`{"spec":{"containers":[{]}}`), &corev1.Pod{}, mib); err != nil {
 		t.Errorf("invalid JSON: %v", err)
 	}
 }
@@ -114,7 +114,8 @@ func TestProtobufBombs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var err error
 			data := []byte(b.data)
-			if took := allocated(func() { err = weight.Protobuf(data, b.into, 8*mib) }); !errors.Is(err, weight.ErrTooHeavy) || took > mib {
+			took := allocated(func() { err = inputweight.Protobuf(data, b.into, 8*mib) })
+			if !errors.Is(err, inputweight.ErrTooHeavy) || took > mib {
 				t.Errorf("got %v with %d bytes of memory", err, took)
 			}
 		})
@@ -123,10 +124,10 @@ func TestProtobufBombs(t *testing.T) {
 	for range 300 {
 		deep = field(1, deep)
 	}
-	if err := weight.Protobuf([]byte(deep), &metav1.LabelSelector{}, mib); err != nil && !errors.Is(err, weight.ErrTooDeep) {
+	if err := inputweight.Protobuf([]byte(deep), &metav1.LabelSelector{}, mib); err != nil && !errors.Is(err, inputweight.ErrTooDeep) {
 		t.Errorf("got %v", err)
 	}
-	if err := weight.Protobuf([]byte{0x12, 0x7f, 0}, &corev1.Pod{}, mib); err == nil {
+	if err := inputweight.Protobuf([]byte{0x12, 0x7f, 0}, &corev1.Pod{}, mib); err == nil {
 		t.Error("a part of a message was accepted")
 	}
 }
@@ -143,7 +144,7 @@ func TestOneof(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		weighed, err := weight.OfProtobuf([]byte(data), &csi.NodeGetCapabilitiesResponse{}, 100*mib)
+		weighed, err := inputweight.OfProtobuf([]byte(data), &csi.NodeGetCapabilitiesResponse{}, 100*mib)
 		if err != nil || weighed < took*3/4 {
 			t.Errorf("%s: it weighs %d and takes %d: %v", name, weighed, took, err)
 		}
@@ -175,15 +176,15 @@ func TestEstimate(t *testing.T) {
 		decode func()
 	}{
 		"protobuf": {
-			func(most int64) error { return weight.Protobuf(asProtobuf, &corev1.PodList{}, most) },
+			func(most int64) error { return inputweight.Protobuf(asProtobuf, &corev1.PodList{}, most) },
 			func() { _ = (&corev1.PodList{}).Unmarshal(asProtobuf) },
 		},
 		"JSON": {
-			func(most int64) error { return weight.JSON(asJSON, &corev1.PodList{}, most) },
+			func(most int64) error { return inputweight.JSON(asJSON, &corev1.PodList{}, most) },
 			func() { _ = json.Unmarshal(asJSON, &corev1.PodList{}) },
 		},
 		"a tree": {
-			func(most int64) error { return weight.JSON(asJSON, nil, most) },
+			func(most int64) error { return inputweight.JSON(asJSON, nil, most) },
 			func() { var tree any; _ = json.Unmarshal(asJSON, &tree) },
 		},
 	} {
@@ -196,7 +197,7 @@ func TestEstimate(t *testing.T) {
 	if err := has.Unmarshal(asProtobuf); err != nil {
 		t.Fatal(err)
 	}
-	if of, took := weight.SizeOf(&has), allocated(func() { _ = (&corev1.PodList{}).Unmarshal(asProtobuf) }); of < took/6 || of > 2*took {
+	if of, took := inputweight.SizeOf(&has), allocated(func() { _ = (&corev1.PodList{}).Unmarshal(asProtobuf) }); of < took/6 || of > 2*took {
 		t.Errorf("the object's weight is %d and takes %d", of, took)
 	}
 }
@@ -209,7 +210,7 @@ func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"a","labels":{"a":"b"}},"spec":{"containers":[{"name":"c","env":[{"name":"x"}]}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		const most = 64 << 10
-		if weight.JSON(data, &corev1.Pod{}, most) != nil || len(data) > 8<<10 {
+		if inputweight.JSON(data, &corev1.Pod{}, most) != nil || len(data) > 8<<10 {
 			return
 		}
 		took := allocated(func() { _ = json.Unmarshal(data, &corev1.Pod{}) })
@@ -228,12 +229,12 @@ func TestPEMBombs(t *testing.T) {
 		"length":  begin + strings.Repeat(strings.Repeat("A", 64)+"\n", 9*mib/65) + end,
 	} {
 		var err error
-		if took := allocated(func() { err = weight.PEM(4*mib, "", text) }); !errors.Is(err, weight.ErrTooHeavy) || took > mib {
+		if took := allocated(func() { err = inputweight.PEM(4*mib, "", text) }); !errors.Is(err, inputweight.ErrTooHeavy) || took > mib {
 			t.Errorf("%s: got %v with %d bytes of memory", name, err, took)
 		}
 	}
 	chain := "subject: CN=a\n" + begin + strings.Repeat(strings.Repeat("A", 64)+"\n", 30) + end
-	if err := weight.PEM(4*mib, strings.Repeat(chain, 200)); err != nil {
+	if err := inputweight.PEM(4*mib, strings.Repeat(chain, 200)); err != nil {
 		t.Errorf("200 certificates: %v", err)
 	}
 }
@@ -242,8 +243,8 @@ func TestPEMBombs(t *testing.T) {
 // first use, so reading it is a race.
 func TestSizeOfTime(t *testing.T) {
 	type object struct{ At time.Time }
-	utc, local := weight.SizeOf(&object{time.Now().UTC()}), weight.SizeOf(&object{time.Now()})
-	named := weight.SizeOf(&object{time.Now().In(time.FixedZone("a long name of a zone", 3600))})
+	utc, local := inputweight.SizeOf(&object{time.Now().UTC()}), inputweight.SizeOf(&object{time.Now()})
+	named := inputweight.SizeOf(&object{time.Now().In(time.FixedZone("a long name of a zone", 3600))})
 	if utc != local || utc != named {
 		t.Errorf("%d bytes in UTC, %d in local time, %d in a named zone", utc, local, named)
 	}

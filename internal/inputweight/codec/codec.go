@@ -5,11 +5,11 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // New returns a codec that rejects a message whose decoded form takes more than limit bytes of
-// memory. Its errors are weight.ErrTooHeavy and weight.ErrTooDeep.
+// memory. Its errors are inputweight.ErrTooHeavy and inputweight.ErrTooDeep.
 func New(limit int64) encoding.CodecV2 {
 	return limitedCodec{encoding.GetCodecV2(proto.Name), limit}
 }
@@ -23,7 +23,7 @@ type limitedCodec struct {
 func (c limitedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	inUse := data.MaterializeToBuffer(mem.DefaultBufferPool()) // one copy for the check and the decoder
 	defer inUse.Free()
-	if err := weight.Protobuf(inUse.ReadOnlyData(), v, c.limit); err != nil {
+	if err := inputweight.Protobuf(inUse.ReadOnlyData(), v, c.limit); err != nil {
 		return err
 	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{inUse}, v)

@@ -1,8 +1,8 @@
 // Package codec is a gRPC codec for untrusted peers.
 //
-//	message of a peer --> weight.Protobuf --> gRPC's own codec
+//	message of a peer --> inputweight.Protobuf --> gRPC's own codec
 //	                            |
-//	                            '--> weight.ErrTooHeavy
+//	                            '--> inputweight.ErrTooHeavy
 //
 // When a message is decoded, two of its bytes can become a device, a volume or a port that takes a
 // hundred bytes of memory. So a limit on the length of messages does not limit their decoded size.

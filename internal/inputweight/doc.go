@@ -1,4 +1,4 @@
-// Package weight estimates the memory that a decoded input takes, before the input is decoded.
+// Package inputweight estimates the memory that a decoded input takes, before the input is decoded.
 //
 //	text or bytes + the Go type to decode into --> JSON, Protobuf --> bytes of memory, or ErrTooHeavy
 //	PEM text                               --> PEM            --> bytes of memory, or ErrTooHeavy
@@ -15,4 +15,4 @@
 // The package below it:
 //
 //	codec  a gRPC codec for untrusted peers
-package weight
+package inputweight
