@@ -41,7 +41,7 @@ func (k *Keeper) Show() api.Configuration {
 	}
 	for _, o := range r.History {
 		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took,
-			Why: o.Why, Interrupted: o.Undecided})
+			Why: o.Why, Interrupted: o.Undecided, Withdrawn: o.Withdrawn})
 	}
 	return out
 }
