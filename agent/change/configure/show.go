@@ -106,6 +106,9 @@ func (k *Keeper) unusedReason() string {
 
 // Problems returns the problems that islet status shows.
 func (k *Keeper) Problems() (out []string) {
+	for _, name := range k.c.EditedFiles() {
+		out = append(out, name+" has changed since islet started: restart islet to use it")
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if p := k.unusedReason(); p != "" {
