@@ -41,7 +41,7 @@ func TestIndex(t *testing.T) {
 		"twice":             {"", []string{index, key, arm, arm}, "there are two for arm64"},
 		"no rings":          {"rings: []", []string{index, key, arm}, "it has no rings"},
 		"a wrong field":     {"rings: [{name: all, percentage: 5}]", []string{index, key, arm}, "percentage"},
-		"a wrong selector":  {"rings: [{name: all, selector: a in}]", []string{index, key, arm}, "selector"},
+		"a wrong selector":  {"rings: [{name: all, selector: a in}]", []string{index, key, arm}, "unable to parse"},
 		"no successes":      {"rings: [{name: one}, {name: all}]", []string{index, key, arm}, "minSucceeded is missing"},
 		"an open ring":      {"rings: [{name: a, opened: 2026-01-01T00:00:00Z}]", []string{index, key, arm}, "are written by"},
 		"a short period":    {"valid: 1m\nrings: [{name: all}]", []string{index, key, arm}, "valid"},

@@ -170,8 +170,9 @@ func TestReportOfUpdates(t *testing.T) {
 		stop = start(p)
 		sent("after the trial", 1)
 		p.report = &api.UpdateState{Arch: "arm64", Trials: []api.UpdateTrial{{ID: "islet-0.3.0-abc", Result: api.UpdateUnfit}}}
-		close(p.changed)
+		before := p.changed
 		p.changed = make(chan struct{})
+		close(before)
 		if s := sent("unfit", 1); len(s) > 0 && (s[0].Update == nil || len(s[0].Update.Trials) != 1) {
 			t.Errorf("%+v", s)
 		}

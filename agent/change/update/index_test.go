@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -235,9 +236,13 @@ func TestIndexOfServer(t *testing.T) {
 			w := newIndexWorld(t)
 			w.now = time.Now().UTC()
 			w.write(func(p *rollout.Plan) { p.Rings[0].Opened, p.Rings[0].NotBefore = w.now, w.now.Add(90*time.Minute) })
+			var mu sync.Mutex // protects the next two variables
 			var asked []string
+			var taken time.Time
 			w.Client = &http.Client{Transport: roundTripper(func(q *http.Request) (*http.Response, error) {
+				mu.Lock()
 				asked = append(asked, q.URL.String())
+				mu.Unlock()
 				r := httptest.NewRecorder()
 				text, err := os.ReadFile(filepath.Join(w.dir, filepath.Base(q.URL.Path)))
 				if err != nil {
@@ -246,11 +251,12 @@ func TestIndexOfServer(t *testing.T) {
 				r.Write(text)
 				return r.Result(), nil
 			})}
-			var taken time.Time
 			u := w.updater("lab", func(c *Config) {
 				c.Client = w.Client
 				c.Index.Source, c.Index.Now = "https://example.com/a%20b/islet.index?token=x", time.Now
 				c.Offer = func(*StagedProgram, string, bool) (string, bool, error) {
+					mu.Lock()
+					defer mu.Unlock()
 					taken = time.Now()
 					return "id", true, nil
 				}
@@ -261,9 +267,11 @@ func TestIndexOfServer(t *testing.T) {
 			began := time.Now()
 			time.Sleep(80 * time.Minute) // in the bubble's time
 			synctest.Wait()
+			mu.Lock()
 			if len(asked) != 2 || !taken.IsZero() || u.Status().Index != "https://example.com/a%20b/islet.index" {
 				t.Errorf("%q, taken at %s, %+v", asked, taken, u.Status())
 			}
+			mu.Unlock()
 			if paused {
 				w.now = time.Now().UTC()
 				w.write(func(p *rollout.Plan) { p.Paused = "stop" })
@@ -275,6 +283,8 @@ func TestIndexOfServer(t *testing.T) {
 			if paused {
 				want = want[:1]
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			got := asked[2:]
 			if fmt.Sprint(got) != fmt.Sprint(want) || taken.IsZero() != paused || !paused && taken.Sub(began) < 89*time.Minute {
 				t.Errorf("paused %t: %q, taken after %s", paused, got, taken.Sub(began))
