@@ -215,14 +215,14 @@ func (f *fleet) look(n *node) {
 	}
 }
 
-// run lets time pass. All nodes look once an hour, and the office runs its command every six hours.
+// run lets time pass. All nodes look once an hour, and the office runs its command every half a day.
 func (f *fleet) run(hours int) {
 	f.Helper()
 	for h := range hours {
 		for _, n := range f.nodes {
 			f.look(n)
 		}
-		if h%6 == 5 {
+		if h%12 == 11 {
 			f.advance()
 		}
 		f.now = f.now.Add(time.Hour)
@@ -252,7 +252,7 @@ func oneInFifty(i int) bool { return i%50 == 27 }
 // the lab.
 func TestFleetStops(t *testing.T) {
 	f := newFleet(t, oneInFifty)
-	f.run(6 * 24)
+	f.run(4 * 24)
 	tried, failed := f.tried()
 	if tried["lab"] != 10 || tried["rest"] != 0 || tried["first"] < 80 || tried["first"] > 120 || failed == 0 || failed > 5 {
 		t.Errorf("tried by %v, failed on %d", tried, failed)
@@ -279,7 +279,7 @@ func TestFleetStopsAtOnce(t *testing.T) {
 	f.must(os.Remove(f.index))
 	f.opened = map[string]time.Time{}
 	f.office(0, "index", f.index, f.path("rings.yaml"), f.path("office.key"), f.path(archive))
-	f.run(4 * 24)
+	f.run(3 * 24)
 	if tried, failed := f.tried(); len(tried) != 1 || tried["first"] > 180 || failed == 0 {
 		t.Errorf("tried by %v, failed on %d", tried, failed)
 	}
@@ -321,7 +321,7 @@ func TestFleetPauses(t *testing.T) {
 	f.run(20)
 	f.office(0, "rollout", f.index, "--pause", "wait for the holidays", "--key", f.path("office.key"))
 	before, _ := f.tried()
-	f.run(16 * 24)
+	f.run(15 * 24)
 	if after, _ := f.tried(); fmt.Sprint(after) != fmt.Sprint(before) || before["lab"] != 10 || before["rest"] != 0 {
 		t.Errorf("tried by %v before the pause, by %v after it", before, after)
 	}
