@@ -10,7 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period.
+// stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period. plan/stop_pod.go decides when, and
+// runtime/ctrd/container_stop.go sends the signals.
 // The package plan decides the order of the containers (stop_pod.go). For the grace period see gracePeriod.
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
