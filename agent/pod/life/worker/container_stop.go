@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period.
-// The package plan decides the order of the containers (stop_pod.go). For the grace period see gracePeriod.
+// stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period. The package plan decides the
+// order of the containers (stop_pod.go), gracePeriod the time, and package ctrd the signals (container_stop.go).
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
 		podEventRecorder{e.cfg.Events, in.Want, a.Container}.recordNormal(eventKilling, "%s", killingMessage(in, a))
