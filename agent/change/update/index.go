@@ -88,6 +88,8 @@ func (u *Updater) readIndex(ctx context.Context) (*indexed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", src, err)
 	}
+	u.seenLock.Lock() // two looks at the same time must not store the older one
+	defer u.seenLock.Unlock()
 	seen, err := u.loadSeen()
 	if err != nil {
 		return nil, err
@@ -108,6 +110,17 @@ func (u *Updater) readIndex(ctx context.Context) (*indexed, error) {
 		return nil, heldError{&d}
 	}
 	return nil, nil
+}
+
+// isDue reports whether the node takes the program with this ID now. It reads the followed index, because a pause may have begun since the
+// program was chosen. The error says why the index cannot be read.
+func (u *Updater) isDue(ctx context.Context, id string) (bool, error) {
+	want, err := u.readIndex(ctx)
+	u.setChecked(err)
+	if errors.As(err, new(heldError)) {
+		err = nil
+	}
+	return err == nil && want != nil && release.ProgramID(want.version, want.sum) == id, err
 }
 
 // sibling returns the name of a file in the same directory. The query of a URL stays.

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/rollout"
 )
@@ -353,5 +354,94 @@ func TestIndexReport(t *testing.T) {
 	}
 	if fmt.Sprint(values) != "map[ring:lab state:refused version:0.2.0]" {
 		t.Errorf("%v", values)
+	}
+}
+
+// A fakeTrials has no record. It keeps the function that confirms programs.
+type fakeTrials struct {
+	Trials
+	confirm func(ctx context.Context, id string) (bool, error)
+}
+
+func (f *fakeTrials) StagedPath() string { return "" }
+
+func (f *fakeTrials) IsRefused(string, string) bool { return false }
+
+func (f *fakeTrials) ConfirmPrograms(confirm func(ctx context.Context, id string) (bool, error)) {
+	f.confirm = confirm
+}
+
+// TestIndexConfirms checks that the trial of a program begins only if the index still offers it: not after a pause or another version, also
+// if the agent was restarted in the meantime. A node that follows an archive has nothing to confirm.
+func TestIndexConfirms(t *testing.T) {
+	w := newIndexWorld(t)
+	id := release.ProgramID("0.2.0", w.plan.Archives[0].SHA512)
+	var edge config.Config
+	edge.Dirs.State = filepath.Dir(w.Dir)
+	edge.Node.Labels = map[string]string{"site": "lab"}
+	edge.Edge.Update.Keys = []string{w.Keys[0].String()}
+	edge.Edge.Update.Threshold = 1
+	f := &fakeTrials{}
+	reopen := func() {
+		t.Helper()
+		if _, err := Open(&edge, "0.1.0", f, func() time.Time { return w.now }, nil, w.Log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if reopen(); f.confirm != nil {
+		t.Error("a node without an index confirms programs")
+	}
+	edge.Edge.Update.Index = w.index
+	for _, x := range []struct {
+		what    string
+		change  func(p *rollout.Plan)
+		id      string
+		due     bool
+		unknown bool
+	}{
+		{what: "closed", id: id},
+		{what: "open", change: open(0, w.now), id: id, due: true},
+		{what: "another program", id: "islet-0.1.9-abc"},
+		{what: "paused", change: func(p *rollout.Plan) { p.Paused = "stop" }, id: id},
+		{what: "resumed", change: func(p *rollout.Plan) { p.Paused = "" }, id: id, due: true},
+		{what: "expired", id: id},
+		{what: "the next version", change: func(p *rollout.Plan) { p.Version = "0.3.0" }, id: id},
+		{what: "removed", id: id, unknown: true},
+	} {
+		w.now = w.now.Add(time.Minute)
+		w.write(x.change)
+		switch x.what {
+		case "expired":
+			w.now = w.now.Add(24 * time.Hour)
+		case "removed":
+			_ = os.Remove(w.index)
+		}
+		reopen()
+		if due, err := f.confirm(t.Context(), x.id); due != x.due || (err != nil) != x.unknown {
+			t.Errorf("%s: %v, %v", x.what, due, err)
+		}
+	}
+}
+
+// TestIndexSeen checks that looks at the same time, by Run and before a trial, never forget the newest index.
+func TestIndexSeen(t *testing.T) {
+	w := newIndexWorld(t)
+	u := w.updater("lab", nil)
+	var group sync.WaitGroup
+	for range 20 {
+		w.now = w.now.Add(time.Minute)
+		w.write(nil)
+		at := w.now
+		for range 2 {
+			group.Go(func() {
+				if _, err := u.isDue(t.Context(), "x"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		if seen, err := u.loadSeen(); err != nil || !seen.Equal(at) {
+			t.Errorf("%s, not %s: %v", seen, at, err)
+		}
 	}
 }

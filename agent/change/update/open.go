@@ -1,6 +1,7 @@
 package update
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/rollout"
 )
 
-// Trials starts trials of programs. *configure.Keeper implements it.
+// Trials starts trials of programs. *configure.Keeper implements it. All of its methods are about one record.
 type Trials interface {
 	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
@@ -29,6 +30,8 @@ type Trials interface {
 	CheckOffer(asked bool) error
 	// ProgramTrials returns the outcomes of programs.
 	ProgramTrials() api.UpdateState
+	// ConfirmPrograms sets a function that is asked right before the trial of a program that no operator and no bundle has offered.
+	ConfirmPrograms(func(ctx context.Context, id string) (due bool, err error))
 }
 
 // Open returns an Updater for the program of this process, which has the given version. It removes the files of
@@ -64,6 +67,9 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 		StagedPath: k.StagedPath, CheckOffer: k.CheckOffer, Follow: edge.Archive, Every: edge.Every.Duration, SaveWrites: wait,
 		Index: index,
 	})
+	if edge.Index != "" {
+		k.ConfirmPrograms(u.isDue)
+	}
 	if len(keys) > 0 { // the result of the last trial cannot be queried yet
 		u.c.RemoveOld(k.StagedPath())
 	}

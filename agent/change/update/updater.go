@@ -47,6 +47,8 @@ type Updater struct {
 	c    Config
 	once sync.Mutex // locked during an update
 
+	seenLock sync.Mutex // protects seenFile
+
 	mu      sync.Mutex        // protects the fields below
 	unfit   []api.UpdateTrial // archives whose programs cannot be used on this machine; the newest is the last
 	status  api.UpdateStatus  // without its report
