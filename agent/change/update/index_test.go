@@ -445,3 +445,25 @@ func TestIndexSeen(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexKilled checks that a program counts as unfit only if it has failed itself. A machine without free memory kills any program, or
+// cannot start it; then the node tries again, and reports no failure, which would pause the rollout.
+func TestIndexKilled(t *testing.T) {
+	w := newIndexWorld(t)
+	u := w.updater("lab", nil)
+	file := filepath.Join(w.dir, "islet.tar.gz")
+	w.write(open(0, w.now))
+	for how, unfit := range map[string]bool{"killed": false, "crash": true} {
+		archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, how), w.key)
+		if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err == nil || errors.As(err, new(unfitError)) != unfit {
+			t.Errorf("%s: %v", how, err)
+		}
+		if s, _ := u.Report(); (len(s.Trials) > 0) != unfit {
+			t.Errorf("%s: %+v", how, s)
+		}
+		u.unfit = nil
+	}
+	if unfit, err := selfTest(t.Context(), w.dir, "0.2.0"); unfit || err == nil { // a directory cannot be started
+		t.Errorf("%v, %v", unfit, err)
+	}
+}

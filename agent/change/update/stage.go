@@ -110,9 +110,9 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 		return nil, err
 	}
 	tell.report("testing", 0, 0)
-	if err := selfTest(ctx, program, r.Version); err != nil {
+	if unfit, err := selfTest(ctx, program, r.Version); err != nil {
 		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
-		if ctx.Err() == nil {
+		if unfit {
 			err = unfitError{err, r.Version, sum}
 		}
 		return nil, err
@@ -259,8 +259,9 @@ const (
 	testOutput = 4 << 10
 )
 
-// selfTest runs the self-test of a program that is not installed yet.
-func selfTest(ctx context.Context, program, version string) error {
+// selfTest runs the self-test of a program that is not installed yet. The result unfit is true if the program itself has failed. It is
+// false if the program could not be started or was killed, because a machine without free memory or time does that with a good one.
+func selfTest(ctx context.Context, program, version string) (unfit bool, _ error) {
 	ctx, stop := context.WithTimeout(ctx, testTime)
 	defer stop()
 	var out limitedBuffer
@@ -271,22 +272,23 @@ func selfTest(ctx context.Context, program, version string) error {
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
 	if err := c.Start(); err != nil {
-		return err
+		return errors.Is(err, syscall.ENOEXEC), err
 	}
 	limit := unix.Rlimit{Cur: testMemory, Max: testMemory}
 	if err := unix.Prlimit(c.Process.Pid, unix.RLIMIT_AS, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
-		return errors.Join(err, c.Cancel(), c.Wait())
+		return false, errors.Join(err, c.Cancel(), c.Wait())
 	}
 	if err := c.Wait(); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("it did not end within %s", testTime)
 		}
-		return fmt.Errorf("%w: %s", err, out.String())
+		s, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+		return ok && s.Signal() != syscall.SIGKILL, fmt.Errorf("%w: %s", err, out.String())
 	}
 	if got := strings.TrimSpace(out.String()); got != SelfTestOutput(version) {
-		return fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
+		return true, fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
 	}
-	return nil
+	return false, nil
 }
 
 // SelfTestOutput returns the output of a successful self-test. Other versions of islet compare their output with it.
