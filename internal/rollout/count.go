@@ -102,15 +102,14 @@ func (x *Index) failure(u *api.UpdateState) string {
 
 // Advance returns the plan after a look at the count, what has changed, and why the next ring does not open yet. It raises the numbers of
 // failures. If a ring has too many of them, it pauses the rollout. Otherwise it opens at most one ring: the next one, if the last open one
-// has enough successes and its soak has passed. If isKnown is false, the keys of the reports are not known, and no ring opens but
-// the first.
+// has enough successes and its soak has passed. If isKnown is false, anybody may have written the reports, and they change nothing.
 func (x *Index) Advance(c Count, isKnown bool, now time.Time) (p Plan, changes []string, waits string) {
 	p = x.Plan
 	p.Rings = slices.Clone(p.Rings)
 	open := 0 // number of open rings
 	for i := range p.Rings {
 		r := &p.Rings[i]
-		if n := min(c.Rings[i].Failed, maxNodes); n > r.Failed {
+		if n := min(c.Rings[i].Failed, maxNodes); isKnown && n > r.Failed {
 			changes = append(changes, "ring "+r.Name+": "+api.Pluralize(n, "node")+" failed")
 			r.Failed = n
 		}
@@ -125,10 +124,10 @@ func (x *Index) Advance(c Count, isKnown bool, now time.Time) (p Plan, changes [
 	if p.Paused != "" || open == len(p.Rings) {
 		return p, changes, ""
 	}
-	if open > 0 {
-		if waits = p.Rings[open-1].holds(c.Rings[open-1], now); waits == "" && !isKnown {
-			waits = "the keys of the nodes are not given"
-		}
+	if !isKnown {
+		waits = "the keys of the nodes are not given"
+	} else if open > 0 {
+		waits = p.Rings[open-1].holds(c.Rings[open-1], now)
 	}
 	if waits == "" {
 		p.Rings[open].Opened = now.UTC().Truncate(time.Second)
