@@ -85,7 +85,7 @@ func newFleet(t *testing.T, fails func(i int) bool) *fleet {
 		f.report(n)
 	}
 	f.must(os.WriteFile(f.path("nodes.keys"), keys.Bytes(), 0o600))
-	f.office(0, "index", f.index, f.path("rings.yaml"), f.path("office.key"), f.path(archive))
+	f.office(quiet, "index", f.index, f.path("rings.yaml"), f.path("office.key"), f.path(archive))
 	if x := f.read(); x.Verify([]signed.Key{public}, 1, "") != nil {
 		t.Error("the index is not signed")
 	}
@@ -109,15 +109,19 @@ func (f *fleet) addArchive(file, version, arch string) {
 	f.must(errors.Join(os.WriteFile(f.path(file), []byte(file), 0o600), os.WriteFile(f.path(file+".release"), r.Sign(f.key), 0o600)))
 }
 
-// anyCode means that a command may succeed, or fail because the rollout is paused.
-const anyCode = -1
+// How a command must end: without a warning, with one, or with or without one.
+const (
+	quiet = iota
+	warned
+	anyhow
+)
 
-// office runs a command, and keeps the index. The code is 0 if the command must succeed, and 1 if it must fail.
-func (f *fleet) office(code int, args ...string) string {
+// office runs a command that must not fail, and keeps the index.
+func (f *fleet) office(how int, args ...string) string {
 	f.Helper()
 	var out bytes.Buffer
 	err := run(args, &out, f.now)
-	if got := err != nil; code == 0 && got || code == 1 && !got {
+	if got := err != nil; how == quiet && got || how == warned && !got || got && !errors.As(err, new(warning)) {
 		f.Fatalf("sign %q: %v\n%s", args, err, &out)
 	}
 	if err != nil {
@@ -141,7 +145,7 @@ func (f *fleet) office(code int, args ...string) string {
 // advance runs the command that cron runs.
 func (f *fleet) advance() string {
 	f.Helper()
-	return f.office(anyCode, "rollout", f.index, "--nodes", f.path("nodes.keys"), "--key", f.path("office.key"), f.path("reports"))
+	return f.office(anyhow, "rollout", f.index, "--nodes", f.path("nodes.keys"), "--key", f.path("office.key"), f.path("reports"))
 }
 
 func (f *fleet) read() *rollout.Index {
@@ -261,11 +265,11 @@ func TestFleetStops(t *testing.T) {
 	if x.Paused == "" || x.Rings[1].Failed != failed || !x.Rings[2].Opened.IsZero() {
 		t.Errorf("%+v", x.Plan)
 	}
-	if out := f.office(1, "rollout", f.index, f.path("reports")); strings.Count(out, "failed: node-") != failed {
+	if out := f.office(warned, "rollout", f.index, f.path("reports")); strings.Count(out, "failed: node-") != failed {
 		t.Errorf("%d nodes have failed:\n%s", failed, out)
 	}
 	f.must(errors.Join(os.RemoveAll(f.path("reports")), os.Mkdir(f.path("reports"), 0o700))) // the failures are in the index
-	f.office(1, "rollout", f.index, "--nodes", f.path("nodes.keys"), "--key", f.path("office.key"), f.path("reports"))
+	f.office(warned, "rollout", f.index, "--nodes", f.path("nodes.keys"), "--key", f.path("office.key"), f.path("reports"))
 	if again := f.read(); again.Paused == "" || again.Rings[1].Failed != failed {
 		t.Errorf("%+v", again.Plan)
 	}
@@ -278,7 +282,7 @@ func TestFleetStopsAtOnce(t *testing.T) {
 		[]byte("rings:\n- {name: first, percent: 30, jitter: 4h, soak: 24h, minSucceeded: 120}\n- {name: rest}\n"), 0o600))
 	f.must(os.Remove(f.index))
 	f.opened = map[string]time.Time{}
-	f.office(0, "index", f.index, f.path("rings.yaml"), f.path("office.key"), f.path(archive))
+	f.office(quiet, "index", f.index, f.path("rings.yaml"), f.path("office.key"), f.path(archive))
 	f.run(3 * 24)
 	if tried, failed := f.tried(); len(tried) != 1 || tried["first"] > 180 || failed == 0 {
 		t.Errorf("tried by %v, failed on %d", tried, failed)
@@ -319,13 +323,13 @@ func TestFleetUpdates(t *testing.T) {
 func TestFleetPauses(t *testing.T) {
 	f := newFleet(t, nobody)
 	f.run(20)
-	f.office(0, "rollout", f.index, "--pause", "wait for the holidays", "--key", f.path("office.key"))
+	f.office(quiet, "rollout", f.index, "--pause", "wait for the holidays", "--key", f.path("office.key"))
 	before, _ := f.tried()
 	f.run(15 * 24)
 	if after, _ := f.tried(); fmt.Sprint(after) != fmt.Sprint(before) || before["lab"] != 10 || before["rest"] != 0 {
 		t.Errorf("tried by %v before the pause, by %v after it", before, after)
 	}
-	f.office(0, "rollout", f.index, "--resume", "--key", f.path("office.key"))
+	f.office(quiet, "rollout", f.index, "--resume", "--key", f.path("office.key"))
 	f.run(5 * 24)
 	if after, _ := f.tried(); after["lab"]+after["first"]+after["rest"] != fleetSize {
 		t.Errorf("tried by %v", after)
@@ -382,7 +386,7 @@ func TestFleetLyingServer(t *testing.T) {
 		t.Fatalf("%+v", x.Plan)
 	}
 	f.now = f.now.Add(time.Minute)
-	f.office(0, "rollout", f.index, "--pause", "stop", "--key", f.path("office.key"))
+	f.office(quiet, "rollout", f.index, "--pause", "stop", "--key", f.path("office.key"))
 	paused := f.now
 	f.run(48)
 	saw, took := 0, 0
@@ -429,7 +433,7 @@ func TestFleetLiars(t *testing.T) {
 		f.writeReport(fmt.Sprint("stranger-", i), keyOf(1000+i), runs(fmt.Sprint("stranger-", i)))
 	}
 	f.writeReport("stranger", keyOf(2000), api.BundleState{Node: "x", Time: f.now, Update: &api.UpdateState{Arch: "arm64", Left: "9.0.0"}})
-	if out := f.office(1, args...); strings.Count(out, "which is not in") != 21 || !f.read().Rings[1].Opened.IsZero() || f.paused {
+	if out := f.office(warned, args...); strings.Count(out, "which is not in") != 21 || !f.read().Rings[1].Opened.IsZero() || f.paused {
 		t.Errorf("strangers:\n%s", out)
 	}
 	for i := range 21 {
@@ -442,21 +446,21 @@ func TestFleetLiars(t *testing.T) {
 			f.writeReport(fmt.Sprintf("liar-%d-%d", i, j), keyOf(100+i), runs(fmt.Sprintf("liar-%d-%d", i, j)))
 		}
 	}
-	f.office(0, args...)
+	f.office(quiet, args...)
 	if x := f.read(); !x.Rings[1].Opened.IsZero() || f.paused {
 		t.Errorf("seven liars: %+v", x.Plan)
 	}
 	for i := range 20 { // they take the names of honest nodes of the lab, whose successes no longer count
 		f.writeReport(fmt.Sprint("twin-", i), keyOf(200+i), runs(fmt.Sprintf("node-%03d", i%10)))
 	}
-	f.office(0, args...)
+	f.office(quiet, args...)
 	if x := f.read(); !x.Rings[1].Opened.IsZero() || f.paused {
 		t.Errorf("twins: %+v", x.Plan)
 	}
 	failure := runs("node-300")
 	failure.Update.Left = "0.3.0"
 	f.writeReport("node-300", keyOf(300), failure)
-	f.office(1, args...)
+	f.office(warned, args...)
 	if x := f.read(); x.Paused == "" || x.Rings[0].Failed != 1 {
 		t.Errorf("a failure: %+v", x.Plan)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/ed25519"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/rollout"
+	"github.com/islet-edge/islet/internal/signed"
 )
 
 const (
@@ -41,13 +44,14 @@ func signIndex(file, plan string, keyFiles, archives []string, out io.Writer, no
 			return err
 		}
 	}
+	unlock, err := lock(file)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	var before time.Time
-	text, err := regular.Read(file, rollout.MaxText)
+	old, err := readIndex(file, keys)
 	if err == nil {
-		old, err := rollout.Parse(text)
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
 		if old.Version == p.Version {
 			return fmt.Errorf("%s is already the index of version %s, and knows its failures: use sign rollout, or remove it",
 				file, old.Version)
@@ -67,6 +71,39 @@ func signIndex(file, plan string, keyFiles, archives []string, out io.Writer, no
 	}
 	fmt.Fprintf(out, "%s: version %s, ring %s is open\n", file, p.Version, p.Rings[0].Name)
 	return nil
+}
+
+// readIndex reads an index. If there are keys, one of them must have signed it: otherwise anybody who can write the file could have a change
+// signed.
+func readIndex(file string, keys []ed25519.PrivateKey) (*rollout.Index, error) {
+	text, err := regular.Read(file, rollout.MaxText)
+	if err != nil {
+		return nil, err
+	}
+	x, err := rollout.Parse(text)
+	if err == nil && len(keys) > 0 {
+		var own []signed.Key
+		for _, k := range keys {
+			own = append(own, signed.PublicKey(k))
+		}
+		err = x.Verify(own, 1, "the given keys")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return x, nil
+}
+
+// lock waits until no other command changes the index. Otherwise cron could write its copy over the pause of a person.
+func lock(file string) (unlock func() error, err error) {
+	f, err := os.OpenFile(file+".lock", os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", f.Name(), err), f.Close())
+	}
+	return f.Close, nil
 }
 
 // readPlan reads the rings of a plan.

@@ -10,7 +10,8 @@
 //	                                       shows the rings, and the outcomes in reports of nodes. With a key, opens the
 //	                                       next ring if its time has come, pauses if too many nodes have failed, and
 //	                                       signs the index again before it expires. Without --nodes, a file with the
-//	                                       public keys of nodes, it may pause, but opens no ring
+//	                                       public keys of nodes, it opens no ring and does not pause by itself. A pause,
+//	                                       and reports that do not count, are warnings: the exit code is 0
 //
 // A private key is "islet-ed25519-private BASE64" in a file with mode 0600.
 package main
@@ -31,9 +32,14 @@ import (
 func main() {
 	if err := run(os.Args[1:], os.Stdout, time.Now()); err != nil {
 		fmt.Fprintln(os.Stderr, "sign:", err)
-		os.Exit(1)
+		if !errors.As(err, new(warning)) {
+			os.Exit(1)
+		}
 	}
 }
+
+// A warning is something that a person should know, although the command has done its work.
+type warning struct{ error }
 
 func run(args []string, out io.Writer, now time.Time) error {
 	switch {

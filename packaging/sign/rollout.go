@@ -2,13 +2,13 @@ package main
 
 import (
 	"cmp"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// maxNotes is the maximum number of nodes that are listed.
+	// maxNotes is the maximum number of nodes that are listed, and of reports that do not count.
 	maxNotes = 40
 	// maxKeyList is the maximum size of a file with the public keys of nodes, in bytes.
 	maxKeyList = 16 << 20
@@ -43,7 +43,7 @@ type office struct {
 func runRollout(args []string, out io.Writer, now time.Time) error {
 	o := office{out: out, now: now}
 	flags := pflag.NewFlagSet("sign rollout", pflag.ContinueOnError)
-	flags.StringVar(&o.nodes, "nodes", "", "a file with the public keys of nodes; a report of another key is an error, and does not count")
+	flags.StringVar(&o.nodes, "nodes", "", "a file with the public keys of nodes; a report of another key does not count")
 	flags.StringArrayVar(&o.keyFiles, "key", nil, "a file with a private key that signs the index; can be repeated")
 	flags.StringVar(&o.pause, "pause", "", "pause for this reason, until --resume: no node takes the version")
 	flags.BoolVar(&o.resume, "resume", false, "end the pause: as many nodes of a ring may fail as have failed")
@@ -57,11 +57,25 @@ func runRollout(args []string, out io.Writer, now time.Time) error {
 }
 
 func (o *office) run(file string, reports []string) error {
-	x, keys, err := o.read(file)
+	keys, err := readKeys(o.keyFiles)
 	if err != nil {
 		return err
 	}
-	list, bad := o.readReports(reports)
+	if len(keys) > 0 {
+		unlock, err := lock(file)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	x, err := readIndex(file, keys)
+	if err != nil {
+		return err
+	}
+	list, bad, err := o.readReports(reports)
+	if err != nil {
+		return err
+	}
 	count := x.Count(list)
 	plan, changes, waits := x.Advance(count, o.nodes != "", o.now)
 	switch {
@@ -91,69 +105,50 @@ func (o *office) run(file string, reports []string) error {
 		fmt.Fprintf(o.out, "The next ring waits: %s\n", waits)
 	}
 	if plan.Paused != "" && o.pause == "" {
-		bad = errors.Join(bad, fmt.Errorf("the rollout of version %s is paused: %s", plan.Version, plan.Paused))
+		bad = slices.Insert(bad, 0, fmt.Sprintf("the rollout of version %s is paused: %s", plan.Version, plan.Paused))
 	}
-	return bad
+	if len(bad) == 0 {
+		return nil
+	}
+	var text strings.Builder
+	printNotes(&text, bad)
+	return warning{errors.New(strings.TrimSpace(text.String()))}
 }
 
-// read reads the index and the private keys. If there are keys, one of them must have signed the index: otherwise anybody who can write the
-// file could have a change signed.
-func (o *office) read(file string) (x *rollout.Index, keys []ed25519.PrivateKey, _ error) {
-	keys, err := readKeys(o.keyFiles)
-	if err != nil {
-		return nil, nil, err
-	}
-	var own []signed.Key
-	for _, k := range keys {
-		own = append(own, signed.PublicKey(k))
-	}
-	text, err := regular.Read(file, rollout.MaxText)
-	if err != nil {
-		return nil, nil, err
-	}
-	x, err = rollout.Parse(text)
-	if err == nil && len(keys) > 0 {
-		err = x.Verify(own, 1, "the keys in --key")
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return x, keys, nil
-}
-
-// readReports reads the reports in files and directories. An error of a report does not prevent the others from being read.
-func (o *office) readReports(args []string) (reports []rollout.Report, _ error) {
+// readReports reads the reports in files and directories. The notes say why a report does not count.
+func (o *office) readReports(args []string) (reports []rollout.Report, notes []string, _ error) {
 	known := map[string]bool{}
 	if o.nodes != "" {
 		text, err := regular.Read(o.nodes, maxKeyList)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		keys, err := signed.ParseKeyList(o.nodes, text)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, k := range keys {
 			known[k.ID()] = true
 		}
 	}
-	var errs []error
 	for _, arg := range args {
 		files, err := reportFiles(arg)
-		errs = append(errs, err)
+		if err != nil {
+			return nil, nil, err
+		}
 		for _, file := range files {
 			r, err := readReport(file)
 			if err == nil && o.nodes != "" && !known[r.Key] {
 				err = fmt.Errorf("it is signed by the key %s, which is not in %s", r.Key, o.nodes)
 			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", file, err))
+				notes = append(notes, file+": "+err.Error())
 				continue
 			}
 			reports = append(reports, r)
 		}
 	}
-	return reports, errors.Join(errs...)
+	return reports, notes, nil
 }
 
 // reportFiles returns a file, or the reports in a directory.
@@ -213,11 +208,15 @@ func (o *office) print(x *rollout.Index, c rollout.Count) {
 		fmt.Fprintf(out, "(none)\t-\t-\t-\t%d\t%d\t-\t%d\t-\n", n.Nodes, n.Succeeded, n.Failed)
 	}
 	out.Flush()
-	for i, note := range c.Notes {
+	printNotes(o.out, c.Notes)
+}
+
+func printNotes(out io.Writer, notes []string) {
+	for i, note := range notes {
 		if i == maxNotes {
-			fmt.Fprintf(o.out, "and %d more\n", len(c.Notes)-i)
+			fmt.Fprintf(out, "and %d more\n", len(notes)-i)
 			break
 		}
-		fmt.Fprintln(o.out, printable.Line(note))
+		fmt.Fprintln(out, printable.Line(note))
 	}
 }

@@ -24,10 +24,11 @@ func TestRollout(t *testing.T) {
 	begin := func(version string, program []byte) {
 		t.Helper()
 		u.Release(archive, version, program)
-		u.office(0, "index", index, office+"/rings.yaml", u.Key, archive)
+		u.office("index", index, office+"/rings.yaml", u.Key, archive)
 	}
-	// advance runs the command of the office with the report of the node.
-	advance := func(code int) string {
+	// advance runs the command of the office with the report of the node. It succeeds also if the rollout is paused, so that a script copies
+	// the index.
+	advance := func() string {
 		t.Helper()
 		report := u.m.Islet("bundle", "status", "-o", "json")
 		var state struct{ Key string }
@@ -36,10 +37,10 @@ func TestRollout(t *testing.T) {
 		}
 		u.m.Write("office/reports.json", report)
 		u.m.Write("office/nodes.keys", state.Key+"\n")
-		return u.office(code, "rollout", index, "--nodes", office+"/nodes.keys", "--key", u.Key, office+"/reports.json")
+		return u.office("rollout", index, "--nodes", office+"/nodes.keys", "--key", u.Key, office+"/reports.json")
 	}
 	begin("9.1.0", u.BuildVersion("9.1.0"))
-	u.office(0, "rollout", index, "--key", u.Key, "--pause", "wait for the holidays")
+	u.office("rollout", index, "--key", u.Key, "--pause", "wait for the holidays")
 	u.start(quickly, fmt.Sprintf("{keys: [%s], index: %s, every: 1m}", u.Public, index))
 	was := strings.Fields(u.m.Islet("version"))[1]
 	// stays waits until the node has looked at the index.
@@ -62,16 +63,16 @@ func TestRollout(t *testing.T) {
 		u.m.StartAgent()
 	}
 	stays(was, "Offered:   9.1.0", "Ring:      first", "State:     paused", "wait for the holidays")
-	if out := advance(1); !strings.Contains(out, "is paused") {
+	if out := advance(); !strings.Contains(out, "is paused") {
 		t.Error(out)
 	}
-	u.office(0, "rollout", index, "--key", u.Key, "--resume")
+	u.office("rollout", index, "--key", u.Key, "--resume")
 	look()
 	if why := u.ended("9.1.0"); why != "" {
 		t.Errorf("9.1.0 failed: %s", why)
 	}
 	stays("9.1.0", "State:     installed")
-	if out := advance(0); !strings.Contains(out, "ring rest: opened") {
+	if out := advance(); !strings.Contains(out, "ring rest: opened") {
 		t.Errorf("the next ring is not open:\n%s", out)
 	}
 
@@ -82,7 +83,7 @@ func TestRollout(t *testing.T) {
 	}
 	look()
 	stays("9.1.0", "Offered:   9.2.0", "State:     refused")
-	if out := advance(1); !strings.Contains(out, "failed: edge (first)") || !strings.Contains(out, "ring first: 1 node failed") {
+	if out := advance(); !strings.Contains(out, "failed: edge (first)") || !strings.Contains(out, "ring first: 1 node failed") {
 		t.Errorf("no pause after a failure:\n%s", out)
 	}
 
@@ -96,11 +97,11 @@ func TestRollout(t *testing.T) {
 	u.as("9.3.0")
 }
 
-// office runs packaging/sign. The code is 0 or 1.
-func (u *updates) office(code int, args ...string) string {
+// office runs packaging/sign.
+func (u *updates) office(args ...string) string {
 	u.Helper()
 	out, err := u.RunSign(args...)
-	if got := err != nil; got != (code != 0) {
+	if err != nil {
 		u.Fatalf("sign %q: %v\n%s", args, err, out)
 	}
 	return out
