@@ -73,8 +73,8 @@ func signIndex(file, plan string, keyFiles, archives []string, out io.Writer, no
 	return nil
 }
 
-// readIndex reads an index. If there are keys, one of them must have signed it: otherwise anybody who can write the file could have a change
-// signed.
+// readIndex reads an index. If there are keys, one of them must have signed it. Otherwise anybody who can write the file could have a
+// change signed.
 func readIndex(file string, keys []ed25519.PrivateKey) (*rollout.Index, error) {
 	text, err := regular.Read(file, rollout.MaxText)
 	if err != nil {
