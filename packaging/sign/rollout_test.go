@@ -187,8 +187,8 @@ func TestBadReports(t *testing.T) {
 	}
 }
 
-// TestConcurrentCommands checks that a command that changes the index waits for another one, and then begins with the result of that one. So
-// cron does not undo the pause of a person.
+// TestConcurrentCommands checks that a command that changes the index waits for another one, and then begins with its result. So cron does
+// not undo the pause of a person.
 func TestConcurrentCommands(t *testing.T) {
 	f := newFleet(t, nobody)
 	for _, n := range f.nodes[:10] {

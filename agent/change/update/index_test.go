@@ -388,7 +388,8 @@ func TestIndexConfirms(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if reopen(); f.confirm != nil {
+	reopen()
+	if f.confirm != nil {
 		t.Error("a node without an index confirms programs")
 	}
 	edge.Edge.Update.Index = w.index
