@@ -119,7 +119,7 @@ func examples() map[string][]example {
 
 // printExamples writes the examples of a command for its help.
 func printExamples(w io.Writer, path []string) {
-	list := examples()[join(path)]
+	list := examples()[joinPath(path)]
 	if len(list) == 0 {
 		return
 	}
@@ -132,7 +132,7 @@ func printExamples(w io.Writer, path []string) {
 // manExamples returns the examples of a command in troff.
 func manExamples(path []string) string {
 	var b bytes.Buffer
-	for _, e := range examples()[join(path)] {
+	for _, e := range examples()[joinPath(path)] {
 		fmt.Fprintf(&b, ".PP\n%s:\n.PP\n.RS\n.EX\n%s\n.EE\n.RE\n", escapeTroff(e.what), escapeTroff(e.line))
 	}
 	return b.String()

@@ -1,0 +1,208 @@
+package join
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/k3s"
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+// maxConfig is the maximum size of a configuration file in bytes.
+const maxConfig = 1 << 20
+
+// A configFile is a configuration file of the agent, before and after.
+type configFile struct {
+	path     string
+	old      []byte // nil if the file does not exist
+	mode     fs.FileMode
+	new      []byte
+	fields   []string // that have changed
+	existing bool
+}
+
+func (f *configFile) changed() bool { return len(f.fields) > 0 }
+
+// A setting is the value of a field, by the keys of its path.
+type setting struct {
+	path  []string
+	value any
+}
+
+// configFiles returns the agent's configuration with the settings of the cluster. All other fields and comments stay.
+func (o *options) configFiles(d k3s.Directory, s *k3s.Settings) ([]configFile, error) {
+	var dns []any
+	for _, ip := range s.ClusterDNS {
+		dns = append(dns, ip.String())
+	}
+	serving := d.PairFile(k3s.ForServing)
+	kubelet, err := readConfig(filepath.Join(o.configDir, "kubelet.yaml"), "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", []setting{
+		{[]string{"clusterDNS"}, dns},
+		{[]string{"clusterDomain"}, s.ClusterDomain},
+		{[]string{"rotateCertificates"}, false}, // the agent renews the certificates at the supervisor
+		{[]string{"serverTLSBootstrap"}, false},
+		{[]string{"tlsCertFile"}, serving},
+		{[]string{"tlsPrivateKeyFile"}, serving},
+		{[]string{"authentication", "x509", "clientCAFile"}, d.ClientCA()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	edge, err := readConfig(filepath.Join(o.configDir, "edge.yaml"), config.EdgeAPIVersion, config.EdgeKind, []setting{
+		{[]string{"k3s", "directory"}, string(d)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []configFile{*kubelet, *edge}, nil
+}
+
+// readConfig reads a configuration file and sets fields in it. It returns an error if the agent would not accept the result.
+func readConfig(path, version, kind string, settings []setting) (*configFile, error) {
+	f := &configFile{path: path, mode: 0o644}
+	old, err := regular.Read(path, maxConfig)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Lstat(path); err == nil {
+			return nil, fmt.Errorf("%s is a link to a file that does not exist", path)
+		}
+		old = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", version, kind)
+	case err != nil:
+		return nil, err
+	default:
+		f.existing, f.old = true, old
+		if info, err := os.Stat(path); err == nil {
+			f.mode = info.Mode().Perm()
+		}
+	}
+	if f.new, f.fields, err = setFields(old, settings); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if _, mistakes, _ := config.Check(path, f.new); len(mistakes) > 0 {
+		return nil, &mistakes[0]
+	}
+	return f, nil
+}
+
+// setFields sets fields in a YAML text, and returns their names. It replaces only the top-level blocks that change.
+func setFields(text []byte, settings []setting) (_ []byte, changed []string, _ error) {
+	have, want := map[string]any{}, map[string]any{}
+	if err := errors.Join(yaml.Unmarshal(text, &have), yaml.Unmarshal(text, &want)); err != nil {
+		return nil, nil, err
+	}
+	for _, s := range settings {
+		if err := set(want, s.path, s.value); err != nil {
+			return nil, nil, err
+		}
+	}
+	out := string(text)
+	for _, s := range settings {
+		key := s.path[0]
+		if reflect.DeepEqual(have[key], want[key]) {
+			continue
+		}
+		if name := strings.Join(s.path, "."); !slices.Contains(changed, name) {
+			changed = append(changed, name)
+		}
+		block, err := yaml.Marshal(map[string]any{key: want[key]})
+		if err != nil {
+			return nil, nil, err
+		}
+		out = replaceBlock(out, key, string(block))
+	}
+	got := map[string]any{}
+	if err := yaml.Unmarshal([]byte(out), &got); err != nil || !reflect.DeepEqual(got, want) {
+		var lines []string
+		for _, s := range settings {
+			lines = append(lines, fmt.Sprintf("%s: %v", strings.Join(s.path, "."), s.value))
+		}
+		return nil, nil, errors.New("the form of the file is unusual, so set these fields in it and repeat the command: " + strings.Join(lines, "; "))
+	}
+	return []byte(out), changed, nil
+}
+
+// set sets a field of a tree.
+func set(tree map[string]any, path []string, value any) error {
+	for _, key := range path[:len(path)-1] {
+		switch below := tree[key].(type) {
+		case nil:
+			next := map[string]any{}
+			tree[key], tree = next, next
+		case map[string]any:
+			tree = below
+		default:
+			return fmt.Errorf("%s has no fields", key)
+		}
+	}
+	tree[path[len(path)-1]] = value
+	return nil
+}
+
+// replaceBlock replaces the lines of a top-level key. If the text has no such key, the block is appended.
+func replaceBlock(text, key, block string) string {
+	lines := strings.SplitAfter(text, "\n")
+	begin := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, key+":") })
+	if begin < 0 {
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		return text + block
+	}
+	end := begin + 1
+	for end < len(lines) && lines[end] != "" && strings.ContainsAny(lines[end][:1], " \t-") && !strings.HasPrefix(lines[end], "---") {
+		end++
+	}
+	return strings.Join(lines[:begin], "") + block + strings.Join(lines[end:], "")
+}
+
+// store writes the directory of the cluster, and then the configuration. After an error it restores what it has written.
+func store(root string, c *k3s.Cluster, files []configFile) (err error) {
+	var undo []func() error
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, f := range slices.Backward(undo) {
+			err = errors.Join(err, f())
+		}
+	}()
+	back, err := k3s.Store(root, c)
+	if err != nil {
+		return err
+	}
+	undo = append(undo, back)
+	for _, f := range files {
+		if !f.changed() {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+			return err
+		}
+		undo = append(undo, f.restore)
+		if err := durable.Write(f.path, f.new, f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore writes the old content.
+func (f *configFile) restore() error {
+	if f.existing {
+		return durable.Write(f.path, f.old, f.mode)
+	}
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(f.path))
+}
