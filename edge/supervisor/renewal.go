@@ -18,6 +18,8 @@ const (
 	maxSleep = time.Hour
 	// refreshInterval is the interval of reading the CAs of the cluster.
 	refreshInterval = 24 * time.Hour
+	// firstRefresh is the time from the start of the process to the first such reading.
+	firstRefresh = time.Hour
 	// maxCA is the maximum size of a file with certificates in bytes.
 	maxCA = 1 << 20
 
@@ -27,7 +29,6 @@ const (
 // renew renews the certificates until ctx ends.
 func (s *Supervisor) renew(ctx context.Context, r *k3s.Record) error {
 	again := retry.Backoff{FirstWindow: firstAttempt, SecondWindow: secondAttempt, MaxWindow: maxAttempt}
-	s.refreshed = s.cfg.Link.Now() // islet join has read the CAs
 	logged := ""
 	for ctx.Err() == nil {
 		due, left := s.due()

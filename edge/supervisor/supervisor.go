@@ -57,6 +57,7 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	return &Supervisor{
 		cfg: cfg, changed: cfg.Link.Changed(), renewNow: make(chan struct{}, 1), issued: map[k3s.Purpose]time.Time{},
+		refreshed: cfg.Link.Now().Add(firstRefresh - refreshInterval), // islet join or an earlier process has read the CAs
 	}, nil
 }
 

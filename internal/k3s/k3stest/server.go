@@ -68,7 +68,7 @@ func NewCA(t *testing.T, name string) *CA {
 	key := newKey(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().AddDate(-9, 0, 0), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().AddDate(-9, 0, 0), NotAfter: time.Now().AddDate(11, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -124,7 +124,7 @@ func Start(t *testing.T) *Server {
 	key := newKey(t)
 	chain, err := s.Serving.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "k3s"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}, key.Public(), time.Hour)
+	}, key.Public(), 10*365*24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
