@@ -38,7 +38,7 @@ func examples() map[string][]example {
 				"islet check --strict -o json /etc/kubernetes/manifests"}},
 		"join": {{"Join a k3s cluster with the token of its server", "islet join --k3s https://server.example:6443 --token-file token"},
 			{"Pass the token without a file, and choose the node's name",
-				"islet join --k3s https://server.example:6443 --token-file - --node-name roof-7 <token"}},
+				"cat token | islet join --k3s https://server.example:6443 --token-file - --node-name roof-7"}},
 		"support": {{"Write a file without secrets that you can send", "islet support node.tar.gz"}},
 		"debug": {{"Open a shell of another image in a running pod", "islet debug -it web --image=docker.io/library/busybox:1.37"},
 			{"Also see the processes of the container app",

@@ -12,8 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -21,8 +21,9 @@ import (
 
 // A server is the other side of a session.
 type server struct {
-	t  *testing.T
-	ws *websocket.Conn
+	t       *testing.T
+	ws      *websocket.Conn
+	writing sync.Mutex
 	// ended receives the result of the session.
 	ended chan error
 }
@@ -64,6 +65,8 @@ func start(t *testing.T, dial Dial, budget *Budget) *server {
 // send sends a message as a server of k3s does.
 func (s *server) send(h header, content []byte) {
 	s.t.Helper()
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	if err := s.ws.WriteMessage(websocket.BinaryMessage, append(appendHeader(nil, 77, h), content...)); err != nil {
 		s.t.Error(err)
 	}
@@ -113,6 +116,7 @@ func nodes(t *testing.T, serve func(net.Conn)) Dial {
 		if err != nil {
 			return nil, err
 		}
+		_, _ = c.(*net.TCPConn).SetWriteBuffer(16<<10), other.(*net.TCPConn).SetReadBuffer(16<<10) // so that little waits in the kernel
 		t.Cleanup(func() { other.Close() })
 		go serve(other)
 		return c, nil
@@ -172,17 +176,16 @@ func TestEcho(t *testing.T) {
 	if m := s.receive(); m.conn != 3 || string(m.content) != "x" {
 		t.Errorf("%+v", m)
 	}
-	waitFor(t, &budget, 1)
+	s.stop(&budget)
 }
 
-// This function waits until a budget has the given number of connections, and no byte waits.
-func waitFor(t *testing.T, b *Budget, connections int64) {
-	t.Helper()
-	for b.connections.Load() != connections || b.waiting.Load() != 0 {
-		if t.Context().Err() != nil {
-			return
-		}
-		runtime.Gosched()
+// stop ends the session, and checks that nothing of it is left in the budget.
+func (s *server) stop(b *Budget) {
+	s.t.Helper()
+	s.ws.Close()
+	<-s.ended
+	if b.connections.Load() != 0 || b.waiting.Load() != 0 {
+		s.t.Errorf("%d connections and %d bytes are left", b.connections.Load(), b.waiting.Load())
 	}
 }
 
@@ -202,7 +205,7 @@ func TestEnd(t *testing.T) {
 	if m := s.receive(); m.kind != kindError || string(m.content) != "EOF" {
 		t.Errorf("%+v: %s", m.header, m.content)
 	}
-	waitFor(t, &budget, 0)
+	s.stop(&budget)
 	release := make(chan struct{})
 	s = start(t, nodes(t, func(c net.Conn) {
 		<-release
@@ -217,7 +220,7 @@ func TestEnd(t *testing.T) {
 	if all := <-got; !bytes.Equal(all, data) {
 		t.Errorf("the node got %d of %d bytes", len(all), len(data))
 	}
-	waitFor(t, &budget, 0)
+	s.stop(&budget)
 }
 
 // TestPauseOfServer checks that a paused connection sends nothing, while others do.
@@ -248,23 +251,12 @@ func TestPauseOfNode(t *testing.T) {
 	}), &budget)
 	s.connect(1, "127.0.0.1:10250")
 	block, sent := make([]byte, 16<<10), int64(0)
-	paused := make(chan struct{})
-	go func() {
-		if m := s.receive(); m.kind != kindPause || m.conn != 1 {
-			t.Errorf("%+v: %s", m.header, m.content)
-		}
-		close(paused)
-	}()
-	for waiting := true; waiting; {
-		select {
-		case <-paused:
-			waiting = false
-		default:
-			if budget.waiting.Load() < maxConnectionWaiting/2 { // a server that obeys stops soon
-				s.send(header{1, kindData}, block)
-				sent += int64(len(block))
-			}
-		}
+	for range 128 {
+		s.send(header{1, kindData}, block)
+		sent += int64(len(block))
+	}
+	if m := s.receive(); m.kind != kindPause || m.conn != 1 {
+		t.Errorf("%+v: %s", m.header, m.content)
 	}
 	close(release)
 	if m := s.receive(); m.kind != kindResume || m.conn != 1 {
@@ -304,9 +296,10 @@ func TestRefused(t *testing.T) {
 // TestHostileServer checks that a hostile server reaches the limits, and neither memory nor connections beyond them.
 func TestHostileServer(t *testing.T) {
 	stuck := func(net.Conn) {} // reads nothing
+	greet := func(c net.Conn) { c.Write([]byte("x")) }
 	t.Run("too many connections", func(t *testing.T) {
 		var budget Budget
-		one, two, three := start(t, nodes(t, stuck), &budget), start(t, nodes(t, stuck), &budget), start(t, nodes(t, stuck), &budget)
+		one, two, three := start(t, nodes(t, stuck), &budget), start(t, nodes(t, stuck), &budget), start(t, nodes(t, greet), &budget)
 		for _, s := range []*server{one, two} {
 			for i := range int64(maxSessionConnections) {
 				s.connect(i, "a:1")
@@ -322,9 +315,13 @@ func TestHostileServer(t *testing.T) {
 		}
 		one.ws.Close()
 		<-one.ended
-		waitFor(t, &budget, maxSessionConnections)
+		if n := budget.connections.Load(); n != maxSessionConnections {
+			t.Errorf("%d connections", n)
+		}
 		three.connect(2, "a:1")
-		waitFor(t, &budget, maxSessionConnections+1)
+		if m := three.receive(); m.kind != kindData || m.conn != 2 {
+			t.Errorf("%+v", m)
+		}
 	})
 	t.Run("no pause", func(t *testing.T) {
 		var budget Budget
@@ -356,7 +353,7 @@ func TestHostileServer(t *testing.T) {
 		if most > maxWaiting {
 			t.Errorf("%d bytes have waited", most)
 		}
-		waitFor(t, &budget, 0)
+		s.stop(&budget)
 	})
 	for name, attack := range map[string]func(s *server){
 		"text":            func(s *server) { s.ws.WriteMessage(websocket.TextMessage, []byte("x")) },
@@ -434,15 +431,16 @@ func TestStop(t *testing.T) {
 	s := &server{t: t, ws: <-opened}
 	defer s.ws.Close()
 	ended := make(chan error, 1)
-	go func() { ended <- New(node, nodes(t, func(net.Conn) {}), &budget).Run(ctx) }()
+	accepted := make(chan struct{}, 5)
+	go func() { ended <- New(node, nodes(t, func(net.Conn) { accepted <- struct{}{} }), &budget).Run(ctx) }()
 	for i := range int64(5) {
 		s.connect(i, "a:1")
 		for range 100 {
 			s.send(header{i, kindData}, make([]byte, 32<<10))
 		}
 	}
-	for budget.connections.Load() < 5 || budget.waiting.Load() == 0 {
-		runtime.Gosched()
+	for range 5 {
+		<-accepted
 	}
 	cancel()
 	if err := <-ended; err != nil || budget.connections.Load() != 0 || budget.waiting.Load() != 0 {

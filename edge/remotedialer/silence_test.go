@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,9 +38,10 @@ func silence(t *testing.T, check bool) {
 			t.Fatal(err)
 		}
 		server := <-up
-		began, pings := time.Now(), 0
+		began := time.Now()
+		var pings atomic.Int64
 		server.SetPingHandler(func(text string) error {
-			if pings++; time.Since(began) < 5*time.Minute {
+			if pings.Add(1); time.Since(began) < 5*time.Minute {
 				return server.WriteControl(websocket.PongMessage, []byte(text), time.Now().Add(time.Second))
 			}
 			return nil
@@ -57,8 +59,8 @@ func silence(t *testing.T, check bool) {
 		ended := make(chan error, 1)
 		go func() { ended <- s.Run(context.Background()) }()
 		time.Sleep(5*time.Minute + time.Second)
-		if pings < 11 || pings > 13 {
-			t.Errorf("%d pings in five minutes", pings)
+		if n := pings.Load(); n < 11 || n > 13 {
+			t.Errorf("%d pings in five minutes", n)
 		}
 		silent, limit := time.Now(), silenceLimit
 		if check {
