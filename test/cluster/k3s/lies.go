@@ -106,11 +106,24 @@ func RawTunnel(f func(*websocket.Conn)) http.Handler {
 	})
 }
 
-// Frame returns a message of remotedialer: numbers of the message, of the connection and of the kind, and the rest. Each number is a
-// variable-length integer. remotedialer message.go.
+// The kinds of remotedialer's messages that a server sends. remotedialer message.go.
+const (
+	FrameData    = 1
+	FrameConnect = 2
+	FrameError   = 3
+	FramePause   = 6
+	FrameResume  = 7
+	FrameSync    = 8
+)
+
+// Frame returns a message of remotedialer: the numbers of the message, of the connection and of the kind, a deadline in messages with
+// data or a target, and the rest. Each number is a variable-length integer. The rest of FrameConnect is "tcp/HOST:PORT". remotedialer message.go.
 func Frame(id, connection, kind int64, rest []byte) []byte {
 	b := binary.AppendVarint(nil, id)
 	b = binary.AppendVarint(b, connection)
 	b = binary.AppendVarint(b, kind)
+	if kind == FrameData || kind == FrameConnect {
+		b = binary.AppendVarint(b, 15000)
+	}
 	return append(b, rest...)
 }

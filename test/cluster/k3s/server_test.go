@@ -65,10 +65,7 @@ func TestServer(t *testing.T) {
 	ns := c.Namespace(t)
 	c.Apply(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": %q},
 "spec": {"nodeName": %q, "containers": [{"name": "c", "image": "none"}]}}`, ns, a.name))
-	a.m.Await("the Secret to belong to the Node", func() bool {
-		secret, err := c.Admin().CoreV1().Secrets("kube-system").Get(t.Context(), a.name+".node-password.k3s", metav1.GetOptions{})
-		return err == nil && len(secret.OwnerReferences) == 1 && secret.OwnerReferences[0].Name == a.name
-	})
+	a.m.Await("the Secret to belong to the Node", func() bool { return ownsPassword(t, c, a.name) })
 	if out, err := c.TryKubectl("", "-n", ns, "logs", "p"); err == nil {
 		t.Errorf("kubectl logs works without a tunnel: %s", out)
 	}
@@ -76,6 +73,12 @@ func TestServer(t *testing.T) {
 	if got, want := c.Kubectl(t, "-n", ns, "logs", "p"), "/containerLogs/"+ns+"/p/c for system:apiserver of [system:masters]\n"; got != want {
 		t.Errorf("kubectl logs has written %q, want %q", got, want)
 	}
+}
+
+// ownsPassword reports whether a Node is the owner of its password's Secret.
+func ownsPassword(t *testing.T, c *cluster.Cluster, node string) bool {
+	secret, err := c.Admin().CoreV1().Secrets("kube-system").Get(t.Context(), node+".node-password.k3s", metav1.GetOptions{})
+	return err == nil && len(secret.OwnerReferences) == 1 && secret.OwnerReferences[0].Name == node
 }
 
 func isJSON(r *http.Request) { r.Header.Set("Content-Type", "application/json") }
