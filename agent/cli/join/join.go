@@ -203,7 +203,8 @@ func hintForShort(t k3s.Token, trust bool) string {
 // explainToken adds what to do if a server has refused the token.
 func explainToken(err error, file string) error {
 	if k3s.IsRefused(err) {
-		return fmt.Errorf("%w: the server does not accept the token in %s; was it deleted, or has it expired?", err, file)
+		return fmt.Errorf("%w: the server does not accept the token in %s: it was deleted, has expired, or is a server's token where agents have their own",
+			err, file)
 	}
 	return err
 }
