@@ -152,10 +152,10 @@ func commands() []command.Command {
 			Setup: node.Clock,
 			Detail: "Certificates are verified at a time that is never before a time that has certainly passed. " +
 				"Use reset if that time is wrong."},
-		{Name: "join", Args: "--k3s URL --token-file FILE", Summary: "make this machine a node of a k3s cluster", Setup: join.Join, NoAgent: true,
-			Detail: "The k3s server issues the node's certificates. The command writes them with a kubeconfig to a directory below the state\n" +
-				"directory, and sets the fields in /etc/islet/kubelet.yaml and edge.yaml with which the agent uses them. Other fields stay.\n" +
-				"Then restart the agent. It renews the certificates, and keeps a tunnel to each server for logs and exec.\n" +
+		{Name: "join", Args: "--k3s URL --token-file FILE", Summary: "make this machine a node of a k3s cluster", Setup: join.Join,
+			NoAgent: true, Detail: "The k3s server issues the node's certificates. The command writes them to a directory below the " +
+				"state directory,\nand sets the fields of /etc/islet/kubelet.yaml and edge.yaml with which the agent uses them. Other " +
+				"fields stay.\nThen restart the agent. It renews the certificates, and keeps a tunnel to each server for logs and exec.\n" +
 				"The command may be repeated, also for another cluster. If it fails, the node stays as it was."},
 		{Name: "key", Summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", Sub: node.KeyCommands()},
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",

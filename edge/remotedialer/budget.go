@@ -9,8 +9,8 @@ const (
 	maxSessionConnections = 128
 	// maxWaiting is the maximum number of bytes that wait in the connections of a Budget.
 	maxWaiting = 8 << 20
-	// maxConnectionWaiting is the maximum number of bytes that wait in one connection. A server that has received a Pause still sends what is
-	// in its buffers.
+	// maxConnectionWaiting is the maximum number of bytes that wait in one connection. A server that has received a Pause still sends what
+	// is in its buffers.
 	maxConnectionWaiting = 4 << 20
 	// pauseAt and resumeAt are the numbers of waiting bytes at which a connection is paused and resumed.
 	pauseAt, resumeAt = 256 << 10, 32 << 10

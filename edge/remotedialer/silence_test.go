@@ -41,7 +41,8 @@ func silence(t *testing.T, check bool) {
 		began := time.Now()
 		var pings atomic.Int64
 		server.SetPingHandler(func(text string) error {
-			if pings.Add(1); time.Since(began) < 5*time.Minute {
+			pings.Add(1)
+			if time.Since(began) < 5*time.Minute {
 				return server.WriteControl(websocket.PongMessage, []byte(text), time.Now().Add(time.Second))
 			}
 			return nil

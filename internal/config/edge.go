@@ -83,9 +83,9 @@ type EdgeConfiguration struct {
 
 // K3s defines how a node keeps its place in a cluster of k3s.
 type K3s struct {
-	// Directory contains the node's addresses and certificates of the cluster, which islet join has written. The node renews
-	// the certificates there, and opens a tunnel to each server of the cluster. Without --kubeconfig and --bootstrap-kubeconfig, it also uses
-	// the kubeconfig of this directory. If it is empty, the node does none of this.
+	// Directory contains the node's addresses and certificates of the cluster, which islet join has written. The node renews the
+	// certificates there, and opens a tunnel to each server of the cluster. Without --kubeconfig and --bootstrap-kubeconfig, it also
+	// uses the kubeconfig of this directory. If it is empty, the node does none of this.
 	Directory string `json:"directory,omitempty"`
 }
 

@@ -211,7 +211,8 @@ func parseCertificates(bundle []byte) (all []*x509.Certificate, _ error) {
 		if block == nil {
 			break
 		}
-		if bundle = rest; block.Type != "CERTIFICATE" {
+		bundle = rest
+		if block.Type != "CERTIFICATE" {
 			continue
 		}
 		if len(all) == maxCertificates {

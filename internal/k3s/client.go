@@ -78,7 +78,7 @@ func ParseServer(address string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the server %q is no URL", printable.Cut(address, maxMessage))
-	case u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+	case u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "":
 		return nil, fmt.Errorf("the server %q is not of the form https://HOST:6443", printable.Cut(address, maxMessage))
 	}
 	if u.Port() == "" {

@@ -206,7 +206,8 @@ func TestSettings(t *testing.T) {
 func TestAPIServers(t *testing.T) {
 	s := k3stest.Start(t)
 	c := client(t, s)
-	s.SetServers("192.0.2.1:6443", "127.0.0.1:6443", "0.0.0.0:1", "[fd00::1]:6443", "x", "224.0.0.1:1", "169.254.1.1:1", "192.0.2.2:0", "[::1]:5")
+	s.SetServers("192.0.2.1:6443", "127.0.0.1:6443", "0.0.0.0:1", "[fd00::1]:6443", "x", "224.0.0.1:1", "169.254.1.1:1", "192.0.2.2:0",
+		"[::1]:5")
 	got, err := c.APIServers(t.Context())
 	if fmt.Sprint(got) != "[192.0.2.1:6443 [fd00::1]:6443]" || err != nil {
 		t.Errorf("%v, %v", got, err)

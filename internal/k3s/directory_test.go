@@ -73,7 +73,8 @@ func TestStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		token, err := d.Token()
-		if *r != want.Record || !p.Leaf.Equal(want.Client.Leaf) || time.Since(written) > time.Hour || (token.Password != "") != (want.Token != "") || err != nil {
+		if *r != want.Record || !p.Leaf.Equal(want.Client.Leaf) || time.Since(written) > time.Hour ||
+			(token.Password != "") != (want.Token != "") || err != nil {
 			t.Errorf("%+v, %v, %+v, %v", r, written, token, err)
 		}
 	}

@@ -45,7 +45,7 @@ func (c *Client) Settings(ctx context.Context) (*Settings, error) {
 		return nil, fmt.Errorf("%s: %w", c.cfg.Server, err)
 	}
 	s := &Settings{
-		ClusterDNS: answer.ClusterDNSs, ClusterDomain: answer.ClusterDomain, EgressMode: printable.Cut(answer.EgressSelectorMode, maxMessage),
+		ClusterDNS: answer.ClusterDNSs, ClusterDomain: answer.ClusterDomain, EgressMode: answer.EgressSelectorMode,
 		APIServer: c.cfg.Server,
 	}
 	if len(s.ClusterDNS) == 0 && answer.ClusterDNS.IsValid() {

@@ -40,7 +40,7 @@ type Token struct {
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
 	if text == "" || len(text) > MaxToken || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return Token{}, errors.New("not a token of k3s: want one line of printable characters, such as that of /var/lib/rancher/k3s/server/token")
+		return Token{}, errors.New("not a token of k3s: want one line of printable characters, as in /var/lib/rancher/k3s/server/token")
 	}
 	rest, full := strings.CutPrefix(text, tokenPrefix)
 	if !full {

@@ -46,7 +46,8 @@ func (o *options) configFiles(d k3s.Directory, s *k3s.Settings) ([]configFile, e
 		dns = append(dns, ip.String())
 	}
 	serving := d.PairFile(k3s.ForServing)
-	kubelet, err := readConfig(filepath.Join(o.configDir, "kubelet.yaml"), "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", []setting{
+	const version, kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+	kubelet, err := readConfig(filepath.Join(o.configDir, "kubelet.yaml"), version, kind, []setting{
 		{[]string{"clusterDNS"}, dns},
 		{[]string{"clusterDomain"}, s.ClusterDomain},
 		{[]string{"rotateCertificates"}, false}, // the agent renews the certificates at the supervisor
@@ -126,7 +127,8 @@ func setFields(text []byte, settings []setting) (_ []byte, changed []string, _ e
 		for _, s := range settings {
 			lines = append(lines, fmt.Sprintf("%s: %v", strings.Join(s.path, "."), s.value))
 		}
-		return nil, nil, errors.New("the form of the file is unusual, so set these fields in it and repeat the command: " + strings.Join(lines, "; "))
+		return nil, nil, errors.New("the form of the file is unusual, so set these fields in it and repeat the command: " +
+			strings.Join(lines, "; "))
 	}
 	return []byte(out), changed, nil
 }

@@ -203,8 +203,8 @@ func hintForShort(t k3s.Token, trust bool) string {
 // explainToken adds what to do if a server has refused the token.
 func explainToken(err error, file string) error {
 	if k3s.IsRefused(err) {
-		return fmt.Errorf("%w: the server does not accept the token in %s: it was deleted, has expired, or is a server's token where agents have their own",
-			err, file)
+		return fmt.Errorf("%w: the server does not accept the token in %s: it was deleted, has expired, or is a server's token where "+
+			"agents have their own", err, file)
 	}
 	return err
 }
@@ -236,7 +236,8 @@ func (o *options) report(w io.Writer, root string, token k3s.Token, ca []byte, m
 		}
 	}
 	if made.Client.SharedKey {
-		fmt.Fprintln(w, "warning: the server has made the key of the certificates, as servers before k3s 1.33 do: all nodes have the same key")
+		fmt.Fprintln(w, "warning: the server has made the key of the certificates, as servers before k3s 1.33 do: all nodes have "+
+			"the same key")
 	}
 	if s.EgressMode == "disabled" {
 		fmt.Fprintln(w, "note: the server does not use tunnels (egress-selector-mode: disabled), so it must reach port 10250 of this node")

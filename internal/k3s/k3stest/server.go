@@ -123,7 +123,8 @@ func Start(t *testing.T) *Server {
 	}
 	key := newKey(t)
 	chain, err := s.Serving.Sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "k3s"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Subject: pkix.Name{CommonName: "k3s"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, key.Public(), 10*365*24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
