@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"net"
-	"testing"
 
 	"github.com/islet-edge/islet/test/machine"
 )
@@ -45,17 +44,8 @@ func (c *Cluster) ListenOn(address string) (l net.Listener, err error) {
 	return l, err
 }
 
-// Block drops the packets that the control plane's host sends to a TCP port of the machines, until the test ends.
-func (c *Cluster) Block(t testing.TB, port string) {
-	t.Helper()
-	rule := fmt.Sprintf("table inet block%[1]s {\nchain out { type filter hook output priority 0; ip daddr 10.97.0.2-10.97.0.254 "+
-		"tcp dport %[1]s drop; }\n}", port)
-	if err := c.run(rule, "nft", "-f", "-"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.run("", "nft", "delete", "table", "inet", "block"+port); err != nil {
-			t.Error(err)
-		}
-	})
+// Block drops the packets that the control plane's host sends to a TCP port of the machines.
+func (c *Cluster) Block(port string) error {
+	return c.run(fmt.Sprintf("table inet block%[1]s {\nchain out { type filter hook output priority 0; ip daddr 10.97.0.2-10.97.0.254 "+
+		"tcp dport %[1]s drop; }\n}", port), "nft", "-f", "-")
 }

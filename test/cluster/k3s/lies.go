@@ -26,6 +26,17 @@ func (s *Server) Instead(path string, h http.Handler) {
 // Misissue lets a test change each certificate before it is signed: its names, its CA, its key, its validity. nil ends it.
 func (s *Server) Misissue(change func(*Issue)) { s.mu.Lock(); defer s.mu.Unlock(); s.misissue = change }
 
+// Heal ends Instead and Misissue.
+func (s *Server) Heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.lies)
+	s.misissue = nil
+}
+
+// Lies returns how often a client has got a lie.
+func (s *Server) Lies() int { s.mu.Lock(); defer s.mu.Unlock(); return s.lied }
+
 // ServeCertificateOf replaces the certificate of the listener by one of another CA for the same addresses.
 func (s *Server) ServeCertificateOf(a *Authority) error {
 	s.mu.Lock()
@@ -34,7 +45,7 @@ func (s *Server) ServeCertificateOf(a *Authority) error {
 	cert, err := a.pair(Subject{Name: "k3s", Groups: []string{"k3s"}, Usage: x509.ExtKeyUsageServerAuth, DNS: old.DNSNames,
 		IPs: old.IPAddresses})
 	if err == nil {
-		s.served = &cert
+		s.served, s.foreign = &cert, true
 	}
 	return err
 }
@@ -116,8 +127,9 @@ const (
 	FrameSync    = 8
 )
 
-// Frame returns a message of remotedialer: the numbers of the message, of the connection and of the kind, a deadline in messages with
-// data or a target, and the rest. Each number is a variable-length integer. The rest of FrameConnect is "tcp/HOST:PORT". remotedialer message.go.
+// Frame returns a message of remotedialer: the numbers of the message, of the connection and of the kind, a deadline if the message has
+// data or a target, and the rest. Each number is a variable-length integer. The rest of FrameConnect is "tcp/HOST:PORT".
+// remotedialer message.go.
 func Frame(id, connection, kind int64, rest []byte) []byte {
 	b := binary.AppendVarint(nil, id)
 	b = binary.AppendVarint(b, connection)

@@ -71,6 +71,20 @@ func TestLies(t *testing.T) {
 		t.Errorf("after the lies: %d, %s, %v", status, b, err)
 	}
 
+	const config = "/v1-k3s/config"
+	for range cap(s.reads) {
+		s.reads <- struct{}{}
+	}
+	a.want(http.StatusTooManyRequests, http.MethodGet, config, nil)
+	for range cap(s.reads) {
+		<-s.reads
+	}
+	a.want(http.StatusOK, http.MethodGet, config, nil)
+	s.setReady(false)
+	a.wantRefused(http.StatusServiceUnavailable, http.MethodGet, "/v1-k3s/readyz")
+	a.wantRefused(http.StatusServiceUnavailable, http.MethodGet, "/v1-k3s/client-kubelet.crt")
+	s.setReady(true)
+
 	foreign, err := NewAuthority("k3s-server")
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,8 @@ type Config struct {
 	Passwords Passwords
 }
 
-// Passwords are the two secrets of tokens. k3s takes the server's for the agents if there is no agent-token.
+// Passwords are the two secrets of tokens. Without an agent-token, the agents have the server's. With one, the server's token does not work
+// for agents. k3s pkg/daemons/control/deps/deps.go, genUsers.
 type Passwords struct{ Server, Agent string }
 
 // A Server answers as a k3s server does. Its methods are safe for concurrent use.
@@ -47,17 +48,24 @@ type Server struct {
 	mu       sync.Mutex
 	ready    bool
 	served   *tls.Certificate
+	foreign  bool // whether served is of another CA
 	validity time.Duration
 	lies     map[string]http.Handler
 	misissue func(*Issue)
 	requests map[string]int
-	hijacked map[net.Conn]bool
+	lied     int
+	servers  []string
+	tunnels  map[net.Conn]string // the node of each tunnel that was opened
 }
 
 // New returns a server that does not listen yet.
 func New(c Config) (*Server, error) {
-	s := &Server{c: c, pki: c.PKI, reads: make(chan struct{}, 20), writes: make(chan struct{}, 10), lies: map[string]http.Handler{},
-		requests: map[string]int{}, hijacked: map[net.Conn]bool{}}
+	if c.Passwords.Agent == "" {
+		c.Passwords.Agent = c.Passwords.Server
+	}
+	s := &Server{c: c, servers: []string{c.Address}, pki: c.PKI, reads: make(chan struct{}, 20), writes: make(chan struct{}, 10),
+		lies:     map[string]http.Handler{},
+		requests: map[string]int{}, tunnels: map[net.Conn]string{}}
 	s.passwords = map[string]struct{ password, group string }{
 		"node": {c.Passwords.Agent, agentGroup}, "server": {c.Passwords.Server, serverGroup}}
 	host, _, err := net.SplitHostPort(c.Address)
@@ -78,26 +86,23 @@ func New(c Config) (*Server, error) {
 // Serve answers requests until the context ends.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
-		Handler:  s,
-		ErrorLog: log.New(io.Discard, "", 0), // as k3s
-		ConnState: func(c net.Conn, state http.ConnState) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if state == http.StateHijacked {
-				s.hijacked[c] = true
-			}
-		},
+		Handler:     s,
+		ErrorLog:    log.New(io.Discard, "", 0), // as k3s
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			ClientAuth: tls.RequestClientCert, // the handlers verify it
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
+				if s.foreign {
+					s.lied++
+				}
 				return s.served, nil
 			},
 		},
 	}
-	stop := context.AfterFunc(ctx, func() { srv.Close(); s.DropConnections() })
+	stop := context.AfterFunc(ctx, func() { srv.Close(); s.DropTunnels("") })
 	defer stop()
 	if err := srv.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -107,11 +112,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // Ready says that the controllers of the server run; before, a node gets no certificate. It starts to watch the Nodes.
 func (s *Server) Ready(ctx context.Context) {
-	s.mu.Lock()
-	s.ready = true
-	s.mu.Unlock()
+	s.setReady(true)
 	go s.watchNodes(ctx)
 }
+
+func (s *Server) setReady(ready bool) { s.mu.Lock(); defer s.mu.Unlock(); s.ready = ready }
 
 func (s *Server) coreReady() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.ready }
 
@@ -164,7 +169,7 @@ func (s *Server) paths() map[string]http.HandlerFunc {
 		"/v1-k3s/apiservers":                agents(s.apiServers),
 		"/v1-k3s/config":                    agents(s.config),
 		"/v1-k3s/readyz":                    agents(s.readyz),
-		"/v1-k3s/connect":                   s.only(s.tunnel.server.ServeHTTP, nodesGroup),
+		"/v1-k3s/connect":                   s.only(s.openTunnel, nodesGroup),
 	}
 }
 
@@ -173,6 +178,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests[r.Method+" "+r.URL.Path]++
 	lie := s.lies[r.URL.Path]
+	if lie != nil {
+		s.lied++
+	}
 	s.mu.Unlock()
 	route := s.routes[r.URL.Path]
 	switch {
@@ -222,10 +230,20 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	write("text/plain", func() []byte { return []byte("ok") })(w, r)
 }
 
-// apiServers answers with the addresses of all servers. k3s reads the EndpointSlices of the Service kubernetes, and etcd. Here there is one
-// server. k3s pkg/server/handlers/handlers.go, APIServers.
+// apiServers answers with the addresses of all servers. k3s reads the EndpointSlices of the Service kubernetes, and etcd. Here a test sets
+// them. k3s pkg/server/handlers/handlers.go, APIServers.
 func (s *Server) apiServers(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, []string{s.c.Address})
+	s.mu.Lock()
+	servers := s.servers
+	s.mu.Unlock()
+	writeJSON(w, servers)
+}
+
+// SetServers replaces the addresses of all servers, which at first are the address of this server.
+func (s *Server) SetServers(addresses ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.servers = addresses
 }
 
 // config answers with the settings of the server that agents use. An IPNet is an object with the address and the mask in base64, as

@@ -80,6 +80,7 @@ func (s *Server) signAndSend(w http.ResponseWriter, r *http.Request, own *ecdsa.
 	i.Subject.Validity = s.validity
 	if s.misissue != nil {
 		s.misissue(i)
+		s.lied++
 	}
 	s.mu.Unlock()
 	cert, err := i.Authority.Sign(i.Subject, i.Key)

@@ -28,7 +28,8 @@ const bootstrapToken = "k3stok.0123456789abcdef"
 // shared is the server of all tests of a program.
 var shared *Server
 
-// Start returns the control plane of this test program and its server. The first call starts both. The egress-selector-mode is agent.
+// Start returns the control plane of this test program and its server. The first call starts both. The egress-selector-mode is agent. The
+// control plane's host cannot reach the nodes' kubelets except through the tunnels.
 func Start(t testing.TB) (*cluster.Cluster, *Server) {
 	t.Helper()
 	pki, err := NewPKI()
@@ -70,6 +71,9 @@ func Start(t testing.TB) (*cluster.Cluster, *Server) {
 			"--cluster-signing-legacy-unknown-key-file=" + tlsDir + "server-ca.key",
 		},
 		Serve: func(c *cluster.Cluster) (err error) {
+			if err := c.Block("10250"); err != nil {
+				return err
+			}
 			shared, err = serve(ctx, c, pki, Address, egress)
 			return err
 		},
@@ -89,7 +93,7 @@ func serve(ctx context.Context, c *cluster.Cluster, pki *PKI, address, egress st
 		return nil, err
 	}
 	s, err := New(Config{PKI: pki, Address: address, API: apiServer, Client: client, Dial: c.Dial, Egress: egress, Name: "control",
-		Passwords: Passwords{Server: "server-secret-0123456789", Agent: "agent-secret-0123456789"}})
+		Passwords: Passwords{Server: "server-secret-0123456789"}})
 	if err != nil {
 		return nil, err
 	}

@@ -166,12 +166,26 @@ func (s *Server) DialThrough(ctx context.Context, node, network, address string)
 	return s.tunnel.server.Dialer(node)(ctx, network, address)
 }
 
-// DropConnections closes all tunnels, and all other connections that are not HTTP any more.
-func (s *Server) DropConnections() {
+type connKey struct{}
+
+// openTunnel answers the WebSocket of a node.
+func (s *Server) openTunnel(w http.ResponseWriter, r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+		s.mu.Lock()
+		s.tunnels[c] = strings.TrimPrefix(userOf(r).name, nodePrefix)
+		s.mu.Unlock()
+		defer func() { s.mu.Lock(); delete(s.tunnels, c); s.mu.Unlock() }()
+	}
+	s.tunnel.server.ServeHTTP(w, r)
+}
+
+// DropTunnels closes the tunnels of a node, or all tunnels if the name is empty.
+func (s *Server) DropTunnels(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.hijacked {
-		c.Close()
+	for c, of := range s.tunnels {
+		if node == "" || node == of {
+			c.Close()
+		}
 	}
-	clear(s.hijacked)
 }
