@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/printable"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // A Purpose is the use of a certificate. Its value is the name of the certificate at the server.
@@ -89,7 +89,7 @@ func (c *Client) Issue(ctx context.Context, use Purpose, n Node, signers []byte)
 
 // pairOf returns the pair of an answer. The key is that of the answer or, if there is none, the key of the request.
 func (c *Client) pairOf(answer []byte, key *ecdsa.PrivateKey) (*Pair, error) {
-	if err := weight.PEM(maxAnswer, string(answer)); err != nil {
+	if err := inputweight.PEM(maxAnswer, string(answer)); err != nil {
 		return nil, err
 	}
 	var certs, keys []byte
@@ -203,7 +203,7 @@ func RenewAt(leaf *x509.Certificate, issued time.Time) time.Time {
 
 // parseCertificates parses a bundle. It returns an error if there is no certificate.
 func parseCertificates(bundle []byte) (all []*x509.Certificate, _ error) {
-	if err := weight.PEM(maxAnswer, string(bundle)); err != nil {
+	if err := inputweight.PEM(maxAnswer, string(bundle)); err != nil {
 		return nil, err
 	}
 	for {

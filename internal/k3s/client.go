@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/printable"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const (
@@ -213,7 +213,7 @@ const maxCertificates = 32
 
 // decodeJSON decodes an answer.
 func decodeJSON(name string, body []byte, into any) error {
-	if err := weight.JSON(body, into, maxAnswer); err != nil {
+	if err := inputweight.JSON(body, into, maxAnswer); err != nil {
 		return fmt.Errorf("%s: %w", path.Base(name), err)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
