@@ -132,6 +132,30 @@ func TestKept(t *testing.T) {
 	}
 }
 
+// TestNewCA checks that a node takes over a CA that the server has added, within a day.
+func TestNewCA(t *testing.T) {
+	w := newWorld(t, year, nil)
+	both := append(slices.Clone(w.Serving.PEM), k3stest.NewCA(t, "next").PEM...)
+	w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/v1-k3s/server-ca.crt" {
+			a.Write(both)
+		}
+		return r.URL.Path == "/v1-k3s/server-ca.crt"
+	}
+	w.run(w.config())
+	w.pass(24 * time.Hour)
+	for {
+		now, err := os.ReadFile(w.dir.ServerCA())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(now) == string(both) {
+			return
+		}
+		w.pass(0)
+	}
+}
+
 // strangerPEM is a CA that has not signed the certificate of the server.
 var strangerPEM []byte
 
