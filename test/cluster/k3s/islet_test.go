@@ -77,6 +77,10 @@ func TestIslet(t *testing.T) {
 		out, err := c.TryKubectl("", "-n", ns, "logs", "p", "--request-timeout=10s")
 		return err == nil && strings.HasPrefix(out, "0\n")
 	}
+	if conn, err := c.Dial(t.Context(), "tcp", n.Addr+":10250"); err == nil {
+		conn.Close()
+		t.Error("the control plane's host reaches the kubelet without the tunnel, so the test proves nothing")
+	}
 	if !hasLogs() {
 		t.Error("kubectl logs shows nothing of the pod")
 	}
