@@ -44,8 +44,8 @@ func (c *Cluster) ListenOn(address string) (l net.Listener, err error) {
 	return l, err
 }
 
-// Block drops the packets that the control plane's host sends to a TCP port of the machines.
+// Block refuses the connections of the control plane's host to a TCP port of the machines.
 func (c *Cluster) Block(port string) error {
 	return c.run(fmt.Sprintf("table inet block%[1]s {\nchain out { type filter hook output priority 0; ip daddr 10.97.0.2-10.97.0.254 "+
-		"tcp dport %[1]s drop; }\n}", port), "nft", "-f", "-")
+		"tcp dport %[1]s reject with tcp reset; }\n}", port), "nft", "-f", "-")
 }

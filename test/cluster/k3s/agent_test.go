@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strings"
@@ -193,6 +194,7 @@ func (a *agent) serve(cert tls.Certificate, clients []byte) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(clients)
 	srv := &http.Server{
+		ErrorLog:  log.New(io.Discard, "", 0),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			u := r.TLS.PeerCertificates[0].Subject

@@ -195,8 +195,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limit refuses a request while as many run as the server permits: 20 that read and 10 others.
-// k3s pkg/server/handlers/router.go since release-1.34, with auth.MaxInFlight.
+// limit refuses a request while as many run as the server permits: 20 that read and 10 others. Older releases have no limit.
+// k3s pkg/server/handlers/router.go, maxNonMutatingAgentRequests; pkg/server/auth/auth.go, MaxInFlight.
 func (s *Server) limit(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		running := s.writes
