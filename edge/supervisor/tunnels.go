@@ -26,7 +26,7 @@ import (
 
 const (
 	// listInterval is the interval of reading the list of servers.
-	listInterval = 10 * time.Minute
+	listInterval = 30 * time.Minute
 	// handshakeLimit is the time for opening a tunnel.
 	handshakeLimit = 20 * time.Second
 	// maxHandshake is the maximum number of bytes that a server may send until a tunnel is open.

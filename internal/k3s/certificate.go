@@ -19,8 +19,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/inputweight"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // A Purpose is the use of a certificate. Its value is the name of the certificate at the server.

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/inputweight"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 const (
