@@ -3,13 +3,18 @@ package k3s_test
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +65,90 @@ func TestFetchCA(t *testing.T) {
 	if u, err := k3s.ParseServer("https://h/"); err != nil || u.String() != "https://h:6443" {
 		t.Errorf("%v, %v", u, err)
 	}
+}
+
+// TestMiddle checks that a stranger between the node and its server gets neither the token nor the password. It sends the real CA, with
+// a CA of its own or with a certificate of a node whose key it has.
+func TestMiddle(t *testing.T) {
+	real, stranger := k3stest.NewCA(t, "real"), k3stest.Start(t)
+	intermediate := real.Issue(t, "intermediate")
+	sum := sha256.Sum256(derOf(real.PEM))
+	token := k3s.Token{CAHash: hex.EncodeToString(sum[:]), Password: k3stest.Secret}
+	leaf, err := real.Sign(&x509.Certificate{Subject: pkix.Name{CommonName: "node"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, publicKey(t), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bundle := range map[string][][]byte{
+		"a CA at the end":      {intermediate, real.PEM, stranger.Serving.PEM},
+		"a CA in between":      {intermediate, stranger.Serving.PEM, real.PEM},
+		"a CA at the begin":    {stranger.Serving.PEM, intermediate, real.PEM},
+		"a leaf at the begin":  {leaf, real.PEM},
+		"a leaf and a CA":      {leaf, stranger.Serving.PEM},
+		"the real CA and leaf": {intermediate, leaf, real.PEM},
+	} {
+		text := bytes.Join(bundle, nil)
+		stranger.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/cacerts" {
+				w.Write(text)
+			} else {
+				t.Errorf("%s: %s was requested", name, r.URL)
+			}
+			return true
+		}
+		ca, err := k3s.FetchCA(t.Context(), stranger.URL, token, false)
+		if err != nil {
+			continue
+		}
+		if want := append(slices.Clone(intermediate), real.PEM...); !bytes.Equal(ca, want) {
+			t.Errorf("%s: the CA is\n%s\nwant\n%s", name, ca, want)
+		}
+		c, err := k3s.New(k3s.Config{Server: stranger.URL, CA: ca, Token: token, Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Settings(t.Context()); err == nil {
+			t.Errorf("%s: the stranger is the server", name)
+		}
+	}
+	// The server of the real CA is accepted.
+	server := k3stest.Start(t)
+	server.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/cacerts" {
+			w.Write(server.Serving.Issue(t, "another"))
+			w.Write(server.Serving.PEM)
+		}
+		return r.URL.Path == "/cacerts"
+	}
+	sum = sha256.Sum256(derOf(server.Serving.PEM))
+	token.CAHash = hex.EncodeToString(sum[:])
+	ca, err := k3s.FetchCA(t.Context(), server.URL, token, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := k3s.New(k3s.Config{Server: server.URL, CA: ca, Token: token, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Settings(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// This function returns the content of a PEM block.
+func derOf(text []byte) []byte {
+	block, _ := pem.Decode(text)
+	return block.Bytes
+}
+
+// This function returns a public key.
+func publicKey(t *testing.T) any {
+	t.Helper()
+	key, err := x509.ParsePKIXPublicKey(mustKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 // TestIssue checks both certificates, with a key of the node and with a key of the server, and with each kind of credentials.
@@ -123,10 +212,7 @@ func TestLies(t *testing.T) {
 	s := k3stest.Start(t)
 	c := client(t, s)
 	stranger := k3stest.NewCA(t, "stranger")
-	key, err := x509.ParsePKIXPublicKey(mustKey(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := publicKey(t)
 	right := func() *x509.Certificate {
 		return &x509.Certificate{Subject: pkix.Name{CommonName: "system:node:pi", Organization: []string{"system:nodes"}},
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}

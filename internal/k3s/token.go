@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -73,14 +74,15 @@ func (t Token) authorize(r *http.Request) {
 	}
 }
 
-// HashCA returns the hash of a cluster's CA, as tokens contain it. A bundle of one certificate has the hash of its text. A longer bundle
-// has the hash of the root of its first certificate, so that the other certificates may change.
-func HashCA(bundle []byte) (string, error) {
+// HashCA returns the hash of a cluster's CA, as tokens contain it, and the certificates that the hash proves. A bundle of one certificate
+// has the hash of its text. A longer bundle has the hash of the root of its first certificate, so that the other certificates may change.
+// Then the hash proves only the chain from the first certificate to that root: anybody can add other certificates to the bundle.
+func HashCA(bundle []byte) (hash string, proven []byte, _ error) {
 	all, err := parseCertificates(bundle)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	hashed := bundle
+	hashed, proven := bundle, bundle
 	if len(all) > 1 {
 		roots, others := x509.NewCertPool(), x509.NewCertPool()
 		for _, c := range all[1:] {
@@ -93,21 +95,27 @@ func HashCA(bundle []byte) (string, error) {
 		// The hash does not depend on the clock, which may be wrong on a board that joins.
 		o := x509.VerifyOptions{Roots: roots, Intermediates: others, CurrentTime: all[0].NotBefore.Add(time.Second)}
 		if chains, err := all[0].Verify(o); err == nil {
-			hashed = chains[0][len(chains[0])-1].Raw
+			hashed, proven = chains[0][len(chains[0])-1].Raw, nil
+			for _, c := range chains[0] {
+				if !c.BasicConstraintsValid || !c.IsCA { // each node has such a certificate, with its key
+					return "", nil, errors.New("the bundle begins with a certificate that is not of a CA")
+				}
+				proven = append(proven, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+			}
 		}
 	}
 	sum := sha256.Sum256(hashed)
-	return hex.EncodeToString(sum[:]), nil
+	return hex.EncodeToString(sum[:]), proven, nil
 }
 
-// checkHash returns an error if the bundle is not that of the token.
-func (t Token) checkHash(bundle []byte) error {
-	hash, err := HashCA(bundle)
+// verify returns the certificates of a bundle that the token proves, or an error if the bundle is not that of the token.
+func (t Token) verify(bundle []byte) ([]byte, error) {
+	hash, proven, err := HashCA(bundle)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if subtle.ConstantTimeCompare([]byte(hash), []byte(t.CAHash)) != 1 {
-		return fmt.Errorf("the hash of its CA is %s, but the token has %s: it is another cluster, or somebody is between", hash, t.CAHash)
+		return nil, fmt.Errorf("the hash of its CA is %s, but the token has %s: it is another cluster, or somebody is between", hash, t.CAHash)
 	}
-	return nil
+	return proven, nil
 }

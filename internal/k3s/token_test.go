@@ -36,23 +36,23 @@ func TestParseToken(t *testing.T) {
 // TestHashCA checks that the hash of one certificate is that of its text, and that only the root of a longer bundle counts.
 func TestHashCA(t *testing.T) {
 	s := k3stest.Start(t)
-	one, err := k3s.HashCA(s.Serving.PEM)
+	one, _, err := k3s.HashCA(s.Serving.PEM)
 	if one != s.Hash() || err != nil {
 		t.Errorf("%s, %v, want %s", one, err, s.Hash())
 	}
-	if spaced, err := k3s.HashCA(append([]byte("\n"), s.Serving.PEM...)); spaced == one || err != nil {
+	if spaced, _, err := k3s.HashCA(append([]byte("\n"), s.Serving.PEM...)); spaced == one || err != nil {
 		t.Errorf("%s, %v", spaced, err)
 	}
 	root := k3stest.NewCA(t, "root")
-	first, err := k3s.HashCA(bytes.Join([][]byte{root.Issue(t, "a"), root.PEM}, nil))
+	first, _, err := k3s.HashCA(bytes.Join([][]byte{root.Issue(t, "a"), root.PEM}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := k3s.HashCA(bytes.Join([][]byte{root.Issue(t, "b"), root.PEM}, nil))
+	second, _, err := k3s.HashCA(bytes.Join([][]byte{root.Issue(t, "b"), root.PEM}, nil))
 	if first != second || err != nil {
 		t.Errorf("%s and %s have the same root, %v", first, second, err)
 	}
-	if _, err := k3s.HashCA([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")); err == nil {
+	if _, _, err := k3s.HashCA([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")); err == nil {
 		t.Error("an empty certificate has a hash")
 	}
 }

@@ -230,7 +230,7 @@ func (o *options) report(w io.Writer, root string, token k3s.Token, ca []byte, m
 		}
 	}
 	if token.CAHash == "" {
-		hash, err := k3s.HashCA(ca)
+		hash, _, err := k3s.HashCA(ca)
 		if err == nil {
 			fmt.Fprintf(w, "warning: the CA was not verified; its hash is %s\n", hash)
 		}
