@@ -238,7 +238,7 @@ func (s *Session) find(conn int64) *connection {
 func (s *Session) connect(ctx context.Context, g *errgroup.Group, number int64, network, address string) error {
 	s.mu.Lock()
 	_, used := s.conns[number]
-	full := len(s.conns) >= maxSessionConnections || !take(&s.budget.connections, 1, maxConnections)
+	full := !used && (len(s.conns) >= maxSessionConnections || !take(&s.budget.connections, 1, maxConnections))
 	var c *connection
 	if !used && !full {
 		c = newConnection(s, number)

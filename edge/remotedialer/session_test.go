@@ -367,10 +367,14 @@ func TestHostileServer(t *testing.T) {
 			s.ws.NetConn().Write([]byte{0x82, 127, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 		},
 	} {
-		s := start(t, nodes(t, stuck), &Budget{})
+		var budget Budget
+		s := start(t, nodes(t, stuck), &budget)
 		attack(s)
 		if err := <-s.ended; err == nil {
 			t.Errorf("%s: the session has no error", name)
+		}
+		if n, bytes := budget.connections.Load(), budget.waiting.Load(); n != 0 || bytes != 0 {
+			t.Errorf("%s: %d connections and %d bytes are left in the budget", name, n, bytes)
 		}
 	}
 }
