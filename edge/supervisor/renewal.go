@@ -159,7 +159,8 @@ func (s *Supervisor) renewWith(ctx context.Context, r *k3s.Record, cfg k3s.Confi
 		if use == k3s.ForServing {
 			s.requested = n.IPs
 		}
-		s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter)
+		s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter, "sharedKey",
+			pair.SharedKey)
 	}
 	return nil
 }

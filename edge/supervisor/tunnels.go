@@ -105,11 +105,11 @@ func (t *tunnels) list(ctx context.Context) ([]netip.AddrPort, error) {
 }
 
 // set opens the missing tunnels, and closes those to servers that are gone. The tunnel to the server of the join stays, because the others
-// may have addresses that only their own network knows.
+// may have addresses that only their own network knows. There are at most k3s.MaxServers tunnels.
 func (t *tunnels) set(ctx context.Context, first *tunnel, servers []netip.AddrPort) {
 	wanted := map[string]bool{first.address: true}
 	for _, a := range servers {
-		if r := first.remote.Load(); r == nil || *r != a {
+		if r := first.remote.Load(); len(wanted) < k3s.MaxServers && (r == nil || *r != a) {
 			wanted[a.String()] = true
 		}
 	}

@@ -2,17 +2,21 @@ package supervisor
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/islet-edge/islet/internal/k3s"
 )
 
 // This function makes a server send the sessions of nodes on a channel.
@@ -190,4 +194,30 @@ func TestHostileHandshake(t *testing.T) {
 			return
 		}
 	}
+}
+
+// TestMaxServers checks the limit of tunnels, which includes the server of the join.
+func TestMaxServers(t *testing.T) {
+	w := newWorld(t, year, nil)
+	s, err := New(w.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := w.dir.Record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	all := newTunnels(s, record)
+	first := all.add(ctx, strings.TrimPrefix(w.URL, "https://"))
+	var servers []netip.AddrPort
+	for i := range byte(k3s.MaxServers) {
+		servers = append(servers, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, i}), 6443))
+	}
+	all.set(ctx, first, servers)
+	if len(all.all) != k3s.MaxServers || all.all[first.address] != first {
+		t.Errorf("%d tunnels", len(all.all))
+	}
+	all.wg.Wait()
 }
