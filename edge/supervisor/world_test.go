@@ -57,7 +57,7 @@ func newWorld(t *testing.T, life time.Duration, prepare func(w *world, c *k3s.Cl
 	if prepare != nil {
 		prepare(w, made)
 	}
-	if _, err := k3s.Store(root, made); err != nil {
+	if err := k3s.Store(root, made, nil, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	w.dir = k3s.Current(root)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/islet-edge/islet/internal/durable"
@@ -151,73 +150,6 @@ current-context: k3s
 `, server, serverCAFile, client, client)
 }
 
-// currentLink is the symbolic link to the directory in use. Two directories take turns, so that one rename replaces all files.
-const currentLink = "current"
-
-// Current returns the directory in use below root, as a path that stays the same.
-func Current(root string) Directory { return Directory(filepath.Join(root, currentLink)) }
-
-// Store replaces the content of the directory in use below root. After an error or a power cut, the content is either the old or the new
-// one. The function undo restores the old content.
-func Store(root string, c *Cluster) (undo func() error, _ error) {
-	files, err := c.files()
-	if err != nil {
-		return nil, err
-	}
-	if err := makeDirectories(root, 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := os.OpenFile(filepath.Join(root, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("%s: another islet join is running: %w", root, err)
-	}
-	former, err := os.Readlink(filepath.Join(root, currentLink))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	next := "a"
-	if former == next {
-		next = "b"
-	}
-	dir := filepath.Join(root, next)
-	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
-		return nil, err
-	}
-	for name, content := range files {
-		if err := durable.Write(filepath.Join(dir, name), content, 0o600); err != nil {
-			return nil, err
-		}
-	}
-	if err := switchTo(root, next); err != nil {
-		return nil, err
-	}
-	return func() error {
-		if former == "" {
-			return errors.Join(os.Remove(filepath.Join(root, currentLink)), durable.SyncDir(root))
-		}
-		return switchTo(root, former)
-	}, nil
-}
-
-// switchTo durably sets the link to the directory in use.
-func switchTo(root, target string) error {
-	link := filepath.Join(root, ".current.new")
-	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Symlink(target, link); err != nil {
-		return err
-	}
-	if err := os.Rename(link, filepath.Join(root, currentLink)); err != nil {
-		return err
-	}
-	return durable.SyncDir(root)
-}
-
 // makeDirectories durably creates a directory and its missing parents.
 func makeDirectories(dir string, mode fs.FileMode) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -260,7 +192,10 @@ func EnsurePassword(file string) (string, error) {
 	if err := makeDirectories(filepath.Dir(file), 0o755); err != nil {
 		return "", err
 	}
-	return password, durable.Write(file, []byte(password+"\n"), 0o600)
+	if err := durable.Write(file, []byte(password+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	return ReadPassword(file) // another command may have written it too
 }
 
 // Replace durably replaces the CAs, or a certificate with its key. Nothing is written that has not changed.

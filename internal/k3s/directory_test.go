@@ -5,10 +5,10 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -50,20 +50,38 @@ func cluster(t *testing.T, s *k3stest.Server) *k3s.Cluster {
 	return made
 }
 
-// TestStore checks that a directory is replaced as a whole, and that the replacement can be undone.
+// TestStore checks that a directory is replaced as a whole, also if a check fails, and that nothing of the former one stays.
 func TestStore(t *testing.T) {
 	s := k3stest.Start(t)
 	root := filepath.Join(t.TempDir(), "state", "k3s")
-	first, second := cluster(t, s), cluster(t, s)
-	first.Token = s.Token()
-	second.Record.Node = "other"
-	undoFirst, err := k3s.Store(root, first)
+	lock, err := k3s.Lock(root)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer lock.Close()
+	if _, err := k3s.Lock(root); err == nil {
+		t.Error("two commands have the lock")
+	}
+	first, second := cluster(t, s), cluster(t, s)
+	first.Token = s.Token()
+	second.Record.Node = "other"
 	d := k3s.Current(root)
-	check := func(want *k3s.Cluster) {
-		t.Helper()
+	bad := errors.New("bad")
+	good, fails := func() error { return nil }, func() error { return bad }
+	if err := k3s.Store(root, first, nil, fails); !errors.Is(err, bad) {
+		t.Error(err)
+	}
+	if all, err := os.ReadDir(root); len(all) > 0 || err != nil {
+		t.Errorf("after a failure: %v, %v", all, err)
+	}
+	for i, store := range []struct {
+		c     *k3s.Cluster
+		check func() error
+		want  *k3s.Cluster
+	}{{first, good, first}, {second, fails, first}, {first, good, first}, {second, good, second}, {first, fails, second}} {
+		if err := k3s.Store(root, store.c, nil, store.check); (err == nil) != (store.c == store.want) {
+			t.Errorf("%d: %v", i, err)
+		}
 		r, err := d.Record()
 		if err != nil {
 			t.Fatal(err)
@@ -73,26 +91,17 @@ func TestStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		token, err := d.Token()
-		if *r != want.Record || !p.Leaf.Equal(want.Client.Leaf) || time.Since(written) > time.Hour ||
-			(token.Password != "") != (want.Token != "") || err != nil {
-			t.Errorf("%+v, %v, %+v, %v", r, written, token, err)
+		if *r != store.want.Record || !p.Leaf.Equal(store.want.Client.Leaf) || time.Since(written) > time.Hour ||
+			(token.Password != "") != (store.want.Token != "") || err != nil {
+			t.Errorf("%d: %+v, %v, %+v, %v", i, r, written, token, err)
 		}
-	}
-	check(first)
-	cfg, err := clientcmd.BuildConfigFromFlags("", d.Kubeconfig())
-	if err != nil || cfg.Host != s.URL || cfg.CertFile != d.PairFile(k3s.ForClient) || cfg.CAFile != d.ServerCA() {
-		t.Errorf("%+v, %v", cfg, err)
-	}
-	for range 3 {
-		undo, err := k3s.Store(root, second)
-		if err != nil {
-			t.Fatal(err)
+		if all, err := os.ReadDir(root); len(all) != 2 || err != nil { // the directory and the link
+			t.Errorf("%d: %v, %v", i, all, err)
 		}
-		check(second)
-		if err := undo(); err != nil {
-			t.Fatal(err)
+		cfg, err := clientcmd.BuildConfigFromFlags("", d.Kubeconfig())
+		if err != nil || cfg.Host != s.URL || cfg.CertFile != d.PairFile(k3s.ForClient) || cfg.CAFile != d.ServerCA() {
+			t.Errorf("%d: %+v, %v", i, cfg, err)
 		}
-		check(first)
 	}
 	err = filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
 		if err != nil {
@@ -106,29 +115,6 @@ func TestStore(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
-	}
-	if err := undoFirst(); err != nil {
-		t.Error(err)
-	}
-	if _, err := d.Record(); !os.IsNotExist(err) {
-		t.Errorf("after the first undo: %v", err)
-	}
-}
-
-// TestStoreTogether checks that two commands do not write the same directory.
-func TestStoreTogether(t *testing.T) {
-	s := k3stest.Start(t)
-	root := t.TempDir()
-	lock, err := os.OpenFile(filepath.Join(root, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := k3s.Store(root, cluster(t, s)); err == nil {
-		t.Error("both have written")
 	}
 }
 

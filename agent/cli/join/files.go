@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/internal/config"
-	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 )
@@ -23,15 +22,9 @@ const maxConfig = 1 << 20
 
 // A configFile is a configuration file of the agent, before and after.
 type configFile struct {
-	path     string
-	old      []byte // nil if the file does not exist
-	mode     fs.FileMode
-	new      []byte
-	fields   []string // that have changed
-	existing bool
+	k3s.File
+	fields []string // that change
 }
-
-func (f *configFile) changed() bool { return len(f.fields) > 0 }
 
 // A setting is the value of a field, by the keys of its path.
 type setting struct {
@@ -39,7 +32,7 @@ type setting struct {
 	value any
 }
 
-// configFiles returns the agent's configuration with the settings of the cluster. All other fields and comments stay.
+// configFiles returns those files of the agent's configuration that the settings of the cluster change. All other fields and comments stay.
 func (o *options) configFiles(d k3s.Directory, s *k3s.Settings) ([]configFile, error) {
 	var dns []any
 	for _, ip := range s.ClusterDNS {
@@ -65,12 +58,12 @@ func (o *options) configFiles(d k3s.Directory, s *k3s.Settings) ([]configFile, e
 	if err != nil {
 		return nil, err
 	}
-	return []configFile{*kubelet, *edge}, nil
+	return slices.DeleteFunc([]configFile{*kubelet, *edge}, func(f configFile) bool { return len(f.fields) == 0 }), nil
 }
 
 // readConfig reads a configuration file and sets fields in it. It returns an error if the agent would not accept the result.
 func readConfig(path, version, kind string, settings []setting) (*configFile, error) {
-	f := &configFile{path: path, mode: 0o644}
+	f := &configFile{File: k3s.File{Path: path, Mode: 0o644}}
 	old, err := regular.Read(path, maxConfig)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -81,15 +74,15 @@ func readConfig(path, version, kind string, settings []setting) (*configFile, er
 	case err != nil:
 		return nil, err
 	default:
-		f.existing, f.old = true, old
+		f.Old = old
 		if info, err := os.Stat(path); err == nil {
-			f.mode = info.Mode().Perm()
+			f.Mode = info.Mode().Perm()
 		}
 	}
-	if f.new, f.fields, err = setFields(old, settings); err != nil {
+	if f.New, f.fields, err = setFields(old, settings); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if _, mistakes, _ := config.Check(path, f.new); len(mistakes) > 0 {
+	if _, mistakes, _ := config.Check(path, f.New); len(mistakes) > 0 {
 		return nil, &mistakes[0]
 	}
 	return f, nil
@@ -165,46 +158,4 @@ func replaceBlock(text, key, block string) string {
 		end++
 	}
 	return strings.Join(lines[:begin], "") + block + strings.Join(lines[end:], "")
-}
-
-// store writes the directory of the cluster, and then the configuration. After an error it restores what it has written.
-func store(root string, c *k3s.Cluster, files []configFile) (err error) {
-	var undo []func() error
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, f := range slices.Backward(undo) {
-			err = errors.Join(err, f())
-		}
-	}()
-	back, err := k3s.Store(root, c)
-	if err != nil {
-		return err
-	}
-	undo = append(undo, back)
-	for _, f := range files {
-		if !f.changed() {
-			continue
-		}
-		if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
-			return err
-		}
-		undo = append(undo, f.restore)
-		if err := durable.Write(f.path, f.new, f.mode); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// restore writes the old content.
-func (f *configFile) restore() error {
-	if f.existing {
-		return durable.Write(f.path, f.old, f.mode)
-	}
-	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(f.path))
 }

@@ -28,6 +28,7 @@ type options struct {
 	ips                                   []string
 	stateDir, configDir                   string
 	trustCA, keepToken                    bool
+	service                               func() (*config.Config, error) // see serviceConfig
 }
 
 // Join sets up islet join.
@@ -35,7 +36,7 @@ func Join(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	o := &options{}
 	flags.StringVar(&o.server, "k3s", "", "the k3s server, as https://HOST:6443")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file with the token of the cluster; - for standard input")
-	flags.StringVar(&o.name, "node-name", "", "name of the node (default: the host's name)")
+	flags.StringVar(&o.name, "node-name", "", "name of the node (default: that of the service, or the host's name)")
 	flags.StringSliceVar(&o.ips, "node-ip", nil, "addresses of the node (default: the one that reaches the server)")
 	flags.BoolVar(&o.keepToken, "keep-token", false, "keep the token on this machine, for a renewal after the certificate has expired")
 	flags.BoolVar(&o.trustCA, "unsafe-skip-ca-verification", false, "accept a short token, and any server that answers")
@@ -49,6 +50,7 @@ func Join(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		case o.server == "" || o.tokenFile == "":
 			return command.Usage("islet join needs --k3s and --token-file")
 		}
+		o.service = func() (*config.Config, error) { return serviceConfig(t) }
 		return o.run(ctx, t)
 	}
 }
@@ -60,6 +62,15 @@ func (o *options) run(ctx context.Context, t *command.Tool) error {
 		return err
 	}
 	if err := o.complete(); err != nil {
+		return err
+	}
+	root := k3s.Root(o.stateDir)
+	lock, err := k3s.Lock(root)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := o.checkService(); err != nil {
 		return err
 	}
 	server, err := k3s.ParseServer(o.server)
@@ -83,12 +94,8 @@ func (o *options) run(ctx context.Context, t *command.Tool) error {
 	if err != nil {
 		return explainToken(err, o.tokenFile)
 	}
-	root := filepath.Join(o.stateDir, "k3s")
 	files, err := o.configFiles(k3s.Current(root), settings)
 	if err != nil {
-		return err
-	}
-	if o.passwordFile, err = filepath.Abs(o.passwordFile); err != nil {
 		return err
 	}
 	password, err := k3s.EnsurePassword(o.passwordFile)
@@ -102,8 +109,12 @@ func (o *options) run(ctx context.Context, t *command.Tool) error {
 	if err := o.obtain(ctx, client, k3s.Node{Name: o.name, Password: password, IPs: ips}, made); err != nil {
 		return err
 	}
-	if err := store(root, made, files); err != nil {
-		return fmt.Errorf("nothing has changed: %w", err)
+	var contents []k3s.File
+	for _, f := range files {
+		contents = append(contents, f.File)
+	}
+	if err := k3s.Store(root, made, contents, func() error { return o.checkJoined(k3s.Current(root)) }); err != nil {
+		return err
 	}
 	o.report(t.Out, root, token, ca, made, settings, files)
 	return nil
@@ -132,7 +143,9 @@ func (o *options) readToken(stdin io.Reader) (string, k3s.Token, error) {
 
 // complete sets the name of the node, and makes paths absolute.
 func (o *options) complete() (err error) {
-	if o.name == "" {
+	if c, _ := o.service(); o.name == "" && c != nil {
+		o.name = c.Node.Name
+	} else if o.name == "" {
 		if o.name, err = os.Hostname(); err != nil {
 			return fmt.Errorf("read the host's name: %w", err)
 		}
@@ -141,11 +154,12 @@ func (o *options) complete() (err error) {
 	if errs := validation.IsDNS1123Subdomain(o.name); len(errs) > 0 {
 		return fmt.Errorf("--node-name: %q is no node name: %s", o.name, strings.Join(errs, "; "))
 	}
-	if o.stateDir, err = filepath.Abs(o.stateDir); err != nil {
-		return err
+	for _, path := range []*string{&o.stateDir, &o.configDir, &o.passwordFile} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
 	}
-	o.configDir, err = filepath.Abs(o.configDir)
-	return err
+	return nil
 }
 
 // addresses returns the addresses for the node's serving certificate. By default it is the one from which this machine reaches the server.
@@ -225,9 +239,7 @@ func (o *options) report(w io.Writer, root string, token k3s.Token, ca []byte, m
 		made.Client.Leaf.NotAfter.Format(time.DateOnly))
 	fmt.Fprintf(w, "written: %s\n", k3s.Current(root))
 	for _, f := range files {
-		if f.changed() {
-			fmt.Fprintf(w, "written: %s (%s)\n", f.path, strings.Join(f.fields, ", "))
-		}
+		fmt.Fprintf(w, "written: %s (%s)\n", f.Path, strings.Join(f.fields, ", "))
 	}
 	if token.CAHash == "" {
 		hash, _, err := k3s.HashCA(ca)
@@ -242,7 +254,8 @@ func (o *options) report(w io.Writer, root string, token k3s.Token, ca []byte, m
 	if s.EgressMode == "disabled" {
 		fmt.Fprintln(w, "note: the server does not use tunnels (egress-selector-mode: disabled), so it must reach port 10250 of this node")
 	}
-	if host, err := os.Hostname(); err == nil && !strings.EqualFold(strings.TrimSpace(host), o.name) {
+	host, err := os.Hostname()
+	if c, _ := o.service(); c == nil && err == nil && !strings.EqualFold(strings.TrimSpace(host), o.name) {
 		fmt.Fprintf(w, "to do: the host has another name, so add --hostname-override=%s to ISLET_ARGS in /etc/default/islet\n", o.name)
 	}
 	if len(o.ips) > 0 {

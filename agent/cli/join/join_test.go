@@ -1,6 +1,7 @@
 package join_test
 
 import (
+	"context"
 	"io/fs"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/cli/clitest"
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/k3s/k3stest"
@@ -44,9 +46,14 @@ func (h *host) write(name, content string) {
 // This function runs the command with the directories of the host.
 func (h *host) join(args ...string) clitest.Result {
 	h.t.Helper()
-	return run(h.t, nil, h.Token(), append([]string{"join", "--k3s", h.URL, "--token-file", filepath.Join(h.dir, "token"), "--node-name", "Pi",
+	return run(h.t, nil, h.Token(), h.args(args...)...)
+}
+
+// args returns the arguments of the command.
+func (h *host) args(args ...string) []string {
+	return append([]string{"join", "--k3s", h.URL, "--token-file", filepath.Join(h.dir, "token"), "--node-name", "Pi",
 		"--state-dir", filepath.Join(h.dir, "state"), "--config-dir", filepath.Join(h.dir, "etc"),
-		"--password-file", filepath.Join(h.dir, "rancher", "password")}, args...)...)
+		"--password-file", filepath.Join(h.dir, "rancher", "password")}, args...)
 }
 
 // This function returns the content of all files, by their names. A link is shown by its target.
@@ -181,16 +188,17 @@ func TestFails(t *testing.T) {
 			}
 			before := h.files()
 			got := h.join(tt.args...)
-			if got.Code == 0 || !strings.Contains(got.Err, tt.want) || got.Out != "" || strings.Contains(got.Err, ":"+k3stest.Secret) {
+			if got.Code == 0 || !strings.Contains(got.Err, tt.want) || got.Out != "" || strings.Contains(got.Err, k3stest.Secret) {
 				t.Errorf("%+v, want %q", got, tt.want)
 			}
 			for file, content := range h.files() {
 				old, existed := before[file]
-				switch name := filepath.Base(file); {
-				case name == "password" && !existed, strings.Contains(file, "/state/k3s/") && name != "current": // not in use
-				case !existed || old != content:
+				if isNew := filepath.Base(file) == "password" && !existed; !isNew && (!existed || old != content) {
 					t.Errorf("%s was written: %q", file, content)
 				}
+			}
+			if left, err := os.ReadDir(filepath.Join(h.dir, "state/k3s")); len(left) > 0 && err == nil {
+				t.Errorf("state/k3s has %v", left)
 			}
 			// The command works as soon as the reason is gone.
 			h.Answer, h.Config = nil, nil
@@ -202,6 +210,94 @@ func TestFails(t *testing.T) {
 				t.Errorf("afterwards: %+v", got)
 			}
 		})
+	}
+}
+
+// TestService checks that the command fails, and changes nothing, if the flags of the installed service are stronger than its result. The
+// name of the node is that of the service.
+func TestService(t *testing.T) {
+	h := newHost(t)
+	files := []string{"--config=" + filepath.Join(h.dir, "etc/kubelet.yaml"), "--edge-config=" + filepath.Join(h.dir, "etc/edge.yaml")}
+	h.write("etc/kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
+	h.write("etc/edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n")
+	h.write("kubeconfig", "")
+	usual := append(files, "--hostname-override=board", "--state-dir="+filepath.Join(h.dir, "state"))
+	join := func(name string, flags ...string) clitest.Result {
+		main := func(ctx context.Context, args []string, env command.Env) int {
+			env.ServiceFlags = func() ([]string, bool) { return flags, true }
+			return cli.Main(ctx, args, env)
+		}
+		return clitest.Run(main)(t, nil, "", h.args("--node-name", name)...)
+	}
+	before := h.files()
+	for want, flags := range map[string][]string{
+		"--kubeconfig":             append(usual, "--kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
+		"--bootstrap-kubeconfig":   append(usual, "--kubeconfig=/nowhere", "--bootstrap-kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
+		"--hostname-override=pi":   append(usual, "--hostname-override=other"),
+		"--state-dir=/elsewhere":   append(usual, "--hostname-override=pi", "--state-dir=/elsewhere"),
+		"--edge-config":            {"--hostname-override=pi", "--state-dir=" + filepath.Join(h.dir, "state")},
+		"--config":                 append(usual, "--hostname-override=pi", "--tls-cert-file=/c", "--tls-private-key-file=/c"),
+		"would not start: unknown": append(usual, "--unknown"),
+	} {
+		if got := join("pi", flags...); got.Code == 0 || !strings.Contains(got.Err, want) || got.Out != "" {
+			t.Errorf("%s: %+v", want, got)
+		}
+		for file, content := range h.files() {
+			if old, existed := before[file]; filepath.Base(file) != "password" && (!existed || content != old) {
+				t.Errorf("%s: %s was written: %q", want, file, content)
+			}
+		}
+	}
+	got := join("", usual...)
+	r, err := k3s.Current(filepath.Join(h.dir, "state/k3s")).Record()
+	if got.Code != 0 || strings.Contains(got.Out, "--hostname-override") || err != nil || r.Node != "board" {
+		t.Errorf("%+v, %+v, %v", got, r, err)
+	}
+	if got := join("", usual...); got.Code != 0 {
+		t.Errorf("a repetition: %+v", got)
+	}
+}
+
+// TestMeanwhile checks that a second command does not begin, and that a change of a file while the command waits for the server stays.
+func TestMeanwhile(t *testing.T) {
+	h := newHost(t)
+	edited := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n"
+	h.Answer = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Path, "/v1-k3s/serving") {
+			h.write("etc/kubelet.yaml", edited)
+			if got := h.join(); got.Code == 0 || !strings.Contains(got.Err, "another islet join") {
+				t.Errorf("the second command: %+v", got)
+			}
+		}
+		return false
+	}
+	got := h.join()
+	if got.Code == 0 || !strings.Contains(got.Err, "kubelet.yaml") || h.files()[filepath.Join(h.dir, "etc/kubelet.yaml")] != edited {
+		t.Errorf("%+v", got)
+	}
+	h.Answer = nil
+	if got := h.join(); got.Code != 0 || h.load().Kubelet.MaxPods != 7 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestKeptToken checks that a token and keys that a later command does not keep are removed.
+func TestKeptToken(t *testing.T) {
+	h := newHost(t)
+	for i, args := range [][]string{{"--keep-token"}, nil} {
+		if got := h.join(args...); got.Code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		keys, tokens := 0, 0
+		for name, content := range h.files() {
+			if strings.Contains(name, "/state/") {
+				keys += strings.Count(content, "BEGIN EC PRIVATE KEY")
+				tokens += strings.Count(content, h.Token())
+			}
+		}
+		if keys != 2 || tokens != 1-i {
+			t.Errorf("%v: %d keys and %d tokens are left", args, keys, tokens)
+		}
 	}
 }
 
