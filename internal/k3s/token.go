@@ -115,7 +115,8 @@ func (t Token) verify(bundle []byte) ([]byte, error) {
 		return nil, err
 	}
 	if subtle.ConstantTimeCompare([]byte(hash), []byte(t.CAHash)) != 1 {
-		return nil, fmt.Errorf("the hash of its CA is %s, but the token has %s: it is another cluster, or somebody is between", hash, t.CAHash)
+		return nil, fmt.Errorf("the hash of its CA is %s, but the token has %s: it is another cluster, or somebody is between", hash,
+			t.CAHash)
 	}
 	return proven, nil
 }

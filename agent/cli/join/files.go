@@ -26,6 +26,14 @@ type configFile struct {
 	fields []string // that change
 }
 
+// contents returns the files without the names of their fields.
+func contents(files []configFile) (all []k3s.File) {
+	for _, f := range files {
+		all = append(all, f.File)
+	}
+	return all
+}
+
 // A setting is the value of a field, by the keys of its path.
 type setting struct {
 	path  []string

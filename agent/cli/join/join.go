@@ -109,11 +109,7 @@ func (o *options) run(ctx context.Context, t *command.Tool) error {
 	if err := o.obtain(ctx, client, k3s.Node{Name: o.name, Password: password, IPs: ips}, made); err != nil {
 		return err
 	}
-	var contents []k3s.File
-	for _, f := range files {
-		contents = append(contents, f.File)
-	}
-	if err := k3s.Store(root, made, contents, func() error { return o.checkJoined(k3s.Current(root)) }); err != nil {
+	if err := k3s.Store(root, made, contents(files), func() error { return o.checkJoined(k3s.Current(root)) }); err != nil {
 		return err
 	}
 	o.report(t.Out, root, token, ca, made, settings, files)

@@ -34,11 +34,11 @@ func (o *options) checkService() error {
 	joined := k3s.Directory(c.Edge.K3s.Directory)
 	switch {
 	case c.BootstrapKubeconfig != "" || c.Kubeconfig != "" && (joined == "" || c.Kubeconfig != joined.Kubeconfig()):
-		return errors.New("the service starts the agent with --kubeconfig or --bootstrap-kubeconfig, so the node would stay in that cluster: " +
-			"remove these flags from ISLET_ARGS in /etc/default/islet, and repeat the command")
+		return errors.New("the service starts the agent with --kubeconfig or --bootstrap-kubeconfig, so the node would stay in that " +
+			"cluster: remove these flags from ISLET_ARGS in /etc/default/islet, and repeat the command")
 	case c.Node.Name != o.name:
-		return fmt.Errorf("the service starts the agent as the node %q: add --hostname-override=%s to ISLET_ARGS in /etc/default/islet, or "+
-			"join with --node-name=%s", c.Node.Name, o.name, c.Node.Name)
+		return fmt.Errorf("the service starts the agent as the node %q: add --hostname-override=%s to ISLET_ARGS in /etc/default/islet, "+
+			"or join with --node-name=%s", c.Node.Name, o.name, c.Node.Name)
 	case c.Dirs.State != o.stateDir:
 		return fmt.Errorf("the service starts the agent with another state directory: join with --state-dir=%s", c.Dirs.State)
 	}
@@ -52,8 +52,8 @@ func (o *options) checkJoined(d k3s.Directory) error {
 		return err
 	}
 	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) {
-		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file is stronger: remove --config and "+
-			"--edge-config from ISLET_ARGS in /etc/default/islet, or join with --config-dir", o.configDir)
+		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file is stronger: remove --config "+
+			"and --edge-config from ISLET_ARGS in /etc/default/islet, or join with --config-dir", o.configDir)
 	}
 	return nil
 }
