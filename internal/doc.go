@@ -51,6 +51,7 @@
 //	dirty     the keys of changed objects
 //	download  the client for web servers
 //	connlimit limits the connections to a public port
+//	k3s       the supervisor of a k3s server
 //	grpcwait  waits for gRPC connections
 //	poll      conditional requests at intervals
 //	pulse     distinguishes a lost peer from a slow one

@@ -148,13 +148,13 @@ func dispatch(ctx context.Context, list []command.Command, path []string, args [
 		printUsage(c, t.Out, path, flags)
 		return nil
 	case err != nil:
-		return command.Usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), join(path))
+		return command.Usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), joinPath(path))
 	}
 	if t.Socket == "" {
 		t.Socket = api.DefaultSocket
 	}
 	if c.Args == "" && flags.NArg() > 0 && !c.Hidden && c.Name != "prune" && path[0] != "get" { // prune itself returns an error with advice
-		return command.Usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
+		return command.Usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", joinPath(path), flags.Arg(0), joinPath(path))
 	}
 	t.ArgsBeforeDash = flags.ArgsLenAtDash()
 	rest, err := removeKind(ctx, t, c, flags)

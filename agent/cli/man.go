@@ -74,7 +74,7 @@ func manPage(c *command.Command, name string, path []string) []byte {
 	var b bytes.Buffer
 	writeHeading(&b, name, c.Summary)
 	set, _ := parseFlags(c, &command.Tool{Env: command.Env{Getenv: func(string) string { return "" }}})
-	synopsis := ".B " + escapeTroff("islet "+join(path)) + "\n"
+	synopsis := ".B " + escapeTroff("islet "+joinPath(path)) + "\n"
 	if set.HasAvailableFlags() {
 		synopsis += "[flags]\n"
 	}

@@ -273,6 +273,9 @@ func edgeFields() []fieldRow {
 			"emulator. Unused if the key is not sealed", ""},
 		{"edge.tpm.policies", "directory with the signatures of policies, for a key that was sealed with `--policy-key`. " +
 			"See [sealed key](sealed-key.md#updates)", ""},
+		{"edge.k3s.directory", "directory that `islet join --k3s` has written: the node renews its certificates there, keeps a tunnel to " +
+			"each k3s server, and uses the kubeconfig there unless --kubeconfig or --bootstrap-kubeconfig is given. Empty: none of this. " +
+			"See [from k3s](from-k3s.md)", ""},
 	}
 }
 
