@@ -1,7 +1,10 @@
 package k3s
 
 import (
+	"bytes"
+	"crypto/tls"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -81,13 +84,14 @@ func TestIslet(t *testing.T) {
 		conn.Close()
 		t.Error("the control plane's host reaches the kubelet without the tunnel, so the test proves nothing")
 	}
-	if !hasLogs() {
-		t.Error("kubectl logs shows nothing of the pod")
+	if out, err := c.TryKubectl("", "-n", ns, "logs", "p"); err != nil || !strings.HasPrefix(out, "0\n") {
+		t.Errorf("kubectl logs: %v\n%s", err, out)
 	}
 	env := c.Kubectl(t, "-n", ns, "exec", "p", "--", "/podtool", "env")
 	if !strings.Contains(env, "HOSTNAME=p\n") {
 		t.Errorf("kubectl exec has written %q", env)
 	}
+	n.streams(ns, s)
 	n.Await("the password's Secret to belong to the Node", func() bool { return ownsPassword(t, c, n.Name) })
 
 	s.DropTunnels(n.Name)
@@ -100,6 +104,66 @@ func TestIslet(t *testing.T) {
 	n.WaitReady("p") // without the server
 	n.Restore(t)
 	n.Await("the logs after a boot", hasLogs) // the server notices only now that the old tunnel is gone
+}
+
+// streams checks that large streams are complete in both directions, also if the client reads late.
+//
+// The server of remotedialer (0.6.1, back_pressure.go) has a fault: once it holds 2 MiB for a late reader, it sends nothing to the node any
+// more on this connection. HTTP/2 then stalls, for k3s' own agents too: kubectl logs ends after 45 seconds, with a part of the lines.
+// HTTP/1.1 does not stall. So the streams have less than 2 MiB while the kubelet offers HTTP/2 through the tunnel.
+func (n *node) streams(ns string, s *Server) {
+	n.t.Helper()
+	lines := 60_000
+	if n.protocol(s) == "h2" {
+		lines = 15_000
+	}
+	n.c.Apply(n.t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "many", "namespace": %q}, "spec": {"restartPolicy":
+"Never", "containers": [{"name": "c", "image": %q, "imagePullPolicy": "Never", "args": ["lines", "%d", "0", "leave"]}]}}`,
+		ns, machine.Image, lines))
+	var whole string
+	n.Await("all lines of the pod", func() bool { // a part of them may be written after the pod has ended
+		out, err := n.c.TryKubectl("", "-n", ns, "logs", "many")
+		whole = out
+		return err == nil && strings.Count(whole, "\n") == lines
+	})
+	late, write := io.Pipe()
+	cmd := n.c.KubectlCommand("-n", ns, "logs", "many")
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = write, &said
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	go func() { write.CloseWithError(cmd.Wait()) }() // no error is the end of the output
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(late, first); err != nil {
+		n.t.Fatalf("%v: %s", err, said.String())
+	}
+	cluster.Pass(2 * time.Second) // all buffers on the way become full
+	rest, err := io.ReadAll(late)
+	if err != nil || string(first)+string(rest) != whole {
+		n.t.Errorf("kubectl logs with a late reader has written %d bytes of %d, %v", 1+len(rest), len(whole), err)
+	}
+	text := strings.Repeat("0123456789abcdef", 64<<10)
+	out, err := n.c.TryKubectl(text, "-n", ns, "exec", "-i", "p", "--", "/podtool", "cat", "/dev/stdin")
+	n.c.Kubectl(n.t, "-n", ns, "delete", "pod", "many")
+	if err != nil || out != text {
+		n.t.Errorf("kubectl exec has returned %d bytes of %d, %v", len(out), len(text), err)
+	}
+}
+
+// protocol returns the protocol that the kubelet chooses for the API server, through the tunnel.
+func (n *node) protocol(s *Server) string {
+	n.t.Helper()
+	conn, err := s.DialThrough(n.t.Context(), n.Name, "tcp", "127.0.0.1:10250")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer conn.Close()
+	secure := tls.Client(conn, &tls.Config{RootCAs: s.pki.server.pool(), ServerName: n.Name, NextProtos: []string{"h2", "http/1.1"}})
+	if err := secure.HandshakeContext(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+	return secure.ConnectionState().NegotiatedProtocol
 }
 
 // TestIsletTokens checks the other tokens of k3s: that of the server and a bootstrap token. A token of another cluster is refused, and so
