@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-VERSION  ?= 0.1.0
+VERSION  ?= 0.2.0
 GOARCH   ?= $(shell go env GOHOSTARCH 2>/dev/null)
 CACHE    := .cache
 SHIM_DIR := runtime/shim/embedded

@@ -18,5 +18,5 @@ mkdir -p "$(dirname "$file")"
 source=$(mktemp -d "$(dirname "$file")/source.XXXXXX")
 trap 'rm -rf "$source"' EXIT
 git archive "$commit" | tar -x -C "$source"
-make -s -C "$source" bin/islet VERSION=0.0.9
+make -s -C "$source" bin/islet VERSION=0.1.0
 mv "$source/bin/islet" "$file"
