@@ -31,5 +31,6 @@
 // The disk:
 //
 //	store    the database
+//	backup   an archive of a node for the board that replaces its board
 //	keyfile  the key that encrypts confidential rows
 package edge

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
@@ -43,6 +44,14 @@ func (s *service) log() string {
 
 // openRCLog is the log file of the OpenRC service.
 const openRCLog = "/var/log/islet.log"
+
+// ServiceFlags returns the flags that the installed service passes to its agent. There are none without such a service.
+func ServiceFlags() []string {
+	if s := findService(os.DirFS("/")); s != nil {
+		return s.args
+	}
+	return nil
+}
 
 // findService returns the service that starts an agent on the host, with the flags that the service passes to the agent.
 // It returns nil if there is no such service. It only reads files and runs no program. A file that cannot be read is

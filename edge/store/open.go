@@ -76,6 +76,7 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 	s.readDB.SetMaxOpenConns(maxReaders)
 	s.readDB.SetMaxIdleConns(1)
 	s.readDB.SetConnMaxIdleTime(readerIdle)
+	s.dsn = dsn
 	return nil
 }
 

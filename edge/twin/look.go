@@ -83,6 +83,11 @@ func (t *Twin) whyNotOwner() string {
 	switch {
 	case t.rec.Backed != "":
 		return t.rec.Backed
+	case t.rec.Restored && t.watch.alive:
+		return "this node was restored from a backup, and the machine before it still renews its Lease: turn that machine off, or run " +
+			"islet takeover --force"
+	case t.rec.Restored:
+		return "this node was restored from a backup; islet checks whether the machine before it still renews its Lease"
 	case t.state == newcomer && t.watch.alive:
 		return "another machine has the name of this node, and renews its Lease"
 	case t.state == newcomer:
@@ -112,6 +117,10 @@ func (t *Twin) evaluateLease(lease *coordinationv1.Lease) (notify bool) {
 		own := !ok || found.boot == t.claim.boot || sameHardware
 		if own || w.looks > 0 && !w.alive {
 			t.claim.term, t.claim.since, t.write = found.term, versionOf(lease.ResourceVersion), true
+			if t.rec.Restored {
+				t.claim.term = max(found.term, t.rec.Term) + 1
+				t.rec = record{Node: t.cfg.Node, Term: t.claim.term, Taking: true}
+			}
 			t.claimName()
 			return false
 		}

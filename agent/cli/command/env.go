@@ -40,6 +40,8 @@ type Env struct {
 	SelfTest func(stdout, stderr io.Writer) int
 	// Cleanup removes the pods and leftovers of a stopped agent from the host.
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	// Backup runs islet backup or islet restore, which is the verb.
+	Backup func(ctx context.Context, verb string, args []string, env Env, socket string) int
 	// Key seals the key of the database to a TPM, unseals it, or shows its state.
 	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 }
