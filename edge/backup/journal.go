@@ -135,7 +135,7 @@ func (p *plan) complete(state string, at func(step string) error) error {
 	dirs := map[string]bool{state: true}
 	for _, m := range p.Moves {
 		if err := m.do(); err != nil {
-			return fmt.Errorf("complete the restore of a backup: %w", err)
+			return fmt.Errorf("complete the restore of a backup (%s): %w", filepath.Join(state, journalName), err)
 		}
 		dirs[filepath.Dir(m.To)] = true
 		if err := at("moved"); err != nil {
@@ -144,7 +144,7 @@ func (p *plan) complete(state string, at func(step string) error) error {
 	}
 	for _, l := range p.Links {
 		if err := l.make(); err != nil {
-			return fmt.Errorf("complete the restore of a backup: %w", err)
+			return fmt.Errorf("complete the restore of a backup (%s): %w", filepath.Join(state, journalName), err)
 		}
 		dirs[filepath.Dir(l.Path)] = true
 	}

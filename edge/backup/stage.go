@@ -200,11 +200,29 @@ func (s *Staged) destinations(root string, allowed []string) (map[string]string,
 		return nil, fmt.Errorf("the backup has files outside of /etc/islet, /etc/kubernetes and %s: %s: check them, and allow each of them, or "+
 			"their directories, with --include=PATH", root, strings.Join(outside[:min(len(outside), 10)], ", "))
 	}
-	paths := slices.Sorted(maps.Values(out))
-	if len(slices.Compact(slices.Clone(paths))) != len(paths) {
-		return nil, errors.New("two files of the backup have the same path")
+	return out, checkPlaces(slices.Sorted(maps.Values(out)))
+}
+
+// checkPlaces returns an error if files with these paths, which are sorted, cannot exist together, or not on this board.
+func checkPlaces(paths []string) error {
+	all := map[string]bool{}
+	for _, path := range paths {
+		if all[path] {
+			return fmt.Errorf("two files of the backup have the path %s", path)
+		}
+		all[path] = true
 	}
-	return out, nil
+	for _, path := range paths {
+		for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+			if all[dir] {
+				return fmt.Errorf("the backup has both a file %s and the file %s", dir, path)
+			}
+			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+				return fmt.Errorf("%s is not a directory on this board, so it cannot have the file %s of the backup", dir, path)
+			}
+		}
+	}
+	return nil
 }
 
 // isAllowed reports whether an archive may write a file at a path outside of the state directory and of --cert-dir.

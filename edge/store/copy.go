@@ -17,9 +17,9 @@ func (s *Store) CopyTo(ctx context.Context, to string) error {
 	return copyDatabase(ctx, s.dsn(), to)
 }
 
-// CopyFile does the same as CopyTo for a database that no agent has open. It does not migrate the database.
-func CopyFile(ctx context.Context, from, to string) error {
-	return copyDatabase(ctx, connectionStrings(from)(), to)
+// CopyFileFrom returns a function that does the same as CopyTo for a database that no agent has open. It does not migrate the database.
+func CopyFileFrom(path string) func(ctx context.Context, to string) error {
+	return func(ctx context.Context, to string) error { return copyDatabase(ctx, connectionStrings(path)(), to) }
 }
 
 func copyDatabase(ctx context.Context, dsn, to string) error {

@@ -220,11 +220,10 @@ func (env Env) open(ctx context.Context, o *options) (io.ReadCloser, error) {
 
 // source returns the node of a stopped agent.
 func (env Env) source(cfg *config.Config, o *options) backup.Source {
-	database := filepath.Join(cfg.Dirs.State, process.Database)
 	place := keyfile.Place{Dir: cfg.Dirs.State, TPM: cfg.Edge.TPM.Device, Policies: cfg.Edge.TPM.Policies}
 	return backup.Source{
 		Config: cfg, Version: env.Version, Now: time.Now, Scratch: cfg.Dirs.State, Bundles: o.bundles, Include: o.include,
-		Copy: func(ctx context.Context, to string) error { return store.CopyFile(ctx, database, to) },
+		Copy: store.CopyFileFrom(filepath.Join(cfg.Dirs.State, process.Database)),
 		Recipient: func() string {
 			key, err := place.Read()
 			if err != nil { // a key that this machine cannot open is backed up as it is
