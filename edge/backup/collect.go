@@ -300,7 +300,7 @@ func (c *collector) addCertificates(dir string) {
 
 // addPath adds a file, or the files in a directory and in the directories below it. It leaves out what is in the archive already.
 func (c *collector) addPath(path string, dirs config.Dirs) {
-	if path == "" || c.err != nil {
+	if path = filepath.Clean(path); path == "." || c.err != nil || isBelow(path, dirs.State) {
 		return
 	}
 	info, err := os.Stat(path)
@@ -311,9 +311,8 @@ func (c *collector) addPath(path string, dirs config.Dirs) {
 		c.fail(err)
 		return
 	}
-	path = filepath.Clean(path)
 	if !info.IsDir() {
-		if filepath.Dir(path) != dirs.Cert && !isBelow(path, dirs.State) {
+		if filepath.Dir(path) != dirs.Cert {
 			c.add(filesDir+strings.TrimPrefix(path, "/"), path)
 		}
 		return

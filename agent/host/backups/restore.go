@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	if o.tpm != "" {
 		q.TPM = o.tpm
 	}
-	if covered, err := volatile.IsCovered(dirs.State); err != nil {
+	if covered, err := volatile.IsCovered(dirs.State); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if covered {
 		return fmt.Errorf("the disk of %s takes no writes", dirs.State)
@@ -70,7 +71,7 @@ func (env Env) restore(ctx context.Context, o *options) error {
 func lockState(state string) (release func(nothing bool) error, err error) {
 	lock := filepath.Join(state, "lock")
 	_, err = os.Lstat(lock)
-	isNew := errors.Is(err, os.ErrNotExist)
+	isNew := errors.Is(err, fs.ErrNotExist)
 	locks, err := process.Lock(state)
 	if err != nil {
 		return nil, fmt.Errorf("stop the agent first: %w", err)
