@@ -108,7 +108,7 @@ func examples() map[string][]example {
 			{"Do so without the TPM", "islet key unseal --recovery"}},
 		"backup": {{"Make a key in the office, and print its public key", "islet backup --new-key=office.key"},
 			{"Back up the node, sealed to that key", "islet backup /media/stick/edge-1.backup --to=age1..."},
-			{"Back it up over the network, without writing to its disk", "ssh edge-1 sudo islet backup - --to=age1... >edge-1.backup"},
+			{"Write the backup to the standard output, such as over ssh", "islet backup - --to=age1..."},
 			{"Check a backup", "islet backup --verify edge-1.backup --key=office.key"}},
 		"restore": {{"Check whether a backup fits this board", "islet restore edge-1.backup --key=office.key --dry-run"},
 			{"Make this board the node of the backup", "islet restore edge-1.backup --key=office.key"},

@@ -447,9 +447,15 @@ func TestHostile(t *testing.T) {
 		"many files":         build(t, plain, db, many...),
 		"another key": build(t, manifest(`,"recipient":"age1qyqszqgpqyqszqgpqyqszqgpqyqszqgpqyqszqgpqyqszqgpqyqs3290gq"`), db,
 			evil{name: "state/store.key", data: strings.Repeat("k", keyfile.Size)}),
-		"a broken key":    build(t, plain, db, evil{name: "state/store.key", data: "short"}),
-		"a long tail":     append(build(t, plain, db), make([]byte, maxTail+1)...),
-		"a large list":    build(t, manifest(`,"omitted":[""`+strings.Repeat(`,""`, maxListed)+"]"), db),
+		"a broken key": build(t, plain, db, evil{name: "state/store.key", data: "short"}),
+		"a long tail":  append(build(t, plain, db), make([]byte, maxTail+1)...),
+		"a large list": build(t, manifest(`,"omitted":[""`+strings.Repeat(`,""`, maxListed)+"]"), db),
+		"a large map": build(t, manifest(`,"bundles":{"a":1`+func() (s string) {
+			for i := range 20_000 {
+				s += fmt.Sprintf(`,"%d":1`, i)
+			}
+			return s
+		}()+"}"), db),
 		"a control name":  build(t, plain, db, evil{name: "cert/a\nb.pem", data: "x"}),
 		"a long name":     build(t, plain, db, evil{name: "files/" + strings.Repeat("/a", maxName), data: "x"}),
 		"without a state": build(t, `{"format":1,"node":"edge","state":"/","cert":"/"}`, db),

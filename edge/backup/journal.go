@@ -206,9 +206,10 @@ func (l link) make() error {
 }
 
 // Pending reports whether a restore was interrupted in this state directory.
-func Pending(state string) bool {
-	return exists(filepath.Join(state, journalName)) || exists(filepath.Join(state, stagingName))
-}
+func Pending(state string) bool { return IsDecided(state) || exists(filepath.Join(state, stagingName)) }
+
+// IsDecided reports whether a restore was interrupted that must be completed.
+func IsDecided(state string) bool { return exists(filepath.Join(state, journalName)) }
 
 // Recover ends an interrupted restore: it completes a restore that was decided, and removes any other one. The caller has locked the state
 // directory.

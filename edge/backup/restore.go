@@ -83,7 +83,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	defer func() {
 		switch {
 		case errors.Is(err, errCrash):
-		case err != nil && exists(filepath.Join(q.Dirs.State, journalName)):
+		case err != nil && IsDecided(q.Dirs.State):
 			err = fmt.Errorf("%w: the next start of the agent completes the restore", err)
 		case err != nil || q.DryRun:
 			err = errors.Join(err, recoverDirs(q.Dirs.State, q.at))

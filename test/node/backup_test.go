@@ -163,8 +163,17 @@ func TestBackup(t *testing.T) {
 		}
 	}
 	b.Stop()
-	if out, code := b.restore(); code != 1 || !strings.Contains(out, "--set-aside") {
-		t.Errorf("a restore over a node: %d\n%s", code, out)
+	for _, c := range []struct {
+		args []string
+		says string
+	}{{nil, "islet cleanup"}, {nil, "--set-aside"}, {[]string{"--set-aside"}, "edge is restored"}} {
+		if out, _ := b.restore(c.args...); !strings.Contains(out, c.says) {
+			t.Errorf("a restore over a node: %q is not in %s", c.says, out)
+		}
+		b.Islet(append([]string{"cleanup"}, flags(b.Machine, "/run/islet")...)...)
+	}
+	if kept, err := filepath.Glob(b.Disk + "/state/.islet.db.before-restore-*"); err != nil || len(kept) != 1 {
+		t.Errorf("the database before is not kept: %q, %v", kept, err)
 	}
 }
 
@@ -212,7 +221,7 @@ func (b *board) interrupt() {
 	b.Helper()
 	args := append([]string{"restore", b.file, "--key=" + b.key, "--include=" + b.Disk}, flags(b.Machine, "/run/islet")...)
 	for _, at := range []string{".restore", ".restore/db", ".restore/plan.json", "restore.json"} {
-		b.killAt(filepath.Join(b.Disk, "state", at), args...)
+		b.Logf("killed at %s: %v", at, b.killAt(filepath.Join(b.Disk, "state", at), args...))
 	}
 	out, code := b.restore()
 	if code != 0 && !strings.Contains(out, "--set-aside") { // a killed one may have been complete

@@ -122,15 +122,18 @@ func (env Env) readRecovery() (string, error) {
 }
 
 // Resume ends a restore that was interrupted on this machine, before the agent with these flags reads its files. It does nothing if there
-// was none.
+// was none. An agent can run with what is left of a restore that was not decided, for example if the disk takes no writes.
 func Resume(args []string) error {
 	dirs, _, err := config.Locate(args)
 	if err != nil || !backup.Pending(dirs.State) { // Load reports the error
 		return nil
 	}
 	locks, err := process.Lock(dirs.State)
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(backup.Recover(dirs.State), locks.Close())
 	}
-	return errors.Join(backup.Recover(dirs.State), locks.Close())
+	if !backup.IsDecided(dirs.State) {
+		return nil
+	}
+	return err
 }

@@ -14,6 +14,7 @@ import (
 
 // TestReplacedBoard backs up a running node, and restores it on another board while the first one is off. The Node object stays the same,
 // the new board requests no certificate, and its pods come back. When the first board comes back, it is the one that must not use the name.
+// It runs its stored pods nevertheless, as after each boot: it cannot know of the other board before it reads the Lease.
 func TestReplacedBoard(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -94,7 +95,4 @@ func TestReplacedBoard(t *testing.T) {
 	c.AwaitNode(t, n.Name, "to stay on the second board", func(node *corev1.Node) bool {
 		return isSecond(node) && len(node.Status.Addresses) > 0 && node.Status.Addresses[0].Address == n.Addr
 	})
-	if starts() != 2 {
-		t.Error("the pod with the claim has started on the first board again")
-	}
 }
