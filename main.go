@@ -50,9 +50,9 @@ func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return sealkey.Main(args, sealkey.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Load: configure.Load})
 }
 
-func backup(ctx context.Context, verb string, args []string, env command.Env, socket string) int {
+func backup(ctx context.Context, verb string, args []string, t *command.Tool, ask command.AskBackup) int {
 	return backups.Main(ctx, verb, args, backups.Env{
-		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr, Version: version, Socket: socket, Now: time.Now,
+		Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr, Version: version, Socket: t.Socket, Ask: ask, Now: time.Now,
 		Load: configure.Load, ServiceFlags: doctor.ServiceFlags,
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,7 +31,7 @@ type plan struct {
 	copies [][2]string // staged files, and the files beside their places
 }
 
-// A move renames the file To to Aside, and the file From to To. From is empty if a file is only set aside.
+// A move renames the file From to To, or the file To to Aside.
 type move struct {
 	From  string `json:"from,omitempty"`
 	To    string `json:"to"`
@@ -122,12 +121,7 @@ func copyFile(from, to string) error {
 	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Chmod(info.Mode().Perm()), out.Sync(), out.Close())
+	return writeNew(to, info.Mode().Perm(), info.Size(), in)
 }
 
 // complete does the renames of the plan. A part of them may have been done.
@@ -166,32 +160,22 @@ func (p *plan) complete(state string, at func(step string) error) error {
 	return os.RemoveAll(filepath.Join(state, stagingName))
 }
 
-// do does a move. The new file is there until the last step, so a move without it was done before.
+// do does a move. A move whose file is gone was done before.
 func (m move) do() error {
-	if m.From != "" {
-		if _, err := os.Lstat(m.From); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
+	from, to := m.From, m.To
 	if m.Aside != "" {
-		// If the old file has its new name already, the file at To is one of the move itself, or there is none.
-		if _, err := os.Lstat(m.Aside); errors.Is(err, fs.ErrNotExist) {
-			if err := os.Rename(m.To, m.Aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		} else if err != nil {
-			return err
-		}
+		from, to = m.To, m.Aside
 	}
-	if m.From == "" {
+	if m.Aside != "" && exists(to) { // what is at To now is a new file
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(m.To), 0o700); err != nil { // a directory of this name may have been set aside
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil { // a directory of this name may have been set aside
 		return err
 	}
-	return os.Rename(m.From, m.To)
+	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (l link) make() error {
@@ -237,7 +221,7 @@ func recoverDirs(state string, at func(step string) error) error {
 // removeCopies removes the files and directories that commit has made.
 func (p *plan) removeCopies() {
 	for _, m := range p.Moves {
-		if m.From != "" && m.From == besidePath(m.To) {
+		if m.From == besidePath(m.To) {
 			_ = os.Remove(m.From)
 		}
 	}

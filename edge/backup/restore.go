@@ -117,8 +117,8 @@ func (q *Request) prepare(ctx context.Context, s *Staged) (*plan, bool, error) {
 		return nil, false, err
 	}
 	if m.Node != q.Node {
-		return nil, false, fmt.Errorf("the backup is of the node %s, and this board is %s: set its host name (hostnamectl set-hostname %[1]s), "+
-			"or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, q.Node)
+		return nil, false, fmt.Errorf("the backup is of the node %s, and this board is %s: set its host name "+
+			"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, q.Node)
 	}
 	to, err := s.destinations(q.Dirs.Root, q.Include)
 	if err != nil {
@@ -128,170 +128,111 @@ func (q *Request) prepare(ctx context.Context, s *Staged) (*plan, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	least, err := q.leastNumbers(ctx, p)
-	if err != nil {
-		return nil, false, err
+	least := numbers{Highest: q.Highest}
+	if text, err := regular.Read(filepath.Join(q.Dirs.State, bundleRecord), maxFile); err == nil { // of a node that is set aside
+		if n, err := parseNumbers(text); err == nil { // a damaged record must not keep the board from its restore
+			least.raise(n)
+		}
 	}
 	if err := s.checkDatabase(ctx, least); err != nil {
 		return nil, false, err
 	}
-	place := keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}
-	plain, err := s.openKey(place, q.Recovery)
-	if err == nil {
-		err = s.checkRecipient(place)
-	}
+	plain, err := s.openKey(keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}, q.Recovery)
 	return p, plain, err
 }
 
-// plan returns the moves that put the files of an archive in place.
+// plan returns the renames that put the files of an archive in place.
 func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 	p := &plan{suffix: ".before-restore-" + q.Now().UTC().Format("20060102T150405Z")}
-	var used []string
-	for _, f := range s.files {
-		mv := move{From: f.path, To: to[f.name]}
-		if isState := strings.HasPrefix(f.name, stateDir); !isState {
-			mv.From = besidePath(mv.To)
-			p.copies = append(p.copies, [2]string{f.path, mv.From})
-		}
-		aside, err := q.aside(mv, f, p.suffix)
-		if err != nil {
-			return nil, err
-		}
-		if mv.Aside = aside; aside != "" {
-			used = append(used, mv.To)
-		}
-		p.Moves = append(p.Moves, mv)
-	}
-	leftovers, err := q.leftovers(to, p.suffix)
-	if err != nil {
-		return nil, err
-	}
 	for from, target := range s.Manifest.Links {
 		if to[certDir+target] == "" || to[certDir+from] != "" {
 			return nil, fmt.Errorf("the link %s in the backup leads to no file of it", from)
 		}
-		l := link{filepath.Join(s.Manifest.Cert, from), filepath.Join(s.Manifest.Cert, target)}
-		p.Links = append(p.Links, l)
-		if exists(l.Path) && !slices.ContainsFunc(leftovers, func(m move) bool { return m.To == l.Path }) {
-			leftovers = append(leftovers, move{To: l.Path, Aside: hiddenPath(l.Path, p.suffix)})
-		}
+		p.Links = append(p.Links, link{filepath.Join(s.Manifest.Cert, from), filepath.Join(s.Manifest.Cert, target)})
 	}
-	for _, mv := range leftovers {
-		used = append(used, mv.To)
+	used, err := q.inTheWay(s, p.Links, to)
+	if err != nil {
+		return nil, err
 	}
-	p.Moves = append(leftovers, p.Moves...)
-	for _, mv := range p.Moves {
-		if mv.Aside != "" && exists(mv.Aside) {
-			return nil, fmt.Errorf("%s is there already, from an earlier restore: move it away", mv.Aside)
-		}
-	}
-	// The database is the last one: without it, an agent does not use the state directory.
-	slices.SortStableFunc(p.Moves, func(a, b move) int { return rank(a) - rank(b) })
 	if len(used) > 0 && !q.SetAside {
-		slices.Sort(used)
 		return nil, fmt.Errorf("this board has files of a node already: %s: restore on a new board, or rename them with --set-aside, which "+
-			"deletes nothing", strings.Join(used[:min(len(used), 10)], ", "))
+			"deletes nothing", list(used))
 	}
+	for _, path := range used {
+		m := move{To: path, Aside: hiddenPath(path, p.suffix)}
+		if exists(m.Aside) {
+			return nil, fmt.Errorf("%s is there already, from an earlier restore: move it away", m.Aside)
+		}
+		p.Moves = append(p.Moves, m)
+	}
+	var last move
+	for _, f := range s.files {
+		m := move{From: f.path, To: to[f.name]}
+		if !strings.HasPrefix(f.name, stateDir) { // it may be on another file system
+			m.From = besidePath(m.To)
+			p.copies = append(p.copies, [2]string{f.path, m.From})
+		}
+		if f.name == stateDir+databaseName {
+			last = m
+			continue
+		}
+		p.Moves = append(p.Moves, m)
+	}
+	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
 	return p, nil
 }
 
-func rank(m move) int {
-	if m.From != "" && filepath.Base(m.To) == databaseName {
-		return 1
-	}
-	return 0
-}
-
-// aside returns the path to which a file that is in the way is renamed, or "" if there is none, or one with the same content.
-func (q *Request) aside(m move, f stagedFile, suffix string) (string, error) {
-	info, err := os.Lstat(m.To)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	if strings.HasPrefix(f.name, filesDir) && info.Mode().IsRegular() && info.Size() <= maxFile {
-		now, err := regular.Read(m.To, maxFile)
-		next, err2 := regular.Read(f.path, maxFile)
-		if err := errors.Join(err, err2); err != nil {
-			return "", err
-		}
-		if string(now) == string(next) {
-			return "", nil
+// inTheWay returns the paths of the files of another node on this board, and of other files whose places the archive needs, sorted.
+func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used []string, err error) {
+	for _, f := range s.files {
+		if path := to[f.name]; exists(path) && !(strings.HasPrefix(f.name, filesDir) && haveSameContent(f.path, path)) {
+			used = append(used, path)
 		}
 	}
-	return hiddenPath(m.To, suffix), nil
-}
-
-// leftovers returns moves that set aside files of another node for which the archive has no file.
-func (q *Request) leftovers(to map[string]string, suffix string) (list []move, err error) {
-	taken := map[string]bool{}
-	for _, path := range to {
-		taken[path] = true
-	}
-	add := func(path string) {
-		if _, err := os.Lstat(path); err == nil && !taken[path] {
-			list = append(list, move{To: path, Aside: hiddenPath(path, suffix)})
+	for _, l := range links {
+		if exists(l.Path) {
+			used = append(used, l.Path)
 		}
 	}
-	for _, name := range []string{databaseName + "-wal", databaseName + "-shm", keyName} {
-		add(filepath.Join(q.Dirs.State, name))
-	}
-	for _, of := range []struct {
-		dir   string
-		stale func(name string) bool
-	}{
-		{q.Dirs.State, func(name string) bool {
-			return strings.HasSuffix(name, ".json") || name == strings.TrimSuffix(bundlesDir, "/")
-		}},
-		{q.Dirs.Cert, func(name string) bool {
-			return strings.HasPrefix(name, "kubelet") && slices.Contains([]string{".pem", ".crt", ".key", ".tmp"}, filepath.Ext(name))
-		}},
-	} {
-		entries, err := os.ReadDir(of.dir)
+	for _, dir := range []string{q.Dirs.State, q.Dirs.Cert} {
+		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") && of.stale(e.Name()) {
-				add(filepath.Join(of.dir, e.Name()))
+			name, isState := e.Name(), dir == q.Dirs.State
+			if isState && (isRecord(name) || slices.Contains(ofNode, name)) || !isState && strings.HasPrefix(name, "kubelet") {
+				used = append(used, filepath.Join(dir, name))
 			}
 		}
 	}
-	return list, nil
+	slices.Sort(used)
+	return slices.Compact(used), nil
 }
 
-// leastNumbers returns the numbers of bundles that the restored node must have seen: those of the request, and those of a node that is set
-// aside.
-func (q *Request) leastNumbers(ctx context.Context, p *plan) (numbers, error) {
-	least := numbers{Highest: q.Highest}
-	for _, m := range p.Moves {
-		if m.Aside == "" || filepath.Base(m.To) != bundleRecord {
-			continue
-		}
-		text, err := regular.Read(m.To, maxFile)
-		if err != nil {
-			return least, err
-		}
-		// A damaged record must not keep the board from its restore.
-		if n, err := parseNumbers(text); err == nil {
-			least.raise(n)
-		}
-	}
-	return least, ctx.Err()
+// ofNode are files of the state directory that belong to one node, besides the records of isRecord.
+var ofNode = []string{databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json"}
+
+// haveSameContent reports whether two small files have the same content.
+func haveSameContent(a, b string) bool {
+	one, err := regular.Read(a, maxFile)
+	two, err2 := regular.Read(b, maxFile)
+	return err == nil && err2 == nil && string(one) == string(two)
 }
+
+// list returns the first elements of a list in words.
+func list(paths []string) string { return strings.Join(paths[:min(len(paths), 10)], ", ") }
 
 // checkSandboxes returns an error if pods of another node may run on this board.
 func checkSandboxes(state string) error {
 	entries, err := os.ReadDir(filepath.Join(state, "runtime", "sandboxes"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	if len(entries) > 0 {
 		return errors.New("pods of a node are on this board: remove them with islet cleanup first")
 	}
-	return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func exists(path string) bool {

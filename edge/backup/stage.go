@@ -62,7 +62,11 @@ func stage(dir string, from io.Reader, onlyDatabase bool) (*Staged, error) {
 		}
 		f := stagedFile{e.name, filepath.Join(dir, name)}
 		s.files = append(s.files, f)
-		return writeNew(f.path, e, content)
+		mode := e.mode | 0o400
+		if !strings.HasPrefix(e.name, filesDir) {
+			mode = 0o600
+		}
+		return writeNew(f.path, mode, e.size, content)
 	})
 	if err != nil {
 		return nil, err
@@ -71,20 +75,16 @@ func stage(dir string, from io.Reader, onlyDatabase bool) (*Staged, error) {
 }
 
 // writeNew writes a new file durably.
-func writeNew(path string, e entry, content io.Reader) error {
-	mode := e.mode
-	if !strings.HasPrefix(e.name, filesDir) {
-		mode = 0o600
-	}
+func writeNew(path string, mode fs.FileMode, size int64, content io.Reader) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	n, err := io.Copy(f, content)
-	if err == nil && n != e.size {
+	if err == nil && n != size {
 		err = io.ErrUnexpectedEOF
 	}
-	return errors.Join(err, f.Chmod(mode|0o400), f.Sync(), f.Close())
+	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
 // path returns the path of a file in the directory, or "" if the archive does not have the file.
@@ -140,42 +140,31 @@ func (s *Staged) adjust(ctx context.Context, st *store.Store, least numbers) err
 var ErrSealed = errors.New("store.key is sealed to a TPM, and the TPM of this board does not open it: repeat the command with --recovery, " +
 	"and type the recovery key that islet key seal has shown")
 
-// openKey opens the key of the database. If the TPM of this board does not open it, openKey uses the recovery key and makes the key plain.
-// The result reports whether the key has become plain.
+// openKey opens the key of the database, and checks that it is the key of the node. If the TPM of this board does not open it, openKey uses
+// the recovery key and makes the key plain. The result reports whether the key has become plain.
 func (s *Staged) openKey(place keyfile.Place, recovery string) (plain bool, err error) {
 	if s.path(stateDir+keyName) == "" {
 		return false, nil
 	}
-	_, err = place.Read()
-	if err == nil {
-		return false, nil
+	key, err := place.Read()
+	if err != nil && place.IsSealed() {
+		if recovery == "" {
+			return false, fmt.Errorf("%w (%w)", ErrSealed, err)
+		}
+		if err := place.Unseal(keyfile.Request{Recovery: recovery}); err != nil {
+			return false, fmt.Errorf("open store.key with the recovery key: %w", err)
+		}
+		plain = true
+		key, err = place.Read()
 	}
-	if !place.IsSealed() {
+	if err != nil {
 		return false, err
 	}
-	if recovery == "" {
-		return false, fmt.Errorf("%w (%w)", ErrSealed, err)
-	}
-	if err := place.Unseal(keyfile.Request{Recovery: recovery}); err != nil {
-		return false, fmt.Errorf("open store.key with the recovery key: %w", err)
-	}
-	return true, nil
-}
-
-// checkRecipient returns an error if store.key is not the key whose public key the manifest names.
-func (s *Staged) checkRecipient(place keyfile.Place) error {
-	if s.path(stateDir+keyName) == "" || s.Manifest.Recipient == "" {
-		return nil
-	}
-	key, err := place.Read()
-	if err != nil {
-		return err
-	}
 	id, err := key.Identity()
-	if err == nil && id.Recipient() != s.Manifest.Recipient {
+	if err == nil && s.Manifest.Recipient != "" && id.Recipient() != s.Manifest.Recipient {
 		err = errors.New("store.key in the backup is not the key of its node")
 	}
-	return err
+	return plain, err
 }
 
 // destinations returns the final path of each file. Files outside of the node's directories are permitted below the paths in allowed.
@@ -198,7 +187,7 @@ func (s *Staged) destinations(root string, allowed []string) (map[string]string,
 	if len(outside) > 0 {
 		slices.Sort(outside)
 		return nil, fmt.Errorf("the backup has files outside of /etc/islet, /etc/kubernetes and %s: %s: check them, and allow each of them, or "+
-			"their directories, with --include=PATH", root, strings.Join(outside[:min(len(outside), 10)], ", "))
+			"their directories, with --include=PATH", root, list(outside))
 	}
 	return out, checkPlaces(slices.Sorted(maps.Values(out)))
 }

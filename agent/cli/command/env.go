@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"io"
+	"net/url"
 	"time"
 
 	"github.com/islet-edge/islet/internal/bundle"
@@ -41,10 +42,13 @@ type Env struct {
 	// Cleanup removes the pods and leftovers of a stopped agent from the host.
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	// Backup runs islet backup or islet restore, which is the verb.
-	Backup func(ctx context.Context, verb string, args []string, env Env, socket string) int
+	Backup func(ctx context.Context, verb string, args []string, t *Tool, ask AskBackup) int
 	// Key seals the key of the database to a TPM, unseals it, or shows its state.
 	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 }
+
+// AskBackup returns the archive of the agent at a socket. The result silent is true if no agent answers.
+type AskBackup = func(socket string, query url.Values) (archive io.ReadCloser, silent bool, err error)
 
 // A Tool is one run of a command.
 type Tool struct {

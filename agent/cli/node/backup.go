@@ -3,10 +3,17 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
 
 	"github.com/spf13/pflag"
 
+	"github.com/islet-edge/islet/agent/cli/client"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/internal/api"
 )
 
 // Backup sets up islet backup. Its flags are not parsed here, because the flags of the agent follow them.
@@ -17,7 +24,17 @@ func Restore(t *command.Tool, _ *pflag.FlagSet) command.Runner { return runBacku
 
 func runBackup(t *command.Tool, verb string) command.Runner {
 	return func(ctx context.Context, args []string) error {
-		if code := t.Backup(ctx, verb, args, t.Env, cmp.Or(t.Socket, t.Getenv("ISLET_SOCKET"))); code != command.ExitOK {
+		t.Socket = cmp.Or(t.Socket, t.Getenv("ISLET_SOCKET"))
+		code := t.Backup(ctx, verb, args, t, func(socket string, query url.Values) (io.ReadCloser, bool, error) {
+			at := *t
+			at.Socket = socket
+			resp, err := client.Request(ctx, &at, http.MethodPost, api.PathBackup, query, nil)
+			if err != nil {
+				return nil, command.CodeOf(err) == command.ExitUnreachable && !errors.Is(err, fs.ErrPermission), err
+			}
+			return resp.Body, false, nil
+		})
+		if code != command.ExitOK {
 			return command.ExitWith(code, nil)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/durable"
@@ -24,7 +26,7 @@ import (
 	"github.com/islet-edge/islet/internal/regular"
 )
 
-// maxKeys is the maximum size of a file with keys or a passphrase.
+// maxKeys is the maximum size of a file with keys.
 const maxKeys = 1 << 20
 
 // makeKey makes a key to which backups can be sealed, and prints its public part.
@@ -58,16 +60,8 @@ func createFile(path string, write func(io.Writer) error) error {
 // A sealer starts the encryption of what is written to its result.
 type sealer func(io.Writer) (io.WriteCloser, error)
 
-// sealTo returns the encryption to the keys or the passphrase of the command line.
+// sealTo returns the encryption to the keys of the command line.
 func (o *options) sealTo() (sealer, error) {
-	if o.passphrase != "" {
-		text, err := regular.Read(o.passphrase, maxKeys)
-		if err != nil {
-			return nil, err
-		}
-		to, err := sealed.PassphraseRecipient(string(text))
-		return func(w io.Writer) (io.WriteCloser, error) { return sealed.SealStream(w, to) }, err
-	}
 	var keys strings.Builder
 	for _, key := range o.to {
 		if !strings.HasPrefix(key, "age1") {
@@ -188,10 +182,14 @@ func (env Env) open(ctx context.Context, o *options) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, usage{err}
 		}
-		socket = filepath.Join(dirs.Run, socketName)
+		socket = filepath.Join(dirs.Run, filepath.Base(api.DefaultSocket))
 	}
-	archive, err := askAgent(ctx, socket, o)
-	if err == nil || !errors.Is(err, errNoAgent) || isNamed {
+	query := url.Values{"include": o.include}
+	if o.bundles {
+		query.Set("bundles", "")
+	}
+	archive, silent, err := env.Ask(socket, query)
+	if err == nil || !silent || isNamed {
 		return archive, err
 	}
 	cfg, _, err := env.Load(flags)
@@ -246,42 +244,25 @@ type opened struct {
 
 // openFile decrypts a backup.
 func (env Env) openFile(o *options) (io.ReadCloser, error) {
-	file, isPass := o.key, false
-	if o.passphrase != "" {
-		file, isPass = o.passphrase, true
-	}
-	text, err := regular.Read(file, maxKeys)
+	text, err := regular.Read(o.key, maxKeys)
 	if err != nil {
 		return nil, err
 	}
-	f, err := env.input(o.file)
+	keys, err := sealed.Identities(string(text))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", o.key, err)
 	}
-	r, err := decrypt(f, string(text), isPass)
+	f := io.NopCloser(env.Stdin)
+	if o.file != "-" {
+		if f, err = regular.Open(o.file); err != nil {
+			return nil, err
+		}
+	}
+	r, err := sealed.OpenStream(f, keys)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", o.file, err), f.Close())
 	}
 	return opened{r, f}, nil
-}
-
-func decrypt(from io.Reader, secret string, isPassphrase bool) (io.Reader, error) {
-	parse := sealed.Identities
-	if isPassphrase {
-		parse = sealed.PassphraseIdentity
-	}
-	keys, err := parse(secret)
-	if err != nil {
-		return nil, err
-	}
-	return sealed.OpenStream(from, keys)
-}
-
-func (env Env) input(file string) (io.ReadCloser, error) {
-	if file == "-" {
-		return io.NopCloser(env.Stdin), nil
-	}
-	return regular.Open(file)
 }
 
 // verify checks a backup, and shows what it contains.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +64,7 @@ func (d *desk) run(code int, verb string, args ...string) string {
 	d.Helper()
 	var out, errs bytes.Buffer
 	got := Main(d.Context(), verb, args, Env{
+		Ask:   func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
 		Stdin: d.in, Stdout: &out, Stderr: &errs, Version: "1.2.3", Now: time.Now, ServiceFlags: func() []string { return d.flags },
 		Load: func(args []string) (*config.Config, []config.Notice, error) {
 			dirs, node, err := config.Locate(args)
@@ -107,7 +109,7 @@ func (d *desk) files() map[string]int64 {
 	return out
 }
 
-// TestCommands backs up a stopped node to a file and to the standard output, sealed to a key and with a passphrase, and restores it.
+// TestCommands backs up a stopped node to a file and to the standard output, and restores it.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -116,17 +118,13 @@ func TestCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	office := filepath.Dir(d.key)
-	file, pass := office+"/edge.backup", office+"/pass"
-	if err := os.WriteFile(pass, []byte("correct horse battery staple\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := office + "/edge.backup"
 	if err := os.WriteFile(office+"/recipients", []byte("# the office\n"+d.to+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ seal, open string }{
-		"key":        {"--to=" + d.to, "--key=" + d.key},
-		"file":       {"--to=" + office + "/recipients", "--key=" + d.key},
-		"passphrase": {"--passphrase-file=" + pass, "--passphrase-file=" + pass},
+		"key":  {"--to=" + d.to, "--key=" + d.key},
+		"file": {"--to=" + office + "/recipients", "--key=" + d.key},
 	} {
 		d.run(0, "backup", file, c.seal) // it replaces the backup before
 		if out := d.run(0, "backup", "--verify", file, c.open); !strings.Contains(out, "kiosk number 3") || !strings.Contains(out, "edge") {
@@ -142,17 +140,19 @@ func TestCommands(t *testing.T) {
 	d.in = strings.NewReader(piped[:len(piped)-10])
 	d.run(1, "backup", "--verify", "-", "--key", d.key)
 
-	d.run(1, "restore", file, "--passphrase-file="+pass) // the node is there
+	d.run(1, "restore", file, "--key="+d.key) // the node is there
 	d.empty()
-	d.run(0, "restore", file, "--passphrase-file="+pass, "--dry-run")
-	d.run(1, "restore", file, "--key="+d.key)
+	d.run(0, "restore", file, "--key="+d.key, "--dry-run")
+	other := office + "/other"
+	d.run(0, "backup", "--new-key="+other)
+	d.run(1, "restore", file, "--key="+other)
 	if left := d.files(); len(left) > 0 {
 		t.Errorf("restores that restore nothing leave %v", left)
 	}
 	if _, err := os.Stat(d.dir + "/state"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the state directory was made: %v", err)
 	}
-	d.run(0, "restore", file, "--passphrase-file="+pass, "--bundle-number=kiosk=5")
+	d.run(0, "restore", file, "--key="+d.key, "--bundle-number=kiosk=5")
 	if now, err := os.ReadFile(d.dir + "/state/store.key"); err != nil || !bytes.Equal(now, key) {
 		t.Errorf("the key: %v", err)
 	}
@@ -167,9 +167,9 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	for _, args := range [][]string{
-		{"backup"}, {"backup", "f"}, {"backup", "f", "g", "--to=" + d.to}, {"backup", "f", "--to"}, {"backup", "f", "--to=" + d.to, "--passphrase-file=x"},
+		{"backup"}, {"backup", "f"}, {"backup", "f", "g", "--to=" + d.to}, {"backup", "f", "--to"}, {"restore", "f", "--key"},
 		{"backup", "f", "--key=" + d.key, "--to=" + d.to}, {"backup", "--verify", "f"}, {"backup", "--verify", "f", "--key=k", "--to=x"},
-		{"backup", "--new-key=x", "f"}, {"restore", "f"}, {"restore"}, {"restore", "f", "--key=a", "--passphrase-file=b"},
+		{"backup", "--new-key=x", "f"}, {"restore", "f"}, {"restore"}, {"restore", "f", "--key=a", "--to=b"},
 		{"restore", "f", "--key=a", "--bundle-number=kiosk"}, {"restore", "f", "--key=a", "--bundle-number=kiosk=-1"},
 		{"restore", "f", "--key=a", "--no-such-flag"},
 	} {

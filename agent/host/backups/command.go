@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,6 +24,8 @@ type Env struct {
 	Version        string // of islet
 	Socket         string // of the agent; empty for the one in the run directory
 	Now            func() time.Time
+	// Ask returns the archive of the agent at a socket. The result silent is true if no agent answers.
+	Ask func(socket string, query url.Values) (archive io.ReadCloser, silent bool, err error)
 	// Load returns the configuration of an agent that is started with the given flags.
 	Load func(args []string) (*config.Config, []config.Notice, error)
 	// ServiceFlags returns the flags with which the installed service starts the agent.
@@ -60,16 +63,16 @@ func Main(ctx context.Context, verb string, args []string, env Env) int {
 
 // options is a parsed command line.
 type options struct {
-	file                         string
-	to, include                  []string
-	key, passphrase, newKey, tpm string
-	bundles, verify, dryRun      bool
-	setAside, recovery           bool
-	highest                      map[string]int64
-	agent                        []string // the flags of the agent
-	values                       map[string]func(string) error
-	switches                     map[string]*bool
-	usage                        string
+	file                    string
+	to, include             []string
+	key, newKey, tpm        string
+	bundles, verify, dryRun bool
+	setAside, recovery      bool
+	highest                 map[string]int64
+	agent                   []string // the flags of the agent
+	values                  map[string]func(string) error
+	switches                map[string]*bool
+	usage                   string
 }
 
 func newOptions(verb string) *options {
@@ -82,7 +85,7 @@ func newOptions(verb string) *options {
 		o.include = append(o.include, abs)
 		return err
 	}
-	o.values = map[string]func(string) error{"--key": text(&o.key), "--passphrase-file": text(&o.passphrase), "--include": path}
+	o.values = map[string]func(string) error{"--key": text(&o.key), "--include": path}
 	if verb == "restore" {
 		o.usage = "islet restore FILE --key=FILE"
 		o.values["--bundle-number"], o.values["--tpm"] = o.addNumber, text(&o.tpm)
@@ -146,15 +149,14 @@ func (o *options) check(verb string) error {
 		}
 	case o.file == "":
 		return fmt.Errorf("no file: %s", o.usage)
-	case opens && (o.key == "") == (o.passphrase == ""):
-		return errors.New("give the private key (--key=FILE) or the passphrase (--passphrase-file=FILE) of the backup")
+	case opens && o.key == "":
+		return errors.New("give the private key of the backup (--key=FILE)")
 	case opens && len(o.to) > 0:
 		return errors.New("--verify and --to do not fit together")
 	case !opens && o.key != "":
 		return errors.New("--key is for --verify; --to=KEY names the public key to which the backup is sealed")
-	case !opens && (len(o.to) == 0) == (o.passphrase == ""):
-		return errors.New("give the public key that the backup is sealed to (--to=age1..., islet backup --new-key=FILE makes one), " +
-			"or --passphrase-file=FILE")
+	case !opens && len(o.to) == 0:
+		return errors.New("give the public key that the backup is sealed to (--to=age1...): islet backup --new-key=FILE makes one")
 	}
 	return nil
 }

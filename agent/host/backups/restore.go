@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"golang.org/x/term"
 
 	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/sealkey"
 	"github.com/islet-edge/islet/agent/host/volatile"
 	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/config"
@@ -46,7 +43,7 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	}
 	defer archive.Close()
 	if o.recovery {
-		if q.Recovery, err = env.readRecovery(); err != nil {
+		if q.Recovery, err = sealkey.ReadRecovery(env.Stdin, env.Stderr); err != nil {
 			return fmt.Errorf("read the recovery key: %w", err)
 		}
 	}
@@ -100,25 +97,6 @@ func (env Env) printResult(res *backup.Result) {
 	}
 	fmt.Fprintf(w, "%s is restored. Start the agent (systemctl start islet). Images are pulled again; volumes are empty.\n",
 		printable.Line(m.Node))
-}
-
-// maxTyped is the maximum size of a typed recovery key in bytes.
-const maxTyped = 256
-
-// readRecovery reads the recovery key from a terminal, which does not show it, or from a pipe.
-func (env Env) readRecovery() (string, error) {
-	f, ok := env.Stdin.(*os.File)
-	if ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprint(env.Stderr, "Recovery key: ")
-		defer fmt.Fprintln(env.Stderr)
-		typed, err := term.ReadPassword(int(f.Fd()))
-		return string(typed), err
-	}
-	typed, err := io.ReadAll(io.LimitReader(env.Stdin, maxTyped))
-	if err == nil && len(strings.TrimSpace(string(typed))) == 0 {
-		err = errors.New("it is empty: type it, or pass it on the standard input")
-	}
-	return string(typed), err
 }
 
 // Resume ends a restore that was interrupted on this machine, before the agent with these flags reads its files. It does nothing if there

@@ -9,44 +9,12 @@ import (
 	"filippo.io/age"
 )
 
-const (
-	// workFactor is the logarithm of the work that a passphrase costs. A board needs 64 MiB of memory and some seconds for it.
-	workFactor = 16
-	// maxWorkFactor limits the memory that a stranger's file costs to 256 MiB.
-	maxWorkFactor = 18
-	// minPassphrase is the minimum length of a passphrase. Whoever has the file can try passphrases without end.
-	minPassphrase = 16
-)
-
 // FileMagic is the beginning of each file that SealStream writes.
 const FileMagic = "age-encryption.org/v1"
 
 // SealStream encrypts what is written to the result. The last bytes are written by Close.
 func SealStream(to io.Writer, recipients []age.Recipient) (io.WriteCloser, error) {
 	return age.Encrypt(to, recipients...)
-}
-
-// PassphraseRecipient returns the recipient for a passphrase. A file has either this recipient alone or others.
-func PassphraseRecipient(text string) ([]age.Recipient, error) {
-	if text = strings.TrimSpace(text); len(text) < minPassphrase {
-		return nil, fmt.Errorf("the passphrase has fewer than %d characters", minPassphrase)
-	}
-	r, err := age.NewScryptRecipient(text)
-	if err != nil {
-		return nil, err
-	}
-	r.SetWorkFactor(workFactor)
-	return []age.Recipient{r}, nil
-}
-
-// PassphraseIdentity returns the key that opens a file with PassphraseRecipient.
-func PassphraseIdentity(text string) ([]age.Identity, error) {
-	i, err := age.NewScryptIdentity(strings.TrimSpace(text))
-	if err != nil {
-		return nil, err
-	}
-	i.SetMaxWorkFactor(maxWorkFactor)
-	return []age.Identity{i}, nil
 }
 
 // Identities parses private keys, such as "AGE-SECRET-KEY-1...": one per line, with empty lines and comments that begin with #. The error
@@ -81,7 +49,7 @@ func NewKey() (private, public string, err error) {
 }
 
 // ErrNotForKey means that the file is sealed to other keys.
-var ErrNotForKey = errors.New("it is sealed to another key, or with another passphrase")
+var ErrNotForKey = errors.New("it is sealed to another key")
 
 // OpenStream decrypts a file of SealStream. Reads fail if a byte was changed, or if the end is missing.
 func OpenStream(from io.Reader, keys []age.Identity) (io.Reader, error) {
