@@ -41,7 +41,7 @@ func (k *Keeper) Show() api.Configuration {
 	}
 	for _, o := range r.History {
 		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took,
-			Why: o.Why, Interrupted: o.Undecided})
+			Why: o.Why, Interrupted: o.Undecided, Withdrawn: o.Withdrawn})
 	}
 	return out
 }
@@ -106,6 +106,9 @@ func (k *Keeper) unusedReason() string {
 
 // Problems returns the problems that islet status shows.
 func (k *Keeper) Problems() (out []string) {
+	for _, name := range k.c.EditedFiles() {
+		out = append(out, name+" has changed since islet started: restart islet to use it")
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if p := k.unusedReason(); p != "" {

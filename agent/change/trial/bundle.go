@@ -103,7 +103,7 @@ func (r *Record) IsAbandoned(id string) bool {
 // stored.
 func (r *Record) HasDropped(now time.Time) bool {
 	for _, c := range r.dropped {
-		r.addUnsuccessful(c, "its bundle has failed or was reverted (islet bundle status)", true, now, now)
+		r.addWithdrawn(c, "its bundle has failed or was reverted (islet bundle status)", now)
 	}
 	changed := len(r.dropped) > 0
 	r.dropped = nil

@@ -81,6 +81,11 @@ func TestBundleDecides(t *testing.T) {
 		if got != c.want || dropped == strings.HasSuffix(c.want, "0") {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
+		for _, o := range read.History[history:] {
+			if !o.Withdrawn || !o.Undecided {
+				t.Errorf("%s: %+v is not withdrawn", name, o)
+			}
+		}
 		if read.HasDropped(noon) {
 			t.Errorf("%s: dropped twice", name)
 		}

@@ -1,6 +1,8 @@
 package bundle
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -17,6 +19,18 @@ type Policy struct {
 	KeysName  string // for errors; empty means "the node's keys"
 }
 
+// verify returns an error unless the policy's signers have signed the text, which is nil for a bundle without signatures. Without a policy,
+// every bundle is accepted.
+func (p *Policy) verify(s *Signature) error {
+	switch {
+	case p == nil:
+		return nil
+	case s == nil:
+		return errors.New("the bundle is not signed: islet bundle sign")
+	}
+	return s.Text.Verify(p.Keys, p.Threshold, cmp.Or(p.KeysName, "the node's keys"))
+}
+
 // A Signature is the signed text of a bundle.
 type Signature struct {
 	Text *signed.Text
@@ -27,13 +41,13 @@ type Signature struct {
 	id     digest.Digest // of the contents manifest
 }
 
-func statementFormat() signed.Format {
+func textFormat() signed.Format {
 	return signed.Format{Noun: "bundle", Header: "islet bundle 1", Fields: []string{"name", "number", "signed", "manifest"}}
 }
 
 // NewSignature returns a text without signatures for the contents manifest with the digest id.
 func NewSignature(c *Contents, id digest.Digest, now time.Time) *Signature {
-	text := statementFormat().New(c.Name, strconv.FormatInt(c.Number, 10), FormatTime(now), id.String())
+	text := textFormat().New(c.Name, strconv.FormatInt(c.Number, 10), FormatTime(now), id.String())
 	return &Signature{Text: text, Time: now.UTC().Truncate(time.Second), name: c.Name, number: c.Number, id: id}
 }
 
@@ -41,7 +55,7 @@ func NewSignature(c *Contents, id digest.Digest, now time.Time) *Signature {
 func parseSignature(text []byte) (*Signature, error) {
 	s := &Signature{}
 	var err error
-	if s.Text, err = statementFormat().Parse(text, s.set); err != nil {
+	if s.Text, err = textFormat().Parse(text, s.set); err != nil {
 		return nil, err
 	}
 	return s, nil
