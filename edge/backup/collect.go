@@ -360,6 +360,9 @@ func (s Source) configured() []string {
 	return append(list, serviceFiles...)
 }
 
+// kubeconfigFiles are the fields of a kubeconfig that name files.
+var kubeconfigFiles = []string{"certificate-authority", "client-certificate", "client-key", "tokenFile"}
+
 // filesOfKubeconfig returns the paths of the certificates, keys and tokens that a kubeconfig names. An unreadable kubeconfig has none.
 func filesOfKubeconfig(path string) (list []string) {
 	text, err := regular.Read(path, maxFile)
@@ -376,7 +379,7 @@ func filesOfKubeconfig(path string) (list []string) {
 	add := func(fields map[string]any) {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
 			file, ok := fields[name].(string)
-			if !ok || file == "" || !slices.Contains([]string{"certificate-authority", "client-certificate", "client-key", "tokenFile"}, name) {
+			if !ok || file == "" || !slices.Contains(kubeconfigFiles, name) {
 				continue
 			}
 			if !filepath.IsAbs(file) {

@@ -105,7 +105,8 @@ func (m *Manifest) checkDirs(d config.Dirs) error {
 
 // isPlainName reports whether a name is that of a file in a directory.
 func isPlainName(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && len(name) < 256 && printable.Line(name) == name
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && len(name) < 256 &&
+		printable.Line(name) == name
 }
 
 // checkName returns an error if an archive must not have an entry with this name.

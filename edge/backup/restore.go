@@ -155,8 +155,8 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		return nil, err
 	}
 	if len(used) > 0 && !q.SetAside {
-		return nil, fmt.Errorf("this board has files of a node already: %s: restore on a new board, or rename them with --set-aside, which "+
-			"deletes nothing", list(used))
+		return nil, fmt.Errorf("this board has files of a node already: %s: restore on a new board, or rename them with --set-aside, "+
+			"which deletes nothing", list(used))
 	}
 	for _, path := range used {
 		m := move{To: path, Aside: hiddenPath(path, p.suffix)}
@@ -211,7 +211,9 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 }
 
 // ofNode are files of the state directory that belong to one node, besides the records of isRecord.
-var ofNode = []string{databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json"}
+var ofNode = []string{
+	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json",
+}
 
 // haveSameContent reports whether two small files have the same content.
 func haveSameContent(a, b string) bool {

@@ -137,8 +137,8 @@ func (s *Staged) adjust(ctx context.Context, st *store.Store, least numbers) err
 }
 
 // ErrSealed means that store.key is sealed to the TPM of another board.
-var ErrSealed = errors.New("store.key is sealed to a TPM, and the TPM of this board does not open it: repeat the command with --recovery, " +
-	"and type the recovery key that islet key seal has shown")
+var ErrSealed = errors.New("store.key is sealed to a TPM, and the TPM of this board does not open it: repeat the command with " +
+	"--recovery, and type the recovery key that islet key seal has shown")
 
 // openKey opens the key of the database, and checks that it is the key of the node. If the TPM of this board does not open it, openKey uses
 // the recovery key and makes the key plain. The result reports whether the key has become plain.
@@ -186,8 +186,8 @@ func (s *Staged) destinations(root string, allowed []string) (map[string]string,
 	}
 	if len(outside) > 0 {
 		slices.Sort(outside)
-		return nil, fmt.Errorf("the backup has files outside of /etc/islet, /etc/kubernetes and %s: %s: check them, and allow each of them, or "+
-			"their directories, with --include=PATH", root, list(outside))
+		return nil, fmt.Errorf("the backup has files outside of /etc/islet, /etc/kubernetes and %s: %s: check them, and allow each of "+
+			"them, or their directories, with --include=PATH", root, list(outside))
 	}
 	return out, checkPlaces(slices.Sorted(maps.Values(out)))
 }

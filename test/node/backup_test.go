@@ -228,3 +228,43 @@ func (b *board) interrupt() {
 		b.Fatalf("after kills: exit code %d\n%s", code, out)
 	}
 }
+
+// TestBackupOfBundle replaces the board of a node that uses a bundle. The new board has the pods of the bundle, and refuses an older bundle.
+// It takes the same bundle again, with its images, and opens the Secret that is sealed for the node.
+func TestBackupOfBundle(t *testing.T) {
+	t.Parallel()
+	bundles := newBundles(t)
+	m, office := bundles.m, t.TempDir()
+	b := &board{T: t, Machine: m, key: office + "/key", file: office + "/edge.backup"}
+	m.StartAgent()
+	m.Write("wifi.yaml", fmt.Sprintf(wifi, "horse-battery"))
+	m.Islet("bundle", "seal", m.Disk+"/wifi.yaml", "--to", strings.TrimSpace(m.Islet("key", "recipient")), "-o", m.Disk+"/wifi.sealed.yaml")
+	secret, err := os.ReadFile(m.Disk + "/wifi.sealed.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]string{"two": reader("two"), "settings": fmt.Sprintf(settings, "hello"), "wifi.sealed": string(secret)}
+	four, five := bundles.build(4, "anna.key", pods), bundles.build(5, "anna.key", pods)
+	m.Islet("bundle", "apply", "--wait", five)
+	b.to = strings.TrimSpace(m.Islet("backup", "--new-key="+b.key))
+	m.Islet("backup", b.file, "--to="+b.to)
+
+	m.PowerOff()
+	b.old = m.Disk + "-old"
+	if err := errors.Join(os.Rename(m.Disk, b.old), os.Mkdir(m.Disk, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(b.old) })
+	m.Boot()
+	if out, code := b.restore(); code != 0 || !strings.Contains(out, "kiosk number 5") {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	m.StartAgent()
+	m.WaitPods("the pod of the bundle", func(now map[string]machine.Pod) bool { _, found := now["two"]; return found })
+	bundles.refuse("--older", filepath.Join(b.old, filepath.Base(four)))
+	m.Islet("bundle", "apply", "--wait", filepath.Join(b.old, filepath.Base(five)))
+	m.WaitReady("two")
+	if got := file(m, "two", "/all/password"); got != "horse-battery" {
+		t.Errorf("the sealed Secret of the bundle has %q", got)
+	}
+}

@@ -102,7 +102,8 @@ func (env Env) backup(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stdout, "%s: a backup of the node %s, with %d files, %d KiB\n", o.file, printable.Line(s.Manifest.Node), s.Files, s.Bytes>>10)
+	fmt.Fprintf(env.Stdout, "%s: a backup of the node %s, with %d files, %d KiB\n",
+		o.file, printable.Line(s.Manifest.Node), s.Files, s.Bytes>>10)
 	env.printNotes(env.Stdout, s)
 	return nil
 }

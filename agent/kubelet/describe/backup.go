@@ -18,7 +18,8 @@ func (a *Describer) Backup(ctx context.Context, w io.Writer, o node.BackupOption
 		scratch = a.c.Dirs.Run
 	}
 	return backup.Source{
-		Config: a.c.Config, Version: o.Version, Now: time.Now, Copy: a.c.Store.CopyTo, Scratch: scratch, Bundles: o.Bundles, Include: o.Include,
+		Config: a.c.Config, Version: o.Version, Now: time.Now, Copy: a.c.Store.CopyTo, Scratch: scratch,
+		Bundles: o.Bundles, Include: o.Include,
 		Recipient: func() string {
 			recipient, err := a.Recipient()
 			if err != nil {
