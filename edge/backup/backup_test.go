@@ -278,8 +278,8 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// TestPowerCuts ends a restore at each step, also a restore over another node, and the recovery too. The recovery leaves either the board as
-// it was or the whole node.
+// TestPowerCuts ends a restore at each step, also a restore over another node, and the recovery too. The recovery leaves either the board
+// as it was or the whole node.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	for name, over := range map[string]bool{"an empty board": false, "over another node": true} {

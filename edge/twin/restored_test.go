@@ -70,10 +70,9 @@ func TestRestored(t *testing.T) {
 	}
 	// The same board with a new disk, and a cluster that has lost the Lease, need no wait.
 	for name, lease := range map[string]*coordinationv1.Lease{"the same board": leaseOf(first, 1), "no Lease": {}} {
-		if w := open(t, memory{MetaKey: text}, "one", "b5"); true {
-			if w.evaluateLease(lease); w.state != owningState {
-				t.Errorf("%s: state %d", name, w.state)
-			}
+		w := open(t, memory{MetaKey: text}, "one", "b5")
+		if w.evaluateLease(lease); w.state != owningState {
+			t.Errorf("%s: state %d", name, w.state)
 		}
 	}
 }

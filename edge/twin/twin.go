@@ -240,7 +240,8 @@ func (t *Twin) recordTwin(o otherMachine) {
 }
 
 func (t *Twin) backOffByTerm(found claim) {
-	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover or islet restore", found.hardware))
+	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover or islet restore",
+		found.hardware))
 }
 
 // backOff records that another machine has the name.

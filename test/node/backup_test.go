@@ -229,8 +229,8 @@ func (b *board) interrupt() {
 	}
 }
 
-// TestBackupOfBundle replaces the board of a node that uses a bundle. The new board has the pods of the bundle, and refuses an older bundle.
-// It takes the same bundle again, with its images, and opens the Secret that is sealed for the node.
+// TestBackupOfBundle replaces the board of a node that uses a bundle. The new board has the pods of the bundle, and refuses an older
+// bundle. It takes the same bundle again, with its images, and opens the Secret that is sealed for the node.
 func TestBackupOfBundle(t *testing.T) {
 	t.Parallel()
 	bundles := newBundles(t)

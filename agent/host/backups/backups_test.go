@@ -156,7 +156,8 @@ func TestCommands(t *testing.T) {
 	if now, err := os.ReadFile(d.dir + "/state/store.key"); err != nil || !bytes.Equal(now, key) {
 		t.Errorf("the key: %v", err)
 	}
-	if text, _, err := store.ReadMeta(t.Context(), d.dir+"/state/islet.db", "bundle.seen"); err != nil || !strings.Contains(text, `"kiosk":5`) {
+	text, _, err := store.ReadMeta(t.Context(), d.dir+"/state/islet.db", "bundle.seen")
+	if err != nil || !strings.Contains(text, `"kiosk":5`) {
 		t.Errorf("%s, %v", text, err)
 	}
 	d.run(0, "backup", file, "--to="+d.to) // of the restored node
