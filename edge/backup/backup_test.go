@@ -213,11 +213,15 @@ func TestRefused(t *testing.T) {
 		change func(*Request)
 		says   string
 	}{
-		"another name":           {func(q *Request) { q.Node = "other" }, "hostnamectl set-hostname edge"},
-		"another directory":      {func(q *Request) { q.Dirs.Cert = "/elsewhere" }, "--cert-dir=" + w.dirs.Cert},
-		"a file outside":         {func(q *Request) { q.Include = nil }, "--include=PATH"},
-		"files of a node":        {func(q *Request) { w.write("state/store.key", "x") }, "--set-aside"},
-		"a certificate":          {func(q *Request) { w.write("kubelet/pki/kubelet-server-x.pem", "x") }, "--set-aside"},
+		"another name":      {func(q *Request) { q.Node = "other" }, "hostnamectl set-hostname edge"},
+		"another directory": {func(q *Request) { q.Dirs.Cert = "/elsewhere" }, "--cert-dir=" + w.dirs.Cert},
+		"a file outside":    {func(q *Request) { q.Include = nil }, "--include=PATH"},
+		"files of a node":   {func(q *Request) { w.write("state/store.key", "x") }, "--set-aside"},
+		"a certificate":     {func(q *Request) { w.write("kubelet/pki/kubelet-server-x.pem", "x") }, "--set-aside"},
+		"a long name": {func(q *Request) {
+			w.write("kubelet/pki/kubelet-"+strings.Repeat("x", 240)+".pem", "x")
+			q.SetAside = true
+		}, "too long a name"},
 		"a file for a directory": {func(q *Request) { w.write("conf", "x") }, "is not a directory"},
 		"another configuration":  {func(q *Request) { w.write("conf/kubelet.conf", "x") }, "--set-aside"},
 		"running pods":           {func(q *Request) { w.write("state/runtime/sandboxes/x/record", "x") }, "islet cleanup"},

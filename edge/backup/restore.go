@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/regular"
@@ -162,6 +164,9 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		m := move{To: path, Aside: hiddenPath(path, p.suffix)}
 		if exists(m.Aside) {
 			return nil, fmt.Errorf("%s is there already, from an earlier restore: move it away", m.Aside)
+		}
+		if len(filepath.Base(m.Aside)) > unix.NAME_MAX {
+			return nil, fmt.Errorf("%s has too long a name for --set-aside: rename it", path)
 		}
 		p.Moves = append(p.Moves, m)
 	}

@@ -24,6 +24,9 @@ func Restore(t *command.Tool, _ *pflag.FlagSet) command.Runner { return runBacku
 
 func runBackup(t *command.Tool, verb string) command.Runner {
 	return func(ctx context.Context, args []string) error {
+		if t.Backup == nil {
+			return command.Usage("this program has no agent")
+		}
 		t.Socket = cmp.Or(t.Socket, t.Getenv("ISLET_SOCKET"))
 		code := t.Backup(ctx, verb, args, t, func(socket string, query url.Values) (io.ReadCloser, bool, error) {
 			at := *t

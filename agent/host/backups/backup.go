@@ -210,11 +210,26 @@ func (env Env) open(ctx context.Context, o *options) (io.ReadCloser, error) {
 		return nil, errors.Join(err, locks.Close())
 	}
 	r, w := io.Pipe()
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		err := env.source(cfg, o).Write(ctx, w)
 		w.CloseWithError(errors.Join(err, locks.Close()))
 	}()
-	return r, nil
+	return pipe{r, done}, nil
+}
+
+// A pipe is the archive of a goroutine. Close waits for the end of the goroutine, which removes its temporary file.
+type pipe struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+// Close implements io.Closer.
+func (p pipe) Close() error {
+	err := p.PipeReader.Close()
+	<-p.done
+	return err
 }
 
 // source returns the node of a stopped agent.
