@@ -145,6 +145,16 @@ func drain(from io.Reader) error {
 	return fmt.Errorf("the backup has more than %d bytes after its end", n)
 }
 
+// A KeyProof says whether the archive has the private key of its node, which only a backup of that node can have.
+type KeyProof int
+
+// Results of the examination of store.key. Without a key, a node has no public key either.
+const (
+	NoKey     KeyProof = iota
+	SealedKey          // the key is sealed to a TPM, and was not opened
+	ProvenKey
+)
+
 // A Summary says what an archive contains.
 type Summary struct {
 	Manifest *Manifest
@@ -152,6 +162,10 @@ type Summary struct {
 	Bytes    int64 // of all files
 	Database int64 // bytes of the database
 	Bundles  int   // files of bundles
+	// KeyProof says whether store.key fits Manifest.Recipient.
+	KeyProof KeyProof
+
+	key int64 // bytes of store.key
 }
 
 func (s *Summary) count(e entry) {
@@ -161,6 +175,9 @@ func (s *Summary) count(e entry) {
 	}
 	if e.name == stateDir+bundleRecord {
 		s.Bundles++
+	}
+	if e.name == stateDir+keyName {
+		s.key = e.size
 	}
 }
 
@@ -182,10 +199,13 @@ func Copy(to io.Writer, from io.Reader) (*Summary, error) {
 	return &s, errors.Join(s.check(), out.Close())
 }
 
-// check returns an error if the archive lacks what each node has.
+// check returns an error if the archive lacks what its node has.
 func (s *Summary) check() error {
 	if s.Database == 0 {
 		return fmt.Errorf("the backup has no database (%s)", databaseName)
+	}
+	if m := s.Manifest; s.key == 0 && (m.Recipient != "" || m.Sealed) {
+		return fmt.Errorf("the backup names the key of a node, and does not contain it (%s)", keyName)
 	}
 	return nil
 }

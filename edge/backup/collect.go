@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/edge/keyfile"
@@ -41,42 +42,77 @@ type Source struct {
 	Include []string
 }
 
-// copyPrefix begins the name of the temporary copy of the database.
-const copyPrefix = ".backup-"
+const (
+	// copyPrefix begins the name of the temporary copy of the database.
+	copyPrefix = ".backup-"
+	// minFree is the space that the copy leaves to the writers of the node.
+	minFree = 16 << 20
+)
 
-// Write writes an archive. The archive is incomplete if there is an error. Only one call at a time may use the same directory Scratch.
-func (s Source) Write(ctx context.Context, w io.Writer) error {
+// An Archive has everything that a backup consists of. It needs no lock of the node any more.
+type Archive struct {
+	manifest *Manifest
+	db       *os.File // without a name, so that nothing is left of a process that is killed
+	list     []collected
+}
+
+// Close releases the copy of the database.
+func (a *Archive) Close() error { return a.db.Close() }
+
+// Collect copies the database and reads the files of the node. The caller closes the Archive. Only one call at a time may use the same
+// directory Scratch.
+func (s Source) Collect(ctx context.Context) (a *Archive, err error) {
 	left, _ := filepath.Glob(filepath.Join(s.Scratch, copyPrefix+"*")) // of a process that was killed
 	for _, file := range left {
 		_ = os.Remove(file)
 	}
+	if err := s.checkSpace(); err != nil {
+		return nil, err
+	}
 	copied := filepath.Join(s.Scratch, copyPrefix+databaseName)
 	if err := s.Copy(ctx, copied); err != nil {
-		return err
+		return nil, err
 	}
 	defer os.Remove(copied)
 	db, err := regular.Open(copied)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer db.Close()
+	a = &Archive{db: db}
 	// The database is copied before the other files are read. So a bundle in the record is at least as new as the one in the database.
-	list, m, err := s.collect(ctx, copied)
-	if err != nil {
-		return err
+	if a.list, a.manifest, err = s.collect(ctx, copied); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
-	info, err := db.Stat()
+	return a, nil
+}
+
+// checkSpace returns an error if the copy of the database would fill the disk.
+func (s Source) checkSpace() error {
+	info, err := os.Stat(filepath.Join(s.Config.Dirs.State, databaseName))
+	var disk unix.Statfs_t
+	if err != nil || unix.Statfs(s.Scratch, &disk) != nil { // the copy reports the error
+		return nil
+	}
+	if need := info.Size() + minFree; int64(disk.Bavail)*disk.Bsize < need {
+		return fmt.Errorf("%s needs %d MiB for a copy of the database, and has less", s.Scratch, need>>20)
+	}
+	return nil
+}
+
+// Write writes the archive. It is incomplete if there is an error.
+func (a *Archive) Write(ctx context.Context, w io.Writer) error {
+	info, err := a.db.Stat()
 	if err != nil {
 		return err
 	}
 	if info.Size() > maxDatabase {
 		return fmt.Errorf("the database has more than %d MiB", maxDatabase>>20)
 	}
-	out, err := newWriter(w, m)
+	out, err := newWriter(w, a.manifest)
 	if err == nil {
-		err = out.addFrom(stateDir+databaseName, 0o600, info.Size(), db)
+		err = out.addFrom(stateDir+databaseName, 0o600, info.Size(), a.db)
 	}
-	for _, f := range list {
+	for _, f := range a.list {
 		if err == nil {
 			err = out.add(f.name, f.mode, f.data)
 		}
@@ -119,30 +155,46 @@ func (s Source) collect(ctx context.Context, database string) ([]collected, *Man
 		return nil, nil, err
 	}
 	c.addOptional(stateDir+keyName, filepath.Join(dirs.State, keyName))
+	if !c.names[stateDir+keyName] { // a key that is only in memory is not one of the archive
+		m.Recipient = ""
+	}
 	c.addMatches(stateDir, dirs.State, func(name string) bool { return isRecord(name) && name != bundleRecord })
 	if s.Bundles {
 		c.addBundles(dirs.State)
 	}
+	c.addOptional(stateDir+indexRecord, filepath.Join(dirs.State, indexRecord))
+	c.addMatches(stateDir+k3sDir, filepath.Join(dirs.State, k3sLink), func(name string) bool { return isK3sFile(k3sDir + name) })
 	c.addCertificates(dirs.Cert)
-	for _, path := range s.configured() {
-		c.addPath(path, dirs)
-	}
 	for _, path := range s.Include {
-		if _, err := os.Lstat(path); err != nil && c.err == nil {
-			c.err = err
+		if _, err := os.Lstat(path); err != nil {
+			c.fail(err)
 		}
-		c.addPath(path, dirs)
+		c.addPath(path, dirs, true)
+	}
+	c.addPath(passwordFile(dirs.State), dirs, true)
+	for _, path := range s.configured() {
+		c.addPath(path, dirs, false)
 	}
 	return c.list, m, c.err
 }
 
-// addNumbers sets the highest numbers of bundles, from both places that remember them.
+// passwordFile returns the path of the file with the password of the node at a k3s server, or "".
+func passwordFile(state string) string {
+	var r struct{ PasswordFile string }
+	text, err := regular.Read(filepath.Join(state, k3sLink, "cluster.json"), maxFile)
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return ""
+	}
+	return r.PasswordFile
+}
+
+// addNumbers sets what the node remembers of bundles, from both places that remember it, and the bundle in use.
 func (s Source) addNumbers(ctx context.Context, m *Manifest, database string) error {
 	text, _, err := store.ReadMeta(ctx, database, seenKey)
 	if err != nil {
 		return fmt.Errorf("read the copy of the database: %w", err)
 	}
-	record, err := regular.Read(filepath.Join(s.Config.Dirs.State, bundleRecord), maxFile)
+	record, err := regular.Read(filepath.Join(s.Config.Dirs.State, bundleRecord), maxRecord)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -150,11 +202,12 @@ func (s Source) addNumbers(ctx context.Context, m *Manifest, database string) er
 	if err != nil {
 		return err
 	}
-	var busy struct {
+	var now struct {
 		Trial     any
 		Abandoned string
+		Current   *bundleName
 	}
-	if json.Unmarshal(record, &busy) == nil && (busy.Trial != nil || busy.Abandoned != "") {
+	if json.Unmarshal(record, &now) == nil && (now.Trial != nil || now.Abandoned != "") {
 		return errors.New("a bundle is on trial: wait for its end (islet bundle status), and repeat the command")
 	}
 	other, err := parseNumbers(record)
@@ -162,7 +215,7 @@ func (s Source) addNumbers(ctx context.Context, m *Manifest, database string) er
 		return err
 	}
 	n.raise(other)
-	m.Bundles, m.Signed = n.Highest, n.Signed
+	m.Bundles, m.Signed, m.Failed, m.InUse = n.Highest, n.Signed, n.Failed, now.Current
 	return nil
 }
 
@@ -193,14 +246,16 @@ func (c *collector) add(name, path string) {
 		c.fail(err)
 		return
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	limit := limitOf(name)
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	isLarge := int64(len(data)) > limit
 	switch {
 	case err != nil:
 		c.fail(fmt.Errorf("read %s: %w", path, err))
-	case len(data) > maxFile && strings.HasPrefix(name, filesDir), checkName(name) != nil:
+	case isLarge && strings.HasPrefix(name, filesDir), checkName(name) != nil:
 		c.omit(path)
-	case len(data) > maxFile:
-		c.fail(fmt.Errorf("%s has more than %d bytes", path, maxFile))
+	case isLarge:
+		c.fail(fmt.Errorf("%s has more than %d bytes", path, limit))
 	case len(c.list) >= maxEntries-3 || c.total+int64(len(data)) > maxTotal-maxDatabase:
 		c.fail(fmt.Errorf("the configuration has more than %d files or %d MiB, the first one too many is %s", maxEntries-3,
 			(maxTotal-maxDatabase)>>20, path))
@@ -245,7 +300,7 @@ func (c *collector) addMatches(prefix, dir string, matches func(string) bool) {
 // reads the record again.
 func (c *collector) addBundles(state string) {
 	record := filepath.Join(state, bundleRecord)
-	before, err := regular.Read(record, maxFile)
+	before, err := regular.Read(record, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -265,7 +320,7 @@ func (c *collector) addBundles(state string) {
 		}
 		return err
 	})
-	after, again := regular.Read(record, maxFile)
+	after, again := regular.Read(record, maxRecord)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || again != nil || string(before) != string(after) {
 		c.fail(errors.Join(errors.New("the bundle in use has changed during the backup: repeat it"), err, again))
 	}
@@ -298,9 +353,16 @@ func (c *collector) addCertificates(dir string) {
 	}
 }
 
-// addPath adds a file, or the files in a directory and in the directories below it. It leaves out what is in the archive already.
-func (c *collector) addPath(path string, dirs config.Dirs) {
-	if path = filepath.Clean(path); path == "." || c.err != nil || isBelow(path, dirs.State) {
+// addPath adds a file, or the files in a directory and in the directories below it. It leaves out what is in the archive already. Hidden
+// files in a directory are only added if the user has named the directory.
+func (c *collector) addPath(path string, dirs config.Dirs, named bool) {
+	if path = filepath.Clean(path); path == "." || c.err != nil {
+		return
+	}
+	if isBelow(path, dirs.State) {
+		if named {
+			c.omit(path)
+		}
 		return
 	}
 	info, err := os.Stat(path)
@@ -323,10 +385,14 @@ func (c *collector) addPath(path string, dirs config.Dirs) {
 		return
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") || e.Type()&fs.ModeSymlink != 0 && isDir(filepath.Join(path, e.Name())) {
-			continue // a link to a directory could lead anywhere
+		file := filepath.Join(path, e.Name())
+		switch isHidden := strings.HasPrefix(e.Name(), ".") && !named; {
+		case c.names[filesDir+strings.TrimPrefix(file, "/")]:
+		case isHidden || e.Type()&fs.ModeSymlink != 0 && isDir(file): // a link to a directory could lead anywhere
+			c.omit(file)
+		default:
+			c.addPath(file, dirs, named)
 		}
-		c.addPath(filepath.Join(path, e.Name()), dirs)
 	}
 }
 
@@ -340,8 +406,10 @@ func isBelow(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// serviceFiles have the flags with which a service starts the agent.
-var serviceFiles = []string{"/etc/default/islet", "/etc/conf.d/islet", "/etc/default/kubelet", "/etc/sysconfig/kubelet"}
+// serviceFiles have the flags with which a service starts the agent, and the password of the node at a k3s server.
+var serviceFiles = []string{
+	"/etc/default/islet", "/etc/conf.d/islet", "/etc/default/kubelet", "/etc/sysconfig/kubelet", "/etc/rancher/node/password",
+}
 
 // configured returns the paths of the files and directories that the configuration names.
 func (s Source) configured() []string {
@@ -400,17 +468,25 @@ func filesOfKubeconfig(path string) (list []string) {
 // seenKey is the key in the database under which package agent/change/bundle stores the numbers.
 const seenKey = "bundle.seen"
 
-// numbers are the memory of a node that keeps it from older bundles. Both the database and the record of bundles have these fields.
+// numbers are the memory of a node that keeps it from older and failed bundles. Both the database and the record of bundles have these
+// fields.
 type numbers struct {
 	Highest map[string]int64 `json:"highest,omitempty"`
 	Signed  time.Time        `json:"signed,omitzero"`
+	Failed  []string         `json:"failed,omitempty"` // digests
+}
+
+// A bundleName identifies a bundle for a person.
+type bundleName struct {
+	Name   string `json:"name"`
+	Number int64  `json:"number"`
 }
 
 func parseNumbers(text []byte) (n numbers, err error) {
 	if len(text) > 0 {
 		err = json.Unmarshal(text, &n)
 	}
-	if err == nil && len(n.Highest) > maxListed {
+	if err == nil && (len(n.Highest) > maxListed || len(n.Failed) > maxListed) {
 		err = fmt.Errorf("more than %d names", maxListed)
 	}
 	if err != nil {
@@ -430,5 +506,10 @@ func (n *numbers) raise(other numbers) {
 	}
 	for name, number := range other.Highest {
 		n.Highest[name] = max(n.Highest[name], number)
+	}
+	for _, digest := range other.Failed {
+		if !slices.Contains(n.Failed, digest) {
+			n.Failed = append(n.Failed, digest)
+		}
 	}
 }

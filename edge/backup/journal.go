@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/regular"
 )
@@ -64,12 +66,8 @@ func (p *plan) commit(state string, at func(step string) error) error {
 		return err
 	}
 	dirs := map[string]bool{filepath.Dir(staged): true, filepath.Join(filepath.Dir(staged), "db"): true, state: true}
-	for _, dir := range p.Made {
-		mode := fs.FileMode(0o755)
-		if isBelow(dir, state) {
-			mode = 0o700
-		}
-		if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+	for _, dir := range p.Made { // a wider mode could show files that the node before has protected by the mode of a directory
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		dirs[filepath.Dir(dir)] = true
@@ -129,7 +127,7 @@ func (p *plan) complete(state string, at func(step string) error) error {
 	dirs := map[string]bool{state: true}
 	for _, m := range p.Moves {
 		if err := m.do(); err != nil {
-			return fmt.Errorf("complete the restore of a backup (%s): %w", filepath.Join(state, journalName), err)
+			return incomplete(state, err)
 		}
 		dirs[filepath.Dir(m.To)] = true
 		if err := at("moved"); err != nil {
@@ -138,7 +136,7 @@ func (p *plan) complete(state string, at func(step string) error) error {
 	}
 	for _, l := range p.Links {
 		if err := l.make(); err != nil {
-			return fmt.Errorf("complete the restore of a backup (%s): %w", filepath.Join(state, journalName), err)
+			return incomplete(state, err)
 		}
 		dirs[filepath.Dir(l.Path)] = true
 	}
@@ -158,6 +156,49 @@ func (p *plan) complete(state string, at func(step string) error) error {
 		return err
 	}
 	return os.RemoveAll(filepath.Join(state, stagingName))
+}
+
+func incomplete(state string, err error) error {
+	return fmt.Errorf("complete the restore of a backup (%s): %w: remove what prevents this, or rename the file by hand, and start again",
+		filepath.Join(state, journalName), err)
+}
+
+// check returns an error if a rename of the plan would fail, because after the decision the agent starts only when all are done.
+func (p *plan) check() error {
+	var errs []error
+	for _, m := range p.Moves {
+		errs = append(errs, checkLength(m.To), checkMovable(filepath.Dir(m.To), 0))
+		if m.Aside == "" {
+			continue
+		}
+		errs = append(errs, checkLength(m.Aside), checkMovable(m.To, unix.STATX_ATTR_MOUNT_ROOT))
+		if exists(m.Aside) {
+			errs = append(errs, fmt.Errorf("%s is there already, from an earlier restore: move it away", m.Aside))
+		}
+	}
+	for _, l := range p.Links {
+		errs = append(errs, checkLength(besidePath(l.Path)), checkMovable(filepath.Dir(l.Path), 0))
+	}
+	return errors.Join(errs...)
+}
+
+// checkLength returns an error if a file system cannot have a file with this name.
+func checkLength(path string) error {
+	_, err := os.Lstat(path)
+	if len(filepath.Base(path)) > unix.NAME_MAX || errors.Is(err, unix.ENAMETOOLONG) {
+		return fmt.Errorf("%s has too long a name: rename the file for --set-aside", path)
+	}
+	return nil
+}
+
+// checkMovable returns an error if a file has an attribute that prevents its rename, or a directory one that prevents those in it.
+func checkMovable(path string, more uint64) error {
+	var s unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &s)
+	if err == nil && s.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND|more) != 0 {
+		return fmt.Errorf("%s is a mount point, immutable or append-only: unmount it (umount), or remove the attribute (chattr -ia)", path)
+	}
+	return nil
 }
 
 // do does a move. A move whose file is gone was done before.

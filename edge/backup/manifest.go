@@ -26,11 +26,15 @@ const (
 	databaseName = "islet.db"
 	bundleRecord = "bundle.json"
 	bundlesDir   = "bundles/"
+	indexRecord  = "update/index.json" // the newest index of versions that the node has seen
+	k3sLink      = "k3s/current"       // link to the directory of the k3s cluster
+	k3sDir       = "k3s/a/"            // an archive has its files under this name
 
 	maxEntries  = 4096
 	maxName     = 1024
 	maxManifest = 256 << 10
 	maxFile     = 2 << 20
+	maxRecord   = 32 << 20 // of a file of the state directory, such as a configuration that was sent
 	maxDatabase = 512 << 20
 	maxTotal    = maxDatabase + 128<<20
 	maxListed   = 1000 // numbers of bundles, links and omitted files
@@ -50,9 +54,11 @@ type Manifest struct {
 	// Bundles are the highest numbers of bundles that the node ever used, and Signed is the latest time at which one of them was signed.
 	Bundles map[string]int64 `json:"bundles,omitempty"`
 	Signed  time.Time        `json:"signed,omitzero"`
+	Failed  []string         `json:"failed,omitempty"` // digests of bundles that the node does not try again by itself
+	InUse   *bundleName      `json:"inUse,omitempty"`
 	// Links are the symbolic links in --cert-dir, with the names of their targets.
 	Links map[string]string `json:"links,omitempty"`
-	// Omitted are files that belong to the configuration and are too large, or no regular files.
+	// Omitted are files that belong to the configuration and are too large, hidden, or no regular files.
 	Omitted []string `json:"omitted,omitempty"`
 }
 
@@ -76,7 +82,7 @@ func (m *Manifest) validate() error {
 		return fmt.Errorf("%s has no format", manifestName)
 	case m.Node == "" || m.Node != printable.Line(m.Node) || len(m.Node) > maxName:
 		return fmt.Errorf("%s has no valid node name", manifestName)
-	case len(m.Bundles) > maxListed || len(m.Links) > maxListed || len(m.Omitted) > maxListed:
+	case max(len(m.Bundles), len(m.Links), len(m.Omitted), len(m.Failed)) > maxListed:
 		return fmt.Errorf("%s has a list of more than %d elements", manifestName, maxListed)
 	}
 	for from, to := range m.Links {
@@ -116,7 +122,7 @@ func checkName(name string) error {
 		return wrong
 	}
 	if rest, ok := strings.CutPrefix(name, stateDir); ok {
-		if rest == databaseName || rest == keyName || isRecord(rest) || isBundleFile(rest) {
+		if rest == databaseName || rest == keyName || rest == indexRecord || isRecord(rest) || isBundleFile(rest) || isK3sFile(rest) {
 			return nil
 		}
 		return wrong
@@ -136,6 +142,12 @@ func isRecord(name string) bool {
 	base, ok := strings.CutSuffix(name, ".json")
 	return ok && isPlainName(name) && !strings.HasPrefix(name, ".") && base != "" && name != journalName &&
 		name != "bundle-report.json" && name != "bundle-source.json"
+}
+
+// isK3sFile reports whether a name is that of a file of the k3s cluster.
+func isK3sFile(name string) bool {
+	file, ok := strings.CutPrefix(name, k3sDir)
+	return ok && isPlainName(file) && !strings.HasPrefix(file, ".")
 }
 
 // isBundleFile reports whether a name is that of a document of a bundle in the state directory.
@@ -161,6 +173,9 @@ func limitOf(name string) int64 {
 		return maxManifest
 	case endName:
 		return 0
+	}
+	if strings.HasPrefix(name, stateDir) {
+		return maxRecord
 	}
 	return maxFile
 }

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/islet-edge/islet/edge/keyfile"
+	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/regular"
 )
@@ -44,8 +43,10 @@ type Request struct {
 // A Result says what Restore did.
 type Result struct {
 	Summary
-	PlainKey bool   // store.key was sealed and has become plain
-	Aside    string // suffix of the files that were set aside; empty if there were none
+	PlainKey bool // store.key was sealed and has become plain
+	// Unread says which numbers of bundles of the node before could not be read.
+	Unread error
+	Aside  string // suffix of the files that were set aside; empty if there were none
 }
 
 // errCrash ends a Restore in a test as a kill does.
@@ -58,7 +59,7 @@ func (q *Request) at(step string) error {
 	return q.crash(step)
 }
 
-// Check examines an archive as Restore does, in a temporary directory, without its key.
+// Check examines an archive as Restore does, in a temporary directory. It does not open a key that is sealed to a TPM.
 func Check(ctx context.Context, from io.Reader) (*Summary, error) {
 	parent, err := os.MkdirTemp("", "islet-backup-") // 0700
 	if err != nil {
@@ -69,12 +70,21 @@ func Check(ctx context.Context, from io.Reader) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &s.Summary, s.checkDatabase(ctx, numbers{})
+	switch {
+	case s.plainKey != nil:
+		err = s.proveKey(&keyfile.Key{Bytes: s.plainKey})
+	case s.key > 0:
+		s.KeyProof = SealedKey
+	}
+	return &s.Summary, errors.Join(err, s.checkDatabase(ctx, numbers{}))
 }
 
 // Restore puts the node of an archive on this board. The caller has locked the state directory, so no agent runs. After an error, the board
 // is as it was.
 func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err error) {
+	if q.DryRun && IsDecided(q.Dirs.State) {
+		return nil, errors.New("an interrupted restore is completed at the next start of the agent, or of islet restore without --dry-run")
+	}
 	if err := recoverDirs(q.Dirs.State, q.at); err != nil {
 		return nil, err
 	}
@@ -95,11 +105,12 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if err != nil {
 		return nil, err
 	}
-	p, plain, err := q.prepare(ctx, s)
+	res = &Result{}
+	p, err := q.prepare(ctx, s, res)
 	if err != nil {
 		return nil, err
 	}
-	res = &Result{Summary: s.Summary, PlainKey: plain}
+	res.Summary = s.Summary
 	if q.DryRun {
 		return res, nil
 	}
@@ -113,34 +124,51 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 }
 
 // prepare checks a staged archive and returns the plan of its files.
-func (q *Request) prepare(ctx context.Context, s *Staged) (*plan, bool, error) {
+func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, error) {
 	m := s.Manifest
 	if err := m.checkDirs(q.Dirs); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if m.Node != q.Node {
-		return nil, false, fmt.Errorf("the backup is of the node %s, and this board is %s: set its host name "+
+		return nil, fmt.Errorf("the backup is of the node %s, and this board is %s: set its host name "+
 			"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, q.Node)
 	}
 	to, err := s.destinations(q.Dirs.Root, q.Include)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	p, err := q.plan(s, to)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	least := numbers{Highest: q.Highest}
-	if text, err := regular.Read(filepath.Join(q.Dirs.State, bundleRecord), maxFile); err == nil { // of a node that is set aside
-		if n, err := parseNumbers(text); err == nil { // a damaged record must not keep the board from its restore
-			least.raise(n)
-		}
-	}
+	res.Unread = q.addSetAside(ctx, &least)
 	if err := s.checkDatabase(ctx, least); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	plain, err := s.openKey(keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}, q.Recovery)
-	return p, plain, err
+	res.PlainKey, err = s.openKey(keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}, q.Recovery)
+	return p, err
+}
+
+// addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.
+func (q *Request) addSetAside(ctx context.Context, least *numbers) error {
+	add := func(text []byte, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		var n numbers
+		if err == nil {
+			n, err = parseNumbers(text)
+		}
+		least.raise(n)
+		return err
+	}
+	err := add(regular.Read(filepath.Join(q.Dirs.State, bundleRecord), maxRecord))
+	if db := filepath.Join(q.Dirs.State, databaseName); exists(db) {
+		text, _, failed := store.ReadMeta(ctx, db, seenKey)
+		err = errors.Join(err, add([]byte(text), failed))
+	}
+	return err
 }
 
 // plan returns the renames that put the files of an archive in place.
@@ -161,18 +189,14 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 			"which deletes nothing", list(used))
 	}
 	for _, path := range used {
-		m := move{To: path, Aside: hiddenPath(path, p.suffix)}
-		if exists(m.Aside) {
-			return nil, fmt.Errorf("%s is there already, from an earlier restore: move it away", m.Aside)
-		}
-		if len(filepath.Base(m.Aside)) > unix.NAME_MAX {
-			return nil, fmt.Errorf("%s has too long a name for --set-aside: rename it", path)
-		}
-		p.Moves = append(p.Moves, m)
+		p.Moves = append(p.Moves, move{To: path, Aside: hiddenPath(path, p.suffix)})
 	}
 	var last move
 	for _, f := range s.files {
 		m := move{From: f.path, To: to[f.name]}
+		if isSame(f, m.To) {
+			continue
+		}
 		if !strings.HasPrefix(f.name, stateDir) { // it may be on another file system
 			m.From = besidePath(m.To)
 			p.copies = append(p.copies, [2]string{f.path, m.From})
@@ -184,13 +208,21 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		p.Moves = append(p.Moves, m)
 	}
 	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
-	return p, nil
+	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
+		p.Links = append(p.Links, link{filepath.Join(q.Dirs.State, k3sLink), filepath.Base(k3sDir)})
+	}
+	return p, p.check()
+}
+
+// isSame reports whether a file outside of the directories of the node is there already. It stays, for it may be a mount point.
+func isSame(f stagedFile, to string) bool {
+	return strings.HasPrefix(f.name, filesDir) && haveSameContent(f.path, to)
 }
 
 // inTheWay returns the paths of the files of another node on this board, and of other files whose places the archive needs, sorted.
 func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used []string, err error) {
 	for _, f := range s.files {
-		if path := to[f.name]; exists(path) && !(strings.HasPrefix(f.name, filesDir) && haveSameContent(f.path, path)) {
+		if path := to[f.name]; exists(path) && !isSame(f, path) {
 			used = append(used, path)
 		}
 	}
@@ -212,12 +244,16 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 		}
 	}
 	slices.Sort(used)
-	return slices.Compact(used), nil
+	used = slices.Compact(used)
+	// A file below a directory that is set aside has no move of its own, which would set its successor aside after a power cut.
+	return slices.DeleteFunc(slices.Clone(used), func(path string) bool {
+		return slices.ContainsFunc(used, func(dir string) bool { return path != dir && isBelow(path, dir) })
+	}), nil
 }
 
 // ofNode are files of the state directory that belong to one node, besides the records of isRecord.
 var ofNode = []string{
-	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json",
+	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json", "k3s",
 }
 
 // haveSameContent reports whether two small files have the same content.

@@ -23,8 +23,9 @@ import (
 // A Staged archive is a directory with the files of an archive. Nothing else was changed.
 type Staged struct {
 	Summary
-	dir   string
-	files []stagedFile
+	dir      string
+	files    []stagedFile
+	plainKey []byte // store.key if it is plain and was not written
 }
 
 // A stagedFile is a file in the directory of a Staged archive.
@@ -46,6 +47,11 @@ func stage(dir string, from io.Reader, onlyDatabase bool) (*Staged, error) {
 	}, func(e entry, content io.Reader) error {
 		s.count(e)
 		if onlyDatabase && e.name != stateDir+databaseName {
+			if e.name == stateDir+keyName && e.size == keyfile.Size { // it is not written beside the database
+				s.plainKey = make([]byte, keyfile.Size)
+				_, err := io.ReadFull(content, s.plainKey)
+				return err
+			}
 			_, err := io.Copy(io.Discard, content)
 			return err
 		}
@@ -112,7 +118,7 @@ func (s *Staged) checkDatabase(ctx context.Context, least numbers) error {
 }
 
 func (s *Staged) adjust(ctx context.Context, st *store.Store, least numbers) error {
-	n := numbers{s.Manifest.Bundles, s.Manifest.Signed}
+	n := numbers{s.Manifest.Bundles, s.Manifest.Signed, s.Manifest.Failed}
 	n.raise(least)
 	s.Manifest.Bundles, s.Manifest.Signed = n.Highest, n.Signed
 	if err := st.ForgetImports(ctx); err != nil {
@@ -130,7 +136,7 @@ func (s *Staged) adjust(ctx context.Context, st *store.Store, least numbers) err
 		return err
 	}
 	text, err := json.Marshal(n)
-	if err != nil || len(n.Highest) == 0 && n.Signed.IsZero() {
+	if err != nil || len(n.Highest)+len(n.Failed) == 0 && n.Signed.IsZero() {
 		return err
 	}
 	return st.SetMeta(ctx, seenKey, string(text))
@@ -160,11 +166,20 @@ func (s *Staged) openKey(place keyfile.Place, recovery string) (plain bool, err 
 	if err != nil {
 		return false, err
 	}
+	return plain, s.proveKey(key)
+}
+
+// proveKey checks that the key of the archive fits its public key.
+func (s *Staged) proveKey(key *keyfile.Key) error {
 	id, err := key.Identity()
-	if err == nil && s.Manifest.Recipient != "" && id.Recipient() != s.Manifest.Recipient {
-		err = errors.New("store.key in the backup is not the key of its node")
+	if err != nil {
+		return err
 	}
-	return plain, err
+	if s.Manifest.Recipient != "" && id.Recipient() != s.Manifest.Recipient {
+		return errors.New("store.key in the backup is not the key of its node")
+	}
+	s.Manifest.Recipient, s.KeyProof = id.Recipient(), ProvenKey
+	return nil
 }
 
 // destinations returns the final path of each file. Files outside of the node's directories are permitted below the paths in allowed.

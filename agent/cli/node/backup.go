@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -22,6 +23,9 @@ func Backup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return runBackup
 // Restore sets up islet restore.
 func Restore(t *command.Tool, _ *pflag.FlagSet) command.Runner { return runBackup(t, "restore") }
 
+// copyTimeout is the timeout of the agent's copy of the database, before its response begins.
+const copyTimeout = 10 * time.Minute
+
 func runBackup(t *command.Tool, verb string) command.Runner {
 	return func(ctx context.Context, args []string) error {
 		if t.Backup == nil {
@@ -31,9 +35,16 @@ func runBackup(t *command.Tool, verb string) command.Runner {
 		code := t.Backup(ctx, verb, args, t, func(socket string, query url.Values) (io.ReadCloser, bool, error) {
 			at := *t
 			at.Socket = socket
-			resp, err := client.Request(ctx, &at, http.MethodPost, api.PathBackup, query, nil)
+			conn, err := client.Dial(ctx, &at)
 			if err != nil {
-				return nil, command.CodeOf(err) == command.ExitUnreachable && !errors.Is(err, fs.ErrPermission), err
+				err = client.Unreachable(&at, err)
+				return nil, !errors.Is(err, fs.ErrPermission), err
+			}
+			conn.Close()
+			at.ResponseTimeout = cmp.Or(t.ResponseTimeout, copyTimeout)
+			resp, err := client.Request(ctx, &at, http.MethodPost, api.PathBackup, query, nil)
+			if err != nil { // an agent that is slow still has the state directory
+				return nil, false, err
 			}
 			return resp.Body, false, nil
 		})

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/islet-edge/islet/agent/host/process"
@@ -116,7 +117,12 @@ func (env Env) printNotes(w io.Writer, s *backup.Summary) {
 			fmt.Fprintf(w, "note: and %d more\n", len(m.Omitted)-i)
 			break
 		}
-		fmt.Fprintf(w, "note: not in the backup, because it is too large or no regular file: %s\n", printable.Line(path))
+		fmt.Fprintf(w, "note: not in the backup, because it is too large, hidden, below the state directory, a link to a directory or no "+
+			"regular file: %s\n", printable.Line(path))
+	}
+	if b := m.InUse; b != nil && s.Bundles == 0 && b.Number < m.Bundles[b.Name] {
+		fmt.Fprintf(w, "note: the node uses %s number %d, because a later one has failed or was reverted: after a restore, use "+
+			"islet bundle apply --older\n", printable.Cut(b.Name, 80), b.Number)
 	}
 	if m.Sealed {
 		fmt.Fprintln(w, "note: store.key is sealed to the TPM of its board: islet restore on another board asks for the recovery key")
@@ -142,19 +148,63 @@ func writeFile(path string, archive io.Reader, seal sealer) (s *backup.Summary, 
 		return nil, err
 	}
 	next := durable.TemporaryPath(path)
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	f, err := createAlone(next)
+	if err != nil {
 		return nil, err
 	}
-	if err := createFile(next, func(w io.Writer) (err error) {
-		s, err = writeSealed(w, archive, seal)
-		return err
-	}); err != nil {
-		return nil, err
+	defer f.Close() // and end the lock, after the rename
+	s, err = writeSealed(f, archive, seal)
+	if err = errors.Join(err, f.Sync()); err != nil {
+		return nil, errors.Join(err, removeOwn(f, next))
+	}
+	if !isAt(f, next) {
+		return nil, busyError(path)
 	}
 	if err := os.Rename(next, path); err != nil {
-		return nil, errors.Join(err, os.Remove(next))
+		return nil, errors.Join(err, removeOwn(f, next))
 	}
 	return s, durable.SyncDir(filepath.Dir(path))
+}
+
+// A busyError is the path of a file that another process writes.
+type busyError string
+
+func (path busyError) Error() string {
+	return fmt.Sprintf("another backup is written to %s", string(path))
+}
+
+// createAlone creates a file that no other process writes, and locks it. It removes the file of a process that was killed.
+func createAlone(path string) (*os.File, error) {
+	if old, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err == nil {
+		err = errors.Join(unix.Flock(int(old.Fd()), unix.LOCK_EX|unix.LOCK_NB), old.Close())
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, busyError(path)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) // without locks, isAt notices another process
+	return f, nil
+}
+
+// isAt reports whether a path still leads to a file.
+func isAt(f *os.File, path string) bool {
+	here, err := f.Stat()
+	there, err2 := os.Lstat(path)
+	return err == nil && err2 == nil && os.SameFile(here, there)
+}
+
+// removeOwn removes a file unless another process has replaced it.
+func removeOwn(f *os.File, path string) error {
+	if !isAt(f, path) {
+		return nil
+	}
+	return os.Remove(path)
 }
 
 // checkReplaced returns an error if the path has a file that is not sealed, such as one that was named by mistake.
@@ -209,17 +259,20 @@ func (env Env) open(ctx context.Context, o *options) (io.ReadCloser, error) {
 	if err := backup.Recover(cfg.Dirs.State); err != nil {
 		return nil, errors.Join(err, locks.Close())
 	}
+	made, err := env.source(cfg, o).Collect(ctx)
+	if err := errors.Join(err, locks.Close()); err != nil { // the agent may start while the archive is read
+		return nil, err
+	}
 	r, w := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err := env.source(cfg, o).Write(ctx, w)
-		w.CloseWithError(errors.Join(err, locks.Close()))
+		w.CloseWithError(errors.Join(made.Write(ctx, w), made.Close()))
 	}()
 	return pipe{r, done}, nil
 }
 
-// A pipe is the archive of a goroutine. Close waits for the end of the goroutine, which removes its temporary file.
+// A pipe is the archive of a goroutine. Close waits for the end of the goroutine.
 type pipe struct {
 	*io.PipeReader
 	done chan struct{}
@@ -306,8 +359,13 @@ func (env Env) printSummary(s *backup.Summary) {
 	line("node", "%s", m.Node)
 	line("made", "%s by islet %s", m.Time.Format(time.RFC3339), m.Version)
 	line("files", "%d, %d KiB; database %d KiB", s.Files, s.Bytes>>10, s.Database>>10)
-	if m.Recipient != "" {
+	switch s.KeyProof {
+	case backup.ProvenKey:
 		line("key", "%s", m.Recipient)
+	case backup.SealedKey:
+		line("key", "not verified, because it is sealed to a TPM: islet restore compares it with %s", m.Recipient)
+	default:
+		line("key", "none, so this backup may be of anybody")
 	}
 	if len(m.Bundles) > 0 {
 		what := "not in the backup: the node takes the same number again, and none below it"

@@ -151,6 +151,8 @@ func (o *options) check(verb string) error {
 		return fmt.Errorf("no file: %s", o.usage)
 	case opens && o.key == "":
 		return errors.New("give the private key of the backup (--key=FILE)")
+	case o.recovery && o.file == "-":
+		return errors.New("--recovery reads the standard input, so the backup must be a file")
 	case opens && len(o.to) > 0:
 		return errors.New("--verify and --to do not fit together")
 	case !opens && o.key != "":

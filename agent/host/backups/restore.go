@@ -56,6 +56,10 @@ func (env Env) restore(ctx context.Context, o *options) error {
 		return err
 	}
 	env.printSummary(&res.Summary)
+	if res.Unread != nil {
+		fmt.Fprintf(env.Stdout, "note: the numbers of bundles of the node before cannot be read (%s): pass them with --bundle-number\n",
+			printable.Line(res.Unread.Error()))
+	}
 	if o.dryRun {
 		fmt.Fprintln(env.Stdout, "this backup can be restored on this board; nothing was changed")
 		return nil

@@ -2,6 +2,7 @@ package describe
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -11,13 +12,15 @@ import (
 
 // Backup writes an archive of the node's identity and state. Only one archive is made at a time.
 func (a *Describer) Backup(ctx context.Context, w io.Writer, o node.BackupOptions) error {
-	a.backups.Lock()
+	if !a.backups.TryLock() {
+		return errors.New("another backup of this node is being made: try again when it has ended")
+	}
 	defer a.backups.Unlock()
 	scratch := a.c.Dirs.State
 	if a.c.Volatile != "" || a.c.Store.Health().Volatile != "" { // the disk takes no writes
 		scratch = a.c.Dirs.Run
 	}
-	return backup.Source{
+	made, err := backup.Source{
 		Config: a.c.Config, Version: o.Version, Now: time.Now, Copy: a.c.Store.CopyTo, Scratch: scratch,
 		Bundles: o.Bundles, Include: o.Include,
 		Recipient: func() string {
@@ -27,5 +30,9 @@ func (a *Describer) Backup(ctx context.Context, w io.Writer, o node.BackupOption
 			}
 			return recipient
 		},
-	}.Write(ctx, w)
+	}.Collect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(made.Write(ctx, w), made.Close())
 }

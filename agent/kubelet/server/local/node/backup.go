@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 )
@@ -13,10 +14,13 @@ type BackupOptions struct {
 	Include []string // further files and directories, as absolute paths
 }
 
+// backupIdle is the timeout of a write of an archive.
+const backupIdle = time.Minute
+
 // backup responds with an archive of the node. If the archive cannot be completed, the response is aborted.
 func (n *Node) backup(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	out := response.NewStream(w, "application/x-tar", n.IdleTimeout)
+	out := response.NewStream(w, "application/x-tar", min(n.IdleTimeout, backupIdle)) // a client that hangs must not prevent other backups
 	err := n.Backup(r.Context(), out, BackupOptions{Version: n.Version, Bundles: q.Has("bundles"), Include: q["include"]})
 	switch {
 	case err == nil:
