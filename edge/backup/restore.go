@@ -66,6 +66,7 @@ func Check(ctx context.Context, from io.Reader) (*Summary, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(parent)
+	defer context.AfterFunc(ctx, func() { os.RemoveAll(parent) })() // a read may block until the process ends
 	s, err := stage(filepath.Join(parent, "staged"), from, true)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package twin
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -8,7 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/internal/keys"
 )
 
@@ -74,5 +78,55 @@ func TestRestored(t *testing.T) {
 		if w.evaluateLease(lease); w.state != owningState {
 			t.Errorf("%s: state %d", name, w.state)
 		}
+	}
+}
+
+// TestRestoredInDoubt restores the store of a machine on another one, whose Lease does not say which machine renews it. The restored
+// machine waits until nobody renews the Lease.
+func TestRestoredInDoubt(t *testing.T) {
+	old := joined(t, "one", "b1")
+	first := open(t, old, "one", "b1")
+	text, err := Restored(old[MetaKey], "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := func(l *coordinationv1.Lease, _ *Twin) { l.Annotations = nil }
+	for name, change := range map[string]func(*coordinationv1.Lease, *Twin){
+		"no claim":         none,
+		"no valid claim":   func(l *coordinationv1.Lease, _ *Twin) { l.Annotations[keys.LeaseClaim] = "x" },
+		"unknown hardware": func(_ *coordinationv1.Lease, w *Twin) { w.now = Marks{} },
+		"unknown hardware of the other one": func(l *coordinationv1.Lease, _ *Twin) {
+			l.Annotations[keys.LeaseClaim] = claim{hardware: unknownHardware, boot: first.claim.boot}.String()
+		},
+	} {
+		w := open(t, memory{MetaKey: text}, "two", "b2")
+		for renewed := range int64(3) {
+			lease := leaseOf(first, renewed)
+			change(lease, w)
+			if w.evaluateLease(lease); w.state != newcomer {
+				t.Fatalf("%s: the machine has the name after %d reads", name, renewed+1)
+			}
+		}
+		lease := leaseOf(first, 2)
+		change(lease, w)
+		if w.evaluateLease(lease); w.state != owningState || w.claim.term <= first.claim.term {
+			t.Errorf("%s: state %d, term %d", name, w.state, w.claim.term)
+		}
+	}
+	// A server that shows no Lease for a moment does not decide.
+	status := http.StatusForbidden
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	defer server.Close()
+	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return &rest.Config{Host: server.URL}, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := open(t, memory{MetaKey: text}, "two", "b2")
+	if why, _, err := w.CheckOwner(t.Context(), c); err == nil || w.state != newcomer {
+		t.Errorf("Forbidden: state %d, %q, %v", w.state, why, err)
+	}
+	status = http.StatusNotFound
+	if why, _, err := w.CheckOwner(t.Context(), c); why != "" || err != nil {
+		t.Errorf("NotFound: %q, %v", why, err)
 	}
 }

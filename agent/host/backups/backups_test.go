@@ -172,7 +172,7 @@ func TestUsage(t *testing.T) {
 		{"backup", "f", "--key=" + d.key, "--to=" + d.to}, {"backup", "--verify", "f"}, {"backup", "--verify", "f", "--key=k", "--to=x"},
 		{"backup", "--new-key=x", "f"}, {"restore", "f"}, {"restore"}, {"restore", "f", "--key=a", "--to=b"},
 		{"restore", "f", "--key=a", "--bundle-number=kiosk"}, {"restore", "f", "--key=a", "--bundle-number=kiosk=-1"},
-		{"restore", "f", "--key=a", "--no-such-flag"},
+		{"restore", "f", "--key=a", "--no-such-flag"}, {"restore", "-", "--key=a", "--recovery"},
 	} {
 		d.run(2, args[0], args[1:]...)
 	}
@@ -267,4 +267,112 @@ func TestResume(t *testing.T) {
 	if err := errors.Join(Resume(d.flags), Resume([]string{"--help"})); err != nil || backup.Pending(d.dir+"/state") {
 		t.Errorf("%v", err)
 	}
+}
+
+// slow is an archive that pauses. The first read signals that the file exists.
+type slow struct {
+	io.Reader
+	began  chan struct{}
+	resume chan struct{}
+}
+
+func (s *slow) Read(b []byte) (int, error) {
+	if s.began != nil {
+		close(s.began)
+		s.began = nil
+		<-s.resume
+	}
+	return s.Reader.Read(b)
+}
+
+// TestTwoAtOnce writes two backups to the same file at the same time. Only one succeeds. The file of a process that was killed is replaced.
+func TestTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	file := filepath.Join(filepath.Dir(d.key), "f")
+	next := filepath.Join(filepath.Dir(file), ".f.new")
+	d.run(0, "backup", file, "--to="+d.to)
+	opened := d.open()
+	data, err := io.ReadAll(opened)
+	if err := errors.Join(err, opened.Close()); err != nil {
+		t.Fatal(err)
+	}
+	plain := func(w io.Writer) (io.WriteCloser, error) { return nopWriteCloser{w}, nil }
+	for name, disturb := range map[string]func(){
+		"a lock": func() {
+			if _, err := writeFile(file, bytes.NewReader(data), plain); !errors.As(err, new(busyError)) {
+				t.Errorf("the second backup: %v", err)
+			}
+		},
+		"without locks": func() { // the second process has removed the file of the first one
+			if err := errors.Join(os.Remove(next), os.WriteFile(next, []byte("second"), 0o600)); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		d.run(0, "backup", file, "--to="+d.to) // a file that is left has no process
+		before, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archive := &slow{bytes.NewReader(data), make(chan struct{}), make(chan struct{})}
+		began, ended := archive.began, make(chan error, 1)
+		go func() {
+			_, err := writeFile(file, archive, plain)
+			ended <- err
+		}()
+		<-began
+		disturb()
+		close(archive.resume)
+		isFirst := name == "a lock"
+		if err := <-ended; (err == nil) != isFirst {
+			t.Errorf("%s: the first backup: %v", name, err)
+		}
+		if now, err := os.ReadFile(file); err != nil || bytes.Equal(now, before) == isFirst {
+			t.Errorf("%s: the file: %v", name, err)
+		}
+		if left, err := os.ReadFile(next); (err != nil) != isFirst {
+			t.Errorf("%s: %q, %v", name, left, err)
+		}
+		if err := os.Remove(file); err != nil { // what was written is not sealed, so it would not be replaced
+			t.Fatal(err)
+		}
+	}
+}
+
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
+
+// TestSlowReader opens the archive of a stopped agent. The agent may start before the archive is read.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.run(0, "backup", filepath.Join(filepath.Dir(d.key), "f"), "--to="+d.to) // makes the lock file
+	archive := d.open()
+	locks, err := process.Lock(d.dir + "/state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = backup.Copy(io.Discard, archive)
+	if err := errors.Join(err, archive.Close(), locks.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// open opens the archive of the stopped agent.
+func (d *desk) open() io.ReadCloser {
+	d.Helper()
+	archive, err := Env{
+		Ask:          func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
+		ServiceFlags: func() []string { return d.flags },
+		Load: func(args []string) (*config.Config, []config.Notice, error) {
+			dirs, node, err := config.Locate(args)
+			return &config.Config{Dirs: dirs, Node: config.Node{Name: node}}, nil, err
+		},
+	}.open(d.Context(), &options{})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return archive
 }
