@@ -93,7 +93,7 @@ func (s Source) checkSpace() error {
 	if err != nil || unix.Statfs(s.Scratch, &disk) != nil { // the copy reports the error
 		return nil
 	}
-	if need := info.Size() + minFree; int64(disk.Bavail)*disk.Bsize < need {
+	if need := info.Size() + minFree; int64(disk.Bavail)*int64(disk.Bsize) < need {
 		return fmt.Errorf("%s needs %d MiB for a copy of the database, and has less", s.Scratch, need>>20)
 	}
 	return nil
