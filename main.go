@@ -70,7 +70,7 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, guard.IsService()) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: agent.Doctor, Cleanup: agent.Cleanup, SelfTest: selfTest,
+			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: doctor.ServiceFlags, Cleanup: agent.Cleanup, SelfTest: selfTest,
 			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, Inventory: inventory.Read, Secrets: inventory.Secrets,
 		})
 	}

@@ -8,6 +8,8 @@
 //	source --Set, Update--> brake --> desired ...... worker
 //	   '--PodsListed, PodSeen, PodGone--> outbox <--Put, Finish-- pods
 //
+//	cluster of k3s <--certificates, tunnels--> supervisor
+//
 // The package below it:
 //
 //	sources  the sources of pods except the API server

@@ -45,14 +45,6 @@ func (s *service) log() string {
 // openRCLog is the log file of the OpenRC service.
 const openRCLog = "/var/log/islet.log"
 
-// ServiceFlags returns the flags that the installed service passes to its agent. There are none without such a service.
-func ServiceFlags() []string {
-	if s := findService(os.DirFS("/")); s != nil {
-		return s.args
-	}
-	return nil
-}
-
 // findService returns the service that starts an agent on the host, with the flags that the service passes to the agent.
 // It returns nil if there is no such service. It only reads files and runs no program. A file that cannot be read is
 // treated as absent.
@@ -71,6 +63,15 @@ func findService(host fs.FS) *service {
 		return &service{name: name, args: agentFlags(unitfile.Expand(words, u.Environment(host)))}
 	}
 	return nil
+}
+
+// ServiceFlags returns the flags that the service of this machine passes to the agent. It returns false if there is no such service.
+func ServiceFlags() ([]string, bool) {
+	s := findService(os.DirFS("/"))
+	if s == nil {
+		return nil, false
+	}
+	return s.args, true
 }
 
 // openRCService returns the service of an OpenRC script. The script sets the agent's flags in its line

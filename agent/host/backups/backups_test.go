@@ -65,7 +65,7 @@ func (d *desk) run(code int, verb string, args ...string) string {
 	var out, errs bytes.Buffer
 	got := Main(d.Context(), verb, args, Env{
 		Ask:   func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
-		Stdin: d.in, Stdout: &out, Stderr: &errs, Version: "1.2.3", Now: time.Now, ServiceFlags: func() []string { return d.flags },
+		Stdin: d.in, Stdout: &out, Stderr: &errs, Version: "1.2.3", Now: time.Now, ServiceFlags: func() ([]string, bool) { return d.flags, true },
 		Load: func(args []string) (*config.Config, []config.Notice, error) {
 			dirs, node, err := config.Locate(args)
 			c := &config.Config{Dirs: dirs, Node: config.Node{Name: node}}
@@ -365,7 +365,7 @@ func (d *desk) open() io.ReadCloser {
 	d.Helper()
 	archive, err := Env{
 		Ask:          func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
-		ServiceFlags: func() []string { return d.flags },
+		ServiceFlags: func() ([]string, bool) { return d.flags, true },
 		Load: func(args []string) (*config.Config, []config.Notice, error) {
 			dirs, node, err := config.Locate(args)
 			return &config.Config{Dirs: dirs, Node: config.Node{Name: node}}, nil, err

@@ -28,8 +28,8 @@ type Env struct {
 	Ask func(socket string, query url.Values) (archive io.ReadCloser, silent bool, err error)
 	// Load returns the configuration of an agent that is started with the given flags.
 	Load func(args []string) (*config.Config, []config.Notice, error)
-	// ServiceFlags returns the flags with which the installed service starts the agent.
-	ServiceFlags func() []string
+	// ServiceFlags returns the flags with which the installed service starts the agent. It returns false if there is no such service.
+	ServiceFlags func() ([]string, bool)
 }
 
 // usage is an error of the command line.
@@ -168,7 +168,8 @@ func (env Env) agentFlags(o *options) []string {
 	if len(o.agent) > 0 || env.ServiceFlags == nil {
 		return o.agent
 	}
-	return env.ServiceFlags()
+	flags, _ := env.ServiceFlags()
+	return flags
 }
 
 // describeNumbers returns the highest numbers of bundles in words.
