@@ -24,7 +24,7 @@ const decodersFile = "decoders.txt"
 
 // This variable contains the senders of untrusted input. A row with such a sender must name a test that sends a bomb. A row with another
 // sender must give a reason.
-var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release", "bundle"}
+var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release", "bundle", "backup"}
 
 // This variable contains the senders that have full control of the node anyway. The sender "own" is islet itself, which has written files
 // that only root can change. The sender "caller" is the user who runs a command. The command uses only memory of the user's own process.

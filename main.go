@@ -20,7 +20,9 @@ import (
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/doctor"
+	"github.com/islet-edge/islet/agent/host/backups"
 	"github.com/islet-edge/islet/agent/host/sealkey"
 	"github.com/islet-edge/islet/edge/inventory"
 	manifests "github.com/islet-edge/islet/edge/source"
@@ -48,6 +50,13 @@ func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return sealkey.Main(args, sealkey.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Load: configure.Load})
 }
 
+func backup(ctx context.Context, verb string, args []string, t *command.Tool, ask command.AskBackup) int {
+	return backups.Main(ctx, verb, args, backups.Env{
+		Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr, Version: version, Socket: t.Socket, Ask: ask, Now: time.Now,
+		Load: configure.Load, ServiceFlags: doctor.ServiceFlags,
+	})
+}
+
 func main() { os.Exit(run()) }
 
 func run() int {
@@ -62,7 +71,7 @@ func run() int {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
 			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: doctor.ServiceFlags, Cleanup: agent.Cleanup, SelfTest: selfTest,
-			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Inventory: inventory.Read, Secrets: inventory.Secrets,
+			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, Inventory: inventory.Read, Secrets: inventory.Secrets,
 		})
 	}
 	return runAgent(args)

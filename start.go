@@ -15,6 +15,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/host/backups"
 	"github.com/islet-edge/islet/agent/host/hostsettings"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/kubelet/ports"
@@ -41,6 +42,11 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	began := configure.Begin(guard.TakeRole(), args)
 	if began.Role.Kind == guard.Guard {
 		return began.Role.Supervise(slog.New(slog.NewTextHandler(stderr, nil)))
+	}
+	if err := backups.Resume(args); err != nil {
+		began.Role.ReportResult(err.Error())
+		fmt.Fprintln(stderr, "islet:", err)
+		return 1
 	}
 	cfg, notices, err := began.Load()
 	completed, unfinished := false, error(nil)

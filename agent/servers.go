@@ -87,7 +87,7 @@ func (s *serverParts) serverConfig() server.Config {
 		Disks: []string{s.cfg.Dirs.State, s.cfg.Dirs.Root, s.cfg.Kubelet.PodLogsDir}, IgnoredFields: s.machine.IgnoredFields,
 		Pods: s.pods, Origin: shows.Origin, Local: s.desired, Runtime: s.rt.Streams, Images: s.rt.Images, Decode: s.sources.DecodeLocal,
 		Objects:        objects.Manifests{Local: s.objects.Local, Claims: s.objects.Claims, Desired: s.desired},
-		FindRejections: s.pods.FindRejections, Bundles: shows, BundleTrials: s.bundles,
+		FindRejections: s.pods.FindRejections, Bundles: shows, Backup: shows.Backup, BundleTrials: s.bundles,
 		Describe: shows.Status, Details: shows.Details, Events: shows.Events, Accept: shows.Accept, TakeOver: shows.TakeOver,
 		Restart: s.laterParts.restartContainer, Configuration: configure.Local{Keeper: s.keeper}, PortConflicts: s.machine.PortConflicts,
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,

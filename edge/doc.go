@@ -33,5 +33,6 @@
 // The disk:
 //
 //	store    the database
+//	backup   an archive of a node for the board that replaces its board
 //	keyfile  the key that encrypts confidential rows
 package edge

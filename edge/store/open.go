@@ -76,6 +76,7 @@ func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) 
 	s.readDB.SetMaxOpenConns(maxReaders)
 	s.readDB.SetMaxIdleConns(1)
 	s.readDB.SetConnMaxIdleTime(readerIdle)
+	s.dsn = dsn
 	return nil
 }
 
@@ -204,7 +205,7 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 
 // readSchema returns the definitions of all tables and indexes by their names.
 func readSchema(ctx context.Context, db *sql.DB) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, "SELECT name, coalesce(sql, '') FROM sqlite_schema")
+	rows, err := db.QueryContext(ctx, "SELECT name, coalesce(sql, ''), type IN ('trigger', 'view') FROM sqlite_schema")
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +213,12 @@ func readSchema(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	out := map[string]string{}
 	for rows.Next() {
 		var name, text string
-		if err := rows.Scan(&name, &text); err != nil {
+		var active bool // no version of islet has those
+		if err := rows.Scan(&name, &text, &active); err != nil {
 			return nil, err
+		}
+		if active {
+			return nil, fmt.Errorf("%w: it has a trigger or view", errContent)
 		}
 		out[name] = text
 	}

@@ -30,9 +30,10 @@ type Store struct {
 	log  *slog.Logger
 	seal *seal
 
-	db     *sql.DB      // the only connection for writing; only the writer uses it
-	readDB *sql.DB      // connections for reading
-	dbMu   sync.RWMutex // read-locked during use of read; locked during the replacement of db and read
+	db     *sql.DB                        // the only connection for writing; only the writer uses it
+	readDB *sql.DB                        // connections for reading
+	dbMu   sync.RWMutex                   // read-locked during use of read; locked during the replacement of db and read
+	dsn    func(pragmas ...string) string // connection strings of db and readDB
 
 	repairs     chan repair   // requests to the writer
 	rowsMissing chan struct{} // capacity 1; a value means that rows may be missing after a repair

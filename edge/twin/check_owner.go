@@ -39,7 +39,7 @@ func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait
 	}
 	ctx = kube.WithoutHooks(ctx)
 	lease, err := kube.Get[coordinationv1.Lease](ctx, c, v1.NamespaceNodeLease, t.cfg.Node)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // without a Lease, no other machine can be found
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && !t.isRestored() { // without a Lease, no other machine can be found
 		lease, err = &coordinationv1.Lease{}, nil
 	}
 	if err != nil {
@@ -50,6 +50,12 @@ func (t *Twin) CheckOwner(ctx context.Context, c *kube.Client) (why string, wait
 	}
 	why, wait = t.checkName()
 	return why, wait, nil
+}
+
+func (t *Twin) isRestored() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rec.Restored
 }
 
 // checkName returns the reason why this machine does not have the name, and the time until the next read of the Lease. It reads the
@@ -83,6 +89,11 @@ func (t *Twin) whyNotOwner() string {
 	switch {
 	case t.rec.Backed != "":
 		return t.rec.Backed
+	case t.rec.Restored && t.watch.alive:
+		return "this node was restored from a backup, and the machine before it still renews its Lease: turn that machine off, or run " +
+			"islet takeover --force"
+	case t.rec.Restored:
+		return "this node was restored from a backup; islet checks whether the machine before it still renews its Lease"
 	case t.state == newcomer && t.watch.alive:
 		return "another machine has the name of this node, and renews its Lease"
 	case t.state == newcomer:
@@ -108,10 +119,17 @@ func (t *Twin) evaluateLease(lease *coordinationv1.Lease) (notify bool) {
 	if t.state == newcomer {
 		found, ok := parseClaim(lease.Annotations[keys.LeaseClaim])
 		hardware := t.now.hardwareHash()
-		sameHardware := found.hardware == unknownHardware || hardware == unknownHardware || found.hardware == hardware
-		own := !ok || found.boot == t.claim.boot || sameHardware
+		unknown := !ok || found.hardware == unknownHardware || hardware == unknownHardware
+		if t.rec.Restored { // the machine before certainly exists
+			unknown = lease.Name == ""
+		}
+		own := unknown || found.boot == t.claim.boot || found.hardware == hardware && hardware != unknownHardware
 		if own || w.looks > 0 && !w.alive {
 			t.claim.term, t.claim.since, t.write = found.term, versionOf(lease.ResourceVersion), true
+			if t.rec.Restored {
+				t.claim.term = max(found.term, t.rec.Term) + 1
+				t.rec = record{Node: t.cfg.Node, Term: t.claim.term, Taking: true}
+			}
 			t.claimName()
 			return false
 		}

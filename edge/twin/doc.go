@@ -25,6 +25,8 @@
 //	another     .            .                        backs off
 //	.           yes          no foreign claim         claims
 //	.           yes          a foreign claim          claims if the Lease is not renewed, else backs off
+//	.           restored     the same hardware        claims with a higher term, also if there is no Lease
+//	.           restored     another or no claim      claims with a higher term if the Lease is not renewed, else waits
 //	claimed     .            a later claim            writes its own again: it stays
 //	claimed     .            an earlier one, twice    backs off
 //	.           .            one of a higher term     backs off
@@ -44,6 +46,12 @@
 //
 // TakeOver raises the term. Use it in three cases: this board replaces another one; the network card of a machine without a serial number
 // was exchanged; the other machine no longer exists.
+//
+// # Backups
+//
+// A restored store has the record of Restored. A Lease whose claim says nothing, or that this node may not read, then proves nothing,
+// because a machine that used the name certainly exists. The machine waits until the machine before it has stopped to renew the Lease, and
+// then claims the name with a higher term. So a machine that was backed up and comes back later backs off at its first renewal.
 //
 // # Attacks
 //

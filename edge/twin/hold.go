@@ -43,7 +43,7 @@ func (h Hold) Prepare(_ context.Context, pod *v1.Pod) error {
 func (t *Twin) HoldReason() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state != barredState {
+	if t.state != barredState && (t.state != newcomer || !t.rec.Restored) {
 		return ""
 	}
 	return t.whyNotOwner()

@@ -46,7 +46,7 @@ func joined(t *testing.T, serial, boot string) memory {
 	w.claimName()
 	w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "7"})
 	w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}})
-	if m[metaTwin] == "" {
+	if m[MetaKey] == "" {
 		t.Fatal("no record was stored")
 	}
 	return m
@@ -132,8 +132,8 @@ func TestRecord(t *testing.T) {
 			t.Error("its own claim is written again:", a)
 		}
 	}
-	for name, m := range map[string]memory{"broken": {metaTwin: "{"},
-		"another node's": {metaTwin: strings.Replace(card[metaTwin], `"n"`, `"m"`, 1)}} {
+	for name, m := range map[string]memory{"broken": {MetaKey: "{"},
+		"another node's": {MetaKey: strings.Replace(card[MetaKey], `"n"`, `"m"`, 1)}} {
 		if w := open(t, m, "two", "b2"); w.state != newcomer || w.HoldReason() != "" {
 			t.Errorf("%s: state %d, %s", name, w.state, w.HoldReason())
 		}

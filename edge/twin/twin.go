@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// metaTwin is the key in the store under which the record is stored as JSON.
-const metaTwin = "twin"
+// MetaKey is the key in the store under which the record is stored as JSON.
+const MetaKey = "twin"
 
 // forgetRenewals is the number of renewals without the claim of another machine after which earlier claims are forgotten.
 const forgetRenewals = 4
@@ -46,6 +46,8 @@ type record struct {
 	Since  uint64 `json:"since,omitempty"`  // field since of that machine's claim
 	Taking bool   `json:"taking,omitempty"` // TakeOver was called, and the claim is not written yet
 	Backed string `json:"backed,omitempty"` // reason why this machine has backed off; empty if it has not
+	// Restored means that the store comes from a backup of another machine, and that this machine has not had the name yet.
+	Restored bool `json:"restored,omitempty"`
 }
 
 // A state describes whether this machine has the name.
@@ -93,7 +95,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 		c.Boot = time.Now().String()
 	}
 	t := &Twin{cfg: c, changed: make(chan struct{}, 1), now: marksOf(c.Marks())}
-	text, found, err := c.Meta.Meta(ctx, metaTwin)
+	text, found, err := c.Meta.Meta(ctx, MetaKey)
 	if err != nil {
 		return nil, fmt.Errorf("read which machine has the name of this node: %w", err)
 	}
@@ -107,6 +109,8 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 	switch {
 	case !found || t.rec.Node != c.Node:
 		t.state, t.rec, t.claim.term = newcomer, record{Node: c.Node}, 0
+	case t.rec.Restored:
+		t.state = newcomer
 	case t.rec.Backed != "" || t.rec.Marks.differsFrom(t.now):
 		t.state = barredState
 		c.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover",
@@ -236,7 +240,8 @@ func (t *Twin) recordTwin(o otherMachine) {
 }
 
 func (t *Twin) backOffByTerm(found claim) {
-	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover", found.hardware))
+	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover or islet restore",
+		found.hardware))
 }
 
 // backOff records that another machine has the name.
@@ -264,7 +269,7 @@ func (t *Twin) readMarks() Marks {
 func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	data, err := json.Marshal(rec)
 	if err == nil {
-		err = t.cfg.Meta.SetMeta(ctx, metaTwin, string(data))
+		err = t.cfg.Meta.SetMeta(ctx, MetaKey, string(data))
 	}
 	if err != nil {
 		t.cfg.Log.Error("the record of which machine has the name of this node is not stored: the next boot decides again", "error", err)

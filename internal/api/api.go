@@ -24,6 +24,7 @@ const (
 	PathSettings    = "/islet/v1/settings"     // the agent's settings, for islet doctor
 	PathEvents      = "/islet/v1/events"       // ?watch
 	PathAccept      = "/islet/v1/accept"       // POST: end the held pods
+	PathBackup      = "/islet/v1/backup"       // POST: an archive of the node, which is not sealed; ?bundles, ?include=PATH
 	PathTakeOver    = "/islet/v1/takeover"     // POST: make this machine the owner of the node name; ?force
 	PathShutdown    = "/islet/v1/shutdown"     // POST: end all pods, by their shutdown order; DELETE: start them again
 	PathClock       = "/islet/v1/clock"        // GET; DELETE: forget the proven time

@@ -291,7 +291,7 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	t := Trial{Bundle: s.Bundle, Must: chooseMust(n.c.List(), s.set.pods(), r.Starting(now, n.c.Deadline)),
 		Configuring: change != nil && change.Before != ""}
 	r.Begin(t, s.images, change, s.signed)
-	text, err := json.Marshal(seen{r.Highest, r.Signed})
+	text, err := json.Marshal(seen{r.Highest, r.Signed, r.Failed})
 	if err == nil {
 		err = n.c.Store.SetMeta(ctx, seenKey, string(text))
 	}

@@ -235,10 +235,15 @@ func (r *Record) Revert(now time.Time) error {
 type seen struct {
 	Highest map[string]int64 `json:"highest,omitempty"`
 	Signed  time.Time        `json:"signed,omitzero"`
+	// Failed are the failed bundles when the last trial began. A backup has those of its record, because a restored node has no record.
+	Failed []digest.Digest `json:"failed,omitempty"`
 }
 
-// raise raises the highest numbers and the latest signing time to those of another copy.
+// raise raises the highest numbers and the latest signing time to those of another copy, and adds its failed bundles.
 func (r *Record) raise(other seen) {
+	older := slices.DeleteFunc(slices.Clone(other.Failed), r.HasFailed)
+	r.Failed = append(older, r.Failed...)
+	r.Failed = r.Failed[max(0, len(r.Failed)-maxFailed):]
 	if other.Signed.After(r.Signed) {
 		r.Signed = other.Signed.UTC()
 	}

@@ -176,6 +176,14 @@ func TestUnrequested(t *testing.T) {
 	if err := unrequested(&own, &r, bundle("kiosk", 5, "6")); err != nil {
 		t.Error(err)
 	}
+	restored := Record{} // a backup has put what the node has seen into the database
+	restored.raise(seen{Highest: r.Highest, Failed: r.Failed})
+	if err := unrequested(&Record{}, &restored, bundle("kiosk", 5, "5")); !errors.Is(err, ErrTried) {
+		t.Errorf("a failed bundle after a restore: %v", err)
+	}
+	if restored.raise(seen{Failed: r.Failed}); len(restored.Failed) != len(r.Failed) {
+		t.Errorf("failed: %v", restored.Failed)
+	}
 	r.Trial = &Trial{Bundle: bundle("kiosk", 5, "5")}
 	if err := unrequested(&r, &r, bundle("kiosk", 6, "6")); !errors.Is(err, ErrTrial) {
 		t.Error(err)

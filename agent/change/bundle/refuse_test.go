@@ -72,11 +72,12 @@ func TestRefusedBundle(t *testing.T) {
 			t.Errorf("%s: something was written: record %v, folders %v, images %v, database %v", name, found, w.folders(), w.imported, w.meta)
 		}
 	}
-	w.meta, w.others = map[string]string{seenKey: `{"highest":{"kiosk":6}}`}, nil
+	failed := someDigest("f").String()
+	w.meta, w.others = map[string]string{seenKey: `{"highest":{"kiosk":6},"failed":["` + failed + `"]}`}, nil
 	if _, err := apply(w.boot(nil), good, true); err != nil {
 		t.Error("on purpose:", err)
 	}
-	if !strings.HasPrefix(w.meta[seenKey], `{"highest":{"kiosk":6}`) {
+	if !strings.HasPrefix(w.meta[seenKey], `{"highest":{"kiosk":6}`) || !strings.Contains(w.meta[seenKey], failed) {
 		t.Error("the highest number is lower:", w.meta)
 	}
 }

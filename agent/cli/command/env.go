@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"io"
+	"net/url"
 	"time"
 
 	"github.com/islet-edge/islet/internal/bundle"
@@ -42,9 +43,14 @@ type Env struct {
 	SelfTest func(stdout, stderr io.Writer) int
 	// Cleanup removes the pods and leftovers of a stopped agent from the host.
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	// Backup runs islet backup or islet restore, which is the verb.
+	Backup func(ctx context.Context, verb string, args []string, t *Tool, ask AskBackup) int
 	// Key seals the key of the database to a TPM, unseals it, or shows its state.
 	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 }
+
+// AskBackup returns the archive of the agent at a socket. The result silent is true if no agent answers.
+type AskBackup = func(socket string, query url.Values) (archive io.ReadCloser, silent bool, err error)
 
 // A Tool is one run of a command.
 type Tool struct {

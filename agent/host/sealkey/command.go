@@ -69,7 +69,7 @@ func (env Env) run(args []string) error {
 		return err
 	}
 	if c.recovery {
-		if c.request.Recovery, err = env.readRecovery(); err != nil {
+		if c.request.Recovery, err = ReadRecovery(env.Stdin, env.Stderr); err != nil {
 			return fmt.Errorf("read the recovery key: %w", err)
 		}
 	}
@@ -172,16 +172,16 @@ func readPolicyKey(file string) ([]byte, error) {
 // maxTyped is the maximum size of a typed recovery key in bytes.
 const maxTyped = 256
 
-// readRecovery reads the recovery key from a terminal, which does not show it, or from a pipe.
-func (env Env) readRecovery() (string, error) {
-	f, ok := env.Stdin.(*os.File)
+// ReadRecovery reads the recovery key from a terminal, which does not show it, or from a pipe.
+func ReadRecovery(stdin io.Reader, stderr io.Writer) (string, error) {
+	f, ok := stdin.(*os.File)
 	if ok && isTerminal(f) {
-		fmt.Fprint(env.Stderr, "Recovery key: ")
-		defer fmt.Fprintln(env.Stderr)
+		fmt.Fprint(stderr, "Recovery key: ")
+		defer fmt.Fprintln(stderr)
 		typed, err := term.ReadPassword(int(f.Fd()))
 		return string(typed), err
 	}
-	typed, err := io.ReadAll(io.LimitReader(env.Stdin, maxTyped))
+	typed, err := io.ReadAll(io.LimitReader(stdin, maxTyped))
 	if err == nil && len(strings.TrimSpace(string(typed))) == 0 {
 		err = errors.New("it is empty: type it, or pass it on the standard input")
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -75,10 +76,13 @@ type Cluster struct {
 }
 
 // A Describer collects status information from all parts of the node.
-type Describer struct{ c Config }
+type Describer struct {
+	c       Config
+	backups sync.Mutex // held while an archive is made
+}
 
 // New returns a Describer.
-func New(c Config) *Describer { return &Describer{c} }
+func New(c Config) *Describer { return &Describer{c: c} }
 
 // Status completes a status with the information that the Describer collects.
 func (a *Describer) Status(ctx context.Context, s *api.Status) {

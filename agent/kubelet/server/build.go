@@ -49,7 +49,7 @@ func (s *Server) buildLocal() {
 	s.node = node.New(node.Config{
 		Version: c.Version, Name: c.NodeName, Usage: c.Usage, Layers: layers, Events: c.Events, Accept: c.Accept, TakeOver: c.TakeOver,
 		Devices: c.Devices, Clock: c.Clock, Shutdown: c.Shutdown, Configuration: c.Configuration, Updates: c.Updates, Bundles: c.Bundles,
-		BundleTrials: c.BundleTrials, IdleTimeout: c.StreamIdleTimeout, Log: c.Log,
+		BundleTrials: c.BundleTrials, Backup: c.Backup, IdleTimeout: c.StreamIdleTimeout, Log: c.Log,
 	})
 	s.images = images.New(images.Config{Pods: c.Pods, Store: c.Images, Garbage: c.Garbage, IdleTimeout: c.StreamIdleTimeout})
 }

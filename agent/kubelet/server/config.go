@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -89,6 +90,8 @@ type Config struct {
 	Configuration node.Configurer
 	// Updates installs other versions of islet.
 	Updates node.Updater
+	// Backup writes an archive of the node, for islet backup. It may be nil.
+	Backup func(ctx context.Context, w io.Writer, o node.BackupOptions) error
 	// Bundles returns the facts about the node that islet bundle node and islet key recipient print.
 	Bundles node.BundleNode
 	// BundleTrials applies and reverts bundles.

@@ -27,10 +27,17 @@ mount --rbind $dir /sys/class`)
 // This function boots a second machine with the same node name, another board and a copy of the disk.
 func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	t.Helper()
+	return boot(t, c, n.Disk, n.Disk, "22222222-aaaa-bbbb-cccc-222222222222")
+}
+
+// This function boots a machine with the same node name, the board with a serial number, and a copy of the disk at from. The path of that
+// disk was disk while its node ran.
+func boot(t *testing.T, c *cluster.Cluster, from, disk, serial string) *cluster.Node {
+	t.Helper()
 	twin := c.Node(t, "")
 	lease(t, twin)
 	for _, part := range []string{"state", "pki", "kubelet.conf"} {
-		if out, err := exec.Command("cp", "-a", filepath.Join(n.Disk, part), twin.Disk).CombinedOutput(); err != nil {
+		if out, err := exec.Command("cp", "-a", filepath.Join(from, part), twin.Disk).CombinedOutput(); err != nil {
 			t.Fatalf("clone the disk: %v: %s", err, out)
 		}
 	}
@@ -43,8 +50,8 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	twin.Write("kubelet.conf", strings.ReplaceAll(string(conf), n.Disk, twin.Disk))
-	board(twin, "22222222-aaaa-bbbb-cccc-222222222222")
+	twin.Write("kubelet.conf", strings.ReplaceAll(string(conf), disk, twin.Disk))
+	board(twin, serial)
 	return twin
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -39,9 +40,11 @@ type Config struct {
 	Configuration Configurer
 	Updates       Updater
 	Bundles       BundleNode
-	BundleTrials  BundleTrials
-	IdleTimeout   time.Duration // timeout of a write to a client
-	Log           *slog.Logger
+	// Backup writes an archive of the node's identity and state.
+	Backup       func(ctx context.Context, w io.Writer, o BackupOptions) error
+	BundleTrials BundleTrials
+	IdleTimeout  time.Duration // timeout of a write to a client
+	Log          *slog.Logger
 }
 
 // Node serves the paths about the node.
@@ -63,6 +66,9 @@ func (n *Node) Paths() map[string]http.HandlerFunc {
 	}
 	if n.TakeOver != nil {
 		paths["POST "+api.PathTakeOver] = response.JSON(n.takeOver)
+	}
+	if n.Backup != nil {
+		paths["POST "+api.PathBackup] = n.backup
 	}
 	if n.Shutdown != nil {
 		paths["POST "+api.PathShutdown] = n.serveShutdown

@@ -1,0 +1,182 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/printable"
+)
+
+// An Env contains the standard files of the commands, and functions of other packages.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Version        string // of islet
+	Socket         string // of the agent; empty for the one in the run directory
+	Now            func() time.Time
+	// Ask returns the archive of the agent at a socket. The result silent is true if no agent answers.
+	Ask func(socket string, query url.Values) (archive io.ReadCloser, silent bool, err error)
+	// Load returns the configuration of an agent that is started with the given flags.
+	Load func(args []string) (*config.Config, []config.Notice, error)
+	// ServiceFlags returns the flags with which the installed service starts the agent. It returns false if there is no such service.
+	ServiceFlags func() ([]string, bool)
+}
+
+// usage is an error of the command line.
+type usage struct{ error }
+
+// Main runs islet backup or islet restore. The flags of the agent follow the flags of the command. Main returns the exit code: 1 for a
+// failure, and 2 for wrong arguments.
+func Main(ctx context.Context, verb string, args []string, env Env) int {
+	o, err := parse(verb, args)
+	switch {
+	case err != nil:
+		err = usage{err}
+	case o.newKey != "":
+		err = env.makeKey(o.newKey)
+	case verb == "restore":
+		err = env.restore(ctx, o)
+	case o.verify:
+		err = env.verify(ctx, o)
+	default:
+		err = env.backup(ctx, o)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(env.Stderr, "islet: %s: %v\n", verb, err)
+	if errors.As(err, new(usage)) {
+		return 2
+	}
+	return 1
+}
+
+// options is a parsed command line.
+type options struct {
+	file                    string
+	to, include             []string
+	key, newKey, tpm        string
+	bundles, verify, dryRun bool
+	setAside, recovery      bool
+	highest                 map[string]int64
+	agent                   []string // the flags of the agent
+	values                  map[string]func(string) error
+	switches                map[string]*bool
+	usage                   string
+}
+
+func newOptions(verb string) *options {
+	o := &options{highest: map[string]int64{}}
+	text := func(to *string) func(string) error {
+		return func(s string) error { *to = s; return nil }
+	}
+	path := func(s string) error {
+		abs, err := filepath.Abs(s)
+		o.include = append(o.include, abs)
+		return err
+	}
+	o.values = map[string]func(string) error{"--key": text(&o.key), "--include": path}
+	if verb == "restore" {
+		o.usage = "islet restore FILE --key=FILE"
+		o.values["--bundle-number"], o.values["--tpm"] = o.addNumber, text(&o.tpm)
+		o.switches = map[string]*bool{"--dry-run": &o.dryRun, "--set-aside": &o.setAside, "--recovery": &o.recovery}
+		return o
+	}
+	o.usage = "islet backup FILE --to=KEY"
+	o.values["--to"] = func(s string) error { o.to = append(o.to, s); return nil }
+	o.values["--new-key"] = text(&o.newKey)
+	o.switches = map[string]*bool{"--verify": &o.verify, "--bundles": &o.bundles}
+	return o
+}
+
+// addNumber parses NAME=NUMBER.
+func (o *options) addNumber(s string) error {
+	name, text, _ := strings.Cut(s, "=")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || name == "" || n < 1 {
+		return fmt.Errorf("--bundle-number: %q is not NAME=NUMBER, such as kiosk=42", s)
+	}
+	o.highest[name] = n
+	return nil
+}
+
+func parse(verb string, args []string) (*options, error) {
+	o := newOptions(verb)
+	for i := 0; i < len(args); i++ {
+		name, value, joined := strings.Cut(args[i], "=")
+		set, takes := o.values[name]
+		on, isSwitch := o.switches[name]
+		switch {
+		case takes:
+			if !joined {
+				if i++; i == len(args) {
+					return nil, fmt.Errorf("%s needs a value", name)
+				}
+				value = args[i]
+			}
+			if err := set(value); err != nil {
+				return nil, err
+			}
+		case isSwitch && !joined:
+			*on = true
+		case strings.HasPrefix(args[i], "-") && args[i] != "-":
+			o.agent = append(o.agent, args[i])
+		case o.file != "":
+			return nil, fmt.Errorf("unexpected argument %q: one file only, and --flag=VALUE for the flags of the agent", args[i])
+		default:
+			o.file = args[i]
+		}
+	}
+	return o, o.check(verb)
+}
+
+func (o *options) check(verb string) error {
+	opens := verb == "restore" || o.verify
+	switch {
+	case o.newKey != "":
+		if o.file != "" {
+			return errors.New("--new-key makes no backup: give it alone")
+		}
+	case o.file == "":
+		return fmt.Errorf("no file: %s", o.usage)
+	case opens && o.key == "":
+		return errors.New("give the private key of the backup (--key=FILE)")
+	case o.recovery && o.file == "-":
+		return errors.New("--recovery reads the standard input, so the backup must be a file")
+	case opens && len(o.to) > 0:
+		return errors.New("--verify and --to do not fit together")
+	case !opens && o.key != "":
+		return errors.New("--key is for --verify; --to=KEY names the public key to which the backup is sealed")
+	case !opens && len(o.to) == 0:
+		return errors.New("give the public key that the backup is sealed to (--to=age1...): islet backup --new-key=FILE makes one")
+	}
+	return nil
+}
+
+// agentFlags returns the flags of the command line, or else those of the installed service.
+func (env Env) agentFlags(o *options) []string {
+	if len(o.agent) > 0 || env.ServiceFlags == nil {
+		return o.agent
+	}
+	flags, _ := env.ServiceFlags()
+	return flags
+}
+
+// describeNumbers returns the highest numbers of bundles in words.
+func describeNumbers(bundles map[string]int64) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(bundles)) {
+		list = append(list, fmt.Sprintf("%s number %d", printable.Cut(name, 80), bundles[name]))
+	}
+	return strings.Join(list, ", ")
+}

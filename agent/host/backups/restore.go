@@ -1,0 +1,121 @@
+package backups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/islet-edge/islet/agent/host/process"
+	"github.com/islet-edge/islet/agent/host/sealkey"
+	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/edge/backup"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/printable"
+)
+
+// defaultTPM is the device of a TPM if --tpm names no other one.
+const defaultTPM = "/dev/tpmrm0"
+
+// restore puts the node of a backup on this board.
+func (env Env) restore(ctx context.Context, o *options) error {
+	dirs, node, err := config.Locate(env.agentFlags(o))
+	if err != nil {
+		return usage{err}
+	}
+	q := backup.Request{
+		Dirs: dirs, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest, Now: env.Now,
+		TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+	}
+	if o.tpm != "" {
+		q.TPM = o.tpm
+	}
+	if covered, err := volatile.IsCovered(dirs.State); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	} else if covered {
+		return fmt.Errorf("the disk of %s takes no writes", dirs.State)
+	}
+	archive, err := env.openFile(o)
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	if o.recovery {
+		if q.Recovery, err = sealkey.ReadRecovery(env.Stdin, env.Stderr); err != nil {
+			return fmt.Errorf("read the recovery key: %w", err)
+		}
+	}
+	release, err := lockState(dirs.State)
+	if err != nil {
+		return err
+	}
+	res, err := backup.Restore(ctx, archive, q)
+	if err := errors.Join(err, release(err != nil || o.dryRun)); err != nil {
+		return err
+	}
+	env.printSummary(&res.Summary)
+	if res.Unread != nil {
+		fmt.Fprintf(env.Stdout, "note: the numbers of bundles of the node before cannot be read (%s): pass them with --bundle-number\n",
+			printable.Line(res.Unread.Error()))
+	}
+	if o.dryRun {
+		fmt.Fprintln(env.Stdout, "this backup can be restored on this board; nothing was changed")
+		return nil
+	}
+	env.printResult(res)
+	return nil
+}
+
+// lockState locks the state directory. The function release ends the lock. If nothing was restored, it also removes what the lock has made.
+func lockState(state string) (release func(nothing bool) error, err error) {
+	lock := filepath.Join(state, "lock")
+	_, err = os.Lstat(lock)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	locks, err := process.Lock(state)
+	if err != nil {
+		return nil, fmt.Errorf("stop the agent first: %w", err)
+	}
+	return func(nothing bool) error {
+		if nothing && isNew {
+			_ = os.Remove(lock)
+			_ = os.Remove(state) // fails if the directory had files before
+		}
+		return locks.Close()
+	}, nil
+}
+
+func (env Env) printResult(res *backup.Result) {
+	w := env.Stdout
+	if res.Aside != "" {
+		fmt.Fprintf(w, "files that were in the way are beside the new ones, as .NAME%s\n", res.Aside)
+	}
+	if res.PlainKey {
+		fmt.Fprintln(w, "store.key is plain on this board: seal it to its TPM with islet key seal")
+	}
+	m := res.Manifest
+	if len(m.Bundles) > 0 {
+		fmt.Fprintf(w, "the node takes no bundle below %s. If the old board had a higher number, restore again before the agent starts, "+
+			"with --set-aside --bundle-number=NAME=NUMBER\n", describeNumbers(m.Bundles))
+	}
+	fmt.Fprintf(w, "%s is restored. Start the agent (systemctl start islet). Images are pulled again; volumes are empty.\n",
+		printable.Line(m.Node))
+}
+
+// Resume ends a restore that was interrupted on this machine, before the agent with these flags reads its files. It does nothing if there
+// was none. An agent can run with what is left of a restore that was not decided, for example if the disk takes no writes.
+func Resume(args []string) error {
+	dirs, _, err := config.Locate(args)
+	if err != nil || !backup.Pending(dirs.State) { // Load reports the error
+		return nil
+	}
+	locks, err := process.Lock(dirs.State)
+	if err == nil {
+		err = errors.Join(backup.Recover(dirs.State), locks.Close())
+	}
+	if !backup.IsDecided(dirs.State) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,515 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/edge/keyfile"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+const keyName = keyfile.Name
+
+// A Source is a node from which an archive is made.
+type Source struct {
+	Config  *config.Config
+	Version string // of islet
+	Now     func() time.Time
+	// Copy writes a consistent copy of the database to a new file.
+	Copy func(ctx context.Context, to string) error
+	// Recipient returns the node's public key for sealed Secrets, or "" if it is unknown.
+	Recipient func() string
+	// Scratch is the directory for the copy of the database.
+	Scratch string
+	// Bundles adds the record of bundles, and the documents of the bundles that the node keeps.
+	Bundles bool
+	// Include are further files and directories, as absolute paths.
+	Include []string
+}
+
+const (
+	// copyPrefix begins the name of the temporary copy of the database.
+	copyPrefix = ".backup-"
+	// minFree is the space that the copy leaves to the writers of the node.
+	minFree = 16 << 20
+)
+
+// An Archive has everything that a backup consists of. It needs no lock of the node any more.
+type Archive struct {
+	manifest *Manifest
+	db       *os.File // without a name, so that nothing is left of a process that is killed
+	list     []collected
+}
+
+// Close releases the copy of the database.
+func (a *Archive) Close() error { return a.db.Close() }
+
+// Collect copies the database and reads the files of the node. The caller closes the Archive. Only one call at a time may use the same
+// directory Scratch.
+func (s Source) Collect(ctx context.Context) (a *Archive, err error) {
+	left, _ := filepath.Glob(filepath.Join(s.Scratch, copyPrefix+"*")) // of a process that was killed
+	for _, file := range left {
+		_ = os.Remove(file)
+	}
+	if err := s.checkSpace(); err != nil {
+		return nil, err
+	}
+	copied := filepath.Join(s.Scratch, copyPrefix+databaseName)
+	if err := s.Copy(ctx, copied); err != nil {
+		return nil, err
+	}
+	defer os.Remove(copied)
+	db, err := regular.Open(copied)
+	if err != nil {
+		return nil, err
+	}
+	a = &Archive{db: db}
+	// The database is copied before the other files are read. So a bundle in the record is at least as new as the one in the database.
+	if a.list, a.manifest, err = s.collect(ctx, copied); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return a, nil
+}
+
+// checkSpace returns an error if the copy of the database would fill the disk.
+func (s Source) checkSpace() error {
+	info, err := os.Stat(filepath.Join(s.Config.Dirs.State, databaseName))
+	var disk unix.Statfs_t
+	if err != nil || unix.Statfs(s.Scratch, &disk) != nil { // the copy reports the error
+		return nil
+	}
+	if need := info.Size() + minFree; int64(disk.Bavail)*int64(disk.Bsize) < need {
+		return fmt.Errorf("%s needs %d MiB for a copy of the database, and has less", s.Scratch, need>>20)
+	}
+	return nil
+}
+
+// Write writes the archive. It is incomplete if there is an error.
+func (a *Archive) Write(ctx context.Context, w io.Writer) error {
+	info, err := a.db.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxDatabase {
+		return fmt.Errorf("the database has more than %d MiB", maxDatabase>>20)
+	}
+	out, err := newWriter(w, a.manifest)
+	if err == nil {
+		err = out.addFrom(stateDir+databaseName, 0o600, info.Size(), a.db)
+	}
+	for _, f := range a.list {
+		if err == nil {
+			err = out.add(f.name, f.mode, f.data)
+		}
+	}
+	return errors.Join(err, ctx.Err(), closeIf(err == nil, out))
+}
+
+func closeIf(ok bool, c io.Closer) error {
+	if !ok || c == nil {
+		return nil
+	}
+	return c.Close()
+}
+
+// A collected file is one that is small.
+type collected struct {
+	name string
+	mode fs.FileMode
+	data []byte
+}
+
+// A collector reads files. The first error ends it.
+type collector struct {
+	manifest *Manifest
+	list     []collected
+	names    map[string]bool
+	total    int64
+	err      error
+}
+
+// collect reads all files but the database.
+func (s Source) collect(ctx context.Context, database string) ([]collected, *Manifest, error) {
+	dirs, place := s.Config.Dirs, keyfile.Place{Dir: s.Config.Dirs.State}
+	m := &Manifest{
+		Format: format, Version: s.Version, Time: s.Now().UTC().Truncate(time.Second), Node: s.Config.Node.Name, State: dirs.State,
+		Cert: dirs.Cert, Recipient: s.Recipient(), Sealed: place.IsSealed(), Links: map[string]string{},
+	}
+	c := &collector{manifest: m, names: map[string]bool{}}
+	if err := s.addNumbers(ctx, m, database); err != nil {
+		return nil, nil, err
+	}
+	c.addOptional(stateDir+keyName, filepath.Join(dirs.State, keyName))
+	if !c.names[stateDir+keyName] { // a key that is only in memory is not one of the archive
+		m.Recipient = ""
+	}
+	c.addMatches(stateDir, dirs.State, func(name string) bool { return isRecord(name) && name != bundleRecord })
+	if s.Bundles {
+		c.addBundles(dirs.State)
+	}
+	c.addOptional(stateDir+indexRecord, filepath.Join(dirs.State, indexRecord))
+	c.addMatches(stateDir+k3sDir, filepath.Join(dirs.State, k3sLink), func(name string) bool { return isK3sFile(k3sDir + name) })
+	c.addCertificates(dirs.Cert)
+	for _, path := range s.Include {
+		if _, err := os.Lstat(path); err != nil {
+			c.fail(err)
+		}
+		c.addPath(path, dirs, true)
+	}
+	c.addPath(passwordFile(dirs.State), dirs, true)
+	for _, path := range s.configured() {
+		c.addPath(path, dirs, false)
+	}
+	return c.list, m, c.err
+}
+
+// passwordFile returns the path of the file with the password of the node at a k3s server, or "".
+func passwordFile(state string) string {
+	var r struct{ PasswordFile string }
+	text, err := regular.Read(filepath.Join(state, k3sLink, "cluster.json"), maxFile)
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return ""
+	}
+	return r.PasswordFile
+}
+
+// addNumbers sets what the node remembers of bundles, from both places that remember it, and the bundle in use.
+func (s Source) addNumbers(ctx context.Context, m *Manifest, database string) error {
+	text, _, err := store.ReadMeta(ctx, database, seenKey)
+	if err != nil {
+		return fmt.Errorf("read the copy of the database: %w", err)
+	}
+	record, err := regular.Read(filepath.Join(s.Config.Dirs.State, bundleRecord), maxRecord)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	n, err := parseNumbers([]byte(text))
+	if err != nil {
+		return err
+	}
+	var now struct {
+		Trial     any
+		Abandoned string
+		Current   *bundleName
+	}
+	if json.Unmarshal(record, &now) == nil && (now.Trial != nil || now.Abandoned != "") {
+		return errors.New("a bundle is on trial: wait for its end (islet bundle status), and repeat the command")
+	}
+	other, err := parseNumbers(record)
+	if err != nil {
+		return err
+	}
+	n.raise(other)
+	m.Bundles, m.Signed, m.Failed, m.InUse = n.Highest, n.Signed, n.Failed, now.Current
+	return nil
+}
+
+// fail records an error.
+func (c *collector) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// add reads a file. If it is too large or no regular file, add records its path in the manifest.
+func (c *collector) add(name, path string) {
+	if c.err != nil || c.names[name] {
+		return
+	}
+	f, err := regular.Open(path)
+	if errors.Is(err, regular.ErrNotRegular) {
+		c.omit(path)
+		return
+	}
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	limit := limitOf(name)
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	isLarge := int64(len(data)) > limit
+	switch {
+	case err != nil:
+		c.fail(fmt.Errorf("read %s: %w", path, err))
+	case isLarge && strings.HasPrefix(name, filesDir), checkName(name) != nil:
+		c.omit(path)
+	case isLarge:
+		c.fail(fmt.Errorf("%s has more than %d bytes", path, limit))
+	case len(c.list) >= maxEntries-3 || c.total+int64(len(data)) > maxTotal-maxDatabase:
+		c.fail(fmt.Errorf("the configuration has more than %d files or %d MiB, the first one too many is %s", maxEntries-3,
+			(maxTotal-maxDatabase)>>20, path))
+	default:
+		c.names[name], c.total = true, c.total+int64(len(data))
+		c.list = append(c.list, collected{name, info.Mode(), data})
+	}
+}
+
+// omit records that a file is not in the archive.
+func (c *collector) omit(path string) {
+	if len(c.manifest.Omitted) < maxListed && !slices.Contains(c.manifest.Omitted, path) {
+		c.manifest.Omitted = append(c.manifest.Omitted, path)
+	}
+}
+
+// addOptional adds a file if it exists.
+func (c *collector) addOptional(name, path string) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	c.add(name, path)
+}
+
+// addMatches adds the regular files in a directory whose names match.
+func (c *collector) addMatches(prefix, dir string, matches func(string) bool) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.fail(err)
+		}
+		return
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && matches(e.Name()) {
+			c.addOptional(prefix+e.Name(), filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// addBundles adds the record of bundles and their documents. If the record changes meanwhile, the documents may be missing, so addBundles
+// reads the record again.
+func (c *collector) addBundles(state string) {
+	record := filepath.Join(state, bundleRecord)
+	before, err := regular.Read(record, maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.add(stateDir+bundleRecord, record)
+	dir := filepath.Join(state, bundlesDir)
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		rest, err := filepath.Rel(state, path)
+		if err == nil && isBundleFile(rest) { // not a folder that is being written
+			c.add(stateDir+rest, path)
+		}
+		return err
+	})
+	after, again := regular.Read(record, maxRecord)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || again != nil || string(before) != string(after) {
+		c.fail(errors.Join(errors.New("the bundle in use has changed during the backup: repeat it"), err, again))
+	}
+}
+
+// addCertificates adds the certificates and keys of the node.
+func (c *collector) addCertificates(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.fail(err)
+		}
+		return
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasPrefix(name, ".") || !isPlainName(name) || !slices.Contains([]string{".pem", ".crt", ".key"}, filepath.Ext(name)) {
+			continue
+		}
+		switch {
+		case e.Type().IsRegular():
+			c.addOptional(certDir+name, filepath.Join(dir, name))
+		case e.Type() == fs.ModeSymlink:
+			to, err := os.Readlink(filepath.Join(dir, name))
+			if err == nil && (filepath.Dir(to) == dir || filepath.Dir(to) == ".") && isPlainName(filepath.Base(to)) {
+				c.manifest.Links[name] = filepath.Base(to)
+				c.addOptional(certDir+filepath.Base(to), filepath.Join(dir, filepath.Base(to))) // it may be newer than entries
+			}
+		}
+	}
+}
+
+// addPath adds a file, or the files in a directory and in the directories below it. It leaves out what is in the archive already. Hidden
+// files in a directory are only added if the user has named the directory.
+func (c *collector) addPath(path string, dirs config.Dirs, named bool) {
+	if path = filepath.Clean(path); path == "." || c.err != nil {
+		return
+	}
+	if isBelow(path, dirs.State) {
+		if named {
+			c.omit(path)
+		}
+		return
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if !info.IsDir() {
+		if filepath.Dir(path) != dirs.Cert {
+			c.add(filesDir+strings.TrimPrefix(path, "/"), path)
+		}
+		return
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	for _, e := range entries {
+		file := filepath.Join(path, e.Name())
+		switch isHidden := strings.HasPrefix(e.Name(), ".") && !named; {
+		case c.names[filesDir+strings.TrimPrefix(file, "/")]:
+		case isHidden || e.Type()&fs.ModeSymlink != 0 && isDir(file): // a link to a directory could lead anywhere
+			c.omit(file)
+		default:
+			c.addPath(file, dirs, named)
+		}
+	}
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// isBelow reports whether a path is a directory, or in it.
+func isBelow(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// serviceFiles have the flags with which a service starts the agent, and the password of the node at a k3s server.
+var serviceFiles = []string{
+	"/etc/default/islet", "/etc/conf.d/islet", "/etc/default/kubelet", "/etc/sysconfig/kubelet", "/etc/rancher/node/password",
+}
+
+// configured returns the paths of the files and directories that the configuration names.
+func (s Source) configured() []string {
+	c, k := s.Config, &s.Config.Kubelet
+	list := append([]string{
+		config.DefaultDir, c.Kubeconfig, c.BootstrapKubeconfig, c.CredentialProviderConfig, k.StaticPodPath, k.TLSCertFile,
+		k.TLSPrivateKeyFile, k.Authentication.X509.ClientCAFile, c.Edge.RegistryConfigDir, c.Edge.TPM.Policies,
+		filepath.Join(c.Dirs.Root, "seccomp"), filepath.Join(c.Dirs.Root, "kubeadm-flags.env"),
+	}, c.Files()...)
+	for _, h := range c.Edge.RuntimeHandlers {
+		list = append(list, h.ShimConfig)
+	}
+	for _, file := range []string{c.Kubeconfig, c.BootstrapKubeconfig} {
+		list = append(list, filesOfKubeconfig(file)...)
+	}
+	return append(list, serviceFiles...)
+}
+
+// kubeconfigFiles are the fields of a kubeconfig that name files.
+var kubeconfigFiles = []string{"certificate-authority", "client-certificate", "client-key", "tokenFile"}
+
+// filesOfKubeconfig returns the paths of the certificates, keys and tokens that a kubeconfig names. An unreadable kubeconfig has none.
+func filesOfKubeconfig(path string) (list []string) {
+	text, err := regular.Read(path, maxFile)
+	if path == "" || err != nil {
+		return nil
+	}
+	var k struct {
+		Clusters []struct{ Cluster map[string]any }
+		Users    []struct{ User map[string]any }
+	}
+	if yaml.Unmarshal(text, &k) != nil {
+		return nil
+	}
+	add := func(fields map[string]any) {
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			file, ok := fields[name].(string)
+			if !ok || file == "" || !slices.Contains(kubeconfigFiles, name) {
+				continue
+			}
+			if !filepath.IsAbs(file) {
+				file = filepath.Join(filepath.Dir(path), file)
+			}
+			list = append(list, file)
+		}
+	}
+	for _, c := range k.Clusters {
+		add(c.Cluster)
+	}
+	for _, u := range k.Users {
+		add(u.User)
+	}
+	return list
+}
+
+// seenKey is the key in the database under which package agent/change/bundle stores the numbers.
+const seenKey = "bundle.seen"
+
+// numbers are the memory of a node that keeps it from older and failed bundles. Both the database and the record of bundles have these
+// fields.
+type numbers struct {
+	Highest map[string]int64 `json:"highest,omitempty"`
+	Signed  time.Time        `json:"signed,omitzero"`
+	Failed  []string         `json:"failed,omitempty"` // digests
+}
+
+// A bundleName identifies a bundle for a person.
+type bundleName struct {
+	Name   string `json:"name"`
+	Number int64  `json:"number"`
+}
+
+func parseNumbers(text []byte) (n numbers, err error) {
+	if len(text) > 0 {
+		err = json.Unmarshal(text, &n)
+	}
+	if err == nil && (len(n.Highest) > maxListed || len(n.Failed) > maxListed) {
+		err = fmt.Errorf("more than %d names", maxListed)
+	}
+	if err != nil {
+		err = fmt.Errorf("the highest numbers of bundles: %w", err)
+	}
+	return n, err
+}
+
+// raise raises the numbers to those of another copy.
+func (n *numbers) raise(other numbers) {
+	if other.Signed.After(n.Signed) {
+		n.Signed = other.Signed.UTC()
+	}
+	n.Highest = maps.Clone(n.Highest)
+	if n.Highest == nil {
+		n.Highest = map[string]int64{}
+	}
+	for name, number := range other.Highest {
+		n.Highest[name] = max(n.Highest[name], number)
+	}
+	for _, digest := range other.Failed {
+		if !slices.Contains(n.Failed, digest) {
+			n.Failed = append(n.Failed, digest)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/islet-edge/islet/edge/keyfile"
+	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+// A Request says how an archive is restored on this board.
+type Request struct {
+	Dirs config.Dirs
+	Node string // the name that an agent on this board has
+	// Include are paths outside of the directories of the node to which the archive may write.
+	Include []string
+	// SetAside renames files that are in the way. Without it, they are an error.
+	SetAside bool
+	// DryRun ends before the first change of a file that an agent uses.
+	DryRun bool
+	// TPM is the device of the TPM of this board, and Policies the directory with signatures for it.
+	TPM, Policies string
+	// Recovery opens a key that is sealed to the TPM of another board. It may be empty.
+	Recovery string
+	// Highest are the least numbers of bundles that the node must have seen.
+	Highest map[string]int64
+	Now     func() time.Time
+
+	// crash returns an error at a step, for tests. The process then changes nothing any more.
+	crash func(step string) error
+}
+
+// A Result says what Restore did.
+type Result struct {
+	Summary
+	PlainKey bool // store.key was sealed and has become plain
+	// Unread says which numbers of bundles of the node before could not be read.
+	Unread error
+	Aside  string // suffix of the files that were set aside; empty if there were none
+}
+
+// errCrash ends a Restore in a test as a kill does.
+var errCrash = errors.New("crash")
+
+func (q *Request) at(step string) error {
+	if q.crash == nil {
+		return nil
+	}
+	return q.crash(step)
+}
+
+// Check examines an archive as Restore does, in a temporary directory. It does not open a key that is sealed to a TPM.
+func Check(ctx context.Context, from io.Reader) (*Summary, error) {
+	parent, err := os.MkdirTemp("", "islet-backup-") // 0700
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(parent)
+	defer context.AfterFunc(ctx, func() { os.RemoveAll(parent) })() // a read may block until the process ends
+	s, err := stage(filepath.Join(parent, "staged"), from, true)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.plainKey != nil:
+		err = s.proveKey(&keyfile.Key{Bytes: s.plainKey})
+	case s.key > 0:
+		s.KeyProof = SealedKey
+	}
+	return &s.Summary, errors.Join(err, s.checkDatabase(ctx, numbers{}))
+}
+
+// Restore puts the node of an archive on this board. The caller has locked the state directory, so no agent runs. After an error, the board
+// is as it was.
+func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err error) {
+	if q.DryRun && IsDecided(q.Dirs.State) {
+		return nil, errors.New("an interrupted restore is completed at the next start of the agent, or of islet restore without --dry-run")
+	}
+	if err := recoverDirs(q.Dirs.State, q.at); err != nil {
+		return nil, err
+	}
+	if err := checkSandboxes(q.Dirs.State); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(q.Dirs.State, stagingName)
+	defer func() {
+		switch {
+		case errors.Is(err, errCrash):
+		case err != nil && IsDecided(q.Dirs.State):
+			err = fmt.Errorf("%w: the next start of the agent completes the restore", err)
+		case err != nil || q.DryRun:
+			err = errors.Join(err, recoverDirs(q.Dirs.State, q.at))
+		}
+	}()
+	s, err := stage(dir, from, false)
+	if err != nil {
+		return nil, err
+	}
+	res = &Result{}
+	p, err := q.prepare(ctx, s, res)
+	if err != nil {
+		return nil, err
+	}
+	res.Summary = s.Summary
+	if q.DryRun {
+		return res, nil
+	}
+	if err := p.commit(q.Dirs.State, q.at); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(p.Moves, func(m move) bool { return m.Aside != "" }) {
+		res.Aside = p.suffix
+	}
+	return res, nil
+}
+
+// prepare checks a staged archive and returns the plan of its files.
+func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, error) {
+	m := s.Manifest
+	if err := m.checkDirs(q.Dirs); err != nil {
+		return nil, err
+	}
+	if m.Node != q.Node {
+		return nil, fmt.Errorf("the backup is of the node %s, and this board is %s: set its host name "+
+			"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, q.Node)
+	}
+	to, err := s.destinations(q.Dirs.Root, q.Include)
+	if err != nil {
+		return nil, err
+	}
+	p, err := q.plan(s, to)
+	if err != nil {
+		return nil, err
+	}
+	least := numbers{Highest: q.Highest}
+	res.Unread = q.addSetAside(ctx, &least)
+	if err := s.checkDatabase(ctx, least); err != nil {
+		return nil, err
+	}
+	res.PlainKey, err = s.openKey(keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}, q.Recovery)
+	return p, err
+}
+
+// addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.
+func (q *Request) addSetAside(ctx context.Context, least *numbers) error {
+	add := func(text []byte, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		var n numbers
+		if err == nil {
+			n, err = parseNumbers(text)
+		}
+		least.raise(n)
+		return err
+	}
+	err := add(regular.Read(filepath.Join(q.Dirs.State, bundleRecord), maxRecord))
+	if db := filepath.Join(q.Dirs.State, databaseName); exists(db) {
+		text, _, failed := store.ReadMeta(ctx, db, seenKey)
+		err = errors.Join(err, add([]byte(text), failed))
+	}
+	return err
+}
+
+// plan returns the renames that put the files of an archive in place.
+func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
+	p := &plan{suffix: ".before-restore-" + q.Now().UTC().Format("20060102T150405Z")}
+	for from, target := range s.Manifest.Links {
+		if to[certDir+target] == "" || to[certDir+from] != "" {
+			return nil, fmt.Errorf("the link %s in the backup leads to no file of it", from)
+		}
+		p.Links = append(p.Links, link{filepath.Join(s.Manifest.Cert, from), filepath.Join(s.Manifest.Cert, target)})
+	}
+	used, err := q.inTheWay(s, p.Links, to)
+	if err != nil {
+		return nil, err
+	}
+	if len(used) > 0 && !q.SetAside {
+		return nil, fmt.Errorf("this board has files of a node already: %s: restore on a new board, or rename them with --set-aside, "+
+			"which deletes nothing", list(used))
+	}
+	for _, path := range used {
+		p.Moves = append(p.Moves, move{To: path, Aside: hiddenPath(path, p.suffix)})
+	}
+	var last move
+	for _, f := range s.files {
+		m := move{From: f.path, To: to[f.name]}
+		if isSame(f, m.To) {
+			continue
+		}
+		if !strings.HasPrefix(f.name, stateDir) { // it may be on another file system
+			m.From = besidePath(m.To)
+			p.copies = append(p.copies, [2]string{f.path, m.From})
+		}
+		if f.name == stateDir+databaseName {
+			last = m
+			continue
+		}
+		p.Moves = append(p.Moves, m)
+	}
+	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
+	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
+		p.Links = append(p.Links, link{filepath.Join(q.Dirs.State, k3sLink), filepath.Base(k3sDir)})
+	}
+	return p, p.check()
+}
+
+// isSame reports whether a file outside of the directories of the node is there already. It stays, for it may be a mount point.
+func isSame(f stagedFile, to string) bool {
+	return strings.HasPrefix(f.name, filesDir) && haveSameContent(f.path, to)
+}
+
+// inTheWay returns the paths of the files of another node on this board, and of other files whose places the archive needs, sorted.
+func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used []string, err error) {
+	for _, f := range s.files {
+		if path := to[f.name]; exists(path) && !isSame(f, path) {
+			used = append(used, path)
+		}
+	}
+	for _, l := range links {
+		if exists(l.Path) {
+			used = append(used, l.Path)
+		}
+	}
+	for _, dir := range []string{q.Dirs.State, q.Dirs.Cert} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			name, isState := e.Name(), dir == q.Dirs.State
+			if isState && (isRecord(name) || slices.Contains(ofNode, name)) || !isState && strings.HasPrefix(name, "kubelet") {
+				used = append(used, filepath.Join(dir, name))
+			}
+		}
+	}
+	slices.Sort(used)
+	used = slices.Compact(used)
+	// A file below a directory that is set aside has no move of its own, which would set its successor aside after a power cut.
+	return slices.DeleteFunc(slices.Clone(used), func(path string) bool {
+		return slices.ContainsFunc(used, func(dir string) bool { return path != dir && isBelow(path, dir) })
+	}), nil
+}
+
+// ofNode are files of the state directory that belong to one node, besides the records of isRecord.
+var ofNode = []string{
+	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json", "k3s",
+}
+
+// haveSameContent reports whether two small files have the same content.
+func haveSameContent(a, b string) bool {
+	one, err := regular.Read(a, maxFile)
+	two, err2 := regular.Read(b, maxFile)
+	return err == nil && err2 == nil && string(one) == string(two)
+}
+
+// list returns the first elements of a list in words.
+func list(paths []string) string { return strings.Join(paths[:min(len(paths), 10)], ", ") }
+
+// checkSandboxes returns an error if pods of another node may run on this board.
+func checkSandboxes(state string) error {
+	entries, err := os.ReadDir(filepath.Join(state, "runtime", "sandboxes"))
+	if len(entries) > 0 {
+		return errors.New("pods of a node are on this board: remove them with islet cleanup first")
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// hiddenPath returns a path in the same directory that no reader of configurations or manifests uses.
+func hiddenPath(path, suffix string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+suffix)
+}
+
+// besidePath returns the path of a new file until it gets its name.
+func besidePath(path string) string { return hiddenPath(path, ".islet-restore") }
