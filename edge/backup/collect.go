@@ -418,6 +418,7 @@ func (s Source) configured() []string {
 		config.DefaultDir, c.Kubeconfig, c.BootstrapKubeconfig, c.CredentialProviderConfig, k.StaticPodPath, k.TLSCertFile,
 		k.TLSPrivateKeyFile, k.Authentication.X509.ClientCAFile, c.Edge.RegistryConfigDir, c.Edge.TPM.Policies,
 		filepath.Join(c.Dirs.Root, "seccomp"), filepath.Join(c.Dirs.Root, "kubeadm-flags.env"),
+		filepath.Join(c.Dirs.Root, "config.json"), // logins of registries
 	}, c.Files()...)
 	for _, h := range c.Edge.RuntimeHandlers {
 		list = append(list, h.ShimConfig)

@@ -99,7 +99,7 @@ func (env Env) printResult(res *backup.Result) {
 		fmt.Fprintf(w, "the node takes no bundle below %s. If the old board had a higher number, restore again before the agent starts, "+
 			"with --set-aside --bundle-number=NAME=NUMBER\n", describeNumbers(m.Bundles))
 	}
-	fmt.Fprintf(w, "%s is restored. Start the agent (systemctl start islet). Images are pulled again; volumes are empty.\n",
+	fmt.Fprintf(w, "%s is restored. Start the agent (systemctl enable --now islet). Images are pulled again; volumes are empty.\n",
 		printable.Line(m.Node))
 }
 
