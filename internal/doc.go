@@ -39,6 +39,7 @@
 //	clock     the uptime, and times of a clock that was never set
 //	durable   crash-safe writes of files
 //	inherit   resets what a process inherited
+//	led       the LEDs of the board
 //	pattern   regular expressions, compiled at first use
 //	readonly  disks that do not accept writes
 //	sorting   sorts with little code

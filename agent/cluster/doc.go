@@ -8,7 +8,8 @@
 //	source --Set, Update--> brake --> desired ...... worker
 //	   '--PodsListed, PodSeen, PodGone--> outbox <--Put, Finish-- pods
 //
-// The package below it:
+// The packages below it:
 //
+//	setup    a flashed board: islet.yaml on its boot partition
 //	sources  the sources of pods except the API server
 package cluster

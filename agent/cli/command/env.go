@@ -42,6 +42,8 @@ type Env struct {
 	Cleanup func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	// Key seals the key of the database to a TPM, unseals it, or shows its state.
 	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
+	// SetUp applies the file of a boot partition to this machine.
+	SetUp func(args []string, stdout, stderr io.Writer) int
 }
 
 // A Tool is one run of a command.

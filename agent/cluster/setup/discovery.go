@@ -1,0 +1,174 @@
+package setup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/internal/retry"
+	"github.com/islet-edge/islet/internal/weight"
+)
+
+// A discovery is what the node needs to obtain the CA of its cluster. The answer of the server is not trusted, and need not be secret: only
+// a CA with the hash is used.
+// https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/#token-based-discovery-with-ca-pinning
+type discovery struct {
+	Server string `json:"server"`
+	Hash   string `json:"hash"`
+	Token  string `json:"token"`
+	Dir    string `json:"dir"` // of the configuration
+}
+
+const (
+	answerTime    = 30 * time.Second
+	maxAnswer     = 1 << 20 // bytes
+	maxAnswerSize = 8 << 20 // memory of the decoded answer
+	// clusterInfo is the ConfigMap that everybody may read where kubeadm has made the cluster.
+	clusterInfo = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+)
+
+// discover writes the CA of the cluster and the bootstrap kubeconfig, if the record has a discovery. It tries again until ctx ends.
+func (w *watch) discover(ctx context.Context) error {
+	d := w.r.Discovery
+	if d == nil {
+		return nil
+	}
+	backoff := retry.Backoff{FirstWindow: 2 * time.Second, SecondWindow: 20 * time.Second, MaxWindow: 5 * time.Minute}
+	said := ""
+	for {
+		err := d.run(ctx)
+		if err == nil {
+			return w.update(func(r *record) { r.Discovery = nil })
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if text := shorten(err.Error()); text != said {
+			said = text
+			w.Log.Warn("cannot obtain the CA of the cluster", "server", d.Server, "error", text)
+		}
+		w.report(err.Error())
+		if _, err := backoff.Wait(ctx, 0, nil); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *discovery) run(ctx context.Context) error {
+	ca, err := d.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range []target{ // the agent reads the bootstrap kubeconfig as soon as it is there
+		{filepath.Join(d.Dir, authorityFile), ca},
+		{filepath.Join(d.Dir, bootstrapFile), kubeconfig(d.Server, string(ca), map[string]any{"token": d.Token})},
+	} {
+		if err := t.write(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch returns the CA of the cluster in PEM.
+func (d *discovery) fetch(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(d.Server, "/")+clusterInfo, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	transport := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, // the hash is checked instead
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the ConfigMap kube-public/cluster-info: the server answers %d", response.StatusCode)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.authority(data)
+}
+
+// authority returns the certificates with the hash in the answer of the server.
+func (d *discovery) authority(answer []byte) ([]byte, error) {
+	want, err := parseHash(d.Hash)
+	if err != nil {
+		return nil, err
+	}
+	var object struct {
+		Data struct {
+			Kubeconfig string `json:"kubeconfig"`
+		} `json:"data"`
+	}
+	if err := weight.JSON(answer, &object, maxAnswerSize); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(answer, &object); err != nil {
+		return nil, fmt.Errorf("the server is no API server: %w", err)
+	}
+	text := []byte(object.Data.Kubeconfig)
+	if err := weight.YAML(text, maxAnswerSize); err != nil {
+		return nil, err
+	}
+	if weight.Aliases(text) > 0 {
+		return nil, errors.New("the kubeconfig of the server has aliases")
+	}
+	var info struct {
+		Clusters []struct {
+			Cluster struct {
+				CA []byte `json:"certificate-authority-data"`
+			} `json:"cluster"`
+		} `json:"clusters"`
+	}
+	if err := yaml.Unmarshal(text, &info); err != nil {
+		return nil, fmt.Errorf("the kubeconfig of the server: %w", err)
+	}
+	var found bytes.Buffer
+	for _, c := range info.Clusters {
+		if err := weight.PEM(maxPEM, string(c.Cluster.CA)); err != nil {
+			return nil, err
+		}
+		list, err := authorities(c.Cluster.CA)
+		if err != nil {
+			continue
+		}
+		for _, cert := range list {
+			if has := sha256.Sum256(cert.RawSubjectPublicKeyInfo); bytes.Equal(has[:], want) {
+				if err := pem.Encode(&found, &pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if found.Len() == 0 {
+		return nil, errors.New("the server has no CA with the hash of cluster.caHash: it is another cluster, or another server answers")
+	}
+	return found.Bytes(), nil
+}

@@ -1,0 +1,100 @@
+package setup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/islet-edge/islet/internal/untrusted"
+)
+
+// filler is the character that overwrites secrets. No secret contains it.
+const filler = "_"
+
+// A secret is a place of islet.yaml that is overwritten after it was used.
+type secret struct {
+	Offset int    `json:"offset"`
+	Length int    `json:"length"`
+	Sum    string `json:"sum"` // of the text
+}
+
+// findSecrets returns all places of a text.
+func findSecrets(data []byte, text string) (list []secret) {
+	for from := 0; text != ""; {
+		at := bytes.Index(data[from:], []byte(text))
+		if at < 0 {
+			break
+		}
+		list = append(list, secret{from + at, len(text), sum([]byte(text))})
+		from += at + len(text)
+	}
+	return list
+}
+
+func sum(data []byte) string {
+	digest := sha256.Sum256(data)
+	return hex.EncodeToString(digest[:])
+}
+
+// mask returns the file as it is once its secrets are removed. It returns nil if a secret lies outside the file.
+func mask(data []byte, secrets []secret) []byte {
+	masked := bytes.Clone(data)
+	for _, s := range secrets {
+		if s.Offset < 0 || s.Length < 0 || s.Offset > len(masked)-s.Length {
+			return nil
+		}
+		copy(masked[s.Offset:], strings.Repeat(filler, s.Length))
+	}
+	return masked
+}
+
+// isFile reports whether data is the file of the record: as it was applied, or with secrets that are removed, also in part. It is another
+// file if a secret was replaced.
+func (r *record) isFile(data []byte) bool {
+	if r.Digest == "" || sum(mask(data, r.Secrets)) != r.Digest {
+		return false
+	}
+	for _, s := range r.Secrets {
+		if text := data[s.Offset : s.Offset+s.Length]; !bytes.Contains(text, []byte(filler)) && sum(text) != s.Sum {
+			return false
+		}
+	}
+	return true
+}
+
+// errEdited means that the file is not the one that was applied.
+var errEdited = errors.New("it was edited since it was applied")
+
+// removeSecrets overwrites the secrets of the applied file in place. It returns once the medium has stored that.
+func (r *record) removeSecrets() error {
+	data, err := readFile(r.File, maxFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	masked := mask(data, r.Secrets)
+	switch {
+	case !r.isFile(data):
+		return errEdited
+	case bytes.Equal(masked, data):
+		return nil
+	}
+	f, err := untrusted.OpenFile(filepath.Dir(r.File), filepath.Base(r.File), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	for _, s := range r.Secrets {
+		if _, writeErr := f.WriteAt(masked[s.Offset:s.Offset+s.Length], int64(s.Offset)); writeErr != nil {
+			err = fmt.Errorf("overwrite: %w", writeErr)
+			break
+		}
+	}
+	return errors.Join(err, f.Sync(), f.Close())
+}

@@ -1,0 +1,225 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/config"
+)
+
+// Files returns the places of islet.yaml on a boot partition. The first one that exists is used.
+func Files() []string { return []string{"/boot/firmware/islet.yaml", "/boot/islet.yaml"} }
+
+// A Setup applies an islet.yaml to this machine.
+type Setup struct {
+	State string // the state directory
+	Dir   string // the directory of the configuration, /etc/islet
+	Args  []string
+	// Marks returns the serial numbers of the machine, and the addresses of its network cards.
+	Marks func() (serials, cards []string)
+	Now   func() time.Time
+	// Step is called before each step that changes a file. Tests end the process there.
+	Step func()
+}
+
+// A Result says what Apply has done.
+type Result struct {
+	File    string // empty if there is none
+	Applied bool   // the file was applied now
+	Name    string // of the node; empty for the host name
+	Server  string // of the cluster; may be empty
+}
+
+// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with the settings of before.
+type RefusedError struct {
+	File string
+	LED  string // of the file; may be empty
+	err  error
+}
+
+// Error returns the mistakes, one on each line.
+func (e *RefusedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *RefusedError) Unwrap() error { return e.err }
+
+// Apply applies the first of the files that exists, unless it is in use already. After any error that is no RefusedError, it must be
+// called again before an agent starts.
+func (s *Setup) Apply(files ...string) (Result, error) {
+	unlock, err := lock(s.State)
+	if err != nil {
+		return Result{}, &RefusedError{err: fmt.Errorf("lock the state directory: %w", err)}
+	}
+	defer unlock()
+	r, err := load(s.State)
+	if err != nil {
+		return Result{}, &RefusedError{err: err}
+	}
+	if err := r.writePending(s.State, s.Step); err != nil {
+		return Result{}, fmt.Errorf("complete the setup from %s: %w", r.File, err)
+	}
+	for _, file := range files {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return s.applyFile(file, r)
+	}
+	return Result{}, nil
+}
+
+func (s *Setup) applyFile(file string, r *record) (Result, error) {
+	out := Result{File: file, Name: r.Name, Server: r.Server}
+	data, err := readFile(file, maxFile)
+	if err == nil && r.isFile(data) {
+		return out, s.forget(r)
+	}
+	var src *source
+	if err == nil {
+		src, err = parse(file, data)
+	}
+	refuse := func(err error) (Result, error) {
+		led := ""
+		if src != nil {
+			led = src.board.LED
+		}
+		return out, s.refuse(r, &RefusedError{File: file, LED: led, err: err})
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	if err := s.checkChange(src, r); err != nil {
+		return refuse(err)
+	}
+	name := r.Name
+	if name == "" || r.Rule != src.board.Name {
+		name, err = src.nodeName(s.Marks)
+	}
+	if errors.Is(err, errNoCard) {
+		return out, err
+	}
+	if err == nil {
+		err = s.checkName(src, r, name)
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	p, err := newPlan(src, s.Dir, name, r)
+	if err != nil {
+		return refuse(err)
+	}
+	next := &record{
+		File: file, Digest: sum(mask(data, src.secrets)), Secrets: src.secrets, Time: s.Now().UTC(), Name: name, Rule: src.board.Name,
+		LED: src.board.LED, Made: p.made, Pending: p.targets,
+	}
+	if c := src.board.Cluster; c != nil {
+		next.Server, next.CA = c.Server, c.CA+c.CAHash
+		if c.CAHash != "" && !src.tokenRemoved {
+			next.Discovery = &discovery{Server: c.Server, Hash: c.CAHash, Token: c.Token, Dir: s.Dir}
+		}
+	}
+	restoreLED(r.Refused)
+	s.Step()
+	if err := next.store(s.State); err != nil {
+		return refuse(err)
+	}
+	out.Applied, out.Name, out.Server = true, next.Name, next.Server
+	return out, next.writePending(s.State, s.Step)
+}
+
+// checkChange compares a file with the command line and with the cluster that the board has joined.
+func (s *Setup) checkChange(src *source, r *record) error {
+	c := &checker{s: src}
+	given := map[string]string{"--config": "kubeletConfiguration", "--edge-config": "edgeConfiguration"}
+	if src.board.Cluster != nil {
+		given["--kubeconfig"], given["--bootstrap-kubeconfig"] = "cluster", "cluster"
+	}
+	if src.board.Name != "" || src.certName != "" {
+		given["--hostname-override"] = "name"
+	}
+	for _, arg := range s.Args {
+		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
+		if field := given[flag]; field != "" {
+			c.add(field, "ISLET_ARGS has %s, which replaces the setting of this file: remove it from there", flag)
+		}
+	}
+	if !s.exists(kubeconfigFile) {
+		if src.tokenRemoved {
+			c.add("cluster", "the secrets were removed from this file after they had been used: write new ones")
+		}
+		return errors.Join(c.errs...)
+	}
+	if r.Server == "" {
+		return errors.Join(c.errs...)
+	}
+	if k := src.board.Cluster; k == nil {
+		c.add("cluster", "this board has joined %s, and cannot leave it by this file", r.Server)
+	} else if k.Server != r.Server || k.CA+k.CAHash != r.CA {
+		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", r.Server)
+	}
+	return errors.Join(c.errs...)
+}
+
+// checkName returns an error if a board that has joined would get another name.
+func (s *Setup) checkName(src *source, r *record, name string) error {
+	if r.Server == "" || name == r.Name || !s.exists(kubeconfigFile) {
+		return nil
+	}
+	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", r.Name)
+}
+
+func (s *Setup) exists(name string) bool {
+	_, err := os.Lstat(filepath.Join(s.Dir, name))
+	return err == nil
+}
+
+// lock prevents another change of the record at the same time. The kernel releases the lock when the process ends.
+func lock(state string) (unlock func(), err error) {
+	if err := os.MkdirAll(state, 0o711); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(state)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return func() { d.Close() }, nil
+}
+
+// refuse stores why a file cannot be used, if it was not stored before, and lets the LED beat.
+func (s *Setup) refuse(r *record, e *RefusedError) error {
+	next := &refusal{File: e.File, Why: shorten(e.Error()), Time: s.Now().UTC()}
+	next.LED, next.Before = beat(e.LED)
+	if old := r.Refused; old != nil {
+		if old.LED == next.LED {
+			next.Before = old.Before
+		}
+		if old.Why == next.Why && old.File == next.File && old.LED == next.LED {
+			return e
+		}
+	}
+	r.Refused = next
+	return errors.Join(e, r.store(s.State))
+}
+
+// forget removes a refusal from the record, because the file of before is back.
+func (s *Setup) forget(r *record) error {
+	if r.Refused == nil {
+		return nil
+	}
+	restoreLED(r.Refused)
+	r.Refused = nil
+	s.Step()
+	if err := r.store(s.State); err != nil {
+		return &RefusedError{File: r.File, err: err}
+	}
+	return nil
+}
