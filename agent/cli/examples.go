@@ -106,6 +106,7 @@ func examples() map[string][]example {
 			{"Seal it again after an update of the firmware", "islet key seal --pcrs=7 --recovery"}},
 		"key unseal": {{"Make the key a plain file again", "islet key unseal"},
 			{"Do so without the TPM", "islet key unseal --recovery"}},
+		"setup": {{"Apply the file of the boot partition now", "islet setup"}, {"Make this machine a node with another file", "islet setup /root/islet.yaml"}},
 		"doctor": {{"Check the host and show how to repair each problem", "islet doctor"},
 			{"List the leftovers of another kubelet that would be removed", "islet doctor --fix --dry-run"},
 			{"Show how to move this host to islet, and write its settings for islet", "islet doctor --migrate --write=/root/for-islet"}},

@@ -19,7 +19,9 @@ func Decode(name string, data []byte, apiVersion, kind string, v any) error {
 	return err
 }
 
-// NewFileError returns the mistake of a field of a YAML file, with its line.
+// NewFileError returns the mistake of a field of a YAML file, with its line. It is not inlined, because it is called in many places.
+//
+//go:noinline
 func NewFileError(name string, data []byte, field, format string, args ...any) *FileError {
 	return &FileError{File: name, Line: lineOf(data, field), Field: field, Detail: fmt.Sprintf(format, args...)}
 }

@@ -115,6 +115,9 @@ type checker struct {
 	errs []error
 }
 
+// add adds a mistake. It is not inlined, because it is called in many places.
+//
+//go:noinline
 func (c *checker) add(field, format string, args ...any) {
 	c.errs = append(c.errs, config.NewFileError(c.s.path, c.s.data, field, format, args...))
 }

@@ -73,7 +73,7 @@ func (d *discovery) run(ctx context.Context) error {
 	}
 	for _, t := range []target{ // the agent reads the bootstrap kubeconfig as soon as it is there
 		{filepath.Join(d.Dir, authorityFile), ca},
-		{filepath.Join(d.Dir, bootstrapFile), kubeconfig(d.Server, string(ca), map[string]any{"token": d.Token})},
+		{filepath.Join(d.Dir, bootstrapFile), kubeconfig(d.Server, string(ca), tokenUser(d.Token))},
 	} {
 		if err := t.write(); err != nil {
 			return err

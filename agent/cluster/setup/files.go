@@ -2,7 +2,6 @@ package setup
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -223,11 +222,10 @@ func (p *plan) addCredentials() (flags []string) {
 	}
 	switch {
 	case c.Token != "" && c.CA != "":
-		p.targets = append(p.targets, target{path(bootstrapFile), kubeconfig(c.Server, c.CA, map[string]any{"token": c.Token})})
+		p.targets = append(p.targets, target{path(bootstrapFile), kubeconfig(c.Server, c.CA, tokenUser(c.Token))})
 	case c.Token == "":
-		p.targets = append(p.targets, target{path(kubeconfigFile), kubeconfig(c.Server, c.CA, map[string]any{
-			"client-certificate-data": []byte(c.Certificate), "client-key-data": []byte(c.Key),
-		})})
+		user := "    client-certificate-data: " + encode(c.Certificate) + "\n    client-key-data: " + encode(c.Key)
+		p.targets = append(p.targets, target{path(kubeconfigFile), kubeconfig(c.Server, c.CA, user)})
 	}
 	return flags
 }
@@ -252,19 +250,27 @@ func (p *plan) addFlags(flags []string) error {
 	return nil
 }
 
-// kubeconfig returns a kubeconfig with one user. JSON is YAML too.
-func kubeconfig(server, ca string, user map[string]any) []byte {
-	const name = "islet"
-	text, err := json.MarshalIndent(map[string]any{
-		"apiVersion": "v1", "kind": "Config", "current-context": name,
-		"clusters": []any{map[string]any{"name": name, "cluster": map[string]any{
-			"server": server, "certificate-authority-data": base64.StdEncoding.EncodeToString([]byte(ca)),
-		}}},
-		"users":    []any{map[string]any{"name": name, "user": user}},
-		"contexts": []any{map[string]any{"name": name, "context": map[string]any{"cluster": name, "user": name}}},
-	}, "", "  ")
-	if err != nil { // texts and bytes can always be encoded
-		return nil
-	}
-	return append(text, '\n')
+// kubeconfig returns a kubeconfig with one user, whose credentials are lines such as token: TOKEN.
+func kubeconfig(server, ca, user string) []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters:
+- name: islet
+  cluster:
+    server: %q
+    certificate-authority-data: %s
+users:
+- name: islet
+  user:
+%s
+contexts:
+- name: islet
+  context: {cluster: islet, user: islet}
+current-context: islet
+`, server, encode(ca), user)
 }
+
+func encode(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+// tokenUser returns the credentials of a bootstrap token.
+func tokenUser(token string) string { return "    token: " + token }

@@ -136,16 +136,25 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 // checkChange compares a file with the command line and with the cluster that the board has joined.
 func (s *Setup) checkChange(src *source, r *record) error {
 	c := &checker{s: src}
-	given := map[string]string{"--config": "kubeletConfiguration", "--edge-config": "edgeConfiguration"}
-	if src.board.Cluster != nil {
-		given["--kubeconfig"], given["--bootstrap-kubeconfig"] = "cluster", "cluster"
-	}
-	if src.board.Name != "" || src.certName != "" {
-		given["--hostname-override"] = "name"
-	}
+	b := &src.board
 	for _, arg := range s.Args {
 		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
-		if field := given[flag]; field != "" {
+		field := ""
+		switch flag {
+		case "--config":
+			field = "kubeletConfiguration"
+		case "--edge-config":
+			field = "edgeConfiguration"
+		case "--kubeconfig", "--bootstrap-kubeconfig":
+			if b.Cluster != nil {
+				field = "cluster"
+			}
+		case "--hostname-override":
+			if b.Name != "" || src.certName != "" {
+				field = "name"
+			}
+		}
+		if field != "" {
 			c.add(field, "ISLET_ARGS has %s, which replaces the setting of this file: remove it from there", flag)
 		}
 	}
@@ -158,7 +167,7 @@ func (s *Setup) checkChange(src *source, r *record) error {
 	if r.Server == "" {
 		return errors.Join(c.errs...)
 	}
-	if k := src.board.Cluster; k == nil {
+	if k := b.Cluster; k == nil {
 		c.add("cluster", "this board has joined %s, and cannot leave it by this file", r.Server)
 	} else if k.Server != r.Server || k.CA+k.CAHash != r.CA {
 		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", r.Server)
