@@ -154,8 +154,9 @@ func commands() []command.Command {
 		{Name: "key", Summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", Sub: node.KeyCommands()},
 		{Name: "setup", Args: "[FILE] [AGENT FLAG...]", Summary: "make this machine a node with the file islet.yaml of its boot partition",
 			Setup: node.SetUp, IsAgent: true,
-			Detail: "The service runs this command before the agent. Without FILE, it uses /boot/firmware/islet.yaml or /boot/islet.yaml, " +
-				"if\none exists and is not in use yet. It writes the flags, settings and credentials to /etc/islet, all or none.\n" +
+			Detail: "The service runs this command before the agent. Without FILE, it uses /boot/firmware/islet.yaml or " +
+				"/boot/islet.yaml,\nif one exists and is not in use yet. It writes the flags, settings and credentials to " +
+				"/etc/islet, all or none.\n" +
 				"Exits with 1 if the file has a mistake, and with 75 if the command must be repeated before the agent starts."},
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
 			Summary: "check this host and show how to repair each finding", Setup: node.Doctor, IsAgent: true,

@@ -27,7 +27,7 @@ const (
 
 const (
 	maxFile   = 64 << 10  // bytes of islet.yaml
-	maxBeside = 256 << 10 // bytes of a configuration, also of one in /etc/islet
+	maxBeside = 256 << 10 // bytes of a configuration
 	maxValue  = 1024      // bytes of a URL
 	maxPEM    = 1 << 20   // memory of the decoded certificates
 )
@@ -132,6 +132,20 @@ func (c *checker) checkCluster(k *Cluster) {
 		c.add("cluster", "%v", err)
 		return
 	}
+	c.checkAuthority(k)
+	switch {
+	case k.Token != "" && (k.Certificate != "" || k.Key != ""), k.Token == "" && (k.Certificate == "" || k.Key == ""):
+		c.add("cluster", "want either token, or certificate and key")
+	case k.Token != "":
+		c.checkToken(k.Token)
+	case k.CAHash != "":
+		c.add("cluster.caHash", "a node with a certificate needs ca")
+	default:
+		c.checkCertificate(k)
+	}
+}
+
+func (c *checker) checkAuthority(k *Cluster) {
 	switch {
 	case (k.CA == "") == (k.CAHash == ""):
 		c.add("cluster", "want either ca or caHash")
@@ -143,16 +157,6 @@ func (c *checker) checkCluster(k *Cluster) {
 		if _, err := parseHash(k.CAHash); err != nil {
 			c.add("cluster.caHash", "%v", err)
 		}
-	}
-	switch {
-	case k.Token != "" && (k.Certificate != "" || k.Key != ""), k.Token == "" && (k.Certificate == "" || k.Key == ""):
-		c.add("cluster", "want either token, or certificate and key")
-	case k.Token != "":
-		c.checkToken(k.Token)
-	case k.CAHash != "":
-		c.add("cluster.caHash", "a node with a certificate needs ca")
-	default:
-		c.checkCertificate(k)
 	}
 }
 
@@ -261,7 +265,7 @@ func authorities(text []byte) (list []*x509.Certificate, err error) {
 	return list, nil
 }
 
-// readFile reads a file of the boot partition or of /etc/islet.
+// readFile reads a file of the boot partition.
 func readFile(path string, limit int64) ([]byte, error) {
 	return untrusted.ReadFile(filepath.Dir(path), filepath.Base(path), limit)
 }

@@ -97,7 +97,8 @@ func (d *discovery) fetch(ctx context.Context) ([]byte, error) {
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client := &http.Client{Transport: transport, CheckRedirect: stay}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/regular"
 )
 
 // Names of the files in the directory of the configuration.
@@ -50,7 +51,7 @@ func newPlan(s *source, dir, name string, old *record) (*plan, error) {
 
 // base returns the file that a file made here replaces, or the base of that file.
 func (p *plan) base(path string) (data, current []byte, err error) {
-	current, err = readFile(path, maxBeside)
+	current, err = regular.Read(path, maxBeside)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -219,6 +220,9 @@ func (p *plan) addCredentials() (flags []string) {
 	}
 	if p.s.tokenRemoved { // the files of the earlier use are there
 		return flags
+	}
+	if c.Token != "" && p.old.OwnKubeconfig { // the agent obtains another one
+		p.targets = append(p.targets, target{Path: path(kubeconfigFile)})
 	}
 	switch {
 	case c.Token != "" && c.CA != "":

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -55,12 +56,19 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		text = err.Error()
 	}
 	fmt.Fprintln(stderr, "islet: setup:", text)
-	tell(Console, "setup: "+text)
 	if errors.As(err, new(*RefusedError)) {
+		tell(Console, "setup: "+text)
 		return ExitRefused
+	}
+	if old, _ := regular.Read(toldFile, 2*maxReport); string(old) != shorten(text) { // if it cannot be read, it has another text
+		tell(Console, "setup: "+text)
+		_ = os.WriteFile(toldFile, []byte(shorten(text)), 0o600)
 	}
 	return ExitRepeat
 }
+
+// toldFile has the last line about a run that is repeated, because the service repeats it every two seconds.
+const toldFile = "/run/islet-setup.told"
 
 func (r *Result) text() string {
 	name, server := r.Name, r.Server

@@ -32,6 +32,8 @@ type record struct {
 	Server string `json:"server,omitempty"`
 	CA     string `json:"ca,omitempty"`
 	LED    string `json:"led,omitempty"`
+	// OwnKubeconfig is set if the kubeconfig is of the file, and not of the agent.
+	OwnKubeconfig bool `json:"ownKubeconfig,omitempty"`
 
 	// Made are the files with a base that this package has written, by path.
 	Made map[string]made `json:"made,omitempty"`

@@ -98,10 +98,11 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 		return refuse(err)
 	}
 	name := r.Name
-	if name == "" || r.Rule != src.board.Name {
+	if name == "" || r.Rule != src.board.Name || src.certName != "" {
 		name, err = src.nodeName(s.Marks)
 	}
 	if errors.Is(err, errNoCard) {
+		_, _ = refuse(err) // the caller reports the error
 		return out, err
 	}
 	if err == nil {
@@ -119,7 +120,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 		LED: src.board.LED, Made: p.made, Pending: p.targets,
 	}
 	if c := src.board.Cluster; c != nil {
-		next.Server, next.CA = c.Server, c.CA+c.CAHash
+		next.Server, next.CA, next.OwnKubeconfig = c.Server, c.CA+c.CAHash, c.Token == ""
 		if c.CAHash != "" && !src.tokenRemoved {
 			next.Discovery = &discovery{Server: c.Server, Hash: c.CAHash, Token: c.Token, Dir: s.Dir}
 		}
@@ -164,7 +165,7 @@ func (s *Setup) checkChange(src *source, r *record) error {
 		}
 		return errors.Join(c.errs...)
 	}
-	if r.Server == "" {
+	if !s.hasJoined(r) {
 		return errors.Join(c.errs...)
 	}
 	if k := b.Cluster; k == nil {
@@ -177,10 +178,15 @@ func (s *Setup) checkChange(src *source, r *record) error {
 
 // checkName returns an error if a board that has joined would get another name.
 func (s *Setup) checkName(src *source, r *record, name string) error {
-	if r.Server == "" || name == r.Name || !s.exists(kubeconfigFile) {
+	if name == r.Name || !s.hasJoined(r) {
 		return nil
 	}
 	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", r.Name)
+}
+
+// hasJoined reports whether the board has joined the cluster of the record. The agent writes a kubeconfig when it has a certificate.
+func (s *Setup) hasJoined(r *record) bool {
+	return r.Server != "" && s.exists(kubeconfigFile) && (r.Removed || !r.OwnKubeconfig)
 }
 
 func (s *Setup) exists(name string) bool {

@@ -50,7 +50,7 @@ func TestJoin(t *testing.T) {
 func TestCertificate(t *testing.T) {
 	b, ca := newBoard(t), newCA(t)
 	cert, key := ca.issue(t, "system:node:kiosk-1")
-	b.write(head + "cluster:\n  server: https://x\n  ca: " + block(ca.pem) + "  certificate: " + block(cert) + "  key: " + block(key))
+	b.write(certified("https://x", ca, cert, key))
 	if out := b.inUse(); out.Name != "kiosk-1" {
 		t.Errorf("%+v", out)
 	}
@@ -122,7 +122,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestFlagsOfThe checks that flags which were in the file stay.
+// TestOtherFlags checks that flags which were in the file stay.
 func TestOtherFlags(t *testing.T) {
 	b := newBoard(t)
 	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", []byte("--node-labels=a=b"), 0o644))
@@ -136,9 +136,57 @@ func TestOtherFlags(t *testing.T) {
 	}
 	b.Args = []string{"--hostname_override=x", "--config", "y"}
 	b.write(head + "name: three\n")
-	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS has --hostname-override") || !strings.Contains(got, "ISLET_ARGS has --config") {
+	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS has --hostname-override") ||
+		!strings.Contains(got, "ISLET_ARGS has --config") {
 		t.Error(got)
 	}
+}
+
+// TestEditedCertificate checks that a board with a certificate may change its cluster until it has joined, also to one with a token.
+func TestEditedCertificate(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	for i, name := range []string{"kiosk-1", "kiosk-2"} {
+		cert, key := ca.issue(t, "system:node:"+name)
+		b.write(certified(fmt.Sprintf("https://x%d", i), ca, cert, key))
+		if out := b.inUse(); out.Name != name || !strings.Contains(b.made("flags"), name) {
+			t.Errorf("%+v", out)
+		}
+	}
+	r, err := load(b.State)
+	must(t, err)
+	r.Removed = true
+	must(t, r.store(b.State))
+	b.write(joining(ca))
+	if got := b.refused(); !strings.Contains(got, "this board has joined https://x1") {
+		t.Error(got)
+	}
+	r.Removed = false
+	must(t, r.store(b.State))
+	b.inUse()
+	if b.made("kubeconfig") != "" || !strings.Contains(b.made("bootstrap.kubeconfig"), token) {
+		t.Error(contents(t, b.Dir))
+	}
+}
+
+// TestEditors checks files of the editors of other systems: a byte order mark, carriage returns, and UTF-16, which is refused because the
+// token could not be found again.
+func TestEditors(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	cert, key := ca.issue(t, "system:node:a")
+	b.write("\ufeff" + strings.ReplaceAll(certified("https://x", ca, cert, key), "\n", "\r\n"))
+	b.inUse()
+	r, err := load(b.State)
+	must(t, err, r.removeSecrets())
+	if text, err := os.ReadFile(b.file()); err != nil || strings.Contains(string(text), strings.Split(key, "\n")[1]) {
+		t.Errorf("%s, %v", text, err)
+	}
+	wide := ""
+	for _, c := range "\ufeff" + joining(ca) {
+		wide += string([]byte{byte(c), byte(c >> 8)})
+	}
+	b = newBoard(t)
+	b.write(wide)
+	b.refused()
 }
 
 // TestEdited checks which changes of the file a board that has joined accepts.

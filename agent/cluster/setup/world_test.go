@@ -99,6 +99,11 @@ func joining(ca clusterCA) string {
 		" # expires\nnetwork:\n  clusterDNS: [10.96.0.10]\n"
 }
 
+// certified is an islet.yaml with a client certificate.
+func certified(server string, ca clusterCA, cert, key string) string {
+	return head + "cluster:\n  server: " + server + "\n  ca: " + block(ca.pem) + "  certificate: " + block(cert) + "  key: " + block(key)
+}
+
 // A board is a machine with a boot partition.
 type board struct {
 	*Setup

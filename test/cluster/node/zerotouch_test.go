@@ -150,7 +150,9 @@ func TestZeroTouch(t *testing.T) {
 	c.AwaitNode(t, f.Name, "to be ready", cluster.NodeReady)
 	removed := strings.ReplaceAll(good, c.Token(), strings.Repeat("_", len(c.Token())))
 	f.Await("the token to be removed", func() bool { return f.Run("cat", "/boot/firmware/islet.yaml") == removed })
-	f.Await("the console to say that the board has joined", func() bool { return strings.Contains(said(), f.Name+" has joined https://10.97.0.1:6443") })
+	f.Await("the console to say that the board has joined", func() bool {
+		return strings.Contains(said(), f.Name+" has joined https://10.97.0.1:6443")
+	})
 	f.cut() // the boot partition is synced
 	if image, err := os.ReadFile(filepath.Join(f.Disk, "boot.img")); err != nil || bytes.Contains(image, []byte(c.Token())) {
 		t.Errorf("the token is still on the boot partition: %v", err)
@@ -165,7 +167,8 @@ func TestZeroTouch(t *testing.T) {
 	// kubectl logs and exec use the CA of the cluster, which the setup has added.
 	f.Write("manifests/static.yaml", pod("default", "static", "", "", "sleep"))
 	c.AwaitReady(t, "default", "static-"+f.Name)
-	if out, err := c.TryKubectl("", "exec", "static-"+f.Name, "--", "/podtool", "cat", "/etc/hostname"); err != nil || !strings.HasPrefix(out, "static-") {
+	out, err := c.TryKubectl("", "exec", "static-"+f.Name, "--", "/podtool", "cat", "/etc/hostname")
+	if err != nil || !strings.HasPrefix(out, "static-") {
 		t.Errorf("kubectl exec: %v: %s", err, out)
 	}
 }
