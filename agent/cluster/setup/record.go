@@ -11,11 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/regular"
-)
-
-const (
-	recordFile = "setup.json" // in the state directory
-	maxRecord  = 4 << 20      // bytes
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // A record describes the islet.yaml that was applied.
@@ -43,7 +39,7 @@ type record struct {
 	Discovery *discovery `json:"discovery,omitempty"`
 
 	// Refused says why another islet.yaml is not in use.
-	Refused *refusal `json:"refused,omitempty"`
+	Refused *setuprecord.Refusal `json:"refused,omitempty"`
 }
 
 // A made is a file that was written here.
@@ -58,20 +54,10 @@ type target struct {
 	Data []byte `json:"data,omitempty"` // nil removes the file
 }
 
-// A refusal says why an islet.yaml is not in use.
-type refusal struct {
-	File string    `json:"file"`
-	Why  string    `json:"why"`
-	Time time.Time `json:"time"`
-	// LED beats, and had the trigger Before.
-	LED    string `json:"led,omitempty"`
-	Before string `json:"before,omitempty"`
-}
-
 // load returns the record of a state directory. A missing or damaged record is empty.
 func load(state string) (r *record, err error) {
 	r = &record{}
-	data, err := regular.Read(filepath.Join(state, recordFile), maxRecord)
+	data, err := regular.Read(filepath.Join(state, setuprecord.File), setuprecord.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
@@ -87,11 +73,11 @@ func load(state string) (r *record, err error) {
 // store writes the record, complete or not at all.
 func (r *record) store(state string) error {
 	data, err := json.Marshal(r)
-	if err == nil && len(data) > maxRecord {
+	if err == nil && len(data) > setuprecord.MaxSize {
 		err = errors.New("it is too large")
 	}
 	if err == nil {
-		err = errors.Join(os.MkdirAll(state, 0o711), durable.Write(filepath.Join(state, recordFile), data, 0o600))
+		err = errors.Join(os.MkdirAll(state, 0o711), durable.Write(filepath.Join(state, setuprecord.File), data, 0o600))
 	}
 	if err != nil {
 		return fmt.Errorf("store the record of the setup: %w", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/led"
 	"github.com/islet-edge/islet/internal/printable"
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // maxReport is the maximum length of a mistake in the record, an event or on the console, in bytes.
@@ -62,7 +63,7 @@ func beat(name string) (used, before string) {
 }
 
 // restoreLED gives the LED of a refusal its trigger back.
-func restoreLED(r *refusal) {
+func restoreLED(r *setuprecord.Refusal) {
 	if r != nil && r.LED != "" {
 		_ = led.New(led.Dir, r.LED).SetBack(r.Before) // the LED may be gone
 	}

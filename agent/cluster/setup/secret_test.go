@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // TestRemoveSecrets checks that the token is overwritten in place, everywhere in the file, and that a part of the secret which a power cut
@@ -78,7 +80,7 @@ func TestDamagedRecord(t *testing.T) {
 		}
 	}
 	b := newBoard(t)
-	must(t, os.MkdirAll(b.State, 0o700), os.WriteFile(filepath.Join(b.State, recordFile), []byte("{"), 0o600))
+	must(t, os.MkdirAll(b.State, 0o700), os.WriteFile(filepath.Join(b.State, setuprecord.File), []byte("{"), 0o600))
 	b.write(head + "name: one\n")
 	b.inUse()
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // Files returns the places of islet.yaml on a boot partition. The first one that exists is used.
@@ -211,7 +212,7 @@ func lock(state string) (unlock func(), err error) {
 
 // refuse stores why a file cannot be used, if it was not stored before, and lets the LED beat.
 func (s *Setup) refuse(r *record, e *RefusedError) error {
-	next := &refusal{File: e.File, Why: shorten(e.Error()), Time: s.Now().UTC()}
+	next := &setuprecord.Refusal{File: e.File, Why: shorten(e.Error()), Time: s.Now().UTC()}
 	next.LED, next.Before = beat(e.LED)
 	if old := r.Refused; old != nil {
 		if old.LED == next.LED {

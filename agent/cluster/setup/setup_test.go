@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // TestJoin checks the files of a node that joins with a token.
@@ -38,7 +39,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(b.State, recordFile)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(b.State, setuprecord.File)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
 	if out := b.inUse(); out.Applied {
@@ -229,7 +230,7 @@ func TestEdited(t *testing.T) {
 		t.Error("another token was not applied")
 	}
 	// The record is lost, the token was removed, and the node has its certificate.
-	must(t, os.Remove(filepath.Join(b.State, recordFile)))
+	must(t, os.Remove(filepath.Join(b.State, setuprecord.File)))
 	b.write(strings.Replace(text, token, strings.Repeat("_", len(token)), 1))
 	b.serials = []string{"10000000abcdef01"}
 	if out := b.inUse(); !out.Applied || !strings.Contains(b.made("bootstrap.kubeconfig"), newToken) {
@@ -287,11 +288,11 @@ func TestPowerCut(t *testing.T) {
 func TestUnwritable(t *testing.T) {
 	b, ca := newBoard(t), newCA(t)
 	b.write(joining(ca))
-	must(t, os.MkdirAll(filepath.Join(b.State, recordFile), 0o755))
+	must(t, os.MkdirAll(filepath.Join(b.State, setuprecord.File), 0o755))
 	if _, err := b.apply(); !errors.As(err, new(*RefusedError)) || contents(t, b.Dir) != "" {
 		t.Errorf("got %v", err)
 	}
-	must(t, os.Remove(filepath.Join(b.State, recordFile)), os.MkdirAll(filepath.Join(b.Dir, "flags"), 0o755))
+	must(t, os.Remove(filepath.Join(b.State, setuprecord.File)), os.MkdirAll(filepath.Join(b.Dir, "flags"), 0o755))
 	if _, err := b.apply(); !errors.As(err, new(*RefusedError)) {
 		t.Errorf("a directory has the place of a file: %v", err)
 	}

@@ -55,7 +55,7 @@ func Watch(ctx context.Context, c Config) error {
 	}
 	if r.Refused != nil {
 		c.Log.Warn("a file of the boot partition is not in use", "file", r.Refused.File, "reason", r.Refused.Why)
-		c.Warn(reasonRefused, r.Refused.File+" is not in use: "+r.Refused.Why)
+		c.Warn(reasonRefused, r.Refused.String())
 	}
 	if r.Server == "" || r.Removed {
 		return nil

@@ -75,7 +75,11 @@ func (f flashed) service() {
 	if out, code := f.Try("setup", "--state-dir="+f.Disk+"/state"); code != 0 {
 		f.t.Fatalf("islet setup: %d: %s", code, out)
 	}
-	f.StartAgent("--cert-dir="+f.Disk+"/pki", "--node-ip="+f.Addr, "--config=/etc/islet/kubelet.yaml", "--edge-config=/etc/islet/edge.yaml")
+	f.StartAgent(f.flags()...)
+}
+
+func (f flashed) flags() []string {
+	return []string{"--cert-dir=" + f.Disk + "/pki", "--node-ip=" + f.Addr, "--config=/etc/islet/kubelet.yaml", "--edge-config=/etc/islet/edge.yaml"}
 }
 
 // console puts a terminal on the console of the machine, and returns what is written to it.
@@ -161,6 +165,17 @@ func TestZeroTouch(t *testing.T) {
 		t.Errorf("islet setup applied the file again: %s", out)
 	}
 	f.Run("rm", "/etc/islet/bootstrap.kubeconfig")
+	f.put(removed + "name: another\n")
+	if out, code := f.Try("setup", "--state-dir="+f.Disk+"/state"); code != 1 {
+		t.Errorf("islet setup: %d: %s", code, out)
+	}
+	f.StartAgent(f.flags()...)
+	f.Await("islet status to name the mistake", func() bool {
+		out, _ := f.Try("status")
+		return strings.Contains(strings.Join(strings.Fields(out), " "), "islet.yaml is not in use: /boot/firmware/islet.yaml:10: name: duplicate field")
+	})
+	f.Stop()
+	f.put(removed)
 	f.service()
 	c.AwaitNode(t, f.Name, "to be ready again", cluster.NodeReady)
 
