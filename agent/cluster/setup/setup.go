@@ -141,22 +141,21 @@ func (s *Setup) checkChange(src *source, r *record) error {
 	b := &src.board
 	for _, arg := range s.Args {
 		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
-		field := ""
+		field, given := "", false
 		switch flag {
 		case "--config":
-			field = "kubeletConfiguration"
+			field, given = "kubeletConfiguration", b.KubeletConfiguration != ""
+			if n := b.Network; n.PodCIDR != "" || n.ClusterDomain != "" || len(n.ClusterDNS) > 0 {
+				field, given = "network", true
+			}
 		case "--edge-config":
-			field = "edgeConfiguration"
+			field, given = "edgeConfiguration", b.EdgeConfiguration != "" || b.Bundle != nil || b.Update != nil
 		case "--kubeconfig", "--bootstrap-kubeconfig":
-			if b.Cluster != nil {
-				field = "cluster"
-			}
+			field, given = "cluster", b.Cluster != nil
 		case "--hostname-override":
-			if b.Name != "" || src.certName != "" {
-				field = "name"
-			}
+			field, given = "name", b.Name != "" || src.certName != ""
 		}
-		if field != "" {
+		if given {
 			c.add(field, "ISLET_ARGS has %s, which replaces the setting of this file: remove it from there", flag)
 		}
 	}

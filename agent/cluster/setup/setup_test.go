@@ -135,10 +135,11 @@ func TestOtherFlags(t *testing.T) {
 		!strings.Contains(got, "\n--hostname-override=two\n") {
 		t.Error(got)
 	}
-	b.Args = []string{"--hostname_override=x", "--config", "y"}
-	b.write(head + "name: three\n")
+	b.Args = []string{"--hostname_override=x", "--config", "y", "--edge-config=z", "--kubeconfig=k"}
+	b.write(head + "name: three\nnetwork: {podCIDR: 10.9.0.0/24}\n")
 	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS has --hostname-override") ||
-		!strings.Contains(got, "ISLET_ARGS has --config") {
+		!strings.Contains(got, "network: ISLET_ARGS has --config") || strings.Contains(got, "--edge-config") ||
+		strings.Contains(got, "--kubeconfig") {
 		t.Error(got)
 	}
 }
