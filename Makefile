@@ -493,6 +493,10 @@ repo: packages ## ship: build a signed repository for apt and dnf in dist/repo (
 release: packages ## ship: gather a release in dist/release, signed by ISLET_RELEASE_KEYS (packaging/sign) and ISLET_SIGNING_KEY (gpg)
 	packaging/release.sh $(VERSION) dist dist/release
 
+.PHONY: picture
+picture: ## ship: record the README's picture of a terminal on the node of make run (root needed)
+	GOARCH= packaging/picture/record.sh bin/islet docs/pictures/terminal.svg
+
 .PHONY: clean
 clean: ## tidy: remove everything that was built
 	rm -rf bin dist $(CACHE) $(SHIM_DIR)/*.zst

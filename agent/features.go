@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
 	"github.com/islet-edge/islet/agent/pod/spec/portconflict"
-	"github.com/islet-edge/islet/agent/pod/spec/scheduling"
+	"github.com/islet-edge/islet/agent/pod/spec/realtime"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/agent/pod/spec/userns"
 	"github.com/islet-edge/islet/agent/volume"
@@ -162,7 +162,7 @@ func (f *featureParts) hookChain() hook.Chain {
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Claims,
 		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, rebuild.Manifest{},
-		scheduling.Hook{Node: f.machine.RealTime, Pods: f.pods.List},
+		realtime.Hook{Node: f.machine.RealTime, Pods: f.pods.List},
 		portconflict.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
 		// The user namespaces come last, because they map the mounts of all other hooks.
 		userns.New(userns.Config{Pods: f.volumes.Pods(), Space: func() (userns.Space, error) {

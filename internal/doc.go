@@ -29,10 +29,10 @@
 //
 // Untrusted input:
 //
-//	printable  makes text safe to show
-//	regular    reads regular files only
-//	untrusted  opens files of pods and images
-//	weight     the memory that a decoded input takes
+//	inputweight the memory that a decoded input takes
+//	printable   makes text safe to show
+//	regular     reads regular files only
+//	untrusted   opens files of pods and images
 //
 // Files, clock and process:
 //

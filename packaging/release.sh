@@ -1,11 +1,10 @@
 #!/bin/bash
-# Gathers a release: archives, install.sh, packages, the sources of the OCI runtime, what they are made of
-# (SPDX), notes from the history, SHA-256 of all, and signatures.
+# Gathers a release in DIR: archives, install.sh, packages, the sources of the OCI runtime, lists of components (SPDX), notes from the
+# changelog and the history, SHA-256 sums, and signatures.
 #   release.sh VERSION DIST DIR
-# ISLET_RELEASE_KEYS names files of keys (packaging/sign), with colons between: each archive is
-# signed by all of them, and is then what islet update takes. ISLET_SIGNING_KEY names the key in
-# gpg's keyring that signs the sums. What is not signed it says.
-# DIR is complete or as it was before: it fails when a source cannot be had.
+# ISLET_RELEASE_KEYS names files with keys (packaging/sign), separated by colons. All of them sign each archive, as islet update requires.
+# ISLET_SIGNING_KEY names the key in gpg's keyring that signs the sums. The script reports what it does not sign.
+# If anything is missing, the script fails and DIR stays as it was.
 set -euo pipefail
 version=$1 dist=$(cd "$2" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,12 +16,17 @@ rm -rf "$new"
 mkdir -p "$new"
 say() { echo "release: $*" >&2; }
 
-# A snapshot of advisories that is older than this many days is none to release by.
+# A version without a section in the changelog cannot be released, and neither can one with changes that are still listed as unreleased.
+changes=$(awk -v version="$version" '/^## / { on = $2 == version; next } on' "$top/CHANGELOG.md")
+[ -n "$changes" ] || { say "CHANGELOG.md has no section \"## $version - DATE\""; exit 1; }
+! grep -q '^## Unreleased' "$top/CHANGELOG.md" || { say "CHANGELOG.md still has a section of unreleased changes: give it the version and the date"; exit 1; }
+
+# The snapshot of advisories may be at most 60 days old.
 (cd "$top" && GOARCH='' GOFLAGS='' go run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd) >&2
 
-# Of this version alone: 0.1.0 is neither 0.1.0-rc1 nor 10.1.0.
+# Only files of exactly this version: 0.1.0 is neither 0.1.0-rc1 nor 10.1.0.
 cp -p "$dist"/islet-"$version"-linux-*.tar.gz "$new/"
-cp -p "$here/install.sh" "$new/" # which takes an archive by its name
+cp -p "$here/install.sh" "$new/" # it is run with the name of an archive
 for name in islet islet-cni islet-kubelet; do
 	cp -p "$dist/packages/${name}_$version"-1_*.deb "$dist/packages/$name-$version"-1.*.rpm "$new/"
 done
@@ -30,20 +34,20 @@ for d in "$dist"/islet-"$version"-linux-*/; do
 	cp -p "$d/doc/islet.spdx.json" "$new/$(basename "$d").spdx.json"
 done
 
-# What the licences of the OCI runtime want: its exact sources, with what builds it. The C library
-# is that of the compilers, as the parts of each archive's SPDX name it.
+# The licences of the OCI runtime require its exact sources and build scripts. The C library is that of the compilers; the SPDX file of
+# each archive names its version.
 sources=${ISLET_OCI_CACHE:-$top/.cache/oci-build}/source
 libcs=
 for spdx in "$new"/*.spdx.json; do
 	libc=$(sed -n '/"name": "glibc"/{n;s/.*: "\(.*\)",/glibc=\1/p}' "$spdx")
-	[ -n "$libc" ] || { say "$(basename "$spdx") names no C library"; exit 1; }
+	[ -n "$libc" ] || { say "$(basename "$spdx") does not name a C library"; exit 1; }
 	libcs+="$libc"$'\n'
 done
 mapfile -t libcs < <(sort -u <<<"${libcs%$'\n'}")
 names=(crun libseccomp libcap2 systemd "${libcs[@]}")
 lacks=()
 for name in "${names[@]}"; do "$here/oci/source.sh" "$sources" "$name" || lacks+=("$name"); done
-[ ${#lacks[@]} = 0 ] || { say "NOT COMPLETE, so not made: the sources of ${lacks[*]}, which are linked, are not there (packaging/oci/README.md)"; exit 1; }
+[ ${#lacks[@]} = 0 ] || { say "not made, because the sources of ${lacks[*]} are missing (packaging/oci/README.md)"; exit 1; }
 files=$(for name in "${names[@]}"; do awk -v want="$name" '$1 == want || $1 "=" $2 == want { print $3 }' "$here/oci/sources"; done | sort -u)
 # shellcheck disable=SC2086 # a list of names
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:?}" -cf "$new/islet-oci-sources.tar" -C "$here" oci -C "$sources" $files
@@ -56,16 +60,17 @@ if [ ${#keys[@]} -gt 0 ]; then
 		(cd "$top" && GOARCH='' GOFLAGS=-trimpath go run ./packaging/sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}")
 	done
 else
-	say "ISLET_RELEASE_KEYS is not set: no node takes these archives by islet update"
+	say "ISLET_RELEASE_KEYS is not set: the archives are not signed, and islet update rejects them"
 fi
 
-# A part is what a commit's subject has before its colon: agent, internal/config; what follows the
-# first slash is said with the change.
+# The notes are the changelog's section and then all commits, sorted by the part before the colon of their subject, such as agent or
+# internal/config.
 {
-	echo "# islet $version"
 	before=$(git -C "$top" describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)
+	echo "# islet $version"
+	echo "$changes"
 	echo
-	echo "What is new${before:+ since $before}, by part:"
+	echo "## All changes${before:+ since $before}, by part"
 	git -C "$top" log --no-merges --reverse --format=%s "${before:+$before..}HEAD" | awk '
 		{
 			room = "others"; what = $0
@@ -76,7 +81,7 @@ fi
 			said[room] = said[room] "- " what "\n"
 			if (room != "others" && !(room in seen)) { seen[room] = 1; order[++n] = room }
 		}
-		END { if ("others" in said) order[++n] = "others"; for (i = 1; i <= n; i++) printf "\n## %s\n\n%s", order[i], said[order[i]] }'
+		END { if ("others" in said) order[++n] = "others"; for (i = 1; i <= n; i++) printf "\n### %s\n\n%s", order[i], said[order[i]] }'
 } >"$new/NOTES.md"
 cd "$new"
 sums=$(sha256sum -- *)

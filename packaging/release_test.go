@@ -48,6 +48,9 @@ func TestRelease(t *testing.T) {
 	copied(t, "release.sh", filepath.Join(top, "packaging/release.sh"))
 	copied(t, "install.sh", filepath.Join(top, "packaging/install.sh"))
 	copied(t, "oci/source.sh", filepath.Join(top, "packaging/oci/source.sh"))
+	changelog := filepath.Join(top, "CHANGELOG.md")
+	const changes = "# Changelog\n\n## 0.1.0 - 2026-01-02\n\n### Added\n\n- A thing\n\n## 0.0.9 - 2025-01-02\n\n- An old thing\n"
+	write(t, changelog, changes, 0o644)
 	cache, dist, to := filepath.Join(top, "cache"), filepath.Join(top, "dist"), filepath.Join(top, "dist/release")
 	list := ""
 	for _, line := range []string{"crun 1-1 crun.tar.gz", "libseccomp 2-1 libseccomp.tar.gz", "libcap2 3-1 libcap.tar.xz", "systemd 4-1 systemd.tar.gz", "glibc 5-1 glibc.tar.xz", "glibc 5-1 glibc.debian.tar.xz", "glibc 5-0 glibc.tar.xz"} {
@@ -100,7 +103,7 @@ func TestRelease(t *testing.T) {
 
 	out, err := gather("ISLET_RELEASE_KEYS=")
 	if err != nil || !strings.Contains(out, "ISLET_RELEASE_KEYS is not set") || !strings.Contains(out, "SHA256SUMS is not signed") ||
-		strings.Contains(out, "NOT COMPLETE") {
+		strings.Contains(out, "not made") {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if got := names(); !slices.Equal(got, slices.Sorted(maps.Keys(want))) {
@@ -108,7 +111,8 @@ func TestRelease(t *testing.T) {
 	}
 
 	notes, err := os.ReadFile(filepath.Join(to, "NOTES.md"))
-	if said := "# islet 0.1.0\n\nWhat is new since v0.0.9, by part:\n\n## agent\n\n- one\n- cli: three\n\n## edge\n\n- store: two: and a half\n\n## net, agent/cpu\n\n- four\n\n## others\n\n- What: has no part\n"; err != nil || string(notes) != said {
+	if want := "# islet 0.1.0\n\n### Added\n\n- A thing\n\n## All changes since v0.0.9, by part\n\n### agent\n\n- one\n- cli: three\n" +
+		"\n### edge\n\n- store: two: and a half\n\n### net, agent/cpu\n\n- four\n\n### others\n\n- What: has no part\n"; err != nil || string(notes) != want {
 		t.Errorf("%v: the notes are\n%s", err, notes)
 	}
 
@@ -142,10 +146,20 @@ func TestRelease(t *testing.T) {
 		!strings.Contains(out, "asked: run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd") || !slices.Equal(names(), before) {
 		t.Errorf("with an advisory for a linked module: %v: %s\n%q", err, out, names())
 	}
+	for text, says := range map[string]string{
+		"# Changelog\n\n## 0.1.1 - 2026-01-02\n\n- x\n":   `no section "## 0.1.0 - DATE"`,
+		"# Changelog\n\n## Unreleased\n\n- x\n" + changes: "unreleased changes",
+	} {
+		write(t, changelog, text, 0o644)
+		if out, err := gather("ISLET_RELEASE_KEYS=" + one); err == nil || !strings.Contains(out, says) || !slices.Equal(names(), before) {
+			t.Errorf("with the changelog %q: %v: %s\n%q", text, err, out, names())
+		}
+	}
+	write(t, changelog, changes, 0o644)
 	if out, err := gather("ISLET_RELEASE_KEYS=" + one + ":" + top + "/none"); err == nil || !slices.Equal(names(), before) {
 		t.Errorf("without one of the keys: %v: %s\n%q", err, out, names())
 	}
-	for text, says := range map[string]string{"\"name\": \"glibc\",\n\"versionInfo\": \"5-7\",\n": "NOT COMPLETE, so not made: the sources of glibc=5-7,", "\"name\": \"musl\",\n": "islet-0.1.0-linux-arm.spdx.json names no C library"} {
+	for text, says := range map[string]string{"\"name\": \"glibc\",\n\"versionInfo\": \"5-7\",\n": "not made, because the sources of glibc=5-7 are missing", "\"name\": \"musl\",\n": "islet-0.1.0-linux-arm.spdx.json does not name a C library"} {
 		write(t, filepath.Join(dist, archive("0.1.0", "arm"), "doc/islet.spdx.json"), text, 0o644)
 		if out, err := gather("ISLET_RELEASE_KEYS=" + one); err == nil || !strings.Contains(out, says) || !slices.Equal(names(), before) {
 			t.Errorf("of an archive that has %q: %v: %s\n%q", text, err, out, names())

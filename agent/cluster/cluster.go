@@ -206,25 +206,6 @@ func recordLinkDown(s link.State, event func(eventType, reason, message string))
 	}
 }
 
-// setNetworks sets the networks of this node's pods to the podCIDRs, which the control plane has assigned.
-func (c *Cluster) setNetworks(podCIDRs []string) {
-	var networks []netip.Prefix
-	for _, s := range podCIDRs {
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			c.cfg.Log.Error("the Node's podCIDRs are invalid", "podCIDR", s, "error", err)
-			return
-		}
-		networks = append(networks, p)
-	}
-	if len(networks) == 0 {
-		return
-	}
-	if err := c.cfg.Networks(context.Background(), networks); err != nil {
-		c.cfg.Log.Error("cannot use the Node's podCIDRs", "podCIDRs", podCIDRs, "error", err)
-	}
-}
-
 // NodeUID returns the UID of the Node object, which owns the mirror pods. It returns "" if the Node was never read.
 func (c *Cluster) NodeUID() types.UID {
 	if n := c.Node.LastKnown(); n != nil {

@@ -283,20 +283,6 @@ func (c *Containers) LogQuota() *podlogs.Quota {
 // computes them with the driver that the runtime now reports.
 var errDriverChanged = errors.New("the container runtime reports another cgroup driver than islet assumed at its start: islet restarts")
 
-// checkDriver returns errDriverChanged if the runtime reports a cgroup driver other than the one that the agent uses.
-// The agent had to assume a driver if the runtime did not answer when the agent started.
-func (c *Containers) checkDriver(ctx context.Context) error {
-	d, isRemote := c.backend.(*remoteBackend)
-	if !isRemote {
-		return nil
-	}
-	driver, err := d.CgroupDriver(ctx)
-	if err == nil && driver != "" && driver != c.CgroupDriver {
-		return fmt.Errorf("%w (%s, not %s)", errDriverChanged, driver, c.CgroupDriver)
-	}
-	return err
-}
-
 // networkNotReady wraps the network's error in the message of a kubelet and containerd.
 func networkNotReady(err error) error {
 	if err == nil {
@@ -304,11 +290,4 @@ func networkNotReady(err error) error {
 	}
 	return fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:Network plugin returns error: %w",
 		ctrd.NetworkPluginNotReady, err)
-}
-
-func parallelPulls(cfg *config.Config) int {
-	if n := cfg.Kubelet.MaxParallelImagePulls; n != nil {
-		return int(*n)
-	}
-	return 0
 }

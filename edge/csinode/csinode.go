@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/retry"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // nodeIDs is the annotation of the Node that contains the driver-specific node IDs as JSON.
@@ -191,7 +191,7 @@ func (n *Node) sync(ctx context.Context) error {
 func (n *Node) labelNode(ctx context.Context, node *v1.Node, name string, d *driver) error {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
-		err := weight.JSON([]byte(text), &ids, maxMemory)
+		err := inputweight.JSON([]byte(text), &ids, maxMemory)
 		if err == nil {
 			err = json.Unmarshal([]byte(text), &ids)
 		}

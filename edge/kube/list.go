@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const (
@@ -57,7 +57,7 @@ var errContinued = errors.New("a further page")
 
 // isTooLarge reports whether a page was rejected because of its size or memory.
 func isTooLarge(err error) bool {
-	return errors.Is(err, errTooLong) || errors.Is(err, weight.ErrTooHeavy)
+	return errors.Is(err, errTooLong) || errors.Is(err, inputweight.ErrTooHeavy)
 }
 
 func listPages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namespace string, o metav1.ListOptions) (*T, error) {
@@ -86,7 +86,7 @@ func listPages[T any, P Object[T]](ctx context.Context, c *Client, on *share, na
 			return nil, err
 		}
 		// The decoded page stays in memory until the last page has been read.
-		memory += weight.SizeOf(page)
+		memory += inputweight.SizeOf(page)
 		if _, err := on.acquireBytes(ctx, int(memory)); err != nil {
 			return nil, err
 		}

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/sorting"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 const (
@@ -120,7 +120,7 @@ func (s *initialObjects[T, P]) addEvent(e watch.Event) (version string, err erro
 	default:
 		s.items[name] = p
 		// Replaced objects are counted, too. Otherwise a server could send events forever.
-		if s.memory += weight.SizeOf(p); s.memory > mostInitial {
+		if s.memory += inputweight.SizeOf(p); s.memory > mostInitial {
 			return "", fmt.Errorf("%w: they use more than %d MiB", ErrNoWatchList, mostInitial>>20)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/durable"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const (
@@ -93,7 +93,7 @@ func (p pairFiles) listFiles() ([]string, error) {
 func (p pairFiles) save(cert, key []byte, now time.Time) (*pair, error) {
 	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
 	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
-	if err := weight.PEM(maxCertificate, string(cert)); err != nil {
+	if err := inputweight.PEM(maxCertificate, string(cert)); err != nil {
 		return nil, fmt.Errorf("the certificate %w", err)
 	}
 	made, err := parsePair(text)

@@ -15,7 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/islet-edge/islet/edge/kube/kubetest"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const childDir = "ISLET_TEST_PAIRS" // directory in which a child process saves pairs
@@ -202,7 +202,7 @@ func TestCertificateBombs(t *testing.T) {
 		"headers": "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("abc:\n", 200_000) + "\n-----END CERTIFICATE-----\n",
 		"chain":   strings.Repeat(string(cert), 5000),
 	} {
-		if _, err := p.save([]byte(text), key, time.Now()); !errors.Is(err, weight.ErrTooHeavy) {
+		if _, err := p.save([]byte(text), key, time.Now()); !errors.Is(err, inputweight.ErrTooHeavy) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

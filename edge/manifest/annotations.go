@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // Parts of the former annotations for seccomp and AppArmor. These annotations have no effect any more, but must not contradict the fields
@@ -37,7 +37,7 @@ func (r *review) checkAnnotations(p *field.Path) {
 	if text := annotations[v1.TolerationsAnnotationKey]; text != "" {
 		at := p.Key(v1.TolerationsAnnotationKey)
 		var list []v1.Toleration
-		err := weight.JSON([]byte(text), &list, maxTolerations)
+		err := inputweight.JSON([]byte(text), &list, maxTolerations)
 		if err == nil {
 			err = json.Unmarshal([]byte(text), &list)
 		}

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/spelling"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // decodeStrict decodes JSON into the value to which the caller's pointer refers. Unknown and duplicate fields are errors, as in the strict
 // field validation of the API server.
 func decodeStrict(raw []byte, into any, at location) error {
-	if err := weight.JSON(raw, into, maxMemory); err != nil {
+	if err := inputweight.JSON(raw, into, maxMemory); err != nil {
 		return at.fail("", "%v", err)
 	}
 	found, err := kjson.UnmarshalStrict(raw, into)

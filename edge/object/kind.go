@@ -21,13 +21,13 @@ const (
 	secretKind    = "Secret"
 	serviceKind   = "Service"
 	classKind     = "RuntimeClass"
-	claimKind     = "PersistentVolumeClaim" // see claims.go
+	claimKind     = "PersistentVolumeClaim" // see volume_claims.go
 	volumeKind    = "PersistentVolume"
-	resourceKind  = "ResourceClaim" // see resources.go
+	resourceKind  = "ResourceClaim" // see resource_claims.go
 
 	bundleKind = "ClusterTrustBundle" // see trustbundles.go
 
-	driverKind     = "CSIDriver" // see csi.go
+	driverKind     = "CSIDriver" // see csi_objects.go
 	attachmentKind = "VolumeAttachment"
 )
 

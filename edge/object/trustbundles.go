@@ -20,9 +20,9 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/sorting"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // maxSelector is the maximum length of a label selector as text, as in a kubelet.
@@ -108,7 +108,7 @@ func (c *Cache) TrustAnchors(pod *v1.Pod, p *v1.ClusterTrustBundleProjection) ([
 			bundles = append(bundles, b.Spec.TrustBundle)
 		}
 	}
-	if err := weight.PEM(maxAnchors, bundles...); err != nil {
+	if err := inputweight.PEM(maxAnchors, bundles...); err != nil {
 		return nil, fmt.Errorf("signerName %q: its bundles %w", k.Namespace, err)
 	}
 	if len(bundles) == 0 && !optional {

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // bundleOf returns a bundle with one certificate per word. The word is the name of the certificate.
@@ -258,7 +258,7 @@ func TestAnchorBombs(t *testing.T) {
 			v1.ClusterTrustBundleProjection{SignerName: ptr("s.x/y"), LabelSelector: &metav1.LabelSelector{}})
 		w.prepare(p)
 		for _, got := range w.trusts(p) {
-			if !strings.Contains(got, weight.ErrTooHeavy.Error()) {
+			if !strings.Contains(got, inputweight.ErrTooHeavy.Error()) {
 				t.Errorf("got %.200s", got)
 			}
 		}

@@ -20,8 +20,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/keys"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // TestLife checks the request for a certificate, which must contain the pod's parameters. The certificate must be renewed in time, survive
@@ -302,7 +302,7 @@ func TestChainBombs(t *testing.T) {
 		"blocks":  strings.Repeat("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n", 20_000),
 		"length":  "-----BEGIN CERTIFICATE-----\n" + strings.Repeat("AAAA\n", 2<<20) + "-----END CERTIFICATE-----\n",
 	} {
-		if _, err := chainOf(text, nil); !errors.Is(err, weight.ErrTooHeavy) {
+		if _, err := chainOf(text, nil); !errors.Is(err, inputweight.ErrTooHeavy) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

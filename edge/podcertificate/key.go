@@ -13,7 +13,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // newKey creates a key of one of the API's key types. The result is PKCS#8 in PEM.
@@ -81,7 +81,7 @@ const maxChain = 1 << 20
 // chainOf validates the issued chain and removes comments and headers. The chain must contain only certificates, and the first one must
 // belong to the key.
 func chainOf(issued string, key []byte) ([]byte, error) {
-	if err := weight.PEM(maxChain, issued); err != nil {
+	if err := inputweight.PEM(maxChain, issued); err != nil {
 		return nil, fmt.Errorf("the certificate chain %w", err)
 	}
 	var out []byte

@@ -65,6 +65,9 @@ type ConfigurationTrial struct {
 	// Interrupted is true if the trial was cancelled, or was interrupted, as by a power cut. The configuration of an
 	// interrupted trial has not failed and can be tried again.
 	Interrupted bool `json:"interrupted,omitempty"`
+	// Withdrawn is true as well if no trial was interrupted: the configuration was given up before its trial, or because its bundle has
+	// failed or was reverted.
+	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
 // ConfigurationOptions contains the options of a request that sends a configuration.

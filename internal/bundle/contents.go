@@ -12,8 +12,8 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/pattern"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // Contents is the config of the contents manifest: what a bundle is, for whom it is, and its images.
@@ -101,7 +101,7 @@ func decodeExactly(data []byte, into any) error {
 
 // decode decodes JSON after a check of its memory.
 func decode(data []byte, into any) error {
-	if err := weight.JSON(data, into, maxWeight); err != nil {
+	if err := inputweight.JSON(data, into, maxWeight); err != nil {
 		return err
 	}
 	return json.Unmarshal(data, into)

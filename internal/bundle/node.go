@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const (
@@ -45,7 +45,7 @@ const edgePrefix = "edge."
 
 // ParseNode parses the description of a node.
 func ParseNode(text []byte) (*Node, error) {
-	if err := weight.YAML(text, maxWeight); err != nil {
+	if err := inputweight.YAML(text, maxWeight); err != nil {
 		return nil, err
 	}
 	n := &Node{}
@@ -84,7 +84,7 @@ func (n *Node) UnknownFields(name string, text []byte) (fields []string, err err
 		return nil, nil
 	}
 	tree := map[string]any{}
-	if err = weight.YAML(text, maxWeight); err == nil && weight.Aliases(text) > maxAliases {
+	if err = inputweight.YAML(text, maxWeight); err == nil && inputweight.Aliases(text) > maxAliases {
 		err = fmt.Errorf("it has more than %d aliases", maxAliases)
 	}
 	if err == nil {

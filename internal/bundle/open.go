@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,14 +44,8 @@ func Open(l Layout, policy *Policy) (*Bundle, error) {
 	if err := b.readSignature(root); err != nil {
 		return nil, fmt.Errorf("signatures: %w", err)
 	}
-	switch {
-	case policy == nil:
-	case b.Signature == nil:
-		return nil, errors.New("the bundle is not signed: islet bundle sign")
-	default:
-		if err := b.Signature.Text.Verify(policy.Keys, policy.Threshold, cmp.Or(policy.KeysName, "the node's keys")); err != nil {
-			return nil, err
-		}
+	if err := policy.verify(b.Signature); err != nil {
+		return nil, err
 	}
 	if err := b.readContents(); err != nil {
 		return nil, fmt.Errorf("contents: %w", err)

@@ -215,6 +215,7 @@ func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfigur
 			return e, doc, err
 		}
 	}
+	e.APIVersion = EdgeAPIVersion // decode also accepts the version before
 	setEdgeDefaults(&e)
 	return e, doc, nil
 }

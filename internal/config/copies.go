@@ -1,9 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -101,6 +103,21 @@ func (c *Config) FileFaults() []string {
 		return nil
 	}
 	return c.files.faults
+}
+
+// EditedFiles returns those of the node's own configuration files that have another content than when they were read, or that were removed.
+// It ignores files that cannot be read, and files that are new in a directory.
+func (c *Config) EditedFiles() (names []string) {
+	if c.files == nil {
+		return nil
+	}
+	for _, f := range c.files.current {
+		data, err := regular.Read(f.Name, maxCopies)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(data, f.Data) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
 // KeepFiles stores copies of the node's own configuration files in the state directory. Load uses a

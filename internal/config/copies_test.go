@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,36 @@ func TestCopies(t *testing.T) {
 	write("kubelet.yaml", kubelet("maxPods: 11\n"))
 	if c, err := load(); err != nil || c.Kubelet.MaxPods != 11 {
 		t.Errorf("a file that was changed: %v", err)
+	}
+}
+
+// TestEditedFiles checks which files have changed since they were read.
+func TestEditedFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	files := map[string]string{"same": "a", "edited": "a", "removed": "a", "copied": "a", "directory": "a"}
+	c := &Config{files: &ownFiles{}}
+	for _, name := range []string{"same", "edited", "removed", "copied", "directory"} {
+		if err := os.WriteFile(path(name), []byte(files[name]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.files.read(path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.EditedFiles(); len(got) != 0 {
+		t.Errorf("%q have changed", got)
+	}
+	makeFault(t, path("copied"))
+	if err := errors.Join(os.WriteFile(path("same"), []byte("a"), 0o600), os.WriteFile(path("edited"), []byte("b"), 0o644),
+		os.Remove(path("removed")), os.Remove(path("directory")), os.Mkdir(path("directory"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.EditedFiles(), []string{path("edited"), path("removed")}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := (&Config{}).EditedFiles(); len(got) != 0 {
+		t.Errorf("without files: %q", got)
 	}
 }
 

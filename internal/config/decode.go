@@ -74,6 +74,9 @@ func decode(file string, data []byte, apiVersion, kind string, v any) ([]byte, e
 	if err := json.Unmarshal(doc, &head); err != nil || head == nil {
 		return nil, fail(0, "", "want a document with apiVersion: %s and kind: %s", apiVersion, kind)
 	}
+	if kind == EdgeKind && head["apiVersion"] == earlierEdgeAPIVersion {
+		head["apiVersion"] = apiVersion
+	}
 	for _, want := range []struct{ field, value string }{{"apiVersion", apiVersion}, {"kind", kind}} {
 		if have := head[want.field]; have != want.value {
 			return nil, fail(lineOf(data, want.field), want.field, "want %s, have %s", want.value, quoteValue(have))

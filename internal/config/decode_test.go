@@ -56,6 +56,33 @@ func TestDocumentSeparatorsThatSeparateNothing(t *testing.T) {
 	}
 }
 
+// TestEdgeVersions checks that documents of the version before are read like those of the present version, from a file of the node and as
+// a sent configuration, and that other versions and kinds are rejected.
+func TestEdgeVersions(t *testing.T) {
+	for version, want := range map[string]string{
+		"islet.dev/v1beta1": "", "islet.dev/v1alpha1": "", "islet.dev/v1": "apiVersion: want islet.dev/v1beta1, have \"islet.dev/v1\"",
+		"v1alpha1": "apiVersion: want islet.dev/v1beta1",
+	} {
+		text := "apiVersion: " + version + "\nkind: EdgeConfiguration\nshimPods: 4\n"
+		dir := writeFiles(t, map[string]string{"edge.yaml": text})
+		c, _, err := Load([]string{"--edge-config=" + filepath.Join(dir, "edge.yaml")})
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", version, err)
+			}
+		} else if err != nil || c.Edge.ShimPods != 4 || c.Edge.APIVersion != EdgeAPIVersion {
+			t.Errorf("%s: %v, %+v", version, err, c)
+		}
+		if e := EdgeFields([]byte(text)); (e.ShimPods == 4) != (want == "") {
+			t.Errorf("%s: %+v", version, e)
+		}
+	}
+	if _, err := decode("f", []byte("apiVersion: islet.dev/v1alpha1\nkind: KubeletConfiguration\n"), kubeletAPIVersion, kubeletKind,
+		&kubelet.KubeletConfiguration{}); err == nil {
+		t.Error("a KubeletConfiguration may have the version of an EdgeConfiguration")
+	}
+}
+
 func TestEdgeConfiguration(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"edge.yaml": "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 4\ncniConfDir: net\ncniBinDirs: [bin, /opt]\nociRuntime: runc\nruntimeHandlers: [{name: gvisor, ociRuntime: /bin/runsc}, {name: kata, shim: containerd-shim-kata-v2, shimConfig: /etc/kata.toml}]\n"})
 	c, _ := mustLoad(t, "--edge-config="+filepath.Join(dir, "edge.yaml"), "--cni-conf-dir=/flag", "--state-dir=/s")

@@ -9,5 +9,5 @@
 //
 // A sent configuration (SentConfiguration) comes from a ConfigMap or a person and may be meant for many nodes. BoundFields lists the
 // fields that such a configuration cannot change without consent. They are the fields that differ per machine (localFields in
-// bound.go), and the fields that give power over the node (powerFields in power.go). FreeGroups lists all other fields, in groups.
+// consent.go), and the fields that give power over the node (powerFields in power_fields.go). FreeGroups lists all other fields, in groups.
 package config

@@ -7,8 +7,12 @@ import (
 
 // These identify an EdgeConfiguration document.
 const (
-	EdgeAPIVersion = "islet.dev/v1alpha1"
+	EdgeAPIVersion = "islet.dev/v1beta1"
 	EdgeKind       = "EdgeConfiguration"
+
+	// earlierEdgeAPIVersion is the version of islet 0.1. Its fields are the same, so that its documents are read as those of
+	// EdgeAPIVersion. A field that changes later is converted where decode accepts this version.
+	earlierEdgeAPIVersion = "islet.dev/v1alpha1"
 )
 
 // EdgeConfiguration has the settings that a KubeletConfiguration does not have. Load validates

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/internal/download"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/release"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // MaxSent is the maximum size of a sent document in bytes. It is the size limit of a ConfigMap.
@@ -388,10 +388,10 @@ const (
 
 // checkWeight returns an error for a sent document that would take too much memory.
 func checkWeight(name string, doc []byte) error {
-	if err := weight.YAML(doc, maxSentMemory); err != nil {
+	if err := inputweight.YAML(doc, maxSentMemory); err != nil {
 		return &FileError{File: name, Detail: err.Error()}
 	}
-	if n := weight.Aliases(doc); n > maxSentAliases {
+	if n := inputweight.Aliases(doc); n > maxSentAliases {
 		return &FileError{File: name, Detail: fmt.Sprintf("has %d aliases, but at most %d are allowed", n, maxSentAliases)}
 	}
 	return nil

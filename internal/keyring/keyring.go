@@ -17,8 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/sorting"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // These are the kinds of objects that a Credential can come from.
@@ -124,7 +124,7 @@ func (r *Ring) AddFile(data []byte, legacy bool, from v1.ObjectReference) error 
 	if legacy {
 		into = &file.Auths
 	}
-	if err := weight.JSON(data, into, maxMemory); err != nil {
+	if err := inputweight.JSON(data, into, maxMemory); err != nil {
 		return fmt.Errorf("it %w", err)
 	}
 	if json.Unmarshal(data, into) != nil {

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 func auth(user string) string {
@@ -132,7 +132,7 @@ func TestBombs(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			err := r.AddFile(data, legacy, v1.ObjectReference{})
 			runtime.ReadMemStats(&after)
-			if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, weight.ErrTooHeavy) || len(r) > 0 || took > 4<<20 {
+			if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, inputweight.ErrTooHeavy) || len(r) > 0 || took > 4<<20 {
 				t.Errorf("%s: %.100v, %d entries, %d MiB", name, err, len(r), took>>20)
 			}
 		}

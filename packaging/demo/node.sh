@@ -52,7 +52,7 @@ start() {
 		podLogsDir: $state/logs
 	END
 	cat >"$state/edge.yaml" <<-END
-		apiVersion: islet.dev/v1alpha1
+		apiVersion: islet.dev/v1beta1
 		kind: EdgeConfiguration
 		cniConfDir: $state/cni
 		bridgeName: islet-demo0

@@ -11,9 +11,6 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// cpuShares converts millicores to CPU shares.
-func cpuShares(milli int64) uint64 { return uint64(demand.CPUShares(milli)) }
-
 // podLimits returns the limits of a pod's cgroup. The parameter pids is the maximum number of processes. If it is zero or negative, there
 // is no maximum. A period of zero means 100 ms. A negative period means that there is no CPU quota.
 func podLimits(pod *v1.Pod, pids, period int64) *cgroups.Resources {

@@ -57,3 +57,11 @@ func (n cgroupName) cgroupConfig(systemd bool, r *cgroups.Resources) *cgroups.Cg
 	}
 	return &cgroups.Cgroup{Path: n.cgroupfsPath(), Resources: r}
 }
+
+// leafName returns the last element of the path of cgroup n.
+func (p *Pods) leafName(n cgroupName) string {
+	if p.systemd {
+		return n.sliceName()
+	}
+	return n[len(n)-1]
+}

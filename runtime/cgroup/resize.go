@@ -100,14 +100,6 @@ func lowersMemory(want *cgroups.Resources, now currentBounds) bool {
 	return want.Memory > 0 && (now.memory == 0 || want.Memory < now.memory)
 }
 
-// kernelShares converts CPU shares to the value in the cgroup file: with cgroup v2, the weight.
-func kernelShares(shares uint64) uint64 {
-	if cgroups.IsCgroup2UnifiedMode() {
-		return cgroups.ConvertCPUSharesToCgroupV2Value(shares)
-	}
-	return shares
-}
-
 func readBounds(m cgroups.Manager) (b currentBounds, err error) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		dir := m.Path("")

@@ -14,7 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/grpcwait"
-	"github.com/islet-edge/islet/internal/weight/codec"
+	"github.com/islet-edge/islet/internal/inputweight/codec"
 )
 
 // A Client is a client of the runtime at a CRI socket. It implements Runtime, Images and Events.

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/fake"
 )
@@ -125,7 +125,7 @@ func TestMessageBombs(t *testing.T) {
 		"ports":  {PortMappings: slices.Repeat([]*api.PortMapping{{}}, 500_000)},
 		"labels": {DnsConfig: &api.DNSConfig{Servers: make([]string, 1_000_000)}},
 	} {
-		if _, err := c.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: bomb}); err == nil || !strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) || len(r.Calls()) != 0 {
+		if _, err := c.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: bomb}); err == nil || !strings.Contains(err.Error(), inputweight.ErrTooHeavy.Error()) || len(r.Calls()) != 0 {
 			t.Errorf("%s: %v, calls %v", name, err, r.Calls())
 		}
 	}

@@ -13,18 +13,6 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// Reasons and exit codes of ended containers. All but ShimLost are the same as in containerd.
-const (
-	reasonCompleted = "Completed"
-	reasonError     = "Error"
-	reasonOOM       = "OOMKilled"
-	reasonUnknown   = "Unknown"  // the end was not observed, for example because of a reboot
-	reasonShimLost  = "ShimLost" // the container was killed because its shim died
-
-	codeUnknown = 255
-	codeKilled  = 137
-)
-
 // handleEnd handles a shim's report that a container has ended. It does not block.
 func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 	r.mu.Lock()
@@ -164,16 +152,6 @@ func (r *Runtime) endWithLostShim(c *container) {
 	exit, reason, message := r.endWithoutShim(c, noBundle == nil, found)
 	exit.StartedAt = started
 	r.finishContainer(c, exit, reason, message)
-}
-
-func reasonOf(e wire.Exit) string {
-	switch {
-	case e.OOM:
-		return reasonOOM
-	case e.Code == 0:
-		return reasonCompleted
-	}
-	return reasonError
 }
 
 // exitFile reads the exit that a shim stored in the bundle.

@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -287,30 +286,4 @@ func (x *imageIndex) dropUnnamed() {
 		named[r.id] = true
 	}
 	maps.DeleteFunc(x.images, func(id digest.Digest, _ *entry) bool { return !named[id] })
-}
-
-// removeNames deletes every name of an image and runs the garbage collector.
-func (s *Service) removeNames(ctx context.Context, ref string) error {
-	e, err := s.findImage(ctx, ref)
-	if err != nil {
-		return err
-	}
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	names := s.index.namesOf(e.id)
-	if s.index.isPinned(names) {
-		return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("image %s is pinned: it belongs to the bundle in use, on trial or "+
-			"before (islet bundle status): apply bundles without this image, and remove it then", ref))
-	}
-	var errs []error
-	for _, name := range names {
-		err := s.c.Client.ImageService().Delete(ctx, name)
-		if err != nil && !errdefs.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("remove image %s: %w", name, err))
-			continue
-		}
-		delete(s.index.names, name)
-	}
-	s.index.dropUnnamed()
-	return errors.Join(append(errs, s.collectGarbage(ctx))...)
 }

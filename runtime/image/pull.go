@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/remotes"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
-	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/islet-edge/islet/internal/registry"
 	"github.com/islet-edge/islet/runtime/cri"
@@ -144,39 +139,6 @@ func (s *Service) recordedID(ctx context.Context, name string, target digest.Dig
 	return ""
 }
 
-// pullLease returns a context with a lease for a pull, like withLease. The lease belongs to the
-// image's name, so two pulls of the same name do not run at the same time. If the pull fails, the
-// lease is kept, so that the next pull can resume the downloads.
-func (s *Service) pullLease(ctx context.Context, name string) (leased context.Context, done func(ok bool), err error) {
-	if err := s.dropUnfinished(ctx); err != nil {
-		return nil, nil, err
-	}
-	l := leases.Lease{ID: "islet-pull-" + digest.FromString(name).Encoded()}
-	if err := s.leases.acquire(ctx, l.ID); err != nil {
-		return nil, nil, err
-	}
-	labels := leases.WithLabels(map[string]string{labelLease: leasePull, labelRef: name})
-	_, err = s.c.Client.LeasesService().Create(ctx, leases.WithID(l.ID), labels)
-	if err != nil && !errdefs.IsAlreadyExists(err) {
-		s.leases.release(l.ID)
-		return nil, nil, fmt.Errorf("create lease: %w", err)
-	}
-	return leases.WithLease(ctx, l.ID), func(ok bool) {
-		if ok {
-			s.dropLease(ctx, l)
-		}
-		s.leases.release(l.ID)
-		if ok {
-			return
-		}
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-		defer cancel()
-		if err := s.sweepLeases(clean); err != nil {
-			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
-		}
-	}, nil
-}
-
 // pullLayers downloads the layers that are not unpacked yet, several at a time. A layer is unpacked
 // when it and all layers below it have arrived.
 func (s *Service) pullLayers(ctx context.Context, p *pickedImage, fetcher remotes.Fetcher, t *transfer) error {
@@ -239,104 +201,4 @@ func (a awaitingProvider) ReaderAt(ctx context.Context, desc ocispec.Descriptor)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// fetchLayer downloads a layer to the content store. It resumes an earlier download. If the result
-// is damaged, for example by a power cut during the earlier download, it discards the result and
-// downloads the layer again.
-func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
-	store, key := s.c.Client.ContentStore(), remotes.MakeRefKey(ctx, l)
-	for {
-		st, err := store.Status(ctx, key)
-		resumed := err == nil && st.Offset > 0 || err != nil && !errdefs.IsNotFound(err)
-		before := t.downloadedBytes()
-		err = s.downloadLayer(ctx, l, fetcher, t)
-		if errdefs.IsAlreadyExists(err) {
-			t.add(l.Size)
-			return nil
-		}
-		network := errors.Is(wrapUnavailable(err), crierrors.ErrRegistryUnavailable)
-		if err == nil || !resumed || network || ctx.Err() != nil {
-			return err
-		}
-		s.log.Info("a resumed download is damaged and starts again", "layer", l.Digest, "error", err)
-		t.add(before - t.downloadedBytes())
-		if err := store.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
-			return err
-		}
-	}
-}
-
-// downloadLayer makes one attempt for fetchLayer.
-func (s *Service) downloadLayer(ctx context.Context, l ocispec.Descriptor, fetcher remotes.Fetcher, t *transfer) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	err := remotes.Fetch(ctx, s.c.Client.ContentStore(), watchedFetcher{fetcher, s, t, cancel}, l)
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
-	}
-	return err
-}
-
-// A watchedFetcher is a fetcher that counts bytes and cancels stalled downloads.
-type watchedFetcher struct {
-	remotes.Fetcher
-	service *Service
-	to      *transfer
-	cancel  context.CancelCauseFunc
-}
-
-// Fetch starts a download.
-func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	idle := time.AfterFunc(w.service.stall, func() { w.cancel(errStalled) })
-	ctx = registry.WithProgress(registry.WithReaderLimit(ctx), func() { idle.Reset(w.service.stall) })
-	body, err := w.Fetcher.Fetch(ctx, desc)
-	idle.Stop()
-	if err != nil {
-		return nil, err
-	}
-	return &layerBody{ReadCloser: body, to: w.to, stall: w.service.stall, idle: idle, limit: w.service.newCountingReader(body)}, nil
-}
-
-// A blobFetcher reads indexes, manifests and configs from the content store or, if they are not
-// there, from the registry.
-type blobFetcher struct {
-	store   content.Provider
-	fetcher remotes.Fetcher
-	stall   time.Duration
-}
-
-func (r *blobFetcher) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
-	b, err := readStored(ctx, r.store, desc)
-	if errdefs.IsNotFound(err) {
-		b, err = r.fetch(ctx, desc)
-	}
-	return b, err
-}
-
-// fetch reads a blob from the registry. It returns an error if the length differs from the size in
-// the descriptor.
-func (r *blobFetcher) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
-	if desc.Size <= 0 || desc.Size > maxManifest {
-		return nil, fmt.Errorf("its descriptor has the size %d: %w", desc.Size, errdefs.ErrInvalidArgument)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.stall, errStalled)
-	defer cancel()
-	body, err := r.fetcher.Fetch(registry.WithReaderLimit(ctx), desc)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	b := make([]byte, desc.Size)
-	if _, err := io.ReadFull(body, b); err != nil {
-		return nil, err
-	}
-	if n, err := io.ReadFull(body, make([]byte, 1)); n > 0 || err != io.EOF {
-		return nil, fmt.Errorf("the registry sent more than the %d bytes of its descriptor: %w",
-			desc.Size, errors.Join(errdefs.ErrDataLoss, err))
-	}
-	if got := desc.Digest.Algorithm().FromBytes(b); got != desc.Digest {
-		return nil, errors.Join(fmt.Errorf("the registry sent the digest %s instead", got), errdefs.ErrDataLoss)
-	}
-	return b, nil
 }

@@ -57,17 +57,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-const (
-	// partialAge is the time for which a stopped pull can be resumed.
-	partialAge = 24 * time.Hour
-	// partialBytes is the maximum size of the downloads of all stopped pulls on disk.
-	partialBytes = 2 << 30
-	// reservedSpace is the disk space that imports and pulls leave free, in bytes. Pods and the store can
-	// use it to continue to write.
-	reservedSpace = 64 << 20
-
-	defaultParallel = 4
-)
+const defaultParallel = 4
 
 // Service implements cri.Images and cri.Archives with containerd. Its methods are safe for
 // concurrent use.
@@ -126,31 +116,6 @@ func New(c Config) (*Service, error) {
 		// CPU and flash limit the speed of unpacking. More concurrency would only use more memory.
 		shared: newSharedResources(min(2, runtime.GOMAXPROCS(0))),
 	}, nil
-}
-
-// sweepEvery is the interval at which Run removes pulls that were not resumed.
-const sweepEvery = 6 * time.Hour
-
-// Run first removes unfinished imports and pulls of an earlier process, except downloads that can
-// be resumed. Then, at intervals, it removes the downloads that were not resumed in time. It blocks
-// until ctx ends.
-func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		err := s.dropUnfinished(withNamespace(ctx))
-		if err == nil {
-			err = s.sweepLeases(withNamespace(ctx))
-		}
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
 }
 
 func (s *Service) notifyChange() {

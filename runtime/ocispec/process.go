@@ -3,7 +3,6 @@ package ocispec
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -92,52 +91,4 @@ func workingDir(c *api.ContainerConfig, image imagespec.ImageConfig) string {
 		return image.WorkingDir
 	}
 	return "/"
-}
-
-// containerCaps returns the capabilities of a container: the default ones with the changes of the security context. ALL means all
-// capabilities. Capabilities that the host lacks are omitted.
-func containerCaps(sec *api.LinuxContainerSecurityContext, host []string) (*specs.LinuxCapabilities, error) {
-	set := DefaultCapabilities
-	add, drop := sec.GetCapabilities().GetAddCapabilities(), sec.GetCapabilities().GetDropCapabilities()
-	if sec.GetPrivileged() {
-		set, add, drop = host, nil, nil
-	}
-	if hasAll(add) {
-		set = host
-	}
-	if hasAll(drop) {
-		set = nil
-	}
-	set = slices.Clone(set)
-	for _, c := range add {
-		if n := capName(c); n != "CAP_ALL" && !slices.Contains(set, n) {
-			if !isCapability(n) {
-				return nil, fmt.Errorf("unknown capability %q", c)
-			}
-			set = append(set, n)
-		}
-	}
-	for _, c := range drop {
-		set = slices.DeleteFunc(set, func(s string) bool { return s == capName(c) })
-	}
-	set = slices.DeleteFunc(set, func(s string) bool { return len(host) > 0 && !slices.Contains(host, s) })
-	slices.Sort(set)
-	out := &specs.LinuxCapabilities{Bounding: set, Effective: set, Permitted: set}
-	for _, c := range sec.GetCapabilities().GetAddAmbientCapabilities() {
-		out.Inheritable = append(out.Inheritable, capName(c))
-		out.Ambient = append(out.Ambient, capName(c))
-	}
-	return out, nil
-}
-
-func capName(c string) string {
-	c = strings.ToUpper(c)
-	if !strings.HasPrefix(c, "CAP_") {
-		c = "CAP_" + c
-	}
-	return c
-}
-
-func hasAll(caps []string) bool {
-	return slices.ContainsFunc(caps, func(c string) bool { return capName(c) == "CAP_ALL" })
 }

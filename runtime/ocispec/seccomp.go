@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/regular"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // maxProfile is the maximum size in bytes of a seccomp profile, as a file and when decoded.
@@ -32,7 +32,7 @@ func seccompProfile(sec *api.LinuxContainerSecurityContext, s *specs.Spec) error
 			return fmt.Errorf("read seccomp profile: %w", err)
 		}
 		s.Linux.Seccomp = &specs.LinuxSeccomp{}
-		if err = weight.JSON(b, s.Linux.Seccomp, maxProfile); err == nil {
+		if err = inputweight.JSON(b, s.Linux.Seccomp, maxProfile); err == nil {
 			err = json.Unmarshal(b, s.Linux.Seccomp)
 		}
 		if err != nil {

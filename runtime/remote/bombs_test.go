@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // A heavyRuntime is a runtime whose lists are small when encoded and large in memory.
@@ -72,7 +72,7 @@ func TestHeavyAnswers(t *testing.T) {
 		"a long text":     {{ImageRef: strings.Repeat("x", 17<<20)}},
 	} {
 		h.containers = bomb
-		if _, err := r.ListContainers(t.Context(), &api.ListContainersRequest{}); err == nil || !strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) && !strings.Contains(err.Error(), "larger than max") {
+		if _, err := r.ListContainers(t.Context(), &api.ListContainersRequest{}); err == nil || !strings.Contains(err.Error(), inputweight.ErrTooHeavy.Error()) && !strings.Contains(err.Error(), "larger than max") {
 			t.Errorf("%s: %v", name, err)
 		}
 		h.containers = slices.Repeat([]*api.Container{ordinary}, 3000)
@@ -80,12 +80,12 @@ func TestHeavyAnswers(t *testing.T) {
 			t.Errorf("%d ordinary containers after %s: %v", len(got.GetContainers()), name, err)
 		}
 	}
-	if _, err := r.Images().ListImages(t.Context(), &api.ListImagesRequest{}); err == nil || !strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) {
+	if _, err := r.Images().ListImages(t.Context(), &api.ListImagesRequest{}); err == nil || !strings.Contains(err.Error(), inputweight.ErrTooHeavy.Error()) {
 		t.Errorf("images: %v", err)
 	}
 	h.event = &api.ContainerEventResponse{ContainersStatuses: slices.Repeat([]*api.ContainerStatus{{}}, 300_000)}
 	if err := r.Client.ContainerEvents(t.Context(), func(*api.ContainerEventResponse) { t.Error("the event was accepted") }); err == nil ||
-		!strings.Contains(err.Error(), weight.ErrTooHeavy.Error()) {
+		!strings.Contains(err.Error(), inputweight.ErrTooHeavy.Error()) {
 		t.Errorf("events: %v", err)
 	}
 	if _, err = r.Version(t.Context(), &api.VersionRequest{}); err == nil || len(err.Error()) > 1<<20 {

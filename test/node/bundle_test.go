@@ -285,7 +285,7 @@ func TestBundleConfiguration(t *testing.T) {
 		t.Error(out)
 	}
 	check(1, "", "one")
-	if out := m.Islet("config", "history"); !strings.Contains(out, "bundle kiosk number 4") || !strings.Contains(out, "islet bundle status") {
+	if out := m.Islet("config", "history"); !strings.Contains(out, "bundle kiosk number 4") || !strings.Contains(out, "given up: its bundle") {
 		t.Error(out)
 	}
 	was = machine.Pod{}

@@ -166,9 +166,12 @@ func TestNode(t *testing.T) {
 }
 
 // countCuts returns the number of power cuts in ISLET_VM_CUTS, or the given default.
-func countCuts(t *testing.T, or int) int {
+func countCuts(t *testing.T, or int) int { return number(t, "ISLET_VM_CUTS", or) }
+
+// number returns the number in an environment variable, or the given default.
+func number(t *testing.T, name string, or int) int {
 	t.Helper()
-	s := os.Getenv("ISLET_VM_CUTS")
+	s := os.Getenv(name)
 	if s == "" {
 		return or
 	}

@@ -9,8 +9,8 @@
 //	                        |  (assigned)                      Accept, Report --> guard
 //	                        '--Begin--> Restart: the agent ends and becomes a guard
 //
-// A bundle offers its configuration too, by the methods in bundle.go. Its record decides whether that configuration is used: see package
-// trial.
+// A bundle offers its configuration too, by the methods in bundle_configuration.go. Its record decides whether that
+// configuration is used: see package trial.
 //
 // If the good configuration has become invalid, or the agent cannot run with it on this host, the agent uses the
 // previous good one. If that fails too, it uses the node's own files.

@@ -3,20 +3,12 @@ package configure
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/durable"
-)
-
-// Times of a program's trial. A program that does not work is replaced within a minute.
-const (
-	programHealthy  = 30 * time.Second
-	programDeadline = 50 * time.Second // after this time a hanging program is killed, and the previous one is started
 )
 
 // OfferProgram offers another version of islet for a trial with the configuration that is in use. An operator's
@@ -92,7 +84,7 @@ func (k *Keeper) StagedPath() string {
 func (k *Keeper) guardRole(c *trial.Configuration) guard.Role {
 	r := guard.Role{Kind: guard.Guard, Deadline: k.c.Edge.Configuration.Deadline.Duration}
 	if p := c.Program; p != nil {
-		r.Program, r.Installed, r.Deadline = p.Path, p.Installed, min(r.Deadline, programDeadline)
+		r.Program, r.Installed, r.Deadline = p.Path, p.Installed, min(r.Deadline, trial.ProgramDeadline)
 	}
 	return r
 }
@@ -113,14 +105,4 @@ func (k *Keeper) installProgram(c *trial.Configuration) error {
 			c.Program.Installed, "error", err)
 	}
 	return nil
-}
-
-// isInstalled reports whether this process runs the program on trial. In that case the program has passed the trial,
-// but the success could not be stored.
-func isInstalled(c *trial.Configuration, version string) bool {
-	if c == nil || c.Program == nil || c.Program.Version != version {
-		return false
-	}
-	_, err := os.Lstat(c.Program.Path)
-	return errors.Is(err, fs.ErrNotExist)
 }

@@ -61,14 +61,14 @@ func TestProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		if role := w.offered(p); role.Kind != guard.Guard || role.Program != p.Path || role.Installed != p.Installed ||
-			role.Deadline != programDeadline {
+			role.Deadline != trial.ProgramDeadline {
 			t.Errorf("%+v", role)
 		}
 		if err := os.WriteFile(filepath.Join(filepath.Dir(p.Installed), release.KeptFile("0.0.9")), []byte("older"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		child := w.start(guard.Role{Kind: guard.Trial})
-		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != programHealthy {
+		if child.cfg.Kubelet.MaxPods != 17 || child.healthyFor() != trial.ProgramHealthy {
 			t.Errorf("the trial uses maxPods %d and lasts %v", child.cfg.Kubelet.MaxPods, child.healthyFor())
 		}
 		if why := child.acceptTrial(); why != "" {

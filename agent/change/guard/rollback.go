@@ -2,17 +2,50 @@ package guard
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 )
 
-// rollBack returns to the previous program or configuration after a trial. Supervise decides when (supervise.go), and package trial decides
-// whether the node is healthy (agent/change/trial/judge.go). The times are in agent/change/configure/program_trial.go, and for a
-// configuration in internal/config/defaults_edge.go.
-//
-// rollBack replaces the guard by an agent, which runs the guard's own program. If the program on trial was already
-// installed, the agent runs that program instead. If the guard cannot be replaced, rollBack returns an exit code.
+// The guard returns to the previous program or configuration if the agent on trial cannot be started, ends, reports a
+// failure, or reports no success until the deadline. Package trial decides whether the node is healthy
+// (agent/change/trial/judge.go). The times are in agent/change/trial/program_times.go, and for a configuration in
+// internal/config/defaults_edge.go.
+
+// handleDeadline handles a child that has reported no verdict until the deadline.
+func (r *Role) handleDeadline(log *slog.Logger, c *child) int {
+	why := fmt.Sprintf("the node was not as healthy as before within %s", r.Deadline)
+	waits, outage := c.waitCondition()
+	if waits != "" {
+		why += ": " + waits
+	}
+	r.Outage, r.Pods = outage, c.blamedCauses()
+	return r.rollBack(log, why)
+}
+
+// handleVerdict handles the child's verdict.
+func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
+	if why, bad := strings.CutPrefix(said, "bad: "); bad {
+		c.endChild(endBad)
+		r.Pods = c.blamedCauses()
+		return r.rollBack(log, why)
+	}
+	c.endChild(endGood)
+	log.Info("the trial has succeeded")
+	if r.wasSignaled(log) {
+		return 0
+	}
+	if r.Installed != "" {
+		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, Role{}))
+	}
+	return r.rollBack(log, "")
+}
+
+// rollBack returns to the previous program or configuration after a trial. It replaces the guard by an agent, which
+// runs the guard's own program. If the program on trial was already installed, the agent runs that program instead. If
+// the guard cannot be replaced, rollBack returns an exit code.
 func (r *Role) rollBack(log *slog.Logger, why string) int {
 	next := Role{Why: why, Outage: r.Outage, Pods: r.Pods}
 	if r.wasSignaled(log) {

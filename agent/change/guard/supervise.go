@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -51,32 +50,8 @@ func (r *Role) Supervise(log *slog.Logger) int {
 		if said, ok := <-c.verdict; ok { // a report that was sent just before the end
 			return r.handleVerdict(log, c, said)
 		}
-		why := fmt.Sprintf("the node was not as healthy as before within %s", r.Deadline)
-		waits, outage := c.waitCondition()
-		if waits != "" {
-			why += ": " + waits
-		}
-		r.Outage, r.Pods = outage, c.blamedCauses()
-		return r.rollBack(log, why)
+		return r.handleDeadline(log, c)
 	}
-}
-
-// handleVerdict handles the child's verdict.
-func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
-	if why, bad := strings.CutPrefix(said, "bad: "); bad {
-		c.endChild(endBad)
-		r.Pods = c.blamedCauses()
-		return r.rollBack(log, why)
-	}
-	c.endChild(endGood)
-	log.Info("the trial has succeeded")
-	if r.wasSignaled(log) {
-		return 0
-	}
-	if r.Installed != "" {
-		log.Error("the new program cannot be started; the previous one continues", "error", r.become(r.Installed, Role{}))
-	}
-	return r.rollBack(log, "")
 }
 
 // wasSignaled reports whether the guard received a signal while it was ending the child.

@@ -178,6 +178,9 @@ type Outcome struct {
 	Why  string    `json:"why,omitempty"` // empty if it was accepted
 	// Undecided is set if the trial was interrupted or cancelled. The configuration or program was not the cause.
 	Undecided bool `json:"undecided,omitempty"`
+	// Withdrawn is set with Undecided if no trial was interrupted: the configuration or program was given up before its trial, or with its
+	// bundle.
+	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Program is set if a version of islet was tried.
 	Program bool `json:"program,omitempty"`
 }

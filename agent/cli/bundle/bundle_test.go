@@ -296,7 +296,7 @@ func TestBundleWithConfiguration(t *testing.T) {
 	o := newOffice(t)
 	o.run(0, "build @kiosk -o @old.tar")
 	kubelet := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-	edge := "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
+	edge := "apiVersion: islet.dev/v1beta1\nkind: EdgeConfiguration\n"
 	o.write("kiosk/kubelet.yaml", kubelet+"maxPods: 20\nmemorySwap: {swapBehavior: NoSwap}\nfeatureGates: {}\n"+
 		"authentication: {webhook: {cacheTTL: 2m}}\n")
 	o.write("kiosk/edge.yaml", edge+"shimPods: 3\nconfiguration: {healthyFor: 10s, deadline: 2m}\n")

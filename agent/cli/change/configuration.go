@@ -119,8 +119,10 @@ func setupConfigHistory(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		for _, h := range c.History {
 			outcome := "accepted"
 			if h.Why != "" {
-				outcome = "failed: "
-				if h.Interrupted {
+				switch outcome = "failed: "; {
+				case h.Withdrawn:
+					outcome = "given up: "
+				case h.Interrupted:
 					outcome = "interrupted: "
 				}
 				outcome += strings.Join(strings.Fields(h.Why), " ")

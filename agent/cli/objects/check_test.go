@@ -149,7 +149,7 @@ func TestDryRunChecks(t *testing.T) {
 		!strings.Contains(got.Err, ":6: error: ") {
 		t.Errorf("%+v", got)
 	}
-	if got := dry("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"); got.Code != 1 || !strings.Contains(got.Err, "islet config apply --dry-run") {
+	if got := dry("apiVersion: islet.dev/v1beta1\nkind: EdgeConfiguration\n"); got.Code != 1 || !strings.Contains(got.Err, "islet config apply --dry-run") {
 		t.Errorf("%+v", got)
 	}
 	if len(n.List()) != before {

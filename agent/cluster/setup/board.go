@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/untrusted"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // These identify a Board document.
@@ -128,7 +128,7 @@ func (c *checker) checkCluster(k *Cluster) {
 		u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		c.add("cluster.server", "want an https URL of a host, such as https://192.0.2.1:6443")
 	}
-	if err := weight.PEM(maxPEM, k.CA, k.Certificate, k.Key); err != nil {
+	if err := inputweight.PEM(maxPEM, k.CA, k.Certificate, k.Key); err != nil {
 		c.add("cluster", "%v", err)
 		return
 	}

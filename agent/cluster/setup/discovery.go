@@ -17,8 +17,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/retry"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // A discovery is what the node needs to obtain the CA of its cluster. The answer of the server is not trusted, and need not be secret: only
@@ -128,17 +128,17 @@ func (d *discovery) authority(answer []byte) ([]byte, error) {
 			Kubeconfig string `json:"kubeconfig"`
 		} `json:"data"`
 	}
-	if err := weight.JSON(answer, &object, maxAnswerSize); err != nil {
+	if err := inputweight.JSON(answer, &object, maxAnswerSize); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(answer, &object); err != nil {
 		return nil, fmt.Errorf("the server is no API server: %w", err)
 	}
 	text := []byte(object.Data.Kubeconfig)
-	if err := weight.YAML(text, maxAnswerSize); err != nil {
+	if err := inputweight.YAML(text, maxAnswerSize); err != nil {
 		return nil, err
 	}
-	if weight.Aliases(text) > 0 {
+	if inputweight.Aliases(text) > 0 {
 		return nil, errors.New("the kubeconfig of the server has aliases")
 	}
 	var info struct {
@@ -153,7 +153,7 @@ func (d *discovery) authority(answer []byte) ([]byte, error) {
 	}
 	var found bytes.Buffer
 	for _, c := range info.Clusters {
-		if err := weight.PEM(maxPEM, string(c.Cluster.CA)); err != nil {
+		if err := inputweight.PEM(maxPEM, string(c.Cluster.CA)); err != nil {
 			return nil, err
 		}
 		list, err := authorities(c.Cluster.CA)

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device/topology"
 	"github.com/islet-edge/islet/edge/store"
@@ -350,4 +352,36 @@ func (m *Manager) pickDevices(w deviceRequest, spare map[string]bool, preferred 
 	}
 	slices.Sort(ids)
 	return ids, nil
+}
+
+// Prepare allocates the devices that a pod does not have yet. That is the case if the pod was admitted before the
+// resource had a provider, or if it has ended and runs again.
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error { return m.allocateMissing(ctx, pod) }
+
+// replaceAllocation stores a new allocation for the same devices of a container.
+func (m *Manager) replaceAllocation(ctx context.Context, uid types.UID, k key, a Allocation) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	g := m.grants[uid][k]
+	if g == nil || reflect.DeepEqual(g.Allocation, a) {
+		m.mu.Unlock()
+		return nil
+	}
+	now := g.row
+	m.mu.Unlock()
+	now.Allocation = a
+	data, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	changed := store.Devices{UID: uid, Container: k.container, Resource: k.resource, Count: len(now.IDs), Given: data}
+	if err := m.c.Store.GiveDevices(ctx, []store.Devices{changed}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	g.Allocation = a
+	m.mu.Unlock()
+	return nil
 }

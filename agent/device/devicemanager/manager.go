@@ -186,3 +186,19 @@ func (m *Manager) inUse(name string) bool {
 	}
 	return false
 }
+
+// rowsOf returns a container's allocations, by resource.
+func (m *Manager) rowsOf(uid types.UID, container string) map[string]row {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]row{}
+	for k, g := range m.grants[uid] {
+		if k.container == container && !g.pending {
+			out[k.resource] = g.row
+		}
+	}
+	return out
+}
+
+// Name returns the hook's name.
+func (*Manager) Name() string { return "devices" }

@@ -9,13 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/islet-edge/islet/agent/plugin/plugins"
@@ -315,49 +313,4 @@ func (d *driver) call(ctx context.Context, method string, q, resp any) error {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	return nil
-}
-
-// watchHealth receives the health of a driver's devices. It ends when the driver is deregistered, or if the driver
-// responds that it does not implement the service that it advertised.
-func (m *Manager) watchHealth(ctx context.Context, d *driver) {
-	again := retry.Backoff{FirstWindow: time.Second, SecondWindow: 10 * time.Second, MaxWindow: time.Minute}
-	for {
-		began := time.Now()
-		err := m.receiveHealth(ctx, d)
-		m.updateHealth(d, nil, true)
-		if time.Since(began) > again.MaxWindow { // the driver has restarted; this is not one more failure in a row
-			again.Reset()
-		}
-		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
-			return
-		}
-		select {
-		case <-time.After(again.Next(0)):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (m *Manager) receiveHealth(ctx context.Context, d *driver) error {
-	stream, err := d.watchResources(ctx)
-	if err != nil {
-		return err
-	}
-	return plugins.EachList(ctx, stream, func(resp *health.NodeWatchResourcesResponse) error {
-		m.updateHealth(d, resp.GetDevices(), false)
-		return nil
-	})
-}
-
-// watchResources calls NodeWatchResources of the driver's health service.
-func (d *driver) watchResources(ctx context.Context) (grpc.ServerStreamingClient[health.NodeWatchResourcesResponse], error) {
-	s, err := d.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/"+d.healthService+"/NodeWatchResources")
-	if err == nil {
-		err = errors.Join(s.SendMsg(&health.NodeWatchResourcesRequest{}), s.CloseSend())
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &grpc.GenericClientStream[health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse]{ClientStream: s}, nil
 }

@@ -7,7 +7,7 @@
 //	                              |
 //	        cache <--credentials-- plugin <--request, stdin-- service account token (edge/object)
 //
-// Package keyring decides which credentials match an image. The worker decides which ones it tries (pull_attempts.go).
+// Package keyring decides which credentials match an image. The worker decides which ones it tries (pull_credentials.go).
 //
 // A plugin is a program that the operator installs. It runs only if an image must be pulled and the other credentials
 // were not sufficient. Its run time, its output, and the number of parallel calls are limited, and identical calls

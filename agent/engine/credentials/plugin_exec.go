@@ -22,7 +22,7 @@ import (
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // Limits of a plugin's resources.
@@ -175,7 +175,7 @@ func (b *bounded) oneLine() string {
 // decode strictly decodes a response, which must have the version of the request. The versions have the same fields.
 func (p *plugin) decode(out []byte) (*credentialv1.CredentialProviderResponse, error) {
 	var r credentialv1.CredentialProviderResponse
-	if err := weight.JSON(out, &r, answerMemory); err != nil {
+	if err := inputweight.JSON(out, &r, answerMemory); err != nil {
 		return nil, fmt.Errorf("its response %w", err)
 	}
 	strict, err := kjson.UnmarshalStrict(out, &r)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // program writes a shell script, and returns it as a plugin with the API version v1.
@@ -74,7 +74,7 @@ func TestBadPlugin(t *testing.T) {
 		"no key":           {"echo '" + answerOf("", "ann") + "'", "cacheKeyType"},
 		"other key":        {"echo '" + answerOf("Pod", "ann") + "'", "cacheKeyType"},
 		"no end of output": {"while :; do echo s3crets3crets3crets3cret; done", "more than 262144 bytes"},
-		"many registries":  {"echo '{\"kind\":\"CredentialProviderResponse\",\"auth\":{'; yes '\"a\":{},' | head -n 31000; echo '\"a\":{}}}'", weight.ErrTooHeavy.Error()},
+		"many registries":  {"echo '{\"kind\":\"CredentialProviderResponse\",\"auth\":{'; yes '\"a\":{},' | head -n 31000; echo '\"a\":{}}}'", inputweight.ErrTooHeavy.Error()},
 		"noise on stderr":  {"i=0; while [ $i -lt 2000 ]; do echo noise >&2; i=$((i+1)); done; exit 1", "exit status 1: noise"},
 		"reads nothing":    {"exec 0<&-; echo '" + answerOf("Registry", "ann") + "'", ""},
 	} {

@@ -3,29 +3,11 @@ package access
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
-
-	authn "k8s.io/api/authentication/v1"
-	authz "k8s.io/api/authorization/v1"
 )
-
-// A TokenAuthenticator returns the user of a token.
-type TokenAuthenticator interface {
-	// AuthenticateToken returns nil for an invalid token. It returns an error if the token could not be verified.
-	AuthenticateToken(ctx context.Context, token string) (*authn.UserInfo, error)
-}
-
-// An Authorizer decides whether a user has a permission.
-type Authorizer interface {
-	// Authorize checks whether the user has the permission in spec.ResourceAttributes. The request is allowed
-	// only if the field Allowed of the result is true. An error means that there is no decision.
-	Authorize(ctx context.Context, spec authz.SubjectAccessReviewSpec) (authz.SubjectAccessReviewStatus, error)
-}
 
 // User and group names of Kubernetes.
 const (
@@ -107,79 +89,3 @@ func writeAnswer(w http.ResponseWriter, code int, text string) {
 }
 
 var errUnknownToken = errors.New("invalid bearer token")
-
-// authenticate returns the user of a request. It returns nil if the request has no credentials and anonymous
-// requests are not allowed. It returns an error for invalid credentials, even if anonymous requests are
-// allowed. It does not verify the token if the request has a valid client certificate.
-func (g *Filter) authenticate(r *http.Request) (*authn.UserInfo, error) {
-	user, certErr := g.clientCAs.verifyUser(r.TLS, g.Now())
-	if user != nil {
-		return user, nil
-	}
-	user, tokenErr := g.tokenUser(r)
-	if user != nil {
-		return user, nil
-	}
-	if err := errors.Join(certErr, tokenErr); err != nil {
-		return nil, err
-	}
-	if g.Anonymous {
-		return &authn.UserInfo{Username: anonymousUser, Groups: []string{unauthenticated}}, nil
-	}
-	return nil, nil
-}
-
-func (g *Filter) tokenUser(r *http.Request) (*authn.UserInfo, error) {
-	kind, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	if token, _, _ = strings.Cut(token, " "); g.Tokens == nil || !strings.EqualFold(kind, "bearer") || token == "" {
-		return nil, nil
-	}
-	user, err := g.Tokens.AuthenticateToken(r.Context(), token)
-	if err == nil && user == nil {
-		err = errUnknownToken
-	}
-	if err != nil {
-		return nil, fmt.Errorf("authenticate token: %w", err)
-	}
-	return addAuthenticatedGroup(user), nil
-}
-
-// authorize decides whether the user may make the request. It returns the status code of the response, which is 200 if the
-// request is allowed, and the text of the response.
-func (g *Filter) authorize(r *http.Request, user *authn.UserInfo) (code int, text string) {
-	if g.AlwaysAllow {
-		return http.StatusOK, ""
-	}
-	verb, subresources := requestAttributes(r)
-	for _, sub := range subresources {
-		allowed, err := g.isAllowed(r.Context(), user, verb, sub)
-		if err != nil {
-			g.Log.Warn("cannot authorize a client", "user", user.Username, "verb", verb, "subresource", sub, "error", err)
-			return http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
-				user.Username, verb, sub)
-		}
-		if allowed {
-			return http.StatusOK, ""
-		}
-	}
-	g.Log.Debug("forbidden", "user", user.Username, "verb", verb, "subresources", subresources)
-	return http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
-		user.Username, verb, subresources)
-}
-
-func (g *Filter) isAllowed(ctx context.Context, user *authn.UserInfo, verb, subresource string) (bool, error) {
-	if g.Authorizer == nil {
-		return false, nil
-	}
-	extra := make(map[string]authz.ExtraValue, len(user.Extra))
-	for k, v := range user.Extra {
-		extra[k] = authz.ExtraValue(v)
-	}
-	status, err := g.Authorizer.Authorize(ctx, authz.SubjectAccessReviewSpec{
-		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-		ResourceAttributes: &authz.ResourceAttributes{
-			Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.NodeName,
-		},
-	})
-	return status.Allowed, err
-}

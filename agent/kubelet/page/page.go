@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path"
 	"strconv"
@@ -82,38 +81,6 @@ func (p *Page) Run(ctx context.Context) error {
 		return fmt.Errorf("status page: %w", err)
 	}
 	return nil
-}
-
-// localOnly returns the handler for the port on localhost. It rejects requests for other host names, because an attacker
-// may cause such requests by DNS rebinding. It also rejects requests that pages of other sites cause.
-func (p *Page) localOnly() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !localName(r.Host) {
-			http.Error(w, "use the host name localhost", http.StatusMisdirectedRequest)
-			return
-		}
-		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && r.URL.Path != "/" {
-			http.Error(w, "request from another site", http.StatusForbidden)
-			return
-		}
-		if o := r.Header.Get("Origin"); o != "" && o != "http://"+r.Host {
-			http.Error(w, "request from another site", http.StatusForbidden)
-			return
-		}
-		p.serve(w, r)
-	})
-}
-
-func localName(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	if strings.EqualFold(name, "localhost") {
-		return true
-	}
-	a, err := netip.ParseAddr(strings.Trim(name, "[]"))
-	return err == nil && a.IsLoopback()
 }
 
 // contentPolicy is the Content-Security-Policy. It allows the page to load only its own files, and forbids frames.

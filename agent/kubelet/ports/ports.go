@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -12,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
-	cliflag "k8s.io/component-base/cli/flag"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/kubelet/access"
@@ -153,23 +151,6 @@ func (a Config) apiServer() []netip.Addr {
 		return nil
 	}
 	return []netip.Addr{addr.Unmap()}
-}
-
-// tlsConfig returns the configured TLS settings of port 10250.
-func (a Config) tlsConfig() (*tls.Config, error) {
-	k := &a.Kubelet
-	oldest, verr := cliflag.TLSVersion(k.TLSMinVersion)
-	suites, serr := cliflag.TLSCipherSuites(k.TLSCipherSuites)
-	curves, cerr := cliflag.TLSCurvePreferences(k.TLSCurvePreferences)
-	if err := errors.Join(verr, serr, cerr); err != nil {
-		return nil, fmt.Errorf("TLS of the kubelet API: %w", err)
-	}
-	if len(suites) == 0 {
-		suites = strongCipherSuites
-	}
-	return &tls.Config{MinVersion: oldest, CipherSuites: suites, CurvePreferences: curves,
-		DynamicRecordSizingDisabled: true, // or the first 128 KiB after a pause need a system call per 1.4 KiB
-		GetCertificate:              a.Link.ServingCertificate, NextProtos: []string{"h2", "http/1.1"}}, nil
 }
 
 // strongCipherSuites contains the cipher suites for TLS 1.2 if none are configured. The list is that of the

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/islet-edge/islet/internal/grpcwait"
-	"github.com/islet-edge/islet/internal/weight/codec"
+	"github.com/islet-edge/islet/internal/inputweight/codec"
 )
 
 // Limits of a connection to a plugin.

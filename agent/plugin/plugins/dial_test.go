@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/mem"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/islet-edge/islet/internal/weight"
-	"github.com/islet-edge/islet/internal/weight/codec"
+	"github.com/islet-edge/islet/internal/inputweight"
+	"github.com/islet-edge/islet/internal/inputweight/codec"
 )
 
 // TestHeavyAnswer checks that a response with a huge number of empty devices is rejected before it is decoded. A response with 5000 devices
@@ -27,7 +27,7 @@ func TestHeavyAnswer(t *testing.T) {
 		t.Errorf("got %d devices, %v", len(got.Devices), err)
 	}
 	bomb := mem.BufferSlice{mem.SliceBuffer(strings.Repeat("\x0a\x00", maxAnswer/2))}
-	if err := c.Unmarshal(bomb, &got); !errors.Is(err, weight.ErrTooHeavy) {
+	if err := c.Unmarshal(bomb, &got); !errors.Is(err, inputweight.ErrTooHeavy) {
 		t.Errorf("got %v with %d devices", err, len(got.Devices))
 	}
 }

@@ -3,12 +3,14 @@ package machine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/islet-edge/islet/agent/pod/spec/admit"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/reserve"
 	"github.com/islet-edge/islet/metrics/host"
@@ -74,3 +76,44 @@ func nearestExisting(dir string) string {
 	}
 	return dir
 }
+
+// nodeResources returns the capacity and allocatable resources of the Node, including devices.
+func (n *Machine) nodeResources() (capacity, allocatable v1.ResourceList) {
+	own := n.Now().Allocatable
+	if n.devices == nil {
+		return n.share.Capacity, own
+	}
+	capacity, allocatable = n.devices.Resources()
+	maps.Copy(capacity, n.share.Capacity)
+	maps.Copy(allocatable, own)
+	return capacity, allocatable
+}
+
+// AllocatableMemory returns the memory that is allocatable to pods, in bytes.
+func (n *Machine) AllocatableMemory() int64 {
+	all := n.Now().Allocatable
+	return all.Memory().Value()
+}
+
+// Extended returns the allocatable extended resources of the Node. They are the devices of this node, and the resources that other
+// components have added to the Node.
+func (n *Machine) Extended() map[string]int64 {
+	_, own := n.nodeResources()
+	n.mu.Lock()
+	all := maps.Clone(n.advertised) // may have former amounts of the node's own devices
+	n.mu.Unlock()
+	if all == nil {
+		all = v1.ResourceList{}
+	}
+	maps.Copy(all, own)
+	out := map[string]int64{}
+	for name, q := range all {
+		if admit.IsExtended(name) {
+			out[string(name)] = q.Value()
+		}
+	}
+	return out
+}
+
+// Share returns the part of the machine's resources that is available to pods.
+func (n *Machine) Share() reserve.Share { return n.share }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +25,6 @@ import (
 	"github.com/islet-edge/islet/internal/quota"
 	"github.com/islet-edge/islet/internal/realtime"
 	"github.com/islet-edge/islet/internal/reserve"
-	"github.com/islet-edge/islet/net/address"
-	"github.com/islet-edge/islet/net/netns"
 )
 
 // nodeFresh is the time for which the node's addresses and resolv.conf are cached. The agent reads them when they are
@@ -182,12 +179,6 @@ func (n *Machine) SetRuntime(name string) {
 	n.engine = name
 }
 
-// AllocatableMemory returns the memory that is allocatable to pods, in bytes.
-func (n *Machine) AllocatableMemory() int64 {
-	all := n.Now().Allocatable
-	return all.Memory().Value()
-}
-
 // Hostname returns the hostname of a pod, for its /etc/hosts.
 func (n *Machine) Hostname(pod *v1.Pod) (host, fqdn string) {
 	return translate.Hostname(pod, n.cfg.Kubelet.ClusterDomain)
@@ -215,41 +206,6 @@ func (n *Machine) Labels() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.labels
-}
-
-// IPs returns the addresses of the node.
-func (n *Machine) IPs() (out []netip.Addr) {
-	for _, s := range n.Now().IPs {
-		if ip, err := netip.ParseAddr(s); err == nil {
-			out = append(out, ip)
-		}
-	}
-	return out
-}
-
-// findAddresses returns the addresses from --node-ip. Without the flag, it returns the addresses of the default route (see
-// package address). If the kernel does not respond, it returns the last addresses that were found.
-func (n *Machine) findAddresses() (out []string) {
-	for _, ip := range n.cfg.Node.IPs {
-		if !ip.IsUnspecified() {
-			out = append(out, ip.String())
-		}
-	}
-	if len(out) > 0 {
-		return out
-	}
-	found, err := address.Find(netns.NS{}, n.foundIPs, n.cfg.Edge.BridgeName)
-	if err != nil {
-		found = n.foundIPs
-	}
-	n.foundIPs = found
-	for _, ip := range found {
-		out = append(out, ip.String())
-	}
-	if i := n.cfg.Node.IPs; len(i) > 0 && i[0].Is6() { // --node-ip=::
-		slices.Reverse(out)
-	}
-	return out
 }
 
 // IgnoredFields returns the fields of a pod that have no effect on this node, with one sentence for each.
@@ -319,73 +275,4 @@ func (n *Machine) setPlainBinds(plain bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.plainBinds = plain
-}
-
-// nodeResources returns the capacity and allocatable resources of the Node, including devices.
-func (n *Machine) nodeResources() (capacity, allocatable v1.ResourceList) {
-	own := n.Now().Allocatable
-	if n.devices == nil {
-		return n.share.Capacity, own
-	}
-	capacity, allocatable = n.devices.Resources()
-	maps.Copy(capacity, n.share.Capacity)
-	maps.Copy(allocatable, own)
-	return capacity, allocatable
-}
-
-// Extended returns the allocatable extended resources of the Node. They are the devices of this node, and the resources that other
-// components have added to the Node.
-func (n *Machine) Extended() map[string]int64 {
-	_, own := n.nodeResources()
-	n.mu.Lock()
-	all := maps.Clone(n.advertised) // may have former amounts of the node's own devices
-	n.mu.Unlock()
-	if all == nil {
-		all = v1.ResourceList{}
-	}
-	maps.Copy(all, own)
-	out := map[string]int64{}
-	for name, q := range all {
-		if admit.IsExtended(name) {
-			out[string(name)] = q.Value()
-		}
-	}
-	return out
-}
-
-// Share returns the part of the machine's resources that is available to pods.
-func (n *Machine) Share() reserve.Share { return n.share }
-
-// resolvProblem checks the host's resolv.conf. It returns the message of a kubelet about a problem, or "" if there
-// is no problem.
-func (n *Machine) resolvProblem() string {
-	path := *n.cfg.Kubelet.ResolverConfig
-	if path == "" {
-		return ""
-	}
-	if _, err := os.Stat(path); err != nil {
-		return err.Error()
-	}
-	return n.readResolv().Limits(path, n.cfg.Kubelet.ClusterDomain)
-}
-
-// readResolv returns the resolv.conf that pods with DNS policy Default inherit. On a host with systemd-resolved it
-// returns the file that lists the real servers, because pods cannot reach the stub resolver on loopback.
-// https://kubernetes.io/docs/tasks/administer-cluster/dns-debugging-resolution/#known-issues
-func (n *Machine) readResolv() translate.DNS {
-	path := *n.cfg.Kubelet.ResolverConfig
-	if path == "" {
-		return translate.DNS{}
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return translate.DNS{}
-	}
-	dns := translate.ParseResolv(string(b))
-	if slices.Equal(dns.Servers, []string{"127.0.0.53"}) {
-		if b, err := os.ReadFile("/run/systemd/resolve/resolv.conf"); err == nil {
-			return translate.ParseResolv(string(b))
-		}
-	}
-	return dns
 }

@@ -2,7 +2,7 @@
 //
 //	admit      decides whether a pod may run on this node
 //	allocate   decides whether a running pod may get other amounts of CPU and memory
-//	scheduling reads the annotations for real time
+//	realtime   reads the annotations for real time
 //	translate  converts a pod to the CRI's configurations
 //	userns     assigns a range of user IDs to a pod with hostUsers: false
 //	portconflict finds host ports on which programs of the host listen

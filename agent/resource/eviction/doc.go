@@ -17,7 +17,7 @@
 //	      the eviction is stored ------> plan: stop, remove containers --> Failed, Evicted
 //
 // The decisions are pure functions: thresholds (threshold.go), the time for which each has been met (observations.go), the
-// order of pods (rank.go), the limits of a pod (limits.go), messages (message.go). Only Run blocks. Under pressure it
+// order of pods (rank.go), the limits of a pod (storage_limits.go), messages (message.go). Only Run blocks. Under pressure it
 // evicts one pod, waits until the pod has ended, and measures again. An eviction is stored before the pod is stopped,
 // in the same way as a preemption for a critical pod. A restarted agent completes it.
 //

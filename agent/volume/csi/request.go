@@ -1,26 +1,18 @@
 package csi
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/volume/storage"
 	"github.com/islet-edge/islet/internal/podspec"
 )
-
-// tokensKey is the key of the tokens in the volume context or in the secrets.
-const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // driverObject returns the driver's CSIDriver object. It returns nil if there is none, which is not an error.
 func (d *Drivers) driverObject(pod *v1.Pod, name string) (*storagev1.CSIDriver, error) {
@@ -67,13 +59,6 @@ func (n *driver) volumeCapability(v storage.Volume, pod *v1.Pod) *spec.VolumeCap
 	return c
 }
 
-func fsGroup(pod *v1.Pod) *int64 {
-	if pod == nil || pod.Spec.SecurityContext == nil {
-		return nil
-	}
-	return pod.Spec.SecurityContext.FSGroup
-}
-
 // accessMode converts the volume's first access mode to a CSI access mode, in the same way as a kubelet.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/2485-read-write-once-pod-pv-access-mode
 func (n *driver) accessMode(v storage.Volume) spec.VolumeCapability_AccessMode_Mode {
@@ -114,106 +99,9 @@ func (d *Drivers) readSecret(pod *v1.Pod, field string, ref *v1.SecretReference)
 	return out, nil
 }
 
-// addPodInfo adds information about the pod, and tokens, to a request if the CSIDriver object asks for them.
-// https://kubernetes-csi.github.io/docs/pod-info.html
-// https://kubernetes-csi.github.io/docs/token-requests.html
-func (d *Drivers) addPodInfo(ctx context.Context, o *storagev1.CSIDriver, v storage.Volume, pod *v1.Pod,
-	req *spec.NodePublishVolumeRequest) error {
-	if o == nil {
-		return nil
-	}
-	add := map[string]string{}
-	if podspec.IsTrue(o.Spec.PodInfoOnMount) {
-		add["csi.storage.k8s.io/pod.name"] = pod.Name
-		add["csi.storage.k8s.io/pod.namespace"] = pod.Namespace
-		add["csi.storage.k8s.io/pod.uid"] = string(pod.UID)
-		add["csi.storage.k8s.io/serviceAccount.name"] = pod.Spec.ServiceAccountName
-		add["csi.storage.k8s.io/ephemeral"] = strconv.FormatBool(v.Inline)
-	}
-	tokens, err := d.requestTokens(ctx, o.Spec.TokenRequests, pod)
-	if err != nil {
-		return err
-	}
-	if tokens != "" && podspec.IsTrue(o.Spec.ServiceAccountTokenInSecrets) {
-		req.Secrets = mergeMaps(req.Secrets, map[string]string{tokensKey: tokens})
-	} else if tokens != "" {
-		add[tokensKey] = tokens
-	}
-	if v.Block { // a kubelet sends no tokens for block volumes
-		delete(add, tokensKey)
-	}
-	req.VolumeContext = mergeMaps(req.VolumeContext, add)
-	return nil
-}
-
-// mergeMaps returns the entries of two maps. For a key in both of them, it returns the value from the first.
-func mergeMaps(to, add map[string]string) map[string]string {
-	if len(add) == 0 {
-		return to
-	}
-	out := maps.Clone(add)
-	for k, v := range to {
-		if _, there := out[k]; !there {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-// requestTokens returns the requested tokens by audience, as JSON. It returns "" if the driver requests no tokens.
-func (d *Drivers) requestTokens(ctx context.Context, wanted []storagev1.TokenRequest, pod *v1.Pod) (string, error) {
-	if len(wanted) == 0 {
-		return "", nil
-	}
-	type token struct {
-		Token   string      `json:"token"`
-		Expires metav1.Time `json:"expirationTimestamp"`
-	}
-	all := map[string]token{}
-	for _, w := range wanted {
-		var seconds int64
-		if w.ExpirationSeconds != nil {
-			seconds = *w.ExpirationSeconds
-		}
-		text, expires, err := d.cfg.Objects.VolumeToken(ctx, pod, w.Audience, seconds)
-		if err != nil {
-			return "", fmt.Errorf("get service account token attributes: %w", err)
-		}
-		all[w.Audience] = token{text, metav1.NewTime(expires.Truncate(time.Second))}
-	}
-	data, err := json.Marshal(all)
-	if err != nil {
-		return "", fmt.Errorf("encode the tokens: %w", err)
-	}
-	return string(data), nil
-}
-
 // MountsLabel reports whether the driver supports mounting with an SELinux label.
 // https://kubernetes-csi.github.io/docs/csi-driver-object.html
 func (d *Drivers) MountsLabel(pod *v1.Pod, v storage.Volume) bool {
 	o, err := d.driverObject(pod, v.Source.CSI.Driver)
 	return err == nil && o != nil && podspec.IsTrue(o.Spec.SELinuxMount)
-}
-
-// SetsGroup reports whether the node must change the group of the volume's files to the pod's fsGroup. If it
-// returns false, the driver changes the group, or the CSIDriver object specifies that the group is not
-// changed.
-// https://kubernetes-csi.github.io/docs/support-fsgroup.html
-func (d *Drivers) SetsGroup(v storage.Volume, u storage.Use) bool {
-	n, err := d.findDriver(v.Source.CSI.Driver, "")
-	if err != nil || n.capabilities[spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
-		return false
-	}
-	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
-	if o, err := d.driverObject(u.Pod, v.Source.CSI.Driver); err == nil && o != nil && o.Spec.FSGroupPolicy != nil {
-		policy = *o.Spec.FSGroupPolicy
-	}
-	switch policy {
-	case storagev1.NoneFSGroupPolicy:
-		return false
-	case storagev1.FileFSGroupPolicy:
-		return true
-	}
-	once := v.Inline || slices.Contains(v.AccessModes, v1.ReadWriteOnce) || slices.Contains(v.AccessModes, v1.ReadWriteOncePod)
-	return once && v.Source.CSI.FSType != ""
 }

@@ -7,16 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/runtime/mounts"
 )
-
-// keptAttempts is the number of termination logs of earlier attempts that are kept.
-const keptAttempts = 4
 
 // escapePlugin converts a plugin's name into a path element, like a kubelet.
 func escapePlugin(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
@@ -59,29 +56,23 @@ func (v *Volumes) volumePaths(uid types.UID) []string {
 	return points
 }
 
-// createEmpty creates an empty file with exactly the given mode. It does nothing if the file exists.
-func createEmpty(path string, mode fs.FileMode) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
+// Ended unmounts and removes the volumes of a pod that has no running container, including emptyDir volumes.
+// Ended keeps the termination logs for the pod's status. A kubelet does the same.
+// https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
+func (v *Volumes) Ended(ctx context.Context, pod *v1.Pod) error {
+	if err := checkUID(pod.UID); err != nil {
 		return err
 	}
-	return errors.Join(f.Chmod(mode), f.Close())
-}
-
-func dropOldAttempts(dir string, newest uint32) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("list termination logs: %w", err)
+	if err := v.tearDown(ctx, pod.UID); err != nil {
+		return err
 	}
-	for _, e := range entries {
-		if n, err := strconv.ParseUint(e.Name(), 10, 32); err == nil && n+keptAttempts < uint64(newest) {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return fmt.Errorf("remove an old termination log: %w", err)
-			}
+	points := v.volumePaths(pod.UID)
+	v.releaseQuotas(points)
+	var errs []error
+	for _, d := range []string{"volume-subpaths", "volumes"} {
+		if err := mounts.RemoveMounted(filepath.Join(v.podDir(pod.UID), d), points); err != nil {
+			errs = append(errs, fmt.Errorf("remove the volumes of a pod that ended: %w", err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -308,26 +308,3 @@ func (v *Volumes) containerDevice(pod *v1.Pod, d *v1.VolumeDevice) (*api.Device,
 	}
 	return out, nil
 }
-
-// terminationLog creates and mounts the file for the termination message of an attempt.
-//
-// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
-func (v *Volumes) terminationLog(pod *v1.Pod, ctr *v1.Container, out *api.ContainerConfig) error {
-	if ctr.TerminationMessagePath == "" {
-		return nil
-	}
-	dir := filepath.Join(v.podDir(pod.UID), "containers", ctr.Name)
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return fmt.Errorf("make the container's directory: %w", err)
-	}
-	attempt := out.Metadata.GetAttempt()
-	if err := dropOldAttempts(dir, attempt); err != nil {
-		return err
-	}
-	path := filepath.Join(dir, fmt.Sprint(attempt))
-	if err := createEmpty(path, terminationLog); err != nil {
-		return fmt.Errorf("make the termination log: %w", err)
-	}
-	out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: ctr.TerminationMessagePath, HostPath: path, SelinuxRelabel: true})
-	return nil
-}

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/finding"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/podspec"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // A Build is one build of a bundle.
@@ -253,7 +253,7 @@ func (b *Build) noteUnused(found []*platformImages) {
 }
 
 func decodeIndex(text []byte, index *ocispec.Index) error {
-	if err := weight.JSON(text, index, maxWeight); err != nil {
+	if err := inputweight.JSON(text, index, maxWeight); err != nil {
 		return err
 	}
 	return json.Unmarshal(text, index)

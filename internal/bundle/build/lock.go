@@ -16,7 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/durable"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const (
@@ -50,7 +50,7 @@ func readLock(dir string) (*lock, error) {
 		return l, nil
 	}
 	if err == nil {
-		err = weight.YAML(text, maxWeight)
+		err = inputweight.YAML(text, maxWeight)
 	}
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, l)

@@ -13,8 +13,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/podspec"
-	"github.com/islet-edge/islet/internal/weight"
 )
 
 // imageName is the annotation in which docker and containerd store the complete name.
@@ -36,7 +36,7 @@ func readJSON(l bundle.Layout, name string, into any) (found bool, err error) {
 	case len(text) > bundle.MaxDocument:
 		err = fmt.Errorf("it has more than %d bytes", bundle.MaxDocument)
 	default:
-		if err = weight.JSON(text, into, maxWeight); err == nil {
+		if err = inputweight.JSON(text, into, maxWeight); err == nil {
 			err = json.Unmarshal(text, into)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/finding"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 // Names in a source directory.
@@ -87,7 +87,7 @@ func readSource(dir string) (*source, error) {
 }
 
 func (s *source) describe(text []byte) error {
-	if err := weight.YAML(text, maxWeight); err != nil {
+	if err := inputweight.YAML(text, maxWeight); err != nil {
 		return err
 	}
 	if err := yaml.UnmarshalStrict(text, &s.description); err != nil {

@@ -14,7 +14,7 @@ import (
 	"filippo.io/age/armor"
 	"sigs.k8s.io/yaml"
 
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 )
 
 const (
@@ -128,7 +128,7 @@ const separator = "---\n"
 
 // Parse returns the documents of a sealed file, without decrypting them.
 func Parse(data []byte) (docs []Document, err error) {
-	if err := weight.YAML(data, maxWeight); err != nil {
+	if err := inputweight.YAML(data, maxWeight); err != nil {
 		return nil, err
 	}
 	for i, text := range split(string(data)) {
@@ -222,7 +222,7 @@ func ReadSecret(data []byte) (*Secret, error) {
 		Type     string
 		Data     map[string][]byte
 	}
-	if err := weight.JSON(data, &v, maxWeight); err != nil {
+	if err := inputweight.JSON(data, &v, maxWeight); err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(data, &v); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
-	"github.com/islet-edge/islet/internal/weight"
+	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/net/netns"
 )
 
@@ -96,7 +96,7 @@ func (e *Exec) runExecutable(ctx context.Context, path string, stdin []byte, env
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
 	}
 	// Limit the memory, because the library decodes the result several times, once for each CNI version.
-	if err := weight.JSON(out.data, nil, maxMemory); err != nil {
+	if err := inputweight.JSON(out.data, nil, maxMemory); err != nil {
 		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
 	return out.data, nil

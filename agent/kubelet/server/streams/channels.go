@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -110,15 +109,6 @@ func (s *Streams) serveChannels(w http.ResponseWriter, r *http.Request, p *proce
 	loops.Wait()
 }
 
-// causeOf returns the cause with which a session ends after an error of its connection. It is nil if the client has
-// disconnected.
-func (s *Streams) causeOf(err error) error {
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return idleError(s.IdleTimeout)
-	}
-	return nil
-}
-
 // sessionContext returns a context that ends when the agent stops or when cancel is called. The request's own context
 // cannot be used. net/http cancels it after any read error, and thus also after the idle timeout.
 func sessionContext(r *http.Request) (ctx context.Context, cancel context.CancelCauseFunc, release func()) {
@@ -143,9 +133,6 @@ type channels struct {
 	sizes sizes
 	mu    sync.Mutex // serializes messages
 }
-
-// restartIdleTimeout restarts the idle timeout.
-func (c *channels) restartIdleTimeout() { c.conn.SetReadDeadline(time.Now().Add(c.idle)) }
 
 // receiveMessages reads the client's messages until the connection ends. It returns the error that ended the
 // connection.

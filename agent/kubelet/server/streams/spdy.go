@@ -55,13 +55,7 @@ func (s *Streams) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols 
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		select {
-		case <-conn.CloseChan():
-		case <-idle.C: // the library's own timeout is not used, because it closes the connection without a message
-			cancel(idleError(s.IdleTimeout))
-			<-conn.CloseChan()
-		}
-		cancel(nil)
+		s.waitForEnd(conn, idle.C, cancel)
 	}()
 	use(m, protocol)
 	conn.Close() // returns when the client has read the last frame

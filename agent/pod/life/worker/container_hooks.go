@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -51,4 +52,61 @@ func (e *Executor) hookTarget(in plan.Input, a plan.Action) (*v1.Pod, *v1.Contai
 		ctr = &v1.Container{Name: a.Container}
 	}
 	return withAddresses(in.Want, in.Observed, e.cfg.Node()), ctr
+}
+
+// preStop runs the preStop hook of a container that is about to be stopped. It returns at the end of the
+// grace period, even if the hook is still running. If the hook fails, the container is stopped nevertheless.
+func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
+	pod, ctr := e.hookTarget(in, a)
+	tell := podEventRecorder{e.cfg.Events, in.Want, a.Container}
+	tell.recordNormal(eventKilling, "%s", killingMessage(in, a))
+	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
+		return nil
+	}
+	last := a.Grace
+	if ctr.Lifecycle.PreStop.Exec != nil {
+		last += preStopExtra
+	}
+	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), last)
+	cut := context.AfterFunc(ctx, stop)
+	ended := make(chan error, 1)
+	go func() {
+		defer stop()
+		err := e.cfg.Lifecycle.Run(bounded, pod, ctr, a.ID, ctr.Lifecycle.PreStop)
+		if bounded.Err() != nil { // the hook was cancelled, it did not fail
+			err = nil
+		}
+		ended <- err
+	}()
+	over := time.NewTimer(a.Grace)
+	defer over.Stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			tell.recordWarning(eventFailedPreStopHook, "PreStopHook failed") // without the output, which may contain secrets
+			e.cfg.Log.Warn("preStop hook failed", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "container", ctr.Name, "error", err)
+		}
+	case <-ctx.Done():
+	case <-over.C:
+		cut() // from here on, the end of ctx does not cancel the hook; see lingering
+	}
+	return nil
+}
+
+// preStopExtra is the maximum time for which the command of a preStop hook continues after the grace period.
+// At the end of the grace period the container gets its stop signal, and the command ends together with the
+// container. A kubelet does the same.
+const preStopExtra = 10 * time.Second
+
+// returnedHooks returns the IDs of the containers whose postStart hook has returned.
+func returnedHooks(seen plan.Observed, returned func(string) bool) (out map[string]bool) {
+	for _, c := range seen.Containers {
+		if c.PostStart && returned(c.ID) {
+			if out == nil {
+				out = map[string]bool{}
+			}
+			out[c.ID] = true
+		}
+	}
+	return out
 }

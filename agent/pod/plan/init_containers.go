@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// runInits runs the init containers in order. It restarts the sidecars among them when they end. It returns true if
+// the main containers may run. Initialization is complete when a main container has been created in this sandbox.
+func (p *planner) runInits(sb Sandbox) bool {
+	over := MainContainerCreated(p.Input, sb)
+	for i := range p.Want.Spec.InitContainers {
+		ctr := &p.Want.Spec.InitContainers[i]
+		c, ok := p.Observed.Newest(ctr.Name)
+		switch {
+		case podspec.IsSidecar(ctr):
+			p.ensureContainer(ctr, sb, true)
+			if !over && !(c.SandboxID == sb.ID && IsStarted(p.Input, c)) {
+				return false
+			}
+		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && c.State == Exited && c.ExitCode == 0:
+		default:
+			p.ensureContainer(ctr, sb, false)
+			return false
+		}
+	}
+	return true
+}
+
+// MainContainerCreated reports whether a main container was created in the sandbox, in the current round of
+// the pod; see CurrentRound.
+func MainContainerCreated(in Input, sb Sandbox) bool {
+	round := CurrentRound(in)
+	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
+		c, ok := in.Observed.Newest(ctr.Name)
+		return ok && c.SandboxID == sb.ID && c.Round == round
+	})
+}
+
+// IsStarted reports whether a container is running, its postStart hook has returned and its startup probe has passed.
+func IsStarted(in Input, c Container) bool {
+	if f, busy := in.InFlight[c.Name]; busy && f.Op == StartContainer {
+		return false
+	}
+	h, probed := in.Health[c.ID]
+	return c.State == Running && !PostStartRunning(in, c) && (!probed || h.Started)
+}

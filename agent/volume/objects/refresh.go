@@ -1,0 +1,45 @@
+package objects
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// MarkOutdated marks a pod's volumes as possibly out of date, because an object that the pod uses, or a label or
+// annotation of the pod, has changed. It never blocks.
+func (o *Objects) MarkOutdated(uid types.UID) { o.dirty.Add(uid) }
+
+// Run updates the objects, and the volumes that contain their data, until ctx ends.
+func (o *Objects) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if o.API != nil {
+		g.Go(func() error { return o.API.Run(ctx) })
+		g.Go(func() error { return o.Certs.Run(ctx) })
+	}
+	g.Go(func() error {
+		for {
+			select {
+			case <-o.dirty.Wake():
+				o.refreshMarked()
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// refreshMarked updates the volumes of pods that were marked, and retries pods that waited for an object.
+func (o *Objects) refreshMarked() {
+	for _, uid := range o.dirty.TakeAll() {
+		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {
+			if err := o.c.Refresh(d.Pod); err != nil {
+				o.c.Log.Warn("cannot update the volumes of a pod",
+					"pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "error", err)
+			}
+		}
+		o.c.Retry(uid)
+	}
+}

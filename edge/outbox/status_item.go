@@ -1,0 +1,93 @@
+package outbox
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// An item contains the status that the node wants to report for one pod, and the status that the server has. The Outbox's mu protects it.
+type item struct {
+	name         types.NamespacedName
+	uid          types.UID     // UID of a pod of the API server; empty for a mirror pod
+	manifest     *v1.Pod       // the pod's manifest on this node; nil if the pod must not run here
+	wantedStatus *v1.PodStatus // the newest status; nil if there is none yet
+	isBeginning  bool          // the wanted status only means that the pod is about to start or to become ready
+	hasEnded     bool          // the wanted status means that all containers of the pod have ended
+	isFinished   bool          // all resources of the pod on the node are gone
+	server       *view         // the server's version; nil if the server does not have the pod
+
+	due time.Time // time of the next attempt; zero if none is scheduled
+	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if the field due was not set by scheduleSend.
+	unsettled time.Time
+	busy      bool // true while a request is in flight
+	tries     int  // number of consecutive requests that the server has rejected
+}
+
+// A view contains the parts of the server's version of a pod that the outbox needs.
+type view struct {
+	uid      types.UID
+	version  uint64
+	deleting bool
+	mirror   bool
+	hash     string // hash of the manifest of a mirror pod
+	status   v1.PodStatus
+}
+
+func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
+	v := &view{uid: m.UID, deleting: m.DeletionTimestamp != nil, status: status}
+	v.version, _ = strconv.ParseUint(m.ResourceVersion, 10, 64)
+	v.hash, v.mirror = m.Annotations[v1.MirrorPodAnnotationKey]
+	return v
+}
+
+// hasEnded reports whether a pod has ended.
+func hasEnded(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
+
+// recordView records the server's version of the pod, unless the known version is newer.
+func (it *item) recordView(v *view) {
+	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
+		it.server = v
+	}
+}
+
+func isReady(s *v1.PodStatus) bool { return isTrue(s, v1.PodReady) }
+
+func isTrue(s *v1.PodStatus, t v1.PodConditionType) bool {
+	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
+}
+
+type containerState struct {
+	name, kind, reason string
+	restarts           int32
+	ready              bool
+}
+
+func containerStates(s *v1.PodStatus) (all []containerState) {
+	for c := range podspec.Statuses(s) {
+		st := containerState{name: c.Name, restarts: c.RestartCount, ready: c.Ready}
+		switch {
+		case c.State.Running != nil:
+			st.kind = "running"
+		case c.State.Terminated != nil:
+			st.kind, st.reason = "terminated", c.State.Terminated.Reason
+		case c.State.Waiting != nil:
+			st.kind, st.reason = "waiting", c.State.Waiting.Reason
+		}
+		all = append(all, st)
+	}
+	return all
+}
+
+// isRefusal reports whether the server has rejected a request because of its content, so that the same request would be rejected again.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsConflict(err) ||
+		apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsRequestEntityTooLargeError(err)
+}

@@ -1,0 +1,85 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RemoveImage deletes every name of an image. It frees the disk space before it returns. It returns no error if the image does not exist,
+// and errdefs.ErrFailedPrecondition if the image is pinned (PinImages). The caller must check whether containers use the image. A snapshot
+// that a container uses remains until the container is removed.
+func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
+	ref := req.GetImage().GetImage()
+	err := s.removeNames(withNamespace(ctx), ref)
+	if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
+		return nil, err
+	}
+	s.usage.invalidate()
+	if s.c.OnRemove != nil {
+		s.c.OnRemove()
+	}
+	return &api.RemoveImageResponse{}, nil
+}
+
+// Untag removes one name from an image. If it was the last name, the image is removed, as by
+// RemoveImage.
+func (s *Service) Untag(ctx context.Context, name string) error {
+	ctx = withNamespace(ctx)
+	ref, err := normalizeName(name)
+	if err != nil {
+		return err
+	}
+	e, err := s.findImage(ctx, name)
+	if err != nil {
+		return err
+	}
+	s.index.mu.Lock()
+	others := slices.DeleteFunc(s.index.namesOf(e.id), func(n string) bool {
+		return n == ref.String() || strings.Contains(n, "@") && !s.index.pins[n]
+	})
+	_, recorded := s.index.names[ref.String()]
+	if !recorded || len(others) == 0 || s.index.pins[ref.String()] {
+		s.index.mu.Unlock()
+		_, err := s.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: name}})
+		return err
+	}
+	defer s.index.mu.Unlock()
+	if err := s.c.Client.ImageService().Delete(ctx, ref.String()); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("untag image %s: %w", name, err)
+	}
+	delete(s.index.names, ref.String())
+	s.index.dropUnnamed()
+	return nil
+}
+
+// removeNames deletes every name of an image and runs the garbage collector.
+func (s *Service) removeNames(ctx context.Context, ref string) error {
+	e, err := s.findImage(ctx, ref)
+	if err != nil {
+		return err
+	}
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	names := s.index.namesOf(e.id)
+	if s.index.isPinned(names) {
+		return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("image %s is pinned: it belongs to the bundle in use, on trial or "+
+			"before (islet bundle status): apply bundles without this image, and remove it then", ref))
+	}
+	var errs []error
+	for _, name := range names {
+		err := s.c.Client.ImageService().Delete(ctx, name)
+		if err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove image %s: %w", name, err))
+			continue
+		}
+		delete(s.index.names, name)
+	}
+	s.index.dropUnnamed()
+	return errors.Join(append(errs, s.collectGarbage(ctx))...)
+}
