@@ -40,6 +40,9 @@ func Cleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t
 // SetUp sets up islet setup.
 func SetUp(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(_ context.Context, args []string) error {
+		if t.SetUp == nil {
+			return command.Usage("this program has no agent")
+		}
 		if code := t.SetUp(args, t.Stdout, t.Stderr); code != command.ExitOK {
 			return command.ExitWith(code, nil)
 		}

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,7 +74,7 @@ func TestReadOnly(t *testing.T) {
 
 // TestDamagedRecord checks that a record with places outside the file does no harm.
 func TestDamagedRecord(t *testing.T) {
-	for _, s := range []secret{{-1, 5, ""}, {3, -1, ""}, {1 << 62, 1 << 62, ""}, {2, 9, ""}} {
+	for _, s := range []secret{{-1, 5, ""}, {3, -1, ""}, {math.MaxInt, math.MaxInt, ""}, {2, 9, ""}} {
 		r := &record{Digest: "x", Secrets: []secret{s}}
 		if r.isFile([]byte("abc")) || mask([]byte("abc"), r.Secrets) != nil {
 			t.Errorf("%+v", s)
