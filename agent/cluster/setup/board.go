@@ -192,10 +192,18 @@ func (c *checker) checkCertificate(k *Cluster) {
 		c.add("name", "the certificate is that of %q", name)
 	}
 	var lines []string
+	short := 0
 	for line := range strings.Lines(k.Key) {
-		if line = strings.TrimSpace(line); len(line) >= shortestSecret && !strings.HasPrefix(line, "-----") {
+		switch line = strings.TrimSpace(line); {
+		case line == "" || strings.HasPrefix(line, "-----"):
+		case len(line) < shortestSecret:
+			short++
+		default:
 			lines = append(lines, line)
 		}
+	}
+	if len(lines) < short {
+		c.add("cluster.key", "its lines have less than %d characters, and could not be removed", shortestSecret)
 	}
 	c.addSecrets("cluster.key", lines...)
 }

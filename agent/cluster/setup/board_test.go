@@ -1,11 +1,13 @@
 package setup
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMistakes checks that a mistake names the file, the field and, where it is known, the line, and that nothing is written.
@@ -137,6 +139,23 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: flags %q", tt.rule, flags)
 		}
 	}
+}
+
+// TestNoCard checks that the agent need not wait for a network card which does not appear.
+func TestNoCard(t *testing.T) {
+	b := newBoard(t)
+	b.cards = nil
+	b.write(head + "name: k-{mac}\n")
+	if _, err := b.apply(); err == nil || errors.As(err, new(*RefusedError)) {
+		t.Errorf("soon after the boot: %v", err)
+	}
+	b.Up = func() time.Duration { return cardTime }
+	b.refused()
+	b.Up = func() time.Duration { return 0 }
+	b.write(head + "name: kiosk\n")
+	b.inUse()
+	b.write(head + "name: k-{mac}\n")
+	b.refused()
 }
 
 // FuzzBoard checks that no file ends the program, and that the secrets of an accepted file are found in it.

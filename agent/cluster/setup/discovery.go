@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -17,12 +18,14 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// A discovery is what the node needs to obtain the CA of its cluster. The answer of the server is not trusted, and need not be secret: only
-// a CA with the hash is used.
+// A discovery is what the node needs to obtain the CA of its cluster. The first answer of a server is not trusted: only a CA with the hash
+// is used, and only to ask a server again whose certificate is of that CA. The hash covers only the public key of the CA, so that a
+// stranger can make certificates with it that have other names, dates and constraints. The second answer has the CA of the cluster.
 // https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/#token-based-discovery-with-ca-pinning
 type discovery struct {
 	Server string `json:"server"`
@@ -48,9 +51,12 @@ func (w *watch) discover(ctx context.Context) error {
 	backoff := retry.Backoff{FirstWindow: 2 * time.Second, SecondWindow: 20 * time.Second, MaxWindow: 5 * time.Minute}
 	said := ""
 	for {
-		err := d.run(ctx)
+		ca, err := d.fetch(ctx, w.Link.Now)
 		if err == nil {
-			return w.update(func(r *record) { r.Discovery = nil })
+			err = w.update(func(r *record) error { r.Discovery = nil; return d.write(ca) })
+		}
+		if err == nil {
+			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -66,34 +72,42 @@ func (w *watch) discover(ctx context.Context) error {
 	}
 }
 
-func (d *discovery) run(ctx context.Context) error {
-	ca, err := d.fetch(ctx)
-	if err != nil {
-		return err
+func (d *discovery) write(ca []byte) error {
+	err := durable.Write(filepath.Join(d.Dir, authorityFile), ca, 0o600)
+	if err == nil { // the agent reads the bootstrap kubeconfig as soon as it is there
+		text := kubeconfig(d.Server, string(ca), tokenUser(d.Token))
+		err = durable.Write(filepath.Join(d.Dir, bootstrapFile), text, 0o600)
 	}
-	for _, t := range []target{ // the agent reads the bootstrap kubeconfig as soon as it is there
-		{filepath.Join(d.Dir, authorityFile), ca},
-		{filepath.Join(d.Dir, bootstrapFile), kubeconfig(d.Server, string(ca), tokenUser(d.Token))},
-	} {
-		if err := t.write(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
-// fetch returns the CA of the cluster in PEM.
-func (d *discovery) fetch(ctx context.Context) ([]byte, error) {
+// fetch returns the CA of the cluster in PEM. The function now returns the best known time.
+func (d *discovery) fetch(ctx context.Context, now func() time.Time) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(d.Server, "/")+clusterInfo, nil)
+	ca, begins, err := d.get(ctx, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		return nil, err
+	}
+	pool, at := x509.NewCertPool(), now()
+	pool.AppendCertsFromPEM(ca)
+	if begins.After(at) { // a board without a clock: the link learns the time in the same way
+		at = begins
+	}
+	ca, _, err = d.get(ctx, &tls.Config{RootCAs: pool, Time: func() time.Time { return at }, MinVersion: tls.VersionTLS12})
+	return ca, err
+}
+
+// get returns the CA with the hash that a server has, in PEM, and when the certificate of that server begins to be valid.
+func (d *discovery) get(ctx context.Context, c *tls.Config) (ca []byte, begins time.Time, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(d.Server, "/")+clusterInfo, nil)
+	if err != nil {
+		return nil, begins, err
 	}
 	request.Header.Set("Accept", "application/json")
 	transport := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, // the hash is checked instead
+		TLSClientConfig:        c,
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
@@ -101,20 +115,21 @@ func (d *discovery) fetch(ctx context.Context) ([]byte, error) {
 	client := &http.Client{Transport: transport, CheckRedirect: stay}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, begins, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the ConfigMap kube-public/cluster-info: the server answers %d", response.StatusCode)
+		return nil, begins, fmt.Errorf("the ConfigMap kube-public/cluster-info: the server answers %d", response.StatusCode)
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err == nil && len(data) > maxAnswer {
 		err = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 	}
 	if err != nil {
-		return nil, err
+		return nil, begins, err
 	}
-	return d.authority(data)
+	ca, err = d.authority(data)
+	return ca, response.TLS.PeerCertificates[0].NotBefore, err
 }
 
 // authority returns the certificates with the hash in the answer of the server.

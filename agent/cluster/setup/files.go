@@ -71,7 +71,15 @@ func (p *plan) add(path string, data, base, current []byte) {
 	if data != nil && string(data) == string(current) || data == nil && current == nil {
 		return
 	}
-	p.targets = append(p.targets, target{path, data})
+	p.targets = append(p.targets, target{path, data, data == nil})
+}
+
+func (p *plan) write(name string, data []byte) {
+	p.targets = append(p.targets, target{Path: filepath.Join(p.dir, name), Data: data})
+}
+
+func (p *plan) remove(name string) {
+	p.targets = append(p.targets, target{Path: filepath.Join(p.dir, name), Remove: true})
 }
 
 // addSettings adds the KubeletConfiguration and the EdgeConfiguration, and checks both.
@@ -213,7 +221,7 @@ func (p *plan) addCredentials() (flags []string) {
 	path := func(name string) string { return filepath.Join(p.dir, name) }
 	flags = append(flags, "--kubeconfig="+path(kubeconfigFile))
 	if c.CA != "" {
-		p.targets = append(p.targets, target{path(authorityFile), []byte(c.CA)})
+		p.write(authorityFile, []byte(c.CA))
 	}
 	if c.Token != "" {
 		flags = append(flags, "--bootstrap-kubeconfig="+path(bootstrapFile))
@@ -222,14 +230,18 @@ func (p *plan) addCredentials() (flags []string) {
 		return flags
 	}
 	if c.Token != "" && p.old.OwnKubeconfig { // the agent obtains another one
-		p.targets = append(p.targets, target{Path: path(kubeconfigFile)})
+		p.remove(kubeconfigFile)
+	}
+	if c.CAHash != "" && (p.old.Server != c.Server || p.old.CA != c.CAHash) { // these may be of another cluster
+		p.remove(bootstrapFile)
+		p.remove(authorityFile)
 	}
 	switch {
 	case c.Token != "" && c.CA != "":
-		p.targets = append(p.targets, target{path(bootstrapFile), kubeconfig(c.Server, c.CA, tokenUser(c.Token))})
+		p.write(bootstrapFile, kubeconfig(c.Server, c.CA, tokenUser(c.Token)))
 	case c.Token == "":
 		user := "    client-certificate-data: " + encode(c.Certificate) + "\n    client-key-data: " + encode(c.Key)
-		p.targets = append(p.targets, target{path(kubeconfigFile), kubeconfig(c.Server, c.CA, user)})
+		p.write(kubeconfigFile, kubeconfig(c.Server, c.CA, user))
 	}
 	return flags
 }

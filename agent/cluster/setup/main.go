@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/metrics/host"
@@ -38,10 +39,12 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	state, err := stateOf(args)
 	if err != nil {
 		fmt.Fprintln(stderr, "islet: setup: the flags of the agent:", err)
+		tell(Console, fmt.Sprintf("setup: the flags of the agent: %v", err)) // they may be those of config.FlagsFile
 		return ExitUsage
 	}
 	s := &Setup{
 		State: state, Dir: config.DefaultDir, Args: args, Marks: host.New(host.Config{}).Marks, Now: time.Now, Step: func() {},
+		Up: func() time.Duration { up, _ := clock.Uptime(); return up },
 	}
 	out, err := s.Apply(files...)
 	if err == nil {

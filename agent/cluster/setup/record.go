@@ -20,6 +20,7 @@ type record struct {
 	Digest  string    `json:"digest,omitempty"` // of the file without its secrets
 	Secrets []secret  `json:"secrets,omitempty"`
 	Removed bool      `json:"removed,omitempty"` // the secrets of the file are removed
+	Joined  bool      `json:"joined,omitempty"`  // the node has joined the cluster since
 	Time    time.Time `json:"time,omitzero"`     // when the file was applied
 
 	Name string `json:"name,omitempty"` // of the node; empty for the host name
@@ -28,12 +29,14 @@ type record struct {
 	Server string `json:"server,omitempty"`
 	CA     string `json:"ca,omitempty"`
 	LED    string `json:"led,omitempty"`
+	// Before is the trigger that the LED had before Watch let it beat. It is empty if the LED does not beat.
+	Before string `json:"before,omitempty"`
 	// OwnKubeconfig is set if the kubeconfig is of the file, and not of the agent.
 	OwnKubeconfig bool `json:"ownKubeconfig,omitempty"`
 
 	// Made are the files with a base that this package has written, by path.
 	Made map[string]made `json:"made,omitempty"`
-	// Pending are the files that must still be written. A run that finds them writes all of them.
+	// Pending are the files that must still be put in place. They are staged.
 	Pending []target `json:"pending,omitempty"`
 	// Discovery is set until the cluster's CA with the hash is known.
 	Discovery *discovery `json:"discovery,omitempty"`
@@ -48,10 +51,66 @@ type made struct {
 	Base []byte `json:"base,omitempty"` // the file before
 }
 
-// A target is a file to write.
+// A target is a file to write or to remove.
 type target struct {
-	Path string `json:"path"`
-	Data []byte `json:"data,omitempty"` // nil removes the file
+	Path   string `json:"path"`
+	Data   []byte `json:"-"` // it is in the staged file
+	Remove bool   `json:"remove,omitempty"`
+}
+
+// stagedSuffix is the end of the names of staged files.
+const stagedSuffix = ".setup"
+
+// stage writes the targets of a directory next to their places and syncs them. After an error, none is left. The function step is called
+// before each step.
+func stage(dir string, targets []target, step func()) (err error) {
+	unstage(dir) // files of a run that was cut off
+	defer func() {
+		if err != nil {
+			unstage(dir)
+		}
+	}()
+	for _, t := range targets {
+		step()
+		if info, err := os.Lstat(t.Path); err == nil && info.IsDir() {
+			return fmt.Errorf("%s is a directory", t.Path)
+		}
+		if t.Remove {
+			continue
+		}
+		if err := errors.Join(os.MkdirAll(dir, 0o755), durable.Write(t.Path+stagedSuffix, t.Data, 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unstage removes all staged files of a directory.
+func unstage(dir string) {
+	list, _ := filepath.Glob(filepath.Join(dir, "*"+stagedSuffix)) // the pattern is valid
+	for _, path := range list {
+		_ = os.Remove(path) // a file that stays is replaced by the next one
+	}
+}
+
+// commit puts the staged targets in place. It may be repeated.
+func commit(targets []target, step func()) error {
+	for _, t := range targets {
+		step()
+		var err error
+		if t.Remove {
+			err = os.Remove(t.Path)
+		} else {
+			err = os.Rename(t.Path+stagedSuffix, t.Path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it was done by a run that was cut off
+			return err
+		}
+		if err := durable.SyncDir(filepath.Dir(t.Path)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load returns the record of a state directory. A missing or damaged record is empty.
@@ -85,29 +144,16 @@ func (r *record) store(state string) error {
 	return nil
 }
 
-// writePending writes the pending files and stores that they are written. The function step is called before each step.
-func (r *record) writePending(state string, step func()) error {
+// commit puts the pending files in place, and stores that this was done.
+func (r *record) commit(state string, step func()) error {
 	if len(r.Pending) == 0 {
 		return nil
 	}
-	for _, t := range r.Pending {
-		step()
-		if err := t.write(); err != nil {
-			return err
-		}
+	if err := commit(r.Pending, step); err != nil {
+		return err
 	}
-	r.Pending = nil
+	restoreLED(r.Refused) // it was about these files
+	r.Pending, r.Refused = nil, nil
 	step()
 	return r.store(state)
-}
-
-func (t target) write() error {
-	if t.Data == nil {
-		err := os.Remove(t.Path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return errors.Join(err, durable.SyncDir(filepath.Dir(t.Path)))
-	}
-	return errors.Join(os.MkdirAll(filepath.Dir(t.Path), 0o755), durable.Write(t.Path, t.Data, 0o600))
 }

@@ -41,25 +41,28 @@ func tell(console, text string) {
 	_, _ = f.WriteString("islet: " + shorten(text) + "\n")
 }
 
-// boardLEDs are the names of the LED of a Raspberry Pi, for an islet.yaml that names none.
-func boardLEDs() []string { return []string{"ACT", "led0"} }
-
-// beat lets the LED with a name beat, or else that of a Raspberry Pi. It returns the LED, and the trigger that it had before.
-func beat(name string) (used, before string) {
-	names := boardLEDs()
+// boardLED returns the LED with a name, or else that of a Raspberry Pi. It is empty if there is none.
+func boardLED(dir, name string) string {
+	names := []string{"ACT", "led0"}
 	if name != "" {
 		names = []string{name}
 	}
 	for _, name := range names {
-		if filepath.Base(name) != name {
-			continue
-		}
-		l := led.New(led.Dir, name)
-		if l.Set(led.Heartbeat) == nil {
-			return name, l.Before()
+		if _, err := os.Stat(filepath.Join(dir, filepath.Base(name), "trigger")); err == nil {
+			return filepath.Base(name)
 		}
 	}
-	return "", ""
+	return ""
+}
+
+// beat lets the LED of the board beat. It returns the LED, and the trigger that it had before.
+func beat(name string) (used, before string) {
+	used = boardLED(led.Dir, name)
+	l := led.New(led.Dir, used)
+	if l.Set(led.Heartbeat) != nil {
+		return "", ""
+	}
+	return used, l.Before()
 }
 
 // restoreLED gives the LED of a refusal its trigger back.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,29 +76,35 @@ var errEdited = errors.New("it was edited since it was applied")
 
 // removeSecrets overwrites the secrets of the applied file in place. It returns once the medium has stored that.
 func (r *record) removeSecrets() error {
-	data, err := readFile(r.File, maxFile)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	done, err := r.overwrite(os.O_RDONLY)
+	if err == nil && !done {
+		_, err = r.overwrite(os.O_RDWR)
 	}
+	return err
+}
+
+// overwrite reports whether the file has no secrets. With os.O_RDWR, it overwrites them in the file that it has read.
+func (r *record) overwrite(flag int) (done bool, err error) {
+	f, err := untrusted.OpenFile(filepath.Dir(r.File), filepath.Base(r.File), flag, 0)
 	if err != nil {
-		return err
+		return false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return false, err
+	}
+	if !r.isFile(data) {
+		return false, errEdited
 	}
 	masked := mask(data, r.Secrets)
-	switch {
-	case !r.isFile(data):
-		return errEdited
-	case bytes.Equal(masked, data):
-		return nil
-	}
-	f, err := untrusted.OpenFile(filepath.Dir(r.File), filepath.Base(r.File), os.O_WRONLY, 0)
-	if err != nil {
-		return err
+	if bytes.Equal(masked, data) || flag == os.O_RDONLY {
+		return bytes.Equal(masked, data), nil
 	}
 	for _, s := range r.Secrets {
-		if _, writeErr := f.WriteAt(masked[s.Offset:s.Offset+s.Length], int64(s.Offset)); writeErr != nil {
-			err = fmt.Errorf("overwrite: %w", writeErr)
-			break
+		if _, err := f.WriteAt(masked[s.Offset:s.Offset+s.Length], int64(s.Offset)); err != nil {
+			return false, errors.Join(fmt.Errorf("overwrite: %w", err), f.Sync())
 		}
 	}
-	return errors.Join(err, f.Sync(), f.Close())
+	return true, f.Sync()
 }

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
@@ -51,7 +53,10 @@ func TestRemoveSecrets(t *testing.T) {
 			t.Errorf("the edited file was changed: %s, %v", got, err)
 		}
 	}
-	must(t, os.Remove(b.file()), r.removeSecrets())
+	must(t, os.Remove(b.file()))
+	if err := r.removeSecrets(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a partition that is not mounted: %v", err)
+	}
 }
 
 // TestReadOnly checks a boot partition that takes no writes.
@@ -70,6 +75,7 @@ func TestReadOnly(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	must(t, unix.Mount("none", b.boot, "", unix.MS_REMOUNT, ""), r.removeSecrets())
+	must(t, unix.Mount("none", b.boot, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""), r.removeSecrets())
 }
 
 // TestDamagedRecord checks that a record with places outside the file does no harm.
@@ -84,4 +90,43 @@ func TestDamagedRecord(t *testing.T) {
 	must(t, os.MkdirAll(b.State, 0o700), os.WriteFile(filepath.Join(b.State, setuprecord.File), []byte("{"), 0o600))
 	b.write(head + "name: one\n")
 	b.inUse()
+}
+
+// TestCopiedAgain checks that the secrets of the same file are removed again after it was copied to the boot partition again.
+func TestCopiedAgain(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	b.write(joining(ca))
+	b.inUse()
+	for range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			w := watchBoard(t, b)
+			w.set(link.Up, "")
+			<-w.ended
+		})
+		if text, err := os.ReadFile(b.file()); err != nil || strings.Contains(string(text), token) {
+			t.Errorf("the token is still there: %v", err)
+		}
+		b.write(joining(ca))
+		if out := b.inUse(); out.Applied {
+			t.Error("applied again")
+		}
+	}
+}
+
+// TestShortLines checks that a key whose lines are too short to be removed is refused.
+func TestShortLines(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	cert, key := ca.issue(t, "system:node:a")
+	lines := strings.Split(strings.TrimSpace(key), "\n")
+	short := lines[0] + "\n"
+	for _, line := range lines[1 : len(lines)-1] {
+		for ; len(line) > 8; line = line[8:] {
+			short += line[:8] + "\n"
+		}
+		short += line + "\n"
+	}
+	b.write(certified("https://x", ca, cert, short+lines[len(lines)-1]))
+	if got := b.refused(); !strings.Contains(got, "cluster.key: its lines") {
+		t.Error(got)
+	}
 }

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/pattern"
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
@@ -26,6 +29,7 @@ type Setup struct {
 	// Marks returns the serial numbers of the machine, and the addresses of its network cards.
 	Marks func() (serials, cards []string)
 	Now   func() time.Time
+	Up    func() time.Duration // since the boot
 	// Step is called before each step that changes a file. Tests end the process there.
 	Step func()
 }
@@ -38,21 +42,27 @@ type Result struct {
 	Server  string // of the cluster; may be empty
 }
 
-// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with the settings of before.
+// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with the settings of before. If the
+// disk has failed between the renames of files, a part of them is in place. The next run then completes that.
 type RefusedError struct {
 	File string
 	LED  string // of the file; may be empty
 	err  error
 }
 
-// Error returns the mistakes, one on each line.
-func (e *RefusedError) Error() string { return e.err.Error() }
+// Error returns the mistakes, one on each line, without tokens: in the wrong place, one is the name of an unknown field.
+func (e *RefusedError) Error() string { return tokens().ReplaceAllString(e.err.Error(), "(a token)") }
+
+var tokens = pattern.New(`[a-z0-9]{6}\.[a-z0-9]{16}`)
 
 // Unwrap returns the cause.
 func (e *RefusedError) Unwrap() error { return e.err }
 
+// cardTime is the time after the boot in which a network card may appear.
+const cardTime = 3 * time.Minute
+
 // Apply applies the first of the files that exists, unless it is in use already. After any error that is no RefusedError, it must be
-// called again before an agent starts.
+// called again before an agent starts. No such error lasts: an agent runs static pods also on a damaged or full disk.
 func (s *Setup) Apply(files ...string) (Result, error) {
 	unlock, err := lock(s.State)
 	if err != nil {
@@ -63,8 +73,8 @@ func (s *Setup) Apply(files ...string) (Result, error) {
 	if err != nil {
 		return Result{}, &RefusedError{err: err}
 	}
-	if err := r.writePending(s.State, s.Step); err != nil {
-		return Result{}, fmt.Errorf("complete the setup from %s: %w", r.File, err)
+	if err := r.commit(s.State, s.Step); err != nil {
+		return Result{File: r.File}, s.refuse(r, &RefusedError{File: r.File, LED: r.LED, err: err})
 	}
 	for _, file := range files {
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +89,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	out := Result{File: file, Name: r.Name, Server: r.Server}
 	data, err := readFile(file, maxFile)
 	if err == nil && r.isFile(data) {
-		return out, s.forget(r)
+		return out, s.keep(r, data)
 	}
 	var src *source
 	if err == nil {
@@ -102,7 +112,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	if name == "" || r.Rule != src.board.Name || src.certName != "" {
 		name, err = src.nodeName(s.Marks)
 	}
-	if errors.Is(err, errNoCard) {
+	if errors.Is(err, errNoCard) && r.File == "" && s.Up() < cardTime {
 		_, _ = refuse(err) // the caller reports the error
 		return out, err
 	}
@@ -118,7 +128,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	}
 	next := &record{
 		File: file, Digest: sum(mask(data, src.secrets)), Secrets: src.secrets, Time: s.Now().UTC(), Name: name, Rule: src.board.Name,
-		LED: src.board.LED, Made: p.made, Pending: p.targets,
+		LED: src.board.LED, Made: p.made, Pending: p.targets, Joined: r.Joined && src.tokenRemoved,
 	}
 	if c := src.board.Cluster; c != nil {
 		next.Server, next.CA, next.OwnKubeconfig = c.Server, c.CA+c.CAHash, c.Token == ""
@@ -126,20 +136,28 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 			next.Discovery = &discovery{Server: c.Server, Hash: c.CAHash, Token: c.Token, Dir: s.Dir}
 		}
 	}
-	restoreLED(r.Refused)
+	if err := stage(s.Dir, p.targets, s.Step); err != nil {
+		return refuse(err)
+	}
 	s.Step()
 	if err := next.store(s.State); err != nil {
+		unstage(s.Dir)
+		return refuse(err)
+	}
+	restoreLED(r.Refused)
+	if err := next.commit(s.State, s.Step); err != nil {
+		r = next
 		return refuse(err)
 	}
 	out.Applied, out.Name, out.Server = true, next.Name, next.Server
-	return out, next.writePending(s.State, s.Step)
+	return out, nil
 }
 
 // checkChange compares a file with the command line and with the cluster that the board has joined.
 func (s *Setup) checkChange(src *source, r *record) error {
 	c := &checker{s: src}
 	b := &src.board
-	for _, arg := range s.Args {
+	for _, arg := range append(s.baseFlags(r), s.Args...) {
 		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
 		field, given := "", false
 		switch flag {
@@ -156,7 +174,7 @@ func (s *Setup) checkChange(src *source, r *record) error {
 			field, given = "name", b.Name != "" || src.certName != ""
 		}
 		if given {
-			c.add(field, "ISLET_ARGS has %s, which replaces the setting of this file: remove it from there", flag)
+			c.add(field, "ISLET_ARGS or /etc/islet/flags has %s, which replaces the setting of this file: remove it from there", flag)
 		}
 	}
 	if !s.exists(kubeconfigFile) {
@@ -165,28 +183,49 @@ func (s *Setup) checkChange(src *source, r *record) error {
 		}
 		return errors.Join(c.errs...)
 	}
-	if !s.hasJoined(r) {
-		return errors.Join(c.errs...)
-	}
-	if k := b.Cluster; k == nil {
-		c.add("cluster", "this board has joined %s, and cannot leave it by this file", r.Server)
-	} else if k.Server != r.Server || k.CA+k.CAHash != r.CA {
-		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", r.Server)
+	server, _ := s.joined(r)
+	if k := b.Cluster; k == nil && server != "" && r.Server != "" {
+		c.add("cluster", "this board has joined %s, and cannot leave it by this file", server)
+	} else if k != nil && server != "" && (k.Server != server || r.Server != "" && k.CA+k.CAHash != r.CA) {
+		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", server)
 	}
 	return errors.Join(c.errs...)
 }
 
-// checkName returns an error if a board that has joined would get another name.
-func (s *Setup) checkName(src *source, r *record, name string) error {
-	if name == r.Name || !s.hasJoined(r) {
-		return nil
+// baseFlags returns the flags for files of settings in the file of flags that were not made here. The others are overridden.
+func (s *Setup) baseFlags(r *record) (flags []string) {
+	text, _, _ := (&plan{old: r}).base(filepath.Join(s.Dir, config.FlagsFile)) // the plan reports the error
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "--config=") || strings.HasPrefix(line, "--edge-config=") {
+			flags = append(flags, line)
+		}
 	}
-	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", r.Name)
+	return flags
 }
 
-// hasJoined reports whether the board has joined the cluster of the record. The agent writes a kubeconfig when it has a certificate.
-func (s *Setup) hasJoined(r *record) bool {
-	return r.Server != "" && s.exists(kubeconfigFile) && (r.Removed || !r.OwnKubeconfig)
+// checkName returns an error if a board that has joined would get another name.
+func (s *Setup) checkName(src *source, r *record, name string) error {
+	server, old := s.joined(r)
+	if server == "" || name == old || r.Server == "" && (name == "" || old == "") {
+		return nil
+	}
+	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", old)
+}
+
+// joined returns the cluster that the board has joined, and its name there. They are empty before. The agent writes a kubeconfig when it
+// has a certificate. What that file says is true also if the record was lost, or if the kubeconfig was in the image.
+func (s *Setup) joined(r *record) (server, name string) {
+	if r.OwnKubeconfig && !r.Joined || !s.exists(kubeconfigFile) {
+		return "", ""
+	}
+	server, name, err := link.Membership(filepath.Join(s.Dir, kubeconfigFile))
+	if err != nil {
+		server = r.Server
+	}
+	if r.Server != "" {
+		name = r.Name
+	}
+	return server, name
 }
 
 func (s *Setup) exists(name string) bool {
@@ -225,13 +264,15 @@ func (s *Setup) refuse(r *record, e *RefusedError) error {
 	return errors.Join(e, r.store(s.State))
 }
 
-// forget removes a refusal from the record, because the file of before is back.
-func (s *Setup) forget(r *record) error {
-	if r.Refused == nil {
+// keep updates the record for a file that is in use already. The file of before is back after a refusal, or it was copied again with its
+// secrets.
+func (s *Setup) keep(r *record, data []byte) error {
+	again := r.Removed && !bytes.Equal(mask(data, r.Secrets), data)
+	if r.Refused == nil && !again {
 		return nil
 	}
 	restoreLED(r.Refused)
-	r.Refused = nil
+	r.Refused, r.Removed = nil, r.Removed && !again
 	s.Step()
 	if err := r.store(s.State); err != nil {
 		return &RefusedError{File: r.File, err: err}

@@ -9,7 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
@@ -131,14 +136,20 @@ func TestOtherFlags(t *testing.T) {
 	b.inUse()
 	b.write(head + "name: two\n")
 	b.inUse()
+	must(t, os.WriteFile(b.Dir+"/flags", []byte("--config=/elsewhere\n"+b.made("flags")), 0o644))
+	b.write(head + "network: {podCIDR: 10.9.0.0/24}\n")
+	if got := b.refused(); !strings.Contains(got, "network: ISLET_ARGS or /etc/islet/flags has --config") {
+		t.Error(got)
+	}
+	must(t, os.WriteFile(b.Dir+"/flags", []byte(strings.TrimPrefix(b.made("flags"), "--config=/elsewhere\n")), 0o644))
 	if got := b.made("flags"); !strings.HasPrefix(got, "--node-labels=a=b\n# From ") || strings.Contains(got, "one") ||
 		!strings.Contains(got, "\n--hostname-override=two\n") {
 		t.Error(got)
 	}
 	b.Args = []string{"--hostname_override=x", "--config", "y", "--edge-config=z", "--kubeconfig=k"}
 	b.write(head + "name: three\nnetwork: {podCIDR: 10.9.0.0/24}\n")
-	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS has --hostname-override") ||
-		!strings.Contains(got, "network: ISLET_ARGS has --config") || strings.Contains(got, "--edge-config") ||
+	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS or /etc/islet/flags has --hostname-override") ||
+		!strings.Contains(got, "network: ISLET_ARGS or /etc/islet/flags has --config") || strings.Contains(got, "--edge-config") ||
 		strings.Contains(got, "--kubeconfig") {
 		t.Error(got)
 	}
@@ -156,13 +167,13 @@ func TestEditedCertificate(t *testing.T) {
 	}
 	r, err := load(b.State)
 	must(t, err)
-	r.Removed = true
+	r.Joined = true
 	must(t, r.store(b.State))
 	b.write(joining(ca))
 	if got := b.refused(); !strings.Contains(got, "this board has joined https://x1") {
 		t.Error(got)
 	}
-	r.Removed = false
+	r.Joined = false
 	must(t, r.store(b.State))
 	b.inUse()
 	if b.made("kubeconfig") != "" || !strings.Contains(b.made("bootstrap.kubeconfig"), token) {
@@ -201,7 +212,7 @@ func TestEdited(t *testing.T) {
 	if out := b.inUse(); out.Name != "kiosk-a-10000000abcdef01" {
 		t.Error("a board that has not joined did not get another name")
 	}
-	b.join()
+	b.join(ca, "https://192.0.2.1:6443", "kiosk-a-10000000abcdef01")
 	for field, wrong := range map[string]string{
 		"name":           text,
 		"cluster.server": strings.Replace(strings.Replace(text, "kiosk-", "kiosk-a-", 1), "192.0.2.1", "192.0.2.2", 1),
@@ -232,6 +243,15 @@ func TestEdited(t *testing.T) {
 	}
 	// The record is lost, the token was removed, and the node has its certificate.
 	must(t, os.Remove(filepath.Join(b.State, setuprecord.File)))
+	b.write(strings.NewReplacer("kiosk-", "kiosk-b-", token, newToken).Replace(text))
+	b.serials = []string{"10000000abcdef01"}
+	if got := b.refused(); !strings.Contains(got, "name: this board has joined as \"kiosk-a-10000000abcdef01\"") {
+		t.Error(got)
+	}
+	b.write(strings.NewReplacer("192.0.2.1", "192.0.2.2", token, newToken).Replace(text))
+	if got := b.refused(); !strings.Contains(got, "cluster.server: this board has joined https://192.0.2.1:6443") {
+		t.Error(got)
+	}
 	b.write(strings.Replace(text, token, strings.Repeat("_", len(token)), 1))
 	b.serials = []string{"10000000abcdef01"}
 	if out := b.inUse(); !out.Applied || !strings.Contains(b.made("bootstrap.kubeconfig"), newToken) {
@@ -250,7 +270,7 @@ func TestPowerCut(t *testing.T) {
 		b := newBoard(t)
 		dir := filepath.Dir(b.boot)
 		must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/edge.yaml", []byte("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"), 0o600))
-		before := contents(t, b.Dir)
+		before := strings.Join(placed(t, b.Dir), "")
 		b.write(text)
 		cmd := exec.Command(program)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", cutVariable, at, dir))
@@ -259,10 +279,12 @@ func TestPowerCut(t *testing.T) {
 		if err != nil && !cut {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if cut && at == 1 && contents(t, b.Dir) != before {
-			t.Error("a file was written before the record")
+		_, err = os.Stat(filepath.Join(b.State, setuprecord.File))
+		isStored := err == nil
+		if !isStored && strings.Join(placed(t, b.Dir), "") != before {
+			t.Error("a file was put in place before the record")
 		}
-		if result := b.inUse(); result.Applied != (at == 1) {
+		if result := b.inUse(); result.Applied == isStored {
 			t.Errorf("cut at step %d: applied again: %v", at, result.Applied)
 		}
 		got := strings.ReplaceAll(contents(t, b.Dir), dir, "DIR")
@@ -284,28 +306,126 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestUnwritable checks that nothing is changed if the record cannot be stored, and that the caller repeats a run that could not write all
-// files.
+// placed returns the names of the files of the configuration that are not staged.
+func placed(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range list {
+		if !strings.Contains(e.Name(), stagedSuffix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// TestUnwritable checks that nothing is changed if the record or a file cannot be stored, and that the agent may start then.
 func TestUnwritable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounts need root")
+	}
 	b, ca := newBoard(t), newCA(t)
 	b.write(joining(ca))
 	must(t, os.MkdirAll(filepath.Join(b.State, setuprecord.File), 0o755))
 	if _, err := b.apply(); !errors.As(err, new(*RefusedError)) || contents(t, b.Dir) != "" {
 		t.Errorf("got %v", err)
 	}
-	must(t, os.Remove(filepath.Join(b.State, setuprecord.File)), os.MkdirAll(filepath.Join(b.Dir, "flags"), 0o755))
-	if _, err := b.apply(); !errors.As(err, new(*RefusedError)) {
-		t.Errorf("a directory has the place of a file: %v", err)
+	must(t, os.Remove(filepath.Join(b.State, setuprecord.File)))
+	for _, name := range []string{"flags", "ca.crt"} {
+		must(t, os.MkdirAll(filepath.Join(b.Dir, name, "x"), 0o755))
+		if got := b.refused(); !strings.Contains(got, name) || len(placed(t, b.Dir)) != 1 {
+			t.Errorf("a directory has the place of a file: %s", got)
+		}
+		must(t, os.RemoveAll(filepath.Join(b.Dir, name)))
 	}
-	must(t, os.Remove(filepath.Join(b.Dir, "flags")), os.MkdirAll(filepath.Join(b.Dir, "ca.crt/x"), 0o755))
-	for range 2 {
-		if _, err := b.apply(); err == nil || errors.As(err, new(*RefusedError)) {
-			t.Errorf("got %v", err)
+	must(t, unix.Mount("none", b.Dir, "tmpfs", 0, "size=8k")) // the first file fits
+	if got := b.refused(); !strings.Contains(got, "no space") || contents(t, b.Dir) != "" {
+		t.Errorf("%s, left %s", got, contents(t, b.Dir))
+	}
+	must(t, unix.Mount("none", b.Dir, "", unix.MS_REMOUNT, "size=1m"))
+	// The disk fails when the files are staged and a part of them is in place.
+	steps, failAt := 0, 8
+	b.Step = func() {
+		if steps++; steps == failAt {
+			must(t, unix.Mount("none", b.Dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 		}
 	}
-	must(t, os.RemoveAll(filepath.Join(b.Dir, "ca.crt")))
+	t.Cleanup(func() { must(t, unix.Unmount(b.Dir, unix.MNT_DETACH)) })
+	for range 2 {
+		if got := b.refused(); !strings.Contains(got, "read-only") {
+			t.Error(got)
+		}
+	}
+	if r, err := load(b.State); err != nil || len(r.Pending) == 0 {
+		t.Errorf("not partly in place: %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) { // the agent changes nothing of that
+		w := watchBoard(t, b)
+		w.set(link.Up, "")
+		<-w.ended
+		if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), token) {
+			t.Errorf("the token is gone: %v", err)
+		}
+	})
+	must(t, unix.Mount("none", b.Dir, "", unix.MS_REMOUNT, ""))
 	b.inUse()
-	if b.made("ca.crt") != ca.pem || !strings.Contains(b.made("flags"), "kiosk") {
+	if b.made("ca.crt") != ca.pem || !strings.Contains(b.made("flags"), "kiosk") || strings.Contains(contents(t, b.Dir), stagedSuffix) {
 		t.Error(contents(t, b.Dir))
+	}
+	if r, err := load(b.State); err != nil || r.Refused != nil || len(r.Pending) > 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestOtherCluster checks that credentials of another cluster, from an earlier file or from the image, are not used for the cluster of the
+// file.
+func TestOtherCluster(t *testing.T) {
+	ca, other := newCA(t), newCA(t)
+	hashed := head + "name: kiosk-1\ncluster:\n  server: https://192.0.2.2:6443\n  caHash: " + other.hash + "\n  token: " + newToken + "\n"
+	b := newBoard(t)
+	b.write(joining(ca))
+	b.inUse()
+	b.write(hashed)
+	b.inUse()
+	if b.made("bootstrap.kubeconfig")+b.made("ca.crt") != "" {
+		t.Errorf("those of the earlier file: %s", contents(t, b.Dir))
+	}
+	b = newBoard(t)
+	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/bootstrap.kubeconfig", kubeconfig("https://192.0.2.1:6443", ca.pem, tokenUser(token)), 0o600))
+	b.write(hashed)
+	b.inUse()
+	if b.made("bootstrap.kubeconfig") != "" {
+		t.Error("that of the image is still there")
+	}
+	b = newBoard(t)
+	b.join(ca, "https://192.0.2.1:6443", "kiosk-1")
+	b.write(hashed)
+	if got := b.refused(); !strings.Contains(got, "cluster.server: this board has joined https://192.0.2.1:6443") {
+		t.Error(got)
+	}
+	synctest.Test(t, func(t *testing.T) { // the agent joined the other cluster while the file was applied
+		b := newBoard(t)
+		b.write(joining(other))
+		b.inUse()
+		w := watchBoard(t, b)
+		w.setServer("https://192.0.2.9")
+		w.set(link.Up, "")
+		time.Sleep(patience + time.Second)
+		synctest.Wait()
+		if said := w.said(); !strings.Contains(said, "has not joined https://192.0.2.1:6443: its credentials are those of https://192.0.2.9") {
+			t.Errorf("%q", said)
+		}
+		if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), token) {
+			t.Errorf("the token is gone: %v", err)
+		}
+	})
+}
+
+// TestTokenAsName checks that a token in the wrong place is in no message.
+func TestTokenAsName(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	b.write(head + "cluster: {server: https://x, caHash: \"" + ca.hash + "\", token:" + token + "}\n")
+	if got := b.refused(); strings.Contains(got, token) || !strings.Contains(got, "unknown field") {
+		t.Error(got)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +31,8 @@ const (
 // A Link is the link to the API server. *link.Link implements it.
 type Link interface {
 	State() link.State
+	Server() string
+	Now() time.Time
 	Changed() <-chan struct{}
 }
 
@@ -57,13 +61,14 @@ func Watch(ctx context.Context, c Config) error {
 		c.Log.Warn("a file of the boot partition is not in use", "file", r.Refused.File, "reason", r.Refused.Why)
 		c.Warn(reasonRefused, r.Refused.String())
 	}
-	if r.Server == "" || r.Removed {
+	if r.Server == "" || r.Removed || len(r.Pending) > 0 {
 		return nil
 	}
 	if c.ledDir == "" {
 		c.ledDir = led.Dir
 	}
-	w := &watch{Config: c, r: r, led: led.New(c.ledDir, r.LED), began: time.Now()}
+	w := &watch{Config: c, r: r, led: led.New(c.ledDir, boardLED(c.ledDir, r.LED)), began: time.Now()}
+	_ = w.led.SetBack(r.Before) // another agent let it beat
 	for _, step := range []func(context.Context) error{w.discover, w.awaitLink, w.removeSecrets} {
 		if err := step(ctx); err != nil {
 			return nil // ctx has ended
@@ -85,6 +90,9 @@ type watch struct {
 // report tells a person at the board why it has not joined. It says nothing before the board had time to join, and returns when it wants
 // to be called again.
 func (w *watch) report(why string) (again time.Duration) {
+	if w.r.Joined {
+		return reportEvery
+	}
 	if wait := patience - time.Since(w.began); wait > 0 {
 		return wait
 	}
@@ -95,7 +103,10 @@ func (w *watch) report(why string) (again time.Duration) {
 		w.told, w.toldAt = why, time.Now()
 		tell(w.Console, fmt.Sprintf("%s has not joined %s: %s", w.name(), w.r.Server, why))
 		w.Log.Warn("the board has not joined its cluster", "server", w.r.Server, "reason", shorten(why))
-		_ = w.led.Set(led.Heartbeat) // the console and the log say it too
+		if w.led.Set(led.Heartbeat) == nil && w.led.Before() != w.r.Before { // else the console and the log say it
+			w.r.Before = w.led.Before()
+			w.store(func(r *record) { r.Before = w.r.Before })
+		}
 	}
 	return reportEvery
 }
@@ -107,15 +118,21 @@ func (w *watch) name() string {
 	return w.r.Name
 }
 
-// awaitLink returns when the link is up.
+// awaitLink returns when the link to the server of the file is up.
 func (w *watch) awaitLink(ctx context.Context) error {
 	changed := w.Link.Changed()
 	for {
-		s := w.Link.State()
-		if s.Phase == link.Up {
+		s, server := w.Link.State(), w.Link.Server()
+		if s.Phase == link.Up && server == w.r.Server {
 			_ = w.led.Restore() // there is no LED, or it was never set
-			tell(w.Console, fmt.Sprintf("%s has joined %s", w.name(), w.r.Server))
+			if !w.r.Joined {
+				tell(w.Console, fmt.Sprintf("%s has joined %s", w.name(), w.r.Server))
+				w.store(func(r *record) { r.Joined, r.Before = true, "" })
+			}
 			return nil
+		}
+		if s.Phase == link.Up {
+			s.Message = "its credentials are those of " + server
 		}
 		timer := time.NewTimer(w.report(s.Message))
 		select {
@@ -140,7 +157,8 @@ func (w *watch) removeSecrets(ctx context.Context) error {
 			if len(w.r.Secrets) > 0 {
 				w.Log.Info("the secrets were removed from the file of the boot partition", "file", w.r.File)
 			}
-			return w.update(func(r *record) { r.Removed = true })
+			w.store(func(r *record) { r.Removed = true })
+			return nil
 		case errors.Is(err, errEdited):
 			w.Log.Warn("the file of the boot partition was edited, and is applied at the next start", "file", w.r.File)
 			return nil
@@ -150,7 +168,9 @@ func (w *watch) removeSecrets(ctx context.Context) error {
 		if text := err.Error(); text != said {
 			said = text
 			w.Log.Warn("the secrets of a file of the boot partition cannot be removed", "file", w.r.File, "error", err)
-			w.Warn(reasonSecrets, "the secrets in "+w.r.File+" were used, and cannot be removed: "+shorten(text))
+			if !errors.Is(err, fs.ErrNotExist) { // else the partition is not mounted, or somebody has removed the file
+				w.Warn(reasonSecrets, "the secrets in "+w.r.File+" were used, and cannot be removed: "+shorten(text))
+			}
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -162,21 +182,26 @@ func (w *watch) removeSecrets(ctx context.Context) error {
 	}
 }
 
-// update changes the record on the disk, unless another file was applied meanwhile.
-func (w *watch) update(change func(*record)) error {
+// store changes the record on the disk like update.
+func (w *watch) store(change func(*record)) {
+	if err := w.update(func(r *record) error { change(r); return nil }); err != nil {
+		w.Log.Error("cannot store the record of the setup", "error", err)
+	}
+}
+
+// update changes the record on the disk, unless another file was applied meanwhile, also one that differs only in its secrets.
+func (w *watch) update(change func(*record) error) error {
 	unlock, err := lock(w.State)
 	if err != nil {
-		w.Log.Error("cannot lock the record of the setup", "error", err)
-		return nil
+		return fmt.Errorf("lock the state directory: %w", err)
 	}
 	defer unlock()
 	now, err := load(w.State)
-	if err == nil && now.Digest == w.r.Digest {
-		change(now)
-		err = now.store(w.State)
+	if err != nil || now.Digest != w.r.Digest || !now.Time.Equal(w.r.Time) || !slices.Equal(now.Secrets, w.r.Secrets) {
+		return err
 	}
-	if err != nil {
-		w.Log.Error("cannot store the record of the setup", "error", err)
+	if err := change(now); err != nil {
+		return err
 	}
-	return nil
+	return now.store(w.State)
 }

@@ -2,12 +2,17 @@ package setup
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,7 +34,22 @@ import (
 type fakeLink struct {
 	mu      sync.Mutex
 	state   link.State
+	server  string
 	changed chan struct{}
+}
+
+func (l *fakeLink) Now() time.Time { return time.Now() }
+
+func (l *fakeLink) Server() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.server
+}
+
+func (l *fakeLink) setServer(server string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.server = server
 }
 
 func newLink() *fakeLink {
@@ -72,6 +92,9 @@ func watchBoard(t *testing.T, b *board) *watched {
 	var path string
 	w.tty, path = terminal(t)
 	must(t, os.MkdirAll(filepath.Dir(w.led), 0o755), os.WriteFile(w.led, []byte("none [mmc0] heartbeat"), 0o600))
+	r, err := load(b.State)
+	must(t, err)
+	w.server = r.Server
 	ctx, cancel := context.WithCancel(t.Context())
 	c := Config{State: b.State, Link: w, Console: path, Log: slog.New(slog.DiscardHandler), ledDir: filepath.Dir(filepath.Dir(w.led)),
 		Warn: func(reason, message string) {
@@ -160,7 +183,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("the token is still there: %v", err)
 		}
 	})
-	b.join()
+	b.join(ca, "https://192.0.2.1:6443", "kiosk-10000000abcdef01")
 	if out := b.inUse(); out.Applied {
 		t.Error("applied again")
 	}
@@ -275,9 +298,117 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	d := discovery{Server: server.URL, Hash: newCA(t).hash}
-	if _, err := d.fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "no CA with the hash") {
+	if _, err := d.fetch(t.Context(), time.Now); err == nil || !strings.Contains(err.Error(), "no CA with the hash") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestForgedAuthority checks that a stranger cannot give the node a CA which has the public key of the right one, but other names or dates.
+// Also a board without a clock obtains the CA.
+func TestForgedAuthority(t *testing.T) {
+	ca, thief := newCA(t), newCA(t)
+	form := &x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: "forged"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	raw, err := x509.CreateCertificate(rand.Reader, form, form, &ca.key.PublicKey, ca.key)
+	must(t, err)
+	forged := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}))
+	for name, tt := range map[string]struct {
+		server clusterCA
+		first  string
+		now    time.Time
+		want   string
+	}{
+		"another server":             {thief, ca.pem, time.Now(), ""},
+		"a forged CA":                {ca, forged, time.Now(), ""},
+		"a forged CA with the right": {ca, forged + ca.pem, time.Now(), ca.pem},
+		"no clock":                   {ca, ca.pem, time.Unix(0, 0), ca.pem},
+	} {
+		asked := 0
+		server := serve(t, tt.server, func(w http.ResponseWriter, _ *http.Request) {
+			if asked++; asked == 1 {
+				fmt.Fprint(w, clusterInfoOf(t, tt.first))
+			} else {
+				fmt.Fprint(w, clusterInfoOf(t, ca.pem))
+			}
+		})
+		got, err := (&discovery{Server: server.URL, Hash: ca.hash}).fetch(t.Context(), func() time.Time { return tt.now })
+		if string(got) != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+}
+
+// TestReplacedToken checks that a discovery which ends after the file was applied with another token changes nothing.
+func TestReplacedToken(t *testing.T) {
+	ca := newCA(t)
+	text := func(server, token string) string {
+		return head + "cluster:\n  server: " + server + "\n  caHash: " + ca.hash + "\n  token: " + token + "\n"
+	}
+	b := newBoard(t)
+	asked := 0
+	var server *httptest.Server
+	server = serve(t, ca, func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked == 2 {
+			b.write(text(server.URL, newToken))
+			b.inUse()
+		}
+		fmt.Fprint(w, clusterInfoOf(t, ca.pem))
+	})
+	b.write(text(server.URL, token))
+	b.inUse()
+	w := watchBoard(t, b)
+	w.set(link.Up, "")
+	<-w.ended
+	if r, err := load(b.State); err != nil || r.Discovery == nil || r.Discovery.Token != newToken || b.made("bootstrap.kubeconfig") != "" {
+		t.Errorf("%+v, %v, %s", r, err, b.made("bootstrap.kubeconfig"))
+	}
+	w = watchBoard(t, b)
+	w.set(link.Up, "")
+	<-w.ended
+	if !strings.Contains(b.made("bootstrap.kubeconfig"), newToken) {
+		t.Error(contents(t, b.Dir))
+	}
+}
+
+// TestWatchAgain checks that an agent which starts while the LED of an earlier one beats gives it back its trigger of before, also if
+// the file does not name the LED.
+func TestWatchAgain(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	b.write(joining(ca))
+	b.inUse()
+	synctest.Test(t, func(t *testing.T) {
+		w := watchBoard(t, b)
+		time.Sleep(patience + time.Second)
+		synctest.Wait()
+		if w.trigger() != "heartbeat" {
+			t.Error(w.trigger())
+		}
+		w.end()
+		w = watchBoard(t, b)
+		synctest.Wait()
+		if w.trigger() != "mmc0" {
+			t.Error(w.trigger())
+		}
+	})
+}
+
+// TestNotMounted checks that the secrets are removed when a partition that was not mounted is mounted again.
+func TestNotMounted(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	b.write(joining(ca))
+	b.inUse()
+	synctest.Test(t, func(t *testing.T) {
+		must(t, os.Rename(b.boot, b.boot+".away"))
+		w := watchBoard(t, b)
+		w.set(link.Up, "")
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		must(t, os.Rename(b.boot+".away", b.boot))
+		<-w.ended
+		if text, err := os.ReadFile(b.file()); err != nil || strings.Contains(string(text), token) || len(w.events) > 0 {
+			t.Errorf("the token is still there: %v, %q", err, w.events)
+		}
+	})
 }
 
 // TestHostileServers checks answers that are no answers, and bombs.
@@ -300,7 +431,7 @@ func TestHostileServers(t *testing.T) {
 		d := discovery{Server: server.URL, Hash: ca.hash}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := d.fetch(t.Context())
+		_, err := d.fetch(t.Context(), time.Now)
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 32<<20 {
 			t.Errorf("%s: %v, %d MiB", name, err, took>>20)
@@ -309,7 +440,7 @@ func TestHostileServers(t *testing.T) {
 	away := serve(t, ca, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://192.0.2.1/", http.StatusFound)
 	})
-	if _, err := (&discovery{Server: away.URL, Hash: ca.hash}).fetch(t.Context()); err == nil || !strings.Contains(err.Error(), "302") {
+	if _, err := (&discovery{Server: away.URL, Hash: ca.hash}).fetch(t.Context(), time.Now); err == nil || !strings.Contains(err.Error(), "302") {
 		t.Errorf("got %v", err)
 	}
 }

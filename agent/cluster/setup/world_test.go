@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,7 +72,7 @@ func (c clusterCA) issue(t testing.TB, name string) (cert, key string) {
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	form := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: []string{"system:nodes"}},
-		NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}, IPAddresses: nil}
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{{127, 0, 0, 1}}}
 	raw, err := x509.CreateCertificate(rand.Reader, form, c.cert, &own.PublicKey, c.key)
 	must(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(own)
@@ -124,7 +125,7 @@ func newBoard(t testing.TB) *board {
 }
 
 func (b *board) in(dir string) *Setup {
-	return &Setup{State: filepath.Join(dir, "state"), Dir: filepath.Join(dir, "etc"), Now: time.Now, Step: func() {},
+	return &Setup{State: filepath.Join(dir, "state"), Dir: filepath.Join(dir, "etc"), Now: time.Now, Step: func() {}, Up: func() time.Duration { return 0 },
 		Marks: func() (serials, cards []string) { return []string{"10000000ABCDEF01"}, nil }}
 }
 
@@ -157,9 +158,13 @@ func (b *board) made(name string) string {
 }
 
 // join does what the agent does when it has its certificate.
-func (b *board) join() {
+func (b *board) join(ca clusterCA, server, name string) {
 	b.t.Helper()
-	must(b.t, os.WriteFile(filepath.Join(b.Dir, kubeconfigFile), []byte("{}"), 0o600))
+	cert, key := ca.issue(b.t, "system:node:"+name)
+	pair := filepath.Join(filepath.Dir(b.boot), "pair.pem")
+	user := "    client-certificate: " + pair + "\n    client-key: " + pair
+	must(b.t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(pair, []byte(cert+key), 0o600),
+		os.WriteFile(filepath.Join(b.Dir, kubeconfigFile), kubeconfig(server, ca.pem, user), 0o600))
 }
 
 // refused returns the mistakes of a file that is not in use.
