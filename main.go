@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/cluster/setup"
+	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/host/sealkey"
 	"github.com/islet-edge/islet/edge/inventory"
 	manifests "github.com/islet-edge/islet/edge/source"
@@ -61,7 +62,7 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, guard.IsService()) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: agent.Doctor, Cleanup: agent.Cleanup, SelfTest: selfTest,
+			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: doctor.ServiceFlags, Cleanup: agent.Cleanup, SelfTest: selfTest,
 			Check: checkFiles, Fetch: manifests.Fetch, Key: key, SetUp: setup.Main, Inventory: inventory.Read, Secrets: inventory.Secrets,
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/resource/idlememory"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/inherit"
+	"github.com/islet-edge/islet/internal/k3s"
 )
 
 // A runner runs an agent until ctx ends. It returns an error if the agent fails. The agent calls restart with the reason to make this
@@ -42,6 +43,13 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 		return began.Role.Supervise(slog.New(slog.NewTextHandler(stderr, nil)))
 	}
 	cfg, notices, err := began.Load()
+	completed, unfinished := false, error(nil)
+	if err == nil {
+		if completed, unfinished = k3s.Complete(k3s.Root(cfg.Dirs.State)); completed {
+			began = configure.Begin(began.Role, args)
+			cfg, notices, err = began.Load()
+		}
+	}
 	if asked := (*config.InfoRequest)(nil); errors.As(err, &asked) {
 		if asked.Version && filepath.Base(os.Args[0]) != "kubelet" { // kubeadm and other tools parse a single line
 			fmt.Fprintf(stdout, "islet %s\n", version)
@@ -58,6 +66,11 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	process.LogConfig(context.Background(), cfg, log)
 	if stays != nil {
 		log.Warn("containers may inherit state from the program that started islet", "error", stays)
+	}
+	if unfinished != nil {
+		log.Error("islet join was interrupted, and its files cannot be completed: run it again", "error", unfinished)
+	} else if completed {
+		log.Info("islet join was interrupted, and the agent has written the rest of its files")
 	}
 	for _, n := range notices {
 		log.Info(n.String())

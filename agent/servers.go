@@ -96,7 +96,7 @@ func (s *serverParts) serverConfig() server.Config {
 		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.keys.Collectors(), s.handlers.Collectors(),
 			s.upkeep.Collectors(), s.shutdown.Collectors(), s.keeper.Collectors(), s.objects.Collectors(),
 			s.claims.Collectors(s.pods.List), s.podsServer.Collectors(), s.devices.Collectors(), s.devices.Pinning.Collectors(),
-			s.plugins.Collectors(), s.bundles.Collectors(), s.volumes.Collectors(s.pods.List)),
+			s.plugins.Collectors(), s.bundles.Collectors(), s.volumes.Collectors(s.pods.List), s.updater.Collectors()),
 		Page: s.page.HandlerAt(server.PathPage), StreamIdleTimeout: s.cfg.Kubelet.StreamingConnectionIdleTimeout.Duration, Log: s.log,
 	}
 }

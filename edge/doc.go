@@ -26,6 +26,8 @@
 //	history        detects an API server with old data
 //	brake          keeps pods that such an API server has lost
 //	twin           detects another machine with the name of this node
+//	supervisor     certificates and tunnels of a node in a cluster of k3s
+//	remotedialer   the protocol of such a tunnel
 //	apitest        an API server for tests
 //
 // The disk:

@@ -25,6 +25,7 @@
 //	keyring   registry credentials for an image
 //	registry  requests to registries
 //	release   archives of islet
+//	rollout   the signed index of a staged rollout, and the decisions about it
 //	signed    texts with Ed25519 signatures
 //
 // Untrusted input:
@@ -52,6 +53,7 @@
 //	dirty     the keys of changed objects
 //	download  the client for web servers
 //	connlimit limits the connections to a public port
+//	k3s       the supervisor of a k3s server
 //	grpcwait  waits for gRPC connections
 //	poll      conditional requests at intervals
 //	pulse     distinguishes a lost peer from a slow one

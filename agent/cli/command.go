@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/change"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/images"
+	"github.com/islet-edge/islet/agent/cli/join"
 	"github.com/islet-edge/islet/agent/cli/logs"
 	"github.com/islet-edge/islet/agent/cli/node"
 	"github.com/islet-edge/islet/agent/cli/node/support"
@@ -126,11 +127,12 @@ func commands() []command.Command {
 			Sub:     change.Commands(),
 		},
 		{Name: "update", Args: "ARCHIVE|URL|--back", Summary: "try another version of islet, and keep it if the node " +
-			"works as well as before", ArgsKind: command.TakesFiles, Setup: change.Update,
+			"works as well as before", ArgsKind: command.TakesFiles, Setup: change.Update, Sub: change.UpdateCommands(),
 			Detail: "ARCHIVE.release must be next to the archive, signed with keys that the node trusts " +
 				"(edge.update.keys). The pods keep running.\nIf the new version fails, the node returns to the running " +
 				"version by itself within a minute. Exits with 1 if the version is rejected or fails.\n" +
-				"The replaced program is kept next to the installed one: 'islet update --back' returns to it without a network."},
+				"The replaced program is kept next to the installed one: 'islet update --back' returns to it without a network.\n" +
+				"It does not wait for a ring of a staged rollout: see 'islet update status'."},
 		{
 			Name:    "bundle",
 			Summary: "put all that a node should run into one signed file", Sub: bundle.Commands(),
@@ -151,6 +153,11 @@ func commands() []command.Command {
 			Setup: node.Clock,
 			Detail: "Certificates are verified at a time that is never before a time that has certainly passed. " +
 				"Use reset if that time is wrong."},
+		{Name: "join", Args: "--k3s URL --token-file FILE", Summary: "make this machine a node of a k3s cluster", Setup: join.Join,
+			NoAgent: true, Detail: "The k3s server issues the node's certificates. The command writes them to a directory below the " +
+				"state directory,\nand sets the fields of /etc/islet/kubelet.yaml and edge.yaml with which the agent uses them. Other " +
+				"fields stay.\nThen restart the agent. It renews the certificates, and keeps a tunnel to each server for logs and exec.\n" +
+				"The command may be repeated, also for another cluster. If it fails, the node stays as it was."},
 		{Name: "key", Summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", Sub: node.KeyCommands()},
 		{Name: "setup", Args: "[FILE] [AGENT FLAG...]", Summary: "make this machine a node with the file islet.yaml of its boot partition",
 			Setup: node.SetUp, IsAgent: true,
@@ -212,7 +219,7 @@ func parseFlags(c *command.Command, t *command.Tool) (*pflag.FlagSet, command.Ru
 	return flags, run
 }
 
-func join(path []string) string { return strings.Join(path, " ") }
+func joinPath(path []string) string { return strings.Join(path, " ") }
 
 const podHelp = "POD is NAME, NAMESPACE/NAME, or the beginning of a name that only one pod has. As with kubectl, it may be\n" +
 	"pod NAME or pod/NAME."
@@ -221,7 +228,7 @@ func printUsage(c *command.Command, w io.Writer, path []string, flags *pflag.Fla
 	if c.Summary != "" { // a command for programs has none
 		fmt.Fprintf(w, "%s%s.\n\n", strings.ToUpper(c.Summary[:1]), c.Summary[1:])
 	}
-	fmt.Fprintf(w, "Usage:\n  islet %s", join(path))
+	fmt.Fprintf(w, "Usage:\n  islet %s", joinPath(path))
 	if flags.HasAvailableFlags() {
 		fmt.Fprint(w, " [flags]")
 	}
@@ -242,7 +249,7 @@ func printUsage(c *command.Command, w io.Writer, path []string, flags *pflag.Fla
 }
 
 func printCommands(w io.Writer, list []command.Command, path []string) {
-	name := join(append([]string{"islet"}, path...))
+	name := joinPath(append([]string{"islet"}, path...))
 	fmt.Fprintf(w, "Usage:\n  %s COMMAND [flags]\n", name)
 	if len(path) == 0 {
 		fmt.Fprint(w, "  islet agent [FLAG...]    run the agent; 'islet --help-flags' shows its flags\n")

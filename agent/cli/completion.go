@@ -81,7 +81,7 @@ func listCandidates(ctx context.Context, t *command.Tool, list []command.Command
 	if c == nil {
 		return nil
 	}
-	if c.Sub != nil {
+	if runsSub(c, before[1:]) || c.Sub != nil && len(before) == 1 && !strings.HasPrefix(word, "-") {
 		return listCandidates(ctx, t, c.Sub, before[1:], word)
 	}
 	asking := &command.Tool{Env: t.Env, Out: t.Out}

@@ -16,6 +16,7 @@
 //	node     status, devices, clock, shutdown, accept, takeover, doctor, key, version; below it top and support
 //	change   config, update
 //	bundle   bundle
+//	join     join
 //
 // All of these use the packages command, client and terminal.
 package cli

@@ -36,6 +36,9 @@ func examples() map[string][]example {
 		"check": {{"Check a manifest on any machine", "islet check web.yaml"},
 			{"Check all manifests of a node in a script; a warning is a failure too",
 				"islet check --strict -o json /etc/kubernetes/manifests"}},
+		"join": {{"Join a k3s cluster with the token of its server", "islet join --k3s https://server.example:6443 --token-file token"},
+			{"Choose the name and the address of the node",
+				"islet join --k3s https://server.example:6443 --token-file token --node-name roof-7 --node-ip 192.0.2.7"}},
 		"support": {{"Write a file without secrets that you can send", "islet support node.tar.gz"}},
 		"debug": {{"Open a shell of another image in a running pod", "islet debug -it web --image=docker.io/library/busybox:1.37"},
 			{"Also see the processes of the container app",
@@ -77,6 +80,7 @@ func examples() map[string][]example {
 			{"Make one in a registry", "islet bundle build kiosk -o oci://registry.example.com/kiosk:42"}},
 		"bundle lock": {{"Take images from registries, by digest", "islet bundle lock kiosk"},
 			{"Take the images that the tags name now", "islet bundle lock kiosk --update"}},
+		"update status":    {{"Show the ring of this node, and what it waits for", "islet update status"}},
 		"bundle sign":      {{"Sign a bundle", "islet bundle sign kiosk.tar --key bundle.key"}},
 		"bundle keys new":  {{"Make a key", "islet bundle keys new bundle.key"}},
 		"bundle keys show": {{"Print the public key for bundle.keys", "islet bundle keys show bundle.key"}},
@@ -121,7 +125,7 @@ func examples() map[string][]example {
 
 // printExamples writes the examples of a command for its help.
 func printExamples(w io.Writer, path []string) {
-	list := examples()[join(path)]
+	list := examples()[joinPath(path)]
 	if len(list) == 0 {
 		return
 	}
@@ -134,7 +138,7 @@ func printExamples(w io.Writer, path []string) {
 // manExamples returns the examples of a command in troff.
 func manExamples(path []string) string {
 	var b bytes.Buffer
-	for _, e := range examples()[join(path)] {
+	for _, e := range examples()[joinPath(path)] {
 		fmt.Fprintf(&b, ".PP\n%s:\n.PP\n.RS\n.EX\n%s\n.EE\n.RE\n", escapeTroff(e.what), escapeTroff(e.line))
 	}
 	return b.String()

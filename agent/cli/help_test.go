@@ -21,10 +21,11 @@ func visit(list []command.Command, path []string, f func(c *command.Command, pat
 		path := append(path[:len(path):len(path)], c.Name)
 		switch {
 		case c.Hidden:
-		case c.Sub != nil:
+		case c.Setup != nil:
+			f(c, path)
 			visit(c.Sub, path, f)
 		default:
-			f(c, path)
+			visit(c.Sub, path, f)
 		}
 	}
 }
@@ -74,7 +75,7 @@ func parseLine(t *testing.T, line string) (path []string, flags *pflag.FlagSet) 
 			return nil, nil
 		}
 		path, all = append(path, c.Name), all[1:]
-		if c.Sub != nil {
+		if runsSub(c, all) {
 			list = c.Sub
 			continue
 		}
@@ -106,17 +107,17 @@ func TestExamples(t *testing.T) {
 	left := examples()
 	pages := manPages()
 	visit(commands(), nil, func(c *command.Command, path []string) {
-		list := left[join(path)]
-		delete(left, join(path))
+		list := left[joinPath(path)]
+		delete(left, joinPath(path))
 		if len(list) == 0 {
-			t.Errorf("islet %s has no examples", join(path))
+			t.Errorf("islet %s has no examples", joinPath(path))
 		}
 		help := run(t, nil, "", append(slices.Clone(path), "--help")...)
 		page := string(pages["islet-"+strings.Join(path, "-")+".1"])
 		for _, e := range list {
 			got, _ := parseLine(t, e.line)
-			if join(got) != join(path) {
-				t.Errorf("%q is an example of %q", e.line, join(path))
+			if joinPath(got) != joinPath(path) {
+				t.Errorf("%q is an example of %q", e.line, joinPath(path))
 			}
 			if !strings.Contains(help.Out, "  # "+e.what+"\n  "+e.line+"\n") || !strings.Contains(page, escapeTroff(e.line)) {
 				t.Errorf("%q is missing in the help or the manual page", e.line)
@@ -158,17 +159,17 @@ func TestHelpText(t *testing.T) {
 		text := c.Summary + " " + c.Detail
 		flags.VisitAll(func(f *pflag.Flag) {
 			if f.Usage == "" {
-				t.Errorf("islet %s --%s has no explanation", join(path), f.Name)
+				t.Errorf("islet %s --%s has no explanation", joinPath(path), f.Name)
 			}
 			text += " " + f.Usage
 		})
 		for _, m := range mentioned.FindAllStringSubmatch(text, -1) {
 			if flags.Lookup(m[1]) == nil && !c.IsAgent {
-				t.Errorf("the help of islet %s mentions --%s, which does not exist", join(path), m[1])
+				t.Errorf("the help of islet %s mentions --%s, which does not exist", joinPath(path), m[1])
 			}
 		}
 		if c.ArgsKind == command.TakesPods && c.Args == "" {
-			t.Errorf("islet %s takes pods, but its usage line has no arguments", join(path))
+			t.Errorf("islet %s takes pods, but its usage line has no arguments", joinPath(path))
 		}
 	})
 }
@@ -179,8 +180,8 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	all = func(list []command.Command, path []string) {
 		for _, c := range list {
 			path := append(slices.Clone(path), c.Name)
-			if got := run(t, nil, "", append(path, "--help")...); got.Code != 0 || !strings.Contains(got.Out, "Usage:\n  islet "+join(path)) {
-				t.Errorf("islet %s --help: %+v", join(path), got)
+			if got := run(t, nil, "", append(path, "--help")...); got.Code != 0 || !strings.Contains(got.Out, "Usage:\n  islet "+joinPath(path)) {
+				t.Errorf("islet %s --help: %+v", joinPath(path), got)
 			}
 			all(c.Sub, path)
 		}

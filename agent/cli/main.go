@@ -136,7 +136,7 @@ func dispatch(ctx context.Context, list []command.Command, path []string, args [
 		return command.Usage("unknown command %q%s", args[0], didYouMean(args[0], list))
 	}
 	path = append(path, c.Name)
-	if c.Sub != nil {
+	if runsSub(c, args[1:]) {
 		return dispatch(ctx, c.Sub, path, args[1:], t)
 	}
 	flags, run := parseFlags(c, t)
@@ -148,13 +148,13 @@ func dispatch(ctx context.Context, list []command.Command, path []string, args [
 		printUsage(c, t.Out, path, flags)
 		return nil
 	case err != nil:
-		return command.Usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), join(path))
+		return command.Usage("%s\nSee 'islet %s --help'", flagAdvice(err, flags), joinPath(path))
 	}
 	if t.Socket == "" {
 		t.Socket = api.DefaultSocket
 	}
 	if c.Args == "" && flags.NArg() > 0 && !c.Hidden && c.Name != "prune" && path[0] != "get" { // prune itself returns an error with advice
-		return command.Usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", join(path), flags.Arg(0), join(path))
+		return command.Usage("islet %s takes no arguments, not %q\nSee 'islet %s --help'", joinPath(path), flags.Arg(0), joinPath(path))
 	}
 	t.ArgsBeforeDash = flags.ArgsLenAtDash()
 	rest, err := removeKind(ctx, t, c, flags)
@@ -162,6 +162,11 @@ func dispatch(ctx context.Context, list []command.Command, path []string, args [
 		return err
 	}
 	return run(ctx, rest)
+}
+
+// runsSub reports whether a subcommand runs, and not the command itself.
+func runsSub(c *command.Command, args []string) bool {
+	return c.Sub != nil && (c.Setup == nil || len(args) > 0 && lookup(c.Sub, args[0]) != nil)
 }
 
 func isHelp(arg string) bool { return slices.Contains([]string{"-h", "--help"}, arg) }

@@ -60,6 +60,8 @@ func addManPages(pages map[string][]byte, list *bytes.Buffer, from []command.Com
 		path := append(path[:len(path):len(path)], c.Name)
 		if c.Sub != nil {
 			addManPages(pages, list, c.Sub, path)
+		}
+		if c.Setup == nil {
 			continue
 		}
 		page := "islet-" + strings.Join(path, "-")
@@ -72,7 +74,7 @@ func manPage(c *command.Command, name string, path []string) []byte {
 	var b bytes.Buffer
 	writeHeading(&b, name, c.Summary)
 	set, _ := parseFlags(c, &command.Tool{Env: command.Env{Getenv: func(string) string { return "" }}})
-	synopsis := ".B " + escapeTroff("islet "+join(path)) + "\n"
+	synopsis := ".B " + escapeTroff("islet "+joinPath(path)) + "\n"
 	if set.HasAvailableFlags() {
 		synopsis += "[flags]\n"
 	}

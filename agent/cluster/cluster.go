@@ -22,8 +22,10 @@ import (
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/edge/supervisor"
 	"github.com/islet-edge/islet/edge/twin"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/keys"
 )
 
@@ -79,7 +81,8 @@ type Cluster struct {
 	cfg          Config
 	source       *source.API
 	history      *history.History
-	linkUpSignal <-chan struct{} // receives a value when the link may be up again
+	supervisor   *supervisor.Supervisor // nil unless the node belongs to a cluster of k3s
+	linkUpSignal <-chan struct{}        // receives a value when the link may be up again
 }
 
 // Open creates all parts of the connection to the control plane. It makes no network call.
@@ -114,6 +117,14 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	if c.Node, err = c.openNode(ctx); err != nil {
 		return nil, fmt.Errorf("open the Node: %w", err)
+	}
+	if cfg.Edge.K3s.Directory != "" {
+		if c.supervisor, err = supervisor.New(supervisor.Config{
+			Directory: k3s.Directory(cfg.Edge.K3s.Directory), Node: name, Address: cfg.Kubelet.Address, Port: cfg.Kubelet.Port,
+			Addresses: cfg.Addresses, Link: cfg.Link, Log: cfg.Log,
+		}); err != nil {
+			return nil, err
+		}
 	}
 	c.linkUpSignal = cfg.Link.Changed()
 	return c, nil
@@ -159,6 +170,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 		return setup.Watch(ctx, setup.Config{State: c.cfg.Dirs.State, Link: c.cfg.Link, Console: setup.Console, Log: c.cfg.Log,
 			Warn: func(reason, message string) { c.cfg.Events.Node(v1.EventTypeWarning, reason, message) }})
 	})
+	if c.supervisor != nil {
+		g.Go(func() error { return c.supervisor.Run(ctx) })
+	}
 	rewritten := c.history.WatchEpoch()
 	g.Go(func() error {
 		for {

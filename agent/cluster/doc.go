@@ -8,6 +8,8 @@
 //	source --Set, Update--> brake --> desired ...... worker
 //	   '--PodsListed, PodSeen, PodGone--> outbox <--Put, Finish-- pods
 //
+//	cluster of k3s <--certificates, tunnels--> supervisor
+//
 // The packages below it:
 //
 //	setup    a flashed board: islet.yaml on its boot partition

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
@@ -62,6 +63,15 @@ func findService(host fs.FS) *service {
 		return &service{name: name, args: agentFlags(unitfile.Expand(words, u.Environment(host)))}
 	}
 	return nil
+}
+
+// ServiceFlags returns the flags that the service of this machine passes to the agent. It returns false if there is no such service.
+func ServiceFlags() ([]string, bool) {
+	s := findService(os.DirFS("/"))
+	if s == nil {
+		return nil, false
+	}
+	return s.args, true
 }
 
 // openRCService returns the service of an OpenRC script. The script sets the agent's flags in its line

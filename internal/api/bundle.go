@@ -85,6 +85,8 @@ type BundleState struct {
 	Pods []BundlePod `json:"pods"` // all pods of the node
 	Disk Disk        `json:"disk"`
 	Wear *Flash      `json:"wear,omitempty"` // nil if unknown
+	// Update is nil if the node follows no index of islet's versions.
+	Update *UpdateState `json:"update,omitempty"`
 }
 
 // BundleVersions are the versions of a node's software.

@@ -48,6 +48,7 @@ func localFields() []BoundField {
 		{"edge.configuration", "how the node receives configurations"}, {"edge.update", "who may sign the programs that the node runs"},
 		{"edge.bundle", "who may sign the pods that the node runs"},
 		{"edge.tpm.device", boundKey}, {"edge.tpm.policies", boundKey},
+		{"edge.k3s.directory", "the cluster that the node belongs to"},
 	}
 }
 

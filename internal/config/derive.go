@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/islet-edge/islet/internal/k3s"
 )
 
 // DefaultPodCIDR is the pod network if none is configured.
@@ -48,6 +50,9 @@ func deriveConfig(s *settings) (*Config, []error) {
 		if err := step(); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if c.Standalone() && s.Edge.K3s.Directory != "" {
+		c.Kubeconfig = k3s.Directory(s.Edge.K3s.Directory).Kubeconfig()
 	}
 	if s.Edge.ImagesDir == "" {
 		s.Edge.ImagesDir = filepath.Join(c.Dirs.State, "images")

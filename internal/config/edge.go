@@ -81,6 +81,16 @@ type EdgeConfiguration struct {
 	Bundle Bundles `json:"bundle,omitzero"`
 	// TPM is used only if the command islet key seal has sealed the key of the database.
 	TPM TPM `json:"tpm,omitzero"`
+	// K3s connects the node to a cluster of k3s that it has joined with the command islet join.
+	K3s K3s `json:"k3s,omitzero"`
+}
+
+// K3s defines how a node keeps its place in a cluster of k3s.
+type K3s struct {
+	// Directory contains the node's addresses and certificates of the cluster, which islet join has written. The node renews the
+	// certificates there, and opens a tunnel to each server of the cluster. Without --kubeconfig and --bootstrap-kubeconfig, it also
+	// uses the kubeconfig of this directory. If it is empty, the node does none of this.
+	Directory string `json:"directory,omitempty"`
 }
 
 // TPM defines how a sealed key of the database is opened.
@@ -103,7 +113,13 @@ type Updates struct {
 	// archive contains a newer version, the node tries that version. If Archive is empty, the node
 	// follows no archive.
 	Archive string `json:"archive,omitempty"`
-	// The interval between two checks of Archive.
+	// Index is the index of a staged rollout that the node follows instead of Archive, as an absolute path or an https
+	// URL. The archives must be in the same directory.
+	Index string `json:"index,omitempty"`
+	// IndexKeys are the public keys of the signers of Index. One of them must have signed it. Without IndexKeys, Keys and
+	// Threshold apply to Index too. An archive always needs signatures by Keys.
+	IndexKeys []string `json:"indexKeys,omitempty"`
+	// The interval between two checks of Archive or Index.
 	Every metav1.Duration `json:"every,omitzero"`
 }
 
@@ -226,7 +242,7 @@ type RuntimeHandler struct {
 
 // pathFields returns the fields that contain paths, which may be relative to the directory of the file.
 func (e *EdgeConfiguration) pathFields() []*string {
-	p := []*string{&e.CNIConfDir, &e.RegistryConfigDir, &e.ImagesDir, &e.CRISocket, &e.TPM.Device, &e.TPM.Policies}
+	p := []*string{&e.CNIConfDir, &e.RegistryConfigDir, &e.ImagesDir, &e.CRISocket, &e.TPM.Device, &e.TPM.Policies, &e.K3s.Directory}
 	for i := range e.CNIBinDirs {
 		p = append(p, &e.CNIBinDirs[i])
 	}

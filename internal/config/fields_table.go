@@ -247,7 +247,11 @@ func edgeFields() []fieldRow {
 		{"edge.update.threshold", "how many of the keys must have signed an archive", ""},
 		{"edge.update.archive", "absolute path or https URL of an archive that the node follows: a newer version " +
 			"there is tried, and kept if the trial succeeds", ""},
-		{"edge.update.every", "period of checking that archive's release", ""},
+		{"edge.update.index", "absolute path or https URL of the index of a staged rollout, which the node follows instead of an " +
+			"archive: it tries a newer version when its ring is open. See [staged rollout](rollout.md)", ""},
+		{"edge.update.indexKeys", "public keys of the signers of that index, of whom one is enough; empty: keys and threshold apply to " +
+			"the index too", ""},
+		{"edge.update.every", "period of checking that archive's release, or that index", ""},
 		{"edge.bundle.keys", "public keys of the signers whose bundles this node accepts, as " +
 			"islet-ed25519 BASE64; empty: the node accepts no bundle. See [bundles](bundles.md#on-the-node)", ""},
 		{"edge.bundle.threshold", "how many of the keys must have signed a bundle", ""},
@@ -255,8 +259,8 @@ func edgeFields() []fieldRow {
 			"registry: the node tries the bundle there if its number is greater than before. See " +
 			"[bundles](bundles.md#a-followed-source)", ""},
 		{"edge.bundle.every", "period of checking that bundle", ""},
-		{"edge.bundle.report", "https URL to which the node sends its signed state with POST: once, and whenever a bundle's trial has " +
-			"begun or ended. See [bundles](bundles.md#reports)", ""},
+		{"edge.bundle.report", "https URL to which the node sends its signed state with POST: once, and whenever a bundle's trial, or " +
+			"with update.index also one of islet, has begun or ended. See [bundles](bundles.md#reports)", ""},
 		{"edge.bundle.healthyFor", "how long the pods must be Ready without interruption before the node keeps a new bundle", ""},
 		{"edge.bundle.deadline", "maximum duration of a bundle's trial: if the pods have not been Ready for healthyFor by then, the " +
 			"node returns to the previous bundle", ""},
@@ -269,6 +273,9 @@ func edgeFields() []fieldRow {
 			"emulator. Unused if the key is not sealed", ""},
 		{"edge.tpm.policies", "directory with the signatures of policies, for a key that was sealed with `--policy-key`. " +
 			"See [sealed key](sealed-key.md#updates)", ""},
+		{"edge.k3s.directory", "directory that `islet join --k3s` has written: the node renews its certificates there, keeps a tunnel to " +
+			"each k3s server, and uses the kubeconfig there unless --kubeconfig or --bootstrap-kubeconfig is given. Empty: none of this. " +
+			"See [from k3s](from-k3s.md)", ""},
 	}
 }
 

@@ -371,3 +371,23 @@ func TestPollPeriod(t *testing.T) {
 		}
 	}
 }
+
+// TestK3sDirectory checks that a node uses the kubeconfig of the directory of islet join, unless the command line names another one.
+func TestK3sDirectory(t *testing.T) {
+	dir := t.TempDir()
+	edge := filepath.Join(dir, "edge.yaml")
+	if err := os.WriteFile(edge, []byte("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nk3s: {directory: k3s}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ flag, want string }{
+		{"--edge-config=" + edge, filepath.Join(dir, "k3s/kubelet.kubeconfig")}, {"--kubeconfig=/other", "/other"}, {"--bootstrap-kubeconfig=/b", ""},
+	} {
+		c, _, err := Load([]string{"--edge-config=" + edge, tt.flag})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Kubeconfig != tt.want || c.Standalone() || c.Edge.K3s.Directory != filepath.Join(dir, "k3s") {
+			t.Errorf("%s: %q, %q", tt.flag, c.Kubeconfig, c.Edge.K3s.Directory)
+		}
+	}
+}

@@ -235,12 +235,21 @@ func nonEmpty(v any) any {
 func (c *checker) checkUpdates(path *field.Path) {
 	u := c.edge.Update
 	c.checkSigners(path, u.Keys, u.Threshold)
-	if u.Archive != "" && len(u.Keys) == 0 {
+	if (u.Archive != "" || u.Index != "") && len(u.Keys) == 0 {
 		c.addRequired(path.Child("keys").String(), "the node follows an archive, but has no key to verify who signed it")
 	}
-	web := strings.HasPrefix(u.Archive, "https://")
-	if u.Archive != "" && !web && !strings.HasPrefix(u.Archive, "/") {
-		c.addInvalid(path.Child("archive"), u.Archive, "must be an absolute path or an https URL")
+	if u.Archive != "" && u.Index != "" {
+		c.addInvalid(path.Child("index"), u.Index, "cannot be set together with archive, which would not wait for its ring")
+	}
+	for name, value := range map[string]string{"archive": u.Archive, "index": u.Index} {
+		if value != "" && !strings.HasPrefix(value, "https://") && !strings.HasPrefix(value, "/") {
+			c.addInvalid(path.Child(name), value, "must be an absolute path or an https URL")
+		}
+	}
+	for i, text := range u.IndexKeys {
+		if _, err := release.ParseKey(text); err != nil {
+			c.addInvalid(path.Child("indexKeys").Index(i), text, "%v", err)
+		}
 	}
 	if u.Every.Duration < time.Minute {
 		c.addInvalid(path.Child("every"), u.Every.Duration.String(), "must be at least a minute")

@@ -403,6 +403,12 @@ func TestUpdateKeys(t *testing.T) {
 		{fmt.Sprintf("keys: [%s], threshold: -1", a), "update.threshold: Invalid value: -1"},
 		{"keys: [mine]", `update.keys[0]: Invalid value: "mine"`},
 		{"archive: /a", "update.keys: Required value"},
+		{"index: /a", "update.keys: Required value"},
+		{fmt.Sprintf("keys: [%s], index: /a, indexKeys: [%s]", a, b), ""},
+		{fmt.Sprintf("keys: [%s], index: 'https://example.com/islet.index'", a), ""},
+		{fmt.Sprintf("keys: [%s], index: 'http://example.com/islet.index'", a), `update.index: Invalid value: "http://example.com/islet.index"`},
+		{fmt.Sprintf("keys: [%s], index: /a, archive: /b", a), `update.index: Invalid value: "/a": cannot be set together with archive`},
+		{fmt.Sprintf("keys: [%s], index: /a, indexKeys: [mine]", a), `update.indexKeys[0]: Invalid value: "mine"`},
 	} {
 		dir := writeFiles(t, map[string]string{"edge.yaml": edgeDocHead + "update: {" + c.text + "}\n"})
 		_, _, err := Load([]string{"--hostname-override=n", "--edge-config=" + filepath.Join(dir, "edge.yaml")})

@@ -53,14 +53,10 @@ func (r *Release) set(name, value string) (err error) {
 	switch name {
 	case "version":
 		r.Version = value
-		if !versionPattern().MatchString(value) {
-			return fmt.Errorf("%.60q is no version", value)
-		}
+		return CheckVersion(value)
 	case "arch":
 		r.Arch = value
-		if !archPattern().MatchString(value) {
-			return fmt.Errorf("%.60q is no architecture", value)
-		}
+		return CheckArch(value)
 	case "size":
 		r.Size, err = strconv.ParseInt(value, 10, 64)
 		if err != nil || r.Size <= 0 || r.Size > MaxArchive || strconv.FormatInt(r.Size, 10) != value {
@@ -74,6 +70,30 @@ func (r *Release) set(name, value string) (err error) {
 		copy(r.SHA512[:], b)
 	}
 	return nil
+}
+
+// CheckVersion returns an error if the text is no version in the form of a release.
+func CheckVersion(text string) error {
+	if !versionPattern().MatchString(text) {
+		return fmt.Errorf("%.60q is no version", text)
+	}
+	return nil
+}
+
+// CheckArch returns an error if the text is no architecture in the form of a release.
+func CheckArch(text string) error {
+	if !archPattern().MatchString(text) {
+		return fmt.Errorf("%.60q is no architecture", text)
+	}
+	return nil
+}
+
+// ProgramIDPrefix is the prefix of the IDs of programs. No other ID of a trial has this prefix.
+const ProgramIDPrefix = Program + "-"
+
+// ProgramID returns the ID of a program's trials. The parameter sum is the SHA-512 of its archive, hexadecimal.
+func ProgramID(version, sum string) string {
+	return fmt.Sprintf("%s%s-%.12s", ProgramIDPrefix, version, sum)
 }
 
 // A Key is the public key of a signer.

@@ -39,6 +39,21 @@ func ParseKey(text string) (Key, error) {
 	return Key(b), nil
 }
 
+// ParseKeyList parses a list of public keys, one a line, with comments. The file is for errors.
+func ParseKeyList(file string, text []byte) (keys []Key, err error) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		k, err := ParseKey(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
+}
+
 // PublicKey returns the public key of a private key.
 func PublicKey(k ed25519.PrivateKey) Key { return Key(k.Public().(ed25519.PublicKey)) }
 

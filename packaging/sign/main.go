@@ -3,6 +3,15 @@
 //	sign key FILE                          writes a new private key to FILE; prints the public key
 //	sign release VERSION ARCH ARCHIVE KEYFILE...
 //	                                       writes ARCHIVE.release, signed by each key
+//	sign index INDEX PLAN KEYFILES ARCHIVE...
+//	                                       begins the staged rollout of the archives' version: writes INDEX, which
+//	                                       names the rings in the file PLAN. Separate several keys by colons
+//	sign rollout INDEX [--nodes FILE] [--key KEYFILE]... [--pause REASON | --resume] [REPORT|DIR...]
+//	                                       shows the rings, and the outcomes in reports of nodes. With a key, opens the
+//	                                       next ring if its time has come, pauses if too many nodes have failed, and
+//	                                       signs the index again before it expires. Without --nodes, a file with the
+//	                                       public keys of nodes, it opens no ring and does not pause by itself. A pause,
+//	                                       and reports that do not count, are warnings: the exit code is 0
 //
 // A private key is "islet-ed25519-private BASE64" in a file with mode 0600.
 package main
@@ -11,46 +20,55 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/signed"
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:], os.Stdout, time.Now()); err != nil {
 		fmt.Fprintln(os.Stderr, "sign:", err)
-		os.Exit(1)
+		if !errors.As(err, new(warning)) {
+			os.Exit(1)
+		}
 	}
 }
 
-func run(args []string) error {
+// A warning is something that a person should know, although the command has done its work.
+type warning struct{ error }
+
+func run(args []string, out io.Writer, now time.Time) error {
 	switch {
 	case len(args) == 2 && args[0] == "key":
-		return makeKey(args[1])
+		return makeKey(args[1], out)
 	case len(args) >= 5 && args[0] == "release":
 		return signRelease(args[1], args[2], args[3], args[4:])
+	case len(args) >= 5 && args[0] == "index":
+		return signIndex(args[1], args[2], strings.Split(args[3], ":"), args[4:], out, now)
+	case len(args) >= 2 && args[0] == "rollout":
+		return runRollout(args[1:], out, now)
 	}
-	return errors.New("usage: sign key FILE, or sign release VERSION ARCH ARCHIVE KEYFILE...")
+	return errors.New("usage: sign key FILE, sign release VERSION ARCH ARCHIVE KEYFILE..., sign index INDEX PLAN KEYFILES ARCHIVE..., " +
+		"or sign rollout INDEX REPORT...")
 }
 
-func makeKey(file string) error {
+func makeKey(file string, out io.Writer) error {
 	public, err := signed.NewKeyFile(file)
 	if err != nil {
 		return err
 	}
-	fmt.Println(public)
+	fmt.Fprintln(out, public)
 	return nil
 }
 
 func signRelease(version, arch, archive string, files []string) error {
-	var keys []ed25519.PrivateKey
-	for _, file := range files {
-		k, err := signed.ReadKeyFile(file)
-		if err != nil {
-			return err
-		}
-		keys = append(keys, k)
+	keys, err := readKeys(files)
+	if err != nil {
+		return err
 	}
 	f, err := os.Open(archive)
 	if err != nil {
@@ -62,4 +80,15 @@ func signRelease(version, arch, archive string, files []string) error {
 		return fmt.Errorf("%s: %w", archive, err)
 	}
 	return os.WriteFile(archive+".release", r.Sign(keys...), 0o644)
+}
+
+func readKeys(files []string) (keys []ed25519.PrivateKey, err error) {
+	for _, file := range files {
+		k, err := signed.ReadKeyFile(file)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
 }

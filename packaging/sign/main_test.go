@@ -1,10 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/signed"
@@ -17,13 +19,13 @@ func TestSign(t *testing.T) {
 	var files []string
 	for _, name := range []string{"a", "b"} {
 		file := filepath.Join(dir, name)
-		if err := run([]string{"key", file}); err != nil {
+		if err := run([]string{"key", file}, io.Discard, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 			t.Fatalf("%v, %v", info, err)
 		}
-		if err := run([]string{"key", file}); err == nil {
+		if err := run([]string{"key", file}, io.Discard, time.Now()); err == nil {
 			t.Error("a key was overwritten")
 		}
 		k, err := signed.ReadKeyFile(file)
@@ -36,7 +38,7 @@ func TestSign(t *testing.T) {
 	if err := os.WriteFile(archive, []byte("archive"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(append([]string{"release", "0.2.0", "arm64", archive}, files...)); err != nil {
+	if err := run(append([]string{"release", "0.2.0", "arm64", archive}, files...), io.Discard, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(archive + ".release")
@@ -51,7 +53,7 @@ func TestSign(t *testing.T) {
 		t.Error(err)
 	}
 	for _, args := range [][]string{{}, {"release", "0.2.0", "arm64", archive}, {"release", "v1", "arm64", archive, files[0]}, {"release", "0.2.0", "arm64", archive, archive}, {"release", "0.2.0", "arm64", dir + "/none", files[0]}} {
-		if err := run(args); err == nil {
+		if err := run(args, io.Discard, time.Now()); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
 	}

@@ -33,7 +33,8 @@ type Cluster struct {
 	conf  *rest.Config
 	token string // bootstrap token of all nodes
 
-	procs map[string]*machine.Process
+	variant Variant
+	procs   map[string]*machine.Process
 
 	mu    sync.Mutex                         // guards the following fields
 	cable int                                // number of cables so far, for unique names of interfaces
@@ -50,12 +51,15 @@ var shared struct {
 	err error
 }
 
-// Main is the body of a TestMain.
+// Main is the body of a TestMain. The control planes' namespaces and processes end with this process.
 func Main(m *testing.M) {
 	machine.Main()
 	code := m.Run()
 	if shared.Cluster != nil {
-		shared.host.Halt() // the control plane's namespaces and processes end with this process
+		if shared.variant.Stop != nil {
+			shared.variant.Stop()
+		}
+		shared.host.Halt()
 	}
 	os.Exit(code)
 }
@@ -63,14 +67,20 @@ func Main(m *testing.M) {
 // Start returns the control plane of this test program. The first call starts the control plane.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
-	shared.Do(func() { shared.Cluster, shared.err = start() })
+	return StartVariant(t, Variant{})
+}
+
+// StartVariant does the same as Start for another distribution's control plane. All tests of a program have the same variant.
+func StartVariant(t testing.TB, v Variant) *Cluster {
+	t.Helper()
+	shared.Do(func() { shared.Cluster, shared.err = start(v) })
 	if shared.err != nil {
 		t.Fatalf("start the control plane: %v", shared.err)
 	}
 	return shared.Cluster
 }
 
-func start() (_ *Cluster, err error) {
+func start(v Variant) (_ *Cluster, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("namespaces need root")
 	}
@@ -82,7 +92,7 @@ func start() (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{host: host, bin: bin, token: "abcdef.0123456789abcdef", procs: map[string]*machine.Process{}}
+	c := &Cluster{host: host, bin: bin, token: "abcdef.0123456789abcdef", variant: v, procs: map[string]*machine.Process{}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, c.logs())
@@ -90,7 +100,7 @@ func start() (_ *Cluster, err error) {
 		}
 	}()
 	for _, step := range []func() error{
-		c.createNetwork, c.certify, c.startEtcd, c.startAPIServer, c.connect, c.startControllers, c.allowJoin,
+		c.createNetwork, c.certify, c.startEtcd, c.startAPIServer, c.serve, c.connect, c.startControllers, c.allowJoin,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -172,6 +182,9 @@ func (c *Cluster) certify() error {
 
 // This method creates the missing certificates and kubeconfigs.
 func (c *Cluster) credentials() error {
+	if c.variant.Certify != nil {
+		return c.variant.Certify(c)
+	}
 	if err := c.kubeadm("certs", "all"); err != nil {
 		return err
 	}
@@ -180,6 +193,9 @@ func (c *Cluster) credentials() error {
 
 // allowJoin creates the rules and objects that nodes need for bootstrapping and that kubeadm needs for joining.
 func (c *Cluster) allowJoin() error {
+	if c.variant.AllowJoin != nil {
+		return c.variant.AllowJoin(c)
+	}
 	admin := "--kubeconfig=" + dir + "/super-admin.conf"
 	if err := c.kubeadm("upload-config", "all", admin); err != nil {
 		return err

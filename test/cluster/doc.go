@@ -15,6 +15,8 @@
 //	  +--> Admin(): a client; Kubectl(t, ...): kubectl; both inside the host
 //	  +--> Proxy(t): a proxy for the API server that can simulate faults
 //
+// StartVariant starts the control plane of another distribution instead, such as k3s (package k3s).
+//
 // kubeadm creates the certificates, the kubeconfigs and the RBAC rules for joining. The control
 // plane runs in namespaces and on a tmpfs, which end with the test program.
 package cluster

@@ -30,7 +30,7 @@ func (c *Cluster) startAPIServer() error {
 		former = []string{"--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true",
 			"--runtime-config=certificates.k8s.io/v1beta1=true"}
 	}
-	return c.launch("kube-apiserver", append(append(former, auditFlags()...),
+	flags := append(append(former, auditFlags()...),
 		"--advertise-address="+gateway,
 		"--secure-port=6443",
 		"--allow-privileged=true",
@@ -55,7 +55,8 @@ func (c *Cluster) startAPIServer() error {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+pki+"sa.pub",
 		"--service-account-signing-key-file="+pki+"sa.key",
-	)...)
+	)
+	return c.launch("kube-apiserver", append(flags, c.variant.APIServer...)...)
 }
 
 // connect waits for the API server and creates the tests' client.
@@ -75,7 +76,7 @@ func (c *Cluster) ready(ctx context.Context) error {
 // only one instance of each runs.
 func (c *Cluster) startControllers() error {
 	pki, conf := dir+"/pki/", dir+"/controller-manager.conf"
-	err := c.launch("kube-controller-manager",
+	flags := append([]string(nil),
 		"--kubeconfig="+conf, "--authentication-kubeconfig="+conf, "--authorization-kubeconfig="+conf,
 		"--bind-address=127.0.0.1",
 		"--leader-elect=false",
@@ -91,7 +92,7 @@ func (c *Cluster) startControllers() error {
 		"--requestheader-client-ca-file="+pki+"front-proxy-ca.crt",
 		"--service-account-private-key-file="+pki+"sa.key",
 	)
-	if err != nil {
+	if err := c.launch("kube-controller-manager", append(flags, c.variant.Controllers...)...); err != nil {
 		return err
 	}
 	conf = dir + "/scheduler.conf"

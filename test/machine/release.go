@@ -46,6 +46,12 @@ func (r *Releaser) NewKey(file string) string {
 	return strings.TrimSpace(string(public))
 }
 
+// RunSign runs packaging/sign, and returns its output.
+func (r *Releaser) RunSign(args ...string) (string, error) {
+	out, err := exec.Command(r.sign, args...).CombinedOutput()
+	return string(out), err
+}
+
 // BuildVersion returns the program of this checkout as the given version. Unlike BuildFailing, it returns a program without a fault. The
 // programs of two versions differ only in the version's text, so versions of the same length are copies of one program that is built with
 // another text in this place. A link takes seconds.

@@ -44,6 +44,7 @@ func OpenFor(
 			return nil
 		},
 	}
+	out.Remote.ReportURL = edge.Report // also with a remote runtime, whose node may follow an index of islet's versions
 	if images != nil {
 		out.Images = images
 		out.Remote = Remote{

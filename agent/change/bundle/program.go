@@ -21,6 +21,8 @@ type Programs interface {
 	UpdateFrom(ctx context.Context, list []update.Archive, anew bool, tell update.Progress) (*api.Update, error)
 	// CheckOffer returns an error if no version can be offered now.
 	CheckOffer(asked bool) error
+	// Report returns the outcomes of versions for the state document, or nil. The channel is closed when they may have changed.
+	Report() (*api.UpdateState, <-chan struct{})
 }
 
 // An updatingError means that a version of islet from the bundle is tried first. The agent restarts for it. Afterwards the bundle must be

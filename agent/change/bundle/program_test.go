@@ -23,8 +23,11 @@ type programs struct {
 	*world
 	offer *api.Update
 	err   error // of UpdateFrom
-	busy  error // of CheckOffer, unless a person asks
-	asked string
+
+	report  *api.UpdateState // nil if the node follows no index
+	changed chan struct{}
+	busy    error // of CheckOffer, unless a person asks
+	asked   string
 }
 
 func (p *programs) UpdateFrom(_ context.Context, list []update.Archive, anew bool, _ update.Progress) (*api.Update, error) {
@@ -37,6 +40,8 @@ func (p *programs) UpdateFrom(_ context.Context, list []update.Archive, anew boo
 	}
 	return p.offer, p.err
 }
+
+func (p *programs) Report() (*api.UpdateState, <-chan struct{}) { return p.report, p.changed }
 
 func (p *programs) CheckOffer(asked bool) error {
 	if asked {

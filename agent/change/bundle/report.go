@@ -74,7 +74,8 @@ func (r *reporter) run(ctx context.Context) {
 		r.mu.Lock()
 		changed := r.changed
 		r.mu.Unlock()
-		if r.contents() != r.sent {
+		contents, updated := r.contents()
+		if contents != r.sent {
 			if !pause(ctx, retry.RandomWait(reportSpread)) || !pause(ctx, r.send(ctx)) {
 				return
 			}
@@ -83,6 +84,7 @@ func (r *reporter) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-changed:
+		case <-updated:
 		}
 	}
 }
@@ -99,24 +101,46 @@ func pause(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// contents identifies what must be reported. It changes when a trial begins or ends, and with the URL.
-func (r *reporter) contents() digest.Digest {
+// contents identifies what must be reported. It changes when a trial of a bundle begins or ends, and with the URL. If the node follows an
+// index of islet's versions, it also changes with their outcomes. The channel is closed when these may have changed.
+func (r *reporter) contents() (digest.Digest, <-chan struct{}) {
 	now := r.now()
+	var known *versions
+	var changed <-chan struct{}
+	if r.programs != nil {
+		known, changed = r.versions()
+	}
 	text, err := json.Marshal(struct {
 		URL         string
 		InForce     *Bundle
 		IsTrial     bool
 		LastOutcome *Outcome
-	}{r.url, now.InForce(), now.Trial != nil, now.Last})
+		Versions    *versions `json:",omitempty"`
+	}{r.url, now.InForce(), now.Trial != nil, now.Last, known})
 	if err != nil {
-		return ""
+		return "", changed
 	}
-	return digest.FromBytes(text)
+	return digest.FromBytes(text), changed
+}
+
+// versions are the running version of islet and the outcomes of others.
+type versions struct {
+	Running string
+	Updates *api.UpdateState
+}
+
+// versions returns nil if the node follows no index.
+func (r *reporter) versions() (*versions, <-chan struct{}) {
+	updates, changed := r.programs.Report()
+	if updates == nil {
+		return nil, nil
+	}
+	return &versions{r.facts.version, updates}, changed
 }
 
 // send sends the state. It returns the time to wait before the next attempt, which is 0 after success.
 func (r *reporter) send(ctx context.Context) time.Duration {
-	contents := r.contents()
+	contents, _ := r.contents()
 	text, err := r.Report(ctx)
 	if err == nil {
 		err = download.Post(ctx, r.client, r.url, "application/json", text)

@@ -132,6 +132,58 @@ func TestReports(t *testing.T) {
 	})
 }
 
+// TestReportOfUpdates checks that a node that follows an index of islet's versions sends its state when their outcomes have changed, also
+// without a bundle, and that another node's state says nothing about them.
+func TestReportOfUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, o := newWorld(t), &office{t: t}
+		start := func(p *programs) func() {
+			n := w.open(nil, Remote{ReportURL: reports, NewReportClient: func() *http.Client { return &http.Client{Transport: o} }})
+			n.Connect(n.c.Pods, nil, p)
+			n.SetFacts("0.2.0", nil)
+			ctx, cancel := context.WithCancel(context.Background())
+			var group sync.WaitGroup
+			n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
+			return func() { cancel(); group.Wait() }
+		}
+		sent := func(what string, want int) []api.BundleState {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			_, states := o.set(nil)
+			if len(states) != want {
+				t.Errorf("%s: %d reports", what, len(states))
+			}
+			return states
+		}
+		stop := start(&programs{world: w})
+		if s := sent("no index", 1); len(s) > 0 && s[0].Update != nil {
+			t.Errorf("%+v", s)
+		}
+		stop()
+		p := &programs{world: w, report: &api.UpdateState{Arch: "arm64", OnTrial: true}, changed: make(chan struct{})}
+		stop = start(p)
+		if s := sent("on trial", 1); len(s) > 0 && (s[0].Update == nil || !s[0].Update.OnTrial) {
+			t.Errorf("%+v", s)
+		}
+		stop()
+		p.report = &api.UpdateState{Arch: "arm64"}
+		stop = start(p)
+		sent("after the trial", 1)
+		p.report = &api.UpdateState{Arch: "arm64", Trials: []api.UpdateTrial{{ID: "islet-0.3.0-abc", Result: api.UpdateUnfit}}}
+		before := p.changed
+		p.changed = make(chan struct{})
+		close(before)
+		if s := sent("unfit", 1); len(s) > 0 && (s[0].Update == nil || len(s[0].Update.Trials) != 1) {
+			t.Errorf("%+v", s)
+		}
+		sent("nothing", 0)
+		stop()
+		stop = start(p)
+		sent("after a restart", 0)
+		stop()
+	})
+}
+
 // TestReportOfLiar checks that a server cannot lead a report to another server, and that no message contains the secrets of the URL.
 func TestReportOfLiar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

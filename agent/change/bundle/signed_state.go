@@ -15,7 +15,7 @@ import (
 // maxReason is the length of a pod's reason in a state document, in bytes.
 const maxReason = 1 << 10
 
-// State returns the signed state of the node: its bundles, pods, versions, disk and wear. The first call makes the key of the node.
+// State returns the signed state of the node: bundles, pods, versions, disk, wear and updates. The first call makes the key of the node.
 func (n *Node) State(ctx context.Context) (*format.SignedState, error) {
 	key, err := n.c.Signer()
 	if err != nil {
@@ -43,6 +43,9 @@ func (n *Node) State(ctx context.Context) (*format.SignedState, error) {
 		var all api.Status
 		n.facts.describe(ctx, &all)
 		out.Wear = all.Flash
+	}
+	if n.programs != nil {
+		out.Update, _ = n.programs.Report()
 	}
 	return format.SignState(out, key)
 }

@@ -186,6 +186,7 @@ func removedKeys(now, next *config.Config, document string) (names []string) {
 	}
 	add("bundle.keys", a.Bundle.Keys, b.Bundle.Keys, named.Bundle.Keys, a.Bundle.Threshold, b.Bundle.Threshold, named.Bundle.Threshold)
 	add("update.keys", a.Update.Keys, b.Update.Keys, named.Update.Keys, a.Update.Threshold, b.Update.Threshold, named.Update.Threshold)
+	add("update.indexKeys", a.Update.IndexKeys, b.Update.IndexKeys, named.Update.IndexKeys, 1, 1, 1)
 	return names
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 var kiosk = trial.Source{File: "bundle kiosk number 2", Bundle: "sha256:2"}
@@ -234,5 +235,28 @@ func TestBundleFallback(t *testing.T) {
 	}
 	if err := r.CheckReturn(trial.Change{ID: other.ID, Before: "local"}); err != nil {
 		t.Error("the configuration of the bundle is not in use:", err)
+	}
+}
+
+// TestRemovedIndexKeys checks that a configuration that would bring back a removed key of the index is found, unless its document names the
+// key.
+func TestRemovedIndexKeys(t *testing.T) {
+	with := func(keys ...string) *config.Config {
+		return &config.Config{Edge: config.EdgeConfiguration{Update: config.Updates{IndexKeys: keys}}}
+	}
+	for _, x := range []struct {
+		now, next *config.Config
+		document  string
+		want      string
+	}{
+		{with("a"), with("a"), "", ""},
+		{with("a", "b"), with("a"), "", ""},
+		{with("a"), with(), "", ""},
+		{with("a"), with("a", "b"), "", "update.indexKeys"},
+		{with("a"), with("b"), "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nupdate: {indexKeys: [b]}\n", ""},
+	} {
+		if got := strings.Join(removedKeys(x.now, x.next, x.document), " "); got != x.want {
+			t.Errorf("%q after %q: %q, want %q", x.next.Edge.Update.IndexKeys, x.now.Edge.Update.IndexKeys, got, x.want)
+		}
 	}
 }

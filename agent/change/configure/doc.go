@@ -9,6 +9,8 @@
 //	                        |  (assigned)                      Accept, Report --> guard
 //	                        '--Begin--> Restart: the agent ends and becomes a guard
 //
+// A program of a followed index is confirmed right before its trial, because it may have waited since it was offered: see isConfirmed.
+//
 // A bundle offers its configuration too, by the methods in bundle_configuration.go. Its record decides whether that
 // configuration is used: see package trial.
 //

@@ -55,6 +55,9 @@ type Keeper struct {
 	isUnsaved         bool   // the record of the start could not be stored
 	followedSource    FollowedSource
 	unconsentedFields []string // fields that need consent in this version, but were set without it in an older one
+
+	confirmProgram func(ctx context.Context, id string) (due bool, err error) // may be nil: see ConfirmPrograms
+	failedLooks    int                                                        // consecutive errors of confirmProgram; only Run uses it
 }
 
 // FollowedSource is the state of the source that the node follows.
@@ -110,7 +113,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		var again <-chan time.Time
 		if pending {
 			if c := k.waitForHealth(ctx); c != nil {
-				if k.beginTrial(ctx, c) {
+				if k.isConfirmed(ctx, c) && k.beginTrial(ctx, c) {
 					<-ctx.Done()
 					return nil
 				}

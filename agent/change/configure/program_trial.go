@@ -1,6 +1,7 @@
 package configure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,7 +9,9 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // OfferProgram offers another version of islet for a trial with the configuration that is in use. An operator's
@@ -68,6 +71,82 @@ func (k *Keeper) IsRefused(version, sum string) bool {
 		}
 	}
 	return k.record.HasFailed(trial.Program{Version: version, Sum: sum})
+}
+
+// maxTrialReason is the maximum length of a reason in ProgramTrials, in bytes.
+const maxTrialReason = 512
+
+// ProgramTrials returns the outcomes of other versions of islet. It does not set the fields about the node.
+func (k *Keeper) ProgramTrials() api.UpdateState {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := api.UpdateState{OnTrial: k.record.Trial != nil && k.record.HasProgram(), Refused: k.record.Refused, Left: k.record.Left}
+	for _, o := range k.record.History {
+		if !o.Program {
+			continue
+		}
+		t := api.UpdateTrial{ID: o.ID, Time: o.At.UTC(), Result: api.UpdateKept, Why: printable.Cut(o.Why, maxTrialReason)}
+		if o.Why != "" {
+			t.Result = api.UpdateFailed
+			if o.Undecided {
+				t.Result = api.UpdateInterrupted
+			}
+		}
+		out.Trials = append(out.Trials, t)
+	}
+	return out
+}
+
+// ConfirmPrograms sets a function that is asked right before the trial of a program that was offered neither by a person nor by a bundle.
+// It returns whether the program with this ID is still to be tried, or an error if that is unknown. ConfirmPrograms is called at most once,
+// before Run.
+func (k *Keeper) ConfirmPrograms(f func(ctx context.Context, id string) (due bool, err error)) {
+	k.confirmProgram = f
+}
+
+// maxLooks is the number of attempts to confirm a program, a beginInterval apart. Then the program is given up, because no other offer is
+// accepted while it waits. It will be offered again.
+const maxLooks = 10
+
+// isConfirmed reports whether the trial of c may begin, because a program may have waited for the link or for its download since it was
+// chosen. It gives up a program that must not be tried any longer.
+func (k *Keeper) isConfirmed(ctx context.Context, c *trial.Configuration) bool {
+	if k.confirmProgram == nil || c.Program == nil || !isRemote(c) {
+		return true
+	}
+	ctx, stop := context.WithTimeout(ctx, beginInterval)
+	defer stop()
+	due, err := k.confirmProgram(ctx, c.ID)
+	why := "it is not to be tried any longer (islet update status)"
+	if err != nil {
+		why = "it could not be confirmed that it is still to be tried"
+		k.c.Log.Warn(why, "program", c.ID, "error", err)
+		if k.failedLooks++; k.failedLooks < maxLooks {
+			return false
+		}
+	}
+	k.failedLooks = 0
+	if !due {
+		k.withdrawProgram(c, why)
+	}
+	return due
+}
+
+// withdrawProgram gives up a program before its trial.
+func (k *Keeper) withdrawProgram(c *trial.Configuration, why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.record
+	if k.record.Assigned != c {
+		return
+	}
+	k.record.CancelAssignment(why, k.c.Now())
+	if err := k.saveRecord(before); err != nil {
+		k.c.Log.Error("a version of islet cannot be given up, because the record cannot be stored", "program", c.ID, "error", err)
+		return
+	}
+	_ = os.Remove(c.Program.Path) // otherwise the next update removes it
+	k.c.Log.Info("a version of islet is given up before its trial", "program", c.ID, "reason", why)
 }
 
 // StagedPath returns the path of the program that waits for its trial or is on trial, or "".

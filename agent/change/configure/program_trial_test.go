@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -304,6 +305,81 @@ func TestProgramWithoutLink(t *testing.T) {
 			defer cancel()
 			if begins := r.waitForHealth(ctx) != nil; begins != bundled {
 				t.Errorf("bundled %v: the trial begins: %v", bundled, begins)
+			}
+		})
+	}
+}
+
+// TestProgramConfirmed checks that a program of a followed source, which has waited for the link, is tried only after a confirmation. If it
+// is not to be tried any longer, or if that stays unknown, it is given up, and the next program can be offered.
+func TestProgramConfirmed(t *testing.T) {
+	unknown := errors.New("the server does not answer")
+	for name, c := range map[string]struct {
+		asked, bundled bool
+		errors         int // before the answer
+		due            bool
+		begins         bool
+		looks          int
+	}{
+		"due":              {due: true, begins: true, looks: 1},
+		"not due":          {looks: 1},
+		"unknown, due":     {errors: 3, due: true, begins: true, looks: 4},
+		"unknown, not due": {errors: 3, looks: 4},
+		"unknown":          {errors: 1000, due: true, looks: maxLooks},
+		"of an operator":   {asked: true, begins: true},
+		"of a bundle":      {bundled: true, begins: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w, p := newWorld(t, ""), staged(t)
+			p.Bundled = c.bundled
+			var up atomic.Bool
+			w.facts.Link = func() link.State {
+				if up.Load() {
+					return link.State{Phase: link.Up}
+				}
+				return link.State{Phase: link.Down}
+			}
+			r, looks := w.start(guard.Role{}), 0
+			r.ConfirmPrograms(func(_ context.Context, id string) (bool, error) {
+				if !up.Load() || id != r.record.Assigned.ID {
+					t.Errorf("%s: a look for %s while the link is up: %v", name, id, up.Load())
+				}
+				if looks++; looks <= c.errors {
+					return false, unknown
+				}
+				return c.due, nil
+			})
+			if _, tried, err := r.OfferProgram(p, "/a", c.asked, false); err != nil || !tried {
+				t.Fatal(tried, err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- r.Run(ctx) }()
+			if !c.asked && !c.bundled {
+				time.Sleep(5 * time.Hour) // in the bubble's time
+				synctest.Wait()
+				if s := r.Show(); s.Assigned == nil || s.Trying || looks != 0 {
+					t.Errorf("%s: without a link: %+v, %d looks", name, s, looks)
+				}
+			}
+			up.Store(true)
+			time.Sleep(time.Hour) // in the bubble's time
+			synctest.Wait()
+			s := r.Show()
+			if s.Trying != c.begins || looks != c.looks {
+				t.Errorf("%s: %+v, %d looks", name, s, looks)
+			}
+			if _, err := os.Stat(p.Path); (err == nil) != c.begins || (r.CheckOffer(false) == nil) == c.begins ||
+				(s.Assigned != nil) != c.begins || s.FailedUpdate != nil || w.isHeld.Load() != c.begins {
+				t.Errorf("%s: %+v, %v, %v", name, s, err, r.CheckOffer(false))
+			}
+			if rec, err := trial.Load(w.dir); err != nil || (rec.Assigned != nil) != c.begins ||
+				!c.begins && (len(rec.History) != 1 || !rec.History[0].Withdrawn) {
+				t.Errorf("%s: stored: %+v, %v", name, rec, err)
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/release"
 )
 
 // File is the name of the record in the state directory.
@@ -134,7 +135,7 @@ func (r Record) encode() ([]byte, error) {
 
 // migrate converts a record of an earlier islet, which had one field for the last failure of a configuration or program.
 func (r *Record) migrate() {
-	if f := r.Failed; f != nil && strings.HasPrefix(f.ID, programID) {
+	if f := r.Failed; f != nil && strings.HasPrefix(f.ID, release.ProgramIDPrefix) {
 		r.Failed, r.FailedProgram, r.Refused = nil, f, []string{f.ID}
 	}
 }

@@ -4,9 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
+
+	"github.com/islet-edge/islet/internal/release"
 )
 
 // Format is the version of the record's format. This version can read a file in a newer format if the file's readBy
@@ -84,10 +85,7 @@ type Program struct {
 	Bundled bool `json:"bundled,omitempty"`
 }
 
-// programID is the prefix of the IDs of programs. No other ID has this prefix.
-const programID = "islet-"
-
-func (p Program) id() string { return fmt.Sprintf("%s%s-%.12s", programID, p.Version, p.Sum) }
+func (p Program) id() string { return release.ProgramID(p.Version, p.Sum) }
 
 // WithProgram returns the configuration for the trial of a program. It consists of the good configuration and the
 // program.

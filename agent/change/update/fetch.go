@@ -30,6 +30,7 @@ type source struct {
 	name    string
 	client  *http.Client
 	archive *Archive // instead of the name; may be nil
+	indexed *indexed // the archive that an index names; may be nil
 }
 
 // String returns the name of the source for messages.
@@ -68,20 +69,29 @@ func (s *source) readRelease(ctx context.Context) (*release.Release, error) {
 		}
 		f.Close()
 	}
-	in, err := s.open(ctx, s.releaseName(), release.MaxText)
+	text, err := s.readText(ctx, s.releaseName(), release.MaxText)
 	if err != nil {
 		return nil, fmt.Errorf("the release must be next to the archive: %w", err)
-	}
-	defer in.Close()
-	text, err := io.ReadAll(io.LimitReader(in, release.MaxText+1))
-	if err != nil {
-		return nil, download.UnreachableError{Err: fmt.Errorf("%s%s: %w", redact(s.name), Suffix, err)}
 	}
 	r, err := release.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s%s: %w", redact(s.name), Suffix, err)
 	}
 	return r, nil
+}
+
+// readText reads a text with signatures. If it is longer than limit, the rest is missing except for one byte.
+func (s *source) readText(ctx context.Context, name string, limit int64) ([]byte, error) {
+	in, err := s.open(ctx, name, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if err != nil {
+		return nil, download.UnreachableError{Err: fmt.Errorf("%s: %w", redact(name), err)}
+	}
+	return text, nil
 }
 
 // fetchArchive downloads or copies the archive to a file.

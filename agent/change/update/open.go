@@ -1,6 +1,7 @@
 package update
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,12 +10,14 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/release"
+	"github.com/islet-edge/islet/internal/rollout"
 )
 
-// Trials starts trials of programs. *configure.Keeper implements it.
+// Trials starts trials of programs. *configure.Keeper implements it. All of its methods are about one record.
 type Trials interface {
 	// OfferProgram offers a program for a trial. It returns whether the program will be tried.
 	OfferProgram(p trial.Program, from string, anew, despitePods bool) (id string, tried bool, err error)
@@ -25,6 +28,10 @@ type Trials interface {
 	StagedPath() string
 	// CheckOffer returns an error if no program can be offered now.
 	CheckOffer(asked bool) error
+	// ProgramTrials returns the outcomes of programs.
+	ProgramTrials() api.UpdateState
+	// ConfirmPrograms sets a function that is asked right before the trial of a program that no operator and no bundle has offered.
+	ConfirmPrograms(func(ctx context.Context, id string) (due bool, err error))
 }
 
 // Open returns an Updater for the program of this process, which has the given version. It removes the files of
@@ -32,13 +39,17 @@ type Trials interface {
 // valid. While the function wait returns true, the followed archive is not fetched, to reduce writes to the disk.
 func Open(c *config.Config, version string, k Trials, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	edge := c.Edge.Update
-	var keys []release.Key
-	for _, text := range edge.Keys {
-		key, err := release.ParseKey(text)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, key)
+	keys, err := parseKeys(edge.Keys)
+	if err != nil {
+		return nil, err
+	}
+	index := IndexConfig{Source: edge.Index, Threshold: 1, Trials: k.ProgramTrials, Now: now,
+		Node: rollout.Node{Name: c.Node.Name, Labels: c.Node.Labels, Arch: runtime.GOARCH}}
+	if index.Keys, err = parseKeys(edge.IndexKeys); err != nil {
+		return nil, err
+	}
+	if len(index.Keys) == 0 {
+		index.Keys, index.Threshold = keys, int(edge.Threshold)
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -54,9 +65,24 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 				Bundled: s.Bundled}, from, anew, s.DespitePods)
 		},
 		StagedPath: k.StagedPath, CheckOffer: k.CheckOffer, Follow: edge.Archive, Every: edge.Every.Duration, SaveWrites: wait,
+		Index: index,
 	})
+	if edge.Index != "" {
+		k.ConfirmPrograms(u.isDue)
+	}
 	if len(keys) > 0 { // the result of the last trial cannot be queried yet
 		u.c.RemoveOld(k.StagedPath())
 	}
 	return u, nil
+}
+
+func parseKeys(texts []string) (keys []release.Key, err error) {
+	for _, text := range texts {
+		key, err := release.ParseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }

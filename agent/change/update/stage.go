@@ -105,15 +105,15 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 	if err != nil {
 		err = fmt.Errorf("%s: %w", src, err)
 		if hadSpace && ctx.Err() == nil && !errors.As(err, new(syscall.Errno)) {
-			err = unfitError{err, sum}
+			err = unfitError{err, r.Version, sum}
 		}
 		return nil, err
 	}
 	tell.report("testing", 0, 0)
-	if err := selfTest(ctx, program, r.Version); err != nil {
+	if unfit, err := selfTest(ctx, program, r.Version); err != nil {
 		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
-		if ctx.Err() == nil {
-			err = unfitError{err, sum}
+		if unfit {
+			err = unfitError{err, r.Version, sum}
 		}
 		return nil, err
 	}
@@ -124,7 +124,8 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 // An unfitError means that the program of a signed archive cannot be used on this machine.
 type unfitError struct {
 	error
-	sum string // of the archive
+	version string
+	sum     string // of the archive
 }
 
 func (e unfitError) Unwrap() error { return e.error }
@@ -144,6 +145,9 @@ func (s *Stager) acceptRelease(ctx context.Context, src *source, older bool, ref
 	}
 	if a := src.archive; a != nil && a.Size != r.Size {
 		return nil, fmt.Errorf("%s: the archive has %d bytes, the release says %d", src, a.Size, r.Size)
+	}
+	if err := src.indexed.check(r); err != nil {
+		return nil, fmt.Errorf("%s: %w", src, err)
 	}
 	if refused != nil && refused(r.Version, hex.EncodeToString(r.SHA512[:])) {
 		return nil, fmt.Errorf("%s: version %s: %w", src, r.Version, ErrFailed)
@@ -255,8 +259,9 @@ const (
 	testOutput = 4 << 10
 )
 
-// selfTest runs the self-test of a program that is not installed yet.
-func selfTest(ctx context.Context, program, version string) error {
+// selfTest runs the self-test of a program that is not installed yet. The result unfit is true if the program itself has failed. It is
+// false if the program could not be started or was killed, because a machine without free memory or time does that with a good one.
+func selfTest(ctx context.Context, program, version string) (unfit bool, _ error) {
 	ctx, stop := context.WithTimeout(ctx, testTime)
 	defer stop()
 	var out limitedBuffer
@@ -267,22 +272,23 @@ func selfTest(ctx context.Context, program, version string) error {
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
 	if err := c.Start(); err != nil {
-		return err
+		return errors.Is(err, syscall.ENOEXEC), err
 	}
 	limit := unix.Rlimit{Cur: testMemory, Max: testMemory}
 	if err := unix.Prlimit(c.Process.Pid, unix.RLIMIT_AS, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
-		return errors.Join(err, c.Cancel(), c.Wait())
+		return false, errors.Join(err, c.Cancel(), c.Wait())
 	}
 	if err := c.Wait(); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("it did not end within %s", testTime)
 		}
-		return fmt.Errorf("%w: %s", err, out.String())
+		s, ok := c.ProcessState.Sys().(syscall.WaitStatus)
+		return ok && s.Signal() != syscall.SIGKILL, fmt.Errorf("%w: %s", err, out.String())
 	}
 	if got := strings.TrimSpace(out.String()); got != SelfTestOutput(version) {
-		return fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
+		return true, fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
 	}
-	return nil
+	return false, nil
 }
 
 // SelfTestOutput returns the output of a successful self-test. Other versions of islet compare their output with it.

@@ -12,6 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/poll"
+	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
@@ -31,6 +32,8 @@ type Config struct {
 	// Follow describes an archive that is checked for a newer version at the interval Every. It may be empty.
 	Follow string
 	Every  time.Duration
+	// Index describes the index that is followed instead of an archive. It may be empty.
+	Index IndexConfig
 	// SaveWrites reports whether the followed archive must not be fetched now, to reduce writes to the disk. It does not
 	// affect an operator's request. It may be nil.
 	SaveWrites func() bool
@@ -44,12 +47,16 @@ type Updater struct {
 	c    Config
 	once sync.Mutex // locked during an update
 
-	mu    sync.Mutex
-	unfit map[string]bool // archives, by their checksums, whose programs cannot be used on this machine; mu protects it
+	seenLock sync.Mutex // protects seenFile
+
+	mu      sync.Mutex        // protects the fields below
+	unfit   []api.UpdateTrial // archives whose programs cannot be used on this machine; the newest is the last
+	status  api.UpdateStatus  // without its report
+	changed chan struct{}     // closed when unfit changes
 }
 
 // New returns an Updater. It starts no goroutine.
-func New(c Config) *Updater { return &Updater{c: c, unfit: map[string]bool{}} }
+func New(c Config) *Updater { return &Updater{c: c, changed: make(chan struct{})} }
 
 // Update stages a program and offers it for a trial: see Stage. If o.Dry is true, it only stages the program. This also
 // works while another trial is in progress. If o.Back is true, it stages the kept program, and does not use the
@@ -144,9 +151,7 @@ func (u *Updater) update(o api.UpdateOptions, anew bool, stage stageFunc) (none 
 	if err != nil {
 		unfit := unfitError{}
 		if errors.As(err, &unfit) {
-			u.mu.Lock()
-			u.unfit[unfit.sum] = true
-			u.mu.Unlock()
+			u.setUnfit(unfit)
 		}
 		return none, false, err
 	}
@@ -169,10 +174,7 @@ func (u *Updater) refused(anew bool) func(version, sum string) bool {
 		return nil
 	}
 	return func(version, sum string) bool {
-		u.mu.Lock()
-		unfit := u.unfit[sum]
-		u.mu.Unlock()
-		return unfit || u.c.IsRefused != nil && u.c.IsRefused(version, sum)
+		return u.isUnfit(release.ProgramID(version, sum)) || u.c.IsRefused != nil && u.c.IsRefused(version, sum)
 	}
 }
 
@@ -186,13 +188,13 @@ func (e busyError) Unwrap() error { return e.error }
 // Is reports whether err is trial.ErrBusy.
 func (busyError) Is(err error) bool { return err == trial.ErrBusy }
 
-// Run follows the archive of Config.Follow until ctx ends. For a version that is not newer, or that has failed, it
-// reads only the release, so a check costs about a kilobyte. It does not check while a trial is in progress or
-// waiting, or while Config.SaveWrites returns true. If the link or the server fails, Run retries after a minute, and then
-// at growing intervals. If the archive is invalid, Run waits for the regular interval, because the next attempt may
-// have to fetch the whole archive.
+// Run follows the archive of Config.Follow or the index of Config.Index until ctx ends. For a version that is not newer,
+// or that has failed, it reads only the release or the index, so a check costs about a kilobyte. It does not check while
+// a trial is in progress or waiting, or while Config.SaveWrites returns true. If the link or the server fails, Run retries
+// after a minute, and then at growing intervals. If the archive is invalid, Run waits for the regular interval, because
+// the next attempt may have to fetch the whole archive.
 func (u *Updater) Run(ctx context.Context) error {
-	if u.c.Follow == "" {
+	if u.c.Follow == "" && u.c.Index.Source == "" {
 		<-ctx.Done()
 		return nil
 	}
@@ -200,8 +202,15 @@ func (u *Updater) Run(ctx context.Context) error {
 	said := ""
 	poll.Run(ctx, 0, func(ctx context.Context) time.Duration {
 		wait := u.c.Every
-		switch err := u.stageFollowed(ctx); {
+		err := u.stageFollowed(ctx)
+		held := heldError{}
+		u.setChecked(err)
+		switch {
 		case ctx.Err() != nil:
+		case errors.As(err, &held):
+			again.Reset()
+			said = ""
+			wait = held.wait(u.c.Index.Now(), u.c.Every)
 		case errors.Is(err, errSpared):
 			wait = min(spareInterval, u.c.Every)
 		case errors.As(err, new(busyError)):
@@ -227,14 +236,27 @@ const firstRetry = time.Minute
 // errSpared means that the check was skipped because Config.SaveWrites returned true.
 var errSpared = errors.New("the disk must be spared")
 
-// stageFollowed stages the followed archive, and offers the program for a trial if it is newer.
+// stageFollowed stages the followed archive, or that of the followed index, and offers the program for a trial if it is newer.
 func (u *Updater) stageFollowed(ctx context.Context) error {
 	if u.c.SaveWrites != nil && u.c.SaveWrites() {
 		return errSpared
 	}
+	from, want := u.c.Follow, (*indexed)(nil)
+	if u.c.Index.Source != "" {
+		var err error
+		if want, err = u.readIndex(ctx); err != nil || want == nil {
+			return err
+		}
+		from = want.name
+	}
 	out, _, err := u.update(api.UpdateOptions{}, false, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
-		s, err := u.c.Stage(ctx, u.c.Follow, false, refused, nil)
-		return s, redact(u.c.Follow), err
+		src, err := newSource(from, u.c.Client)
+		if err != nil {
+			return nil, "", err
+		}
+		src.indexed = want
+		s, err := u.c.stage(ctx, src, false, refused, nil)
+		return s, redact(from), err
 	})
 	if err == nil {
 		u.c.Log.Info("a newer version was found", "version", out.Version, "id", out.ID)
@@ -245,7 +267,7 @@ func (u *Updater) stageFollowed(ctx context.Context) error {
 // warn logs an error, unless it equals the last one that was logged. It returns the text of the error.
 func (u *Updater) warn(said string, err error) string {
 	if err.Error() != said {
-		u.c.Log.Warn("cannot update from the followed archive", "archive", redact(u.c.Follow), "error", err)
+		u.c.Log.Warn("cannot update from the followed archive", "archive", redact(u.c.Follow+u.c.Index.Source), "error", err)
 	}
 	return err.Error()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -85,7 +84,7 @@ func setupKeysAdd(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		list, err := parseKeyList(args[0], text)
+		list, err := signed.ParseKeyList(args[0], text)
 		if err != nil {
 			return err
 		}
@@ -135,24 +134,9 @@ func readKeys(file string) (keys []signed.Key, err error) {
 	if err != nil {
 		return nil, missingFile(file, err)
 	}
-	keys, err = parseKeyList(file, text)
+	keys, err = signed.ParseKeyList(file, text)
 	if err == nil && len(keys) == 0 {
 		err = fmt.Errorf("%s contains no keys", file)
 	}
 	return keys, err
-}
-
-// parseKeyList parses the text of a list of public keys. The file is for errors.
-func parseKeyList(file string, text []byte) (keys []signed.Key, err error) {
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		k, err := signed.ParseKey(line)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		keys = append(keys, k)
-	}
-	return keys, nil
 }

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/islet-edge/islet/agent/cli/clitest"
 	"github.com/islet-edge/islet/agent/kubelet/server"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 )
 
 // updater is a fake of the agent's updates. It succeeds unless the archive's name contains "bad".
-type updater struct{}
+type updater struct{ status api.UpdateStatus }
 
 func (updater) Update(_ context.Context, from string, o api.UpdateOptions,
 	tell func(status string, current, total int64)) (api.Update, error) {
@@ -35,6 +37,8 @@ func (updater) Update(_ context.Context, from string, o api.UpdateOptions,
 	return u, nil
 }
 
+func (u updater) Status() api.UpdateStatus { return u.status }
+
 // TestUpdate checks that progress is printed to standard error. Progress and errors contain neither the password of a URL nor control
 // characters.
 func TestUpdate(t *testing.T) {
@@ -49,6 +53,26 @@ func TestUpdate(t *testing.T) {
 	for _, args := range [][]string{{"update"}, {"update", "a", "b"}, {"update", ""}} {
 		if r := run(t, n, "", args...); r.Code != 2 || r.Out != "" || !strings.Contains(r.Err, "needs one archive") {
 			t.Errorf("%q: %+v", args, r)
+		}
+	}
+}
+
+// TestUpdateStatus checks the output of islet update status, which has no control characters.
+func TestUpdateStatus(t *testing.T) {
+	at := clitest.Now
+	for want, s := range map[string]api.UpdateStatus{
+		"Version:   0.2.0\n": {Version: "0.2.0"},
+		"Version:   0.2.0\nFollows:   https://example.com/islet.tar.gz\nChecked:   2026-01-02T03:04:05Z\nProblem:   503 ?[2J\n": {
+			Version: "0.2.0", Archive: "https://example.com/islet.tar.gz", Checked: at, Problem: "503\n\x1b[2J"},
+		"Version:   0.2.0\nFollows:   https://example.com/islet.index\nChecked:   2026-01-02T03:04:05Z\n" +
+			"Offered:   0.3.0\nRing:      first\nState:     waiting\nReason:    the ring opens later\nUntil:     2026-01-02T04:04:05Z\n": {
+			Version: "0.2.0", Index: "https://example.com/islet.index", Checked: at, Offered: "0.3.0", Ring: "first", State: "waiting",
+			Reason: "the ring opens later", Until: at.Add(time.Hour)},
+	} {
+		n, _ := servertest.Start(t, func(c *server.Config) { c.Updates = updater{s} })
+		check(t, n, run(t, n, "", "update", "status"), 0, want, "")
+		if r := run(t, n, "", "update", "status", "-o", "json"); r.Code != 0 || !strings.Contains(r.Out, `"version": "0.2.0"`) {
+			t.Errorf("%+v", r)
 		}
 	}
 }

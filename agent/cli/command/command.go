@@ -15,10 +15,11 @@ type Command struct {
 	Detail   string // further help
 	ArgsKind ArgKind
 	OwnKinds bool // the command itself interprets the word "pod" as an argument, so package cli does not remove it
-	Sub      []Command
-	Hidden   bool
-	IsAgent  bool // the command has the flags of the agent, which are not parsed here
-	NoAgent  bool // the command never connects to an agent, so its help does not show --socket; it accepts the flag for scripts
+	// Sub are the subcommands. If the command also has a Setup, it runs itself unless its first argument names one of them.
+	Sub     []Command
+	Hidden  bool
+	IsAgent bool // the command has the flags of the agent, which are not parsed here
+	NoAgent bool // the command never connects to an agent, so its help does not show --socket; it accepts the flag for scripts
 	// Setup declares the flags and returns the function to run after parsing.
 	Setup func(t *Tool, flags *pflag.FlagSet) Runner
 }

@@ -25,6 +25,8 @@ type Env struct {
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	// ServiceFlags returns the flags that the installed service passes to the agent. It returns false if there is no such service.
+	ServiceFlags func() ([]string, bool)
 	// AgentLog returns the end of the agent's log, for islet support. If it is nil, the log is read from a file
 	// to which the agent writes its standard error, /var/log/islet.log, or the journal.
 	AgentLog func(ctx context.Context) ([]byte, error)

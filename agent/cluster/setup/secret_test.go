@@ -44,7 +44,7 @@ func TestRemoveSecrets(t *testing.T) {
 			t.Errorf("%v, %v", list, err)
 		}
 	}
-	for _, edited := range []string{strings.Replace(text, token, newToken, 1), text + "led: ACT\n", text[1:]} {
+	for _, edited := range []string{strings.Replace(text, token, newToken, 1), text + "led: ACT\n", text[1:], text + strings.Repeat("#", 4*maxFile)} {
 		must(t, os.WriteFile(b.file(), []byte(edited), 0o755))
 		if err := r.removeSecrets(); !errors.Is(err, errEdited) {
 			t.Errorf("got %v", err)

@@ -72,7 +72,7 @@ enable-pprof: set enableProfilingHandler in the KubeletConfiguration
 flannel-iface: set it in the DaemonSet of flannel
 image-service-endpoint: islet uses its own runtime
 kube-proxy-arg: set it in the DaemonSet of kube-proxy
-lb-server-port: islet has no load balancer: it uses one address of the kubeconfig
+lb-server-port: islet has no load balancer: it uses the address with which it has joined
 node-external-dns: k3s' cloud controller sets it from an annotation of the agent: it is missing
 node-external-ip: k3s' cloud controller sets it from an annotation of the agent: it is missing
 node-internal-dns: k3s' cloud controller sets it from an annotation of the agent: it is missing
@@ -82,11 +82,11 @@ prefer-bundled-bin: islet brings what it needs
 private-registry: the file is translated
 rootless: islet needs root
 selinux: see islet doctor for SELinux
-server: the address is in the kubeconfig
+server: islet join needs it
 snapshotter: islet uses overlayfs
 tls-san: it concerns only the server
-token: the node uses its certificate
-token-file: the node uses its certificate
+token: islet join needs it once
+token-file: islet join needs it once
 vpn-auth: islet sets up no VPN
 with-node-id: the node's name has the suffix in /etc/rancher/node/id: set --hostname-override
 write-kubeconfig-mode: it concerns only the server
@@ -182,12 +182,8 @@ func (p *planner) k3sArguments(k *k3sFiles, file string, value any) {
 // k3sKept notes the files that islet uses.
 func (p *planner) k3sKept(k *k3sFiles) {
 	for _, f := range []struct{ name, what string }{
-		{"client-kubelet.crt", "the node's certificate: islet uses it until it expires; see the note on renewal"},
-		{"client-kubelet.key", "the key of the node's certificate"},
-		{"serving-kubelet.crt", "the certificate of port 10250: set tlsCertFile and tlsPrivateKeyFile, because the server accepts no " +
-			"other"},
-		{"server-ca.crt", "the CA of the API server"},
-		{"client-ca.crt", "the CA of clients of port 10250: set authentication.x509.clientCAFile"},
+		{"client-kubelet.crt", "the node's certificate, for the way back: islet join requests another one"},
+		{"serving-kubelet.crt", "the certificate of port 10250, for the way back: islet join requests another one"},
 	} {
 		if file := path.Join(k.agent, f.name); p.host.exists(file) {
 			p.keep(file, "", f.what)
@@ -253,7 +249,13 @@ func (p *planner) k3sSteps(k *k3sFiles) {
 		return
 	}
 	url := cmp.Or(k.url, "https://SERVER:6443")
-	p.addSteps(k3sIdentity, "{sed}", word("s#server: .*#server: "+url+"#"), "{kubeconfig}", word(path.Join(k.agent, "kubelet.kubeconfig")))
-	p.giveFlags(append([]flag{{"pod-manifest-path", "/etc/kubernetes/manifests"}, {"kubeconfig", "/etc/kubernetes/kubelet.conf"}},
-		k.flags...))
+	join := ""
+	for _, f := range k.flags {
+		name := map[string]string{"hostname-override": "node-name", "node-ip": "node-ip"}[f.name]
+		if text := (flag{name, f.value}).String(); name != "" && word(text) == text { // giveFlags reports the others
+			join += " " + text
+		}
+	}
+	p.addSteps(k3sIdentity, "{url}", word(url), "{flags}", join)
+	p.giveFlags(append([]flag{{"pod-manifest-path", "/etc/kubernetes/manifests"}}, k.flags...))
 }

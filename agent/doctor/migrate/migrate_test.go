@@ -93,14 +93,14 @@ func TestFind(t *testing.T) {
 			kept: []string{"/var/lib/rancher/k3s/agent/client-kubelet.crt", "/var/lib/rancher/k3s/agent/pod-manifests/a.yaml",
 				"/var/lib/rancher/k3s/storage", "/var/lib/rancher/k3s/agent/images/app.tar.zst",
 				"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"},
-			differs: []string{"|k3s network policy", "|k3s servicelb", "|k3s tunnel", "/etc/rancher/k3s/config.yaml|flannel-conf",
+			differs: []string{"|k3s network policy", "|k3s servicelb", "|k3s load balancer", "/etc/rancher/k3s/config.yaml|flannel-conf",
 				"/etc/rancher/k3s/config.yaml|kubelet-arg no-such-flag", "/etc/rancher/k3s/registries.yaml|mirrors.docker.io.rewrite",
 				"/etc/rancher/k3s/registries.yaml|mirrors.../../etc/cron.d", "/etc/rancher/k3s/registries.yaml|mirrors.bad.example",
 				"/etc/rancher/k3s/registries.yaml|configs.mirror.example.auth", "/etc/rancher/k3s/registries.yaml|configs.token.example.auth.token",
 				"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl|", "/var/lib/rancher/k3s/agent/images/old.tar.lz4|",
 				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml|runtimes.crun", "/var/lib/rancher/k3s/agent/images/list.txt|"},
 			steps: []string{"kubectl drain", "k3s ctr images export", "systemctl disable --now k3s-agent", "k3s-killall.sh",
-				"server: https://192.0.2.1:6443", "chmod 600 /etc/kubernetes/kubelet.conf", "--max-pods=20 --node-labels=site=roof",
+				"./islet join --k3s https://192.0.2.1:6443 --token-file token", "--max-pods=20 --node-labels=site=roof",
 				"certs.d/. /etc/containerd/certs.d/", "sh install.sh islet-"},
 			back: []string{"systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
 			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/own.example/hosts.toml", "config.json",
@@ -480,8 +480,8 @@ func TestSteps(t *testing.T) {
 	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
 		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep} {
 		p := planner{host: NewTree(t.TempDir())}
-		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{kubeconfig}", "k",
-			"{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
+		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{url}", "u",
+			"{flags}", " f", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {

@@ -59,19 +59,12 @@ stop> end its containers; this also removes its interfaces and firewall rules, b
 ! k3s network policy: the agent enforces NetworkPolicies, islet does not: use a network add-on that does
 ! k3s flannel and kube-proxy: they run in the process of k3s: the cluster needs DaemonSets of both for nodes with islet
 ! k3s servicelb: its pods (svclb-...) run on this node only after kube-proxy does
-! k3s tunnel: the server reaches the kubelet through a tunnel of the agent. Without it kubectl logs and exec fail for this node, ` +
-		`unless the server has egress-selector-mode: disabled and reaches port 10250 of the node
-! k3s load balancer: the agent finds all servers, islet uses the one address in its kubeconfig
-! k3s certificates: k3s renews them when it starts. islet renews its client certificate by a request to the cluster, which somebody ` +
-		`must allow (see docs/from-k3s.md)`
+! k3s load balancer: the agent finds all servers, islet sends its requests to the one address with which it has joined`
 
 	k3sIdentity = `
-translate> give islet the node's identity: a kubeconfig with the address of the server
-	mkdir -p /etc/kubernetes
-	sed {sed} {kubeconfig} >/etc/kubernetes/kubelet.conf
-	chmod 600 /etc/kubernetes/kubelet.conf
-(k3s' own kubeconfig names a port of the agent, which is gone
-translate> write /etc/islet/kubelet.yaml with the cluster's DNS and the certificates above (docs/from-k3s.md has the file)`
+translate> make islet a node of the cluster, with the node's password in /etc/rancher/node/password
+	./islet join --k3s {url} --token-file token{flags}
+(the file has a token of the cluster, such as that of k3s token create: docs/from-k3s.md`
 
 	k3sServer = `
 ! k3s server: islet is only a node: it does not replace the API server, etcd or the controllers of k3s. Migrate the agents, and keep ` +

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 )
 
 func main() {
@@ -20,6 +21,8 @@ func main() {
 		fmt.Println(text)
 	case "crash":
 		panic("it does not run here")
+	case "killed":
+		panic(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	case "spam":
 		for range 10_000 {
 			fmt.Println(strings.Repeat("spam", 100))

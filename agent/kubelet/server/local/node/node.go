@@ -73,6 +73,7 @@ func (n *Node) Paths() map[string]http.HandlerFunc {
 	}
 	if n.Updates != nil {
 		paths["POST "+api.PathUpdate] = n.update
+		paths["GET "+api.PathUpdate] = response.JSON(n.updateStatus)
 	}
 	if n.BundleTrials != nil {
 		n.addBundlePaths(paths)

@@ -16,7 +16,11 @@ type Updater interface {
 	// Update fetches and verifies the archive at an absolute path or a URL, and starts its trial according to the
 	// options. It reports the progress in bytes to the function tell. A total of 0 means that the total is unknown.
 	Update(ctx context.Context, from string, o api.UpdateOptions, tell func(status string, current, total int64)) (api.Update, error)
+	// Status returns what the node follows, and what it does with the version there.
+	Status() api.UpdateStatus
 }
+
+func (n *Node) updateStatus(*http.Request) (any, error) { return n.Updates.Status(), nil }
 
 func (n *Node) update(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()

@@ -1,0 +1,189 @@
+package supervisor
+
+import (
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/islet-edge/islet/internal/k3s"
+	"github.com/islet-edge/islet/internal/k3s/k3stest"
+)
+
+const year = 365 * 24 * time.Hour
+
+// TestRenewal checks that nothing is requested before a certificate is due, and that both certificates are then replaced.
+func TestRenewal(t *testing.T) {
+	w := newWorld(t, year, nil)
+	client, serving := w.serials()
+	w.run(w.config())
+	w.pass(200 * 24 * time.Hour) // the CAs are read, because a day has passed
+	for !slices.Contains(w.Requests(), "GET /v1-k3s/server-ca.crt") {
+		if t.Context().Err() != nil {
+			t.Fatal("the CAs were not read")
+		}
+	}
+	if c, s := w.serials(); c != client || s != serving {
+		t.Error("a certificate was renewed early")
+	}
+	w.pass(year - 220*24*time.Hour)
+	w.logged(slog.LevelInfo)
+	for {
+		if c, s := w.serials(); c != client && s != serving {
+			break
+		}
+		w.logged(slog.LevelInfo)
+	}
+}
+
+// TestAddresses checks that a new address of the node causes one request for a serving certificate, which then has the address.
+func TestAddresses(t *testing.T) {
+	w := newWorld(t, year, nil)
+	client, _ := w.serials()
+	w.run(w.config())
+	w.setAddresses("192.0.2.8", "fd00::8")
+	for {
+		p, _, err := w.dir.Pair(k3s.ForServing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Leaf.VerifyHostname("192.0.2.8") == nil && p.Leaf.VerifyHostname("fd00::8") == nil {
+			break
+		}
+		w.logged(slog.LevelInfo)
+	}
+	if c, _ := w.serials(); c != client {
+		t.Error("the client certificate was replaced too")
+	}
+}
+
+// TestKept checks for each failure that the old certificates stay, and that they are replaced as soon as the failure is over.
+func TestKept(t *testing.T) {
+	for name, break_ := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
+		"an error": func(w http.ResponseWriter, r *http.Request) bool {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return true
+		},
+		"no API server": func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, "/api/") {
+				return false
+			}
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return true
+		},
+		"an unknown certificate": func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, "/api/") {
+				return false
+			}
+			http.Error(w, "", http.StatusUnauthorized)
+			return true
+		},
+		"nonsense": func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "client-kubelet.crt") {
+				return false
+			}
+			w.Write([]byte("nonsense"))
+			return true
+		},
+		"another CA": func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/server-ca.crt") {
+				return false
+			}
+			w.Write(strangerPEM)
+			return true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, year, nil)
+			strangerPEM = k3stest.NewCA(t, "stranger").PEM
+			client, _ := w.serials()
+			ca, err := os.ReadFile(w.dir.ServerCA())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fail func(http.ResponseWriter, *http.Request) bool = break_
+			works := make(chan struct{})
+			w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+				select {
+				case <-works:
+					return false
+				default:
+					return fail(a, r)
+				}
+			}
+			w.run(w.config())
+			w.pass(year - 24*time.Hour)
+			for !strings.Contains(w.logged(slog.LevelWarn), "due=[client-kubelet") {
+			}
+			if c, _ := w.serials(); c != client {
+				t.Error("the certificate was replaced")
+			}
+			if now, err := os.ReadFile(w.dir.ServerCA()); string(now) != string(ca) || err != nil {
+				t.Errorf("the CA was replaced, %v", err)
+			}
+			close(works)
+			for c := client; c == client; c, _ = w.serials() {
+				w.pass(0)
+			}
+		})
+	}
+}
+
+// TestNewCA checks that a node takes over a CA that the server has added, within a day.
+func TestNewCA(t *testing.T) {
+	w := newWorld(t, year, nil)
+	both := append(slices.Clone(w.Serving.PEM), k3stest.NewCA(t, "next").PEM...)
+	w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/v1-k3s/server-ca.crt" {
+			a.Write(both)
+		}
+		return r.URL.Path == "/v1-k3s/server-ca.crt"
+	}
+	w.run(w.config())
+	w.pass(24 * time.Hour)
+	for {
+		now, err := os.ReadFile(w.dir.ServerCA())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(now) == string(both) {
+			return
+		}
+		w.pass(0)
+	}
+}
+
+// strangerPEM is a CA that has not signed the certificate of the server.
+var strangerPEM []byte
+
+// TestRefusedCertificate checks that a node whose certificate the server refuses uses its token, if it has kept one.
+func TestRefusedCertificate(t *testing.T) {
+	w := newWorld(t, year, func(w *world, c *k3s.Cluster) { c.Token = w.Token() })
+	w.RefuseCertificates = true
+	client, _ := w.serials()
+	w.run(w.config())
+	w.pass(year + 24*time.Hour - 25*time.Hour)
+	for c := client; c == client; c, _ = w.serials() {
+		w.logged(slog.LevelInfo)
+	}
+	without := newWorld(t, year, nil)
+	without.RefuseCertificates = true
+	without.run(without.config())
+	without.pass(year - time.Hour)
+	for !strings.Contains(without.logged(slog.LevelWarn), "--keep-token") {
+	}
+}
+
+// TestStrangeDirectory checks that a directory of another node is not used.
+func TestStrangeDirectory(t *testing.T) {
+	w := newWorld(t, year, nil)
+	c := w.config()
+	c.Node = "other"
+	w.run(c)
+	if text := w.logged(slog.LevelError); !strings.Contains(text, `"pi"`) || len(w.Requests()) > 0 {
+		t.Error(text)
+	}
+}

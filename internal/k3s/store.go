@@ -1,0 +1,228 @@
+package k3s
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/regular"
+)
+
+const (
+	// currentLink is the symbolic link to the directory in use. Two directories take turns, so that one rename replaces all files.
+	currentLink = "current"
+	// pendingFile is the file in a Directory with the Files of a Store that has not ended. It contains files of a configuration twice.
+	pendingFile = "unfinished.json"
+	maxPending  = 8 * maxFile
+)
+
+// Root returns the directory of the cluster below the state directory of an agent.
+func Root(state string) string { return filepath.Join(state, "k3s") }
+
+// Current returns the directory in use below root, as a path that stays the same.
+func Current(root string) Directory { return Directory(filepath.Join(root, currentLink)) }
+
+// A File is a file that Store replaces together with the content of the directory, such as a configuration that belongs to it.
+type File struct {
+	Path     string      `json:"path"`
+	Mode     fs.FileMode `json:"mode"`
+	Old, New []byte      // Old is nil if there was no file
+}
+
+// content returns the content of the file. It is nil if the file does not exist.
+func (f *File) content() ([]byte, error) {
+	data, err := regular.Read(f.Path, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+// replace writes the new content. It returns an error if somebody has changed the file.
+func (f *File) replace() error {
+	now, err := f.content()
+	switch {
+	case err != nil:
+		return err
+	case bytes.Equal(now, f.New):
+		return nil
+	case !bytes.Equal(now, f.Old):
+		return fmt.Errorf("%s has changed meanwhile, so it stays as it is: run islet join again", f.Path)
+	}
+	if err := makeDirectories(filepath.Dir(f.Path), 0o755); err != nil {
+		return err
+	}
+	return durable.Write(f.Path, f.New, f.Mode)
+}
+
+// restore writes the old content over the new one.
+func (f *File) restore() error {
+	now, err := f.content()
+	switch {
+	case err != nil || !bytes.Equal(now, f.New):
+		return err
+	case f.Old != nil:
+		return durable.Write(f.Path, f.Old, f.Mode)
+	}
+	return errors.Join(os.Remove(f.Path), durable.SyncDir(filepath.Dir(f.Path)))
+}
+
+// Lock creates root, and locks it against other commands until the result is closed.
+func Lock(root string) (*os.File, error) {
+	if err := makeDirectories(root, 0o700); err != nil {
+		return nil, err
+	}
+	return lock(root)
+}
+
+func lock(root string) (*os.File, error) {
+	d, err := os.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: another islet join is running: %w", root, err), d.Close())
+	}
+	return d, nil
+}
+
+// A step is a part of a Store.
+type step struct{ do, undo func() error }
+
+// Store replaces the content of the directory in use below root, and then the files. The caller has locked root. After an error, also one
+// of check, which Store calls last, everything is as before. After a power cut, everything is as before, or Complete does the rest.
+func Store(root string, c *Cluster, files []File, check func() error) error {
+	steps, former, err := c.steps(root, files)
+	if err != nil {
+		return fmt.Errorf("nothing has changed: %w", err)
+	}
+	for i, s := range append(steps, step{check, func() error { return nil }}) {
+		err := s.do()
+		if err == nil {
+			continue
+		}
+		for _, s := range slices.Backward(steps[:min(i+1, len(steps))]) {
+			if failed := s.undo(); failed != nil {
+				return fmt.Errorf("%w; a part has changed, so repeat the command, because the change cannot be undone: %w", err, failed)
+			}
+		}
+		return fmt.Errorf("nothing has changed: %w", err)
+	}
+	if err := finish(root, former); err != nil {
+		return fmt.Errorf("the node has joined, but old files are left: %w", err)
+	}
+	return nil
+}
+
+// steps returns the steps of Store, and the name of the directory that is in use before them.
+func (c *Cluster) steps(root string, files []File) (steps []step, former string, _ error) {
+	content, err := c.files()
+	if err != nil {
+		return nil, "", err
+	}
+	if content[pendingFile], err = json.Marshal(files); err != nil {
+		return nil, "", err
+	}
+	former, err = os.Readlink(filepath.Join(root, currentLink))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", err
+	}
+	next := other(former)
+	dir := filepath.Join(root, next)
+	steps = []step{
+		{func() error {
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+				return err
+			}
+			for name, data := range content {
+				if err := durable.Write(filepath.Join(dir, name), data, 0o600); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, func() error { return os.RemoveAll(dir) }},
+		{func() error { return switchTo(root, next) }, func() error { return switchTo(root, former) }},
+	}
+	for _, f := range files {
+		steps = append(steps, step{f.replace, f.restore})
+	}
+	return steps, former, nil
+}
+
+// other returns the name of the directory that is not in use.
+func other(name string) string {
+	if name == "a" {
+		return "b"
+	}
+	return "a"
+}
+
+// finish removes what a Store does not need any more: the list of its files, and the directory before with its keys.
+func finish(root, former string) error {
+	err := os.Remove(filepath.Join(root, currentLink, pendingFile))
+	if former != "" {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(root, former)))
+	}
+	return errors.Join(err, durable.SyncDir(string(Current(root))))
+}
+
+// Complete does the rest of a Store that a power cut or a kill has ended. It reports whether there was any. If a command is running, that
+// command does the rest.
+func Complete(root string) (bool, error) {
+	file := filepath.Join(root, currentLink, pendingFile)
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	l, err := lock(root)
+	if err != nil {
+		return false, err
+	}
+	defer l.Close()
+	data, err := regular.Read(file, maxPending)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	var files []File
+	if err == nil {
+		err = json.Unmarshal(data, &files)
+	}
+	for _, f := range files {
+		err = errors.Join(err, f.replace())
+	}
+	if err != nil {
+		return true, fmt.Errorf("%s: %w", file, err)
+	}
+	current, err := os.Readlink(filepath.Join(root, currentLink))
+	if err != nil {
+		return true, err
+	}
+	return true, finish(root, other(current))
+}
+
+// switchTo durably sets the link to the directory in use. If the target is empty, switchTo removes the link.
+func switchTo(root, target string) error {
+	link, next := filepath.Join(root, currentLink), filepath.Join(root, ".current.new")
+	err := os.Remove(next)
+	if target == "" {
+		err = os.Remove(link)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if target != "" {
+		if err := os.Symlink(target, next); err != nil {
+			return err
+		}
+		if err := os.Rename(next, link); err != nil {
+			return err
+		}
+	}
+	return durable.SyncDir(root)
+}

@@ -1,0 +1,178 @@
+package k3s
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A disk has a directory of a cluster, and files that belong to it.
+type disk struct {
+	t         *testing.T
+	dir, root string
+}
+
+// This function returns a disk on which the cluster "old" is stored.
+func newDisk(t *testing.T) *disk {
+	d := &disk{t: t, dir: t.TempDir()}
+	d.root = filepath.Join(d.dir, "k3s")
+	if err := os.Mkdir(d.root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.write("one", "one of old")
+	if err := Store(d.root, named("old"), nil, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *disk) write(name, content string) {
+	d.t.Helper()
+	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(content), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// files returns the files of the cluster "new". One exists, and two does not.
+func (d *disk) files() []File {
+	return []File{
+		{Path: filepath.Join(d.dir, "one"), Mode: 0o600, Old: []byte("one of old"), New: []byte("one of new")},
+		{Path: filepath.Join(d.dir, "etc", "two"), Mode: 0o600, New: []byte("two of new")},
+	}
+}
+
+// state returns the content of the files, and of some files in the directory in use.
+func (d *disk) state() map[string]string {
+	d.t.Helper()
+	all := map[string]string{}
+	for _, name := range []string{"one", "etc/two", "k3s/current/cluster.json", "k3s/current/client-kubelet.pem", "k3s/current/token"} {
+		text, err := os.ReadFile(filepath.Join(d.dir, name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			d.t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	return all
+}
+
+func named(name string) *Cluster {
+	return &Cluster{Record: Record{Node: name}, Token: "token of " + name, Client: &Pair{PEM: []byte("key of " + name)},
+		Serving: &Pair{PEM: []byte("key of " + name)}}
+}
+
+// TestCut cuts the power after each step of a Store, and after each step of its undoing. The agent then finds all of the old cluster, or
+// all of the new one. Nothing of the other one is left after the next command.
+func TestCut(t *testing.T) {
+	plain := newDisk(t)
+	old := plain.state()
+	if err := Store(plain.root, named("new"), plain.files(), func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want := plain.state()
+	if len(old) == 0 || maps.Equal(old, want) || want["one"] != "one of new" || want["etc/two"] != "two of new" {
+		t.Fatalf("%v, then %v", old, want)
+	}
+	all := 4
+	for done := 0; done <= all; done++ {
+		for undone := 0; undone <= done; undone++ {
+			d := newDisk(t)
+			steps, _, err := named("new").steps(d.root, d.files())
+			if err != nil || len(steps) != all {
+				t.Fatalf("%d steps, %v", len(steps), err)
+			}
+			for _, s := range steps[:done] {
+				if err := s.do(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range undone {
+				if err := steps[done-1-i].undo(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			switched := done-undone >= 2
+			rest, err := Complete(d.root)
+			if rest != switched || err != nil {
+				t.Errorf("%d steps, %d undone: %t, %v", done, undone, rest, err)
+			}
+			expected := old
+			if switched {
+				expected = want
+			}
+			if got := d.state(); !maps.Equal(got, expected) {
+				t.Errorf("%d steps, %d undone: %v", done, undone, got)
+			}
+			if rest, err := Complete(d.root); rest || err != nil {
+				t.Errorf("%d steps, %d undone: again %t, %v", done, undone, rest, err)
+			}
+			if err := Store(d.root, named("last"), nil, func() error { return nil }); err != nil {
+				t.Error(err)
+			}
+			d.search("of new")
+		}
+	}
+}
+
+// search reports files of the directory that contain a text.
+func (d *disk) search(text string) {
+	d.t.Helper()
+	err := filepath.WalkDir(d.root, func(path string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if strings.Contains(string(content), text) {
+			d.t.Errorf("%s has %q", path, content)
+		}
+		return err
+	})
+	if err != nil {
+		d.t.Error(err)
+	}
+}
+
+// TestChangedMeanwhile checks that a file that somebody has changed keeps that change, during a Store and after a cut of one.
+func TestChangedMeanwhile(t *testing.T) {
+	d := newDisk(t)
+	before := d.state()
+	files := d.files()
+	d.write("one", "edited")
+	before["one"] = "edited"
+	if err := Store(d.root, named("new"), files, func() error { return nil }); err == nil {
+		t.Error("the change was ignored")
+	}
+	if got := d.state(); !maps.Equal(got, before) {
+		t.Errorf("%v", got)
+	}
+	d.search("of new")
+	steps, _, err := named("new").steps(d.root, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps[:2] {
+		if err := s.do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rest, err := Complete(d.root); !rest || err == nil {
+		t.Errorf("%t, %v", rest, err)
+	}
+	if got := d.state(); got["one"] != "edited" || got["etc/two"] != "two of new" {
+		t.Errorf("%v", got)
+	}
+	d.write("k3s/current/unfinished.json", strings.Repeat("[", 1<<20))
+	if rest, err := Complete(d.root); !rest || err == nil {
+		t.Errorf("a damaged file: %t, %v", rest, err)
+	}
+	l, err := Lock(d.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if rest, err := Complete(d.root); rest || err == nil {
+		t.Errorf("a running command: %t, %v", rest, err)
+	}
+}
