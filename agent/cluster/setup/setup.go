@@ -136,27 +136,49 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 			next.Discovery = &discovery{Server: c.Server, Hash: c.CAHash, Token: c.Token, Dir: s.Dir}
 		}
 	}
-	if err := stage(s.Dir, p.targets, s.Step); err != nil {
-		return refuse(err)
-	}
-	s.Step()
-	if err := next.store(s.State); err != nil {
-		unstage(s.Dir)
-		return refuse(err)
-	}
-	restoreLED(r.Refused)
-	if err := next.commit(s.State, s.Step); err != nil {
-		r = next
+	if r, err = s.write(r, next); err != nil {
 		return refuse(err)
 	}
 	out.Applied, out.Name, out.Server = true, next.Name, next.Server
 	return out, nil
 }
 
+// write writes the pending files of the next record. It returns the record on the disk, also after an error.
+func (s *Setup) write(r, next *record) (*record, error) {
+	if err := stage(s.Dir, next.Pending, s.Step); err != nil {
+		return r, err
+	}
+	s.Step()
+	if err := next.store(s.State); err != nil {
+		unstage(s.Dir)
+		return r, err
+	}
+	restoreLED(r.Refused)
+	return next, next.commit(s.State, s.Step)
+}
+
 // checkChange compares a file with the command line and with the cluster that the board has joined.
 func (s *Setup) checkChange(src *source, r *record) error {
 	c := &checker{s: src}
-	b := &src.board
+	s.checkFlags(c, r)
+	if !s.exists(kubeconfigFile) {
+		if src.tokenRemoved {
+			c.add("cluster", "the secrets were removed from this file after they had been used: write new ones")
+		}
+		return errors.Join(c.errs...)
+	}
+	server, _ := s.joined(r)
+	if k := src.board.Cluster; k == nil && server != "" && r.Server != "" {
+		c.add("cluster", "this board has joined %s, and cannot leave it by this file", server)
+	} else if k != nil && server != "" && (k.Server != server || r.Server != "" && k.CA+k.CAHash != r.CA) {
+		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", server)
+	}
+	return errors.Join(c.errs...)
+}
+
+// checkFlags adds the settings that a flag would replace.
+func (s *Setup) checkFlags(c *checker, r *record) {
+	b := &c.s.board
 	for _, arg := range append(s.baseFlags(r), s.Args...) {
 		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
 		field, given := "", false
@@ -171,25 +193,12 @@ func (s *Setup) checkChange(src *source, r *record) error {
 		case "--kubeconfig", "--bootstrap-kubeconfig":
 			field, given = "cluster", b.Cluster != nil
 		case "--hostname-override":
-			field, given = "name", b.Name != "" || src.certName != ""
+			field, given = "name", b.Name != "" || c.s.certName != ""
 		}
 		if given {
 			c.add(field, "ISLET_ARGS or /etc/islet/flags has %s, which replaces the setting of this file: remove it from there", flag)
 		}
 	}
-	if !s.exists(kubeconfigFile) {
-		if src.tokenRemoved {
-			c.add("cluster", "the secrets were removed from this file after they had been used: write new ones")
-		}
-		return errors.Join(c.errs...)
-	}
-	server, _ := s.joined(r)
-	if k := b.Cluster; k == nil && server != "" && r.Server != "" {
-		c.add("cluster", "this board has joined %s, and cannot leave it by this file", server)
-	} else if k != nil && server != "" && (k.Server != server || r.Server != "" && k.CA+k.CAHash != r.CA) {
-		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", server)
-	}
-	return errors.Join(c.errs...)
 }
 
 // baseFlags returns the flags for files of settings in the file of flags that were not made here. The others are overridden.

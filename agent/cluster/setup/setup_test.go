@@ -391,7 +391,8 @@ func TestOtherCluster(t *testing.T) {
 		t.Errorf("those of the earlier file: %s", contents(t, b.Dir))
 	}
 	b = newBoard(t)
-	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/bootstrap.kubeconfig", kubeconfig("https://192.0.2.1:6443", ca.pem, tokenUser(token)), 0o600))
+	image := kubeconfig("https://192.0.2.1:6443", ca.pem, tokenUser(token))
+	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/bootstrap.kubeconfig", image, 0o600))
 	b.write(hashed)
 	b.inUse()
 	if b.made("bootstrap.kubeconfig") != "" {
