@@ -21,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/selftest"
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/cli/command"
+	"github.com/islet-edge/islet/agent/cluster/setup"
 	"github.com/islet-edge/islet/agent/doctor"
 	"github.com/islet-edge/islet/agent/host/backups"
 	"github.com/islet-edge/islet/agent/host/sealkey"
@@ -71,7 +72,8 @@ func run() int {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
 			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: doctor.ServiceFlags, Cleanup: agent.Cleanup, SelfTest: selfTest,
-			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, Inventory: inventory.Read, Secrets: inventory.Secrets,
+			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, SetUp: setup.Main, Inventory: inventory.Read,
+			Secrets: inventory.Secrets,
 		})
 	}
 	return runAgent(args)

@@ -2,11 +2,12 @@
 //
 // Configuration and commands:
 //
-//	api        the types of the local socket
-//	config     flags and the KubeletConfiguration and EdgeConfiguration
-//	finding    the result of a check of a manifest or configuration
-//	redaction  removes secrets from what a person sends to others
-//	spelling   suggests the word that a user meant
+//	api          the types of the local socket
+//	config       flags and the KubeletConfiguration and EdgeConfiguration
+//	finding      the result of a check of a manifest or configuration
+//	redaction    removes secrets from what a person sends to others
+//	setuprecord  why the islet.yaml of a boot partition is not in use
+//	spelling     suggests the word that a user meant
 //
 // Pods and the node:
 //
@@ -40,6 +41,7 @@
 //	clock     the uptime, and times of a clock that was never set
 //	durable   crash-safe writes of files
 //	inherit   resets what a process inherited
+//	led       the LEDs of the board
 //	pattern   regular expressions, compiled at first use
 //	readonly  disks that do not accept writes
 //	sorting   sorts with little code

@@ -155,6 +155,7 @@ func TestPiGen(t *testing.T) {
 	write(t, filepath.Join(stage, "files/install.sh"), string(installer), 0o755)
 	write(t, filepath.Join(stage, "files/islet-9.0.0-linux-arm64.tar.gz"), string(data), 0o644)
 	write(t, filepath.Join(stage, "files/bootstrap.kubeconfig"), "secret", 0o644)
+	write(t, filepath.Join(stage, "files/islet.yaml"), "kind: BoardSetup", 0o644)
 	write(t, filepath.Join(root, "boot/firmware/cmdline.txt"), "console=tty1 rootwait \n", 0o644)
 	var first map[string]string
 	for range 2 { // pi-gen may repeat a step
@@ -170,6 +171,7 @@ func TestPiGen(t *testing.T) {
 		for file, want := range map[string]string{
 			"/boot/firmware/cmdline.txt":                                "-rw-r--r-- console=tty1 rootwait cgroup_enable=memory cgroup_memory=1\n",
 			"/etc/islet/bootstrap.kubeconfig":                           "-rw------- secret",
+			"/boot/firmware/islet.yaml":                                 "-rw------- kind: BoardSetup",
 			"/etc/systemd/system/multi-user.target.wants/islet.service": "/etc/systemd/system/islet.service",
 		} {
 			if files[file] != want {

@@ -8,13 +8,14 @@
 #   ./install.sh --kubeadm       as the kubelet, for kubeadm: units kubelet.service and islet-cri.service
 #   ./install.sh --demo          install, and start a first pod that serves a page, from the archive's image
 #   ./install.sh --no-start      install only
+#   ./install.sh --config FILE   also make this machine a node with FILE, an islet.yaml: docs/zero-touch.md
 #   ./install.sh --cmdline       also switch the memory cgroup on, on a Raspberry Pi; it is offered where it is off
 #   ./install.sh uninstall       remove the program and its service; keep what pods wrote
 #   ./install.sh uninstall --purge   and remove pods, images and the database
 #
 # DESTDIR=/some/root installs below a directory, such as the root of an image. Nothing is
 # started; the service is enabled, so that it starts when that system boots (not with
-# --no-start). An archive is unpacked in TMPDIR, else /var/tmp, for that time.
+# --no-start). --config puts FILE on its boot partition. An archive is unpacked in TMPDIR, else /var/tmp, for that time.
 set -eu
 
 umask 022
@@ -198,7 +199,23 @@ below() {
 	fi
 }
 
+# set_up applies the file of --config, or puts it on the boot partition of the image.
+set_up() {
+	[ -n "$config" ] || return 0
+	if [ -n "$root" ]; then
+		boot=/boot/firmware
+		[ -d "$root$boot" ] || boot=/boot
+		put 0600 "$config" $boot/islet.yaml
+		say "$boot/islet.yaml is used when that system boots"
+		return
+	fi
+	# shellcheck disable=SC2046 # a list of words
+	"$bin/islet" setup "$config" $(agent_args) || fail "islet is installed and was not started: correct $config, then run this again"
+}
+
 do_install() {
+	[ -z "$config" ] || [ "$kubeadm" = no ] || fail "--config is for a node of its own: kubeadm writes the settings of its nodes"
+	[ -z "$config" ] || [ -f "$config" ] || fail "$config is no file"
 	whole
 	if [ "$kubeadm" = no ] && ours "$bin/kubelet"; then
 		say "this is a node for kubeadm, and stays one: uninstall makes way for a node of its own"
@@ -207,6 +224,7 @@ do_install() {
 	before
 	install_program
 	[ "$kubeadm" = no ] || install_kubelet
+	set_up
 	[ -z "$root" ] || { below; return; }
 	if [ "$start" = yes ]; then start_service; elif has_systemd; then reload_units; fi
 	say "installed $("$bin/islet" --version | head -n 1) in $bin/islet"
@@ -390,6 +408,10 @@ do_uninstall() {
 	[ "$kubeadm" = no ] || remove_part islet-kubelet
 	remove_part islet-cni
 	[ "$purge" = no ] || rm -f "$root/etc/conf.d/islet" "$root$first_manifest"
+	# What islet setup has made, with the credentials.
+	if [ "$purge" = yes ] && grep -qs 'by islet setup' "$root/etc/islet/flags"; then
+		for f in flags ca.crt kubeconfig bootstrap.kubeconfig; do rm -f "$root/etc/islet/$f"; done
+	fi
 	remove_part islet
 	rm -f "$root$bin"/islet-*.previous # which islet update keeps
 	f=$root/etc/systemd/logind.conf.d/99-islet.conf # which lets logind wait for the pods
@@ -429,15 +451,22 @@ from_archive() {
 
 usage() { sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p;}' "$0"; }
 
-action=install kubeadm=no start=yes purge=no demo=no cmdline=ask from=''
+action=install kubeadm=no start=yes purge=no demo=no cmdline=ask from='' config='' value=no
 for arg in "$@"; do
 	shift
+	if [ $value = yes ]; then
+		config=$arg value=no
+		set -- "$@" "$arg"
+		continue
+	fi
 	case $arg in
 	install | uninstall) action=$arg ;;
 	--kubeadm) kubeadm=yes ;;
 	--no-start) start=no ;;
 	--demo) demo=yes ;;
 	--cmdline) cmdline=yes ;;
+	--config) value=yes ;;
+	--config=*) config=${arg#--config=} ;;
 	--purge) purge=yes ;;
 	-h | --help | help) usage; exit 0 ;;
 	-*) usage >&2; fail "unknown argument $arg" ;;
@@ -453,6 +482,7 @@ for arg in "$@"; do
 	esac
 	set -- "$@" "$arg"
 done
+[ $value = no ] || fail "--config needs a file"
 [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "must be root"
 if [ -z "$from" ]; then
 	"do_$action"

@@ -68,3 +68,35 @@ func TestInstallBelow(t *testing.T) {
 		}
 	}
 }
+
+// TestInstallConfig checks that the option --config puts islet.yaml on the boot partition of an image, and that it needs a file.
+func TestInstallConfig(t *testing.T) {
+	root, archive, dir := t.TempDir(), unpacked(t, "one"), t.TempDir()
+	file := filepath.Join(dir, "my islet.yaml")
+	write(t, file, "kind: BoardSetup", 0o644)
+	run(t, archive, root, "--config", file)
+	if got := tree(t, root)["/boot/islet.yaml"]; got != "-rw------- kind: BoardSetup" {
+		t.Errorf("got %q", got)
+	}
+	write(t, filepath.Join(root, "boot/firmware/config.txt"), "", 0o644)
+	run(t, archive, root, "--config="+file, archive)
+	if got := tree(t, root)["/boot/firmware/islet.yaml"]; got != "-rw------- kind: BoardSetup" {
+		t.Errorf("got %q", got)
+	}
+	for want, args := range map[string][]string{
+		"--config needs a file": {"--config"}, "is no file": {"--config", dir}, "--config is for": {"--config", file, "--kubeadm"},
+	} {
+		below := t.TempDir()
+		out, err := try(exec.Command("sh", append([]string{filepath.Join(archive, "install.sh")}, args...)...), "DESTDIR="+below)
+		if err == nil || !strings.Contains(out, want) || len(tree(t, below)) > 0 {
+			t.Errorf("%q: %v: %s", args, err, out)
+		}
+	}
+	// Credentials that were made from the file do not outlive the node.
+	write(t, filepath.Join(root, "etc/islet/flags"), "# From /boot/islet.yaml, by islet setup. Change that file instead.\n", 0o600)
+	write(t, filepath.Join(root, "etc/islet/kubeconfig"), "key", 0o600)
+	run(t, archive, root, "uninstall", "--purge")
+	if files := tree(t, root); files["/etc/islet/flags"]+files["/etc/islet/kubeconfig"] != "" {
+		t.Errorf("left over: %v", files)
+	}
+}

@@ -179,6 +179,12 @@ func commands() []command.Command {
 				"--bundle-number=NAME=NUMBER is the number of a bundle that the node had after the backup. It takes no lower one.\n" +
 				"--include=PATH allows files outside of /etc/islet, /etc/kubernetes and the directories of the agent.\n" +
 				"--dry-run checks the backup and this board, and changes nothing."},
+		{Name: "setup", Args: "[FILE] [AGENT FLAG...]", Summary: "make this machine a node with the file islet.yaml of its boot partition",
+			Setup: node.SetUp, IsAgent: true,
+			Detail: "The service runs this command before the agent. Without FILE, it uses /boot/firmware/islet.yaml or " +
+				"/boot/islet.yaml,\nif one exists and is not in use yet. It writes the flags, settings and credentials to " +
+				"/etc/islet, all or none.\n" +
+				"Exits with 1 if the file has a mistake, and with 75 if the command must be repeated before the agent starts."},
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
 			Summary: "check this host and show how to repair each finding", Setup: node.Doctor, IsAgent: true,
 			Detail: "Needs no agent. Without agent flags it uses the settings of the running agent, or else " +

@@ -117,6 +117,8 @@ func examples() map[string][]example {
 		"restore": {{"Check whether a backup fits this board", "islet restore edge-1.backup --key=office.key --dry-run"},
 			{"Make this board the node of the backup", "islet restore edge-1.backup --key=office.key"},
 			{"Also open a key that was sealed to the TPM of the old board", "islet restore edge-1.backup --key=office.key --recovery"}},
+		"setup": {{"Apply the file of the boot partition now", "islet setup"},
+			{"Make this machine a node with another file", "islet setup /root/islet.yaml"}},
 		"doctor": {{"Check the host and show how to repair each problem", "islet doctor"},
 			{"List the leftovers of another kubelet that would be removed", "islet doctor --fix --dry-run"},
 			{"Show how to move this host to islet, and write its settings for islet", "islet doctor --migrate --write=/root/for-islet"}},

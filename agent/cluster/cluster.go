@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/cluster/setup"
 	"github.com/islet-edge/islet/edge/brake"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/history"
@@ -165,6 +166,10 @@ func (c *Cluster) Run(ctx context.Context) error {
 	for _, run := range []func(context.Context) error{c.history.Run, c.Brake.Run, c.Node.Run, c.Outbox.Run, c.source.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
+	g.Go(func() error {
+		return setup.Watch(ctx, setup.Config{State: c.cfg.Dirs.State, Link: c.cfg.Link, Console: setup.Console, Log: c.cfg.Log,
+			Warn: func(reason, message string) { c.cfg.Events.Node(v1.EventTypeWarning, reason, message) }})
+	})
 	if c.supervisor != nil {
 		g.Go(func() error { return c.supervisor.Run(ctx) })
 	}

@@ -10,7 +10,8 @@
 //
 //	cluster of k3s <--certificates, tunnels--> supervisor
 //
-// The package below it:
+// The packages below it:
 //
+//	setup    a flashed board: islet.yaml on its boot partition
 //	sources  the sources of pods except the API server
 package cluster

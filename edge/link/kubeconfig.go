@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -121,4 +122,19 @@ func writeKubeconfig(path, bootstrap, pairFile string) error {
 		return err
 	}
 	return writeFile(path, text)
+}
+
+// Membership returns the server of a kubeconfig, and the name of the node in its client certificate. The name is empty if it is unknown.
+func Membership(path string) (server, node string, err error) {
+	cfg, user, err := readKubeconfig(path)
+	if err != nil {
+		return "", "", err
+	}
+	if c := cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster]; c != nil {
+		server = c.Server
+	}
+	if leaf, err := leafOfUser(user); err == nil { // the agent reports the error
+		node, _ = strings.CutPrefix(leaf.Subject.CommonName, "system:node:")
+	}
+	return server, node, nil
 }

@@ -157,6 +157,15 @@ func (l *Link) RequestProbe() {
 	signalChannel(l.health.retryRequest)
 }
 
+// Server returns the URL of the API server of the node's credentials. It is empty if the node has none.
+func (l *Link) Server() string {
+	c, err := l.identity.restConfig()
+	if err != nil {
+		return ""
+	}
+	return c.Host
+}
+
 // State returns the state of the link.
 func (l *Link) State() State {
 	s, _ := l.states.get()

@@ -22,7 +22,7 @@ func Check(name string, data []byte) (c *Config, mistakes, notices []FileError) 
 		return nil, mistakesIn(name, err), nil
 	}
 	given := map[string][]byte{}
-	var args []string
+	args := []string{"--hostname-override=node"} // the host's name may be invalid
 	for _, part := range []struct {
 		flag, suffix string
 		data         []byte

@@ -131,7 +131,7 @@ func Load(args []string) (*Config, []Notice, error) { return LoadWith(args, nil)
 // except for fields that belong to the node (see BoundFields). The sent EdgeConfiguration replaces the --edge-config file in the same
 // way. Drop-in files and flags override both.
 //
-// Without --config and --edge-config, the files in DefaultDir are used where they exist.
+// Without --config and --edge-config, the files in DefaultDir are used where they exist. The flags in its FlagsFile come before args.
 func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*Config, []Notice, error) {
 	return load(args, readSent, DefaultDir, nil)
 }
@@ -142,9 +142,8 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (
 	*Config, []Notice, error,
 ) {
-	first := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
-	given := newFlagSet(&first)
-	if err := given.parse(args); err != nil {
+	first, given, own, args, err := parseArguments(args, defaults, contents)
+	if err != nil {
 		return nil, nil, err
 	}
 	given.useDefaultFiles(defaults, &first.Flags)
@@ -152,8 +151,6 @@ func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaul
 	if err != nil {
 		return nil, nil, err
 	}
-	own := newOwnFiles(&first.Flags)
-	own.given = contents
 	kube, docs, err := loadKubelet(own, first.Flags.Config, first.Flags.ConfigDir, received)
 	if err != nil {
 		return nil, nil, err

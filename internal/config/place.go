@@ -1,11 +1,10 @@
 package config
 
-// Locate returns the directories and the node name of an agent with the given command line. It reads no configuration file, so it also
-// works on a machine whose files do not exist yet.
+// Locate returns the directories and the node name of an agent with the given command line and the flags of FlagsFile. It reads no
+// configuration file, so it also works on a machine whose files do not exist yet.
 func Locate(args []string) (Dirs, string, error) {
-	s := settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
-	fs := newFlagSet(&s)
-	if err := fs.parse(args); err != nil {
+	s, _, _, _, err := parseArguments(args, DefaultDir, nil)
+	if err != nil {
 		return Dirs{}, "", err
 	}
 	dirs, err := deriveDirs(&s.Flags)

@@ -25,7 +25,8 @@ This page is generated from the tables in internal/config by
 islet takes the flags and the KubeletConfiguration (` + kubeletAPIVersion + `) of kubelet 1.37, and an
 EdgeConfiguration (` + EdgeAPIVersion + `) for islet's own settings. In this list, earlier sources override later ones:
 
-1. flags; if a flag is given twice the last one counts, but lists and maps are merged,
+1. flags; if a flag is given twice the last one counts, but lists and maps are merged; the flags in ` + "`/etc/islet/flags`" + ` come
+	before those of the command line,
 2. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order; later ones override earlier ones,
 	maps are merged, lists replaced,
 3. the file of ` + "`--config`" + ` or ` + "`--edge-config`" + `,

@@ -47,6 +47,8 @@ type Env struct {
 	Backup func(ctx context.Context, verb string, args []string, t *Tool, ask AskBackup) int
 	// Key seals the key of the database to a TPM, unseals it, or shows its state.
 	Key func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
+	// SetUp applies the file of a boot partition to this machine.
+	SetUp func(args []string, stdout, stderr io.Writer) int
 }
 
 // AskBackup returns the archive of the agent at a socket. The result silent is true if no agent answers.

@@ -37,6 +37,19 @@ func Doctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 // Cleanup sets up islet cleanup.
 func Cleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t, t.Cleanup) }
 
+// SetUp sets up islet setup.
+func SetUp(t *command.Tool, _ *pflag.FlagSet) command.Runner {
+	return func(_ context.Context, args []string) error {
+		if t.SetUp == nil {
+			return command.Usage("this program has no agent")
+		}
+		if code := t.SetUp(args, t.Stdout, t.Stderr); code != command.ExitOK {
+			return command.ExitWith(code, nil)
+		}
+		return nil
+	}
+}
+
 // KeyCommands are the commands for the key of the database. Their flags are not parsed here, because the flags of the agent follow them.
 func KeyCommands() []command.Command {
 	run := func(verb string) func(*command.Tool, *pflag.FlagSet) command.Runner {

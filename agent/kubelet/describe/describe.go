@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/twin"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/setuprecord"
 	"github.com/islet-edge/islet/net/cni"
 )
 
@@ -95,6 +96,7 @@ func (a *Describer) Status(ctx context.Context, s *api.Status) {
 	s.Network.Config = a.c.Network.Config()
 	s.Problems = append(s.Problems, a.c.Runtime.Problems()...)
 	s.Problems = append(s.Problems, a.c.Configuration()...)
+	s.Problems = append(s.Problems, setuprecord.Problems(a.c.Dirs.State)...)
 	s.Runtime.Endpoint, s.Runtime.Left = a.c.Endpoint, a.c.Leftovers
 	if s.Flash = a.c.Flash(ctx); s.Flash.Exceeded {
 		s.Problems = append(s.Problems,

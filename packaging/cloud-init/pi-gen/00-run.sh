@@ -1,7 +1,9 @@
 #!/bin/bash -e
 # A step of a pi-gen stage: installs islet into the image. Copy the stage's folder 00-islet, with this file and with the folder
-# files: the archive, install.sh, and if you want edge.yaml, kubelet.yaml, bootstrap.kubeconfig, default.islet.
-DESTDIR=$ROOTFS_DIR sh files/install.sh files/islet-*-linux-*.tar.gz
+# files: the archive, install.sh, and if you want islet.yaml, edge.yaml, kubelet.yaml, bootstrap.kubeconfig, default.islet.
+set --
+[ ! -e files/islet.yaml ] || set -- --config files/islet.yaml
+DESTDIR=$ROOTFS_DIR sh files/install.sh "$@" files/islet-*-linux-*.tar.gz
 for f in edge.yaml kubelet.yaml; do
 	[ ! -e "files/$f" ] || install -D -m 0644 "files/$f" "$ROOTFS_DIR/etc/islet/$f"
 done

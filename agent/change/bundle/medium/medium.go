@@ -11,6 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/led"
 	"github.com/islet-edge/islet/internal/uevent"
 )
 
@@ -60,7 +61,7 @@ type Config struct {
 type Medium struct {
 	c    Config
 	wake chan struct{}
-	led  *led
+	led  *led.LED
 
 	mu       sync.Mutex
 	waiting  []string          // names of devices with an event
@@ -80,7 +81,7 @@ func New(c Config) *Medium {
 	if c.busyPause == 0 {
 		c.busyPause = 10 * time.Second
 	}
-	return &Medium{c: c, wake: make(chan struct{}, 1), led: newLED("/sys/class/leds", c.LED), examined: map[string]device{}}
+	return &Medium{c: c, wake: make(chan struct{}, 1), led: led.New(led.Dir, c.LED), examined: map[string]device{}}
 }
 
 // Status returns the last medium with the label, or nil. It returns nil also if m is nil.
@@ -142,7 +143,7 @@ func (m *Medium) receive(e uevent.Event) {
 		last := m.status
 		m.mu.Unlock()
 		if last != nil && last.Device == name {
-			m.logLED(m.led.restore())
+			m.logLED(m.led.Restore())
 		}
 		return
 	}

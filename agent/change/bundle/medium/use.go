@@ -10,6 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/led"
 )
 
 // use offers the bundles of a mounted medium to the node, waits for the end of the trial, and writes the result. The parameter err is the
@@ -18,7 +19,7 @@ func (m *Medium) use(ctx context.Context, s *session, d device, mounted response
 	m.c.Log.Info("a medium with the label for bundles", "device", d.name, "fileSystem", mounted.FileSystem)
 	out := api.BundleMedium{Device: d.name, Result: Working}
 	m.show(out)
-	m.logLED(m.led.set(blinking))
+	m.logLED(m.led.Set(led.Blinking))
 	if err == nil {
 		err = m.apply(ctx, s, mounted.Names, &out)
 	}
@@ -29,11 +30,11 @@ func (m *Medium) use(ctx context.Context, s *session, d device, mounted response
 		out.Result, out.Why = Refused, advise(err).Error()
 	}
 	m.show(out)
-	trigger := on
+	trigger := led.On
 	if out.Why != "" || out.Result == Nothing {
-		trigger = heartbeat
+		trigger = led.Heartbeat
 	}
-	defer func() { m.logLED(m.led.set(trigger)) }() // when the node does not need the stick any more
+	defer func() { m.logLED(m.led.Set(trigger)) }() // when the node does not need the stick any more
 	if out.Why == "" {
 		m.c.Log.Info("the medium is done", "device", d.name, "result", out.Result)
 	} else {

@@ -1,36 +1,44 @@
-package medium
+package led
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 )
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestLED checks that the LED gets back the trigger that it had before the first stick.
 func TestLED(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "act", "trigger")
 	must(t, os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("none [mmc0] timer default-on\n"), 0o600))
-	l := newLED(dir, "act")
+	l := New(dir, "act")
 	want := func(text string) {
 		t.Helper()
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
 			t.Errorf("%q, %v, want %q", got, err, text)
 		}
 	}
-	must(t, l.restore())
+	must(t, l.Restore())
 	want("none [mmc0] timer default-on\n")
-	must(t, l.set(blinking))
+	must(t, l.Set(Blinking))
 	want("timer")
-	must(t, l.set(on))
+	must(t, l.Set(On))
 	want("default-on")
-	must(t, l.restore(), l.restore())
+	must(t, l.Restore(), l.Restore())
 	want("mmc0")
-	if err := newLED(dir, "missing").set(on); err == nil {
+	if err := New(dir, "missing").Set(On); err == nil {
 		t.Error("a missing LED was set")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "missing")); err == nil {
 		t.Error("a file was made")
 	}
-	must(t, newLED(dir, "").set(on), newLED(dir, "").restore())
+	must(t, New(dir, "").Set(On), New(dir, "").Restore())
 }

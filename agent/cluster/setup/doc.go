@@ -1,0 +1,36 @@
+// Package setup makes a flashed board a node with one file, islet.yaml on the boot partition of its card.
+//
+//	/boot/firmware/islet.yaml --Board--> name, flags, settings, credentials --check--> targets --> /etc/islet/NAME.setup, synced
+//	                                                                                                          |
+//	   STATE/setup.json: the record, with the paths of all targets  <----- one rename: from here on all ------'
+//	                               |
+//	                               renames
+//	                               |
+//	                               v
+//	   /etc/islet: flags, kubelet.yaml, edge.yaml, ca.crt, bootstrap.kubeconfig or kubeconfig
+//	                               |
+//	                               v
+//	   the agent starts as on every other node
+//	                               |
+//	   Watch: the link is up, so the node has its certificate --> the secrets in islet.yaml are overwritten
+//
+// The command islet setup runs before each start of the service. It has applied a file if the record has the file's digest. The digest
+// does not cover the secrets, so it stays the same when they are removed. An edited file is applied again. A board that has joined keeps
+// its name and its cluster.
+//
+// # Power cuts
+//
+// All targets are staged and synced before the record names them, so a full disk changes nothing. A run that finds targets in the record
+// renames them all, so after a power cut either all of them are in place or none. A file that was not made here is the base of the file
+// that replaces it.
+//
+// The secrets are overwritten in place, by as many underscores. No file is created or renamed. On a FAT file system, neither the directory
+// entry nor the table changes, and the old bytes do not stay in a free cluster. After a power cut, a part of a secret may remain. The next
+// run overwrites all of it.
+//
+// # What cannot work
+//
+// A mistake is written to standard error, to the console of the machine and into the record. The LED of the board gets the trigger
+// heartbeat. The agent starts with the settings of before. No failure of the disk stops the agent. If the disk fails between two renames,
+// the agent starts with a part of the targets, Watch does nothing, and the next run completes them.
+package setup

@@ -1,0 +1,73 @@
+package setup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/led"
+	"github.com/islet-edge/islet/internal/printable"
+	"github.com/islet-edge/islet/internal/setuprecord"
+)
+
+// maxReport is the maximum length of a mistake in the record, an event or on the console, in bytes.
+const maxReport = 1000
+
+// shorten returns a text of several lines as one printable line.
+func shorten(text string) string {
+	return printable.Cut(strings.ReplaceAll(strings.TrimSpace(text), "\n", "; "), maxReport)
+}
+
+// Console is the console of the machine.
+const Console = "/dev/console"
+
+// consoleTime is the maximum time for a line. A serial line with flow control may take nothing.
+const consoleTime = 2 * time.Second
+
+// tell writes a line to the console, if it is one. Nobody can be told about an error.
+func tell(console, text string) {
+	f, err := os.OpenFile(console, os.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return
+	}
+	_ = f.SetWriteDeadline(time.Now().Add(consoleTime)) // a file that cannot be polled does not block
+	_, _ = f.WriteString("islet: " + shorten(text) + "\n")
+}
+
+// boardLED returns the LED with a name, or else that of a Raspberry Pi. It is empty if there is none.
+func boardLED(dir, name string) string {
+	names := []string{"ACT", "led0"}
+	if name != "" {
+		names = []string{name}
+	}
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(dir, filepath.Base(name), "trigger")); err == nil {
+			return filepath.Base(name)
+		}
+	}
+	return ""
+}
+
+// beat lets the LED of the board beat. It returns the LED, and the trigger that it had before.
+func beat(name string) (used, before string) {
+	used = boardLED(led.Dir, name)
+	l := led.New(led.Dir, used)
+	if l.Set(led.Heartbeat) != nil {
+		return "", ""
+	}
+	return used, l.Before()
+}
+
+// restoreLED gives the LED of a refusal its trigger back.
+func restoreLED(r *setuprecord.Refusal) {
+	if r != nil && r.LED != "" {
+		_ = led.New(led.Dir, r.LED).SetBack(r.Before) // the LED may be gone
+	}
+}

@@ -1,0 +1,290 @@
+package setup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/pattern"
+	"github.com/islet-edge/islet/internal/setuprecord"
+)
+
+// Files returns the places of islet.yaml on a boot partition. The first one that exists is used.
+func Files() []string { return []string{"/boot/firmware/islet.yaml", "/boot/islet.yaml"} }
+
+// A Setup applies an islet.yaml to this machine.
+type Setup struct {
+	State string // the state directory
+	Dir   string // the directory of the configuration, /etc/islet
+	Args  []string
+	// Marks returns the serial numbers of the machine, and the addresses of its network cards.
+	Marks func() (serials, cards []string)
+	Now   func() time.Time
+	Up    func() time.Duration // since the boot
+	// Step is called before each step that changes a file. Tests end the process there.
+	Step func()
+}
+
+// A Result says what Apply has done.
+type Result struct {
+	File    string // empty if there is none
+	Applied bool   // the file was applied now
+	Name    string // of the node; empty for the host name
+	Server  string // of the cluster; may be empty
+}
+
+// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with the settings of before. If the
+// disk has failed between the renames of files, a part of them is in place. The next run then completes that.
+type RefusedError struct {
+	File string
+	LED  string // of the file; may be empty
+	err  error
+}
+
+// Error returns the mistakes, one on each line, without tokens: in the wrong place, one is the name of an unknown field.
+func (e *RefusedError) Error() string { return tokens().ReplaceAllString(e.err.Error(), "(a token)") }
+
+var tokens = pattern.New(`[a-z0-9]{6}\.[a-z0-9]{16}`)
+
+// Unwrap returns the cause.
+func (e *RefusedError) Unwrap() error { return e.err }
+
+// cardTime is the time after the boot in which a network card may appear.
+const cardTime = 3 * time.Minute
+
+// Apply applies the first of the files that exists, unless it is in use already. After any error that is no RefusedError, it must be
+// called again before an agent starts. No such error lasts: an agent runs static pods also on a damaged or full disk.
+func (s *Setup) Apply(files ...string) (Result, error) {
+	unlock, err := lock(s.State)
+	if err != nil {
+		return Result{}, &RefusedError{err: fmt.Errorf("lock the state directory: %w", err)}
+	}
+	defer unlock()
+	r, err := load(s.State)
+	if err != nil {
+		return Result{}, &RefusedError{err: err}
+	}
+	if err := r.commit(s.State, s.Step); err != nil {
+		return Result{File: r.File}, s.refuse(r, &RefusedError{File: r.File, LED: r.LED, err: err})
+	}
+	for _, file := range files {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return s.applyFile(file, r)
+	}
+	return Result{}, nil
+}
+
+func (s *Setup) applyFile(file string, r *record) (Result, error) {
+	out := Result{File: file, Name: r.Name, Server: r.Server}
+	data, err := readFile(file, maxFile)
+	if err == nil && r.isFile(data) {
+		return out, s.keep(r, data)
+	}
+	var src *source
+	if err == nil {
+		src, err = parse(file, data)
+	}
+	refuse := func(err error) (Result, error) {
+		led := ""
+		if src != nil {
+			led = src.board.LED
+		}
+		return out, s.refuse(r, &RefusedError{File: file, LED: led, err: err})
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	if err := s.checkChange(src, r); err != nil {
+		return refuse(err)
+	}
+	name := r.Name
+	if name == "" || r.Rule != src.board.Name || src.certName != "" {
+		name, err = src.nodeName(s.Marks)
+	}
+	if errors.Is(err, errNoCard) && r.File == "" && s.Up() < cardTime {
+		_, _ = refuse(err) // the caller reports the error
+		return out, err
+	}
+	if err == nil {
+		err = s.checkName(src, r, name)
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	p, err := newPlan(src, s.Dir, name, r)
+	if err != nil {
+		return refuse(err)
+	}
+	next := &record{
+		File: file, Digest: sum(mask(data, src.secrets)), Secrets: src.secrets, Time: s.Now().UTC(), Name: name, Rule: src.board.Name,
+		LED: src.board.LED, Made: p.made, Pending: p.targets, Joined: r.Joined && src.tokenRemoved,
+	}
+	if c := src.board.Cluster; c != nil {
+		next.Server, next.CA, next.OwnKubeconfig = c.Server, c.CA+c.CAHash, c.Token == ""
+		if c.CAHash != "" && !src.tokenRemoved {
+			next.Discovery = &discovery{Server: c.Server, Hash: c.CAHash, Token: c.Token, Dir: s.Dir}
+		}
+	}
+	if r, err = s.write(r, next); err != nil {
+		return refuse(err)
+	}
+	out.Applied, out.Name, out.Server = true, next.Name, next.Server
+	return out, nil
+}
+
+// write writes the pending files of the next record. It returns the record on the disk, also after an error.
+func (s *Setup) write(r, next *record) (*record, error) {
+	if err := stage(s.Dir, next.Pending, s.Step); err != nil {
+		return r, err
+	}
+	s.Step()
+	if err := next.store(s.State); err != nil {
+		unstage(s.Dir)
+		return r, err
+	}
+	restoreLED(r.Refused)
+	return next, next.commit(s.State, s.Step)
+}
+
+// checkChange compares a file with the command line and with the cluster that the board has joined.
+func (s *Setup) checkChange(src *source, r *record) error {
+	c := &checker{s: src}
+	s.checkFlags(c, r)
+	if !s.exists(kubeconfigFile) {
+		if src.tokenRemoved {
+			c.add("cluster", "the secrets were removed from this file after they had been used: write new ones")
+		}
+		return errors.Join(c.errs...)
+	}
+	server, _ := s.joined(r)
+	if k := src.board.Cluster; k == nil && server != "" && r.Server != "" {
+		c.add("cluster", "this board has joined %s, and cannot leave it by this file", server)
+	} else if k != nil && server != "" && (k.Server != server || r.Server != "" && k.CA+k.CAHash != r.CA) {
+		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", server)
+	}
+	return errors.Join(c.errs...)
+}
+
+// checkFlags adds the settings that a flag would replace.
+func (s *Setup) checkFlags(c *checker, r *record) {
+	b := &c.s.board
+	for _, arg := range append(s.baseFlags(r), s.Args...) {
+		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
+		field, given := "", false
+		switch flag {
+		case "--config":
+			field, given = "kubeletConfiguration", b.KubeletConfiguration != ""
+			if n := b.Network; n.PodCIDR != "" || n.ClusterDomain != "" || len(n.ClusterDNS) > 0 {
+				field, given = "network", true
+			}
+		case "--edge-config":
+			field, given = "edgeConfiguration", b.EdgeConfiguration != "" || b.Bundle != nil || b.Update != nil
+		case "--kubeconfig", "--bootstrap-kubeconfig":
+			field, given = "cluster", b.Cluster != nil
+		case "--hostname-override":
+			field, given = "name", b.Name != "" || c.s.certName != ""
+		}
+		if given {
+			c.add(field, "ISLET_ARGS or /etc/islet/flags has %s, which replaces the setting of this file: remove it from there", flag)
+		}
+	}
+}
+
+// baseFlags returns the flags for files of settings in the file of flags that were not made here. The others are overridden.
+func (s *Setup) baseFlags(r *record) (flags []string) {
+	text, _, _ := (&plan{old: r}).base(filepath.Join(s.Dir, config.FlagsFile)) // the plan reports the error
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "--config=") || strings.HasPrefix(line, "--edge-config=") {
+			flags = append(flags, line)
+		}
+	}
+	return flags
+}
+
+// checkName returns an error if a board that has joined would get another name.
+func (s *Setup) checkName(src *source, r *record, name string) error {
+	server, old := s.joined(r)
+	if server == "" || name == old || r.Server == "" && (name == "" || old == "") {
+		return nil
+	}
+	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", old)
+}
+
+// joined returns the cluster that the board has joined, and its name there. They are empty before. The agent writes a kubeconfig when it
+// has a certificate. What that file says is true also if the record was lost, or if the kubeconfig was in the image.
+func (s *Setup) joined(r *record) (server, name string) {
+	if r.OwnKubeconfig && !r.Joined || !s.exists(kubeconfigFile) {
+		return "", ""
+	}
+	server, name, err := link.Membership(filepath.Join(s.Dir, kubeconfigFile))
+	if err != nil {
+		server = r.Server
+	}
+	if r.Server != "" {
+		name = r.Name
+	}
+	return server, name
+}
+
+func (s *Setup) exists(name string) bool {
+	_, err := os.Lstat(filepath.Join(s.Dir, name))
+	return err == nil
+}
+
+// lock prevents another change of the record at the same time. The kernel releases the lock when the process ends.
+func lock(state string) (unlock func(), err error) {
+	if err := os.MkdirAll(state, 0o711); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(state)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return func() { d.Close() }, nil
+}
+
+// refuse stores why a file cannot be used, if it was not stored before, and lets the LED beat.
+func (s *Setup) refuse(r *record, e *RefusedError) error {
+	next := &setuprecord.Refusal{File: e.File, Why: shorten(e.Error()), Time: s.Now().UTC()}
+	next.LED, next.Before = beat(e.LED)
+	if old := r.Refused; old != nil {
+		if old.LED == next.LED {
+			next.Before = old.Before
+		}
+		if old.Why == next.Why && old.File == next.File && old.LED == next.LED {
+			return e
+		}
+	}
+	r.Refused = next
+	return errors.Join(e, r.store(s.State))
+}
+
+// keep updates the record for a file that is in use already. The file of before is back after a refusal, or it was copied again with its
+// secrets.
+func (s *Setup) keep(r *record, data []byte) error {
+	again := r.Removed && !bytes.Equal(mask(data, r.Secrets), data)
+	if r.Refused == nil && !again {
+		return nil
+	}
+	restoreLED(r.Refused)
+	r.Refused, r.Removed = nil, r.Removed && !again
+	s.Step()
+	if err := r.store(s.State); err != nil {
+		return &RefusedError{File: r.File, err: err}
+	}
+	return nil
+}

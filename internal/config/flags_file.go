@@ -1,0 +1,62 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// FlagsFile is the name of the file in DefaultDir with flags of this node, one on each line. A flag of the command line overrides it.
+const FlagsFile = "flags"
+
+// parseArguments parses the flags of FlagsFile in the directory dir, if it exists, and then the arguments. It returns all of them. If dir
+// is empty, there is no such file. The state directory of the command line has the copy of the file, for a damaged disk.
+func parseArguments(args []string, dir string, contents map[string][]byte) (*settings, flagSet, *ownFiles, []string, error) {
+	parse := func(args []string) (*settings, flagSet, error) {
+		s := &settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
+		fs := newFlagSet(s)
+		return s, fs, fs.parse(args)
+	}
+	s, given, err := parse(args)
+	if err != nil {
+		return nil, given, nil, nil, err
+	}
+	own := newOwnFiles(&s.Flags)
+	own.given = contents
+	file := filepath.Join(dir, FlagsFile)
+	if dir == "" || !exists(file) {
+		return s, given, own, args, nil
+	}
+	text, err := own.read(file)
+	if err != nil {
+		return nil, given, nil, nil, fmt.Errorf("read flags: %w", err)
+	}
+	listed, err := flagsOf(string(text))
+	if err == nil {
+		args = append(listed, args...)
+		if s, given, err = parse(args); errors.As(err, new(*InfoRequest)) {
+			err = errors.New("it may not ask for help or the version")
+		}
+	}
+	if err != nil {
+		return nil, given, nil, nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, given, own, args, nil
+}
+
+// flagsOf returns the flags in the text of a FlagsFile. Empty lines and lines that begin with # are ignored.
+func flagsOf(text string) (flags []string, err error) {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		switch line = strings.TrimSpace(line); {
+		case line == "" || line[0] == '#':
+		case strings.HasPrefix(line, "--"):
+			flags = append(flags, line)
+		default:
+			return nil, fmt.Errorf("line %d is no flag such as --node-ip=192.0.2.7", n)
+		}
+	}
+	return flags, nil
+}
