@@ -445,6 +445,7 @@ func TestHostile(t *testing.T) {
 		"into the state":     build(t, plain, db, evil{name: "files" + w.dirs.State + "/runtime/x", data: "x"}),
 		"another state file": build(t, plain, db, evil{name: "state/lock", data: "x"}),
 		"the journal":        build(t, plain, db, evil{name: "state/" + journalName, data: "{}"}),
+		"an unfinished join": build(t, plain, db, evil{name: "state/k3s/a/unfinished.json", data: `[{"path":"/etc/cron.d/x","new":"eA=="}]`}),
 		"deep in bundles":    build(t, plain, db, evil{name: "state/bundles/a/b/c", data: "x"}),
 		"a hidden bundle":    build(t, plain, db, evil{name: "state/bundles/.a/contents.json", data: "x"}),
 		"below certificates": build(t, plain, db, evil{name: "cert/a/b.pem", data: "x"}),

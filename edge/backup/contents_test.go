@@ -108,8 +108,9 @@ func TestRecords(t *testing.T) {
 	w.write("state/configuration.json", large)
 	w.write("state/setup.json", "{}")
 	w.write("state/update/index.json", "{}")
-	w.write("state/k3s/a/old.pem", "old")
-	w.write("state/k3s/b/client.pem", "pair")
+	w.write("state/k3s/a/token", "old")
+	w.write("state/k3s/b/client-kubelet.pem", "pair")
+	w.write("state/k3s/b/unfinished.json", "[]")
 	w.write("state/k3s/b/cluster.json", `{"passwordFile":"`+w.root+`/rancher/password"}`)
 	w.write("rancher/password", "secret")
 	if err := os.Symlink("b", w.dirs.State+"/k3s/current"); err != nil {
@@ -126,13 +127,15 @@ func TestRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]string{"state/configuration.json": large, "state/setup.json": "{}", "state/update/index.json": "{}",
-			"state/k3s/current/client.pem": "pair", "rancher/password": "secret"} {
+			"state/k3s/current/client-kubelet.pem": "pair", "rancher/password": "secret"} {
 			if got, err := os.ReadFile(filepath.Join(w.root, name)); err != nil || string(got) != want {
 				t.Errorf("%s: %d bytes, %v", name, len(got), err)
 			}
 		}
-		if _, err := os.Lstat(w.dirs.State + "/k3s/current/old.pem"); err == nil {
-			t.Error("the other directory of the cluster was restored")
+		for _, name := range []string{"token", "unfinished.json"} { // the first one is of the other directory
+			if _, err := os.Lstat(w.dirs.State + "/k3s/current/" + name); err == nil {
+				t.Errorf("%s of the cluster was restored", name)
+			}
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -144,10 +145,11 @@ func isRecord(name string) bool {
 		name != "bundle-report.json" && name != "bundle-source.json"
 }
 
-// isK3sFile reports whether a name is that of a file of the k3s cluster.
+// isK3sFile reports whether a name is that of a file of the k3s cluster. The list of files that islet join has still to write is none:
+// the agent would write them wherever that list says.
 func isK3sFile(name string) bool {
 	file, ok := strings.CutPrefix(name, k3sDir)
-	return ok && isPlainName(file) && !strings.HasPrefix(file, ".")
+	return ok && k3s.IsFile(file)
 }
 
 // isBundleFile reports whether a name is that of a document of a bundle in the state directory.

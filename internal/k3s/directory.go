@@ -36,6 +36,15 @@ const (
 // that it gets, and refuses every other one for the same name.
 const DefaultPasswordFile = "/etc/rancher/node/password"
 
+// IsFile reports whether a name is that of a file that a Directory keeps.
+func IsFile(name string) bool {
+	switch name {
+	case recordFile, clientCAFile, serverCAFile, kubeconfigFile, tokenFile, string(ForClient) + ".pem", string(ForServing) + ".pem":
+		return true
+	}
+	return false
+}
+
 // A Directory contains what a node keeps of a cluster: addresses, certificates and a kubeconfig. Each certificate and its key are one file,
 // so a power cut leaves either the old or the new pair.
 type Directory string

@@ -45,16 +45,22 @@ func (f *File) content() ([]byte, error) {
 	return data, err
 }
 
+// isOld reports whether the file has its old content. It returns an error if somebody has changed the file.
+func (f *File) isOld() (bool, error) {
+	now, err := f.content()
+	if err != nil || bytes.Equal(now, f.New) {
+		return false, err
+	}
+	if !bytes.Equal(now, f.Old) {
+		return false, fmt.Errorf("%s has changed meanwhile, so it stays as it is: run islet join again", f.Path)
+	}
+	return true, nil
+}
+
 // replace writes the new content. It returns an error if somebody has changed the file.
 func (f *File) replace() error {
-	now, err := f.content()
-	switch {
-	case err != nil:
+	if old, err := f.isOld(); !old {
 		return err
-	case bytes.Equal(now, f.New):
-		return nil
-	case !bytes.Equal(now, f.Old):
-		return fmt.Errorf("%s has changed meanwhile, so it stays as it is: run islet join again", f.Path)
 	}
 	if err := makeDirectories(filepath.Dir(f.Path), 0o755); err != nil {
 		return err
@@ -173,8 +179,8 @@ func finish(root, former string) error {
 	return errors.Join(err, durable.SyncDir(string(Current(root))))
 }
 
-// Complete does the rest of a Store that a power cut or a kill has ended. It reports whether there was any. If a command is running, that
-// command does the rest.
+// Complete does the rest of a Store that a power cut or a kill has ended. It reports whether there was any. If somebody has changed one of
+// the files since, it writes none, and the Store stays unfinished. If a command is running, that command does the rest.
 func Complete(root string) (bool, error) {
 	file := filepath.Join(root, currentLink, pendingFile)
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
@@ -193,8 +199,8 @@ func Complete(root string) (bool, error) {
 	if err == nil {
 		err = json.Unmarshal(data, &files)
 	}
-	for _, f := range files {
-		err = errors.Join(err, f.replace())
+	if err == nil {
+		err = complete(files)
 	}
 	if err != nil {
 		return true, fmt.Errorf("%s: %w", file, err)
@@ -204,6 +210,27 @@ func Complete(root string) (bool, error) {
 		return true, err
 	}
 	return true, finish(root, other(current))
+}
+
+// complete replaces all files, or none if somebody has changed one. Nothing else may be replaced than the two configurations.
+func complete(files []File) error {
+	for i := range files {
+		f := &files[i]
+		f.Mode = f.Mode.Perm()
+		dir, name := filepath.Split(f.Path)
+		if name != "kubelet.yaml" && name != "edge.yaml" || !filepath.IsAbs(dir) || filepath.Dir(f.Path) != filepath.Dir(files[0].Path) {
+			return fmt.Errorf("%.80q is no configuration that islet join writes", f.Path)
+		}
+		if _, err := f.isOld(); err != nil {
+			return err
+		}
+	}
+	for _, f := range files {
+		if err := f.replace(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // switchTo durably sets the link to the directory in use. If the target is empty, switchTo removes the link.

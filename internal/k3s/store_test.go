@@ -19,10 +19,10 @@ type disk struct {
 func newDisk(t *testing.T) *disk {
 	d := &disk{t: t, dir: t.TempDir()}
 	d.root = filepath.Join(d.dir, "k3s")
-	if err := os.Mkdir(d.root, 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(d.root, 0o700), os.Mkdir(filepath.Join(d.dir, "etc"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	d.write("one", "one of old")
+	d.write("etc/kubelet.yaml", "one of old")
 	if err := Store(d.root, named("old"), nil, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -36,11 +36,11 @@ func (d *disk) write(name, content string) {
 	}
 }
 
-// files returns the files of the cluster "new". One exists, and two does not.
+// files returns the files of the cluster "new". Only the first one exists.
 func (d *disk) files() []File {
 	return []File{
-		{Path: filepath.Join(d.dir, "one"), Mode: 0o600, Old: []byte("one of old"), New: []byte("one of new")},
-		{Path: filepath.Join(d.dir, "etc", "two"), Mode: 0o600, New: []byte("two of new")},
+		{Path: filepath.Join(d.dir, "etc/kubelet.yaml"), Mode: 0o600, Old: []byte("one of old"), New: []byte("one of new")},
+		{Path: filepath.Join(d.dir, "etc/edge.yaml"), Mode: 0o600, New: []byte("two of new")},
 	}
 }
 
@@ -48,7 +48,7 @@ func (d *disk) files() []File {
 func (d *disk) state() map[string]string {
 	d.t.Helper()
 	all := map[string]string{}
-	for _, name := range []string{"one", "etc/two", "k3s/current/cluster.json", "k3s/current/client-kubelet.pem", "k3s/current/token"} {
+	for _, name := range []string{"etc/kubelet.yaml", "etc/edge.yaml", "k3s/current/cluster.json", "k3s/current/client-kubelet.pem", "k3s/current/token"} {
 		text, err := os.ReadFile(filepath.Join(d.dir, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			d.t.Fatal(err)
@@ -72,7 +72,7 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := plain.state()
-	if len(old) == 0 || maps.Equal(old, want) || want["one"] != "one of new" || want["etc/two"] != "two of new" {
+	if len(old) == 0 || maps.Equal(old, want) || want["etc/kubelet.yaml"] != "one of new" || want["etc/edge.yaml"] != "two of new" {
 		t.Fatalf("%v, then %v", old, want)
 	}
 	all := 4
@@ -116,6 +116,20 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// cut begins a Store of the cluster "new", and cuts the power before the first of the files.
+func (d *disk) cut(files []File) {
+	d.t.Helper()
+	steps, _, err := named("new").steps(d.root, files)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, s := range steps[:2] {
+		if err := s.do(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
 // search reports files of the directory that contain a text.
 func (d *disk) search(text string) {
 	d.t.Helper()
@@ -139,8 +153,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	d := newDisk(t)
 	before := d.state()
 	files := d.files()
-	d.write("one", "edited")
-	before["one"] = "edited"
+	d.write("etc/kubelet.yaml", "edited")
+	before["etc/kubelet.yaml"] = "edited"
 	if err := Store(d.root, named("new"), files, func() error { return nil }); err == nil {
 		t.Error("the change was ignored")
 	}
@@ -148,20 +162,30 @@ func TestChangedMeanwhile(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	d.search("of new")
-	steps, _, err := named("new").steps(d.root, files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range steps[:2] {
-		if err := s.do(); err != nil {
-			t.Fatal(err)
+	d.cut(files)
+	for range 2 {
+		if rest, err := Complete(d.root); !rest || err == nil {
+			t.Errorf("%t, %v", rest, err)
+		}
+		if got := d.state(); got["etc/kubelet.yaml"] != "edited" || got["etc/edge.yaml"] != "" {
+			t.Errorf("one of the files was written: %v", got)
 		}
 	}
+	d.write("etc/kubelet.yaml", "one of old") // the change is undone
+	if rest, err := Complete(d.root); !rest || err != nil {
+		t.Errorf("%t, %v", rest, err)
+	}
+	if got := d.state(); got["etc/kubelet.yaml"] != "one of new" || got["etc/edge.yaml"] != "two of new" {
+		t.Errorf("%v", got)
+	}
+	d.write("etc/edge.yaml", "edited")
+	files[0].Old, files[0].New = files[0].New, []byte("one of last")
+	d.cut(files)
 	if rest, err := Complete(d.root); !rest || err == nil {
 		t.Errorf("%t, %v", rest, err)
 	}
-	if got := d.state(); got["one"] != "edited" || got["etc/two"] != "two of new" {
-		t.Errorf("%v", got)
+	if got := d.state(); got["etc/kubelet.yaml"] != "one of new" || got["etc/edge.yaml"] != "edited" {
+		t.Errorf("one of the files was written: %v", got)
 	}
 	d.write("k3s/current/unfinished.json", strings.Repeat("[", 1<<20))
 	if rest, err := Complete(d.root); !rest || err == nil {
@@ -174,5 +198,40 @@ func TestChangedMeanwhile(t *testing.T) {
 	defer l.Close()
 	if rest, err := Complete(d.root); rest || err == nil {
 		t.Errorf("a running command: %t, %v", rest, err)
+	}
+}
+
+// TestForeignFiles checks that a list of files that islet join has not made, such as that of a forged backup, replaces nothing, and that no
+// file gets more than permissions.
+func TestForeignFiles(t *testing.T) {
+	d := newDisk(t)
+	d.write("etc/edge.yaml", "old")
+	config := func(name string) File {
+		return File{Path: name, Mode: 0o600 | os.ModeSetuid, Old: []byte("old"), New: []byte("new")}
+	}
+	edge := config(filepath.Join(d.dir, "etc/edge.yaml"))
+	for _, name := range []string{"etc/passwd", "other/kubelet.yaml", "etc/.", "etc/kubelet.yaml/"} {
+		d.cut([]File{edge, {Path: d.dir + "/" + name, Mode: 0o600, New: []byte("new")}})
+		if rest, err := Complete(d.root); !rest || err == nil {
+			t.Errorf("%s: %t, %v", name, rest, err)
+		}
+		if _, err := os.Lstat(filepath.Join(d.dir, "other")); err == nil {
+			t.Errorf("%s was made", name)
+		}
+		if got := d.state(); got["etc/edge.yaml"] != "old" || got["etc/kubelet.yaml"] != "one of old" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	t.Chdir(d.dir)
+	d.cut([]File{config("etc/edge.yaml")})
+	if rest, err := Complete(d.root); !rest || err == nil {
+		t.Errorf("a relative path: %t, %v", rest, err)
+	}
+	d.cut([]File{edge})
+	if rest, err := Complete(d.root); !rest || err != nil {
+		t.Errorf("%t, %v", rest, err)
+	}
+	if info, err := os.Stat(edge.Path); err != nil || info.Mode() != 0o600 || d.state()["etc/edge.yaml"] != "new" {
+		t.Errorf("%v, %v", info, err)
 	}
 }

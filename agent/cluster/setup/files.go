@@ -215,7 +215,13 @@ func fieldHere(field string) string {
 // addCredentials adds the files of the cluster and returns the flags that name them.
 func (p *plan) addCredentials() (flags []string) {
 	c := p.s.board.Cluster
+	if p.old.Server != "" && (c == nil || c.Token == "") { // the token of the former file
+		p.remove(bootstrapFile)
+	}
 	if c == nil {
+		if p.old.OwnKubeconfig && !p.old.Joined {
+			p.remove(kubeconfigFile)
+		}
 		return nil
 	}
 	path := func(name string) string { return filepath.Join(p.dir, name) }

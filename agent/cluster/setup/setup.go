@@ -14,7 +14,9 @@ import (
 
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/pattern"
+	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
@@ -122,7 +124,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	p, err := newPlan(src, s.Dir, name, r)
+	p, err := s.plan(src, name, r)
 	if err != nil {
 		return refuse(err)
 	}
@@ -161,6 +163,15 @@ func (s *Setup) write(r, next *record) (*record, error) {
 func (s *Setup) checkChange(src *source, r *record) error {
 	c := &checker{s: src}
 	s.checkFlags(c, r)
+	if unfinished, err := k3s.Complete(k3s.Root(s.State)); unfinished && err != nil {
+		return errors.Join(append(c.errs, fmt.Errorf("islet join was interrupted, and its files cannot be completed: %w", err))...)
+	}
+	if d, m := s.joinedK3s(r); d != "" {
+		if src.board.Cluster != nil {
+			c.add("cluster", "this board has joined %s by islet join, and cannot move by this file", m.APIServer)
+		}
+		return errors.Join(c.errs...)
+	}
 	if !s.exists(kubeconfigFile) {
 		if src.tokenRemoved {
 			c.add("cluster", "the secrets were removed from this file after they had been used: write new ones")
@@ -215,15 +226,19 @@ func (s *Setup) baseFlags(r *record) (flags []string) {
 // checkName returns an error if a board that has joined would get another name.
 func (s *Setup) checkName(src *source, r *record, name string) error {
 	server, old := s.joined(r)
-	if server == "" || name == old || r.Server == "" && (name == "" || old == "") {
+	if server == "" || name == old || r.Server == "" && (name == "" && r.Name == "" || old == "") {
 		return nil
 	}
 	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", old)
 }
 
-// joined returns the cluster that the board has joined, and its name there. They are empty before. The agent writes a kubeconfig when it
-// has a certificate. What that file says is true also if the record was lost, or if the kubeconfig was in the image.
+// joined returns the cluster that the board has joined, and its name there. They are empty before. The command islet join names a
+// directory in edge.yaml. Otherwise, the agent writes a kubeconfig when it has a certificate. What that file says is true also if the
+// record was lost, or if the kubeconfig was in the image.
 func (s *Setup) joined(r *record) (server, name string) {
+	if d, m := s.joinedK3s(r); d != "" {
+		return m.APIServer, m.Node
+	}
 	if r.OwnKubeconfig && !r.Joined || !s.exists(kubeconfigFile) {
 		return "", ""
 	}
@@ -235,6 +250,50 @@ func (s *Setup) joined(r *record) (server, name string) {
 		name = r.Name
 	}
 	return server, name
+}
+
+// joinedK3s returns the directory of the k3s cluster that the board has joined by the command islet join, and what is known of it. The
+// directory is empty if there is none. A cluster of islet.yaml is stronger, as its flags are for the agent.
+func (s *Setup) joinedK3s(r *record) (k3s.Directory, *k3s.Record) {
+	data, err := regular.Read(filepath.Join(s.Dir, edgeFile), maxBeside)
+	if err != nil || r.Server != "" {
+		return "", nil
+	}
+	d := k3sDirectory(data)
+	if d == "" {
+		return "", nil
+	}
+	m, err := d.Record()
+	if err != nil || m.APIServer == "" {
+		return "", nil
+	}
+	return d, m
+}
+
+// k3sDirectory returns the directory of the k3s cluster in an EdgeConfiguration. It is empty if there is none, or if there is a mistake.
+func k3sDirectory(edge []byte) k3s.Directory {
+	var e config.EdgeConfiguration
+	if config.Decode(edgeFile, edge, config.EdgeAPIVersion, config.EdgeKind, &e) != nil {
+		return ""
+	}
+	return k3s.Directory(e.K3s.Directory)
+}
+
+// plan returns the files for a source, unless they lose the k3s cluster that the board has joined.
+func (s *Setup) plan(src *source, name string, r *record) (*plan, error) {
+	p, err := newPlan(src, s.Dir, name, r)
+	if err != nil {
+		return nil, err
+	}
+	if d, m := s.joinedK3s(r); d != "" {
+		for _, t := range p.targets {
+			if t.Path == filepath.Join(s.Dir, edgeFile) && k3sDirectory(t.Data) != d {
+				return nil, config.NewFileError(src.path, src.data, "edgeConfiguration",
+					"this board has joined %s by islet join, and needs k3s.directory: %s in its EdgeConfiguration", m.APIServer, d)
+			}
+		}
+	}
+	return p, nil
 }
 
 func (s *Setup) exists(name string) bool {

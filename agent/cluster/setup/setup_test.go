@@ -181,6 +181,45 @@ func TestEditedCertificate(t *testing.T) {
 	}
 }
 
+// TestLeft checks that the credentials of a file that never joined go with that file. Else a later file would be taken for a move.
+func TestLeft(t *testing.T) {
+	ca, other := newCA(t), newCA(t)
+	cert, key := ca.issue(t, "system:node:kiosk-1")
+	later := strings.Replace(joining(other), "192.0.2.1", "192.0.2.2", 1)
+	for name, former := range map[string]string{"a token": joining(ca), "a certificate": certified("https://192.0.2.1:6443", ca, cert, key)} {
+		b := newBoard(t)
+		b.write(former)
+		b.inUse()
+		b.write(head)
+		b.inUse()
+		if got := b.made(kubeconfigFile) + b.made(bootstrapFile); got != "" {
+			t.Errorf("%s is left: %s", name, got)
+		}
+		b.write(later)
+		if out := b.inUse(); out.Server != "https://192.0.2.2:6443" || !strings.Contains(b.made(bootstrapFile), token) {
+			t.Errorf("after %s: %+v", name, out)
+		}
+	}
+	b := newBoard(t)
+	b.write(joining(ca))
+	b.inUse()
+	b.write(certified("https://192.0.2.1:6443", ca, cert, key))
+	b.inUse()
+	if got := b.made(bootstrapFile); got != "" || b.made(kubeconfigFile) == "" {
+		t.Error(contents(t, b.Dir))
+	}
+	b = newBoard(t) // credentials of an image are not those of a file
+	b.join(ca, "https://192.0.2.1:6443", "kiosk-1")
+	must(t, os.WriteFile(filepath.Join(b.Dir, bootstrapFile), []byte("of the image"), 0o600))
+	b.write(head)
+	b.inUse()
+	b.write(head + "name: kiosk-1\n")
+	b.inUse()
+	if b.made(kubeconfigFile) == "" || b.made(bootstrapFile) != "of the image" {
+		t.Error(contents(t, b.Dir))
+	}
+}
+
 // TestEditors checks files of the editors of other systems: a byte order mark, carriage returns, and UTF-16, which is refused because the
 // token could not be found again.
 func TestEditors(t *testing.T) {
