@@ -229,3 +229,46 @@ func TestDetached(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestConfigurationOfBoard restores over the configuration of a board that an agent reads without a flag. What the archive lacks is not in
+// force any more, and what it has in the same form stays.
+func TestConfigurationOfBoard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("conf/edge.yaml", "its own")
+	s := w.source()
+	s.Include = []string{w.root + "/conf/edge.yaml"}
+	data := w.archive(s)
+	for _, name := range ofConf {
+		w.empty()
+		w.write("conf/edge.yaml", "its own")
+		if name != "edge.yaml" {
+			w.write("conf/"+name, "another node")
+		}
+		w.write("conf/local.txt", "a file of nobody")
+		q := w.request()
+		q.Conf = w.root + "/conf"
+		_, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if name == "edge.yaml" {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if err == nil {
+			t.Errorf("%s is no file of a node", name)
+		}
+		q.SetAside = true
+		res, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := w.files()
+		if _, ok := now["conf/"+name]; ok || now["conf/."+name+res.Aside] != "another node" {
+			t.Errorf("%s is in force, or lost", name)
+		}
+		if now["conf/edge.yaml"] != "its own" || now["conf/local.txt"] == "" {
+			t.Errorf("%s: other files were set aside", name)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 // A Request says how an archive is restored on this board.
 type Request struct {
 	Dirs config.Dirs
+	Conf string // directory of the configuration files that an agent reads without a flag; "" if there is none
 	Node string // the name that an agent on this board has
 	// Include are paths outside of the directories of the node to which the archive may write.
 	Include []string
@@ -244,6 +246,12 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 			}
 		}
 	}
+	targets := slices.Collect(maps.Values(to))
+	for _, name := range ofConf {
+		if path := filepath.Join(q.Conf, name); q.Conf != "" && exists(path) && !slices.Contains(targets, path) {
+			used = append(used, path)
+		}
+	}
 	slices.Sort(used)
 	used = slices.Compact(used)
 	// A file below a directory that is set aside has no move of its own, which would set its successor aside after a power cut.
@@ -256,6 +264,10 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 var ofNode = []string{
 	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json", "k3s",
 }
+
+// ofConf are files of Request.Conf that make a board a node. An agent would read them also after the restore of a node without them, and so
+// start under another name, or in another cluster.
+var ofConf = []string{config.FlagsFile, "kubelet.yaml", "edge.yaml", "kubeconfig", "bootstrap.kubeconfig", "ca.crt"}
 
 // haveSameContent reports whether two small files have the same content.
 func haveSameContent(a, b string) bool {

@@ -26,8 +26,8 @@ func (env Env) restore(ctx context.Context, o *options) error {
 		return usage{err}
 	}
 	q := backup.Request{
-		Dirs: dirs, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest, Now: env.Now,
-		TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+		Dirs: dirs, Conf: config.DefaultDir, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
+		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
 	}
 	if o.tpm != "" {
 		q.TPM = o.tpm
