@@ -272,3 +272,50 @@ func TestConfigurationOfBoard(t *testing.T) {
 		}
 	}
 }
+
+// TestIndex restores over a node that has seen another index of versions. The later one stays in force. A record that cannot be read, such
+// as a large or a deep one, is named. A node that has seen none gets none.
+func TestIndex(t *testing.T) {
+	t.Parallel()
+	const early, late = `{"signed":"2026-11-01T00:00:00Z"}`, `{"signed":"2026-11-27T00:00:00Z"}`
+	bomb := `{"signed":` + strings.Repeat("[", maxRecord/2)
+	for name, c := range map[string]struct {
+		archive, board, want string
+		unread               bool
+	}{
+		"a later one on the board":    {early, late, late, false},
+		"a later one in the backup":   {late, early, late, false},
+		"none on the board":           {early, "", early, false},
+		"none in the backup":          {"", late, "", false},
+		"a damaged one on the board":  {early, "{", early, true},
+		"a damaged one in the backup": {"{", early, early, true},
+		"a large one in the backup":   {bomb, early, early, true},
+		"a deep one in the backup":    {bomb[:maxIndex], early, early, true},
+	} {
+		w := newWorld(t)
+		if c.archive != "" {
+			w.write("state/update/index.json", c.archive)
+		}
+		data := w.archive(w.source())
+		w.empty()
+		q := w.request()
+		if c.board != "" {
+			w.write("state/update/index.json", c.board)
+			if _, err := Restore(t.Context(), bytes.NewReader(data), q); err == nil {
+				t.Errorf("%s: it is no file of a node", name)
+			}
+		}
+		q.SetAside = c.board != ""
+		res, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		now := w.files()
+		if got := now["state/update/index.json"]; got != c.want || (res.UnreadIndex != nil) != c.unread {
+			t.Errorf("%s: %.80q, %v", name, got, res.UnreadIndex)
+		}
+		if c.board != "" && now["state/update/.index.json"+res.Aside] != c.board {
+			t.Errorf("%s: the record of the board is lost", name)
+		}
+	}
+}

@@ -48,7 +48,9 @@ type Result struct {
 	PlainKey bool // store.key was sealed and has become plain
 	// Unread says which numbers of bundles of the node before could not be read.
 	Unread error
-	Aside  string // suffix of the files that were set aside; empty if there were none
+	// UnreadIndex says which record of the newest index of versions could not be read. The other one is in force.
+	UnreadIndex error
+	Aside       string // suffix of the files that were set aside; empty if there were none
 }
 
 // errCrash ends a Restore in a test as a kill does.
@@ -146,6 +148,9 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	}
 	least := numbers{Highest: q.Highest}
 	res.Unread = q.addSetAside(ctx, &least)
+	if res.UnreadIndex, err = q.raiseIndex(s); err != nil {
+		return nil, err
+	}
 	if err := s.checkDatabase(ctx, least); err != nil {
 		return nil, err
 	}
@@ -245,6 +250,9 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 				used = append(used, filepath.Join(dir, name))
 			}
 		}
+	}
+	if index := filepath.Join(q.Dirs.State, indexRecord); exists(index) {
+		used = append(used, index)
 	}
 	targets := slices.Collect(maps.Values(to))
 	for _, name := range ofConf {

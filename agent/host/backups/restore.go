@@ -60,6 +60,10 @@ func (env Env) restore(ctx context.Context, o *options) error {
 		fmt.Fprintf(env.Stdout, "note: the numbers of bundles of the node before cannot be read (%s): pass them with --bundle-number\n",
 			printable.Line(res.Unread.Error()))
 	}
+	if res.UnreadIndex != nil {
+		fmt.Fprintf(env.Stdout, "note: a record of the newest index of versions cannot be read, so the other one applies, if there is one "+
+			"(%s)\n", printable.Line(res.UnreadIndex.Error()))
+	}
 	if o.dryRun {
 		fmt.Fprintln(env.Stdout, "this backup can be restored on this board; nothing was changed")
 		return nil
