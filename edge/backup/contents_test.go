@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -317,5 +318,34 @@ func TestIndex(t *testing.T) {
 		if c.board != "" && now["state/update/.index.json"+res.Aside] != c.board {
 			t.Errorf("%s: the record of the board is lost", name)
 		}
+	}
+}
+
+// TestOtherDisk restores a record in a directory that may be on another disk. Before the decision it is copied beside its place, because a
+// rename from the state directory could fail after the decision.
+func TestOtherDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("state/update/index.json", "{}")
+	s := w.source()
+	s.Bundles = true
+	data := w.archive(s)
+	w.empty()
+	w.write("disk/other", "")
+	if err := os.Symlink(w.root+"/disk", w.dirs.State+"/update"); err != nil {
+		t.Fatal(err)
+	}
+	q, seen := w.request(), false
+	q.crash = func(step string) error {
+		if step == "copied" {
+			seen = exists(besidePath(w.root + "/disk/index.json"))
+		}
+		return nil
+	}
+	if _, err := Restore(t.Context(), bytes.NewReader(data), q); err != nil || !seen {
+		t.Errorf("copied: %v, %v", seen, err)
+	}
+	if now := w.files(); now["disk/index.json"] != "{}" || now["state/bundles/sha256-ab/contents.json"] != "{}" {
+		t.Errorf("%q", slices.Sorted(maps.Keys(now)))
 	}
 }

@@ -205,7 +205,8 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		if isSame(f, m.To) {
 			continue
 		}
-		if !strings.HasPrefix(f.name, stateDir) { // it may be on another file system
+		// It may be on another file system. The other directories of the state directory are new, because old ones are set aside.
+		if !strings.HasPrefix(f.name, stateDir) || f.name == stateDir+indexRecord {
 			m.From = besidePath(m.To)
 			p.copies = append(p.copies, [2]string{f.path, m.From})
 		}
