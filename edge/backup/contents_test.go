@@ -349,3 +349,23 @@ func TestOtherDisk(t *testing.T) {
 		t.Errorf("%q", slices.Sorted(maps.Keys(now)))
 	}
 }
+
+// TestMountPoint finds mount points on a kernel whose statx does not report them.
+func TestMountPoint(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Symlink("/proc", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/proc": true, dir: false, dir + "/link": false} {
+		var s unix.Statx_t
+		if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &s); err != nil {
+			t.Fatal(err)
+		}
+		s.Attributes_mask &^= unix.STATX_ATTR_MOUNT_ROOT
+		s.Attributes &^= unix.STATX_ATTR_MOUNT_ROOT
+		if got := isMountPoint(path, &s); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/durable"
@@ -194,11 +195,26 @@ func checkLength(path string) error {
 // checkMovable returns an error if a file has an attribute that prevents its rename, or a directory one that prevents those in it.
 func checkMovable(path string, more uint64) error {
 	var s unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &s)
-	if err == nil && s.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND|more) != 0 {
+	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &s) != nil {
+		return nil
+	}
+	fixed := s.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND|more) != 0
+	if fixed || more&unix.STATX_ATTR_MOUNT_ROOT != 0 && isMountPoint(path, &s) {
 		return fmt.Errorf("%s is a mount point, immutable or append-only: unmount it (umount), or remove the attribute (chattr -ia)", path)
 	}
 	return nil
+}
+
+// isMountPoint reports whether a file is a mount point. Kernels before 5.8 do not have the attribute.
+func isMountPoint(path string, s *unix.Statx_t) bool {
+	if s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	}
+	if s.Mode&unix.S_IFMT == unix.S_IFLNK { // Mounted would follow the link
+		return false
+	}
+	is, err := mountinfo.Mounted(path)
+	return err == nil && is
 }
 
 // do does a move. A move whose file is gone was done before.
