@@ -369,3 +369,48 @@ func TestMountPoint(t *testing.T) {
 		}
 	}
 }
+
+// TestFlags restores over the flags of an agent, and is cut at the steps around their change. An agent finds the restore by its flags, so
+// they change first and are there at each moment.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for cut := range 7 { // the first one is no cut
+		w := newWorld(t)
+		w.write("conf/flags", "--of=backup")
+		s := w.source()
+		s.Include = []string{w.root + "/conf/flags"}
+		data := w.archive(s)
+		w.write("conf/flags", "--of=board")
+		moved, steps := 0, 0
+		look := func(step string) {
+			flags := w.files()["conf/flags"]
+			if step == "moved" {
+				moved++
+			}
+			if want := moved > 1; flags != map[bool]string{false: "--of=board", true: "--of=backup"}[want] {
+				t.Errorf("%d files were moved (%s), and the flags are %q", moved, step, flags)
+			}
+		}
+		q := w.request()
+		q.Conf, q.SetAside = w.root+"/conf", true
+		q.crash = func(step string) error {
+			look(step)
+			if steps++; steps == cut {
+				return errCrash
+			}
+			return nil
+		}
+		_, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if (err != nil) != (cut > 0) || err != nil && !errors.Is(err, errCrash) {
+			t.Fatal(err)
+		}
+		decided := err == nil || IsDecided(w.dirs.State)
+		if err := Recover(w.dirs.State); err != nil {
+			t.Fatal(err)
+		}
+		now := w.files()
+		if decided && (now["conf/flags"] != "--of=backup" || now["conf/.flags.before-restore-20261128T120000Z"] != "--of=board") {
+			t.Errorf("after step %d: %q", cut, now["conf/flags"])
+		}
+	}
+}

@@ -39,6 +39,8 @@ type move struct {
 	From  string `json:"from,omitempty"`
 	To    string `json:"to"`
 	Aside string `json:"aside,omitempty"`
+	// Keep leaves the file at To until a later move replaces it.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // A link is a symbolic link.
@@ -229,7 +231,10 @@ func (m move) do() error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil { // a directory of this name may have been set aside
 		return err
 	}
-	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
+	if m.Keep && os.Link(from, to) == nil {
+		return nil
+	}
+	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) { // also if the file system has no hard links
 		return err
 	}
 	return nil

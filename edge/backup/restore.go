@@ -196,8 +196,10 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		return nil, fmt.Errorf("this board has files of a node already: %s: restore on a new board, or rename them with --set-aside, "+
 			"which deletes nothing", list(used))
 	}
+	targets := slices.Collect(maps.Values(to))
 	for _, path := range used {
-		p.Moves = append(p.Moves, move{To: path, Aside: hiddenPath(path, p.suffix)})
+		keep := q.hasFlags(path) && slices.Contains(targets, path)
+		p.Moves = append(p.Moves, move{To: path, Aside: hiddenPath(path, p.suffix), Keep: keep})
 	}
 	var last move
 	for _, f := range s.files {
@@ -216,11 +218,26 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		}
 		p.Moves = append(p.Moves, m)
 	}
+	// An agent that starts after a power cut finds the restore by its flags. So they change first, and are never missing.
+	slices.SortStableFunc(p.Moves, func(a, b move) int {
+		switch first := q.hasFlags(a.To); {
+		case first == q.hasFlags(b.To):
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
 	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
 	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
 		p.Links = append(p.Links, link{filepath.Join(q.Dirs.State, k3sLink), filepath.Base(k3sDir)})
 	}
 	return p, p.check()
+}
+
+// hasFlags reports whether a file has flags of the agent.
+func (q *Request) hasFlags(path string) bool {
+	return slices.Contains(serviceFiles, path) || q.Conf != "" && path == filepath.Join(q.Conf, config.FlagsFile)
 }
 
 // isSame reports whether a file outside of the directories of the node is there already. It stays, for it may be a mount point.
