@@ -64,6 +64,11 @@ func (env Env) restore(ctx context.Context, o *options) error {
 		fmt.Fprintf(env.Stdout, "note: a record of the newest index of versions cannot be read, so the other one applies, if there is one "+
 			"(%s)\n", printable.Line(res.UnreadIndex.Error()))
 	}
+	if isOlder(&res.Summary) {
+		b := res.Manifest.InUse
+		fmt.Fprintf(env.Stdout, "note: the node used %s number %d, and takes no number below %d by itself: bring the one in use back with "+
+			"islet bundle apply --older\n", printable.Cut(b.Name, 80), b.Number, res.Manifest.Bundles[b.Name])
+	}
 	if o.dryRun {
 		fmt.Fprintln(env.Stdout, "this backup can be restored on this board; nothing was changed")
 		return nil
