@@ -295,6 +295,7 @@ func TestPowerCuts(t *testing.T) {
 		var recovered []map[string]string
 		for cut := 1; ; cut++ {
 			w := newWorld(t)
+			w.write("state/update/index.json", "{}")
 			s := w.source()
 			s.Bundles = true
 			data := w.archive(s)

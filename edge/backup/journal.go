@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/durable"
@@ -38,6 +39,8 @@ type move struct {
 	From  string `json:"from,omitempty"`
 	To    string `json:"to"`
 	Aside string `json:"aside,omitempty"`
+	// Keep leaves the file at To until a later move replaces it.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // A link is a symbolic link.
@@ -194,11 +197,26 @@ func checkLength(path string) error {
 // checkMovable returns an error if a file has an attribute that prevents its rename, or a directory one that prevents those in it.
 func checkMovable(path string, more uint64) error {
 	var s unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &s)
-	if err == nil && s.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND|more) != 0 {
+	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &s) != nil {
+		return nil
+	}
+	fixed := s.Attributes&(unix.STATX_ATTR_IMMUTABLE|unix.STATX_ATTR_APPEND|more) != 0
+	if fixed || more&unix.STATX_ATTR_MOUNT_ROOT != 0 && isMountPoint(path, &s) {
 		return fmt.Errorf("%s is a mount point, immutable or append-only: unmount it (umount), or remove the attribute (chattr -ia)", path)
 	}
 	return nil
+}
+
+// isMountPoint reports whether a file is a mount point. Kernels before 5.8 do not have the attribute.
+func isMountPoint(path string, s *unix.Statx_t) bool {
+	if s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	}
+	if s.Mode&unix.S_IFMT == unix.S_IFLNK { // Mounted would follow the link
+		return false
+	}
+	is, err := mountinfo.Mounted(path)
+	return err == nil && is
 }
 
 // do does a move. A move whose file is gone was done before.
@@ -213,7 +231,10 @@ func (m move) do() error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil { // a directory of this name may have been set aside
 		return err
 	}
-	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
+	if m.Keep && os.Link(from, to) == nil {
+		return nil
+	}
+	if err := os.Rename(from, to); !errors.Is(err, fs.ErrNotExist) { // also if the file system has no hard links
 		return err
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ import (
 // A Request says how an archive is restored on this board.
 type Request struct {
 	Dirs config.Dirs
+	Conf string // directory of the configuration files that an agent reads without a flag; "" if there is none
 	Node string // the name that an agent on this board has
 	// Include are paths outside of the directories of the node to which the archive may write.
 	Include []string
@@ -46,7 +48,9 @@ type Result struct {
 	PlainKey bool // store.key was sealed and has become plain
 	// Unread says which numbers of bundles of the node before could not be read.
 	Unread error
-	Aside  string // suffix of the files that were set aside; empty if there were none
+	// UnreadIndex says which record of the newest index of versions could not be read. The other one is in force.
+	UnreadIndex error
+	Aside       string // suffix of the files that were set aside; empty if there were none
 }
 
 // errCrash ends a Restore in a test as a kill does.
@@ -144,6 +148,9 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	}
 	least := numbers{Highest: q.Highest}
 	res.Unread = q.addSetAside(ctx, &least)
+	if res.UnreadIndex, err = q.raiseIndex(s); err != nil {
+		return nil, err
+	}
 	if err := s.checkDatabase(ctx, least); err != nil {
 		return nil, err
 	}
@@ -189,8 +196,10 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		return nil, fmt.Errorf("this board has files of a node already: %s: restore on a new board, or rename them with --set-aside, "+
 			"which deletes nothing", list(used))
 	}
+	targets := slices.Collect(maps.Values(to))
 	for _, path := range used {
-		p.Moves = append(p.Moves, move{To: path, Aside: hiddenPath(path, p.suffix)})
+		keep := q.hasFlags(path) && slices.Contains(targets, path)
+		p.Moves = append(p.Moves, move{To: path, Aside: hiddenPath(path, p.suffix), Keep: keep})
 	}
 	var last move
 	for _, f := range s.files {
@@ -198,7 +207,8 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		if isSame(f, m.To) {
 			continue
 		}
-		if !strings.HasPrefix(f.name, stateDir) { // it may be on another file system
+		// It may be on another file system. The other directories of the state directory are new, because old ones are set aside.
+		if !strings.HasPrefix(f.name, stateDir) || f.name == stateDir+indexRecord {
 			m.From = besidePath(m.To)
 			p.copies = append(p.copies, [2]string{f.path, m.From})
 		}
@@ -208,11 +218,26 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		}
 		p.Moves = append(p.Moves, m)
 	}
+	// An agent that starts after a power cut finds the restore by its flags. So they change first, and are never missing.
+	slices.SortStableFunc(p.Moves, func(a, b move) int {
+		switch first := q.hasFlags(a.To); {
+		case first == q.hasFlags(b.To):
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
 	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
 	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
 		p.Links = append(p.Links, link{filepath.Join(q.Dirs.State, k3sLink), filepath.Base(k3sDir)})
 	}
 	return p, p.check()
+}
+
+// hasFlags reports whether a file has flags of the agent.
+func (q *Request) hasFlags(path string) bool {
+	return slices.Contains(serviceFiles, path) || q.Conf != "" && path == filepath.Join(q.Conf, config.FlagsFile)
 }
 
 // isSame reports whether a file outside of the directories of the node is there already. It stays, for it may be a mount point.
@@ -244,6 +269,15 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 			}
 		}
 	}
+	if index := filepath.Join(q.Dirs.State, indexRecord); exists(index) {
+		used = append(used, index)
+	}
+	targets := slices.Collect(maps.Values(to))
+	for _, name := range ofConf {
+		if path := filepath.Join(q.Conf, name); q.Conf != "" && exists(path) && !slices.Contains(targets, path) {
+			used = append(used, path)
+		}
+	}
 	slices.Sort(used)
 	used = slices.Compact(used)
 	// A file below a directory that is set aside has no move of its own, which would set its successor aside after a power cut.
@@ -256,6 +290,10 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 var ofNode = []string{
 	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json", "k3s",
 }
+
+// ofConf are files of Request.Conf that make a board a node. An agent would read them also after the restore of a node without them, and so
+// start under another name, or in another cluster.
+var ofConf = []string{config.FlagsFile, "kubelet.yaml", "edge.yaml", "kubeconfig", "bootstrap.kubeconfig", "ca.crt"}
 
 // haveSameContent reports whether two small files have the same content.
 func haveSameContent(a, b string) bool {

@@ -120,14 +120,20 @@ func (env Env) printNotes(w io.Writer, s *backup.Summary) {
 		fmt.Fprintf(w, "note: not in the backup, because it is too large, hidden, below the state directory, a link to a directory or no "+
 			"regular file: %s\n", printable.Line(path))
 	}
-	if b := m.InUse; b != nil && s.Bundles == 0 && b.Number < m.Bundles[b.Name] {
+	if isOlder(s) {
 		fmt.Fprintf(w, "note: the node uses %s number %d, because a later one has failed or was reverted: after a restore, use "+
-			"islet bundle apply --older\n", printable.Cut(b.Name, 80), b.Number)
+			"islet bundle apply --older\n", printable.Cut(m.InUse.Name, 80), m.InUse.Number)
 	}
 	if m.Sealed {
 		fmt.Fprintln(w, "note: store.key is sealed to the TPM of its board: islet restore on another board asks for the recovery key")
 	}
 	fmt.Fprintln(w, "not in a backup: images, data in volumes and claims, logs")
+}
+
+// isOlder reports whether a node takes the bundle that it used only with --older, and the backup does not have it.
+func isOlder(s *backup.Summary) bool {
+	b := s.Manifest.InUse
+	return b != nil && s.Bundles == 0 && b.Number < s.Manifest.Bundles[b.Name]
 }
 
 func writeSealed(to io.Writer, archive io.Reader, seal sealer) (*backup.Summary, error) {

@@ -376,3 +376,26 @@ func (d *desk) open() io.ReadCloser {
 	}
 	return archive
 }
+
+// TestOlderInUse restores a node whose bundle is older than one that has failed. The restore names what brings it back.
+func TestOlderInUse(t *testing.T) {
+	t.Parallel()
+	record := `{"format":1,"highest":{"kiosk":3},"failed":["sha256:3"],"current":{"name":"kiosk","number":2}}`
+	for _, bundles := range []bool{false, true} {
+		d := newDesk(t)
+		if err := os.WriteFile(d.make("state/bundle.json"), []byte(record), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(filepath.Dir(d.key), "f")
+		args := []string{file, "--to=" + d.to}
+		if bundles {
+			args = append(args, "--bundles")
+		}
+		d.run(0, "backup", args...)
+		d.empty()
+		out := d.run(0, "restore", file, "--key="+d.key, "--dry-run") + d.run(0, "restore", file, "--key="+d.key)
+		if got := strings.Count(out, "--older"); got != map[bool]int{false: 2, true: 0}[bundles] {
+			t.Errorf("with bundles %v: %s", bundles, out)
+		}
+	}
+}

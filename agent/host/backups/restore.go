@@ -26,8 +26,8 @@ func (env Env) restore(ctx context.Context, o *options) error {
 		return usage{err}
 	}
 	q := backup.Request{
-		Dirs: dirs, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest, Now: env.Now,
-		TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+		Dirs: dirs, Conf: config.DefaultDir, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
+		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
 	}
 	if o.tpm != "" {
 		q.TPM = o.tpm
@@ -59,6 +59,15 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	if res.Unread != nil {
 		fmt.Fprintf(env.Stdout, "note: the numbers of bundles of the node before cannot be read (%s): pass them with --bundle-number\n",
 			printable.Line(res.Unread.Error()))
+	}
+	if res.UnreadIndex != nil {
+		fmt.Fprintf(env.Stdout, "note: a record of the newest index of versions cannot be read, so the other one applies, if there is one "+
+			"(%s)\n", printable.Line(res.UnreadIndex.Error()))
+	}
+	if isOlder(&res.Summary) {
+		b := res.Manifest.InUse
+		fmt.Fprintf(env.Stdout, "note: the node used %s number %d, and takes no number below %d by itself: bring the one in use back with "+
+			"islet bundle apply --older\n", printable.Cut(b.Name, 80), b.Number, res.Manifest.Bundles[b.Name])
 	}
 	if o.dryRun {
 		fmt.Fprintln(env.Stdout, "this backup can be restored on this board; nothing was changed")
