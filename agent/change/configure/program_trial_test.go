@@ -341,8 +341,8 @@ func TestProgramConfirmed(t *testing.T) {
 			}
 			r, looks := w.start(guard.Role{}), 0
 			r.ConfirmPrograms(func(_ context.Context, id string) (bool, error) {
-				if !up.Load() || id != r.record.Assigned.ID {
-					t.Errorf("%s: a look for %s while the link is up: %v", name, id, up.Load())
+				if !up.Load() || id != r.record.Assigned.ID || w.isHeld.Load() {
+					t.Errorf("%s: a look for %s while the link is up: %v, while bundles are held: %v", name, id, up.Load(), w.isHeld.Load())
 				}
 				if looks++; looks <= c.errors {
 					return false, unknown
@@ -383,4 +383,31 @@ func TestProgramConfirmed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestProgramBundleBegins checks that a program waits again if the trial of a bundle begins while the program is confirmed.
+func TestProgramBundleBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(t, ""), staged(t)
+		r := w.start(guard.Role{})
+		r.ConfirmPrograms(func(context.Context, string) (bool, error) {
+			w.bundle.Store(!w.isHeld.Load())
+			return true, nil
+		})
+		if _, tried, err := r.OfferProgram(p, "/a", false, false); err != nil || !tried {
+			t.Fatal(tried, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		time.Sleep(time.Hour) // in the bubble's time
+		synctest.Wait()
+		if s := r.Show(); s.Assigned == nil || s.Trying || w.isHeld.Load() || !w.bundle.Load() {
+			t.Errorf("two trials at the same time: %+v, held %v, bundle %v", s, w.isHeld.Load(), w.bundle.Load())
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
