@@ -144,7 +144,7 @@ func TestProgramEnds(t *testing.T) {
 		"it crashed":              {role: guard.Role{After: true, Why: "exit status 2"}, why: "exit status 2"},
 		"killed":                  {again: true},
 		"killed after the rename": {renamed: true, version: "0.2.0"},
-		"the file was removed":    {renamed: true, again: true},
+		"the file was removed":    {renamed: true},
 	} {
 		w, p := newWorld(t, ""), staged(t)
 		w.offered(p)
@@ -410,4 +410,26 @@ func TestProgramBundleBegins(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestProgramMissing checks that a program whose file is missing, as on a board that was restored from a backup, is given up before its
+// trial. It does not count as a failure.
+func TestProgramMissing(t *testing.T) {
+	w, p := newWorld(t, ""), staged(t)
+	if _, tried, err := w.start(guard.Role{}).OfferProgram(p, "/a", false, false); err != nil || !tried {
+		t.Fatal(tried, err)
+	}
+	if r := w.start(guard.Role{}); r.StagedPath() != p.Path {
+		t.Errorf("%+v", r.Show())
+	}
+	if err := os.Remove(p.Path); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(guard.Role{})
+	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || r.IsRefused(p.Version, p.Sum) || r.CheckOffer(false) != nil {
+		t.Errorf("%+v", s)
+	}
+	if rec, err := trial.Load(w.dir); err != nil || rec.Assigned != nil || len(rec.History) != 1 || !rec.History[0].Withdrawn {
+		t.Errorf("stored: %+v, %v", rec, err)
+	}
 }
