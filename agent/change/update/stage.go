@@ -118,6 +118,8 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
 		if unfit {
 			err = unfitError{err, r.Version, sum}
+		} else {
+			err = untestedError{err, r.Version, sum}
 		}
 		return nil, err
 	}
