@@ -50,8 +50,12 @@ func runRollout(args []string, out io.Writer, now time.Time) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if flags.NArg() == 0 || o.resume && o.pause != "" || len(o.keyFiles) == 0 && (o.resume || o.pause != "") {
+	pauses := flags.Changed("pause")
+	if flags.NArg() == 0 || o.resume && pauses || len(o.keyFiles) == 0 && (o.resume || pauses) {
 		return errors.New("usage: sign rollout INDEX REPORT..., and a --key for --pause or --resume")
+	}
+	if pauses && strings.TrimSpace(printable.Line(o.pause)) == "" { // an index without a reason is not paused
+		return errors.New("--pause needs a reason")
 	}
 	return o.run(flags.Arg(0), flags.Args()[1:])
 }

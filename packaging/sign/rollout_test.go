@@ -112,6 +112,8 @@ func TestSigners(t *testing.T) {
 	key := f.path("office.key")
 	for _, args := range [][]string{{"rollout"}, {"rollout", "--resume"}, {"rollout", f.index, "--resume"},
 		{"rollout", f.index, "--pause", "x"}, {"rollout", f.index, "--key", key, "--pause", "x", "--resume"},
+		{"rollout", f.index, "--key", key, "--pause", ""}, {"rollout", f.index, "--key", key, "--pause", " \n"},
+		{"rollout", f.index, "--key", key, "--pause", "", "--resume"},
 		{"rollout", f.path("none")}, {"rollout", f.index, "--x"},
 		{"rollout", f.index, f.path("none")}, {"rollout", f.index, "--nodes", f.path("none")}} {
 		if err := run(args, io.Discard, f.now); err == nil {

@@ -42,15 +42,20 @@ func (s *Start) endEarlierTrial(c *Config, boot string) (changed bool) {
 			changed = true
 		}
 	}
+	if r.HasProgram() && isMissing(r.Assigned.Program.Path) { // the record was restored from a backup, which has no programs
+		r.CancelAssignment("its file is missing", c.Now())
+		changed = true
+	}
 	return changed
+}
+
+func isMissing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // isInstalled reports whether this process runs the program on trial. In that case the program has passed the trial,
 // but the success could not be stored.
 func isInstalled(c *trial.Configuration, version string) bool {
-	if c == nil || c.Program == nil || c.Program.Version != version {
-		return false
-	}
-	_, err := os.Lstat(c.Program.Path)
-	return errors.Is(err, fs.ErrNotExist)
+	return c != nil && c.Program != nil && c.Program.Version == version && isMissing(c.Program.Path)
 }

@@ -109,11 +109,13 @@ func (k *Keeper) ConfirmPrograms(f func(ctx context.Context, id string) (due boo
 const maxLooks = 10
 
 // isConfirmed reports whether the trial of c may begin, because a program may have waited for the link or for its download since it was
-// chosen. It gives up a program that must not be tried any longer.
+// chosen. It gives up a program that must not be tried any longer. If the result is true, the trials of bundles are held, as by
+// waitForHealth, but not during the confirmation.
 func (k *Keeper) isConfirmed(ctx context.Context, c *trial.Configuration) bool {
 	if k.confirmProgram == nil || c.Program == nil || !isRemote(c) {
 		return true
 	}
+	k.c.Node.BundleTrials.ReleaseTrials() // the confirmation needs the network
 	ctx, stop := context.WithTimeout(ctx, beginInterval)
 	defer stop()
 	due, err := k.confirmProgram(ctx, c.ID)
@@ -129,7 +131,7 @@ func (k *Keeper) isConfirmed(ctx context.Context, c *trial.Configuration) bool {
 	if !due {
 		k.withdrawProgram(c, why)
 	}
-	return due
+	return due && k.c.Node.BundleTrials.HoldTrials(c.ID) // the trial of a bundle may have begun meanwhile
 }
 
 // withdrawProgram gives up a program before its trial.

@@ -144,7 +144,7 @@ func TestProgramEnds(t *testing.T) {
 		"it crashed":              {role: guard.Role{After: true, Why: "exit status 2"}, why: "exit status 2"},
 		"killed":                  {again: true},
 		"killed after the rename": {renamed: true, version: "0.2.0"},
-		"the file was removed":    {renamed: true, again: true},
+		"the file was removed":    {renamed: true},
 	} {
 		w, p := newWorld(t, ""), staged(t)
 		w.offered(p)
@@ -341,8 +341,8 @@ func TestProgramConfirmed(t *testing.T) {
 			}
 			r, looks := w.start(guard.Role{}), 0
 			r.ConfirmPrograms(func(_ context.Context, id string) (bool, error) {
-				if !up.Load() || id != r.record.Assigned.ID {
-					t.Errorf("%s: a look for %s while the link is up: %v", name, id, up.Load())
+				if !up.Load() || id != r.record.Assigned.ID || w.isHeld.Load() {
+					t.Errorf("%s: a look for %s while the link is up: %v, while bundles are held: %v", name, id, up.Load(), w.isHeld.Load())
 				}
 				if looks++; looks <= c.errors {
 					return false, unknown
@@ -382,5 +382,54 @@ func TestProgramConfirmed(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestProgramBundleBegins checks that a program waits again if the trial of a bundle begins while the program is confirmed.
+func TestProgramBundleBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(t, ""), staged(t)
+		r := w.start(guard.Role{})
+		r.ConfirmPrograms(func(context.Context, string) (bool, error) {
+			w.bundle.Store(!w.isHeld.Load())
+			return true, nil
+		})
+		if _, tried, err := r.OfferProgram(p, "/a", false, false); err != nil || !tried {
+			t.Fatal(tried, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		time.Sleep(time.Hour) // in the bubble's time
+		synctest.Wait()
+		if s := r.Show(); s.Assigned == nil || s.Trying || w.isHeld.Load() || !w.bundle.Load() {
+			t.Errorf("two trials at the same time: %+v, held %v, bundle %v", s, w.isHeld.Load(), w.bundle.Load())
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProgramMissing checks that a program whose file is missing, as on a board that was restored from a backup, is given up before its
+// trial. It does not count as a failure.
+func TestProgramMissing(t *testing.T) {
+	w, p := newWorld(t, ""), staged(t)
+	if _, tried, err := w.start(guard.Role{}).OfferProgram(p, "/a", false, false); err != nil || !tried {
+		t.Fatal(tried, err)
+	}
+	if r := w.start(guard.Role{}); r.StagedPath() != p.Path {
+		t.Errorf("%+v", r.Show())
+	}
+	if err := os.Remove(p.Path); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(guard.Role{})
+	if s := r.Show(); s.Assigned != nil || s.FailedUpdate != nil || r.IsRefused(p.Version, p.Sum) || r.CheckOffer(false) != nil {
+		t.Errorf("%+v", s)
+	}
+	if rec, err := trial.Load(w.dir); err != nil || rec.Assigned != nil || len(rec.History) != 1 || !rec.History[0].Withdrawn {
+		t.Errorf("stored: %+v, %v", rec, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/agent/change/guard"
@@ -39,7 +40,11 @@ func checkConfiguration(self, agent string) error {
 	start := configure.Begin(guard.Role{}, args)
 	_, _, err = start.Load()
 	if err = errors.Join(err, start.SkipReason()); err != nil {
-		return fmt.Errorf("this version does not accept the node's configuration: %w", err)
+		err = fmt.Errorf("this version does not accept the node's configuration: %w", err)
+		if !errors.As(err, new(syscall.Errno)) { // otherwise a file could not be read
+			err = unfitError{err}
+		}
+		return err
 	}
 	return nil
 }

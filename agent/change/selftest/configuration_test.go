@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/agent/change/update"
 )
 
 // TestConfiguration checks that the self-test fails if the agent uses a feature gate or flag that this program does not know. The error
@@ -39,6 +41,15 @@ func TestConfiguration(t *testing.T) {
 			err := checkConfiguration(filepath.Join(dir, c.self), agent)
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("says %v, want %q", err, c.says)
+			}
+			if err != nil && exitCode(err) != update.UnfitExit {
+				t.Errorf("%v: exit code %d", err, exitCode(err))
+			}
+			if err := os.Remove(filepath.Join(dir, "k.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			if err := checkConfiguration(filepath.Join(dir, "islet-0.2.0.new"), agent); err == nil || c.says == "" && exitCode(err) != 1 {
+				t.Errorf("without the file: %v, exit code %d", err, exitCode(err))
 			}
 		})
 	}

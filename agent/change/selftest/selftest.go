@@ -2,6 +2,7 @@ package selftest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,14 +15,28 @@ import (
 )
 
 // Main checks, in a temporary directory, that the database can be opened and written and that the shim can be
-// unpacked. It also checks that the configuration of the agent that runs it is valid. It returns the exit code.
+// unpacked. It also checks that the configuration of the agent that runs it is valid. It returns the exit
+// code, which is update.UnfitExit if the program does not fit.
 func Main(version string, stdout, stderr io.Writer) int {
 	if err := run(); err != nil {
 		fmt.Fprintln(stderr, "islet:", err)
-		return 1
+		return exitCode(err)
 	}
 	fmt.Fprintln(stdout, update.SelfTestOutput(version))
 	return 0
+}
+
+// An unfitError means that this program does not fit this machine or its configuration. Any other error may be one of the machine, such as
+// a full disk.
+type unfitError struct{ error }
+
+func (e unfitError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	if errors.As(err, new(unfitError)) {
+		return update.UnfitExit
+	}
+	return 1
 }
 
 func run() error {
@@ -41,7 +56,9 @@ func run() error {
 	if err := s.Close(); err != nil {
 		return err
 	}
-	if _, err = shim.Unpack(dir); err != nil {
+	if _, err = shim.Unpack(dir); errors.Is(err, shim.ErrNotBuilt) {
+		return unfitError{err}
+	} else if err != nil {
 		return err
 	}
 	self, err := os.Executable()

@@ -91,7 +91,7 @@ func TestUpdateFrom(t *testing.T) {
 // with another size than its release is never read.
 func TestUnfitArchive(t *testing.T) {
 	s, key := stager(t)
-	file := archive(t, t.TempDir(), "crash", "0.2.0", runtime.GOARCH, program(t, "crash"), key)
+	file := archive(t, t.TempDir(), "crash", "0.2.0", runtime.GOARCH, program(t, "unfit"), key)
 	text, err := os.ReadFile(file + Suffix)
 	if err != nil {
 		t.Fatal(err)

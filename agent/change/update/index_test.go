@@ -318,7 +318,7 @@ func TestIndexReport(t *testing.T) {
 	if before == nil || before.Left != "0.1.5" || before.Labels["site"] != "lab" || len(before.Trials) != 1 {
 		t.Errorf("%+v", before)
 	}
-	archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "crash"), w.key) // its self-test fails
+	archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "unfit"), w.key) // its self-test fails
 	text, err := os.ReadFile(filepath.Join(w.dir, "islet.tar.gz"+Suffix))
 	if err != nil {
 		t.Fatal(err)
@@ -447,14 +447,15 @@ func TestIndexSeen(t *testing.T) {
 	}
 }
 
-// TestIndexKilled checks that a program counts as unfit only if it has failed itself. A machine without free memory kills any program, or
-// cannot start it; then the node tries again, and reports no failure, which would pause the rollout.
+// TestIndexKilled checks that a program counts as unfit only if it says so or is another version. A machine without free memory, threads
+// or disk space kills or fails any program, or cannot start it; then the node tries again, and reports no failure, which would pause the
+// rollout.
 func TestIndexKilled(t *testing.T) {
 	w := newIndexWorld(t)
 	u := w.updater("lab", nil)
 	file := filepath.Join(w.dir, "islet.tar.gz")
 	w.write(open(0, w.now))
-	for how, unfit := range map[string]bool{"killed": false, "crash": true} {
+	for how, unfit := range map[string]bool{"killed": false, "crash": false, "full": false, "unfit": true, "other": true} {
 		archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, how), w.key)
 		if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err == nil || errors.As(err, new(unfitError)) != unfit {
 			t.Errorf("%s: %v", how, err)
@@ -464,7 +465,7 @@ func TestIndexKilled(t *testing.T) {
 		}
 		u.unfit = nil
 	}
-	if unfit, err := selfTest(t.Context(), w.dir, "0.2.0"); unfit || err == nil { // a directory cannot be started
+	if unfit, err := w.selfTest(t.Context(), w.dir, "0.2.0"); unfit || err == nil { // a directory cannot be started
 		t.Errorf("%v, %v", unfit, err)
 	}
 }

@@ -2,6 +2,7 @@ package update
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/release"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // A Stager prepares programs for a trial.
@@ -30,6 +32,8 @@ type Stager struct {
 	Threshold int // number of keys in Keys that must have signed a release
 	Client    *http.Client
 	Log       *slog.Logger
+
+	testTime time.Duration // for tests: instead of the constant
 }
 
 // A StagedProgram is a program that is ready for a trial.
@@ -110,10 +114,12 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 		return nil, err
 	}
 	tell.report("testing", 0, 0)
-	if unfit, err := selfTest(ctx, program, r.Version); err != nil {
+	if unfit, err := s.selfTest(ctx, program, r.Version); err != nil {
 		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
 		if unfit {
 			err = unfitError{err, r.Version, sum}
+		} else {
+			err = untestedError{err, r.Version, sum}
 		}
 		return nil, err
 	}
@@ -234,6 +240,7 @@ func sameDisk(a, b *unix.Statfs_t) bool {
 
 // RemoveOld removes the files of earlier updates, except the named ones.
 func (s *Stager) RemoveOld(but ...string) {
+	_ = mounts.RemoveAll(s.testDir()) // the next self-test repeats it
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(s.Program), release.Program+"-*.new"))
 	for _, file := range append(left, filepath.Join(s.Dir, "archive")) {
 		keep := false
@@ -259,14 +266,26 @@ const (
 	testOutput = 4 << 10
 )
 
-// selfTest runs the self-test of a program that is not installed yet. The result unfit is true if the program itself has failed. It is
-// false if the program could not be started or was killed, because a machine without free memory or time does that with a good one.
-func selfTest(ctx context.Context, program, version string) (unfit bool, _ error) {
-	ctx, stop := context.WithTimeout(ctx, testTime)
+// UnfitExit is the exit code of a self-test whose program does not fit this machine or its configuration.
+const UnfitExit = 78
+
+// testDir returns the directory for the temporary files of a self-test. No other user can fill it.
+func (s *Stager) testDir() string { return filepath.Join(s.Dir, "self-test") }
+
+// selfTest runs the self-test of a program that is not installed yet. The result unfit is true if the program is another version, no
+// program for this machine, or says by its exit code that it does not fit. It is false after any other failure, because a machine without
+// free memory, disk space, threads or time does that with a good program.
+func (s *Stager) selfTest(ctx context.Context, program, version string) (unfit bool, _ error) {
+	tmp := s.testDir()
+	if err := errors.Join(mounts.RemoveAll(tmp), os.MkdirAll(tmp, 0o700)); err != nil {
+		return false, err
+	}
+	defer mounts.RemoveAll(tmp) // RemoveOld repeats it
+	limitedTime, stop := context.WithTimeout(ctx, cmp.Or(s.testTime, testTime))
 	defer stop()
 	var out limitedBuffer
-	c := exec.CommandContext(ctx, program, SelfTest)
-	c.Env, c.Dir = []string{"PATH=" + os.Getenv("PATH")}, "/"
+	c := exec.CommandContext(limitedTime, program, SelfTest)
+	c.Env, c.Dir = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + tmp}, "/"
 	c.Stdout, c.Stderr = &out, &out
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
@@ -279,17 +298,19 @@ func selfTest(ctx context.Context, program, version string) (unfit bool, _ error
 		return false, errors.Join(err, c.Cancel(), c.Wait())
 	}
 	if err := c.Wait(); err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("it did not end within %s", testTime)
+		if limitedTime.Err() != nil && ctx.Err() == nil {
+			err = errLate
 		}
-		s, ok := c.ProcessState.Sys().(syscall.WaitStatus)
-		return ok && s.Signal() != syscall.SIGKILL, fmt.Errorf("%w: %s", err, out.String())
+		return c.ProcessState.ExitCode() == UnfitExit, fmt.Errorf("%w: %s", err, out.String())
 	}
 	if got := strings.TrimSpace(out.String()); got != SelfTestOutput(version) {
 		return true, fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
 	}
 	return false, nil
 }
+
+// errLate means that a self-test was killed at the end of its time.
+var errLate = fmt.Errorf("it did not end within %s", testTime)
 
 // SelfTestOutput returns the output of a successful self-test. Other versions of islet compare their output with it.
 func SelfTestOutput(version string) string { return "islet " + version + " can run here" }

@@ -47,6 +47,8 @@ type Updater struct {
 	c    Config
 	once sync.Mutex // locked during an update
 
+	attempts attempts // protected by once
+
 	seenLock sync.Mutex // protects seenFile
 
 	mu      sync.Mutex        // protects the fields below
@@ -255,7 +257,7 @@ func (u *Updater) stageFollowed(ctx context.Context) error {
 			return nil, "", err
 		}
 		src.indexed = want
-		s, err := u.c.stage(ctx, src, false, refused, nil)
+		s, err := u.stageCounted(ctx, src, refused)
 		return s, redact(from), err
 	})
 	if err == nil {

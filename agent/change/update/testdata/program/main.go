@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -19,6 +20,18 @@ func main() {
 	switch how {
 	case "print":
 		fmt.Println(text)
+	case "unfit":
+		fmt.Println("it does not fit")
+		os.Exit(78)
+	case "tmp":
+		entries, err := os.ReadDir(os.Getenv("TMPDIR"))
+		fmt.Printf("TMPDIR=%s %v %v\n", os.Getenv("TMPDIR"), entries, err)
+		os.Exit(1)
+	case "full":
+		fmt.Println("no space left on device")
+		os.Exit(1)
+	case "hang":
+		time.Sleep(time.Hour) // longer than any self-test; the caller ends it
 	case "crash":
 		panic("it does not run here")
 	case "killed":

@@ -1,0 +1,80 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/islet-edge/islet/internal/release"
+)
+
+const (
+	// maxAttempts is the number of times that a followed program is fetched without a trial, before the node waits.
+	maxAttempts = 3
+	// attemptWait is the least time between later fetches of this program.
+	attemptWait = 24 * time.Hour
+)
+
+// An untestedError means that the self-test of a program has failed, although the machine may be the cause.
+type untestedError struct {
+	error
+	version string
+	sum     string // of the archive
+}
+
+func (e untestedError) Unwrap() error { return e.error }
+
+// attempts counts the fetches of one followed program that did not lead to a trial. A trial restarts the agent.
+type attempts struct {
+	id    string // of the program
+	count int
+	late  int // how many of them ended at the time limit of the self-test
+	last  time.Time
+	why   string // the last one was in vain
+}
+
+// check returns an error if the program was fetched too often, and must wait.
+func (a *attempts) check(id, version string) error {
+	if a.id != id || a.count < maxAttempts || time.Since(a.last) >= attemptWait {
+		return nil
+	}
+	return fmt.Errorf("version %s was fetched %d times without a trial, and waits a day: %s", version, a.count, a.why)
+}
+
+// add counts a fetch.
+func (a *attempts) add(id, why string, isLate bool) {
+	if a.id != id {
+		*a = attempts{id: id}
+	}
+	a.count, a.last, a.why = a.count+1, time.Now(), why
+	if isLate {
+		a.late++
+	}
+}
+
+// stageCounted stages a followed program, but not one that was fetched too often. A program whose self-tests never end in time is unfit.
+// The caller has locked once.
+func (u *Updater) stageCounted(ctx context.Context, src *source, refused func(version, sum string) bool) (*StagedProgram, error) {
+	var waits error
+	s, err := u.c.stage(ctx, src, false, func(version, sum string) bool {
+		if refused(version, sum) {
+			return true
+		}
+		waits = u.attempts.check(release.ProgramID(version, sum), version)
+		return waits != nil
+	}, nil)
+	untested := untestedError{}
+	switch {
+	case waits != nil:
+		return nil, waits
+	case err == nil:
+		u.attempts.add(release.ProgramID(s.Version, s.Sum), "it was given up before its trial", false)
+	case errors.As(err, &untested) && ctx.Err() == nil:
+		u.attempts.add(release.ProgramID(untested.version, untested.sum), err.Error(), errors.Is(err, errLate))
+		if u.attempts.late >= maxAttempts {
+			err = unfitError(untested)
+		}
+	}
+	return s, err
+}
