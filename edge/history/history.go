@@ -156,10 +156,12 @@ func (h *History) VerifyServer(ctx context.Context) error {
 		h.SuspectServer()
 		return fmt.Errorf("read the lease of this node: %w", err)
 	}
+	// The Lease is compared with what was acknowledged before the read. A renewal during the read may be newer than the content that was
+	// read. If such a renewal has revealed another history, there is nothing left to detect.
 	h.mu.Lock()
-	last = h.last // the Lease may have been renewed during the read
+	isDetected := h.last.Epoch != last.Epoch
 	h.mu.Unlock()
-	if why := last.contradictionWith(lease); why != "" {
+	if why := last.contradictionWith(lease); why != "" && !isDetected {
 		h.beginEpoch(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
 	}
 	return nil

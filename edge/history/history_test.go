@@ -2,8 +2,11 @@ package history
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
+	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,11 +68,16 @@ func (s *scene) renew() {
 	if err := s.VerifyServer(s.Context()); err != nil {
 		s.Error(err)
 	}
+	s.patch()
+	time.Sleep(10 * time.Second) // in the bubble
+}
+
+// patch is a renewal after VerifyServer.
+func (s *scene) patch() {
 	now := metav1.NewMicroTime(time.Now())
 	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
 	s.RecordRenewal(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
-	time.Sleep(10 * time.Second) // in the bubble
 }
 
 func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {
@@ -136,6 +144,37 @@ func TestRewritten(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRenewedMeanwhile renews the Lease while another goroutine reads it. The content that was read is then older than the last renewal,
+// although the server has lost nothing.
+func TestRenewedMeanwhile(t *testing.T) {
+	in(t, func(s *scene) {
+		heard := s.WatchEpoch()
+		old, err := json.Marshal(s.Lease(v1.NamespaceNodeLease, "n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := 0
+		fault := func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/leases/n") {
+				return false
+			}
+			reads++
+			s.patch()
+			w.Header().Set("Content-Type", "application/json")
+			if _, err := w.Write(old); err != nil {
+				t.Error(err)
+			}
+			return true
+		}
+		s.Fault.Store(&fault)
+		s.SuspectServer()
+		if err := s.VerifyServer(s.Context()); err != nil || reads != 1 {
+			t.Errorf("%d reads: %v", reads, err)
+		}
+		s.want(0, false, heard)
+	})
 }
 
 // TestFewWrites checks that most renewals of the lease do not write to the disk.
