@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
 
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/edge/store"
@@ -404,113 +402,4 @@ func isDir(path string) bool {
 // isBelow reports whether a path is a directory, or in it.
 func isBelow(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
-// serviceFiles have the flags with which a service starts the agent, and the password of the node at a k3s server.
-var serviceFiles = []string{
-	"/etc/default/islet", "/etc/conf.d/islet", "/etc/default/kubelet", "/etc/sysconfig/kubelet", "/etc/rancher/node/password",
-}
-
-// configured returns the paths of the files and directories that the configuration names.
-func (s Source) configured() []string {
-	c, k := s.Config, &s.Config.Kubelet
-	list := append([]string{
-		config.DefaultDir, c.Kubeconfig, c.BootstrapKubeconfig, c.CredentialProviderConfig, k.StaticPodPath, k.TLSCertFile,
-		k.TLSPrivateKeyFile, k.Authentication.X509.ClientCAFile, c.Edge.RegistryConfigDir, c.Edge.TPM.Policies,
-		filepath.Join(c.Dirs.Root, "seccomp"), filepath.Join(c.Dirs.Root, "kubeadm-flags.env"),
-		filepath.Join(c.Dirs.Root, "config.json"), // logins of registries
-	}, c.Files()...)
-	for _, h := range c.Edge.RuntimeHandlers {
-		list = append(list, h.ShimConfig)
-	}
-	for _, file := range []string{c.Kubeconfig, c.BootstrapKubeconfig} {
-		list = append(list, filesOfKubeconfig(file)...)
-	}
-	return append(list, serviceFiles...)
-}
-
-// kubeconfigFiles are the fields of a kubeconfig that name files.
-var kubeconfigFiles = []string{"certificate-authority", "client-certificate", "client-key", "tokenFile"}
-
-// filesOfKubeconfig returns the paths of the certificates, keys and tokens that a kubeconfig names. An unreadable kubeconfig has none.
-func filesOfKubeconfig(path string) (list []string) {
-	text, err := regular.Read(path, maxFile)
-	if path == "" || err != nil {
-		return nil
-	}
-	var k struct {
-		Clusters []struct{ Cluster map[string]any }
-		Users    []struct{ User map[string]any }
-	}
-	if yaml.Unmarshal(text, &k) != nil {
-		return nil
-	}
-	add := func(fields map[string]any) {
-		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			file, ok := fields[name].(string)
-			if !ok || file == "" || !slices.Contains(kubeconfigFiles, name) {
-				continue
-			}
-			if !filepath.IsAbs(file) {
-				file = filepath.Join(filepath.Dir(path), file)
-			}
-			list = append(list, file)
-		}
-	}
-	for _, c := range k.Clusters {
-		add(c.Cluster)
-	}
-	for _, u := range k.Users {
-		add(u.User)
-	}
-	return list
-}
-
-// seenKey is the key in the database under which package agent/change/bundle stores the numbers.
-const seenKey = "bundle.seen"
-
-// numbers are the memory of a node that keeps it from older and failed bundles. Both the database and the record of bundles have these
-// fields.
-type numbers struct {
-	Highest map[string]int64 `json:"highest,omitempty"`
-	Signed  time.Time        `json:"signed,omitzero"`
-	Failed  []string         `json:"failed,omitempty"` // digests
-}
-
-// A bundleName identifies a bundle for a person.
-type bundleName struct {
-	Name   string `json:"name"`
-	Number int64  `json:"number"`
-}
-
-func parseNumbers(text []byte) (n numbers, err error) {
-	if len(text) > 0 {
-		err = json.Unmarshal(text, &n)
-	}
-	if err == nil && (len(n.Highest) > maxListed || len(n.Failed) > maxListed) {
-		err = fmt.Errorf("more than %d names", maxListed)
-	}
-	if err != nil {
-		err = fmt.Errorf("the highest numbers of bundles: %w", err)
-	}
-	return n, err
-}
-
-// raise raises the numbers to those of another copy.
-func (n *numbers) raise(other numbers) {
-	if other.Signed.After(n.Signed) {
-		n.Signed = other.Signed.UTC()
-	}
-	n.Highest = maps.Clone(n.Highest)
-	if n.Highest == nil {
-		n.Highest = map[string]int64{}
-	}
-	for name, number := range other.Highest {
-		n.Highest[name] = max(n.Highest[name], number)
-	}
-	for _, digest := range other.Failed {
-		if !slices.Contains(n.Failed, digest) {
-			n.Failed = append(n.Failed, digest)
-		}
-	}
 }
