@@ -68,7 +68,7 @@ func (o *options) sealTo() (sealer, error) {
 		if !strings.HasPrefix(key, "age1") {
 			text, err := regular.Read(key, maxKeys)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("--to: neither a public key (age1...) nor a file with public keys: %w", err)
 			}
 			key = string(text)
 		}

@@ -58,5 +58,8 @@ func OpenStream(from io.Reader, keys []age.Identity) (io.Reader, error) {
 	if errors.As(err, &other) || err != nil && errors.Is(err, age.ErrIncorrectIdentity) {
 		return nil, ErrNotForKey
 	}
-	return r, err
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be decrypted with this key, or is no sealed file: %w", err)
+	}
+	return r, nil
 }
