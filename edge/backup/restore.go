@@ -207,7 +207,8 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		if isSame(f, m.To) {
 			continue
 		}
-		// It may be on another file system. The other directories of the state directory are new, because old ones are set aside.
+		// A file outside of the state directory may be on another file system, and so may the directory of the index. The other directories
+		// in the state directory are new, because old ones are set aside.
 		if !strings.HasPrefix(f.name, stateDir) || f.name == stateDir+indexRecord {
 			m.From = besidePath(m.To)
 			p.copies = append(p.copies, [2]string{f.path, m.From})

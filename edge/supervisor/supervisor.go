@@ -50,7 +50,7 @@ type Supervisor struct {
 	refreshed time.Time                 // when the CAs were read; used only by renewal
 }
 
-// New returns a Supervisor. It reads nothing.
+// New returns a Supervisor. It does no I/O.
 func New(cfg Config) (*Supervisor, error) {
 	if cfg.Directory == "" || cfg.Node == "" {
 		return nil, errors.New("supervisor: the directory and the name of the node are required")

@@ -32,7 +32,8 @@ type Config struct {
 	// Follow describes an archive that is checked for a newer version at the interval Every. It may be empty.
 	Follow string
 	Every  time.Duration
-	// Index describes the index that is followed instead of an archive. It may be empty.
+	// Index names the signed index of a staged rollout, which the node follows instead of an archive. The zero value means that it follows
+	// no index.
 	Index IndexConfig
 	// SaveWrites reports whether the followed archive must not be fetched now, to reduce writes to the disk. It does not
 	// affect an operator's request. It may be nil.

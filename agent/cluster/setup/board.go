@@ -44,7 +44,7 @@ type Board struct {
 	Cluster *Cluster `json:"cluster,omitempty"`
 	// Network has the settings of the pods' network, as in a KubeletConfiguration.
 	Network Network `json:"network,omitzero"`
-	// Bundle and Update are those of an EdgeConfiguration.
+	// Bundle and Update have the same fields as in an EdgeConfiguration.
 	Bundle *config.Bundles `json:"bundle,omitempty"`
 	Update *config.Updates `json:"update,omitempty"`
 	// KubeletConfiguration and EdgeConfiguration are the names of files next to islet.yaml, with other settings.

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// An Issue is a certificate that the server is about to sign. A test can change it (Misissue).
+// An Issue contains the fields of a certificate before the server signs it. Misissue lets a test change them.
 type Issue struct {
 	Subject   Subject
 	Authority *Authority
