@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Address is the IP address at which the server of Start listens.
+// Address is the host and port at which the server of Start listens.
 const Address = cluster.Address + ":6443"
 
 // bootstrapToken is a token that k3s token create could have printed, without the hash of the CA.
