@@ -52,7 +52,9 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	if !filepath.IsAbs(req.GetLocation()) {
 		return fmt.Errorf("location %q is not an absolute path: %w", req.GetLocation(), errdefs.ErrInvalidArgument)
 	}
-	r.ops.Lock(c.rec.ID)
+	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
+		return fmt.Errorf("wait for another operation: %w", err)
+	}
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	running, s := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox]

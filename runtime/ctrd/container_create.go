@@ -42,7 +42,9 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 		return nil, err
 	}
 	id = r.freeID(id)
-	r.ops.Lock(id)
+	if err := r.ops.LockContext(ctx, id); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", id, err)
+	}
 	defer r.ops.Unlock(id)
 	if _, err := r.findContainer(id); err == nil {
 		return &api.CreateContainerResponse{ContainerId: id}, nil

@@ -30,7 +30,9 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	if err := r.stopContainer(ctx, c, 0); err != nil {
 		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
 	}
-	r.ops.Lock(c.rec.ID)
+	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
+		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
+	}
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	_, exists := r.containers[c.rec.ID]

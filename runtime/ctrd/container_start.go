@@ -29,7 +29,9 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	if err := r.checkContainerOwner(ctx, c, "start container"); err != nil {
 		return nil, err
 	}
-	r.ops.Lock(c.rec.ID)
+	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
+		return nil, fmt.Errorf("start container %s: %w", c.rec.ID, err)
+	}
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()
 	state, s := c.state(), r.sandboxes[c.rec.Sandbox]

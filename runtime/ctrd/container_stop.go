@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/runtime/cgroup"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
@@ -34,8 +35,9 @@ func (r *Runtime) StopContainer(ctx context.Context, req *api.StopContainerReque
 }
 
 func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Duration) error {
-	r.ops.Lock(c.rec.ID) // wait for a start in progress
-	r.ops.Unlock(c.rec.ID)
+	if err := r.awaitStart(ctx, c, grace+shimTimeout); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	running, s, polite := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox], stopSignal(c)
 	r.mu.Unlock()
@@ -77,6 +79,38 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		return fmt.Errorf("it did not end within %s of SIGKILL", killTimeout)
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// awaitStart waits until no start of a container is in progress. If a start takes longer than the limit, because its OCI runtime waits for a
+// disk or a volume, the processes of the container are killed through its cgroup. The start then fails, at the latest when the shim kills
+// the OCI runtime.
+func (r *Runtime) awaitStart(ctx context.Context, c *container, limit time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := r.ops.LockContext(limited, c.rec.ID)
+	if err != nil && ctx.Err() == nil {
+		r.killStarting(ctx, c)
+		err = r.ops.LockContext(ctx, c.rec.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("wait for another operation on the container: %w", err)
+	}
+	r.ops.Unlock(c.rec.ID)
+	return nil
+}
+
+// killStarting kills the processes of a container whose start is in progress.
+func (r *Runtime) killStarting(ctx context.Context, c *container) {
+	r.mu.Lock()
+	created, s := c.state() == api.ContainerState_CONTAINER_CREATED, r.sandboxes[c.rec.Sandbox]
+	r.mu.Unlock()
+	if !created || s == nil || s.tasks != nil {
+		return
+	}
+	r.log.Warn("the start of a container takes too long and is ended, because the container must stop", "container", c.rec.ID)
+	if _, err := cgroup.KillEverywhere(ctx, r.cgroupDir(s, c.rec.ID)); err != nil {
+		r.log.Warn("a container whose start takes too long could not be killed", "container", c.rec.ID, "error", err)
 	}
 }
 

@@ -35,7 +35,9 @@ func (r *Runtime) UpdateContainerResources(
 	if err := r.checkContainerOwner(ctx, c, "update container"); err != nil {
 		return nil, err
 	}
-	r.ops.Lock(c.rec.ID)
+	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
+		return nil, fmt.Errorf("update container %s: %w", c.rec.ID, err)
+	}
 	defer r.ops.Unlock(c.rec.ID)
 	if err := r.updateContainer(ctx, c, req.GetLinux()); err != nil {
 		return nil, fmt.Errorf("update container %s: %w", c.rec.ID, err)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
-	"github.com/moby/locker"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/bootid"
@@ -103,7 +102,7 @@ type Runtime struct {
 	events  taskEvents
 	watch   watchers
 	views   layerCache
-	ops     locker.Locker  // serializes operations on the same ID
+	ops     opLocks        // serializes operations on the same ID
 	tasks   sync.WaitGroup // exits that are being handled
 
 	occupied   map[string]bool // IDs whose records can neither be read nor be removed; not changed after New

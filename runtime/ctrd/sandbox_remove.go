@@ -20,7 +20,9 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 	if err := r.checkOwner(ctx, s, "remove sandbox"); err != nil {
 		return nil, err
 	}
-	r.ops.Lock(s.rec.ID)
+	if err := r.ops.LockContext(ctx, s.rec.ID); err != nil {
+		return nil, fmt.Errorf("remove sandbox %s: %w", s.rec.ID, err)
+	}
 	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {
 		return nil, err

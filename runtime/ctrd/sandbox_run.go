@@ -28,7 +28,9 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 		return nil, err
 	}
 	id = r.freeID(id)
-	r.ops.Lock(id)
+	if err := r.ops.LockContext(ctx, id); err != nil {
+		return nil, fmt.Errorf("run sandbox %s: %w", id, err)
+	}
 	defer r.ops.Unlock(id)
 	h, err := r.findHandler(req.GetRuntimeHandler())
 	if err != nil {

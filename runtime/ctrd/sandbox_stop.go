@@ -22,7 +22,9 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 	if err := r.checkOwner(ctx, s, "stop sandbox"); err != nil {
 		return nil, err
 	}
-	r.ops.Lock(s.rec.ID)
+	if err := r.ops.LockContext(ctx, s.rec.ID); err != nil {
+		return nil, fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
+	}
 	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {
 		return nil, err

@@ -21,7 +21,9 @@ func (r *Runtime) UpdatePodSandboxResources(
 	if err := r.checkOwner(ctx, s, "update sandbox"); err != nil {
 		return nil, err
 	}
-	r.ops.Lock(s.rec.ID)
+	if err := r.ops.LockContext(ctx, s.rec.ID); err != nil {
+		return nil, fmt.Errorf("update sandbox %s: %w", s.rec.ID, err)
+	}
 	defer r.ops.Unlock(s.rec.ID)
 	resized := &api.LinuxPodSandboxConfig{Overhead: proto.CloneOf(req.GetOverhead()), Resources: proto.CloneOf(req.GetResources())}
 	r.cgroups.Forget(s.config.GetLinux().GetCgroupParent()) // its limits have changed

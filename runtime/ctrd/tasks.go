@@ -156,7 +156,9 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 		return nil
 	}
 	for _, c := range r.containersOf(s.rec.ID) {
-		r.ops.Lock(c.rec.ID) // wait for the cleanup of a container that has just ended
+		if err := r.ops.LockContext(ctx, c.rec.ID); err != nil { // wait for the cleanup of a container that has just ended
+			return err
+		}
 		err := ignoreNotFound(s.tasks.Discard(ctx, c.rec.ID))
 		r.ops.Unlock(c.rec.ID)
 		if err != nil {

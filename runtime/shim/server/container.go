@@ -23,7 +23,9 @@ const lastOutput = 3 * time.Second
 // afterwards. Requests can access a container only after its pid is set.
 type container struct {
 	req     wire.RunRequest
-	pid     int // 0 before the start, heldPID for a held container
+	by      *conn         // connection of the agent that requested the container
+	settled chan struct{} // closed when the start has succeeded or failed
+	pid     int           // 0 before the start, heldPID for a held container
 	started time.Time
 	cgroup  cgroupFiles
 	log     *crilog.Log // nil if there is no log

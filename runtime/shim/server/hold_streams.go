@@ -16,19 +16,19 @@ const heldPID = -1
 
 // holdContainer opens the FIFOs of a container and starts copying its output.
 func (s *Server) holdContainer(by *conn, r wire.RunRequest) error {
-	s.takeover.RLock()
-	defer s.takeover.RUnlock()
 	c, err := s.addContainer(by, r)
 	if err != nil {
 		return err
 	}
+	defer close(c.settled)
 	if err := c.openFIFOs(); err != nil {
 		s.dropContainer(c)
 		return fmt.Errorf("open the streams of container %s: %w", r.ID, err)
 	}
-	s.mu.Lock()
-	c.pid = heldPID
-	s.mu.Unlock()
+	if err := s.confirmStart(c, heldPID); err != nil {
+		s.dropContainer(c)
+		return err
+	}
 	c.io.startCopying()
 	return nil
 }

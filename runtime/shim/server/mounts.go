@@ -28,8 +28,10 @@ import (
 //
 // https://www.kernel.org/doc/html/latest/filesystems/sharedsubtree.html
 type Host struct {
-	root  *os.File    // root directory of the host
-	calls chan func() // functions to run in the host's mount namespace
+	root      *os.File    // root directory of the host
+	namespace string      // path of the host's mount namespace, which a thread of this process is in
+	starts    chan func() // functions to run in the host's mount namespace, none of which touches a volume
+	volumes   volumeCalls
 }
 
 // errNotSame is returned for a path that refers to different files in the two mount namespaces. The container must then be started in the
@@ -43,7 +45,7 @@ func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 	defer namespace.Close()
 	unix.CloseOnExec(int(root.Fd()))
 	unix.CloseOnExec(int(namespace.Fd()))
-	h := &Host{root: root, calls: make(chan func())}
+	h := &Host{root: root, starts: make(chan func()), volumes: newVolumeCalls()}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return nil, fmt.Errorf("make the mount namespace a slave of the host's: %w", err)
 	}
@@ -53,48 +55,91 @@ func OpenHost(root, namespace *os.File, hidden []string) (*Host, error) {
 		}
 	}
 	ready := make(chan error)
-	go h.serve(int(namespace.Fd()), ready)
+	go h.serve(namespace, ready)
 	if err := <-ready; err != nil {
 		return nil, fmt.Errorf("enter the host's mount namespace: %w", err)
 	}
 	return h, nil
 }
 
-// serve runs the functions that h.calls receives, on a thread in the host's mount namespace. It never
+// serve runs the functions that h.starts receives, on a thread in the host's mount namespace. It never
 // unlocks the thread, so no other goroutine runs in that namespace. If serve cannot enter the
 // namespace, it returns. Otherwise it runs until the end of this process.
-func (h *Host) serve(namespace int, ready chan<- error) {
+func (h *Host) serve(namespace *os.File, ready chan<- error) {
 	runtime.LockOSThread()
-	err := unix.Unshare(unix.CLONE_FS)
-	if err == nil {
-		err = unix.Setns(namespace, unix.CLONE_NEWNS)
-	}
+	err := enter(namespace)
+	h.namespace = fmt.Sprintf("/proc/self/task/%d/ns/mnt", unix.Gettid())
 	ready <- err
 	if err != nil {
 		return // the runtime ends the locked thread
 	}
-	for f := range h.calls {
+	for f := range h.starts {
 		f()
 	}
 }
 
-// inHost runs f in the host's mount namespace.
-func (h *Host) inHost(f func() error) error {
+// enter moves the thread of the calling goroutine to a mount namespace. The goroutine must have locked the thread, and must never unlock
+// it.
+func enter(namespace *os.File) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return err
+	}
+	return unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
+}
+
+// inNewThread runs f in the host's mount namespace, on a thread that ends with f. A call that blocks in the kernel thus blocks no other
+// call. The main thread is not used, because /proc/PID describes it.
+func (h *Host) inNewThread(f func() error) error {
 	done := make(chan error, 1)
-	h.calls <- func() { done <- f() }
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			done <- h.inNewThread(f) // on another thread, because this goroutine occupies the main thread
+			runtime.UnlockOSThread()
+			return
+		}
+		namespace, err := os.Open(h.namespace)
+		if err == nil {
+			defer namespace.Close()
+			err = enter(namespace)
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
 	return <-done
 }
 
 // start starts a command in the host's mount namespace.
-func (h *Host) start(cmd *exec.Cmd) error { return h.inHost(cmd.Start) }
+func (h *Host) start(cmd *exec.Cmd) error {
+	done := make(chan error, 1)
+	h.starts <- func() { done <- cmd.Start() }
+	return <-done
+}
 
 // copyMounts mounts copies of the mounts that a container needs in its bundle. The returned function removes the copies. If the error is
-// errNotSame, nothing was changed.
+// errNotSame, nothing was changed. If a volume does not respond, copyMounts returns an error, and undoes the rest when the volume responds.
 func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err error) {
+	return h.volumes.call(m, func(began func(path string)) (func(), error) { return h.copyMountsNow(bundle, m, began) })
+}
+
+// copyMountsNow does the work of copyMounts. It calls began before each step that may block in the kernel.
+func (h *Host) copyMountsNow(bundle string, m wire.Mounts, began func(path string)) (unmount func(), err error) {
 	for _, path := range m.Same {
+		began(path)
 		if err := h.checkSame(path); err != nil {
 			return nil, err
 		}
+	}
+	trees, err := h.cloneTrees(m.Borrow, began)
+	defer func() {
+		for _, tree := range trees {
+			unix.Close(tree)
+		}
+	}()
+	if err != nil {
+		return nil, err
 	}
 	var mounted []string
 	unmount = func() {
@@ -104,7 +149,8 @@ func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err err
 	}
 	for link, source := range m.Borrow {
 		target := filepath.Join(bundle, link)
-		if err := h.mountCopy(source, target); err != nil {
+		began(source)
+		if err := mountTree(trees[link], target); err != nil {
 			unmount()
 			return nil, fmt.Errorf("copy mounts of %s: %w", source, err)
 		}
@@ -154,28 +200,41 @@ func (h *Host) checkSame(path string) error {
 	return nil
 }
 
-// mountCopy mounts a private copy of the host's mount tree at source on target. Changes to the copy
-// do not propagate to the host.
-func (h *Host) mountCopy(source, target string) error {
-	tree := -1
-	err := h.inHost(func() error {
-		// The agent has resolved all symlinks. If the source contains a symlink, the symlink was
-		// created later, possibly by a pod.
-		how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
-		at, err := unix.Openat2(unix.AT_FDCWD, source, how)
-		if err != nil {
-			return err
+// cloneTrees returns private copies of the host's mount trees at the sources, as file descriptors with the keys of the sources. The caller
+// closes them, also after an error.
+func (h *Host) cloneTrees(sources map[string]string, began func(path string)) (map[string]int, error) {
+	trees := map[string]int{}
+	err := h.inNewThread(func() error {
+		for link, source := range sources {
+			began(source)
+			tree, err := cloneTree(source)
+			if err != nil {
+				return fmt.Errorf("copy mounts of %s: clone the mounts: %w", source, err)
+			}
+			trees[link] = tree
 		}
-		defer unix.Close(at)
-		tree, err = unix.OpenTree(at, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-		return err
+		return nil
 	})
+	return trees, err
+}
+
+func cloneTree(source string) (int, error) {
+	// The agent has resolved all symlinks. If the source contains a symlink, the symlink was
+	// created later, possibly by a pod.
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	at, err := unix.Openat2(unix.AT_FDCWD, source, how)
 	if err != nil {
-		return fmt.Errorf("clone the mounts: %w", err)
+		return -1, err
 	}
-	defer unix.Close(tree)
-	var st unix.Stat_t
-	if err := unix.Fstat(tree, &st); err != nil {
+	defer unix.Close(at)
+	return unix.OpenTree(at, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+}
+
+// mountTree mounts a copy of a mount tree on target. Changes to the copy do not propagate to the host.
+func mountTree(tree int, target string) error {
+	// The type of a file does not change, so the server or the FUSE daemon of a volume need not be asked.
+	var st unix.Statx_t
+	if err := unix.Statx(tree, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
 		return err
 	}
 	if err := makeMountPoint(target, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {

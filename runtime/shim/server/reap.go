@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,7 +22,7 @@ type reaper struct {
 	earlyStatuses map[int]unix.WaitStatus // statuses of unknown PIDs, stored while adopting > 0
 	// adopting is the number of calls of adoptLater whose returned function has not been called yet.
 	adopting int
-	calls    map[int]struct{} // running commands of the OCI runtime
+	calls    map[int]*ociCall // commands of the OCI runtime that have not ended yet, by PID
 	programs openedPrograms
 }
 
@@ -29,9 +30,23 @@ type reaper struct {
 // runtimeRequestTimeout.
 const callTimeout = 2 * time.Minute
 
+// stuckTimeout is how long to wait for the end of a command of the OCI runtime after SIGKILL. A process that waits in the kernel for a disk
+// or a volume does not end before that responds.
+const stuckTimeout = 10 * time.Second
+
+// errStuck is returned for a command that did not end within stuckTimeout.
+var errStuck = errors.New("the command does not end although it was killed: it waits in the kernel, for example for a disk or a volume " +
+	"that does not respond")
+
+// An ociCall is a command of the OCI runtime. The reaper's mu guards killed.
+type ociCall struct {
+	killed bool
+	stuck  chan struct{} // closed stuckTimeout after the command was killed
+}
+
 func newReaper() *reaper {
 	return &reaper{
-		wait: map[int]chan unix.WaitStatus{}, earlyStatuses: map[int]unix.WaitStatus{}, calls: map[int]struct{}{},
+		wait: map[int]chan unix.WaitStatus{}, earlyStatuses: map[int]unix.WaitStatus{}, calls: map[int]*ociCall{},
 		programs: openedPrograms{},
 	}
 }
@@ -74,13 +89,18 @@ func (r *reaper) reapChildren() {
 }
 
 // runWithTimeout runs a command of the OCI runtime; see runCommand. The command is killed after callTimeout, or
-// by endCalls.
+// by endCalls. If it does not end then, runWithTimeout returns errStuck, and the command is reaped later.
 func (r *reaper) runWithTimeout(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protectCommand(cmd); return launch(cmd) }
-	return r.runCommand(cmd, protected, func(pid int) (ended func()) {
-		r.calls[pid] = struct{}{}
-		timer := time.AfterFunc(callTimeout, func() { r.kill(pid, unix.SIGKILL) })
-		return func() { timer.Stop() }
+	return r.runCommand(cmd, protected, func(pid int) (stuck <-chan struct{}, ended func()) {
+		call := &ociCall{stuck: make(chan struct{})}
+		r.calls[pid] = call
+		timer := time.AfterFunc(callTimeout, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.endCall(pid)
+		})
+		return call.stuck, func() { timer.Stop() }
 	})
 }
 
@@ -89,29 +109,52 @@ func (r *reaper) endCalls() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for pid := range r.calls {
-		unix.Kill(pid, unix.SIGKILL)
+		r.endCall(pid)
+	}
+}
+
+// endCall kills a command of the OCI runtime, unless it has ended. The caller holds mu.
+func (r *reaper) endCall(pid int) {
+	call := r.calls[pid]
+	if call == nil {
+		return
+	}
+	unix.Kill(pid, unix.SIGKILL)
+	if !call.killed {
+		call.killed = true
+		time.AfterFunc(stuckTimeout, func() { close(call.stuck) })
 	}
 }
 
 // runCommand starts a command with the first given function and waits until the command has ended. The streams of the command must be
-// files. The optional second function is called after the start, and returns a function that is called when the command has ended. Both
-// given functions are called with mu held.
-func (r *reaper) runCommand(cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (ended func())) error {
+// files. The optional second function is called after the start. It returns a channel and a function. When the channel is closed, runCommand
+// no longer waits and returns errStuck. The function is called when runCommand returns. Both given functions are called with mu held.
+func (r *reaper) runCommand(
+	cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (stuck <-chan struct{}, ended func()),
+) error {
 	r.mu.Lock() // prevents reaping between fork and registration
 	if err := launch(cmd); err != nil {
 		r.mu.Unlock()
 		return err
 	}
 	ch := r.addChild(cmd.Process.Pid)
+	var stuck <-chan struct{}
 	if began != nil {
-		defer began(cmd.Process.Pid)()
+		var ended func()
+		stuck, ended = began(cmd.Process.Pid)
+		defer ended()
 	}
 	r.mu.Unlock()
 	// Reset the OOM score adjustment that the command inherits from the shim. An OCI runtime may
 	// treat a configured value of 0 as unset, and the container would inherit the shim's value.
 	os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("0"), 0)
-	st := <-ch
-	cmd.Process.Release()
+	defer cmd.Process.Release()
+	var st unix.WaitStatus
+	select {
+	case st = <-ch:
+	case <-stuck:
+		return errStuck
+	}
 	if st.Exited() && st.ExitStatus() == 0 {
 		return nil
 	}

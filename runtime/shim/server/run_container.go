@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/runtime/shim/crilog"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
@@ -30,14 +32,14 @@ const (
 	logInterval = 10 * time.Second
 )
 
-// runContainer creates and starts a container. If it fails, the container is removed.
-func (s *Server) runContainer(by *conn, r wire.RunRequest) (_ wire.Running, err error) {
-	s.takeover.RLock()
-	defer s.takeover.RUnlock()
+// runContainer creates and starts a container. If it fails, or if another agent takes over meanwhile, the container is removed. No lock is
+// held while the OCI runtime runs, because a disk or a volume that does not respond can block the OCI runtime without end.
+func (s *Server) runContainer(by *conn, r wire.RunRequest) (wire.Running, error) {
 	c, err := s.addContainer(by, r)
 	if err != nil {
 		return wire.Running{}, err
 	}
+	defer close(c.settled)
 	defer s.reaper.adoptLater()()
 	pid, err := s.startContainer(c)
 	if err != nil {
@@ -45,28 +47,36 @@ func (s *Server) runContainer(by *conn, r wire.RunRequest) (_ wire.Running, err 
 		return wire.Running{}, err
 	}
 	status := s.reaper.adoptChild(pid)
-	s.mu.Lock()
-	c.pid, c.started = pid, time.Now()
-	s.mu.Unlock()
+	if err := s.confirmStart(c, pid); err != nil {
+		s.reaper.kill(pid, unix.SIGKILL)
+		s.discardStart(c)
+		s.dropContainer(c)
+		return wire.Running{}, err
+	}
 	c.io.startCopying()
 	go s.waitForEnd(c, status)
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
 
-// addContainer registers a container and opens its log. dropContainer reverts it. The caller holds takeover.
-func (s *Server) addContainer(by *conn, r wire.RunRequest) (*container, error) {
-	if err := s.checkOwner(by); err != nil {
-		return nil, err
+// confirmStart makes a started container accessible to requests. It returns an error if another agent has taken over since addContainer:
+// the list for that agent does not contain the container.
+func (s *Server) confirmStart(c *container, pid int) error {
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
+	if err := s.checkOwner(c.by); err != nil {
+		return err
 	}
-	c := &container{req: r, cgroup: cgroupAt(r.Cgroup), ended: make(chan struct{})}
 	s.mu.Lock()
-	_, exists := s.containers[r.ID]
-	if !exists {
-		s.containers[r.ID] = c
-	}
+	c.pid, c.started = pid, time.Now()
 	s.mu.Unlock()
-	if exists {
-		return nil, fmt.Errorf("%w: container %s already exists", errConflict, r.ID)
+	return nil
+}
+
+// addContainer registers a container and opens its log. dropContainer reverts it. If there is no error, the caller closes c.settled.
+func (s *Server) addContainer(by *conn, r wire.RunRequest) (*container, error) {
+	c := &container{req: r, by: by, cgroup: cgroupAt(r.Cgroup), settled: make(chan struct{}), ended: make(chan struct{})}
+	if err := s.register(c); err != nil {
+		return nil, err
 	}
 	if r.Log.Path != "" {
 		var err error
@@ -76,10 +86,27 @@ func (s *Server) addContainer(by *conn, r wire.RunRequest) (*container, error) {
 		})
 		if err != nil {
 			s.dropContainer(c)
+			close(c.settled)
 			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// register adds a container whose ID is free, unless another agent has replaced the agent that requests it.
+func (s *Server) register(c *container) error {
+	s.takeover.RLock()
+	defer s.takeover.RUnlock()
+	if err := s.checkOwner(c.by); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.containers[c.req.ID] != nil {
+		return fmt.Errorf("%w: container %s already exists", errConflict, c.req.ID)
+	}
+	s.containers[c.req.ID] = c
+	return nil
 }
 
 // dropContainer closes the streams and the log of a container that did not start, and removes the container.

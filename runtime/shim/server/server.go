@@ -46,9 +46,9 @@ type Server struct {
 	attachedClients int           // number of attached clients
 	stop            context.CancelFunc
 
-	// A new agent first lists the containers. The list must remain valid, so listContainers waits for starts and signals that are in
-	// progress. Later requests of the previous agent are rejected.
-	takeover sync.RWMutex // write-locked by listContainers, read-locked by starts and signals
+	// A new agent first lists the containers. The list must remain valid: listContainers waits for signals and, with a limit, for starts
+	// that are in progress. Later requests of the previous agent are rejected, and its later starts are discarded.
+	takeover sync.RWMutex // write-locked by listContainers, read-locked by signals, and at the begin and the end of a start
 	owner    *conn        // guarded by takeover; connection of the current agent, or nil before the first list
 }
 
@@ -198,28 +198,19 @@ func (s *Server) findContainer(id string) (*container, error) {
 	return c, nil
 }
 
-// takeoverTimeout is how long the list for a new agent waits for the OCI runtime commands of the previous agent's requests. After that,
-// these commands are killed.
+// takeoverTimeout is how long the list for a new agent waits for starts that the previous agent requested. After that, the commands of the
+// OCI runtime are killed, and the list waits once more. The list does not contain containers whose start is then still in progress. When
+// such a start ends, its container is removed. An agent waits 30 s for the list.
 const takeoverTimeout = 8 * time.Second
 
 func (s *Server) listContainers(c *conn) []wire.Container {
-	timeout := time.NewTicker(takeoverTimeout)
-	acquired := make(chan struct{})
-	go func() {
-		s.takeover.Lock()
-		s.owner = c
-		s.takeover.Unlock()
-		close(acquired)
-	}()
-	for waiting := true; waiting; {
-		select {
-		case <-acquired:
-			waiting = false
-		case <-timeout.C:
-			s.reaper.endCalls()
-		}
+	if !s.awaitStarts() {
+		s.reaper.endCalls()
+		s.awaitStarts()
 	}
-	timeout.Stop()
+	s.takeover.Lock()
+	s.owner = c
+	s.takeover.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]wire.Container, 0, len(s.containers))
@@ -229,6 +220,32 @@ func (s *Server) listContainers(c *conn) []wire.Container {
 		}
 	}
 	return out
+}
+
+// awaitStarts waits until the starts that are in progress have ended, for at most takeoverTimeout. It does not wait for starts that will be
+// discarded. It returns false if the time was too short.
+func (s *Server) awaitStarts() bool {
+	s.takeover.RLock()
+	owner := s.owner
+	s.takeover.RUnlock()
+	var starts []*container
+	s.mu.Lock()
+	for _, c := range s.containers {
+		if c.pid == 0 && (owner == nil || c.by == owner) {
+			starts = append(starts, c)
+		}
+	}
+	s.mu.Unlock()
+	timeout := time.NewTimer(takeoverTimeout)
+	defer timeout.Stop()
+	for _, c := range starts {
+		select {
+		case <-c.settled:
+		case <-timeout.C:
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Server) reopen(r wire.Target) (any, error) {

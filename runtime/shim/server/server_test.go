@@ -59,7 +59,10 @@ func TestEndedEarly(t *testing.T) {
 	done := make(chan error, 1)
 	started := make(chan int, 1)
 	go func() {
-		done <- r.runCommand(cmd, (*exec.Cmd).Start, func(pid int) func() { started <- pid; return func() {} })
+		done <- r.runCommand(cmd, (*exec.Cmd).Start, func(pid int) (<-chan struct{}, func()) {
+			started <- pid
+			return nil, func() {}
+		})
 	}()
 	if err := unix.Waitid(unix.P_PID, <-started, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,125 @@
+package ctrd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// hangingOCI restarts a node with an OCI runtime that hangs in the cgroup of the container, while the returned file exists.
+// The OCI runtime writes its PID into the file hanging before that.
+func hangingOCI(t *testing.T, n *node) (hang, hanging string) {
+	t.Helper()
+	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // contains the OCI runtime that works on this host
+	if err != nil {
+		t.Fatal(err)
+	}
+	oci, err := exec.LookPath(st.Info["ociRuntime"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	hang, hanging, n.oci = filepath.Join(dir, "hang"), filepath.Join(dir, "hanging"), filepath.Join(dir, "oci")
+	script := fmt.Sprintf(`#!/bin/sh
+case " $* " in *" run "*)
+	if [ -e %s ]; then
+		all="$*"
+		bundle=${all#*--bundle }
+		group=$(sed 's/.*"cgroupsPath":"\([^"]*\)".*/\1/' "${bundle%%%% *}/config.json")
+		dir=/sys/fs/cgroup$group
+		[ -e /sys/fs/cgroup/cgroup.controllers ] || dir=/sys/fs/cgroup/memory$group
+		mkdir -p "$dir"
+		echo $$ >"$dir/cgroup.procs"
+		echo $$ >%s
+		exec sleep 1000
+	fi
+esac
+exec %s "$@"
+`, hang, hanging, oci)
+	if err := os.WriteFile(n.oci, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	n.start(t)
+	return hang, hanging
+}
+
+// TestStopDuringStart checks the stop of a container whose start does not end. The stop returns when its context ends, or when the start was
+// ended. Other containers of the same shim start and stop meanwhile, and survive a restart of the agent.
+func TestStopDuringStart(t *testing.T) {
+	if systemd() {
+		t.Skip("needs the cgroup's path")
+	}
+	n := newNode(t, 64)
+	hang, hanging := hangingOCI(t, n)
+	_, bystander := n.runPod(t, 0, "ignore")
+	pid := n.pid(t, bystander)
+	if err := os.WriteFile(hang, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cfg := context.Background(), n.podConfig(1)
+	s, err := n.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := n.CreateContainer(ctx, &api.CreateContainerRequest{
+		PodSandboxId: s.PodSandboxId, SandboxConfig: cfg, Config: containerConfig("main", "ignore"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() <-chan error {
+		result := make(chan error, 1)
+		go func() {
+			_, err := n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId})
+			result <- err
+		}()
+		eventually(t, "the OCI runtime hangs", func() bool { b, err := os.ReadFile(hanging); return err == nil && len(b) > 0 })
+		if err := errors.Join(os.Remove(hang), os.Remove(hanging)); err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	result := start()
+	n.stopPod(t, n.runOther(t, 2))
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = n.StopContainer(cancelled, &api.StopContainerRequest{ContainerId: c.ContainerId})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the stop with a context that has ended: %v", err)
+	}
+	if _, err := n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: c.ContainerId}); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err == nil {
+		t.Error("the start was successful")
+	}
+	if st := n.status(t, c.ContainerId); st.State != api.ContainerState_CONTAINER_EXITED || st.Reason != "StartError" {
+		t.Errorf("it is %v", st)
+	}
+	n.stop(t)
+	n.start(t)
+	if n.pid(t, bystander) != pid || dead(pid) {
+		t.Error("another container of the shim was restarted")
+	}
+}
+
+// runOther runs another pod and returns its ID.
+func (n *node) runOther(t *testing.T, i int) string {
+	t.Helper()
+	pod, _ := n.runPod(t, i, "ignore")
+	return pod
+}
+
+func (n *node) stopPod(t *testing.T, id string) {
+	t.Helper()
+	if _, err := n.StopPodSandbox(context.Background(), &api.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		t.Error(err)
+	}
+}

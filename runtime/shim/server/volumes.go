@@ -1,0 +1,117 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+const (
+	// volumeTimeout limits the calls for the mounts of one container. It is longer than the kernel usually needs to reconnect to a server.
+	volumeTimeout = 30 * time.Second
+	// maxSilent is the maximum number of paths whose calls have not ended in time. Each of these calls occupies a thread.
+	maxSilent = 256
+)
+
+// volumeCalls runs calls that may touch a volume. If the server or the FUSE daemon of a volume does not respond, such a call blocks in the
+// kernel, possibly without end. The caller then no longer waits for it.
+//
+//	call --goroutine--> openat2, stat, mount ... --in time--> result
+//	  '--volumeTimeout--> error; the path is silent until the goroutine ends, which undoes its work
+type volumeCalls struct {
+	timeout time.Duration
+
+	mu     sync.Mutex
+	silent map[string]bool // paths of calls that have not ended in time
+}
+
+func newVolumeCalls() volumeCalls {
+	return volumeCalls{timeout: volumeTimeout, silent: map[string]bool{}}
+}
+
+// A volumeCall is one running call.
+type volumeCall struct {
+	undo   func() // set if the call was successful
+	err    error
+	path   string // path of the step that is in progress; volumeCalls.mu guards it
+	gaveUp bool   // whether nobody waits for the call any more; volumeCalls.mu guards it
+	silent string // path that was marked as silent
+	ended  chan struct{}
+}
+
+// call runs f, which mounts copies and returns a function that removes them. The function f calls began before each step that may block. If
+// f does not return in time, call returns an error that names the path of the step. Until f has returned, other calls with that path return
+// an error immediately.
+func (v *volumeCalls) call(m wire.Mounts, f func(began func(path string)) (undo func(), err error)) (undo func(), err error) {
+	if err := v.check(m); err != nil {
+		return nil, err
+	}
+	c := &volumeCall{ended: make(chan struct{})}
+	go func() {
+		c.undo, c.err = f(func(path string) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			c.path = path
+		})
+		v.end(c)
+	}()
+	timeout := time.NewTimer(v.timeout)
+	defer timeout.Stop()
+	select {
+	case <-c.ended:
+	case <-timeout.C:
+		if v.giveUp(c) {
+			return nil, fmt.Errorf("%s did not respond within %s", c.silent, v.timeout)
+		}
+	}
+	return c.undo, c.err
+}
+
+// check returns an error if one of the paths is silent, or if too many paths are.
+func (v *volumeCalls) check(m wire.Mounts) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.silent) >= maxSilent {
+		return fmt.Errorf("%d volumes do not respond", len(v.silent))
+	}
+	for _, path := range m.Borrow {
+		if v.silent[path] {
+			return fmt.Errorf("%s does not respond", path)
+		}
+	}
+	if i := slices.IndexFunc(m.Same, func(path string) bool { return v.silent[path] }); i >= 0 {
+		return fmt.Errorf("%s does not respond", m.Same[i])
+	}
+	return nil
+}
+
+// giveUp marks the path of a call as silent. It returns false if the call has just ended.
+func (v *volumeCalls) giveUp(c *volumeCall) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	select {
+	case <-c.ended:
+		return false
+	default:
+	}
+	c.gaveUp, c.silent = true, c.path
+	v.silent[c.silent] = true
+	return true
+}
+
+// end ends a call. If nobody waits for the call any more, end undoes it.
+func (v *volumeCalls) end(c *volumeCall) {
+	v.mu.Lock()
+	close(c.ended)
+	gaveUp := c.gaveUp
+	if gaveUp {
+		delete(v.silent, c.silent)
+	}
+	v.mu.Unlock()
+	if gaveUp && c.undo != nil {
+		c.undo()
+	}
+}
