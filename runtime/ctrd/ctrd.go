@@ -105,9 +105,11 @@ type Runtime struct {
 	ops     opLocks        // serializes operations on the same ID
 	tasks   sync.WaitGroup // exits that are being handled
 
-	occupied   map[string]bool // IDs whose records can neither be read nor be removed; not changed after New
-	restoring  sync.Mutex      // held while lost directories are recreated
-	mu         sync.Mutex      // guards the fields below and the mutable fields of their elements
+	// occupied contains IDs whose records can neither be read nor be removed, and IDs of unknown containers that could not be ended. It does
+	// not change after New.
+	occupied   map[string]bool
+	restoring  sync.Mutex // held while lost directories are recreated
+	mu         sync.Mutex // guards the fields below and the mutable fields of their elements
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	// The elements of the two maps above, indexed by pod UID.

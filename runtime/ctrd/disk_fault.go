@@ -34,7 +34,7 @@ func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adopte
 	}
 	for _, e := range entries {
 		id := e.Name()
-		if r.containers[id] != nil {
+		if r.containers[id] != nil || r.occupied[id] {
 			continue
 		}
 		if _, ended := adopted[id]; !ended {

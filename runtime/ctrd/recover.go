@@ -14,7 +14,6 @@ import (
 
 	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/runtime/mounts"
-	"github.com/islet-edge/islet/runtime/namespace"
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
@@ -38,7 +37,8 @@ func (r *Runtime) recoverState(ctx context.Context) error {
 	}
 	r.endInits(ctx, adopted)
 	r.adoptSandboxes(adopted)
-	return r.removeUnknown(ctx, adopted)
+	r.removeUnknown(ctx, adopted)
+	return ctx.Err()
 }
 
 // loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
@@ -198,7 +198,9 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 	// End the streams of those containers that no containerd shim runs any more.
 	for id, client := range streams {
 		if _, ok := adopted[id]; !ok {
-			client.LetGo(ctx, id)
+			callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+			client.LetGo(callCtx, id)
+			cancel()
 		}
 	}
 	return adopted, nil
@@ -250,61 +252,4 @@ func (r *Runtime) adoptSandboxes(adopted map[string]adoptedContainer) {
 			}
 		}
 	}
-}
-
-// removeUnknown removes everything that belongs to no known sandbox or container.
-func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedContainer) error {
-	for id, h := range adopted {
-		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
-			continue
-		}
-		err := h.client.Kill(ctx, wire.KillRequest{ID: id, Signal: 9, All: true})
-		if err == nil {
-			err = h.client.DeleteEnded(ctx, id)
-		}
-		if err := ignoreNotFound(err); err != nil { // not found: the previous agent has already deleted it
-			return err
-		}
-	}
-	inUse := func(id string) bool {
-		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready
-	}
-	var errs []error
-	each := func(dir string, keep func(string) bool, remove func(string) error) {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-		for _, e := range entries {
-			if !keep(e.Name()) {
-				errs = append(errs, remove(e.Name()))
-			}
-		}
-	}
-	each(r.dirs.state, inUse, func(id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
-	each(r.dirs.handlers, func(string) bool { return false }, func(name string) error {
-		h, err := r.findHandler(name)
-		each(filepath.Join(r.dirs.handlers, name), inUse, func(id string) error {
-			path := filepath.Join(r.dirs.handlers, name, id)
-			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
-				return nil // a file of the program itself
-			}
-			if err != nil { // its program is not installed; the processes end when the pod's cgroup is removed
-				return mounts.RemoveAll(path)
-			}
-			return r.ociDelete(ctx, h.oci, id)
-		})
-		return nil
-	})
-	each(r.dirs.bundles, inUse, func(id string) error { return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id)) })
-	r.sweepContainers(ctx, adopted)
-	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
-	each(r.dirs.pins, sandbox, func(id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
-	each(r.dirs.files, sandbox, r.removeSandboxFiles)
-	r.shims.endUnused()
-	each(r.dirs.sockets, func(name string) bool { return r.shims.hasShim(strings.TrimSuffix(name, ".log")) }, func(name string) error {
-		return mounts.RemoveAll(filepath.Join(r.dirs.sockets, name))
-	})
-	errs = append(errs, r.dropViews(ctx))
-	return errors.Join(errs...)
 }

@@ -123,3 +123,45 @@ func (n *node) stopPod(t *testing.T, id string) {
 		t.Error(err)
 	}
 }
+
+// TestUnknownIsLeft checks the start of an agent that cannot remove the container of a lost record, because the OCI runtime cannot delete it.
+// The agent starts, other pods continue to run, and the container is created again with another ID. A later start removes the rest.
+func TestUnknownIsLeft(t *testing.T) {
+	n := newNode(t, 64)
+	program, calls := n.wrapper(t, "oci")
+	fails := filepath.Join(filepath.Dir(program), "fails")
+	script, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "#!/bin/sh\ncase \" $* \" in *\" delete \"*) [ -e " + fails + " ] && exit 1; esac\n" + string(script)
+	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	n.oci = program
+	n.start(t)
+	_, bystander := n.runPod(t, 0, "ignore")
+	_, lost := n.runPod(t, 1, "ignore")
+	pid := n.pid(t, bystander)
+	n.stop(t)
+	if err := errors.Join(os.RemoveAll(filepath.Join(n.dir, "state/containers", lost)), os.WriteFile(fails, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	before := calls("delete")
+	n.start(t)
+	if n.pid(t, bystander) != pid || dead(pid) {
+		t.Error("another container of the shim was restarted")
+	}
+	if _, id := n.runPod(t, 1, "ignore"); id == lost || n.pid(t, id) == 0 {
+		t.Errorf("the new container is %s", id)
+	}
+	n.stop(t)
+	if err := os.Remove(fails); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+	if calls("delete") == before {
+		t.Error("the container was not deleted")
+	}
+}

@@ -1,0 +1,116 @@
+package ctrd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/islet-edge/islet/runtime/mounts"
+	"github.com/islet-edge/islet/runtime/namespace"
+	"github.com/islet-edge/islet/runtime/shim/wire"
+)
+
+// removeUnknown removes everything that belongs to no known sandbox or container. Each removal has a timeout, because a process may wait in
+// the kernel for a disk or a volume, and then does not end. A removal that fails is logged, and the next start repeats it. Until then the ID
+// is occupied, and known pods run.
+func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedContainer) {
+	alive := r.endUnknown(ctx, adopted)
+	inUse := func(id string) bool {
+		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready || alive[id]
+	}
+	each := func(dir string, keep func(string) bool, remove func(ctx context.Context, id string) error) {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			r.log.Error("the remains of unknown containers could not be listed", "dir", dir, "error", err)
+		}
+		for _, e := range entries {
+			if !keep(e.Name()) {
+				r.removeWithin(ctx, filepath.Join(dir, e.Name()), remove)
+			}
+		}
+	}
+	each(r.dirs.state, inUse, func(ctx context.Context, id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
+	handlers, err := os.ReadDir(r.dirs.handlers)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.log.Error("the remains of unknown containers could not be listed", "dir", r.dirs.handlers, "error", err)
+	}
+	for _, e := range handlers {
+		h, err := r.findHandler(e.Name())
+		dir := filepath.Join(r.dirs.handlers, e.Name())
+		each(dir, inUse, func(ctx context.Context, id string) error {
+			path := filepath.Join(dir, id)
+			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
+				return nil // a file of the program itself
+			}
+			if err != nil { // its program is not installed; the processes end when the pod's cgroup is removed
+				return mounts.RemoveAll(path)
+			}
+			return r.ociDelete(ctx, h.oci, id)
+		})
+	}
+	each(r.dirs.bundles, inUse, func(ctx context.Context, id string) error {
+		return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id))
+	})
+	r.sweepContainers(ctx, adopted)
+	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
+	each(r.dirs.pins, sandbox, func(_ context.Context, id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
+	each(r.dirs.files, sandbox, func(_ context.Context, id string) error { return r.removeSandboxFiles(id) })
+	r.shims.endUnused()
+	hasShim := func(name string) bool { return r.shims.hasShim(strings.TrimSuffix(name, ".log")) }
+	each(r.dirs.sockets, hasShim, func(_ context.Context, name string) error {
+		return mounts.RemoveAll(filepath.Join(r.dirs.sockets, name))
+	})
+	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	if err := r.dropViews(limited); err != nil {
+		r.log.Error("unused views of images' layers could not be removed", "error", err)
+	}
+}
+
+// removeWithin removes the remains at a path with a timeout. If that fails, the ID in the path becomes occupied.
+func (r *Runtime) removeWithin(ctx context.Context, path string, remove func(ctx context.Context, id string) error) {
+	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	id := filepath.Base(path)
+	if err := remove(limited, id); err != nil && ctx.Err() == nil {
+		r.occupied[id] = true
+		r.log.Error("the remains of an unknown container could not be removed; the next start tries again", "path", path, "error", err)
+	}
+}
+
+// endUnknown ends the containers of the shims that belong to no known sandbox or container. It returns the IDs of those that did not end in
+// time. They are occupied.
+func (r *Runtime) endUnknown(ctx context.Context, adopted map[string]adoptedContainer) (alive map[string]bool) {
+	alive = map[string]bool{}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(8)
+	for id, h := range adopted {
+		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
+			continue
+		}
+		g.Go(func() error {
+			limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
+			defer cancel()
+			err := h.client.Kill(limited, wire.KillRequest{ID: id, Signal: 9, All: true})
+			if err == nil {
+				err = h.client.DeleteEnded(limited, id)
+			}
+			if ignoreNotFound(err) == nil { // not found: the previous agent has already deleted it
+				return nil
+			}
+			r.log.Error("an unknown container could not be ended; the next start tries again", "container", id, "error", err)
+			mu.Lock()
+			defer mu.Unlock()
+			alive[id], r.occupied[id] = true, true
+			return nil
+		})
+	}
+	g.Wait()
+	return alive
+}
