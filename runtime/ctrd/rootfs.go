@@ -31,10 +31,34 @@ const rootfsDir = "rootfs"
 // image while containers use them. There is one view for each image.
 const viewPrefix = "islet-view-"
 
-// layerCache caches the layer directories of chain IDs. The top layer comes first.
+// layerCache caches the layer directories of chain IDs. The top layer comes first. The lock of a chain ID is held while its view is created
+// or removed. mu is not: containerd may let other calls wait while it removes snapshots.
 type layerCache struct {
+	chains opLocks
+
 	mu     sync.Mutex
 	layers map[string][]string
+}
+
+func (l *layerCache) get(chain string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.layers[chain]
+}
+
+func (l *layerCache) put(chain string, layers []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.layers == nil {
+		l.layers = map[string][]string{}
+	}
+	l.layers[chain] = layers
+}
+
+func (l *layerCache) drop(chain string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.layers, chain)
 }
 
 // mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the image's layers with an upper directory, or
@@ -150,9 +174,11 @@ func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) 
 	if chain == "" {
 		return nil, nil
 	}
-	r.views.mu.Lock()
-	defer r.views.mu.Unlock()
-	if l, ok := r.views.layers[chain]; ok {
+	if err := r.views.chains.LockContext(ctx, chain); err != nil {
+		return nil, err
+	}
+	defer r.views.chains.Unlock(chain)
+	if l := r.views.get(chain); l != nil {
 		return l, nil
 	}
 	ctx = namespaces.WithNamespace(ctx, daemon.Namespace)
@@ -168,10 +194,7 @@ func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) 
 	if len(layers) == 0 {
 		return nil, fmt.Errorf("snapshot %s has mounts of an unknown kind: %v", chain, ms)
 	}
-	if r.views.layers == nil {
-		r.views.layers = map[string][]string{}
-	}
-	r.views.layers[chain] = layers
+	r.views.put(chain, layers)
 	return layers, nil
 }
 
@@ -194,8 +217,10 @@ func layerDirs(ms []mount.Mount) []string {
 
 // dropView removes the view of a chain that no container uses any more.
 func (r *Runtime) dropView(ctx context.Context, chain string) error {
-	r.views.mu.Lock()
-	defer r.views.mu.Unlock()
+	if err := r.views.chains.LockContext(ctx, chain); err != nil {
+		return err
+	}
+	defer r.views.chains.Unlock(chain)
 	r.mu.Lock()
 	used := chain == ""
 	for _, c := range r.containers {
@@ -205,7 +230,7 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	if used {
 		return nil
 	}
-	delete(r.views.layers, chain)
+	r.views.drop(chain)
 	err := r.snap.Remove(namespaces.WithNamespace(ctx, daemon.Namespace), viewPrefix+chain)
 	return ignoreNotFound(err)
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -77,16 +78,24 @@ func (c *collector) collect() error {
 	return err
 }
 
-// collectNow runs a collection in the collector's goroutine and returns its result.
+// errContinues is returned by collectNow if ctx has ended before the collection.
+var errContinues = errors.New("unused layers and content are still being removed from the disk")
+
+// collectNow runs a collection in the collector's goroutine and returns its result. If ctx ends first, the collection continues.
 func (c *collector) collectNow(ctx context.Context) error {
 	done := make(chan error, 1)
 	select {
 	case c.requests <- done:
-		return <-done
 	case <-c.stopSignal:
 		return errClosed
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("%w: %w", errContinues, ctx.Err())
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errContinues, ctx.Err())
 	}
 }
 

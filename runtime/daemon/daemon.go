@@ -116,7 +116,9 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	dir := filepath.Join(c.Root, d.snapshotter)
 	switch d.snapshotter {
 	case Overlay:
-		sn, err = overlay.NewSnapshotter(dir)
+		// A collection then deletes records while it holds containerd's lock, and files after that (Cleanup). If the process dies in
+		// between, the next collection that deletes a snapshot also removes the files that are left.
+		sn, err = overlay.NewSnapshotter(dir, overlay.AsynchronousRemove)
 	case Native:
 		sn, err = native.NewSnapshotter(dir)
 	default:

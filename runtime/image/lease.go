@@ -21,7 +21,7 @@ const (
 	leasePull   = "pull"
 )
 
-// cleanupTimeout is the timeout for deleting a lease. The deletion runs the garbage collector.
+// cleanupTimeout is the timeout for deleting a lease and for the garbage collection that follows. A longer collection continues.
 const cleanupTimeout = time.Minute
 
 // leaseSet tracks the leases that this process uses. A sweep skips these leases, and two pulls
@@ -102,13 +102,14 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 	}, nil
 }
 
-// collectGarbage runs the garbage collector, by deleting a lease.
+// collectGarbage runs the garbage collector, by deleting a lease. If ctx ends first, the garbage collector continues.
 func (s *Service) collectGarbage(ctx context.Context) error {
-	_, done, err := s.newLease(ctx)
-	if err == nil {
-		done()
+	leased, done, err := s.newLease(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	defer done()
+	return s.c.Client.LeasesService().Delete(ctx, leases.Lease{ID: leaseOf(leased)}, leases.SynchronousDelete)
 }
 
 // dropLease deletes a lease, even if ctx has ended, and collects everything that only this lease
@@ -119,7 +120,7 @@ func (s *Service) dropLease(ctx context.Context, l leases.Lease) {
 	err := s.c.Client.LeasesService().Delete(ctx, l, leases.SynchronousDelete)
 	if err != nil && !errdefs.IsNotFound(err) {
 		// The next sweep will delete the lease.
-		s.log.Warn("the lease of an image could not be deleted", "lease", l.ID, "error", err)
+		s.log.Warn("the lease of an image was not deleted, or what it protected is not removed yet", "lease", l.ID, "error", err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemoveImage deletes every name of an image. It frees the disk space before it returns. It returns no error if the image does not exist,
+// RemoveImage deletes every name of an image. It frees the disk space before it returns, unless ctx ends first. It returns no error if the image does not exist,
 // and errdefs.ErrFailedPrecondition if the image is pinned (PinImages). The caller must check whether containers use the image. A snapshot
 // that a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
@@ -58,12 +58,22 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 	return nil
 }
 
-// removeNames deletes every name of an image and runs the garbage collector.
+// removeNames deletes every name of an image and runs the garbage collector. It does not hold the index meanwhile, because the removal of
+// the files may take long.
 func (s *Service) removeNames(ctx context.Context, ref string) error {
 	e, err := s.findImage(ctx, ref)
 	if err != nil {
 		return err
 	}
+	err = s.deleteNames(ctx, ref, e)
+	if errdefs.IsFailedPrecondition(err) {
+		return err
+	}
+	return errors.Join(err, s.collectGarbage(ctx))
+}
+
+// deleteNames deletes every name of an image, unless the image is pinned.
+func (s *Service) deleteNames(ctx context.Context, ref string, e *entry) error {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	names := s.index.namesOf(e.id)
@@ -81,5 +91,5 @@ func (s *Service) removeNames(ctx context.Context, ref string) error {
 		delete(s.index.names, name)
 	}
 	s.index.dropUnnamed()
-	return errors.Join(append(errs, s.collectGarbage(ctx))...)
+	return errors.Join(errs...)
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -9,36 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/islet-edge/islet/internal/fusetest"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
-
-// mountSilent mounts a FUSE file system whose daemon never responds. The returned function ends the daemon.
-func mountSilent(t *testing.T, dir string) (end func()) {
-	t.Helper()
-	daemon, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skip("FUSE is needed: ", err)
-	}
-	if err := unix.Mount("silent", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", daemon)); err != nil {
-		unix.Close(daemon)
-		t.Skip("FUSE is needed: ", err)
-	}
-	end = func() {
-		if daemon >= 0 {
-			unix.Close(daemon) // blocked calls return an error
-			daemon = -1
-		}
-	}
-	t.Cleanup(func() {
-		end()
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return end
-}
 
 // TestSilentVolume checks containers with a volume that does not respond. Their starts fail after the timeout, also repeatedly without
 // further threads, and do not block other containers. When the volume's daemon has ended, nothing is left.
@@ -47,7 +19,7 @@ func TestSilentVolume(t *testing.T) {
 		t.Skip("needs root")
 	}
 	volume, good, bundle := t.TempDir(), t.TempDir(), t.TempDir()
-	end := mountSilent(t, volume)
+	end := fusetest.MountSilent(t, volume)
 	h := &Host{volumes: newVolumeCalls(), namespace: "/proc/self/ns/mnt"}
 	h.volumes.timeout = 200 * time.Millisecond
 	var err error
