@@ -2,7 +2,6 @@ package crilog
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,7 +50,7 @@ type Log struct {
 	mu   sync.Mutex
 	f    *os.File
 	size int64
-	buf  []byte // buffer for one line, reused
+	buf  []byte // buffer for a small batch, reused
 	pace rotationPace
 }
 
@@ -141,42 +140,4 @@ func (l *Log) Close() error {
 	l.f = nil
 	l.pace.stop()
 	return err
-}
-
-// writeLine writes one line. If the disk is full, it removes the part of the line that was written.
-func (l *Log) writeLine(stream string, partial bool, text []byte) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.f == nil {
-		return os.ErrClosed
-	}
-	tag := byte('F')
-	if partial {
-		tag = 'P'
-	}
-	now := l.o.Now()
-	b := now.UTC().AppendFormat(l.buf[:0], time.RFC3339Nano)
-	b = append(b, ' ')
-	b = append(b, stream...)
-	b = append(b, ' ', tag, ' ')
-	b = append(b, text...)
-	b = append(b, '\n')
-	if cap(b) <= 1<<10 {
-		l.buf = b // do not keep large buffers for rare long lines
-	}
-	var rotated error
-	switch {
-	case l.wasRemoved(now):
-		rotated = l.restore(now)
-	case l.isDue(now, int64(len(b))):
-		rotated = l.rotate(now)
-	}
-	n, err := l.f.Write(b)
-	l.size += int64(n)
-	if err != nil && n > 0 {
-		if l.f.Truncate(l.size-int64(n)) == nil {
-			l.size -= int64(n)
-		}
-	}
-	return errors.Join(rotated, err)
 }

@@ -17,15 +17,11 @@ func (l *Log) Stream(name string) *Stream { return &Stream{log: l, name: name} }
 // Terminal returns the stream of a terminal, which combines stdout and stderr.
 func (l *Log) Terminal(name string) *Stream { return &Stream{log: l, name: name, terminal: true} }
 
-// Write writes output to the log. It always returns the length of p, and the first error of writing a line. Lines that
-// cannot be written are dropped.
+// Write writes output to the log, with few calls of write(2) for many lines. It always returns the length of p, and the errors of
+// writing lines. Lines that cannot be written are dropped.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	n = len(p)
-	note := func(e error) {
-		if err == nil {
-			err = e
-		}
-	}
+	w := s.log.begin()
 	for len(p) > 0 {
 		i := bytes.IndexByte(p, '\n')
 		text, rest, full := p, []byte(nil), false
@@ -33,18 +29,18 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 			text, rest, full = p[:i], p[i+1:], true
 		}
 		if room := MaxLine - len(s.rest); len(text) > room {
-			note(s.flush(text[:room], true))
+			s.addLine(&w, text[:room], true)
 			p = p[room:]
 			continue
 		}
 		if full {
-			note(s.flush(text, false))
+			s.addLine(&w, text, false)
 		} else {
 			s.rest = append(s.rest, text...)
 		}
 		p = rest
 	}
-	return n, err
+	return n, w.end()
 }
 
 // Close writes an incomplete last line. It has the tag P, as in containerd, because the container
@@ -53,11 +49,13 @@ func (s *Stream) Close() error {
 	if len(s.rest) == 0 {
 		return nil
 	}
-	return s.flush(nil, true)
+	w := s.log.begin()
+	s.addLine(&w, nil, true)
+	return w.end()
 }
 
-// flush writes the buffered bytes followed by text as one line.
-func (s *Stream) flush(text []byte, partial bool) error {
+// addLine adds the buffered bytes followed by text to a batch, as one line.
+func (s *Stream) addLine(w *batch, text []byte, partial bool) {
 	if len(s.rest) > 0 {
 		text = append(s.rest, text...)
 		s.rest = nil
@@ -65,5 +63,5 @@ func (s *Stream) flush(text []byte, partial bool) error {
 	if s.terminal && !partial {
 		text = bytes.TrimSuffix(text, []byte("\r"))
 	}
-	return s.log.writeLine(s.name, partial, text)
+	w.add(s.name, partial, text)
 }
