@@ -5,11 +5,15 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/islet-edge/islet/runtime/console"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
+
+// maxClients is the maximum number of clients that are attached to one container.
+const maxClients = 64
 
 // sendToClients sends output to the attached clients. A slow client blocks the output and therefore the
 // container.
@@ -44,8 +48,11 @@ func (s *Server) attachClient(nc *conn, in *bufio.Reader, r wire.Request) {
 	}
 	cl := newClient(nc.Conn, req)
 	c.io.mu.Lock()
-	if c.io.outputEnded {
+	switch {
+	case c.io.outputEnded:
 		err = fmt.Errorf("%w: container %s has ended", errConflict, req.ID)
+	case len(c.io.clients) >= maxClients:
+		err = fmt.Errorf("%w: container %s has %d attached clients, which is the limit", errConflict, req.ID, maxClients)
 	}
 	reply := wire.Reply{ID: r.ID}
 	if req.End {
@@ -62,7 +69,7 @@ func (s *Server) attachClient(nc *conn, in *bufio.Reader, r wire.Request) {
 	defer s.countReader(-1)
 	sent := make(chan struct{})
 	go func() { cl.send(); close(sent) }()
-	gone := c.forwardInput(in, req.Stdin)
+	gone := c.forwardInput(nc.Conn, in, req.Stdin)
 	c.io.mu.Lock()
 	delete(c.io.clients, cl)
 	c.io.mu.Unlock()
@@ -86,25 +93,28 @@ func (s *Server) countReader(n int) {
 // the connection. It returns false when the client has ended its stdin but the container's stdin stays
 // open. Such a container does not see the end of its input, so a client that waits for the end of the
 // output might wait forever.
-func (c *container) forwardInput(in *bufio.Reader, stdin bool) (gone bool) {
+func (c *container) forwardInput(conn net.Conn, in *bufio.Reader, stdin bool) (gone bool) {
 	buf := make([]byte, wire.MaxFrame)
-	stdin = stdin && c.io.stdin != nil
+	stdin = stdin && c.io.stdin.file != nil
 	closeStdin := func() {
 		if stdin && !c.req.Terminal {
-			c.io.stdin.Close()
+			c.io.stdin.file.Close()
+		}
+	}
+	leave := func() {
+		if c.req.StdinOnce {
+			closeStdin()
 		}
 	}
 	for {
 		stream, p, err := wire.ReadFrame(in, buf)
 		if err != nil {
-			if c.req.StdinOnce {
-				closeStdin()
-			}
+			leave()
 			return true
 		}
 		switch {
 		case stream == wire.StreamResize && c.io.console != nil && len(p) == 4:
-			console.Resize(c.io.stdin, binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]))
+			console.Resize(c.io.stdin.file, binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]))
 		case stream == wire.StreamStdin && len(p) == 0:
 			switch {
 			case c.req.StdinOnce && !c.req.Terminal:
@@ -113,7 +123,10 @@ func (c *container) forwardInput(in *bufio.Reader, stdin bool) (gone bool) {
 				return false
 			}
 		case stream == wire.StreamStdin && stdin:
-			c.io.stdin.Write(p) // fails if the container has closed its stdin
+			if !c.io.stdin.write(conn, p) {
+				leave()
+				return true
+			}
 		}
 	}
 }

@@ -59,7 +59,7 @@ func (c *container) openFIFOs() error {
 	}
 	var err error
 	// Use O_RDWR, because a non-blocking open with O_WRONLY fails until there is a reader.
-	c.io.stdin, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR)
+	c.io.stdin.file, err = openFIFO(filepath.Join(c.req.Bundle, wire.FIFOStdin), unix.O_RDWR)
 	return err
 }
 

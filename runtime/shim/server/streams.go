@@ -24,7 +24,7 @@ type containerStreams struct {
 	childStdin, childStdout, childStderr *os.File // the OCI runtime's ends
 
 	console *console.Socket // nil without a terminal
-	stdin   *os.File        // nil if the container has no stdin
+	stdin   input
 	out     drain.Outputs
 
 	mu          sync.Mutex
@@ -35,7 +35,7 @@ type containerStreams struct {
 }
 
 func emptyStreams() *containerStreams {
-	return &containerStreams{clients: map[*client]struct{}{}, ended: make(chan struct{})}
+	return &containerStreams{stdin: newInput(), clients: map[*client]struct{}{}, ended: make(chan struct{})}
 }
 
 // A streamCopier copies one output stream to the log and to attached clients.
@@ -90,7 +90,7 @@ func newStreams(c *container) (_ *containerStreams, err error) {
 		return nil, err
 	}
 	if c.req.Stdin {
-		if s.childStdin, s.stdin, err = stdinPipe(); err != nil {
+		if s.childStdin, s.stdin.file, err = stdinPipe(); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +149,7 @@ func (s *containerStreams) receiveTerminal(l *crilog.Log) error {
 	if err != nil {
 		return fmt.Errorf("receive the container's terminal: %w", err)
 	}
-	s.stdin = tty
+	s.stdin.file = tty
 	k := &streamCopier{streams: s, stream: wire.StreamStdout}
 	if l != nil {
 		k.log = l.Terminal("stdout")
@@ -162,8 +162,8 @@ func (s *containerStreams) receiveTerminal(l *crilog.Log) error {
 func (s *containerStreams) closeFiles() {
 	s.closeChild()
 	s.out.Abort()
-	if s.stdin != nil {
-		s.stdin.Close()
+	if s.stdin.file != nil {
+		s.stdin.file.Close()
 	}
 	if s.console != nil {
 		s.console.Close()
@@ -178,8 +178,8 @@ func (s *containerStreams) startCopying() { s.out.Start() }
 func (s *containerStreams) finishOutput(d time.Duration) {
 	s.end.Do(func() { close(s.ended) })
 	s.out.Finish(context.Background(), d) // cannot fail, because a sink never fails
-	if s.stdin != nil {
-		s.stdin.Close()
+	if s.stdin.file != nil {
+		s.stdin.file.Close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
