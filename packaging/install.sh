@@ -244,7 +244,7 @@ before() {
 	[ "$start" = no ] || alone
 	swaps=${ISLET_PROC:-/proc}/swaps # a kernel without swap has none
 	if [ -e "$swaps" ] && [ "$(wc -l <"$swaps")" -gt 1 ]; then
-		say "this machine has swap; pods may not use it, and Kubernetes wants it off: swapoff -a, and take it out of /etc/fstab"
+		say "this machine has swap; pods may not use it, and Kubernetes wants it off: islet doctor says how"
 	fi
 	clock_set
 	free=$(mib_free /var/lib)

@@ -33,7 +33,7 @@ func (p *checkup) checkSwap(context.Context) {
 func (p *checkup) adviseSwapOff() string {
 	how := "swapoff -a, and remove it from /etc/fstab (zram: remove zram-tools)"
 	switch {
-	case p.exists("etc/rpi/swap.conf") || p.exists("usr/lib/systemd/system-generators/rpi-swap-generator"): // its generator makes the units again
+	case p.exists("etc/rpi/swap.conf") || p.exists("usr/lib/systemd/system-generators/rpi-swap-generator"): // it starts swap at each boot
 		how = "write the lines [Main] and Mechanism=none into /etc/rpi/swap.conf.d/90-no-swap.conf, and reboot"
 	case p.exists("etc/dphys-swapfile"):
 		how = "systemctl disable --now dphys-swapfile"

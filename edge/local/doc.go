@@ -1,7 +1,7 @@
 // Package local manages the ConfigMaps, Secrets and PersistentVolumeClaims that this node's manifests define. Their sources are the
-// manifest directory, the manifest URL, the command islet apply, and the bundle in force. Each source has its own objects. The pods of a source reference only
-// objects of the same source, by namespace and name. They never reference objects of the API server, and pods of the API server never
-// reference these objects.
+// manifest directory, the manifest URL, the command islet apply, and the bundle in force. Each source has its own objects. The pods of a
+// source reference only objects of the same source, by namespace and name. They never reference objects of the API server, and pods of the
+// API server never reference these objects.
 //
 //	directory, URL, bundle --Set--> merge --> store (sealed) --> rows --ConfigMap, Secret, Claim--> pods of that source
 //	islet apply --Apply--------------^                            '--Changed(uid)--> volumes are refreshed, waiting pods retry

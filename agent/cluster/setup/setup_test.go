@@ -35,7 +35,8 @@ func TestJoin(t *testing.T) {
 	must(t, err)
 	if got := c.Kubelet; got.Authentication.X509.ClientCAFile != b.Dir+"/ca.crt" || fmt.Sprint(got.ClusterDNS) != "[10.96.0.10]" ||
 		!got.RotateCertificates {
-		t.Errorf("clientCAFile %q, clusterDNS %v, rotateCertificates %v", got.Authentication.X509.ClientCAFile, got.ClusterDNS, got.RotateCertificates)
+		t.Errorf("clientCAFile %q, clusterDNS %v, rotateCertificates %v", got.Authentication.X509.ClientCAFile, got.ClusterDNS,
+			got.RotateCertificates)
 	}
 	if b.made("ca.crt") != ca.pem || !strings.Contains(b.made("bootstrap.kubeconfig"), token) || b.made("edge.yaml") != "" {
 		t.Error(contents(t, b.Dir))
