@@ -169,8 +169,10 @@ func (p *plan) merge(f *part) error {
 // addDefaults adds the settings that a node of a cluster needs to a KubeletConfiguration, unless the configuration has them.
 func (p *plan) addDefaults(origin string, text []byte) ([]byte, error) {
 	for field, value := range map[string]any{
-		"authentication.x509.clientCAFile": filepath.Join(p.dir, authorityFile), // the cluster calls the node with certificates of its CA
-		"rotateCertificates":               true,                                // or the node leaves the cluster when its certificate expires
+		// The cluster calls the node with certificates of its CA.
+		"authentication.x509.clientCAFile": filepath.Join(p.dir, authorityFile),
+		// Otherwise the node leaves the cluster when its certificate expires.
+		"rotateCertificates": true,
 	} {
 		with, had, err := config.SetFields(origin, text, false, map[string]any{field: value})
 		if err != nil {
