@@ -40,8 +40,8 @@ func TestFormerSettings(t *testing.T) {
 	s.Run("dpkg -i /payload/islet.deb && rm /etc/default/islet && dpkg -i /payload/islet-next.deb && ! test -e /etc/default/islet && dpkg -P islet")
 }
 
-// TestFormerPackages checks that islet's packages satisfy the dependencies of kubeadm's packages on the kubelet and the CNI plugins, and that
-// the drop-in file of kubeadm's package is not in the way. The package kubelet must conflict with islet's packages.
+// TestFormerPackages checks that islet's packages satisfy the dependencies of kubeadm's packages on the kubelet and the CNI plugins, and
+// that the drop-in file of kubeadm's package is not in the way. The package kubelet must conflict with islet's packages.
 func TestFormerPackages(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
 	s.Run("mkdir -p /root/cluster-tools/usr/lib/systemd/system/kubelet.service.d && " +
