@@ -120,8 +120,7 @@ func node(t *testing.T) *VM {
 }
 
 // waitForPods waits until exactly n pods exist and run.
-func waitForPods(v *VM, n int) {
-	v.t.Helper()
+func waitForPods(v shell, n int) {
 	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
 
