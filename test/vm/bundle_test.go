@@ -100,8 +100,8 @@ func TestBundleWrites(t *testing.T) {
 	}
 }
 
-// bootState boots the disk after a power cut, checks the bundle in use, and applies bundle 2. It returns the number of the bundle that was in
-// use after the boot.
+// bootState boots the disk after a power cut, checks the bundle in use, and applies bundle 2. It returns the number of the bundle that was
+// in use after the boot.
 func bootState(t *testing.T, record *Record, writes int, draw uint64) (number int) {
 	image := filepath.Join(t.TempDir(), "disk.img")
 	lost, err := record.State(image, writes, draw)
@@ -119,7 +119,8 @@ func bootState(t *testing.T, record *Record, writes int, draw uint64) (number in
 	s.PowerOff()
 	check := exec.Command("e2fsck", "-fp", image) // without -p, exit code 4 would also mean that the journal was not replayed
 	check.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	if out, err := check.CombinedOutput(); check.ProcessState == nil || check.ProcessState.ExitCode() > 1 {
+	out, err := check.CombinedOutput()
+	if check.ProcessState == nil || check.ProcessState.ExitCode() > 1 {
 		t.Errorf("check the file system: %v\n%s", err, out)
 	}
 	return number
