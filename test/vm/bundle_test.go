@@ -3,8 +3,6 @@ package vm
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,17 +58,12 @@ func TestBundleCuts(t *testing.T) {
 
 // TestBundleWrites records all writes to the disk during one application of a bundle. For each write it makes the disk that a power cut at
 // this write leaves, and boots it in namespaces, in seconds. The node has either the old or the new bundle, as in TestBundleCuts, and the
-// application then succeeds. ISLET_VM_STATES is the number of disks; there can be several for one write, which differ by the lost sectors.
+// application then succeeds.
 func TestBundleWrites(t *testing.T) {
-	states := number(t, "ISLET_VM_STATES", 12)
 	v := bundleNode(t)
 	v.Run(apply(1) + " && " + apply(2))
 	goBack(v) // now all caches are filled
-	// These units need a whole machine. They are only disabled now, because the virtual machine does not boot again.
-	v.Run("rm /etc/systemd/system/*.wants/payload.service && systemctl -q mask systemd-udevd.service systemd-udev-trigger.service " +
-		"systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-sysctl.service systemd-modules-load.service " +
-		"systemd-remount-fs.service dev-hugepages.mount dev-mqueue.mount sys-kernel-debug.mount sys-kernel-tracing.mount " +
-		"sys-fs-fuse-connections.mount && sync")
+	prepareNamespaces(v)
 	end := v.Record()
 	v.Run(apply(2) + " && sync")
 	record := end()
@@ -82,54 +75,21 @@ func TestBundleWrites(t *testing.T) {
 	v.PowerCut()
 	var mu sync.Mutex
 	results := map[int]int{}
-	t.Run("cut", func(t *testing.T) {
-		for i := range states {
-			at := i * (writes + 1) / states
-			t.Run(fmt.Sprintf("%d-%d", at, i), func(t *testing.T) {
-				t.Parallel()
-				n := bootState(t, record, at, uint64(i))
-				mu.Lock()
-				defer mu.Unlock()
-				results[n]++
-			})
+	bootStates(t, record, func(t *testing.T, s *system.System, writes int) {
+		n := checkBundle(t, s)
+		t.Logf("power cut after %d writes: bundle %d is in use", writes, n)
+		mu.Lock()
+		results[n]++
+		mu.Unlock()
+		s.Run(apply(2))
+		if n := checkBundle(t, s); n != 2 {
+			t.Errorf("after another application bundle %d is in use", n)
 		}
 	})
 	t.Logf("bundles in use after power cuts: %v", results)
 	if results[1] == 0 || results[2] == 0 {
 		t.Errorf("the cuts were not spread over the application: %v", results)
 	}
-}
-
-// bootState boots the disk after a power cut, checks the bundle in use, and applies bundle 2. It returns the number of the bundle that was
-// in use after the boot.
-func bootState(t *testing.T, record *Record, writes int, draw uint64) (number int) {
-	image := filepath.Join(t.TempDir(), "disk.img")
-	lost, err := record.State(image, writes, draw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := system.NewOf(t, image, system.Systemd, nil)
-	s.Boot()
-	number = checkBundle(t, s)
-	t.Logf("power cut after %d writes, which lost %d sectors: bundle %d is in use", writes, lost, number)
-	s.Run(apply(2))
-	if n := checkBundle(t, s); n != 2 {
-		t.Errorf("after another application bundle %d is in use", n)
-	}
-	s.PowerOff()
-	check := exec.Command("e2fsck", "-fp", image) // without -p, exit code 4 would also mean that the journal was not replayed
-	check.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin")
-	out, err := check.CombinedOutput()
-	if check.ProcessState == nil || check.ProcessState.ExitCode() > 1 {
-		t.Errorf("check the file system: %v\n%s", err, out)
-	}
-	return number
-}
-
-// A shell runs commands in a machine: a VM or a system.System.
-type shell interface {
-	Run(command string) string
-	Await(command string) string
 }
 
 func apply(number int) string {
@@ -149,11 +109,7 @@ func goBack(v *VM) {
 // more image.
 func bundleNode(t *testing.T) *VM {
 	t.Helper()
-	dist := os.Getenv("ISLET_DIST")
-	if dist == "" {
-		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
-	}
-	dir := t.TempDir()
+	dist, dir := distribution(t), t.TempDir()
 	writeBulk(t, dir)
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{
 		"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "bulk.tar": filepath.Join(dir, "bulk.tar"),

@@ -42,6 +42,13 @@ func (v *VM) Record() (end func() *Record) {
 	}
 }
 
+// Recorded returns the number of writes that the present record has.
+func (v *VM) Recorded() int {
+	v.disk.mu.Lock()
+	defer v.disk.mu.Unlock()
+	return v.disk.record.Writes()
+}
+
 func (r *Record) write(data []byte, at int64) {
 	r.steps = append(r.steps, step{at, slices.Clone(data)})
 }
