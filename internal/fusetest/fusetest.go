@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountSilent mounts a file system whose server never responds. The returned function ends the server, so that blocked calls return an error.
-// The end of the test removes the mount. Without FUSE, the test is skipped.
+// MountSilent mounts a file system whose server never responds. The returned function ends the server, so that blocked calls return an
+// error. The end of the test removes the mount. Without FUSE, the test is skipped.
 func MountSilent(t testing.TB, dir string) (end func()) {
 	t.Helper()
 	server, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)

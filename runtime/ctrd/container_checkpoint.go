@@ -53,7 +53,7 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 		return fmt.Errorf("location %q is not an absolute path: %w", req.GetLocation(), errdefs.ErrInvalidArgument)
 	}
 	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
-		return fmt.Errorf("wait for another operation: %w", err)
+		return err
 	}
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()

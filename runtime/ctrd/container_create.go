@@ -43,7 +43,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 	}
 	id = r.freeID(id)
 	if err := r.ops.LockContext(ctx, id); err != nil {
-		return nil, fmt.Errorf("create container %s: %w", id, err)
+		return nil, err
 	}
 	defer r.ops.Unlock(id)
 	if _, err := r.findContainer(id); err == nil {

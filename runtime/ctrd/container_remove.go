@@ -31,7 +31,7 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
 	}
 	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
-		return fmt.Errorf("remove container %s: %w", c.rec.ID, err)
+		return err
 	}
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()

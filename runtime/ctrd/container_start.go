@@ -30,7 +30,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 		return nil, err
 	}
 	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
-		return nil, fmt.Errorf("start container %s: %w", c.rec.ID, err)
+		return nil, err
 	}
 	defer r.ops.Unlock(c.rec.ID)
 	r.mu.Lock()

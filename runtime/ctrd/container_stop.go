@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/runtime/cgroup"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
@@ -82,8 +81,8 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 	}
 }
 
-// awaitStart waits until no start of a container is in progress. If a start takes longer than the limit, because its OCI runtime waits for a
-// disk or a volume, the processes of the container are killed through its cgroup. The start then fails, at the latest when the shim kills
+// awaitStart waits until no start of a container is in progress. If a start takes longer than the limit, because its OCI runtime waits for
+// a disk or a volume, the processes of the container are killed through its cgroup. The start then fails, at the latest when the shim kills
 // the OCI runtime.
 func (r *Runtime) awaitStart(ctx context.Context, c *container, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -93,11 +92,10 @@ func (r *Runtime) awaitStart(ctx context.Context, c *container, limit time.Durat
 		r.killStarting(ctx, c)
 		err = r.ops.LockContext(ctx, c.rec.ID)
 	}
-	if err != nil {
-		return fmt.Errorf("wait for another operation on the container: %w", err)
+	if err == nil {
+		r.ops.Unlock(c.rec.ID)
 	}
-	r.ops.Unlock(c.rec.ID)
-	return nil
+	return err
 }
 
 // killStarting kills the processes of a container whose start is in progress.
@@ -108,10 +106,8 @@ func (r *Runtime) killStarting(ctx context.Context, c *container) {
 	if !created || s == nil || s.tasks != nil {
 		return
 	}
-	r.log.Warn("the start of a container takes too long and is ended, because the container must stop", "container", c.rec.ID)
-	if _, err := cgroup.KillEverywhere(ctx, r.cgroupDir(s, c.rec.ID)); err != nil {
-		r.log.Warn("a container whose start takes too long could not be killed", "container", c.rec.ID, "error", err)
-	}
+	_, err := r.killRemaining(ctx, s, c.rec.ID)
+	r.log.Warn("the start of a container takes too long: it must stop and is killed", "container", c.rec.ID, "error", err)
 }
 
 // signalContainer sends a signal to the first process of a container. If the container's shim has died, signalContainer calls

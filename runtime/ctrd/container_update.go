@@ -36,7 +36,7 @@ func (r *Runtime) UpdateContainerResources(
 		return nil, err
 	}
 	if err := r.ops.LockContext(ctx, c.rec.ID); err != nil {
-		return nil, fmt.Errorf("update container %s: %w", c.rec.ID, err)
+		return nil, err
 	}
 	defer r.ops.Unlock(c.rec.ID)
 	if err := r.updateContainer(ctx, c, req.GetLinux()); err != nil {

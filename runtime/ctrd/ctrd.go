@@ -105,8 +105,8 @@ type Runtime struct {
 	ops     opLocks        // serializes operations on the same ID
 	tasks   sync.WaitGroup // exits that are being handled
 
-	// occupied contains IDs whose records can neither be read nor be removed, and IDs of unknown containers that could not be ended. It does
-	// not change after New.
+	// occupied contains IDs whose records can neither be read nor be removed, and IDs of unknown containers that could not be ended. It
+	// does not change after New.
 	occupied   map[string]bool
 	restoring  sync.Mutex // held while lost directories are recreated
 	mu         sync.Mutex // guards the fields below and the mutable fields of their elements

@@ -2,6 +2,7 @@ package ctrd
 
 import (
 	"context"
+	"fmt"
 	"sync"
 )
 
@@ -36,7 +37,7 @@ func (l *opLocks) LockContext(ctx context.Context, id string) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.leave(id, o)
-		return ctx.Err()
+		return fmt.Errorf("wait for another operation on %s: %w", id, ctx.Err())
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // removeUnknown removes everything that belongs to no known sandbox or container. Each removal has a timeout, because a process may wait in
-// the kernel for a disk or a volume, and then does not end. A removal that fails is logged, and the next start repeats it. Until then the ID
-// is occupied, and known pods run.
+// the kernel for a disk or a volume, and then does not end. A removal that fails is logged, and the next start repeats it. Until then the
+// ID is occupied, and known pods run.
 func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedContainer) {
 	alive := r.endUnknown(ctx, adopted)
 	inUse := func(id string) bool {
@@ -35,15 +35,10 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 		}
 	}
 	each(r.dirs.state, inUse, func(ctx context.Context, id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
-	handlers, err := os.ReadDir(r.dirs.handlers)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.log.Error("the remains of unknown containers could not be listed", "dir", r.dirs.handlers, "error", err)
-	}
-	for _, e := range handlers {
-		h, err := r.findHandler(e.Name())
-		dir := filepath.Join(r.dirs.handlers, e.Name())
-		each(dir, inUse, func(ctx context.Context, id string) error {
-			path := filepath.Join(dir, id)
+	each(r.dirs.handlers, func(string) bool { return false }, func(_ context.Context, name string) error {
+		h, err := r.findHandler(name)
+		each(filepath.Join(r.dirs.handlers, name), inUse, func(ctx context.Context, id string) error {
+			path := filepath.Join(r.dirs.handlers, name, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
 				return nil // a file of the program itself
 			}
@@ -52,7 +47,8 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 			}
 			return r.ociDelete(ctx, h.oci, id)
 		})
-	}
+		return nil
+	})
 	each(r.dirs.bundles, inUse, func(ctx context.Context, id string) error {
 		return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id))
 	})
@@ -65,26 +61,27 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 	each(r.dirs.sockets, hasShim, func(_ context.Context, name string) error {
 		return mounts.RemoveAll(filepath.Join(r.dirs.sockets, name))
 	})
-	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	if err := r.dropViews(limited); err != nil {
-		r.log.Error("unused views of images' layers could not be removed", "error", err)
-	}
+	r.removeWithin(ctx, viewPrefix, func(ctx context.Context, _ string) error { return r.dropViews(ctx) })
 }
 
-// removeWithin removes the remains at a path with a timeout. If that fails, the ID in the path becomes occupied.
-func (r *Runtime) removeWithin(ctx context.Context, path string, remove func(ctx context.Context, id string) error) {
+// removeWithin removes what has an ID, with a timeout. If that fails, it returns false, and the ID is occupied.
+func (r *Runtime) removeWithin(ctx context.Context, path string, remove func(ctx context.Context, id string) error) bool {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	id := filepath.Base(path)
-	if err := remove(limited, id); err != nil && ctx.Err() == nil {
-		r.occupied[id] = true
-		r.log.Error("the remains of an unknown container could not be removed; the next start tries again", "path", path, "error", err)
+	err := remove(limited, id)
+	if err == nil || ctx.Err() != nil {
+		return true
 	}
+	r.log.Error("the remains of an unknown container could not be removed; the next start tries again", "path", path, "error", err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.occupied[id] = true
+	return false
 }
 
 // endUnknown ends the containers of the shims that belong to no known sandbox or container. It returns the IDs of those that did not end in
-// time. They are occupied.
+// time.
 func (r *Runtime) endUnknown(ctx context.Context, adopted map[string]adoptedContainer) (alive map[string]bool) {
 	alive = map[string]bool{}
 	var mu sync.Mutex
@@ -95,19 +92,18 @@ func (r *Runtime) endUnknown(ctx context.Context, adopted map[string]adoptedCont
 			continue
 		}
 		g.Go(func() error {
-			limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
-			defer cancel()
-			err := h.client.Kill(limited, wire.KillRequest{ID: id, Signal: 9, All: true})
-			if err == nil {
-				err = h.client.DeleteEnded(limited, id)
-			}
-			if ignoreNotFound(err) == nil { // not found: the previous agent has already deleted it
-				return nil
-			}
-			r.log.Error("an unknown container could not be ended; the next start tries again", "container", id, "error", err)
+			ended := r.removeWithin(ctx, id, func(ctx context.Context, id string) error {
+				err := h.client.Kill(ctx, wire.KillRequest{ID: id, Signal: 9, All: true})
+				if err == nil {
+					err = h.client.DeleteEnded(ctx, id)
+				}
+				return ignoreNotFound(err) // not found: the previous agent has already deleted it
+			})
 			mu.Lock()
 			defer mu.Unlock()
-			alive[id], r.occupied[id] = true, true
+			if !ended {
+				alive[id] = true
+			}
 			return nil
 		})
 	}

@@ -40,25 +40,16 @@ type layerCache struct {
 	layers map[string][]string
 }
 
-func (l *layerCache) get(chain string) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.layers[chain]
-}
-
-func (l *layerCache) put(chain string, layers []string) {
+// set sets the layers of a chain ID, or removes them if they are nil.
+func (l *layerCache) set(chain string, layers []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.layers == nil {
 		l.layers = map[string][]string{}
 	}
-	l.layers[chain] = layers
-}
-
-func (l *layerCache) drop(chain string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.layers, chain)
+	if l.layers[chain] = layers; layers == nil {
+		delete(l.layers, chain)
+	}
 }
 
 // mountRootfs mounts a container's root file system at <bundle>/rootfs. It is an overlay of the image's layers with an upper directory, or
@@ -178,8 +169,11 @@ func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) 
 		return nil, err
 	}
 	defer r.views.chains.Unlock(chain)
-	if l := r.views.get(chain); l != nil {
-		return l, nil
+	r.views.mu.Lock()
+	cached := r.views.layers[chain]
+	r.views.mu.Unlock()
+	if cached != nil {
+		return cached, nil
 	}
 	ctx = namespaces.WithNamespace(ctx, daemon.Namespace)
 	key := viewPrefix + chain
@@ -194,7 +188,7 @@ func (r *Runtime) layersOf(ctx context.Context, chain string) ([]string, error) 
 	if len(layers) == 0 {
 		return nil, fmt.Errorf("snapshot %s has mounts of an unknown kind: %v", chain, ms)
 	}
-	r.views.put(chain, layers)
+	r.views.set(chain, layers)
 	return layers, nil
 }
 
@@ -230,7 +224,7 @@ func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	if used {
 		return nil
 	}
-	r.views.drop(chain)
+	r.views.set(chain, nil)
 	err := r.snap.Remove(namespaces.WithNamespace(ctx, daemon.Namespace), viewPrefix+chain)
 	return ignoreNotFound(err)
 }

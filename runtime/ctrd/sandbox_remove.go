@@ -21,7 +21,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, req *api.RemovePodSandbo
 		return nil, err
 	}
 	if err := r.ops.LockContext(ctx, s.rec.ID); err != nil {
-		return nil, fmt.Errorf("remove sandbox %s: %w", s.rec.ID, err)
+		return nil, err
 	}
 	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {

@@ -29,7 +29,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	}
 	id = r.freeID(id)
 	if err := r.ops.LockContext(ctx, id); err != nil {
-		return nil, fmt.Errorf("run sandbox %s: %w", id, err)
+		return nil, err
 	}
 	defer r.ops.Unlock(id)
 	h, err := r.findHandler(req.GetRuntimeHandler())

@@ -23,7 +23,7 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 		return nil, err
 	}
 	if err := r.ops.LockContext(ctx, s.rec.ID); err != nil {
-		return nil, fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
+		return nil, err
 	}
 	defer r.ops.Unlock(s.rec.ID)
 	if err := r.stopSandbox(ctx, s); err != nil {

@@ -22,7 +22,7 @@ func (r *Runtime) UpdatePodSandboxResources(
 		return nil, err
 	}
 	if err := r.ops.LockContext(ctx, s.rec.ID); err != nil {
-		return nil, fmt.Errorf("update sandbox %s: %w", s.rec.ID, err)
+		return nil, err
 	}
 	defer r.ops.Unlock(s.rec.ID)
 	resized := &api.LinuxPodSandboxConfig{Overhead: proto.CloneOf(req.GetOverhead()), Resources: proto.CloneOf(req.GetResources())}

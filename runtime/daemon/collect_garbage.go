@@ -84,18 +84,23 @@ var errContinues = errors.New("unused layers and content are still being removed
 // collectNow runs a collection in the collector's goroutine and returns its result. If ctx ends first, the collection continues.
 func (c *collector) collectNow(ctx context.Context) error {
 	done := make(chan error, 1)
-	select {
-	case c.requests <- done:
-	case <-c.stopSignal:
-		return errClosed
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errContinues, ctx.Err())
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errContinues, ctx.Err())
+	requests := c.requests
+	for {
+		select {
+		case requests <- done:
+			requests = nil
+		case err := <-done:
+			return err
+		case <-c.ended:
+			select {
+			case err := <-done:
+				return err
+			default:
+				return errClosed
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", errContinues, ctx.Err())
+		}
 	}
 }
 

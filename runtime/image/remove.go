@@ -11,9 +11,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemoveImage deletes every name of an image. It frees the disk space before it returns, unless ctx ends first. It returns no error if the image does not exist,
-// and errdefs.ErrFailedPrecondition if the image is pinned (PinImages). The caller must check whether containers use the image. A snapshot
-// that a container uses remains until the container is removed.
+// RemoveImage deletes every name of an image. It frees the disk space before it returns, unless ctx ends first. It returns no error if the
+// image does not exist, and errdefs.ErrFailedPrecondition if the image is pinned (PinImages). The caller must check whether containers use
+// the image. A snapshot that a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	err := s.removeNames(withNamespace(ctx), ref)

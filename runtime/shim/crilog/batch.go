@@ -2,7 +2,6 @@ package crilog
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"sync"
 	"time"
@@ -113,7 +112,5 @@ func (w *batch) flush() {
 func (w *batch) note(err error) {
 	if w.err == nil {
 		w.err = err
-	} else if err != nil && !errors.Is(w.err, err) {
-		w.err = errors.Join(w.err, err)
 	}
 }

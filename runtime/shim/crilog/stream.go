@@ -17,8 +17,8 @@ func (l *Log) Stream(name string) *Stream { return &Stream{log: l, name: name} }
 // Terminal returns the stream of a terminal, which combines stdout and stderr.
 func (l *Log) Terminal(name string) *Stream { return &Stream{log: l, name: name, terminal: true} }
 
-// Write writes output to the log, with few calls of write(2) for many lines. It always returns the length of p, and the errors of
-// writing lines. Lines that cannot be written are dropped.
+// Write writes output to the log, with few calls of write(2) for many lines. It always returns the length of p, and the first
+// error. Lines that cannot be written are dropped.
 func (s *Stream) Write(p []byte) (n int, err error) {
 	n = len(p)
 	w := s.log.begin()

@@ -121,18 +121,20 @@ func (h *Host) start(cmd *exec.Cmd) error {
 // copyMounts mounts copies of the mounts that a container needs in its bundle. The returned function removes the copies. If the error is
 // errNotSame, nothing was changed. If a volume does not respond, copyMounts returns an error, and undoes the rest when the volume responds.
 func (h *Host) copyMounts(bundle string, m wire.Mounts) (unmount func(), err error) {
-	return h.volumes.call(m, func(began func(path string)) (func(), error) { return h.copyMountsNow(bundle, m, began) })
+	return h.volumes.call(func(begin func(path string) error) (func(), error) { return h.copyMountsNow(bundle, m, begin) })
 }
 
-// copyMountsNow does the work of copyMounts. It calls began before each step that may block in the kernel.
-func (h *Host) copyMountsNow(bundle string, m wire.Mounts, began func(path string)) (unmount func(), err error) {
+// copyMountsNow does the work of copyMounts. It calls begin before each step that may block in the kernel.
+func (h *Host) copyMountsNow(bundle string, m wire.Mounts, begin func(path string) error) (unmount func(), err error) {
 	for _, path := range m.Same {
-		began(path)
+		if err := begin(path); err != nil {
+			return nil, err
+		}
 		if err := h.checkSame(path); err != nil {
 			return nil, err
 		}
 	}
-	trees, err := h.cloneTrees(m.Borrow, began)
+	trees, err := h.cloneTrees(m.Borrow, begin)
 	defer func() {
 		for _, tree := range trees {
 			unix.Close(tree)
@@ -149,8 +151,11 @@ func (h *Host) copyMountsNow(bundle string, m wire.Mounts, began func(path strin
 	}
 	for link, source := range m.Borrow {
 		target := filepath.Join(bundle, link)
-		began(source)
-		if err := mountTree(trees[link], target); err != nil {
+		err := begin(source)
+		if err == nil {
+			err = mountTree(trees[link], target)
+		}
+		if err != nil {
 			unmount()
 			return nil, fmt.Errorf("copy mounts of %s: %w", source, err)
 		}
@@ -202,11 +207,13 @@ func (h *Host) checkSame(path string) error {
 
 // cloneTrees returns private copies of the host's mount trees at the sources, as file descriptors with the keys of the sources. The caller
 // closes them, also after an error.
-func (h *Host) cloneTrees(sources map[string]string, began func(path string)) (map[string]int, error) {
+func (h *Host) cloneTrees(sources map[string]string, begin func(path string) error) (map[string]int, error) {
 	trees := map[string]int{}
 	err := h.inNewThread(func() error {
 		for link, source := range sources {
-			began(source)
+			if err := begin(source); err != nil {
+				return err
+			}
 			tree, err := cloneTree(source)
 			if err != nil {
 				return fmt.Errorf("copy mounts of %s: clone the mounts: %w", source, err)
@@ -232,9 +239,8 @@ func cloneTree(source string) (int, error) {
 
 // mountTree mounts a copy of a mount tree on target. Changes to the copy do not propagate to the host.
 func mountTree(tree int, target string) error {
-	// The type of a file does not change, so the server or the FUSE daemon of a volume need not be asked.
-	var st unix.Statx_t
-	if err := unix.Statx(tree, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(tree, &st); err != nil {
 		return err
 	}
 	if err := makeMountPoint(target, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {

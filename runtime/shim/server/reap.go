@@ -127,8 +127,9 @@ func (r *reaper) endCall(pid int) {
 }
 
 // runCommand starts a command with the first given function and waits until the command has ended. The streams of the command must be
-// files. The optional second function is called after the start. It returns a channel and a function. When the channel is closed, runCommand
-// no longer waits and returns errStuck. The function is called when runCommand returns. Both given functions are called with mu held.
+// files. The optional second function is called after the start. It returns a channel and a function. When the channel is closed,
+// runCommand no longer waits and returns errStuck. The function is called when runCommand returns. Both given functions are called with mu
+// held.
 func (r *reaper) runCommand(
 	cmd *exec.Cmd, launch func(*exec.Cmd) error, began func(pid int) (stuck <-chan struct{}, ended func()),
 ) error {

@@ -2,11 +2,8 @@ package server
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
 const (
@@ -36,26 +33,18 @@ func newVolumeCalls() volumeCalls {
 type volumeCall struct {
 	undo   func() // set if the call was successful
 	err    error
-	path   string // path of the step that is in progress; volumeCalls.mu guards it
+	path   string // path of the step that is in progress; volumeCalls.mu guards it, and it does not change after gaveUp
 	gaveUp bool   // whether nobody waits for the call any more; volumeCalls.mu guards it
-	silent string // path that was marked as silent
 	ended  chan struct{}
 }
 
-// call runs f, which mounts copies and returns a function that removes them. The function f calls began before each step that may block. If
-// f does not return in time, call returns an error that names the path of the step. Until f has returned, other calls with that path return
-// an error immediately.
-func (v *volumeCalls) call(m wire.Mounts, f func(began func(path string)) (undo func(), err error)) (undo func(), err error) {
-	if err := v.check(m); err != nil {
-		return nil, err
-	}
+// call runs f, which mounts copies and returns a function that removes them. The function f calls begin before each step that may block. If
+// f does not return in time, call returns an error that names the path of the step. Until f has returned, begin returns an error for that
+// path.
+func (v *volumeCalls) call(f func(begin func(path string) error) (undo func(), err error)) (undo func(), err error) {
 	c := &volumeCall{ended: make(chan struct{})}
 	go func() {
-		c.undo, c.err = f(func(path string) {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			c.path = path
-		})
+		c.undo, c.err = f(func(path string) error { return v.begin(c, path) })
 		v.end(c)
 	}()
 	timeout := time.NewTimer(v.timeout)
@@ -64,27 +53,25 @@ func (v *volumeCalls) call(m wire.Mounts, f func(began func(path string)) (undo 
 	case <-c.ended:
 	case <-timeout.C:
 		if v.giveUp(c) {
-			return nil, fmt.Errorf("%s did not respond within %s", c.silent, v.timeout)
+			return nil, errSilent(c.path)
 		}
 	}
 	return c.undo, c.err
 }
 
-// check returns an error if one of the paths is silent, or if too many paths are.
-func (v *volumeCalls) check(m wire.Mounts) error {
+func errSilent(path string) error { return fmt.Errorf("%s does not respond", path) }
+
+// begin begins a step of a call. It returns an error if the path is silent, if too many paths are, or if nobody waits for the call.
+func (v *volumeCalls) begin(c *volumeCall, path string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.silent) >= maxSilent {
-		return fmt.Errorf("%d volumes do not respond", len(v.silent))
+	if n := len(v.silent); n >= maxSilent {
+		return fmt.Errorf("%d volumes do not respond", n)
 	}
-	for _, path := range m.Borrow {
-		if v.silent[path] {
-			return fmt.Errorf("%s does not respond", path)
-		}
+	if v.silent[path] || c.gaveUp {
+		return errSilent(path)
 	}
-	if i := slices.IndexFunc(m.Same, func(path string) bool { return v.silent[path] }); i >= 0 {
-		return fmt.Errorf("%s does not respond", m.Same[i])
-	}
+	c.path = path
 	return nil
 }
 
@@ -97,8 +84,7 @@ func (v *volumeCalls) giveUp(c *volumeCall) bool {
 		return false
 	default:
 	}
-	c.gaveUp, c.silent = true, c.path
-	v.silent[c.silent] = true
+	c.gaveUp, v.silent[c.path] = true, true
 	return true
 }
 
@@ -108,7 +94,7 @@ func (v *volumeCalls) end(c *volumeCall) {
 	close(c.ended)
 	gaveUp := c.gaveUp
 	if gaveUp {
-		delete(v.silent, c.silent)
+		delete(v.silent, c.path)
 	}
 	v.mu.Unlock()
 	if gaveUp && c.undo != nil {

@@ -36,7 +36,7 @@ func TestSilentVolume(t *testing.T) {
 		}
 		h.volumes.timeout = time.Hour // the next calls must not wait
 	}
-	unmount, err := h.copyMounts(bundle, wire.Mounts{Borrow: map[string]string{"g": good, "root of the volume": volume}, Same: []string{good}})
+	unmount, err := h.copyMounts(bundle, wire.Mounts{Borrow: map[string]string{"g": good}, Same: []string{good}})
 	if err != nil {
 		t.Fatal(err)
 	}
