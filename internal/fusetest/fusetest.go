@@ -1,7 +1,11 @@
 package fusetest
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"os"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,21 +15,33 @@ import (
 // error. The end of the test removes the mount. Without FUSE, the test is skipped.
 func MountSilent(t testing.TB, dir string) (end func()) {
 	t.Helper()
-	server, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	return mount(t, dir, func(*os.File) {})
+}
+
+// MountDeaf is like MountSilent, but the server has received each request. The kernel does not even kill a process that waits for the
+// response.
+func MountDeaf(t testing.TB, dir string) (end func()) {
+	t.Helper()
+	return mount(t, dir, receive)
+}
+
+func mount(t testing.TB, dir string, serve func(server *os.File)) (end func()) {
+	t.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skip("FUSE is needed: ", err)
 	}
-	if err := unix.Mount("silent", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server)); err != nil {
-		unix.Close(server)
+	if err := unix.Mount("silent", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)); err != nil {
+		unix.Close(fd)
 		t.Skip("FUSE is needed: ", err)
 	}
-	ended := false
-	end = func() {
-		if !ended {
-			unix.Close(server)
-			ended = true
-		}
-	}
+	server := os.NewFile(uintptr(fd), "/dev/fuse") // the file has events only after the mount
+	var served sync.WaitGroup
+	served.Go(func() { serve(server) })
+	end = sync.OnceFunc(func() {
+		server.Close()
+		served.Wait()
+	})
 	t.Cleanup(func() {
 		end()
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -33,4 +49,35 @@ func MountSilent(t testing.TB, dir string) (end func()) {
 		}
 	})
 	return end
+}
+
+// receive receives requests until the server is closed. It responds only to the first one, which opens the connection.
+// https://www.kernel.org/doc/html/latest/filesystems/fuse/index.html
+func receive(server *os.File) {
+	request := make([]byte, 1<<17+4096)
+	if _, err := server.Read(request); err != nil {
+		return
+	}
+	reply := struct {
+		Len                    uint32
+		Error                  int32
+		Unique                 uint64
+		Major, Minor           uint32
+		MaxReadahead, Flags    uint32
+		MaxBackground, Limit   uint16
+		MaxWrite, TimeGranular uint32
+		_                      [9]uint32
+	}{Len: 16 + 64, Unique: binary.NativeEndian.Uint64(request[8:]), Major: 7, Minor: 31, MaxWrite: 4096, TimeGranular: 1}
+	var b bytes.Buffer
+	if err := binary.Write(&b, binary.NativeEndian, reply); err != nil {
+		return
+	}
+	if _, err := server.Write(b.Bytes()); err != nil {
+		return
+	}
+	for {
+		if _, err := server.Read(request); err != nil {
+			return
+		}
+	}
 }

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/fusetest"
 )
 
-// hangingOCI restarts a node with an OCI runtime that hangs in the cgroup of the container, while the returned file exists.
-// The OCI runtime writes its PID into the file hanging before that.
-func hangingOCI(t *testing.T, n *node) (hang, hanging string) {
+// hangingOCI restarts a node with an OCI runtime that hangs in the cgroup of the container, while the returned file exists: it executes a
+// command. It writes its PID into the file hanging before that.
+func hangingOCI(t *testing.T, n *node, command string) (hang, hanging string) {
 	t.Helper()
 	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // contains the OCI runtime that works on this host
 	if err != nil {
@@ -37,11 +39,11 @@ case " $* " in *" run "*)
 		mkdir -p "$dir"
 		echo $$ >"$dir/cgroup.procs"
 		echo $$ >%s
-		exec sleep 1000
+		exec %s
 	fi
 esac
 exec %s "$@"
-`, hang, hanging, oci)
+`, hang, hanging, command, oci)
 	if err := os.WriteFile(n.oci, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +59,37 @@ func TestStopDuringStart(t *testing.T) {
 		t.Skip("needs the cgroup's path")
 	}
 	n := newNode(t, 64)
-	hang, hanging := hangingOCI(t, n)
+	hang, hanging := hangingOCI(t, n, "sleep 1000")
 	_, bystander := n.runPod(t, 0, "ignore")
 	pid := n.pid(t, bystander)
+	ctx := context.Background()
+	id, result := n.startHanging(t, hang, hanging)
+	n.stopPod(t, n.runOther(t, 2))
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err := n.StopContainer(cancelled, &api.StopContainerRequest{ContainerId: id})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the stop with a context that has ended: %v", err)
+	}
+	if _, err := n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: id}); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err == nil {
+		t.Error("the start was successful")
+	}
+	if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_EXITED || st.Reason != "StartError" {
+		t.Errorf("it is %v", st)
+	}
+	n.stop(t)
+	n.start(t)
+	if n.pid(t, bystander) != pid || dead(pid) {
+		t.Error("another container of the shim was restarted")
+	}
+}
+
+// startHanging starts a container in a goroutine, and returns when its OCI runtime hangs. Later starts do not hang.
+func (n *node) startHanging(t *testing.T, hang, hanging string) (id string, result <-chan error) {
+	t.Helper()
 	if err := os.WriteFile(hang, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -74,40 +104,40 @@ func TestStopDuringStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := func() <-chan error {
-		result := make(chan error, 1)
-		go func() {
-			_, err := n.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId})
-			result <- err
-		}()
-		eventually(t, "the OCI runtime hangs", func() bool { b, err := os.ReadFile(hanging); return err == nil && len(b) > 0 })
-		if err := errors.Join(os.Remove(hang), os.Remove(hanging)); err != nil {
-			t.Fatal(err)
-		}
-		return result
+	started, agent := make(chan error, 1), n.Runtime
+	go func() {
+		_, err := agent.StartContainer(ctx, &api.StartContainerRequest{ContainerId: c.ContainerId})
+		started <- err
+	}()
+	eventually(t, "the OCI runtime hangs", func() bool { b, err := os.ReadFile(hanging); return err == nil && len(b) > 0 })
+	if err := errors.Join(os.Remove(hang), os.Remove(hanging)); err != nil {
+		t.Fatal(err)
 	}
-	result := start()
-	n.stopPod(t, n.runOther(t, 2))
-	cancelled, cancel := context.WithCancel(ctx)
-	cancel()
-	_, err = n.StopContainer(cancelled, &api.StopContainerRequest{ContainerId: c.ContainerId})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("the stop with a context that has ended: %v", err)
+	return c.ContainerId, started
+}
+
+// TestRestartDuringStart checks a restart of the agent while the OCI runtime of a container waits in the kernel and cannot be killed. The
+// other containers of the shim survive, and pods start and stop. When the OCI runtime has ended, nothing of the container is left.
+func TestRestartDuringStart(t *testing.T) {
+	if systemd() {
+		t.Skip("needs the cgroup's path")
 	}
-	if _, err := n.StopContainer(ctx, &api.StopContainerRequest{ContainerId: c.ContainerId}); err != nil {
-		t.Error(err)
-	}
-	if err := <-result; err == nil {
-		t.Error("the start was successful")
-	}
-	if st := n.status(t, c.ContainerId); st.State != api.ContainerState_CONTAINER_EXITED || st.Reason != "StartError" {
-		t.Errorf("it is %v", st)
-	}
+	volume := t.TempDir()
+	end := fusetest.MountDeaf(t, volume)
+	n := newNode(t, 64)
+	defer end() // before the node is removed
+	hang, hanging := hangingOCI(t, n, "stat "+volume+"/file")
+	_, bystander := n.runPod(t, 0, "ignore")
+	pid := n.pid(t, bystander)
+	_, result := n.startHanging(t, hang, hanging)
 	n.stop(t)
+	<-result
 	n.start(t)
 	if n.pid(t, bystander) != pid || dead(pid) {
 		t.Error("another container of the shim was restarted")
 	}
+	n.stopPod(t, n.runOther(t, 2))
+	end()
 }
 
 // runOther runs another pod and returns its ID.
