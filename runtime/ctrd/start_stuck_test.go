@@ -117,7 +117,7 @@ func (n *node) startHanging(t *testing.T, hang, hanging string) (id string, resu
 }
 
 // TestRestartDuringStart checks a restart of the agent while the OCI runtime of a container waits in the kernel and cannot be killed. The
-// other containers of the shim survive, and pods start and stop. When the OCI runtime has ended, nothing of the container is left.
+// other containers of the shim survive, and pods start and stop. When the OCI runtime has ended, the pod can be removed.
 func TestRestartDuringStart(t *testing.T) {
 	if systemd() {
 		t.Skip("needs the cgroup's path")
@@ -129,7 +129,7 @@ func TestRestartDuringStart(t *testing.T) {
 	hang, hanging := hangingOCI(t, n, "stat "+volume+"/file")
 	_, bystander := n.runPod(t, 0, "ignore")
 	pid := n.pid(t, bystander)
-	_, result := n.startHanging(t, hang, hanging)
+	id, result := n.startHanging(t, hang, hanging)
 	n.stop(t)
 	<-result
 	n.start(t)
@@ -138,6 +138,13 @@ func TestRestartDuringStart(t *testing.T) {
 	}
 	n.stopPod(t, n.runOther(t, 2))
 	end()
+	n.removeAll(t)
+	for _, dir := range cgroupDirs(n.cgroup) { // the agent removes them with the cgroup of the pod
+		eventually(t, "the cgroup is empty", func() bool {
+			err := os.Remove(filepath.Join(dir, id))
+			return err == nil || os.IsNotExist(err)
+		})
+	}
 }
 
 // runOther runs another pod and returns its ID.

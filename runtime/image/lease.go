@@ -109,7 +109,12 @@ func (s *Service) collectGarbage(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	return s.c.Client.LeasesService().Delete(ctx, leases.Lease{ID: leaseOf(leased)}, leases.SynchronousDelete)
+	err = s.c.Client.LeasesService().Delete(ctx, leases.Lease{ID: leaseOf(leased)}, leases.SynchronousDelete)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("unused layers and content were not removed from the disk", "error", err)
+		return nil
+	}
+	return err
 }
 
 // dropLease deletes a lease, even if ctx has ended, and collects everything that only this lease

@@ -174,8 +174,9 @@ func TestInputOfLeftClient(t *testing.T) {
 	send(t, c, 'b')
 	c.Close()
 	buf := make([]byte, 4*wire.MaxFrame)
-	if _, err := io.ReadFull(i.stdin, buf); err != nil || bytes.Count(buf, []byte("a")) != len(buf)/2 || bytes.Count(buf, []byte("b")) != len(buf)/2 {
-		t.Errorf("the container read %d a, %d b, %v", bytes.Count(buf, []byte("a")), bytes.Count(buf, []byte("b")), err)
+	_, err := io.ReadFull(i.stdin, buf)
+	if a, b := bytes.Count(buf, []byte("a")), bytes.Count(buf, []byte("b")); err != nil || a != len(buf)/2 || b != a {
+		t.Errorf("the container read %d a, %d b, %v", a, b, err)
 	}
 	for i.attached() > 0 {
 		runtime.Gosched()
