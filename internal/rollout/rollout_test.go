@@ -280,6 +280,14 @@ func TestCount(t *testing.T) {
 	if c.Rings[3].Succeeded != 1 || len(c.Notes) != 2 {
 		t.Errorf("%+v", c)
 	}
+	untested := &api.UpdateState{Trials: trial(id, api.UpdateUntested)}
+	for _, want := range []int{1, 0} { // a note until there is a result
+		c := newIndex(t, newPlan(), start).Count([]Report{report("k", "a", "0.2.0", untested)})
+		if len(c.Notes) != want || c.Rings[0] != (Tally{Nodes: 1}) {
+			t.Errorf("%+v", c)
+		}
+		untested.Trials = append(untested.Trials, trial(id, api.UpdateInterrupted)...)
+	}
 }
 
 // tally returns the count of the first two rings.
@@ -355,8 +363,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestResume checks that the end of a pause accepts the failures of the index and of the reports, but not those of unknown keys, and that it
-// opens no ring.
+// TestResume checks that the end of a pause accepts the failures of the index and of the reports, but not those of unknown keys, and that
+// it opens no ring.
 func TestResume(t *testing.T) {
 	for name, x := range map[string]struct {
 		count     Count

@@ -210,7 +210,8 @@ func TestResumeAccepts(t *testing.T) {
 			}
 		}
 		out := f.office(quiet, append(cron, "--resume")...)
-		if x := f.read(); x.Paused != "" || x.Rings[0].Failed != 2 || x.Rings[0].MaxFailed != 2 || strings.Contains(out, "2 nodes failed") == pause {
+		if x := f.read(); x.Paused != "" || x.Rings[0].Failed != 2 || x.Rings[0].MaxFailed != 2 ||
+			strings.Contains(out, "2 nodes failed") == pause {
 			t.Errorf("%+v\n%s", x.Plan, out)
 		}
 		f.office(quiet, cron...) // cron does not pause again
