@@ -1,9 +1,10 @@
 #!/bin/bash
 # Gathers a release in DIR: archives, install.sh, packages, the sources of the OCI runtime, lists of components (SPDX), notes from the
-# changelog and the history, SHA-256 sums, and signatures.
+# changelog and the history, the public keys, SHA-256 sums, and signatures.
 #   release.sh VERSION DIST DIR
 # ISLET_RELEASE_KEYS names files with keys (packaging/sign), separated by colons. All of them sign each archive, as islet update requires.
-# ISLET_SIGNING_KEY names the key in gpg's keyring that signs the sums. The script reports what it does not sign.
+# ISLET_SIGNING_KEY names the key in gpg's keyring that signs the sums. The script reports what it does not sign. The notes name a key
+# whose file or user ID has the word "trial" as a trial key.
 # If anything is missing, the script fails and DIR stays as it was.
 set -euo pipefail
 version=$1 dist=$(cd "$2" && pwd)
@@ -54,22 +55,45 @@ tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOC
 
 IFS=: read -ra keys <<<"${ISLET_RELEASE_KEYS:-}"
 for i in "${!keys[@]}"; do keys[i]=$(realpath -e "${keys[i]}"); done
+sign() { (cd "$top" && GOARCH='' GOFLAGS=-trimpath go run ./packaging/sign "$@"); }
+trial_note() { if grep -qi trial <<<"$1"; then echo ', a trial key: do not trust it on a node that matters'; fi; }
+signers=
 if [ ${#keys[@]} -gt 0 ]; then
+	for key in "${keys[@]}"; do
+		signers+="- The archives, for \`islet update\`: \`$(sign public "$key")\`$(trial_note "${key##*/}")"$'\n'
+	done
+	sign public "${keys[@]}" >"$new/release.keys"
 	for archive in "$new"/*.tar.gz; do
 		arch=${archive##*-linux-}
-		(cd "$top" && GOARCH='' GOFLAGS=-trimpath go run ./packaging/sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}")
+		sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}"
+		sign verify "$archive" "$new/release.keys" >&2
 	done
 else
+	signers+="- The archives are not signed, and \`islet update\` rejects them."$'\n'
 	say "ISLET_RELEASE_KEYS is not set: the archives are not signed, and islet update rejects them"
 fi
+if [ -n "${ISLET_SIGNING_KEY:-}" ]; then
+	listing=$(gpg --batch --with-colons --list-keys "$ISLET_SIGNING_KEY")
+	fingerprint=$(awk -F: '$1 == "fpr" { print $10; exit }' <<<"$listing")
+	user=$(awk -F: '$1 == "uid" { print $10; exit }' <<<"$listing")
+	signers+="- \`SHA256SUMS\`, by gpg: \`$fingerprint\`, $user$(trial_note "$user")"$'\n'
+else
+	signers+="- \`SHA256SUMS\` is not signed."$'\n'
+fi
 
-# The notes are the changelog's section and then all commits, sorted by the part before the colon of their subject, such as agent or
-# internal/config.
+# The notes are the changelog's section, then the keys, and then all commits, sorted by the part before the colon of their subject, such as
+# agent or internal/config. Links of the changelog lead to the files of this version, because they are not beside the notes.
 {
+	files=https://github.com/islet-edge/islet/blob/v$version
 	before=$(git -C "$top" describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)
 	echo "# islet $version"
-	echo "$changes"
+	sed -E "s,\]\(((docs|packaging)/|[A-Z]+\.md),]($files/\1,g" <<<"$changes"
 	echo
+	echo "## Signatures"
+	echo
+	echo "Compare the keys with those that you got in another way ([commands]($files/packaging/README.md#packages-repositories-releases))."
+	echo
+	echo "$signers"
 	echo "## All changes${before:+ since $before}, by part"
 	git -C "$top" log --no-merges --reverse --format=%s "${before:+$before..}HEAD" | awk '
 		{
