@@ -491,7 +491,10 @@ repo: packages ## ship: build a signed repository for apt and dnf in dist/repo (
 	packaging/repo.sh dist/packages dist/repo
 
 .PHONY: release
-release: packages ## ship: gather a release in dist/release, signed by ISLET_RELEASE_KEYS (packaging/sign) and ISLET_SIGNING_KEY (gpg)
+release: ## ship: gather a release in dist/release, signed by ISLET_RELEASE_KEYS (packaging/sign) and ISLET_SIGNING_KEY (gpg)
+	@packaging/deps.sh oci oci-cross
+	packaging/release.sh $(VERSION)
+	@$(MAKE) --no-print-directory packages
 	packaging/release.sh $(VERSION) dist dist/release
 
 .PHONY: picture

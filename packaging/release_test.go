@@ -143,9 +143,9 @@ func TestRelease(t *testing.T) {
 		!strings.Contains(string(notes), want) || strings.Count(out, "signed by "+keys[0].ID()+", "+keys[1].ID()) != 2 {
 		t.Errorf("%v: the notes are\n%s\nand the output is %s", err, notes, out)
 	}
-	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
-	check.Dir = to
-	if out, err := check.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1+3 {
+	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	sums.Dir = to
+	if out, err := sums.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1+3 {
 		t.Errorf("%v: %s", err, out)
 	}
 	tar, err := exec.Command("tar", "-tf", filepath.Join(to, "islet-oci-sources.tar")).Output()
@@ -155,6 +155,29 @@ func TestRelease(t *testing.T) {
 	}
 
 	before := names()
+	check := func(libc string, env ...string) (string, error) { // with compilers that have this C library
+		for _, triplet := range []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "arm-linux-gnueabihf", "riscv64-linux-gnu"} {
+			write(t, filepath.Join(top, "bin", triplet+"-gcc"), "#!/bin/sh\necho /lib/"+triplet+"/libc.a\n", 0o755)
+		}
+		write(t, filepath.Join(top, "bin/dpkg-query"), "#!/bin/sh\ncase $2 in /*x86*) echo libc6-dev:amd64: $2 ;; /*) echo libc6-dev-x: $2 ;;\n"+
+			"*) [ $3 = libc6-dev ] && echo 5-1 5-1 || echo 7 "+libc+"cross1 ;; esac\n", 0o755)
+		write(t, filepath.Join(top, "bin/realpath"), "#!/bin/sh\ncase $1 in /*) echo $1 ;; *) exec /usr/bin/realpath \"$@\" ;; esac\n", 0o755)
+		return try(exec.Command(filepath.Join(top, "packaging/release.sh"), "0.1.0"),
+			append(env, "PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "ISLET_SIGNING_KEY=")...)
+	}
+	for name, c := range map[string]struct{ libc, keys, bad string }{
+		"ready":                        {"5-0", one + ":" + two, ""},
+		"the source of a C library":    {"5-2", one, "the sources of glibc=5-2 are missing"},
+		"a key that is no private key": {"5-0", one + ":" + changelog, "contains no private key"},
+		"a key that is not there":      {"5-0", top + "/none", "none"},
+	} {
+		if out, err := check(c.libc, "ISLET_RELEASE_KEYS="+c.keys); (err == nil) != (c.bad == "") || !strings.Contains(out, c.bad) {
+			t.Errorf("before a release, %s: %v: %s", name, err, out)
+		}
+	}
+	if got := names(); !slices.Equal(got, before) {
+		t.Errorf("the check leaves %q", got)
+	}
 	if out, err := gather("ISLET_RELEASE_KEYS="+one, "ISLET_TEST_ADVISORIES=1"); err == nil ||
 		!strings.Contains(out, "asked: run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd") || !slices.Equal(names(), before) {
 		t.Errorf("with an advisory for a linked module: %v: %s\n%q", err, out, names())
