@@ -60,8 +60,8 @@ func run(args []string, out io.Writer, now time.Time) error {
 	case len(args) >= 2 && args[0] == "rollout":
 		return runRollout(args[1:], out, now)
 	}
-	return errors.New("usage: sign key FILE, sign public KEYFILE..., sign verify ARCHIVE KEYS, sign release VERSION ARCH ARCHIVE KEYFILE..., sign index INDEX PLAN KEYFILES ARCHIVE..., " +
-		"or sign rollout INDEX REPORT...")
+	return errors.New("usage: sign key FILE, sign public KEYFILE..., sign verify ARCHIVE KEYS, " +
+		"sign release VERSION ARCH ARCHIVE KEYFILE..., sign index INDEX PLAN KEYFILES ARCHIVE..., or sign rollout INDEX REPORT...")
 }
 
 func makeKey(file string, out io.Writer) error {
