@@ -109,7 +109,12 @@ func TestVersions(t *testing.T) {
 				t.Errorf("exec in %s: code %d: %s", pod, code, out)
 			}
 		}
-		noGap(t, u.m.Islet("logs", "one-edge"))
+		log := ""
+		u.m.Await("a hundred lines of the log", func() bool {
+			log, _ = u.m.Try("logs", "one-edge")
+			return strings.Count(log, "\n") >= 100
+		})
+		noGap(t, log)
 	}
 	works("one-edge", "two-edge")
 	turn()
