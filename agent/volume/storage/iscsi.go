@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,11 +67,41 @@ func (d *iscsi) StagePath(v Volume) string {
 	if v.Block {
 		kind = filepath.Join("volumeDevices", kind)
 	}
-	return filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi", kind, diskName(withPort(s.TargetPortal), s))
+	return filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi", kind,
+		fmt.Sprintf("%s-%s-lun-%d", canonicalPortal(s.TargetPortal), s.IQN, s.Lun))
 }
 
-func diskName(portal string, s *v1.ISCSIPersistentVolumeSource) string {
-	return fmt.Sprintf("%s-%s-lun-%d", portal, s.IQN, s.Lun)
+// checkISCSINames checks the names that become parts of paths, of the volume's ID and of the arguments of iscsiadm.
+func checkISCSINames(s *v1.ISCSIPersistentVolumeSource) error {
+	for _, name := range append([]string{s.IQN, interfaceName(s), s.TargetPortal}, s.Portals...) {
+		wrong := func(r rune) bool { return r == '/' || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
+		if name == "" || name[0] == '-' || strings.ContainsFunc(name, wrong) {
+			return fmt.Errorf("iscsi: %q is not a name of a target, interface or portal", name)
+		}
+	}
+	return nil
+}
+
+// iscsiID returns the part of a volume's ID that identifies a disk. It contains the same words as StagePath, except the interface, because
+// two IDs with the same path would be one mount with two owners. The first of them to end would unmount the disk of the other one.
+func iscsiID(s *v1.ISCSIPersistentVolumeSource) string {
+	return fmt.Sprintf("%s:%s:%d", canonicalPortal(s.TargetPortal), s.IQN, s.Lun)
+}
+
+// canonicalPortal returns one spelling of a portal: with its port, and with the shortest form of an IP address.
+func canonicalPortal(portal string) string {
+	host, port, err := net.SplitHostPort(withPort(portal))
+	if err != nil {
+		return portal
+	}
+	host = strings.ToLower(host)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		port = strconv.FormatUint(n, 10)
+	}
+	return net.JoinHostPort(host, port)
 }
 
 func interfaceName(s *v1.ISCSIPersistentVolumeSource) string {
@@ -97,11 +130,6 @@ func listPortals(s *v1.ISCSIPersistentVolumeSource) []string {
 
 func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 	s := v.Source.ISCSI
-	for _, name := range append([]string{s.IQN, interfaceName(s), s.TargetPortal}, s.Portals...) {
-		if name == "" || strings.ContainsAny(name, "/\x00 ") || name[0] == '-' {
-			return fmt.Errorf("iscsi: %q is not a name of a target, interface or portal", name)
-		}
-	}
 	if s.InitiatorName != nil {
 		return errors.New("iscsi: initiatorName is not supported by this node")
 	}

@@ -93,8 +93,10 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 		expansions: map[volumeUse]*expansion{}, operations: newOperationSeconds(),
 		labels: newLabelFigures(),
 	}
-	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
-	return k, err
+	if k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log); err != nil {
+		return nil, err
+	}
+	return k, k.renameRows(ctx)
 }
 
 // errBusy means that a call for a volume gave up waiting, because an earlier call for the same volume has not
@@ -245,8 +247,8 @@ func (k *Mounter) InUse() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var ids []string
-	for key := range k.rows {
-		ids = append(ids, key.Volume)
+	for key, r := range k.rows {
+		ids = append(ids, reportedID(key, r))
 	}
 	for u := range k.inFlight {
 		ids = append(ids, u.id)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -31,12 +32,26 @@ func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, er
 	if n := v.Name; n == "" || n == "." || n == ".." || strings.ContainsAny(n, "/\x00") {
 		return Volume{}, nil, resolveError(vol, fmt.Errorf("%q cannot be the name of a directory", n))
 	}
+	if err := checkNames(&v.Source); err != nil {
+		return Volume{}, nil, resolveError(vol, err)
+	}
 	d := k.cfg.Drivers[i]
 	v.ID = volumeID(pod, vol, &v, d)
 	if err := k.addLabel(pod, vol, &v, d); err != nil {
 		return Volume{}, nil, resolveError(vol, err)
 	}
 	return v, d, nil
+}
+
+// checkNames checks the names in a source that become parts of paths.
+func checkNames(s *v1.PersistentVolumeSource) error {
+	if s.ISCSI != nil {
+		return checkISCSINames(s.ISCSI)
+	}
+	if s.CSI != nil && (s.CSI.Driver == ".." || strings.ContainsAny(s.CSI.Driver, "/\x00")) {
+		return fmt.Errorf("%q cannot be the name of a CSI driver", s.CSI.Driver)
+	}
+	return nil
 }
 
 // resolveError returns the error for a volume that cannot be resolved.
@@ -153,18 +168,27 @@ func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	return nil
 }
 
-// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse.
+// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse. All spellings of an iSCSI disk have the same ID.
 func volumeID(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {
 	case s.ISCSI != nil:
-		return fmt.Sprintf("%s/%s:%s:%d", d.Plugin(), s.ISCSI.TargetPortal, s.ISCSI.IQN, s.ISCSI.Lun)
+		return d.Plugin() + "/" + iscsiID(s.ISCSI)
 	case v.Inline:
 		return d.Plugin() + "/" + string(pod.UID) + "-" + vol.Name
 	case s.CSI != nil:
 		return d.Plugin() + "/" + s.CSI.Driver + "^" + s.CSI.VolumeHandle
 	}
 	return d.Plugin() + "/" + v.Name
+}
+
+// reportedID returns the ID of a volume for volumesInUse. In it, a portal of iSCSI has the spelling of the source, because the controller
+// that detaches volumes compares the IDs.
+func reportedID(key store.VolumeKey, r record) string {
+	if s := r.Volume.Source.ISCSI; s != nil {
+		return fmt.Sprintf("%s/%s:%s:%d", r.Plugin, s.TargetPortal, s.IQN, s.Lun)
+	}
+	return key.Volume
 }
 
 // volumePath returns the path of a volume for a pod.

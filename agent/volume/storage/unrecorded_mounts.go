@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -39,4 +40,30 @@ func (k *Mounter) unmountOrphans() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkUnused returns an error if the file system that is mounted at a path is also mounted for a pod, whatever the ledger contains. The
+// message is that of a kubelet.
+func (k *Mounter) checkUnused(path string) error {
+	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(k.root))
+	if err != nil {
+		return err
+	}
+	var staged *mountinfo.Info
+	for _, m := range all {
+		if m.Mountpoint == path {
+			staged = m
+		}
+	}
+	var refs []string
+	for _, m := range all {
+		if staged != nil && m.Major == staged.Major && m.Minor == staged.Minor && m.Root == staged.Root &&
+			strings.HasPrefix(m.Mountpoint, filepath.Join(k.root, "pods")+"/") {
+			refs = append(refs, m.Mountpoint)
+		}
+	}
+	if len(refs) > 0 {
+		return fmt.Errorf("the device mount path %q is still mounted by other references %v", path, refs)
+	}
+	return nil
 }
