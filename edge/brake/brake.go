@@ -26,8 +26,8 @@ const (
 	// lookEvery is the interval between two checks of a hold. A check tests whether the time limit is over, and whether the identity of the
 	// control plane has changed since the hold was judged.
 	lookEvery = time.Minute
-	// storeHeldEvery is the interval at which the duration of a hold is stored. If the agent is killed, the hold lasts longer by at most this
-	// time.
+	// storeHeldEvery is the interval at which the duration of a hold is stored. If the agent is killed, the hold lasts longer by at most
+	// this time.
 	storeHeldEvery = 10 * time.Minute
 )
 

@@ -61,8 +61,8 @@ func (b *Brake) HoldDeadline() time.Time {
 }
 
 // Run checks the current hold periodically until ctx ends, and then stores its duration. It ends a hold whose time limit has passed. It
-// requests a new list in two cases: when the pods that were removed one after the other can be judged together, and when the identity of the
-// control plane has changed again.
+// requests a new list in two cases: when the pods that were removed one after the other can be judged together, and when the identity of
+// the control plane has changed again.
 func (b *Brake) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -256,8 +256,8 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	return nil
 }
 
-// beginEpoch begins a new epoch and signals all channels of WatchEpoch. Run stores the epoch. Pods that are stored before contain it, too. If
-// it is not stored, the next start of the agent detects the change again.
+// beginEpoch begins a new epoch and signals all channels of WatchEpoch. Run stores the epoch, as does a transaction that stores pods. If it
+// is not stored, the next start of the agent detects the change again.
 func (h *History) beginEpoch(version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}

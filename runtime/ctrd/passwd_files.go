@@ -86,7 +86,8 @@ func awaitAccounts(ctx context.Context, id string, check func() error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("the volume with its /etc/passwd or /etc/group does not answer: %w", ctx.Err())
 	case <-late.C:
-		return fmt.Errorf("the volume with its /etc/passwd or /etc/group did not answer within %v: %w", execStartTimeout, errdefs.ErrUnavailable)
+		return fmt.Errorf("the volume with its /etc/passwd or /etc/group did not answer within %v: %w", execStartTimeout,
+			errdefs.ErrUnavailable)
 	}
 }
 
