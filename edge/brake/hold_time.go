@@ -40,13 +40,11 @@ func (b *Brake) storeHeld(ctx context.Context, atLeast time.Duration) {
 	b.mu.Lock()
 	now, held := b.state, b.held.duration()
 	b.mu.Unlock()
-	if now.Hold == nil || held-now.Hold.Held < atLeast {
-		return
+	if now.Hold != nil && held-now.Hold.Held >= atLeast {
+		h := *now.Hold
+		h.Held, now.Hold = held, &h
+		b.setState(ctx, now)
 	}
-	h := *now.Hold
-	h.Held = held
-	now.Hold = &h
-	b.setState(ctx, now)
 }
 
 // HoldDeadline returns the end of the current hold by the wall clock. It returns zero if the hold has no limit.
@@ -69,9 +67,7 @@ func (b *Brake) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			b.storeHeld(ctx, time.Second)
+			b.storeHeld(context.WithoutCancel(ctx), time.Second)
 			return nil
 		case <-b.wake:
 		case <-timer.C:

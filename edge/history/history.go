@@ -287,29 +287,22 @@ func (h *History) store(ctx context.Context) {
 	if now == before {
 		return
 	}
-	err := h.storeMarker(ctx, now)
+	data, err := json.Marshal(now)
+	if err == nil {
+		err = h.Meta.SetMeta(ctx, metaHistory, string(data))
+	}
 	switch {
-	case err == nil || errors.Is(err, context.Canceled): // at the end of its context, Run stores the marker again
+	case err == nil:
+		h.mu.Lock()
+		h.stored = now
+		h.mu.Unlock()
+	case errors.Is(err, context.Canceled): // at the end of its context, Run stores the marker again
 	case now.Epoch != before.Epoch:
 		h.Log.Error("the new epoch of the cluster's history is not stored: the next start of the agent detects the change again",
 			"error", err)
 	default:
 		h.Log.Debug("the last renewal of the lease is not stored", "error", err)
 	}
-}
-
-func (h *History) storeMarker(ctx context.Context, now marker) error {
-	data, err := json.Marshal(now)
-	if err != nil {
-		return fmt.Errorf("encode the history: %w", err)
-	}
-	if err := h.Meta.SetMeta(ctx, metaHistory, string(data)); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	h.stored = now
-	h.mu.Unlock()
-	return nil
 }
 
 // Run stores the marker when it is due, and at the end of ctx. At the next start, the Lease is compared with the last stored renewal.

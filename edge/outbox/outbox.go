@@ -237,15 +237,11 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case err == nil:
 		it.tries = 0
 		o.serverBackoff.Reset()
-	case errors.As(err, new(*storeError)):
-		it.retryAlone()
-		o.Log.Warn("an ended pod cannot be removed from the database of this node: it is tried again later",
-			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
+	case errors.Is(err, errStore):
+		o.retryAlone(it, "an ended pod cannot be removed from the database of this node: it is tried again later", err)
 	case isRefusal(err):
 		o.serverBackoff.Reset()
-		it.retryAlone()
-		o.Log.Warn("the API server rejects the status of a pod: the status is sent again later",
-			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
+		o.retryAlone(it, "the API server rejects the status of a pod: the status is sent again later", err)
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again

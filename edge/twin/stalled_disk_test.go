@@ -28,8 +28,8 @@ func (d *slowDisk) SetMeta(ctx context.Context, key, value string) error {
 	return d.memory.SetMeta(ctx, key, value)
 }
 
-// TestStalledDisk checks that renewals of the Lease do not wait for the disk. A takeover waits until its record is stored, and the record of
-// an earlier renewal does not replace it.
+// TestStalledDisk checks that renewals of the Lease do not wait for the disk. A takeover waits until its record is stored, and the record
+// of an earlier renewal does not replace it.
 func TestStalledDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &slowDisk{answers: make(chan struct{}), memory: memory{}}
@@ -43,9 +43,11 @@ func TestStalledDisk(t *testing.T) {
 		w.claimName()
 		began := time.Now()
 		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "7"})
-		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{Annotations: map[string]string{keys.LeaseClaim: w.claim.String()}}) // stores the owner
+		annotations := map[string]string{keys.LeaseClaim: w.claim.String()}
+		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{Annotations: annotations}) // stores the owner
 		other := claim{hardware: hashOf("other"), boot: hashOf("boot of another"), term: 3}
-		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{Annotations: map[string]string{keys.LeaseClaim: other.String()}}) // backs off
+		annotations = map[string]string{keys.LeaseClaim: other.String()}
+		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{Annotations: annotations}) // backs off
 		if took := time.Since(began); took > 2*storeWait || w.HoldReason() == "" || d.memory[MetaKey] != "" {
 			t.Errorf("after %v: %q, %s", took, w.HoldReason(), d.memory[MetaKey])
 		}

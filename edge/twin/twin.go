@@ -196,7 +196,7 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 	store := keep || t.state == barredState
 	t.mu.Unlock()
 	if store {
-		t.storeWithin(ctx, storeWait)
+		t.storeInTime(ctx)
 	}
 	return again
 }
@@ -204,20 +204,18 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 // storeWait is the maximum time for which a renewal of the Lease waits for the disk.
 const storeWait = time.Second
 
-// storeWithin stores the record. After the given time, or at the end of ctx, it returns while the write continues, because the next renewal
-// must not wait for a slow disk. Until the record is stored, the Lease has the same information: a restarted agent reads the claim there,
-// and decides again.
-func (t *Twin) storeWithin(ctx context.Context, limit time.Duration) {
+// storeInTime stores the record. After storeWait, or at the end of ctx, it returns while the write continues, because the next renewal must
+// not wait for a slow disk. Until the record is stored, the Lease has the same information: a restarted agent reads the claim there, and
+// decides again.
+func (t *Twin) storeInTime(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
-		defer close(ended)
 		t.storeRecord(context.WithoutCancel(ctx))
+		close(ended)
 	}()
-	late := time.NewTimer(limit)
-	defer late.Stop()
 	select {
 	case <-ended:
-	case <-late.C:
+	case <-time.After(storeWait):
 	case <-ctx.Done():
 	}
 }
@@ -290,7 +288,6 @@ func (t *Twin) readMarks() Marks {
 // storeRecord stores the newest record. If the write fails, this machine decides again at its next boot.
 func (t *Twin) storeRecord(ctx context.Context) {
 	t.storing <- struct{}{}
-	defer func() { <-t.storing }()
 	t.mu.Lock()
 	rec := t.rec
 	t.mu.Unlock()
@@ -298,6 +295,7 @@ func (t *Twin) storeRecord(ctx context.Context) {
 	if err == nil {
 		err = t.cfg.Meta.SetMeta(ctx, MetaKey, string(data))
 	}
+	<-t.storing
 	if err != nil {
 		t.cfg.Log.Error("the record of which machine has the name of this node is not stored: the next boot decides again", "error", err)
 	}

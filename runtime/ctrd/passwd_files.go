@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
@@ -69,25 +67,21 @@ func checkAccounts(root string, all []specs.Mount) error {
 	return nil
 }
 
-// accountChecks contains the running checks of awaitAccounts, by the ID of the container.
+// accountChecks contains the running calls of checkRunningAccounts, by the ID of the container.
 var accountChecks singleflight.Group
 
-// awaitAccounts runs a check of a container's files in a goroutine. The container may have mounted a file of a volume whose
-// server does not answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, awaitAccounts
-// returns while the check continues. Later calls for the same container then wait for that check, so a probe that is
-// repeated for days occupies one goroutine.
-func awaitAccounts(ctx context.Context, id string, check func() error) error {
-	ended := accountChecks.DoChan(id, func() (any, error) { return nil, check() })
-	late := time.NewTimer(execStartTimeout)
-	defer late.Stop()
+// awaitAccounts calls checkRunningAccounts in a goroutine. The container may have mounted a file of a volume whose server does not
+// answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, awaitAccounts returns while the check
+// continues. Later calls for the same container then wait for that check, so a probe that is repeated for days occupies one goroutine.
+func awaitAccounts(ctx context.Context, id string, pid int) error {
+	ended := accountChecks.DoChan(id, func() (any, error) { return nil, checkRunningAccounts(pid) })
+	ctx, stop := context.WithTimeout(ctx, execStartTimeout)
+	defer stop()
 	select {
 	case r := <-ended:
 		return r.Err
 	case <-ctx.Done():
 		return fmt.Errorf("the volume with its /etc/passwd or /etc/group does not answer: %w", ctx.Err())
-	case <-late.C:
-		return fmt.Errorf("the volume with its /etc/passwd or /etc/group did not answer within %v: %w", execStartTimeout,
-			errdefs.ErrUnavailable)
 	}
 }
 
@@ -123,9 +117,9 @@ func onFirstMount(root, name string) bool {
 	if err != nil {
 		return true // the container has ended
 	}
-	defer unix.Close(dir)
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_IN_ROOT}
 	fd, err := unix.Openat2(dir, name, how)
+	unix.Close(dir)
 	if err != nil {
 		return errors.Is(err, unix.ENOENT)
 	}

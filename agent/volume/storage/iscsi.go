@@ -11,14 +11,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // Exit codes of iscsiadm that count as success.
@@ -28,6 +28,7 @@ const (
 )
 
 const (
+	iscsiPlugin = "kubernetes.io/iscsi"
 	iscsiPort   = "3260"
 	iscsiDevice = 30 * time.Second // maximum time between the login and the appearance of the device
 	deviceGap   = 200 * time.Millisecond
@@ -55,7 +56,7 @@ func newISCSI(root string, objects Objects) *iscsi {
 		}}
 }
 
-func (*iscsi) Plugin() string                           { return "kubernetes.io/iscsi" }
+func (*iscsi) Plugin() string                           { return iscsiPlugin }
 func (*iscsi) Serves(s *v1.PersistentVolumeSource) bool { return s.ISCSI != nil }
 func (*iscsi) SetsGroup(Volume, Use) bool               { return true }
 func (*iscsi) MountsLabel(*v1.Pod, Volume) bool         { return true }
@@ -71,21 +72,29 @@ func (d *iscsi) StagePath(v Volume) string {
 		fmt.Sprintf("%s-%s-lun-%d", canonicalPortal(s.TargetPortal), s.IQN, s.Lun))
 }
 
-// checkISCSINames checks the names that become parts of paths, of the volume's ID and of the arguments of iscsiadm.
-func checkISCSINames(s *v1.ISCSIPersistentVolumeSource) error {
-	for _, name := range append([]string{s.IQN, interfaceName(s), s.TargetPortal}, s.Portals...) {
-		wrong := func(r rune) bool { return r == '/' || !unicode.IsGraphic(r) || unicode.IsSpace(r) }
-		if name == "" || name[0] == '-' || strings.ContainsFunc(name, wrong) {
-			return fmt.Errorf("iscsi: %q is not a name of a target, interface or portal", name)
+// checkNames checks the names in a source that become parts of paths, of the volume's ID and of arguments.
+func checkNames(s *v1.PersistentVolumeSource) error {
+	var names []string
+	switch {
+	case s.ISCSI != nil:
+		names = append([]string{s.ISCSI.IQN, interfaceName(s.ISCSI), s.ISCSI.TargetPortal}, s.ISCSI.Portals...)
+	case s.CSI != nil:
+		names = []string{s.CSI.Driver}
+	}
+	for _, name := range names {
+		if name == "" || name == ".." || name[0] == '-' || strings.ContainsAny(name, "/ ") || printable.Line(name) != name {
+			return fmt.Errorf("%q is not a name of a driver, target, interface or portal", name)
 		}
 	}
 	return nil
 }
 
-// iscsiID returns the part of a volume's ID that identifies a disk. It contains the same words as StagePath, except the interface, because
-// two IDs with the same path would be one mount with two owners. The first of them to end would unmount the disk of the other one.
-func iscsiID(s *v1.ISCSIPersistentVolumeSource) string {
-	return fmt.Sprintf("%s:%s:%d", canonicalPortal(s.TargetPortal), s.IQN, s.Lun)
+// iscsiID returns the ID of a disk. Its portal must be canonical, as in StagePath, because two IDs with the same path would be one mount with
+// two owners. The first of them to end would unmount the disk of the other one. It is not inlined, so that the binary stays small.
+//
+//go:noinline
+func iscsiID(portal string, s *v1.ISCSIPersistentVolumeSource) string {
+	return fmt.Sprintf("%s/%s:%s:%d", iscsiPlugin, portal, s.IQN, s.Lun)
 }
 
 // canonicalPortal returns one spelling of a portal: with its port, and with the shortest form of an IP address.
@@ -97,9 +106,6 @@ func canonicalPortal(portal string) string {
 	host = strings.ToLower(host)
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
-		port = strconv.FormatUint(n, 10)
 	}
 	return net.JoinHostPort(host, port)
 }

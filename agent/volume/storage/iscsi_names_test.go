@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,13 +19,13 @@ func TestISCSISpellings(t *testing.T) {
 	d := newISCSI("/root", nil)
 	identity := func(portal, iqn string, lun int32) string {
 		s := &v1.ISCSIPersistentVolumeSource{TargetPortal: portal, IQN: iqn, Lun: lun}
-		requireNoError(t, checkISCSINames(s))
+		requireNoError(t, checkNames(&v1.PersistentVolumeSource{ISCSI: s}))
 		v := Volume{Name: "v", Source: v1.PersistentVolumeSource{ISCSI: s}}
 		return volumeID(podWith("p"), &v1.Volume{}, &v, d) + " " + d.StagePath(v)
 	}
 	seen := map[string]string{}
 	for _, same := range [][]string{
-		{"10.0.0.1", "10.0.0.1:3260", "10.0.0.1:03260", "::ffff:10.0.0.1", "[::ffff:10.0.0.1]:3260"},
+		{"10.0.0.1", "10.0.0.1:3260", "::ffff:10.0.0.1", "[::ffff:10.0.0.1]:3260"},
 		{"fd00::1", "[fd00::1]", "[fd00::1]:3260", "FD00::1", "[fd00:0:0:0:0:0:0:1]:3260"},
 		{"nas", "NAS:3260"}, {"10.0.0.1:3261"}, {"10.0.0.10"}, {"nas:x"},
 	} {
@@ -93,7 +94,7 @@ func newDisk(t *testing.T, root string) (d *iscsi, logouts *int) {
 		return "", nil
 	}
 	dev := loop(t, 16<<10)
-	for _, portal := range []string{"10.0.0.1:3260", "10.0.0.1:03260"} {
+	for _, portal := range []string{"10.0.0.1:3260", "[::ffff:10.0.0.1]:3260"} {
 		requireNoError(t, os.Symlink(dev, filepath.Join(d.byPath, "ip-"+portal+"-iscsi-iqn.2026-01.example:disk-lun-0")))
 	}
 	return d, logouts
@@ -119,7 +120,7 @@ func TestTwoSpellingsOfADisk(t *testing.T) {
 			return k
 		}
 		k := start()
-		pods := []*v1.Pod{withDisk("a", "10.0.0.1"), withDisk("b", "10.0.0.1:3260"), withDisk("c", "10.0.0.1:03260")}
+		pods := []*v1.Pod{withDisk("a", "10.0.0.1"), withDisk("b", "10.0.0.1:3260"), withDisk("c", "::ffff:10.0.0.1")}
 		for _, p := range pods {
 			path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 			requireNoError(t, err)
@@ -149,6 +150,17 @@ func TestTwoSpellingsOfADisk(t *testing.T) {
 	}
 }
 
+// withoutReportedID removes a field that earlier versions did not write.
+func withoutReportedID(t *testing.T, data string) []byte {
+	t.Helper()
+	var r record
+	requireNoError(t, json.Unmarshal([]byte(data), &r))
+	r.Volume.ReportedID = ""
+	out, err := json.Marshal(r)
+	requireNoError(t, err)
+	return out
+}
+
 // rowsOfEarlierVersion changes the rows of the ledger to those that an earlier version has written for the pods.
 func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 	t.Helper()
@@ -161,7 +173,7 @@ func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 			}
 			spelled := row
 			spelled.Volume = "kubernetes.io/iscsi/" + p.Spec.Volumes[0].ISCSI.TargetPortal + ":iqn.2026-01.example:disk:0"
-			spelled.Data = []byte(strings.ReplaceAll(string(row.Data), row.Volume, spelled.Volume))
+			spelled.Data = withoutReportedID(t, strings.ReplaceAll(string(row.Data), row.Volume, spelled.Volume))
 			requireNoError(t, s.RemoveVolume(t.Context(), row.VolumeKey))
 			requireNoError(t, s.PutVolume(t.Context(), spelled))
 		}
@@ -205,4 +217,38 @@ func TestOnePathForTwoVolumes(t *testing.T) {
 	requireNoError(t, k.putRow(t.Context(), first, record{}))
 	requireNoError(t, k.deleteRow(t.Context(), first))
 	requireNoError(t, k.putRow(t.Context(), second, record{}))
+}
+
+// TestRowsWithOnePath checks rows of an earlier version, which has staged two volumes at one path. The path stays mounted while a pod uses
+// one of the volumes. Then both rows are removed.
+func TestRowsWithOnePath(t *testing.T) {
+	root, s := t.TempDir(), openStore(t, t.TempDir())
+	defer s.Close()
+	d, logouts := newDisk(t, root)
+	start := func() *Mounter {
+		k := newMounter(t, root, s, nil)
+		k.cfg.Drivers = []Driver{d}
+		return k
+	}
+	p := withDisk("a", "10.0.0.1")
+	_, err := start().SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	requireNoError(t, err)
+	rows, err := s.Volumes(t.Context())
+	requireNoError(t, err)
+	for _, row := range rows {
+		if row.Pod == "" {
+			row.Volume = "kubernetes.io/iscsi/10.0.0.1:3260:other:0"
+			row.Data = withoutReportedID(t, strings.ReplaceAll(string(row.Data), "iqn.2026-01.example:disk", "other"))
+			requireNoError(t, s.PutVolume(t.Context(), row))
+		}
+	}
+	k := start()
+	if err := k.Sweep(t.Context()); err == nil || *logouts != 0 || len(k.rows) != 3 {
+		t.Errorf("%v, %d logouts, %d rows", err, *logouts, len(k.rows))
+	}
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
+	requireNoError(t, k.Sweep(t.Context()))
+	if *logouts == 0 || len(k.rows) != 0 {
+		t.Errorf("%d logouts, %d rows", *logouts, len(k.rows))
+	}
 }

@@ -40,67 +40,47 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 		if err := json.Unmarshal(row.Data, &r); err != nil {
 			log.Error("cannot decode the record of a mounted volume", "volume", row.Volume, "path", row.Path, "error", err)
 		}
+		if s := r.Volume.Source.ISCSI; s != nil && r.Volume.ReportedID == "" { // earlier versions stored each spelling as a disk of its own
+			old := row.VolumeKey
+			row.Volume = iscsiID(canonicalPortal(s.TargetPortal), s)
+			r.Volume.ID, r.Volume.ReportedID = row.Volume, old.Volume
+			if row.VolumeKey != old {
+				if err := l.PutVolume(ctx, row); err != nil {
+					return nil, err
+				}
+				if err := l.RemoveVolume(ctx, old); err != nil {
+					return nil, err
+				}
+			}
+		}
 		all[row.VolumeKey] = r
 	}
 	return all, nil
 }
 
-// renameRows changes the IDs of iSCSI disks in rows of earlier versions, which stored each spelling of a portal as a disk of its own.
-func (k *Mounter) renameRows(ctx context.Context) error {
-	for key, r := range maps.Clone(k.rows) {
-		s := r.Volume.Source.ISCSI
-		if s == nil || key.Volume == r.Plugin+"/"+iscsiID(s) {
-			continue
-		}
-		renamed := key
-		renamed.Volume = r.Plugin + "/" + iscsiID(s)
-		r.Volume.ID = renamed.Volume
-		if err := k.storeRow(ctx, renamed, r); err != nil {
-			return fmt.Errorf("rename the volume %s: %w", key.Volume, err)
-		}
-		k.rows[renamed] = r
-		if err := k.deleteRow(ctx, key); err != nil {
-			return fmt.Errorf("rename the volume %s: %w", key.Volume, err)
-		}
-	}
-	return nil
-}
-
 // putRow stores a row. It must be called before the driver is called. Two volumes cannot be staged at the same path.
 func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) error {
 	k.mu.Lock()
-	if other := k.otherAt(key); key.Pod == "" && other != "" {
-		k.mu.Unlock()
-		return fmt.Errorf("volume %s is still mounted at %s", other, key.Path)
+	for other := range k.rows {
+		if key.Pod == "" && other.Pod == "" && other.Path == key.Path && other.Volume != key.Volume {
+			k.mu.Unlock()
+			return fmt.Errorf("volume %s is still mounted at %s", other.Volume, key.Path)
+		}
 	}
 	_, there := k.rows[key]
 	k.rows[key] = r
 	k.mu.Unlock()
-	if err := k.storeRow(ctx, key, r); err != nil {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode the volume: %w", err)
+	}
+	if err := k.cfg.Ledger.PutVolume(ctx, store.Volume{VolumeKey: key, Data: data}); err != nil {
 		if !there { // a row without a mount is harmless and is removed later
 			return err
 		}
 		return fmt.Errorf("update the row: %w", err)
 	}
 	return nil
-}
-
-func (k *Mounter) storeRow(ctx context.Context, key store.VolumeKey, r record) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encode the volume: %w", err)
-	}
-	return k.cfg.Ledger.PutVolume(ctx, store.Volume{VolumeKey: key, Data: data})
-}
-
-// otherAt returns the ID of another volume that is staged at the path of the given row, or "". The caller holds mu.
-func (k *Mounter) otherAt(key store.VolumeKey) string {
-	for other := range k.rows {
-		if other.Pod == "" && other.Path == key.Path && other.Volume != key.Volume {
-			return other.Volume
-		}
-	}
-	return ""
 }
 
 // deleteRow removes a row, even if ctx has ended. It must be called after the driver has unmounted the volume.

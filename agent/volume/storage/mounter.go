@@ -93,10 +93,8 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 		expansions: map[volumeUse]*expansion{}, operations: newOperationSeconds(),
 		labels: newLabelFigures(),
 	}
-	if k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log); err != nil {
-		return nil, err
-	}
-	return k, k.renameRows(ctx)
+	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
+	return k, err
 }
 
 // errBusy means that a call for a volume gave up waiting, because an earlier call for the same volume has not
@@ -248,7 +246,11 @@ func (k *Mounter) InUse() []string {
 	defer k.mu.Unlock()
 	var ids []string
 	for key, r := range k.rows {
-		ids = append(ids, reportedID(key, r))
+		id := key.Volume
+		if reported := r.Volume.ReportedID; reported != "" {
+			id = reported
+		}
+		ids = append(ids, id)
 	}
 	for u := range k.inFlight {
 		ids = append(ids, u.id)

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -37,21 +36,13 @@ func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, er
 	}
 	d := k.cfg.Drivers[i]
 	v.ID = volumeID(pod, vol, &v, d)
+	if s := v.Source.ISCSI; s != nil {
+		v.ReportedID = iscsiID(s.TargetPortal, s)
+	}
 	if err := k.addLabel(pod, vol, &v, d); err != nil {
 		return Volume{}, nil, resolveError(vol, err)
 	}
 	return v, d, nil
-}
-
-// checkNames checks the names in a source that become parts of paths.
-func checkNames(s *v1.PersistentVolumeSource) error {
-	if s.ISCSI != nil {
-		return checkISCSINames(s.ISCSI)
-	}
-	if s.CSI != nil && (s.CSI.Driver == ".." || strings.ContainsAny(s.CSI.Driver, "/\x00")) {
-		return fmt.Errorf("%q cannot be the name of a CSI driver", s.CSI.Driver)
-	}
-	return nil
 }
 
 // resolveError returns the error for a volume that cannot be resolved.
@@ -173,22 +164,13 @@ func volumeID(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {
 	case s.ISCSI != nil:
-		return d.Plugin() + "/" + iscsiID(s.ISCSI)
+		return iscsiID(canonicalPortal(s.ISCSI.TargetPortal), s.ISCSI)
 	case v.Inline:
 		return d.Plugin() + "/" + string(pod.UID) + "-" + vol.Name
 	case s.CSI != nil:
 		return d.Plugin() + "/" + s.CSI.Driver + "^" + s.CSI.VolumeHandle
 	}
 	return d.Plugin() + "/" + v.Name
-}
-
-// reportedID returns the ID of a volume for volumesInUse. In it, a portal of iSCSI has the spelling of the source, because the controller
-// that detaches volumes compares the IDs.
-func reportedID(key store.VolumeKey, r record) string {
-	if s := r.Volume.Source.ISCSI; s != nil {
-		return fmt.Sprintf("%s/%s:%s:%d", r.Plugin, s.TargetPortal, s.IQN, s.Lun)
-	}
-	return key.Volume
 }
 
 // volumePath returns the path of a volume for a pod.

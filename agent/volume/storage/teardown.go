@@ -53,17 +53,8 @@ func (k *Mounter) unstageVolume(ctx context.Context, id string) error {
 			return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
 		}
 		k.setReady(key, false)
-		k.mu.Lock()
-		shared := k.otherAt(key) != ""
-		k.mu.Unlock()
-		if shared { // a row of an earlier version; the other volume is unmounted later
-			if err := k.deleteRow(ctx, key); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := k.checkUnused(key.Path); err != nil {
-			return fmt.Errorf("GetDeviceMountRefs check failed for volume %q : %w", r.Volume.Name, err)
+		if err := k.checkUnused(r.Volume.Name, key.Path); err != nil {
+			return err
 		}
 		operation := "unmount_device"
 		if r.Volume.Block {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,8 +25,8 @@ const (
 // FallbackToLogsOnError, the message is the end of the container's output.
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func terminationMessage(root string, st *api.ContainerStatus) string {
-	if dir, name := terminationLog(root, st); name != "" {
-		if b := readTail(filepath.Join(dir, name), maxMessage); len(b) > 0 {
+	if log := terminationLog(root, st); log != "" {
+		if b := readTail(log, maxMessage); len(b) > 0 {
 			return strings.ToValidUTF8(string(b), "")
 		}
 	}
@@ -38,21 +37,19 @@ func terminationMessage(root string, st *api.ContainerStatus) string {
 	return ""
 }
 
-// terminationLog returns the directory and the name of a container's termination log, or no name if the container has none.
-// The directory is always the node's own, pods/UID/containers/NAME below root. A volume of the pod may have the same path in
-// the container, but the termination log covers this volume. The server of a volume may not answer, so the observer, which
-// serves all pods, never opens a file of a volume.
-func terminationLog(root string, st *api.ContainerStatus) (dir, name string) {
-	path := st.GetAnnotations()[keys.MessagePath]
-	own := filepath.Join("pods", st.GetLabels()[keys.PodUID], "containers", st.GetMetadata().GetName())
-	for _, m := range slices.Backward(st.GetMounts()) {
-		parent, base := filepath.Split(m.HostPath)
-		// A runtime may report the path with another root, because it resolves symlinks.
-		if m.ContainerPath == path && path != "" && strings.HasSuffix(parent, "/"+own+"/") {
-			return filepath.Join(root, own), base
+// terminationLog returns the path of a container's termination log, or "" if the container has none. The path is always in the
+// node's own directory, pods/UID/containers/NAME below root, which contains nothing else. A volume of the pod may have the same
+// path in the container, but the termination log covers this volume. The server of a volume may not answer, so the observer,
+// which serves all pods, never opens a file of a volume.
+func terminationLog(root string, st *api.ContainerStatus) (log string) {
+	own := "/pods/" + st.GetLabels()[keys.PodUID] + "/containers/" + st.GetMetadata().GetName() + "/"
+	for _, m := range st.GetMounts() {
+		_, name, found := strings.Cut(m.HostPath, own) // a runtime that resolves symlinks may report another root
+		if found && !strings.Contains(name, "/") {
+			log = root + own + name
 		}
 	}
-	return "", ""
+	return log
 }
 
 // readTail returns at most the last n bytes of a file. It returns nil if the path is not a regular file, or cannot be read.
