@@ -89,8 +89,8 @@ func checkNames(s *v1.PersistentVolumeSource) error {
 	return nil
 }
 
-// iscsiID returns the ID of a disk. Its portal must be canonical, as in StagePath, because two IDs with the same path would be one mount with
-// two owners. The first of them to end would unmount the disk of the other one. It is not inlined, so that the binary stays small.
+// iscsiID returns the ID of a disk. Its portal must be canonical, as in StagePath, because two IDs with the same path would be one mount
+// with two owners. The first of them to end would unmount the disk of the other one. It is not inlined, so that the binary stays small.
 //
 //go:noinline
 func iscsiID(portal string, s *v1.ISCSIPersistentVolumeSource) string {
