@@ -88,7 +88,7 @@ func (b *Brake) checkHold(ctx context.Context) time.Duration {
 		return 0
 	}
 	if b.Limit > 0 && held >= b.Limit {
-		b.Log.Warn("the time limit for pods on hold is over: the pods end now", "pods", len(h.Pods), "since", h.Since, "held", held)
+		b.Log.Warn("holdPodsFor has passed: the held pods end now", "pods", len(h.Pods), "since", h.Since, "held", held)
 		if _, err := b.Accept(ctx); err != nil {
 			b.Log.Error("the pods on hold cannot be ended", "error", err)
 		}
