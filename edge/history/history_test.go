@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,20 +22,28 @@ import (
 
 // A disk is a store that counts its writes. A test can stop it.
 type disk struct {
+	mu      sync.Mutex
 	values  map[string]string
 	writes  int
 	stalled chan struct{} // a write waits until the channel is closed; nil if the disk answers
 }
 
 func (d *disk) Meta(_ context.Context, key string) (string, bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	v, ok := d.values[key]
 	return v, ok, nil
 }
 
 func (d *disk) SetMeta(_ context.Context, key, value string) error {
-	if d.stalled != nil {
-		<-d.stalled
+	d.mu.Lock()
+	stalled := d.stalled
+	d.mu.Unlock()
+	if stalled != nil {
+		<-stalled
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.values[key] = value
 	d.writes++
 	return nil
@@ -64,10 +73,11 @@ func in(t *testing.T, test func(s *scene)) {
 func (s *scene) restart() {
 	s.Helper()
 	synctest.Wait()
-	lost := s.disk
-	kept := maps.Clone(lost.values)
+	s.disk.mu.Lock()
+	kept := &disk{values: maps.Clone(s.disk.values), writes: s.disk.writes}
+	s.disk.mu.Unlock()
 	s.end()
-	s.disk = &disk{values: kept, writes: lost.writes}
+	s.disk = kept
 	var err error
 	s.History, err = New(s.Context(), Config{Client: s.Client(s.T), Node: "n", Meta: s.disk, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -205,6 +215,9 @@ func TestFewWrites(t *testing.T) {
 		for range 6 * 60 {
 			s.renew()
 		}
+		synctest.Wait()
+		s.disk.mu.Lock()
+		defer s.disk.mu.Unlock()
 		if s.disk.writes > 8 {
 			t.Errorf("%d writes in an hour", s.disk.writes)
 		}
@@ -223,7 +236,9 @@ func TestStalledDisk(t *testing.T) {
 	in(t, func(s *scene) {
 		synctest.Wait()
 		backup, stalled := s.Snapshot(), make(chan struct{})
+		s.disk.mu.Lock()
 		s.disk.stalled = stalled
+		s.disk.mu.Unlock()
 		began := time.Now()
 		for range 2 * int(storeEvery/(10*time.Second)) {
 			s.renew()
