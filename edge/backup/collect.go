@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -77,6 +78,11 @@ func (s Source) Collect(ctx context.Context) (a *Archive, err error) {
 		return nil, err
 	}
 	a = &Archive{db: db}
+	join, err := k3s.LockFiles(k3s.Root(s.Config.Dirs.State)) // or files of two clusters could be in one archive
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	defer join.Close() // also if it is nil
 	// The database is copied before the other files are read. So a bundle in the record is at least as new as the one in the database.
 	if a.list, a.manifest, err = s.collect(ctx, copied); err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -13,9 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -84,8 +87,8 @@ func Check(ctx context.Context, from io.Reader) (*Summary, error) {
 	return &s.Summary, errors.Join(err, s.checkDatabase(ctx, numbers{}))
 }
 
-// Restore puts the node of an archive on this board. The caller has locked the state directory, so no agent runs. After an error, the board
-// is as it was.
+// Restore puts the node of an archive on this board. The caller has locked the state directory, so no agent runs, and the directory of the
+// k3s cluster, so no islet join runs. After an error, the board is as it was.
 func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err error) {
 	if q.DryRun && IsDecided(q.Dirs.State) {
 		return nil, errors.New("an interrupted restore is completed at the next start of the agent, or of islet restore without --dry-run")
@@ -232,6 +235,9 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
 	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
 		p.Links = append(p.Links, link{filepath.Join(q.Dirs.State, k3sLink), filepath.Base(k3sDir)})
+		if err := checkMovable(k3s.Root(q.Dirs.State), unix.STATX_ATTR_MOUNT_ROOT); err != nil {
+			return nil, err
+		}
 	}
 	return p, p.check()
 }
@@ -273,6 +279,7 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 	if index := filepath.Join(q.Dirs.State, indexRecord); exists(index) {
 		used = append(used, index)
 	}
+	used = append(used, clusterFiles(k3s.Root(q.Dirs.State))...)
 	targets := slices.Collect(maps.Values(to))
 	for _, name := range ofConf {
 		if path := filepath.Join(q.Conf, name); q.Conf != "" && exists(path) && !slices.Contains(targets, path) {
@@ -289,7 +296,22 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 
 // ofNode are files of the state directory that belong to one node, besides the records of isRecord.
 var ofNode = []string{
-	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json", "k3s",
+	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json",
+}
+
+// clusterFiles returns what must be set aside of the directory of the k3s cluster. The directory itself stays, because islet join and the
+// caller of Restore lock it. An empty one belongs to no node.
+func clusterFiles(root string) (used []string) {
+	if info, err := os.Lstat(root); err == nil && !info.IsDir() {
+		return []string{root}
+	}
+	entries, _ := os.ReadDir(root) // a directory that cannot be read has no place for a file either
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			used = append(used, filepath.Join(root, e.Name()))
+		}
+	}
+	return used
 }
 
 // ofConf are files of Request.Conf that make a board a node. An agent would read them also after the restore of a node without them, and so

@@ -91,25 +91,38 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 }
 
 // attempt renews certificates, and reads the CAs. It authenticates with the node's certificate. If the server refuses that, it uses the
-// token, if the node has kept one.
+// token, if the node has kept one. If a command replaces the directory of the cluster meanwhile, nothing is written to either directory.
 func (s *Supervisor) attempt(ctx context.Context, r *k3s.Record, due []k3s.Purpose) error {
-	ca, err := s.serverCA()
+	d, err := s.cfg.Directory.Open()
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: run islet join", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if now, err := d.Record(); err != nil {
+		return err
+	} else if *now != *r {
+		return errors.New("the node has joined a cluster again: restart the agent (systemctl restart islet)")
+	}
+	ca, err := serverCA(d.Directory)
 	if err != nil {
 		return err
 	}
 	cfg := k3s.Config{Server: r.Server, CA: ca, Now: s.cfg.Link.Now}
 	if cfg.Certificate = s.cfg.Link.ClientCertificate(); cfg.Certificate == nil {
-		if pair, _, err := s.cfg.Directory.Pair(k3s.ForClient); err == nil {
+		if pair, _, err := d.Pair(k3s.ForClient); err == nil {
 			cfg.Certificate = pair.TLS()
 		}
 	}
 	err = fmt.Errorf("the node has no client certificate in %s", s.cfg.Directory)
 	if cfg.Certificate != nil {
-		if err = s.renewWith(ctx, r, cfg, due); !k3s.IsRefused(err) {
+		if err = s.renewWith(ctx, d, r, cfg, due); !k3s.IsRefused(err) {
 			return err
 		}
 	}
-	token, tokenErr := s.cfg.Directory.Token()
+	token, tokenErr := d.Token()
 	if tokenErr != nil {
 		return errors.Join(err, tokenErr)
 	}
@@ -117,11 +130,11 @@ func (s *Supervisor) attempt(ctx context.Context, r *k3s.Record, due []k3s.Purpo
 		return fmt.Errorf("%w; run islet join again, and with --keep-token if the server does not accept certificates of nodes", err)
 	}
 	cfg.Certificate, cfg.Token = nil, token
-	return s.renewWith(ctx, r, cfg, due)
+	return s.renewWith(ctx, d, r, cfg, due)
 }
 
 // renewWith is like attempt, with given credentials.
-func (s *Supervisor) renewWith(ctx context.Context, r *k3s.Record, cfg k3s.Config, due []k3s.Purpose) error {
+func (s *Supervisor) renewWith(ctx context.Context, d *k3s.Handle, r *k3s.Record, cfg k3s.Config, due []k3s.Purpose) error {
 	c, err := k3s.New(cfg)
 	if err != nil {
 		return err
@@ -130,7 +143,7 @@ func (s *Supervisor) renewWith(ctx context.Context, r *k3s.Record, cfg k3s.Confi
 	if err != nil {
 		return err
 	}
-	if err := s.replaceCAs(ctx, cfg, clients, servers); err != nil {
+	if err := s.replaceCAs(ctx, d, cfg, clients, servers); err != nil {
 		return err
 	}
 	password, err := k3s.ReadPassword(r.PasswordFile)
@@ -152,7 +165,7 @@ func (s *Supervisor) renewWith(ctx context.Context, r *k3s.Record, cfg k3s.Confi
 				return err
 			}
 		}
-		if err := s.cfg.Directory.Replace(s.cfg.Directory.PairFile(use), pair.PEM); err != nil {
+		if err := d.Replace(map[string][]byte{d.PairFile(use): pair.PEM}); err != nil {
 			return err
 		}
 		s.issued[use] = s.cfg.Link.Now()
@@ -180,8 +193,7 @@ func (s *Supervisor) prove(ctx context.Context, r *k3s.Record, cfg k3s.Config, p
 
 // replaceCAs stores the CAs of the cluster. A CA of servers that does not verify the server is not stored, because the node could not
 // connect any more.
-func (s *Supervisor) replaceCAs(ctx context.Context, cfg k3s.Config, clients, servers []byte) error {
-	d := s.cfg.Directory
+func (s *Supervisor) replaceCAs(ctx context.Context, d *k3s.Handle, cfg k3s.Config, clients, servers []byte) error {
 	if string(servers) != string(cfg.CA) {
 		cfg.CA = servers
 		c, err := k3s.New(cfg)
@@ -192,7 +204,7 @@ func (s *Supervisor) replaceCAs(ctx context.Context, cfg k3s.Config, clients, se
 			return fmt.Errorf("the server is not verified by the CA that it has sent, so the old CA stays: %w", err)
 		}
 	}
-	if err := errors.Join(d.Replace(d.ServerCA(), servers), d.Replace(d.ClientCA(), clients)); err != nil {
+	if err := d.Replace(map[string][]byte{d.ServerCA(): servers, d.ClientCA(): clients}); err != nil {
 		return err
 	}
 	s.refreshed = s.cfg.Link.Now()
@@ -200,8 +212,8 @@ func (s *Supervisor) replaceCAs(ctx context.Context, cfg k3s.Config, clients, se
 }
 
 // serverCA reads the CA of servers.
-func (s *Supervisor) serverCA() ([]byte, error) {
-	ca, err := regular.Read(s.cfg.Directory.ServerCA(), maxCA)
+func serverCA(d k3s.Directory) ([]byte, error) {
+	ca, err := regular.Read(d.ServerCA(), maxCA)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: run islet join", err)
 	}

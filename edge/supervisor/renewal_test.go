@@ -1,9 +1,13 @@
 package supervisor
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -185,5 +189,51 @@ func TestStrangeDirectory(t *testing.T) {
 	w.run(c)
 	if text := w.logged(slog.LevelError); !strings.Contains(text, `"pi"`) || len(w.Requests()) > 0 {
 		t.Error(text)
+	}
+}
+
+// TestReplaced checks that a renewal writes nothing if a command replaces the directory of the cluster between two of its requests, and
+// nothing while a command is running. The directory then has the files of the new cluster.
+func TestReplaced(t *testing.T) {
+	for _, path := range []string{"/v1-k3s/client-ca.crt", "/v1-k3s/server-ca.crt", "/v1-k3s/client-kubelet.crt", "/api/v1/nodes/pi", "/v1-k3s/serving-kubelet.crt"} {
+		for _, ended := range []bool{false, true} {
+			t.Run(fmt.Sprint(path, ended), func(t *testing.T) {
+				w := newWorld(t, year, nil)
+				root := filepath.Dir(string(w.dir))
+				both := append(slices.Clone(w.Serving.PEM), k3stest.NewCA(t, "next").PEM...)
+				want := make(chan map[string]string, 1)
+				w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path == path && len(want) == 0 {
+						l, err := k3s.Lock(root)
+						if err != nil {
+							t.Error(err)
+							return false
+						}
+						if ended { // twice, so that the path of the directory is that of before
+							store := func() error { return k3s.Store(root, w.other, nil, func() error { return nil }) }
+							if err := errors.Join(store(), store(), l.Close()); err != nil {
+								t.Error(err)
+							}
+						} else {
+							t.Cleanup(func() { l.Close() })
+						}
+						want <- w.files()
+					}
+					if r.URL.Path == "/v1-k3s/server-ca.crt" { // a CA that would be written
+						a.Write(both)
+						return true
+					}
+					return false
+				}
+				w.run(w.config())
+				w.pass(year - 24*time.Hour)
+				w.logged(slog.LevelWarn)
+				expected := <-want
+				r, err := w.dir.Record()
+				if got := w.files(); !maps.Equal(got, expected) || err != nil || ended != (r.Node == "other") {
+					t.Errorf("%v, %v: files were written", r, err)
+				}
+			})
+		}
 	}
 }

@@ -80,25 +80,6 @@ func (f *File) restore() error {
 	return errors.Join(os.Remove(f.Path), durable.SyncDir(filepath.Dir(f.Path)))
 }
 
-// Lock creates root, and locks it against other commands until the result is closed.
-func Lock(root string) (*os.File, error) {
-	if err := makeDirectories(root, 0o700); err != nil {
-		return nil, err
-	}
-	return lock(root)
-}
-
-func lock(root string) (*os.File, error) {
-	d, err := os.Open(root)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another islet join is running: %w", root, err), d.Close())
-	}
-	return d, nil
-}
-
 // A step is a part of a Store.
 type step struct{ do, undo func() error }
 
@@ -186,7 +167,7 @@ func Complete(root string) (bool, error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	l, err := lock(root)
+	l, err := lock(root, syscall.LOCK_EX)
 	if err != nil {
 		return false, err
 	}

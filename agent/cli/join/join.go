@@ -70,6 +70,9 @@ func (o *options) run(ctx context.Context, t *command.Tool) error {
 		return err
 	}
 	defer lock.Close()
+	if err := k3s.CheckRestore(o.stateDir); err != nil {
+		return err
+	}
 	if err := o.checkService(); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/keyfile/tpmtest"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 )
 
 // A desk runs the commands for a node in a directory.
@@ -398,4 +399,34 @@ func TestOlderInUse(t *testing.T) {
 			t.Errorf("with bundles %v: %s", bundles, out)
 		}
 	}
+}
+
+// TestJoinRuns checks that islet restore changes nothing while islet join runs, and that neither command of the two begins while a backup
+// reads the files of the cluster. An empty directory of a join that has failed is not in the way.
+func TestJoinRuns(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	file := filepath.Dir(d.key) + "/edge.backup"
+	root := k3s.Root(d.dir + "/state")
+	lock := func() io.Closer {
+		l, err := k3s.Lock(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	join := lock()
+	d.run(1, "backup", file, "--to="+d.to)
+	join.Close()
+	d.run(0, "backup", file, "--to="+d.to)
+	d.empty()
+	join = lock()
+	if out := d.run(1, "restore", file, "--key="+d.key); !strings.Contains(out, "islet join") || len(d.files()) > 0 {
+		t.Error(out, d.files())
+	}
+	join.Close()
+	if out := d.run(0, "restore", file, "--key="+d.key); !strings.Contains(out, "is restored") {
+		t.Error(out)
+	}
+	lock().Close()
 }
