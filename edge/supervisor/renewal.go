@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -14,6 +15,11 @@ import (
 )
 
 const (
+	// minInterval is the minimum time between two renewals of a certificate. The shortest life that k3s gives a certificate is a day. A
+	// server that gives a shorter one must not wear out the flash of the node.
+	minInterval = time.Hour
+	// minAddressInterval is the minimum time between two renewals because of new addresses. It doubles with each one, up to minInterval.
+	minAddressInterval = time.Minute
 	// maxSleep is the maximum time between two checks of the certificates.
 	maxSleep = time.Hour
 	// refreshInterval is the interval of reading the CAs of the cluster.
@@ -45,7 +51,7 @@ func (s *Supervisor) renew(ctx context.Context, r *k3s.Record) error {
 		}
 		err := s.attempt(ctx, r, due)
 		if still, _ := s.due(); err == nil && len(still) > 0 {
-			err = errors.New("the server has issued a certificate that must be renewed at once")
+			err = errors.New("a certificate must be renewed again at once")
 		}
 		if err == nil {
 			again.Reset()
@@ -74,11 +80,11 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 		if !known {
 			issued = written
 		}
-		wait := k3s.RenewAt(pair.Leaf, issued).Sub(now)
+		wait := max(k3s.RenewAt(pair.Leaf, issued).Sub(now), pause(now, issued, minInterval))
 		if use == k3s.ForServing {
 			ips := s.addresses()
 			if !pair.Covers(ips) && !slices.Equal(ips, s.requested) {
-				wait = 0
+				wait = min(wait, pause(now, s.addressed, s.addressInterval))
 			}
 		}
 		if wait <= 0 {
@@ -88,6 +94,32 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 		}
 	}
 	return due, max(left, time.Second)
+}
+
+// pause returns the rest of an interval. If the clock was set back since its beginning, there is none.
+func pause(now, began time.Time, interval time.Duration) time.Duration {
+	if now.Before(began) {
+		return 0
+	}
+	return max(interval-now.Sub(began), 0)
+}
+
+// noteIssued notes that a certificate was received, and for which addresses.
+func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Addr) {
+	now := s.cfg.Link.Now()
+	s.issued[use] = now
+	if use == k3s.ForServing && !slices.Equal(ips, s.requested) {
+		if s.addressInterval = min(2*s.addressInterval, minInterval); now.Sub(s.addressed) > 2*minInterval {
+			s.addressInterval = minAddressInterval
+		}
+		s.requested, s.addressed = ips, now
+	}
+	s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter, "sharedKey", pair.SharedKey)
+	if life := pair.Leaf.NotAfter.Sub(now); life < minInterval && !s.warned {
+		s.warned = true
+		s.cfg.Log.Warn("the k3s server issues certificates that end before the agent renews them", "certificate", use, "life", life,
+			"interval", minInterval)
+	}
 }
 
 // attempt renews certificates, and reads the CAs. It authenticates with the node's certificate. If the server refuses that, it uses the
@@ -168,12 +200,7 @@ func (s *Supervisor) renewWith(ctx context.Context, d *k3s.Handle, r *k3s.Record
 		if err := d.Replace(map[string][]byte{d.PairFile(use): pair.PEM}); err != nil {
 			return err
 		}
-		s.issued[use] = s.cfg.Link.Now()
-		if use == k3s.ForServing {
-			s.requested = n.IPs
-		}
-		s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter, "sharedKey",
-			pair.SharedKey)
+		s.noteIssued(use, pair, n.IPs)
 	}
 	return nil
 }

@@ -237,3 +237,59 @@ func TestReplaced(t *testing.T) {
 		}
 	}
 }
+
+// TestInterval checks that a certificate is not renewed again within an hour, even if it ends in a minute, that this is reported once, and
+// that a certificate for other addresses comes at growing intervals.
+func TestInterval(t *testing.T) {
+	w := newWorld(t, time.Minute, nil)
+	s, err := New(w.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := w.dir.Record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := func() []k3s.Purpose {
+		list, _ := s.due()
+		return list
+	}
+	w.advance(58 * time.Second) // from the time at which the test has begun
+	if got := due(); len(got) > 0 {
+		t.Errorf("%v after %v", got, w.Now())
+	}
+	for i, address := range []string{"192.0.2.8", "192.0.2.9", "192.0.2.8", "192.0.2.9"} {
+		w.mu.Lock()
+		w.ips = []string{address}
+		w.mu.Unlock()
+		waited := time.Duration(0)
+		for ; len(due()) == 0; waited += time.Minute {
+			w.advance(time.Minute)
+		}
+		if want := []time.Duration{0, 1, 2, 4}[i] * time.Minute; waited != want || !slices.Equal(due(), []k3s.Purpose{k3s.ForServing}) {
+			t.Errorf("%s: %v after %v", address, due(), waited)
+		}
+		w.Life = w.Now().Add(time.Minute).Sub(time.Now())
+		if err := s.attempt(t.Context(), record, due()); err != nil || len(due()) > 0 {
+			t.Fatal(err, due())
+		}
+	}
+	close(w.logs)
+	warnings := 0
+	for r := range w.logs {
+		if r.Level == slog.LevelWarn {
+			warnings++
+		}
+	}
+	if warnings != 1 {
+		t.Errorf("%d warnings", warnings)
+	}
+	w.advance(time.Hour)
+	if got := due(); len(got) != 2 {
+		t.Errorf("%v after an hour", got)
+	}
+	w.advance(-24 * time.Hour) // the clock was wrong
+	if _, left := s.due(); left > maxSleep {
+		t.Errorf("waits for %v", left)
+	}
+}

@@ -91,10 +91,15 @@ func (w *world) Now() time.Time {
 
 // pass advances the clock, and wakes the supervisor.
 func (w *world) pass(d time.Duration) {
-	w.mu.Lock()
-	w.now = w.now.Add(d)
-	w.mu.Unlock()
+	w.advance(d)
 	w.changed <- struct{}{}
+}
+
+// advance advances the clock.
+func (w *world) advance(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
 }
 
 // setAddresses sets the node's addresses.
