@@ -84,14 +84,20 @@ func (f *File) restore() error {
 type step struct{ do, undo func() error }
 
 // Store replaces the content of the directory in use below root, and then the files. The caller has locked root. After an error, also one
-// of check, which Store calls last, everything is as before. After a power cut, everything is as before, or Complete does the rest.
+// of check, which Store calls last, everything is as before. After a power cut, everything is as before, or Complete does the rest. While the
+// files are replaced, islet setup changes none of them.
 func Store(root string, c *Cluster, files []File, check func() error) error {
 	steps, former, err := c.steps(root, files)
 	if err != nil {
 		return fmt.Errorf("nothing has changed: %w", err)
 	}
+	var state *os.File
+	defer func() { state.Close() }() // does nothing if it is nil
 	for i, s := range append(steps, step{check, func() error { return nil }}) {
 		err := s.do()
+		if i == 0 && err == nil { // now, because on a disk that takes no writes, an agent may have the lock
+			state, err = lockState(filepath.Dir(root))
+		}
 		if err == nil {
 			continue
 		}
@@ -106,6 +112,18 @@ func Store(root string, c *Cluster, files []File, check func() error) error {
 		return fmt.Errorf("the node has joined, but old files are left: %w", err)
 	}
 	return nil
+}
+
+// lockState waits for the lock of a state directory, as islet setup does. Both commands have it only while they change files.
+func lockState(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), d.Close())
+	}
+	return d, nil
 }
 
 // steps returns the steps of Store, and the name of the directory that is in use before them.

@@ -16,7 +16,6 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/pattern"
-	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
@@ -124,7 +123,8 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	p, err := s.plan(src, name, r)
+	_, joined := s.joinedK3s(r)
+	p, err := newPlan(src, s.Dir, name, r, joined)
 	if err != nil {
 		return refuse(err)
 	}
@@ -250,50 +250,6 @@ func (s *Setup) joined(r *record) (server, name string) {
 		name = r.Name
 	}
 	return server, name
-}
-
-// joinedK3s returns the directory of the k3s cluster that the board has joined by the command islet join, and what is known of it. The
-// directory is empty if there is none. A cluster of islet.yaml is stronger, as its flags are for the agent.
-func (s *Setup) joinedK3s(r *record) (k3s.Directory, *k3s.Record) {
-	data, err := regular.Read(filepath.Join(s.Dir, edgeFile), maxBeside)
-	if err != nil || r.Server != "" {
-		return "", nil
-	}
-	d := k3sDirectory(data)
-	if d == "" {
-		return "", nil
-	}
-	m, err := d.Record()
-	if err != nil || m.APIServer == "" {
-		return "", nil
-	}
-	return d, m
-}
-
-// k3sDirectory returns the directory of the k3s cluster in an EdgeConfiguration. It is empty if there is none, or if there is a mistake.
-func k3sDirectory(edge []byte) k3s.Directory {
-	var e config.EdgeConfiguration
-	if config.Decode(edgeFile, edge, config.EdgeAPIVersion, config.EdgeKind, &e) != nil {
-		return ""
-	}
-	return k3s.Directory(e.K3s.Directory)
-}
-
-// plan returns the files for a source, unless they lose the k3s cluster that the board has joined.
-func (s *Setup) plan(src *source, name string, r *record) (*plan, error) {
-	p, err := newPlan(src, s.Dir, name, r)
-	if err != nil {
-		return nil, err
-	}
-	if d, m := s.joinedK3s(r); d != "" {
-		for _, t := range p.targets {
-			if t.Path == filepath.Join(s.Dir, edgeFile) && k3sDirectory(t.Data) != d {
-				return nil, config.NewFileError(src.path, src.data, "edgeConfiguration",
-					"this board has joined %s by islet join, and needs k3s.directory: %s in its EdgeConfiguration", m.APIServer, d)
-			}
-		}
-	}
-	return p, nil
 }
 
 func (s *Setup) exists(name string) bool {
