@@ -184,6 +184,7 @@ func commands() []command.Command {
 			Detail: "The service runs this command before the agent. Without FILE, it uses /boot/firmware/islet.yaml or " +
 				"/boot/islet.yaml,\nif one exists and is not in use yet. It writes the flags, settings and credentials to " +
 				"/etc/islet, all or none.\n" +
+				"Without flags of an agent, those of the installed service are used.\n" +
 				"Exits with 1 if the file has a mistake, and with 75 if the command must be repeated before the agent starts."},
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
 			Summary: "check this host and show how to repair each finding", Setup: node.Doctor, IsAgent: true,
@@ -203,7 +204,7 @@ func commands() []command.Command {
 				"/etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist; --config and --edge-config replace them."},
 		{Name: "cleanup", Args: "[AGENT FLAG...]",
 			Summary: "end all pods of a stopped agent, and remove their leftovers from the host", Setup: node.Cleanup, IsAgent: true,
-			Detail: "The state directory is kept, so the pods return with the agent. Pass the flags that the agent is started with."},
+			Detail: "The state directory is kept, so the pods return with the agent. Without flags, those of the installed service are used."},
 		{Name: "version", Summary: "print the versions of this program and of the agent", Setup: node.Version},
 		{Name: "completion", Args: "bash|zsh|fish", Summary: "print shell completion", Setup: setupCompletion, NoAgent: true,
 			Detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},

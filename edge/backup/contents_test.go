@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -414,6 +415,55 @@ func TestFlags(t *testing.T) {
 		now := w.files()
 		if decided && (now["conf/flags"] != "--of=backup" || now["conf/.flags.before-restore-20261128T120000Z"] != "--of=board") {
 			t.Errorf("after step %d: %q", cut, now["conf/flags"])
+		}
+	}
+}
+
+// TestAfter checks that the name of the node is that of the flags after the restore: those of the archive, or none, and never those of the
+// board, which are set aside.
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	for _, ofBackup := range []string{"edge", "other", ""} {
+		for _, ofBoard := range []string{"edge", "other", ""} {
+			w := newWorld(t)
+			s := w.source()
+			if ofBackup != "" {
+				w.write("conf/flags", ofBackup)
+				s.Include = []string{w.root + "/conf/flags"}
+			}
+			data := w.archive(s)
+			w.empty()
+			w.write("conf/local", "a file of nobody")
+			w.write("conf/.hidden/file", "a file of nobody")
+			if ofBoard != "" {
+				w.write("conf/flags", ofBoard)
+			}
+			q := w.request()
+			q.Conf, q.SetAside = w.root+"/conf", true
+			q.Start = func(board fs.FS) ([]Identity, error) {
+				dir := strings.TrimPrefix(w.root, "/") + "/conf"
+				flags, err := fs.ReadFile(board, dir+"/flags")
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return nil, err
+				}
+				names, err := fs.Glob(board, dir+"/*l*")
+				want := []string{dir + "/flags", dir + "/kubelet.conf", dir + "/local"}
+				if ofBackup == "" {
+					want = want[1:]
+				}
+				if slices.Sort(names); !slices.Equal(names, want) {
+					t.Errorf("%q instead of %q", names, want)
+				}
+				_, linkErr := fs.ReadLink(board, dir+"/local") // it is no link, but the board can have links
+				if linkErr == nil || errors.Is(linkErr, fs.ErrInvalid) && !strings.Contains(linkErr.Error(), "conf/local") {
+					t.Error(linkErr)
+				}
+				return []Identity{{w.dirs, "host"}, {w.dirs, string(flags)}}, err
+			}
+			_, err := Restore(t.Context(), bytes.NewReader(data), q)
+			if want := ofBackup == "edge"; (err == nil) != want {
+				t.Errorf("flags of the backup %q, of the board %q: %v", ofBackup, ofBoard, err)
+			}
 		}
 	}
 }

@@ -26,7 +26,9 @@ import (
 type Request struct {
 	Dirs config.Dirs
 	Conf string // directory of the configuration files that an agent reads without a flag; "" if there is none
-	Node string // the name that an agent on this board has
+	// Start returns the directories and the node name of the agents that may be started on a board with the given files, in the order of
+	// preference. One of them must be the node of the archive.
+	Start func(board fs.FS) ([]Identity, error)
 	// Include are paths outside of the directories of the node to which the archive may write.
 	Include []string
 	// SetAside renames files that are in the way. Without it, they are an error.
@@ -43,6 +45,12 @@ type Request struct {
 
 	// crash returns an error at a step, for tests. The process then changes nothing any more.
 	crash func(step string) error
+}
+
+// An Identity says as which node an agent runs.
+type Identity struct {
+	Dirs config.Dirs
+	Node string
 }
 
 // A Result says what Restore did.
@@ -137,16 +145,15 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	if err := m.checkDirs(q.Dirs); err != nil {
 		return nil, err
 	}
-	if m.Node != q.Node {
-		return nil, fmt.Errorf("the backup is of the node %s, and this board is %s: set its host name "+
-			"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, q.Node)
-	}
 	to, err := s.destinations(q.Dirs.Root, q.Include)
 	if err != nil {
 		return nil, err
 	}
 	p, err := q.plan(s, to)
 	if err != nil {
+		return nil, err
+	}
+	if err := q.checkStart(m, newAfter(s, to, p)); err != nil {
 		return nil, err
 	}
 	least := numbers{Highest: q.Highest}
@@ -159,6 +166,29 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	}
 	res.PlainKey, err = s.openKey(keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}, q.Recovery)
 	return p, err
+}
+
+// checkStart returns an error if no agent would be the node of the archive after the restore. The flags of the service and those of
+// config.FlagsFile are then those of the archive, or there are none.
+func (q *Request) checkStart(m *Manifest, board fs.FS) error {
+	list, err := q.Start(board)
+	if err != nil {
+		return fmt.Errorf("the agent would not start after the restore: %w", err)
+	}
+	err = errors.New("no agent would start after the restore")
+	for _, i := range slices.Backward(list) {
+		if i.Node == m.Node && i.Dirs.State == m.State && i.Dirs.Cert == m.Cert {
+			return nil
+		}
+		if i.Node != m.Node {
+			err = fmt.Errorf("the backup is of the node %s, and after the restore this board would be %s: set its host name "+
+				"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, i.Node)
+			continue
+		}
+		err = fmt.Errorf("after the restore, the service would start the agent with the directories %s and %s, and those of the backup "+
+			"are %s and %s: add --state-dir and --cert-dir to the flags of the service", i.Dirs.State, i.Dirs.Cert, m.State, m.Cert)
+	}
+	return err
 }
 
 // addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.

@@ -190,7 +190,8 @@ func (s *Setup) checkChange(src *source, r *record) error {
 // checkFlags adds the settings that a flag would replace.
 func (s *Setup) checkFlags(c *checker, r *record) {
 	b := &c.s.board
-	for _, arg := range append(s.baseFlags(r), s.Args...) {
+	base := s.baseFlags(r)
+	for i, arg := range append(base, s.Args...) {
 		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
 		field, given := "", false
 		switch flag {
@@ -206,8 +207,12 @@ func (s *Setup) checkFlags(c *checker, r *record) {
 		case "--hostname-override":
 			field, given = "name", b.Name != "" || c.s.certName != ""
 		}
+		place := "ISLET_ARGS"
+		if i < len(base) {
+			place = filepath.Join(s.Dir, config.FlagsFile)
+		}
 		if given {
-			c.add(field, "ISLET_ARGS or /etc/islet/flags has %s, which replaces the setting of this file: remove it from there", flag)
+			c.add(field, "%s has %s, which replaces the setting of this file: remove it from there", place, flag)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/islet-edge/islet/agent/host/process"
@@ -66,7 +67,7 @@ func (d *desk) run(code int, verb string, args ...string) string {
 	var out, errs bytes.Buffer
 	got := Main(d.Context(), verb, args, Env{
 		Ask:   func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
-		Stdin: d.in, Stdout: &out, Stderr: &errs, Version: "1.2.3", Now: time.Now, ServiceFlags: func() ([]string, bool) { return d.flags, true },
+		Stdin: d.in, Stdout: &out, Stderr: &errs, Version: "1.2.3", Now: time.Now, ServiceFlags: func(fs.FS) ([]string, bool) { return d.flags, true },
 		Load: func(args []string) (*config.Config, []config.Notice, error) {
 			dirs, node, err := config.Locate(args)
 			c := &config.Config{Dirs: dirs, Node: config.Node{Name: node}}
@@ -366,7 +367,7 @@ func (d *desk) open() io.ReadCloser {
 	d.Helper()
 	archive, err := Env{
 		Ask:          func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
-		ServiceFlags: func() ([]string, bool) { return d.flags, true },
+		ServiceFlags: func(fs.FS) ([]string, bool) { return d.flags, true },
 		Load: func(args []string) (*config.Config, []config.Notice, error) {
 			dirs, node, err := config.Locate(args)
 			return &config.Config{Dirs: dirs, Node: config.Node{Name: node}}, nil, err
@@ -429,4 +430,46 @@ func TestJoinRuns(t *testing.T) {
 		t.Error(out)
 	}
 	lock().Close()
+}
+
+// TestStarts checks which agents may start on a board: that of its service or, if the command line has flags, also one with these. Both
+// have the flags of the file of flags, unless their own are stronger.
+func TestStarts(t *testing.T) {
+	t.Parallel()
+	board := fstest.MapFS{"etc/islet/flags": {Data: []byte("--hostname-override=listed\n--state-dir=/listed\n")}, "service": {Data: []byte("--state-dir=/service")}}
+	bare := fstest.MapFS{"service": board["service"]}
+	env := Env{ServiceFlags: func(host fs.FS) ([]string, bool) {
+		text, err := fs.ReadFile(host, "service")
+		return strings.Fields(string(text)), err == nil
+	}}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		board fstest.MapFS
+		flags []string
+		want  string
+	}{
+		{board, nil, "/service listed"},
+		{bare, nil, "/service " + strings.ToLower(host)},
+		{board, []string{"--hostname-override=given"}, "/service listed, /listed given"},
+		{bare, []string{"--hostname-override=given", "--state-dir=/given"}, "/service " + strings.ToLower(host) + ", /given given"},
+		{fstest.MapFS{"etc/islet/flags": board["etc/islet/flags"]}, []string{"--root-dir=/x"}, "/listed listed"},
+		{fstest.MapFS{"service": {Data: []byte("--wrong")}}, []string{"--hostname-override=given", "--state-dir=/given"}, "/given given"},
+		{fstest.MapFS{"service": {Data: []byte("--wrong")}}, nil, "error"},
+		{fstest.MapFS{"etc/islet/flags": {Data: []byte("wrong")}}, nil, "error"},
+	} {
+		list, err := env.starts(&options{agent: c.flags}, c.board)
+		var got []string
+		for _, i := range list {
+			got = append(got, i.Dirs.State+" "+i.Node)
+		}
+		if err != nil {
+			got = append(got, "error")
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%q instead of %q, %v", text, c.want, err)
+		}
+	}
 }

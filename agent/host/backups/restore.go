@@ -22,13 +22,14 @@ const defaultTPM = "/dev/tpmrm0"
 
 // restore puts the node of a backup on this board.
 func (env Env) restore(ctx context.Context, o *options) error {
-	dirs, node, err := config.Locate(env.agentFlags(o))
+	dirs, _, err := config.Locate(env.agentFlags(o))
 	if err != nil {
 		return usage{err}
 	}
 	q := backup.Request{
-		Dirs: dirs, Conf: config.DefaultDir, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
+		Dirs: dirs, Conf: config.DefaultDir, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
 		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+		Start: func(board fs.FS) ([]backup.Identity, error) { return env.starts(o, board) },
 	}
 	if o.tpm != "" {
 		q.TPM = o.tpm
