@@ -177,6 +177,61 @@ func TestHidden(t *testing.T) {
 	}
 }
 
+// TestCertDir checks that each file of --cert-dir is in a backup, or named as left out. The backup can be restored, also if a link leads
+// nowhere or to another link.
+func TestCertDir(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const dir = "kubelet/pki/"
+	kept := []string{"tls.p12", "chain.cer", "README", "etcd.pem", "own.pass"}
+	for _, name := range kept {
+		w.write(dir+name, name)
+	}
+	large := strings.Repeat("x", maxFile+1)
+	w.write(dir+"log", large)
+	w.write(dir+".hidden.pem", "x")
+	w.write(dir+".named.pem", "named")
+	w.write(dir+"sub/ca.crt", "x")
+	links := map[string]string{"short": "tls.p12", "chain": "short", "nowhere.pem": "gone.pem", "away.key": w.root + "/conf/key.pem", "big": "log",
+		"configured.crt": w.root + "/conf/key.pem"}
+	for name, to := range links {
+		if err := os.Symlink(to, w.root+"/"+dir+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.cfg.Kubelet.TLSCertFile = w.dirs.Cert + "/configured.crt"
+	if err := os.Symlink("/nowhere", w.dirs.State+"/other.json"); err != nil {
+		t.Fatal(err)
+	}
+	s := w.source()
+	s.Include = []string{w.dirs.Cert + "/.named.pem"}
+	data := w.archive(s)
+	sum, err := Check(t.Context(), bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{w.dirs.State + "/other.json"}
+	for _, name := range []string{".hidden.pem", "away.key", "big", "chain", "log", "nowhere.pem", "sub"} {
+		want = append(want, w.dirs.Cert+"/"+name)
+	}
+	if !slices.Equal(sum.Manifest.Omitted, want) {
+		t.Errorf("%q instead of %q", sum.Manifest.Omitted, want)
+	}
+	w.empty()
+	if _, err := Restore(t.Context(), bytes.NewReader(data), w.request()); err != nil {
+		t.Fatal(err)
+	}
+	now := w.files()
+	for _, name := range kept {
+		if now[dir+name] != name {
+			t.Errorf("%s: %q", name, now[dir+name])
+		}
+	}
+	if now[dir+"short"] != w.dirs.Cert+"/tls.p12" || now[dir+".named.pem"] != "named" || now[dir+"configured.crt"] != "key" {
+		t.Errorf("%q", now)
+	}
+}
+
 // TestImpossible checks that a plan is refused whose renames would fail after the decision, and that a file which is the same is not
 // renamed.
 func TestImpossible(t *testing.T) {

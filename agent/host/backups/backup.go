@@ -117,7 +117,7 @@ func (env Env) printNotes(w io.Writer, s *backup.Summary) {
 			fmt.Fprintf(w, "note: and %d more\n", len(m.Omitted)-i)
 			break
 		}
-		fmt.Fprintf(w, "note: not in the backup, because it is too large, hidden, below the state directory, a link to a directory or no "+
+		fmt.Fprintf(w, "note: not in the backup, because it is too large, hidden, below the state directory, a link to elsewhere or no "+
 			"regular file: %s\n", printable.Line(path))
 	}
 	if isOlder(s) {
