@@ -159,7 +159,7 @@ func commands() []command.Command {
 				"fields stay.\nThen restart the agent. It renews the certificates, and keeps a tunnel to each server for logs and exec.\n" +
 				"The command may be repeated, also for another cluster. If it fails, the node stays as it was."},
 		{Name: "key", Summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", Sub: node.KeyCommands()},
-		{Name: "backup", Args: "FILE|- --to=KEY... [--bundles] [--include=PATH...] [AGENT FLAG...]",
+		{Name: "backup", Args: "FILE|- --to=KEY... [--bundles] [--include=PATH...] [-q] [AGENT FLAG...]",
 			Summary: "write the identity and the state of the node to a sealed file", Setup: node.Backup, IsAgent: true,
 			Detail: "The file replaces a dead board: see islet restore. It has the node's certificates and keys, the database, " +
 				"store.key, sent\nconfigurations, the highest numbers of bundles and the configuration files. It has no images, data of " +
@@ -168,8 +168,9 @@ func commands() []command.Command {
 				"--bundles adds the bundle in use, without its images. Without it, the node takes the bundle with this number again.\n" +
 				"--include=PATH adds a file or directory that the configuration does not name.\n" +
 				"--verify FILE --key=FILE checks a backup with the private key, and shows what is in it.\n" +
-				"The agent may run or not. A complete new backup replaces the one before. With -, it goes to the standard output."},
-		{Name: "restore", Args: "FILE|- --key=FILE [--dry-run] [--set-aside] [--recovery] [AGENT FLAG...]",
+				"-q prints no progress on a terminal. The agent may run or not. A complete new backup replaces the one before.\n" +
+				"With -, it goes to the standard output."},
+		{Name: "restore", Args: "FILE|- --key=FILE [--dry-run] [--set-aside] [--recovery] [-q] [AGENT FLAG...]",
 			Summary: "make this board the node of a backup", Setup: node.Restore, IsAgent: true,
 			Detail: "Run it before the first start of the agent. Then this board has the name and the keys of the node, and the " +
 				"old board, if it\ncomes back, sends nothing to the API server. A restore that fails changes nothing.\n" +
@@ -178,7 +179,7 @@ func commands() []command.Command {
 				"TPM\nof this one.\n" +
 				"--bundle-number=NAME=NUMBER is the number of a bundle that the node had after the backup. It takes no lower one.\n" +
 				"--include=PATH allows files outside of /etc/islet, /etc/kubernetes and the directories of the agent.\n" +
-				"--dry-run checks the backup and this board, and changes nothing."},
+				"--dry-run checks the backup and this board, and changes nothing. -q prints no progress on a terminal."},
 		{Name: "setup", Args: "[FILE] [AGENT FLAG...]", Summary: "make this machine a node with the file islet.yaml of its boot partition",
 			Setup: node.SetUp, IsAgent: true,
 			Detail: "The service runs this command before the agent. Without FILE, it uses /boot/firmware/islet.yaml or " +

@@ -42,6 +42,8 @@ type Request struct {
 	// Highest are the least numbers of bundles that the node must have seen.
 	Highest map[string]int64
 	Now     func() time.Time
+	// Stage is told what begins, and for how many bytes. It may be nil.
+	Stage func(what string, bytes int64)
 
 	// crash returns an error at a step, for tests. The process then changes nothing any more.
 	crash func(step string) error
@@ -66,6 +68,12 @@ type Result struct {
 
 // errCrash ends a Restore in a test as a kill does.
 var errCrash = errors.New("crash")
+
+func (q *Request) tell(what string, bytes int64) {
+	if q.Stage != nil {
+		q.Stage(what, bytes)
+	}
+}
 
 func (q *Request) at(step string) error {
 	if q.crash == nil {
@@ -121,6 +129,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if err != nil {
 		return nil, err
 	}
+	q.tell("checking the database", s.Database)
 	res = &Result{}
 	p, err := q.prepare(ctx, s, res)
 	if err != nil {
@@ -130,6 +139,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if q.DryRun {
 		return res, nil
 	}
+	q.tell(fmt.Sprintf("putting %d files in place", s.Files), s.Bytes)
 	if err := p.commit(q.Dirs.State, q.at); err != nil {
 		return nil, err
 	}

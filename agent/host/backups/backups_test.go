@@ -33,6 +33,7 @@ type desk struct {
 	flags []string // of the agent
 	in    io.Reader
 	tpm   string
+	errs  *os.File // the standard error; nil for one whose content is part of the output
 }
 
 func newDesk(t *testing.T) *desk {
@@ -65,9 +66,13 @@ func (d *desk) make(path string) string {
 func (d *desk) run(code int, verb string, args ...string) string {
 	d.Helper()
 	var out, errs bytes.Buffer
+	stderr := io.Writer(&errs)
+	if d.errs != nil {
+		stderr = d.errs
+	}
 	got := Main(d.Context(), verb, args, Env{
 		Ask:   func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
-		Stdin: d.in, Stdout: &out, Stderr: &errs, Version: "1.2.3", Now: time.Now, ServiceFlags: func(fs.FS) ([]string, bool) { return d.flags, true },
+		Stdin: d.in, Stdout: &out, Stderr: stderr, Version: "1.2.3", Now: time.Now, ServiceFlags: func(fs.FS) ([]string, bool) { return d.flags, true },
 		Load: func(args []string) (*config.Config, []config.Notice, error) {
 			dirs, node, err := config.Locate(args)
 			c := &config.Config{Dirs: dirs, Node: config.Node{Name: node}}

@@ -71,6 +71,7 @@ type options struct {
 	key, newKey, tpm        string
 	bundles, verify, dryRun bool
 	setAside, recovery      bool
+	quiet                   bool
 	highest                 map[string]int64
 	agent                   []string // the flags of the agent
 	values                  map[string]func(string) error
@@ -89,6 +90,7 @@ func newOptions(verb string) *options {
 		return err
 	}
 	o.values = map[string]func(string) error{"--key": text(&o.key), "--include": path}
+	defer func() { o.switches["--quiet"], o.switches["-q"] = &o.quiet, &o.quiet }()
 	if verb == "restore" {
 		o.usage = "islet restore FILE --key=FILE"
 		o.values["--bundle-number"], o.values["--tpm"] = o.addNumber, text(&o.tpm)

@@ -29,6 +29,7 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	q := backup.Request{
 		Dirs: dirs, Conf: config.DefaultDir, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
 		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+		Stage: env.progress(o).stage,
 		Start: func(board fs.FS) ([]backup.Identity, error) { return env.starts(o, board) },
 	}
 	if o.tpm != "" {
