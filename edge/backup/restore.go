@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -185,20 +186,19 @@ func (q *Request) checkStart(m *Manifest, board fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("the agent would not start after the restore: %w", err)
 	}
-	err = errors.New("no agent would start after the restore")
-	for _, i := range slices.Backward(list) {
-		if i.Node == m.Node && i.Dirs.State == m.State && i.Dirs.Cert == m.Cert {
+	names := ""
+	for _, i := range list {
+		if i.Node == m.Node && m.checkDirs(i.Dirs) == nil {
 			return nil
 		}
-		if i.Node != m.Node {
-			err = fmt.Errorf("the backup is of the node %s, and after the restore this board would be %s: set its host name "+
-				"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, i.Node)
-			continue
-		}
-		err = fmt.Errorf("after the restore, the service would start the agent with the directories %s and %s, and those of the backup "+
-			"are %s and %s: add --state-dir and --cert-dir to the flags of the service", i.Dirs.State, i.Dirs.Cert, m.State, m.Cert)
+		names += " " + i.Node
+		err = m.checkDirs(i.Dirs)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the backup is of the node %s, and after the restore this board would be%s: set its host name "+
+		"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, names)
 }
 
 // addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.
@@ -263,15 +263,7 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		p.Moves = append(p.Moves, m)
 	}
 	// An agent that starts after a power cut finds the restore by its flags. So they change first, and are never missing.
-	slices.SortStableFunc(p.Moves, func(a, b move) int {
-		switch first := q.hasFlags(a.To); {
-		case first == q.hasFlags(b.To):
-			return 0
-		case first:
-			return -1
-		}
-		return 1
-	})
+	sort.SliceStable(p.Moves, func(i, j int) bool { return q.hasFlags(p.Moves[i].To) && !q.hasFlags(p.Moves[j].To) })
 	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
 	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
 		p.Links = append(p.Links, link{filepath.Join(q.Dirs.State, k3sLink), filepath.Base(k3sDir)})

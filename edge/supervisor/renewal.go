@@ -117,8 +117,7 @@ func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Add
 	s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter, "sharedKey", pair.SharedKey)
 	if life := pair.Leaf.NotAfter.Sub(now); life < minInterval && !s.warned {
 		s.warned = true
-		s.cfg.Log.Warn("the k3s server issues certificates that end before the agent renews them", "certificate", use, "life", life,
-			"interval", minInterval)
+		s.cfg.Log.Warn("the k3s server issues certificates that end before the agent renews them", "life", life)
 	}
 }
 
@@ -197,7 +196,7 @@ func (s *Supervisor) renewWith(ctx context.Context, d *k3s.Handle, r *k3s.Record
 				return err
 			}
 		}
-		if err := d.Replace(map[string][]byte{d.PairFile(use): pair.PEM}); err != nil {
+		if err := d.Replace(d.PairFile(use), pair.PEM); err != nil {
 			return err
 		}
 		s.noteIssued(use, pair, n.IPs)
@@ -231,7 +230,7 @@ func (s *Supervisor) replaceCAs(ctx context.Context, d *k3s.Handle, cfg k3s.Conf
 			return fmt.Errorf("the server is not verified by the CA that it has sent, so the old CA stays: %w", err)
 		}
 	}
-	if err := d.Replace(map[string][]byte{d.ServerCA(): servers, d.ClientCA(): clients}); err != nil {
+	if err := errors.Join(d.Replace(d.ServerCA(), servers), d.Replace(d.ClientCA(), clients)); err != nil {
 		return err
 	}
 	s.refreshed = s.cfg.Link.Now()

@@ -14,6 +14,9 @@ func LocateWith(args []string, flags []byte) (Dirs, string, error) {
 	return locate(args, DefaultDir, map[string][]byte{filepath.Join(DefaultDir, FlagsFile): flags})
 }
 
+// locate is not inlined, because it is called twice.
+//
+//go:noinline
 func locate(args []string, dir string, contents map[string][]byte) (Dirs, string, error) {
 	s, _, _, _, err := parseArguments(args, dir, contents)
 	if err != nil {

@@ -20,13 +20,13 @@ func Lock(root string) (*os.File, error) {
 	if err := makeDirectories(root, 0o700); err != nil {
 		return nil, err
 	}
-	return lock(root, syscall.LOCK_EX)
+	return lock(root, syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
 // LockFiles prevents other commands from replacing the files below root until the result is closed. The caller sends no request meanwhile,
 // because a command waits. If root does not exist, the result is nil.
 func LockFiles(root string) (*os.File, error) {
-	l, err := lock(root, syscall.LOCK_SH)
+	l, err := lock(root, syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -35,18 +35,21 @@ func LockFiles(root string) (*os.File, error) {
 
 // lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read. Nobody
 // keeps a shared lock during a request, so a command may wait for it.
-func lock(root string, how int) (*os.File, error) {
-	d, err := os.Open(root)
+//
+//go:noinline
+func lock(dir string, how int) (*os.File, error) {
+	d, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	fd := int(d.Fd())
-	err = syscall.Flock(fd, how|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) && how == syscall.LOCK_EX && syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil {
-		err = syscall.Flock(fd, how)
+	err = syscall.Flock(fd, how)
+	if err != nil && how&syscall.LOCK_EX != 0 && syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+		err = syscall.Flock(fd, syscall.LOCK_EX)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another islet join or islet restore is running: %w", root, err), d.Close())
+		d.Close()
+		return nil, fmt.Errorf("%s: another islet join or islet restore is running: %w", dir, err)
 	}
 	return d, nil
 }
@@ -83,10 +86,10 @@ func (d Directory) Open() (*Handle, error) {
 // Close closes the handle.
 func (h *Handle) Close() error { return h.open.Close() }
 
-// Replace durably replaces files of the directory, each one by its path, while no command can replace the directory. It writes nothing that
-// has not changed. It returns an error, and writes nothing, if a command is running or has replaced the directory since it was opened.
-func (h *Handle) Replace(files map[string][]byte) error {
-	l, err := lock(filepath.Dir(h.path), syscall.LOCK_SH)
+// Replace durably replaces a file of the directory, given by its path, while no command can replace the directory. It does not write a file
+// that has not changed. It returns an error, and writes nothing, if a command is running or has replaced the directory since it was opened.
+func (h *Handle) Replace(file string, content []byte) error {
+	l, err := lock(filepath.Dir(h.path), syscall.LOCK_SH|syscall.LOCK_NB)
 	if err != nil {
 		return err
 	}
@@ -96,14 +99,10 @@ func (h *Handle) Replace(files map[string][]byte) error {
 		return err
 	}
 	if now, err := os.Stat(h.path); err != nil || !os.SameFile(now, opened) {
-		return errors.Join(fmt.Errorf("%s was replaced meanwhile", h.path), err)
+		return errors.New(h.path + " was replaced meanwhile")
 	}
-	var errs []error
-	for file, content := range files {
-		if old, err := regular.Read(file, maxFile); err == nil && string(old) == string(content) {
-			continue
-		}
-		errs = append(errs, durable.Write(file, content, 0o600))
+	if old, err := regular.Read(file, maxFile); err == nil && string(old) == string(content) {
+		return nil
 	}
-	return errors.Join(errs...)
+	return durable.Write(file, content, 0o600)
 }

@@ -96,7 +96,7 @@ func Store(root string, c *Cluster, files []File, check func() error) error {
 	for i, s := range append(steps, step{check, func() error { return nil }}) {
 		err := s.do()
 		if i == 0 && err == nil { // now, because on a disk that takes no writes, an agent may have the lock
-			state, err = lockState(filepath.Dir(root))
+			state, err = lock(filepath.Dir(root), syscall.LOCK_EX) // waits, as islet setup does
 		}
 		if err == nil {
 			continue
@@ -112,18 +112,6 @@ func Store(root string, c *Cluster, files []File, check func() error) error {
 		return fmt.Errorf("the node has joined, but old files are left: %w", err)
 	}
 	return nil
-}
-
-// lockState waits for the lock of a state directory, as islet setup does. Both commands have it only while they change files.
-func lockState(dir string) (*os.File, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), d.Close())
-	}
-	return d, nil
 }
 
 // steps returns the steps of Store, and the name of the directory that is in use before them.
@@ -185,7 +173,7 @@ func Complete(root string) (bool, error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	l, err := lock(root, syscall.LOCK_EX)
+	l, err := lock(root, syscall.LOCK_EX|syscall.LOCK_NB)
 	if err != nil {
 		return false, err
 	}

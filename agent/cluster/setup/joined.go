@@ -1,9 +1,8 @@
 package setup
 
 import (
-	"maps"
 	"path/filepath"
-	"slices"
+	"reflect"
 
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
@@ -39,55 +38,51 @@ func k3sDirectory(edge []byte) k3s.Directory {
 	return k3s.Directory(e.K3s.Directory)
 }
 
-// joinedFields returns the fields of a configuration in /etc/islet which the command islet join sets. Without the fields of the result
-// bound, the node would lose its cluster. A file next to islet.yaml may replace the fields of the result free.
-func joinedFields(text []byte, isEdge bool) (bound, free map[string]any) {
-	bound, free = map[string]any{}, map[string]any{}
-	set := func(to map[string]any, field, value string) {
-		if value != "" {
-			to[field] = value
-		}
-	}
+// A joinedField is a field of a configuration that the command islet join sets.
+type joinedField struct {
+	name   string
+	value  any
+	isFree bool // a file next to islet.yaml may set it. Without the others, the node would lose its cluster
+}
+
+// joinedFields returns the fields of a configuration in /etc/islet that the command islet join sets, with their values there.
+func joinedFields(text []byte, isEdge bool) []joinedField {
 	if isEdge {
-		set(bound, "k3s.directory", string(k3sDirectory(text)))
-		return bound, free
+		return []joinedField{{"k3s.directory", string(k3sDirectory(text)), false}}
 	}
 	var k kubelet.KubeletConfiguration
-	if config.Decode(kubeletFile, text, kubelet.SchemeGroupVersion.String(), "KubeletConfiguration", &k) != nil {
-		return bound, free
+	if config.Decode(kubeletFile, text, "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", &k) != nil {
+		return nil
 	}
-	set(bound, "tlsCertFile", k.TLSCertFile)
-	set(bound, "tlsPrivateKeyFile", k.TLSPrivateKeyFile)
-	set(bound, "authentication.x509.clientCAFile", k.Authentication.X509.ClientCAFile)
-	bound["rotateCertificates"], bound["serverTLSBootstrap"] = k.RotateCertificates, k.ServerTLSBootstrap
-	set(free, "clusterDomain", k.ClusterDomain)
-	if len(k.ClusterDNS) > 0 {
-		free["clusterDNS"] = k.ClusterDNS
+	return []joinedField{
+		{"tlsCertFile", k.TLSCertFile, false}, {"tlsPrivateKeyFile", k.TLSPrivateKeyFile, false},
+		{"authentication.x509.clientCAFile", k.Authentication.X509.ClientCAFile, false},
+		{"rotateCertificates", k.RotateCertificates, false}, {"serverTLSBootstrap", k.ServerTLSBootstrap, false},
+		{"clusterDomain", k.ClusterDomain, true}, {"clusterDNS", k.ClusterDNS, true},
 	}
-	return bound, free
 }
 
 // keepJoined adds to a configuration, which replaces the one in base, the fields that the command islet join has set. If the configuration
 // has another value for one of them, keepJoined adds a mistake, or keeps that value if it may differ.
 func (p *plan) keepJoined(f *part, text, base []byte) ([]byte, error) {
-	bound, free := joinedFields(base, f.edge)
-	same, _, err := config.SetFields(f.origin, text, f.edge, nil)
-	for _, fields := range []map[string]any{bound, free} {
-		for _, field := range slices.Sorted(maps.Keys(fields)) {
-			if err != nil {
-				return nil, err
-			}
-			var with []byte
-			var had []string
-			with, had, err = config.SetFields(f.origin, same, f.edge, map[string]any{field: fields[field]})
-			switch _, isFree := free[field]; {
-			case len(had) == 0:
-				same = with
-			case !isFree && string(with) != string(same):
-				p.errs = append(p.errs, config.NewFileError(p.s.path, p.s.data, f.field, "%s has another value for %s: this board has "+
-					"joined %s by islet join, and needs %v", f.beside, field, p.joined.APIServer, fields[field]))
-			}
+	out, _, err := config.SetFields(f.origin, text, f.edge, nil)
+	for _, j := range joinedFields(base, f.edge) {
+		if v := reflect.ValueOf(j.value); v.Kind() != reflect.Bool && v.Len() == 0 { // base does not have it
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var with []byte
+		var had []string
+		with, had, err = config.SetFields(f.origin, out, f.edge, map[string]any{j.name: j.value})
+		switch {
+		case len(had) == 0:
+			out = with
+		case !j.isFree && string(with) != string(out):
+			p.errs = append(p.errs, config.NewFileError(p.s.path, p.s.data, f.field, "%s has another value for %s: this board has "+
+				"joined %s by islet join, and needs %v", f.beside, j.name, p.joined.APIServer, j.value))
 		}
 	}
-	return same, err
+	return out, err
 }
