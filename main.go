@@ -76,10 +76,9 @@ func setUp(args []string, stdout, stderr io.Writer) int {
 
 // cleanup removes the pods of the service, or of an agent without flags if the configuration of the service cannot be read any more.
 func cleanup(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if flags := orInstalled(args, installed); len(args) == 0 {
-		if _, _, err := config.Load(flags); err == nil {
-			args = flags
-		}
+	flags := orInstalled(args, installed)
+	if _, _, err := config.Load(flags); err == nil {
+		args = flags
 	}
 	return agent.Cleanup(ctx, args, stdout, stderr)
 }

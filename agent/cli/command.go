@@ -205,7 +205,8 @@ func commands() []command.Command {
 				"/etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist; --config and --edge-config replace them."},
 		{Name: "cleanup", Args: "[AGENT FLAG...]",
 			Summary: "end all pods of a stopped agent, and remove their leftovers from the host", Setup: node.Cleanup, IsAgent: true,
-			Detail: "The state directory is kept, so the pods return with the agent. Without flags, those of the installed service are used."},
+			Detail: "The state directory is kept, so the pods return with the agent. Without flags, those of the installed service are " +
+				"used."},
 		{Name: "version", Summary: "print the versions of this program and of the agent", Setup: node.Version},
 		{Name: "completion", Args: "bash|zsh|fish", Summary: "print shell completion", Setup: setupCompletion, NoAgent: true,
 			Detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},

@@ -109,7 +109,8 @@ func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Add
 	now := s.cfg.Link.Now()
 	s.issued[use] = now
 	if use == k3s.ForServing && !slices.Equal(ips, s.requested) {
-		if s.addressInterval = min(2*s.addressInterval, minInterval); now.Sub(s.addressed) > 2*minInterval {
+		s.addressInterval = min(2*s.addressInterval, minInterval)
+		if now.Sub(s.addressed) > 2*minInterval {
 			s.addressInterval = minAddressInterval
 		}
 		s.requested, s.addressed = ips, now
@@ -132,9 +133,11 @@ func (s *Supervisor) attempt(ctx context.Context, r *k3s.Record, due []k3s.Purpo
 		return err
 	}
 	defer d.Close()
-	if now, err := d.Record(); err != nil {
+	now, err := d.Record()
+	if err != nil {
 		return err
-	} else if *now != *r {
+	}
+	if *now != *r {
 		return errors.New("the node has joined a cluster again: restart the agent (systemctl restart islet)")
 	}
 	ca, err := serverCA(d.Directory)

@@ -54,7 +54,7 @@ func lock(dir string, how int) (*os.File, error) {
 	return d, nil
 }
 
-// CheckRestore returns an error if a restore of a backup must be completed in a state directory, because that restore replaces what a join writes.
+// CheckRestore returns an error if a restore of a backup must be completed in a state directory. That restore replaces what a join writes.
 func CheckRestore(state string) error {
 	if _, err := os.Lstat(filepath.Join(state, RestoreFile)); err == nil {
 		return errors.New("an islet restore was interrupted: start the agent, which completes it, and repeat the command")

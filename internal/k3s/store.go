@@ -84,8 +84,8 @@ func (f *File) restore() error {
 type step struct{ do, undo func() error }
 
 // Store replaces the content of the directory in use below root, and then the files. The caller has locked root. After an error, also one
-// of check, which Store calls last, everything is as before. After a power cut, everything is as before, or Complete does the rest. While the
-// files are replaced, islet setup changes none of them.
+// of check, which Store calls last, everything is as before. After a power cut, everything is as before, or Complete does the rest.
+// While the files are replaced, islet setup changes none of them.
 func Store(root string, c *Cluster, files []File, check func() error) error {
 	steps, former, err := c.steps(root, files)
 	if err != nil {

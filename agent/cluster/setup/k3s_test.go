@@ -118,13 +118,14 @@ func TestK3sUnfinished(t *testing.T) {
 	}
 }
 
-// TestK3sFields checks that a KubeletConfiguration next to islet.yaml leaves the fields of islet join as they are, that it may set the DNS of
-// the cluster, and that it may set no other certificates.
+// TestK3sFields checks that a KubeletConfiguration next to islet.yaml leaves the fields of islet join as they are, that it may set the DNS
+// of the cluster, and that it may set no other certificates.
 func TestK3sFields(t *testing.T) {
 	b := newBoard(t)
 	b.joinK3s("kiosk-1", nil)
 	use := func(fields string) {
-		must(t, os.WriteFile(filepath.Join(b.boot, "more.yaml"), []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+fields), 0o644))
+		text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + fields
+		must(t, os.WriteFile(filepath.Join(b.boot, "more.yaml"), []byte(text), 0o644))
 		b.write(head + "name: kiosk-1\nkubeletConfiguration: more.yaml\n# " + strings.ReplaceAll(fields, "\n", " ") + "\n")
 	}
 	serving, ca := k3s.Current(k3s.Root(b.State)).PairFile(k3s.ForServing), k3s.Current(k3s.Root(b.State)).ClientCA()

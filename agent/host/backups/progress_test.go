@@ -48,7 +48,8 @@ func TestProgress(t *testing.T) {
 		out := map[bool]string{}
 		for _, onTerminal := range []bool{false, true} {
 			var said func() string
-			if d.errs = nil; onTerminal {
+			d.errs = nil
+			if onTerminal {
 				d.errs, said = terminal(t)
 			}
 			more := []string{}

@@ -80,8 +80,8 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	return nil
 }
 
-// lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join runs. The function release
-// ends the locks. If nothing was restored, it also removes what they have made.
+// lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join runs. The function
+// release ends the locks. If nothing was restored, it also removes what they have made.
 func lockState(state string) (release func(nothing bool) error, err error) {
 	lock, cluster := filepath.Join(state, "lock"), k3s.Root(state)
 	_, err = os.Lstat(lock)
