@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// minInterval is the minimum time between two renewals of a certificate. The shortest life that k3s gives a certificate is a day. A
-	// server that gives a shorter one must not wear out the flash of the node.
+	// minInterval is the minimum time between two renewals of a certificate by one process. The shortest life that k3s gives a certificate
+	// is a day. A server that gives a shorter one must not wear out the flash of the node.
 	minInterval = time.Hour
 	// minAddressInterval is the minimum time between two renewals because of new addresses. It doubles with each one, up to minInterval.
 	minAddressInterval = time.Minute
@@ -80,7 +80,10 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 		if !known {
 			issued = written
 		}
-		wait := max(k3s.RenewAt(pair.Leaf, issued).Sub(now), pause(now, issued, minInterval))
+		wait := k3s.RenewAt(pair.Leaf, issued).Sub(now)
+		if known {
+			wait = max(wait, pause(now, issued, minInterval))
+		}
 		if use == k3s.ForServing {
 			ips := s.addresses()
 			if !pair.Covers(ips) && !slices.Equal(ips, s.requested) {
@@ -109,11 +112,14 @@ func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Add
 	now := s.cfg.Link.Now()
 	s.issued[use] = now
 	if use == k3s.ForServing && !slices.Equal(ips, s.requested) {
-		s.addressInterval = min(2*s.addressInterval, minInterval)
-		if now.Sub(s.addressed) > 2*minInterval {
-			s.addressInterval = minAddressInterval
+		if s.requested != nil {
+			s.addressInterval = max(minAddressInterval, min(2*s.addressInterval, minInterval))
+			if now.Sub(s.addressed) > 2*minInterval {
+				s.addressInterval = minAddressInterval
+			}
+			s.addressed = now
 		}
-		s.requested, s.addressed = ips, now
+		s.requested = ips
 	}
 	s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter, "sharedKey", pair.SharedKey)
 	if life := pair.Leaf.NotAfter.Sub(now); life < minInterval && !s.warned {

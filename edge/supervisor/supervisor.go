@@ -51,7 +51,7 @@ type Supervisor struct {
 	refreshed time.Time                 // when the CAs were read
 	warned    bool                      // about a certificate with a short life
 	requested []netip.Addr              // addresses of the last serving certificate that this process has received
-	addressed time.Time                 // when this process has received the first certificate with these addresses
+	addressed time.Time                 // when requested changed last
 	// addressInterval is the minimum time until a certificate for other addresses is requested.
 	addressInterval time.Duration
 }
