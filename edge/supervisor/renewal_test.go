@@ -261,7 +261,7 @@ func TestInterval(t *testing.T) {
 			t.Fatal(err, due())
 		}
 	}
-	w.advance(58 * time.Second) // from the time at which the test has begun
+	w.advance(58 * time.Second)      // from the time at which the test has begun
 	if got := due(); len(got) != 2 { // those of islet join
 		t.Errorf("%v is due", got)
 	}
