@@ -33,6 +33,9 @@ func LockFiles(root string) (*os.File, error) {
 	return l, err
 }
 
+// LockState locks a state directory against islet setup, which locks it too, until the result is closed. It does not wait.
+func LockState(state string) (*os.File, error) { return lock(state, syscall.LOCK_EX|syscall.LOCK_NB) }
+
 // lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read. Nobody
 // keeps a shared lock during a request, so a command may wait for it.
 //
@@ -49,7 +52,7 @@ func lock(dir string, how int) (*os.File, error) {
 	}
 	if err != nil {
 		d.Close()
-		return nil, fmt.Errorf("%s: another islet join or islet restore is running: %w", dir, err)
+		return nil, fmt.Errorf("%s: another islet join, islet restore or islet setup is running: %w", dir, err)
 	}
 	return d, nil
 }

@@ -158,6 +158,20 @@ func TestK3sFields(t *testing.T) {
 	}
 }
 
+// TestRestore checks that nothing is done while a restore of a backup must be completed, because the agent does that first.
+func TestRestore(t *testing.T) {
+	b := newBoard(t)
+	must(t, os.MkdirAll(b.State, 0o700), os.WriteFile(filepath.Join(b.State, k3s.RestoreFile), nil, 0o600))
+	b.write(head + "name: kiosk-1\n")
+	if out := b.inUse(); out.Applied || b.made("flags") != "" {
+		t.Error(out, b.made("flags"))
+	}
+	must(t, os.Remove(filepath.Join(b.State, k3s.RestoreFile)))
+	if out := b.inUse(); !out.Applied {
+		t.Error(out)
+	}
+}
+
 // TestK3sWaits checks that islet join replaces no file while islet setup changes the files, and notices the change.
 func TestK3sWaits(t *testing.T) {
 	b := newBoard(t)

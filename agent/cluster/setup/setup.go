@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
@@ -70,6 +71,9 @@ func (s *Setup) Apply(files ...string) (Result, error) {
 		return Result{}, &RefusedError{err: fmt.Errorf("lock the state directory: %w", err)}
 	}
 	defer unlock()
+	if backup.IsDecided(s.State) {
+		return Result{}, nil // the agent completes the restore, which replaces what a setup would write
+	}
 	r, err := load(s.State)
 	if err != nil {
 		return Result{}, &RefusedError{err: err}

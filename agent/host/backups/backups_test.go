@@ -407,8 +407,8 @@ func TestOlderInUse(t *testing.T) {
 	}
 }
 
-// TestJoinRuns checks that islet restore changes nothing while islet join runs, and that neither command of the two begins while a backup
-// reads the files of the cluster. An empty directory of a join that has failed is not in the way.
+// TestJoinRuns checks that islet restore changes nothing while islet join or islet setup runs, and that no backup is made while islet join
+// runs. An empty directory of a join that has failed is not in the way.
 func TestJoinRuns(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -431,6 +431,14 @@ func TestJoinRuns(t *testing.T) {
 		t.Error(out, d.files())
 	}
 	join.Close()
+	setup, err := k3s.LockState(d.dir + "/state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := d.run(1, "restore", file, "--key="+d.key); !strings.Contains(out, "islet setup") || len(d.files()) > 0 {
+		t.Error(out, d.files())
+	}
+	setup.Close()
 	if out := d.run(0, "restore", file, "--key="+d.key); !strings.Contains(out, "is restored") {
 		t.Error(out)
 	}

@@ -80,8 +80,8 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	return nil
 }
 
-// lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join runs. The function
-// release ends the locks. If nothing was restored, it also removes what they have made.
+// lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join nor islet setup runs. The
+// function release ends the locks. If nothing was restored, it also removes what they have made.
 func lockState(state string) (release func(nothing bool) error, err error) {
 	lock, cluster := filepath.Join(state, "lock"), k3s.Root(state)
 	_, err = os.Lstat(lock)
@@ -93,6 +93,10 @@ func lockState(state string) (release func(nothing bool) error, err error) {
 	_, err = os.Lstat(cluster)
 	isNewCluster := errors.Is(err, fs.ErrNotExist)
 	join, err := k3s.Lock(cluster)
+	var setup *os.File
+	if err == nil {
+		setup, err = k3s.LockState(state)
+	}
 	end := func(nothing bool) error {
 		if nothing && isNewCluster {
 			_ = os.Remove(cluster)
@@ -101,9 +105,8 @@ func lockState(state string) (release func(nothing bool) error, err error) {
 			_ = os.Remove(lock)
 			_ = os.Remove(state) // fails if the directory had files before
 		}
-		if join != nil {
-			join.Close()
-		}
+		setup.Close() // also if it is nil
+		join.Close()
 		return locks.Close()
 	}
 	if err != nil {
