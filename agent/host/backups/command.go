@@ -33,6 +33,8 @@ type Env struct {
 	Load func(args []string) (*config.Config, []config.Notice, error)
 	// ServiceFlags returns the flags with which the service of a host starts the agent. It returns false if there is no such service.
 	ServiceFlags func(host fs.FS) ([]string, bool)
+	// StartCommand returns the command line that starts the installed service. It is empty if there is no such service.
+	StartCommand func() string
 }
 
 // usage is an error of the command line.
