@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -202,22 +203,24 @@ func TestReplaced(t *testing.T) {
 				root := filepath.Dir(string(w.dir))
 				both := append(slices.Clone(w.Serving.PEM), k3stest.NewCA(t, "next").PEM...)
 				want := make(chan map[string]string, 1)
-				w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
-					if r.URL.Path == path && len(want) == 0 {
-						l, err := k3s.Lock(root)
-						if err != nil {
+				command := sync.OnceFunc(func() {
+					l, err := k3s.Lock(root)
+					if err != nil {
+						t.Error(err)
+					}
+					if ended { // twice, so that the path of the directory is that of before
+						store := func() error { return k3s.Store(root, w.other, nil, func() error { return nil }) }
+						if err := errors.Join(store(), store(), l.Close()); err != nil {
 							t.Error(err)
-							return false
 						}
-						if ended { // twice, so that the path of the directory is that of before
-							store := func() error { return k3s.Store(root, w.other, nil, func() error { return nil }) }
-							if err := errors.Join(store(), store(), l.Close()); err != nil {
-								t.Error(err)
-							}
-						} else {
-							t.Cleanup(func() { l.Close() })
-						}
-						want <- w.files()
+					} else {
+						t.Cleanup(func() { l.Close() })
+					}
+					want <- w.files()
+				})
+				w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path == path {
+						command()
 					}
 					if r.URL.Path == "/v1-k3s/server-ca.crt" { // a CA that would be written
 						a.Write(both)
