@@ -120,8 +120,8 @@ func kubeletFields() []fieldRow {
 		{"mergeDefaultEvictionSettings", "add the default thresholds to evictionHard", ""},
 		{"podsPerCore", "maximum number of pods per CPU; 0: no limit", ""},
 		{"enableControllerAttachDetach", "leave attaching volumes to the controller manager", ""},
-		{"protectKernelDefaults", "refuse to start if kernel parameters differ from a kubelet's", ""},
-		{"makeIPTablesUtilChains", "create the chain KUBE-IPTABLES-HINT, from which pods detect the host's " +
+		{"protectKernelDefaults", "refuse to start if kernel parameters differ from a kubelet's, instead of setting them: see [kernel parameters](from-kubelet.md#kernel-parameters)", ""},
+		{"makeIPTablesUtilChains", "keep the chain KUBE-IPTABLES-HINT, from which pods detect the host's " +
 			"iptables variant; not on a host without iptables", ""},
 		{"iptablesMasqueradeBit", "mark of packets to masquerade", asKubelet},
 		{"iptablesDropBit", "mark of packets to drop", asKubelet},
