@@ -80,11 +80,11 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Release(t.Context(), "u2"); err != nil {
+	if err := l.RemovePods(t.Context(), func(uid types.UID) bool { return uid == "u2" }); err != nil {
 		t.Error(err)
 	}
 	left("foreign.log", "web_ns_d-idd.log")
-	if err := l.Release(t.Context(), "u4"); err != nil {
+	if err := l.RemovePods(t.Context(), func(uid types.UID) bool { return uid == "u4" }); err != nil {
 		t.Error(err)
 	}
 	left("foreign.log")
