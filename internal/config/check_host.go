@@ -13,7 +13,10 @@ import (
 )
 
 // KernelSettings returns the kernel parameters that a kubelet sets when it starts, as paths below /proc/sys.
-// With protectKernelDefaults, a different value is an error instead.
+// With protectKernelDefaults, a different value is an error instead. KernelSettings is not inlined, because copies would
+// enlarge the program.
+//
+//go:noinline
 func KernelSettings() map[string]int {
 	return map[string]int{
 		"vm/overcommit_memory":      1,

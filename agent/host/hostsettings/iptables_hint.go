@@ -7,8 +7,6 @@ import (
 	"os/exec"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // hintChain is an iptables chain. Pods with their own iptables, such as network plugins, detect by this chain whether
@@ -24,21 +22,14 @@ const (
 	maxHintDelay = time.Hour // after failures, as on a kernel without the table
 )
 
-// keepHints creates the chain with each of the host's own iptables programs, and creates it again when another program
-// has removed it. It returns when ctx ends, or at once on a host without iptables.
-func keepHints(ctx context.Context, log *slog.Logger) {
-	var g errgroup.Group
-	for _, program := range []string{"iptables", "ip6tables"} {
-		if path, err := exec.LookPath(program); err == nil {
-			g.Go(func() error { keepHint(ctx, path, log); return nil })
-		}
+// keepHint creates the chain with the host's iptables or ip6tables, and creates it again when another program has removed it. It returns
+// when ctx ends, or at once on a host without the program. It logs a failure, or that the chain was removed, only if the check before had
+// another result.
+func keepHint(ctx context.Context, program string, log *slog.Logger) {
+	iptables, err := exec.LookPath(program)
+	if err != nil {
+		return
 	}
-	g.Wait()
-}
-
-// keepHint does the work of keepHints for one program. It logs a failure, or that the chain was removed, only if the check
-// before had another result.
-func keepHint(ctx context.Context, iptables string, log *slog.Logger) {
 	log = log.With("program", iptables, "chain", hintChain)
 	delay, failed, removed := hintInterval, false, true
 	for {

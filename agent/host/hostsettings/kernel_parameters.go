@@ -3,12 +3,9 @@ package hostsettings
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,50 +16,43 @@ import (
 // https://github.com/torvalds/linux/blob/master/include/uapi/linux/nsfs.h
 const initialPIDNamespace = "pid:[4026531836]"
 
-// setKernelParameters sets the kernel parameters that a kubelet sets at its start. A parameter that cannot be set, for
-// example because /proc/sys is read-only, is only logged. Parameters that the kernel does not have are ignored.
+// setKernelParameters sets the kernel parameters that a kubelet sets at its start. They belong to the whole machine. So an
+// agent in a container leaves them to its host, and an agent with its own run directory to the machine's agent. Parameters
+// that cannot be set, for example because /proc/sys is read-only, are only logged. Parameters that the kernel does not have
+// are ignored.
 func (s Settings) setKernelParameters() {
-	if !s.ownsKernel() {
+	proc := cmp.Or(s.Proc, "/proc")
+	namespace, _ := os.Readlink(filepath.Join(proc, "self/ns/pid")) // does not exist without PID namespaces
+	if s.Config.Kubelet.ProtectKernelDefaults || !s.Config.Dirs.HasDefaultRun() || namespace != "" && namespace != initialPIDNamespace {
 		return
 	}
-	wanted := config.KernelSettings()
-	for _, path := range slices.Sorted(maps.Keys(wanted)) {
-		name := strings.ReplaceAll(path, "/", ".")
-		before, err := setParameter(filepath.Join(s.proc(), "sys", path), wanted[path])
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			s.Log.Warn("a kernel parameter could not be set as a kubelet sets it", "parameter", name, "value", wanted[path], "error", err)
-		case before != wanted[path]:
-			s.Log.Info("a kernel parameter was set as a kubelet sets it", "parameter", name, "value", wanted[path], "before", before)
+	var changes []string
+	var failed error
+	for path, value := range config.KernelSettings() {
+		before, err := setParameter(filepath.Join(proc, "sys", path), strconv.Itoa(value))
+		if before != "" {
+			changes = append(changes, path+" was "+before)
 		}
+		failed = errors.Join(failed, err)
+	}
+	if changes != nil {
+		s.Log.Info("kernel parameters were changed to the values of a kubelet", "parameters", changes)
+	}
+	if failed != nil {
+		s.Log.Warn("kernel parameters could not be set to the values of a kubelet", "error", failed)
 	}
 }
 
-// ownsKernel reports whether the agent may set kernel parameters. They belong to the whole machine. So an agent in a
-// container leaves them to its host, and an agent with its own run directory to the machine's agent.
-func (s Settings) ownsKernel() bool {
-	if s.Config.Kubelet.ProtectKernelDefaults || !s.Config.Dirs.HasDefaultRun() {
-		return false
-	}
-	namespace, err := os.Readlink(filepath.Join(s.proc(), "self/ns/pid"))
-	return namespace == initialPIDNamespace || errors.Is(err, fs.ErrNotExist) // a kernel without PID namespaces
-}
-
-func (s Settings) proc() string { return cmp.Or(s.Proc, "/proc") }
-
-// setParameter writes a value to the file of a kernel parameter unless it is the present value. It returns the value
-// before.
-func setParameter(path string, value int) (before int, err error) {
+// setParameter writes a value to the file of a kernel parameter unless it is the present value. It returns the former value if it has
+// changed it. It ignores a file that does not exist.
+func setParameter(path, value string) (changed string, err error) {
 	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
+	before := strings.TrimSpace(string(text))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil || before == value:
+		return "", err
 	}
-	if before, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
-		return 0, fmt.Errorf("read %s: %w", path, err)
-	}
-	if before == value {
-		return before, nil
-	}
-	return before, os.WriteFile(path, []byte(strconv.Itoa(value)), 0o644)
+	return before, os.WriteFile(path, []byte(value), 0o644)
 }

@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,28 +65,16 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 func (l *Links) Unlink(log string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.ensureRead(); err != nil {
-		return err
+	if l.byPod == nil {
+		if err := l.read(); err != nil {
+			return err
+		}
 	}
 	return l.remove(l.podOf(log), func(to string) bool { return to == log })
 }
 
-// RemovePods removes the links of pods, as selected by the given function.
-func (l *Links) RemovePods(_ context.Context, selected func(types.UID) bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err := l.ensureRead()
-	for uid := range l.byPod {
-		if selected(uid) {
-			err = errors.Join(err, l.remove(uid, func(string) bool { return true }))
-		}
-	}
-	return err
-}
-
-// Sweep removes links whose log no longer exists. It also removes the links of pods that need not be kept, as decided
-// by the given function.
-func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
+// Sweep removes links whose log no longer exists.
+func (l *Links) Sweep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.read(); err != nil {
@@ -97,7 +84,7 @@ func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	for uid := range l.byPod {
 		errs = append(errs, l.remove(uid, func(to string) bool {
 			_, err := os.Stat(to)
-			return errors.Is(err, fs.ErrNotExist) || !keep(l.podOf(to))
+			return errors.Is(err, fs.ErrNotExist)
 		}))
 	}
 	return errors.Join(errs...)
@@ -139,14 +126,6 @@ func readNames(dir string) ([]string, error) {
 	}
 	defer d.Close()
 	return d.Readdirnames(-1)
-}
-
-// ensureRead reads the existing links unless they are known. The caller holds mu.
-func (l *Links) ensureRead() error {
-	if l.byPod != nil {
-		return nil
-	}
-	return l.read()
 }
 
 // remove removes a pod's links to unwanted targets, as decided by the given function. The caller holds mu.

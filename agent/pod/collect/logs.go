@@ -26,13 +26,10 @@ import (
 // paths of the earlier logs. So the directory of a removed pod is marked by a file, which also outlives the agent, and
 // Prepare removes a marked directory.
 type Logs struct {
-	*Links
+	Links
 	grace time.Duration
 	log   *slog.Logger
-
-	mu       sync.Mutex
-	removals map[types.UID]time.Time // when the directories of released pods are removed
-	waiting  bool                    // a timer will call removeDue
+	mu    sync.Mutex // a marked directory is removed before a new pod uses its path
 }
 
 // removedMark is the file in the log directory of a removed pod.
@@ -41,8 +38,8 @@ const removedMark = ".removed"
 // NewLogs returns Logs for the directories of a configuration. The directory of a pod is kept for containerLogMonitorInterval, as
 // rotated logs are.
 func NewLogs(c *config.Config, log *slog.Logger) *Logs {
-	return &Logs{Links: &Links{Dir: c.Dirs.LogLinks, Logs: c.Kubelet.PodLogsDir}, log: log,
-		grace: c.Kubelet.ContainerLogMonitorInterval.Duration, removals: map[types.UID]time.Time{}}
+	return &Logs{Links: Links{Dir: c.Dirs.LogLinks, Logs: c.Kubelet.PodLogsDir}, log: log,
+		grace: c.Kubelet.ContainerLogMonitorInterval.Duration}
 }
 
 // Name returns the name of the hook.
@@ -50,138 +47,104 @@ func (*Logs) Name() string { return "logs" }
 
 // Retire marks the log of a removed container as one of a removed pod, whose directory will be released.
 func (l *Logs) Retire(log string) error {
-	rest, below := strings.CutPrefix(log, l.Logs+"/")
-	dir, _, _ := strings.Cut(rest, "/")
-	if !below || uidOf(dir) == "" {
-		return fmt.Errorf("%s is not below %s", log, l.Logs)
+	if l.podOf(log) == "" {
+		return errors.ErrUnsupported
 	}
-	return l.mark(dir)
+	return mark(filepath.Dir(filepath.Dir(log)))
 }
 
-func (l *Logs) mark(dir string) error {
-	f, err := os.OpenFile(filepath.Join(l.Logs, dir, removedMark), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+// mark marks a directory as that of a removed pod. It follows no symbolic link, because pods may be able to write there.
+func mark(dir string) error {
+	f, err := os.OpenFile(filepath.Join(dir, removedMark), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("mark the logs of a removed pod: %w", err)
+		return err
 	}
 	return f.Close()
 }
 
-// Prepare removes the logs of an earlier pod with the same UID.
-func (l *Logs) Prepare(ctx context.Context, pod *v1.Pod) error {
-	dir := fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID)
-	if _, err := os.Lstat(filepath.Join(l.Logs, dir, removedMark)); err != nil {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.removals, pod.UID)
-	return l.remove(ctx, func(uid types.UID) bool { return uid == pod.UID })
+func isMarked(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, removedMark))
+	return err == nil
 }
 
-// Release removes the pod's log directory, <namespace>_<name>_<uid>, after the grace time. It removes the directory at once if the
-// directory cannot be marked.
-func (l *Logs) Release(ctx context.Context, uid types.UID) error {
-	dirs, err := l.list(func(u types.UID) bool { return u == uid })
-	if err != nil {
-		return err
+// Prepare removes the logs of an earlier pod with the same UID.
+func (l *Logs) Prepare(_ context.Context, pod *v1.Pod) error {
+	dir := filepath.Join(l.Logs, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+	if !isMarked(dir) {
+		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	return l.remove(func(d string, _ types.UID) bool { return d == dir && isMarked(d) })
+}
+
+// Release removes the pod's log directory, <namespace>_<name>_<uid>, after the grace time. It removes the directory at once if it
+// cannot mark the directory.
+func (l *Logs) Release(_ context.Context, uid types.UID) error {
+	is := func(_ string, u types.UID) bool { return u == uid }
+	dirs, err := l.list(is)
 	for _, dir := range dirs {
-		err = errors.Join(err, l.mark(dir))
+		err = errors.Join(err, mark(dir))
 	}
 	if len(dirs) == 0 || err != nil {
-		delete(l.removals, uid)
-		return l.remove(ctx, func(u types.UID) bool { return u == uid })
+		return l.remove(is)
 	}
-	if _, released := l.removals[uid]; !released {
-		l.removals[uid] = time.Now().Add(l.grace)
-		l.wait()
-	}
+	l.removeLater(uid)
 	return nil
 }
 
-// wait calls removeDue when the next removal is due. The caller holds mu.
-func (l *Logs) wait() {
-	if l.waiting || len(l.removals) == 0 {
-		return
-	}
-	first := time.Now().Add(l.grace)
-	for _, at := range l.removals {
-		if at.Before(first) {
-			first = at
-		}
-	}
-	l.waiting = true
-	time.AfterFunc(time.Until(first), func() {
-		l.mu.Lock()
-		l.waiting = false
-		l.mu.Unlock()
-		l.removeDue(context.Background(), time.Now())
-	})
+// removeLater removes the logs of a removed pod after the grace time. It does nothing if a pod with the same UID has returned.
+func (l *Logs) removeLater(uid types.UID) {
+	time.AfterFunc(l.grace, func() { l.removeMarked(func(d string, u types.UID) bool { return u == uid && isMarked(d) }) })
 }
 
-// removeDue removes the logs whose grace time has ended. Sweep tries again after a failure.
-func (l *Logs) removeDue(ctx context.Context, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	due := map[types.UID]bool{}
-	for uid, at := range l.removals {
-		if !at.After(now) {
-			due[uid] = true
-			delete(l.removals, uid)
-		}
+func (l *Logs) removeMarked(marked func(dir string, uid types.UID) bool) {
+	if err := l.remove(marked); err != nil {
+		l.log.Warn("the logs of some removed pods could not be removed", "error", err)
 	}
-	if len(due) > 0 {
-		if err := l.remove(ctx, func(uid types.UID) bool { return due[uid] }); err != nil {
-			l.log.Warn("some logs of removed pods could not be removed", "error", err)
-		}
-	}
-	l.wait()
 }
 
 // Flush removes the logs of all released pods at once.
-func (l *Logs) Flush(ctx context.Context) { l.removeDue(ctx, time.Now().Add(l.grace+time.Second)) }
+func (l *Logs) Flush() { l.removeMarked(func(d string, _ types.UID) bool { return isMarked(d) }) }
 
 // FlushThen returns a function that calls Flush and then f.
 func (l *Logs) FlushThen(f func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
-		l.Flush(ctx)
+		l.Flush()
 		f(ctx)
 	}
 }
 
-// Sweep removes the log directories, and the links, of the pods that need not be kept, as decided by the given function. It also
-// removes links whose log no longer exists. It does not remove the logs of pods that were released less than the grace time ago.
-func (l *Logs) Sweep(ctx context.Context, keep func(types.UID) bool) error {
+// Sweep removes the log directories of the pods that need not be kept, as decided by the given function. The logs of released
+// pods, also of those that an earlier agent has released, are removed after the grace time. Sweep also removes links whose log
+// no longer exists.
+func (l *Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
+	return l.remove(func(d string, uid types.UID) bool {
+		if keep(uid) {
+			return false
+		}
+		if isMarked(d) {
+			l.removeLater(uid)
+			return false
+		}
+		return true
+	})
+}
+
+// remove removes the directories of pods, and the links to logs that no longer exist.
+func (l *Logs) remove(unwanted func(dir string, uid types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	unwanted := func(uid types.UID) bool {
-		_, released := l.removals[uid]
-		return !released && !keep(uid)
-	}
-	return errors.Join(l.removeDirs(unwanted), l.Links.Sweep(ctx, func(uid types.UID) bool { return !unwanted(uid) }))
-}
-
-// remove removes the directories and links of pods. The caller holds mu.
-func (l *Logs) remove(ctx context.Context, unwanted func(types.UID) bool) error {
-	return errors.Join(l.removeDirs(unwanted), l.Links.RemovePods(ctx, unwanted))
-}
-
-func (l *Logs) removeDirs(unwanted func(types.UID) bool) error {
 	dirs, err := l.list(unwanted)
-	errs := []error{err}
 	for _, dir := range dirs {
-		errs = append(errs, mounts.RemoveAll(filepath.Join(l.Logs, dir)))
+		err = errors.Join(err, mounts.RemoveAll(dir))
 	}
-	return errors.Join(errs...)
+	return errors.Join(err, l.Links.Sweep())
 }
 
-// list returns the names of the log directories of pods, as selected by the given function.
-func (l *Logs) list(selected func(types.UID) bool) (dirs []string, err error) {
+// list returns the paths of the log directories of pods, as selected by the given function.
+func (l *Logs) list(selected func(dir string, uid types.UID) bool) (dirs []string, err error) {
 	entries, err := os.ReadDir(l.Logs)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -190,8 +153,9 @@ func (l *Logs) list(selected func(types.UID) bool) (dirs []string, err error) {
 		return nil, fmt.Errorf("list the pods' log directories: %w", err)
 	}
 	for _, e := range entries {
-		if uid := uidOf(e.Name()); uid != "" && e.IsDir() && selected(uid) {
-			dirs = append(dirs, e.Name())
+		dir := filepath.Join(l.Logs, e.Name())
+		if uid := uidOf(e.Name()); uid != "" && e.IsDir() && selected(dir, uid) {
+			dirs = append(dirs, dir)
 		}
 	}
 	return dirs, nil

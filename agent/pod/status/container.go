@@ -140,7 +140,9 @@ func (m *maker) waitsForRound(c plan.Container, kind podspec.Kind) bool {
 }
 
 // hookState returns the state of a container whose postStart hook is running or has failed. The container
-// does not count as started.
+// does not count as started. It is not inlined, because copies would enlarge the program.
+//
+//go:noinline
 func (m *maker) hookState(c plan.Container) *v1.ContainerStateWaiting {
 	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
 		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}

@@ -9,7 +9,9 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// waitingState returns the state of a container that has not started yet.
+// waitingState returns the state of a container that has not started yet. It is not inlined, because copies would enlarge the program.
+//
+//go:noinline
 func (m *maker) waitingState() v1.ContainerState {
 	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.waitingReason(), Message: m.sandboxFailure()})
 }

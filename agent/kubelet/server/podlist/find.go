@@ -49,24 +49,16 @@ func FindRunning(pods []*v1.Pod, states States, r *http.Request) (string, error)
 	if err != nil {
 		return "", response.Refuse(http.StatusNotFound, "container not found (%q)", name)
 	}
-	id, running := BareID(st.ContainerID), false
-	if id != "" {
-		if running, err = isRunning(r.Context(), states, id); err != nil {
+	if id := BareID(st.ContainerID); id != "" {
+		now, err := states.ContainerStatus(r.Context(), &cri.ContainerStatusRequest{ContainerId: id})
+		if err == nil && now.GetStatus().GetState() == cri.ContainerState_CONTAINER_RUNNING {
+			return id, nil
+		}
+		if err != nil && !errdefs.IsNotFound(err) {
 			return "", err
 		}
 	}
-	if !running {
-		return "", response.Refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
-	}
-	return id, nil
-}
-
-func isRunning(ctx context.Context, states States, id string) (bool, error) {
-	st, err := states.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
-	if err != nil && !errdefs.IsNotFound(err) {
-		return false, fmt.Errorf("status of container %s: %w", id, err)
-	}
-	return err == nil && st.GetStatus().GetState() == cri.ContainerState_CONTAINER_RUNNING, nil
+	return "", response.Refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
 }
 
 func stateText(st v1.ContainerState) string {
