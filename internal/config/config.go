@@ -95,7 +95,7 @@ type Dirs struct {
 
 // HasDefaultRun reports whether the agent has the default run directory. An agent with another one may not be alone on its
 // machine.
-func (d *Dirs) HasDefaultRun() bool { return d.Run == defaultOptions().RunDir }
+func (d *Dirs) HasDefaultRun() bool { return d.Run == defaultRun }
 
 // Node is the identity of this machine in a cluster.
 type Node struct {

@@ -29,8 +29,16 @@ func (s Settings) setKernelParameters() {
 	var changes []string
 	var failed error
 	for path, value := range config.KernelSettings() {
-		before, err := setParameter(filepath.Join(proc, "sys", path), strconv.Itoa(value))
-		if before != "" {
+		file, want := filepath.Join(proc, "sys", path), strconv.Itoa(value)
+		text, err := os.ReadFile(file)
+		before := strings.TrimSpace(string(text))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && before == want {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(file, []byte(want), 0o644)
+		}
+		if err == nil {
 			changes = append(changes, path+" was "+before)
 		}
 		failed = errors.Join(failed, err)
@@ -41,18 +49,4 @@ func (s Settings) setKernelParameters() {
 	if failed != nil {
 		s.Log.Warn("kernel parameters could not be set to the values of a kubelet", "error", failed)
 	}
-}
-
-// setParameter writes a value to the file of a kernel parameter unless it is the present value. It returns the former value if it has
-// changed it. It ignores a file that does not exist.
-func setParameter(path, value string) (changed string, err error) {
-	text, err := os.ReadFile(path)
-	before := strings.TrimSpace(string(text))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err != nil || before == value:
-		return "", err
-	}
-	return before, os.WriteFile(path, []byte(value), 0o644)
 }

@@ -72,29 +72,34 @@ func isMarked(dir string) bool {
 
 // Prepare removes the logs of an earlier pod with the same UID.
 func (l *Logs) Prepare(_ context.Context, pod *v1.Pod) error {
-	dir := filepath.Join(l.Logs, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
-	if !isMarked(dir) {
+	if !isMarked(filepath.Join(l.Logs, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))) {
 		return nil
 	}
-	return l.remove(func(d string, _ types.UID) bool { return d == dir && isMarked(d) })
+	return l.remove(only(pod.UID))
+}
+
+func only(uid types.UID) func(string, types.UID) bool {
+	return func(_ string, u types.UID) bool { return u == uid }
 }
 
 // Release removes the pod's log directory, <namespace>_<name>_<uid>, after the grace time. It removes the directory at once if it
 // cannot mark the directory.
 func (l *Logs) Release(_ context.Context, uid types.UID) error {
-	is := func(_ string, u types.UID) bool { return u == uid }
-	dirs, err := l.list(is)
+	dirs, err := l.list(only(uid))
 	for _, dir := range dirs {
 		err = errors.Join(err, mark(dir))
 	}
 	if len(dirs) == 0 || err != nil {
-		return l.remove(is)
+		return l.remove(only(uid))
 	}
 	l.removeLater(uid)
 	return nil
 }
 
-// removeLater removes the logs of a removed pod after the grace time. It does nothing if a pod with the same UID has returned.
+// removeLater removes the logs of a removed pod after the grace time. It does nothing if a pod with the same UID has returned. It is not
+// inlined, because copies would enlarge the program.
+//
+//go:noinline
 func (l *Logs) removeLater(uid types.UID) {
 	time.AfterFunc(l.grace, func() { l.removeMarked(func(d string, u types.UID) bool { return u == uid && isMarked(d) }) })
 }
