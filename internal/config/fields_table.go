@@ -11,7 +11,7 @@ const (
 	noRotation = "only with podLogQuota of the EdgeConfiguration or with an external runtime; otherwise the shims " +
 		"of islet's own runtime rotate the logs that they write"
 	pacedReason = "minimum time between two rotations of a log, see [logs](resources.md#logs); with podLogQuota of " +
-		"the EdgeConfiguration or an external runtime also the period of checking log sizes"
+		"the EdgeConfiguration or an external runtime also the period of checking log sizes. A removed pod's logs stay for this time"
 	asKubelet = "it has none in a kubelet either"
 )
 
