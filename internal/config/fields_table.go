@@ -120,7 +120,8 @@ func kubeletFields() []fieldRow {
 		{"mergeDefaultEvictionSettings", "add the default thresholds to evictionHard", ""},
 		{"podsPerCore", "maximum number of pods per CPU; 0: no limit", ""},
 		{"enableControllerAttachDetach", "leave attaching volumes to the controller manager", ""},
-		{"protectKernelDefaults", "refuse to start if kernel parameters differ from a kubelet's, instead of setting them: see [kernel parameters](from-kubelet.md#kernel-parameters)", ""},
+		{"protectKernelDefaults", "refuse to start if kernel parameters differ from a kubelet's, instead of setting them: see " +
+			"[kernel parameters](from-kubelet.md#kernel-parameters)", ""},
 		{"makeIPTablesUtilChains", "keep the chain KUBE-IPTABLES-HINT, from which pods detect the host's " +
 			"iptables variant; not on a host without iptables", ""},
 		{"iptablesMasqueradeBit", "mark of packets to masquerade", asKubelet},
