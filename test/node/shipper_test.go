@@ -142,7 +142,7 @@ func TestLogsOfRemovedPod(t *testing.T) {
 		}
 	}
 	m.Kill()
-	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy+"containerLogMonitorInterval: 2s\n"))
+	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy+"containerLogMonitorInterval: 3s\n"))
 	m.StartAgent()
 	m.Await("the logs to be removed", func() bool { return len(m.Files(m.Disk+"/logs"))+len(m.Files(links)) == 0 })
 }
