@@ -13,10 +13,7 @@ import (
 )
 
 // KernelSettings returns the kernel parameters that a kubelet sets when it starts, as paths below /proc/sys.
-// With protectKernelDefaults, a different value is an error instead. KernelSettings is not inlined, because copies would
-// enlarge the program.
-//
-//go:noinline
+// With protectKernelDefaults, a different value is an error instead.
 func KernelSettings() map[string]int {
 	return map[string]int{
 		"vm/overcommit_memory":      1,

@@ -96,10 +96,7 @@ func (l *Logs) Release(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// removeLater removes the logs of a removed pod after the grace time. It does nothing if a pod with the same UID has returned. It is not
-// inlined, because copies would enlarge the program.
-//
-//go:noinline
+// removeLater removes the logs of a removed pod after the grace time. It does nothing if a pod with the same UID has returned.
 func (l *Logs) removeLater(uid types.UID) {
 	time.AfterFunc(l.grace, func() { l.removeMarked(func(d string, u types.UID) bool { return u == uid && isMarked(d) }) })
 }
