@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemonPlugin is a CNI plugin that opens CNI_NETNS in the mount namespace of a process, like the daemon of a network plugin in a container.
-// Before there is such a process, it opens the path itself.
+// daemonPlugin is a CNI plugin that opens CNI_NETNS in the mount namespace of a process, like the daemon of a network plugin in a
+// container. Before there is such a process, it opens the path itself.
 const daemonPlugin = `#!/bin/sh
 set -e
 cd DIR
@@ -100,7 +100,8 @@ func TestDaemonOpensNamespace(t *testing.T) {
 	w.clean(t)
 }
 
-// TestNamesOfNamespaces checks sandboxes whose binding is missing, stale or impossible. The path of an attachment of an earlier version stays.
+// TestNamesOfNamespaces checks sandboxes whose binding is missing, stale or impossible. The path of an attachment of an earlier version
+// stays.
 func TestNamesOfNamespaces(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, w.daemonConf(t))

@@ -13,7 +13,8 @@ import (
 )
 
 // TestKernelParameters checks that the agent sets the kernel parameters of a kubelet, and logs the changes. It leaves them with
-// protectKernelDefaults, with its own run directory and in a container. A parameter that is missing or cannot be set does not affect the others.
+// protectKernelDefaults, with its own run directory and in a container. A parameter that is missing or cannot be set does not affect the
+// others.
 func TestKernelParameters(t *testing.T) {
 	if got, want := fmt.Sprint(config.KernelSettings()), "map[kernel/keys/root_maxbytes:25000000 kernel/keys/root_maxkeys:1000000 "+
 		"kernel/panic:10 kernel/panic_on_oops:1 vm/overcommit_memory:1 vm/panic_on_oom:0]"; got != want {

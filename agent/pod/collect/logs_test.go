@@ -179,7 +179,8 @@ func TestLogsAtOnce(t *testing.T) {
 		s.left("u1", "u3")
 		swept := false
 		s.FlushThen(func(ctx context.Context) { swept = ctx == t.Context() })(t.Context())
-		if s.left("u3"); !swept {
+		s.left("u3")
+		if !swept {
 			t.Error("the function was not called")
 		}
 		log := s.put("u1")
