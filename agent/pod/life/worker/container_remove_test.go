@@ -49,6 +49,7 @@ func TestLogsOfRemoved(t *testing.T) {
 				logs = append(logs, c.LogPath)
 				n.End(c.ID, 1)
 				time.Sleep(time.Minute)
+				synctest.Wait()
 			}
 			if _, err := os.Stat(logs[0]); err == nil || !slices.Equal(links.unlinked, logs[:2]) && !slices.Equal(links.unlinked, logs[:1]) {
 				t.Errorf("%s is left, and unlinked are %q", logs[0], links.unlinked)
@@ -56,6 +57,7 @@ func TestLogsOfRemoved(t *testing.T) {
 			unlinked := len(links.unlinked)
 			n.setWish("a", Wanted{})
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			_, err := os.Stat(logs[2])
 			if kept := err == nil; kept != (fail == nil) || !slices.Contains(links.retired, logs[2]) {
 				t.Errorf("with %v the last log is kept: %t, and retired are %q", fail, kept, links.retired)
