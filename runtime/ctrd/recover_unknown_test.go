@@ -29,8 +29,8 @@ func (r silentRunner) DeleteEnded(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-// TestUnknownCannotEnd checks unknown containers that cannot end. The start of the agent continues after a timeout, which does not grow with
-// each container. The IDs are occupied.
+// TestUnknownCannotEnd checks unknown containers that cannot end. The start of the agent continues after a timeout, which does not grow
+// with each container. The IDs are occupied.
 func TestUnknownCannotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{log: slog.New(slog.DiscardHandler), occupied: map[string]bool{}, containers: map[string]*container{"known": {}}}

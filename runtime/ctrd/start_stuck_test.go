@@ -52,8 +52,8 @@ exec %s "$@"
 	return hang, hanging
 }
 
-// TestStopDuringStart checks the stop of a container whose start does not end. The stop returns when its context ends, or when the start was
-// ended. Other containers of the same shim start and stop meanwhile, and survive a restart of the agent.
+// TestStopDuringStart checks the stop of a container whose start does not end. The stop returns when its context ends, or when the start
+// was ended. Other containers of the same shim start and stop meanwhile, and survive a restart of the agent.
 func TestStopDuringStart(t *testing.T) {
 	if systemd() {
 		t.Skip("needs the cgroup's path")
@@ -161,8 +161,8 @@ func (n *node) stopPod(t *testing.T, id string) {
 	}
 }
 
-// TestUnknownIsLeft checks the start of an agent that cannot remove the container of a lost record, because the OCI runtime cannot delete it.
-// The agent starts, other pods continue to run, and the container is created again with another ID. A later start removes the rest.
+// TestUnknownIsLeft checks the start of an agent that cannot remove the container of a lost record, because the OCI runtime cannot delete
+// it. The agent starts, other pods continue to run, and the container is created again with another ID. A later start removes the rest.
 func TestUnknownIsLeft(t *testing.T) {
 	n := newNode(t, 64)
 	program, calls := n.wrapper(t, "oci")

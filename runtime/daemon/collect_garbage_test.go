@@ -15,9 +15,9 @@ import (
 	"github.com/islet-edge/islet/internal/fusetest"
 )
 
-// TestSlowRemoval checks a collection whose removal of files does not end: the files contain a mount whose FUSE daemon never responds. Other
-// snapshots are created and removed meanwhile, and the caller waits only until its context ends. When the removal continues, and in a later
-// collection if the process died, all files are removed.
+// TestSlowRemoval checks a collection whose removal of files does not end: the files contain a mount whose FUSE daemon never responds.
+// Other snapshots are created and removed meanwhile, and the caller waits only until its context ends. When the removal continues, and in
+// a later collection if the process died, all files are removed.
 func TestSlowRemoval(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -88,8 +88,8 @@ func TestSlowRemoval(t *testing.T) {
 	}
 }
 
-// TestKilledRemoval checks the files of a snapshot whose removal was interrupted by the end of the process. The next collection that deletes
-// a snapshot removes them.
+// TestKilledRemoval checks the files of a snapshot whose removal was interrupted by the end of the process. The next collection that
+// deletes a snapshot removes them.
 func TestKilledRemoval(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

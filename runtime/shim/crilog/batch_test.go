@@ -50,8 +50,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestEmptyLines checks that a container whose output costs little for each line of the log does not occupy the shim with calls of write(2),
-// which would delay the output of other containers. A read of its output has up to 16 KiB.
+// TestEmptyLines checks that a container whose output costs little for each line of the log does not occupy the shim with calls of
+// write(2), which would delay the output of other containers. A read of its output has up to 16 KiB.
 func TestEmptyLines(t *testing.T) {
 	l, path := open(t, Options{MaxBytes: 10 << 20, MaxFiles: 5})
 	before := writes(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// BenchmarkWrite measures one read of a container's output, which has up to 16 KiB. It reports the lines per second and the calls of write(2)
-// for each read.
+// BenchmarkWrite measures one read of a container's output, which has up to 16 KiB. It reports the lines per second and the calls of
+// write(2) for each read.
 func BenchmarkWrite(b *testing.B) {
 	for _, c := range []struct{ name, line string }{
 		{"empty lines", "\n"},
