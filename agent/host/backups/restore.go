@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/hostcommand"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -23,7 +24,7 @@ const defaultTPM = "/dev/tpmrm0"
 func (env Env) restore(ctx context.Context, o *options) error {
 	dirs, node, err := config.Locate(env.agentFlags(o))
 	if err != nil {
-		return usage{err}
+		return hostcommand.Usage(err)
 	}
 	q := backup.Request{
 		Dirs: dirs, Conf: config.DefaultDir, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
