@@ -42,7 +42,7 @@ func TestPowerCuts(t *testing.T) {
 				return nil
 			}
 			q := w.request()
-			q.SetAside, q.crash = over, crash
+			q.SetAside, q.Step = over, crash
 			_, err := Restore(t.Context(), bytes.NewReader(data), q)
 			if err != nil && !errors.Is(err, errCrash) {
 				t.Fatal(err)

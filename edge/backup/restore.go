@@ -37,9 +37,8 @@ type Request struct {
 	// Highest are the least numbers of bundles that the node must have seen.
 	Highest map[string]int64
 	Now     func() time.Time
-
-	// crash returns an error at a step, for tests. The process then changes nothing any more.
-	crash func(step string) error
+	// Step is called after each step. After an error, Restore changes nothing any more. Tests end the process there.
+	Step func(step string) error
 }
 
 // A Result says what Restore did.
@@ -57,10 +56,10 @@ type Result struct {
 var errCrash = errors.New("crash")
 
 func (q *Request) at(step string) error {
-	if q.crash == nil {
+	if q.Step == nil {
 		return nil
 	}
-	return q.crash(step)
+	return q.Step(step)
 }
 
 // Check examines an archive as Restore does, in a temporary directory. It does not open a key that is sealed to a TPM.

@@ -31,6 +31,8 @@ type Env struct {
 	Load func(args []string) (*config.Config, []config.Notice, error)
 	// ServiceFlags returns the flags with which the installed service starts the agent. It returns false if there is no such service.
 	ServiceFlags func() ([]string, bool)
+	// Step is called after each step of a restore. Tests end the process there. It may be nil.
+	Step func(step string) error
 }
 
 // Main runs islet backup or islet restore. The flags of the agent follow the flags of the command. Main returns the exit code: 1 for a

@@ -28,7 +28,7 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	}
 	q := backup.Request{
 		Dirs: dirs, Conf: config.DefaultDir, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
-		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"), Step: env.Step,
 	}
 	if o.tpm != "" {
 		q.TPM = o.tpm
@@ -51,6 +51,9 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	release, err := lockState(dirs.State)
 	if err != nil {
 		return err
+	}
+	if !o.dryRun {
+		env.printOtherState(dirs.State)
 	}
 	res, err := backup.Restore(ctx, archive, q)
 	if err := errors.Join(err, release(err != nil || o.dryRun)); err != nil {
@@ -76,6 +79,19 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	}
 	env.printResult(res)
 	return nil
+}
+
+// printOtherState names the state directory if the service would start the agent with another one. That agent would not find a restore that
+// was interrupted.
+func (env Env) printOtherState(state string) {
+	if env.ServiceFlags == nil {
+		return
+	}
+	flags, _ := env.ServiceFlags() // without a service, the agent is started by hand: perhaps with no flags
+	if dirs, err := config.Directories(flags); err != nil || dirs.State != state {
+		fmt.Fprintf(env.Stdout, "note: the service starts the agent without --state-dir=%s. If this command is interrupted, only an agent "+
+			"with this flag completes the restore\n", state)
+	}
 }
 
 // lockState locks the state directory. The function release ends the lock. If nothing was restored, it also removes what the lock has made.
