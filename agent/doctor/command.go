@@ -93,7 +93,8 @@ func parseOptions(args []string) (o options, err error) {
 	}
 	own.Text("--socket", &o.socket)
 	own.Value("--write", func(s string) error {
-		if o.dir = s; s == "" {
+		o.dir = s
+		if s == "" {
 			return errors.New("--write needs a directory")
 		}
 		return nil

@@ -26,7 +26,8 @@ func TestTake(t *testing.T) {
 		var to string
 		f.Switch("--on", &on)
 		f.Value("--to", func(s string) error {
-			if to = s; s == "bad" {
+			to = s
+			if s == "bad" {
 				return errors.New("it is bad")
 			}
 			return nil

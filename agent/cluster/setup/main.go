@@ -17,7 +17,8 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// Exit codes of the command islet setup, besides that of a wrong usage. After ExitRefused, an agent may start. After ExitRepeat, it may not.
+// Exit codes of the command islet setup, besides that of a wrong usage. After ExitRefused, an agent may start. After ExitRepeat, it must
+// not start.
 const (
 	ExitRefused = hostcommand.ExitFailed
 	ExitRepeat  = 75 // as EX_TEMPFAIL of sysexits.h

@@ -68,7 +68,8 @@ func awaitResized(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod
 	t.Helper()
 	return c.AwaitPod(t, ns, name, "to have its resources", func(p *corev1.Pod) bool {
 		s, want := p.Status.ContainerStatuses, p.Spec.Containers[0].Resources
-		return cluster.PodReady(p) && len(s) == 1 && s[0].State.Running != nil && s[0].Resources != nil && p.Status.ObservedGeneration == p.Generation &&
+		return cluster.PodReady(p) && len(s) == 1 && s[0].State.Running != nil && s[0].Resources != nil &&
+			p.Status.ObservedGeneration == p.Generation &&
 			equality.Semantic.DeepEqual(*s[0].Resources, want) && equality.Semantic.DeepEqual(s[0].AllocatedResources, want.Requests) &&
 			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
 	})
