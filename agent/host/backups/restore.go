@@ -87,11 +87,16 @@ func (env Env) printOtherState(state string) {
 	if env.ServiceFlags == nil {
 		return
 	}
-	flags, _ := env.ServiceFlags() // without a service, the agent is started by hand: perhaps with no flags
-	if dirs, err := config.Directories(flags); err != nil || dirs.State != state {
-		fmt.Fprintf(env.Stdout, "note: the service starts the agent without --state-dir=%s. If this command is interrupted, only an agent "+
-			"with this flag completes the restore\n", state)
+	flags, hasService := env.ServiceFlags() // without a service, the agent may be started without flags
+	if dirs, err := config.Directories(flags); err == nil && dirs.State == state {
+		return
 	}
+	why := ""
+	if hasService {
+		why = ", and the service does not have this flag"
+	}
+	fmt.Fprintf(env.Stdout, "note: if this command is interrupted, only an agent with --state-dir=%s completes the restore%s\n",
+		printable.Line(state), why)
 }
 
 // lockState locks the state directory. The function release ends the lock. If nothing was restored, it also removes what the lock has made.
