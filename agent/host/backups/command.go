@@ -31,6 +31,8 @@ type Env struct {
 	Load func(args []string) (*config.Config, []config.Notice, error)
 	// ServiceFlags returns the flags with which the installed service starts the agent. It returns false if there is no such service.
 	ServiceFlags func() ([]string, bool)
+	// StartCommand returns the command line that starts the installed service. It is empty if there is no such service.
+	StartCommand func() string
 	// Step is called after each step of a restore. Tests end the process there. It may be nil.
 	Step func(step string) error
 }
