@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/edge/twin"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // TestRestore backs a node up and restores it on an empty board. The new board has the same files. Its database knows that the board is
@@ -75,11 +77,15 @@ func TestRefused(t *testing.T) {
 		change func(*Request)
 		says   string
 	}{
-		"another name":      {func(q *Request) { q.Node = "other" }, "hostnamectl set-hostname edge"},
+		"another name":      {func(q *Request) { q.Start = w.startAs(w.dirs, "other") }, "hostnamectl set-hostname edge"},
 		"another directory": {func(q *Request) { q.Dirs.Cert = "/elsewhere" }, "--cert-dir=" + w.dirs.Cert},
-		"a file outside":    {func(q *Request) { q.Include = nil }, "--include=PATH"},
-		"files of a node":   {func(q *Request) { w.write("state/store.key", "x") }, "--set-aside"},
-		"a certificate":     {func(q *Request) { w.write("kubelet/pki/kubelet-server-x.pem", "x") }, "--set-aside"},
+		"another service":   {func(q *Request) { q.Start = w.startAs(config.Dirs{State: "/x", Cert: w.dirs.Cert}, "edge") }, "--state-dir"},
+		"wrong flags": {func(q *Request) {
+			q.Start = func(fs.FS) ([]Identity, error) { return nil, errors.New("unknown flag") }
+		}, "unknown flag"},
+		"a file outside":  {func(q *Request) { q.Include = nil }, "--include=PATH"},
+		"files of a node": {func(q *Request) { w.write("state/store.key", "x") }, "--set-aside"},
+		"a certificate":   {func(q *Request) { w.write("kubelet/pki/kubelet-server-x.pem", "x") }, "--set-aside"},
 		"a long name": {func(q *Request) {
 			w.write("kubelet/pki/kubelet-"+strings.Repeat("x", 240)+".pem", "x")
 			q.SetAside = true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,10 @@ func TestPowerCuts(t *testing.T) {
 		for cut := 1; ; cut++ {
 			w := newWorld(t)
 			w.write("state/update/index.json", "{}")
+			w.write("state/k3s/a/client-kubelet.pem", "pair")
+			if err := os.Symlink("a", w.dirs.State+"/k3s/current"); err != nil {
+				t.Fatal(err)
+			}
 			s := w.source()
 			s.Bundles = true
 			data := w.archive(s)

@@ -116,7 +116,12 @@ func (w *world) empty() {
 }
 
 func (w *world) request() Request {
-	return Request{Dirs: w.dirs, Node: "edge", Include: []string{w.root}, Now: func() time.Time { return noon }, TPM: w.root + "/no-tpm"}
+	return Request{Dirs: w.dirs, Start: w.startAs(w.dirs, "edge"), Include: []string{w.root}, Now: func() time.Time { return noon }, TPM: w.root + "/no-tpm"}
+}
+
+// startAs returns an agent that runs as a node, whatever files the board has.
+func (w *world) startAs(dirs config.Dirs, node string) func(fs.FS) ([]Identity, error) {
+	return func(fs.FS) ([]Identity, error) { return []Identity{{dirs, node}}, nil }
 }
 
 // files returns the content of all files and links by path.

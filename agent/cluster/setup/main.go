@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/hostcommand"
@@ -46,9 +45,6 @@ func run(args []string, stdout io.Writer) error {
 		err = fmt.Errorf("the flags of the agent: %s: %w", strings.Join(args, " "), err)
 		tell(Console, "setup: "+err.Error()) // they may be those of config.FlagsFile
 		return hostcommand.Usage(err)
-	}
-	if backup.IsDecided(dirs.State) {
-		return nil // the agent completes the restore, which replaces what a setup would write
 	}
 	s := &Setup{
 		State: dirs.State, Dir: config.DefaultDir, Args: args, Marks: host.New(host.Config{}).Marks, Now: time.Now, Step: func() {},

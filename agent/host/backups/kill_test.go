@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -30,7 +31,7 @@ type killing struct {
 func (k killing) die(t *testing.T) {
 	steps := 0
 	code := Main(t.Context(), "restore", k.Args, Env{
-		Stdin: strings.NewReader(""), Stdout: os.Stdout, Stderr: os.Stderr, ServiceFlags: func() ([]string, bool) { return nil, false },
+		Stdin: strings.NewReader(""), Stdout: os.Stdout, Stderr: os.Stderr, ServiceFlags: func(fs.FS) ([]string, bool) { return nil, false },
 		Now: func() time.Time { return time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC) },
 		Step: func(string) error {
 			if steps++; steps == k.Step {
