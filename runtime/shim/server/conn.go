@@ -14,8 +14,9 @@ import (
 // replies.
 type conn struct {
 	net.Conn
-	mu  sync.Mutex
-	enc *json.Encoder
+	number uint64 // in the order in which connections are accepted
+	mu     sync.Mutex
+	enc    *json.Encoder
 }
 
 func (c *conn) reply(r wire.Reply) error {
@@ -24,21 +25,28 @@ func (c *conn) reply(r wire.Reply) error {
 	return c.enc.Encode(r)
 }
 
-// serveConn reads requests until the connection ends or becomes an attachment.
-func (s *Server) serveConn(nc net.Conn) {
+// addConn registers an accepted connection. It must be called in the order in which connections are accepted.
+func (s *Server) addConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc, enc: json.NewEncoder(nc)}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accepted++
+	c.number = s.accepted
 	s.conns[c] = struct{}{}
-	s.mu.Unlock()
 	s.noteChange()
+	return c
+}
+
+// serveConn reads requests until the connection ends or becomes an attachment.
+func (s *Server) serveConn(c *conn) {
 	defer func() {
-		nc.Close()
+		c.Close()
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
 		s.noteChange()
 	}()
-	in := bufio.NewReaderSize(nc, 4<<10)
+	in := bufio.NewReaderSize(c, 4<<10)
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {

@@ -46,7 +46,7 @@ func newInputTest(t *testing.T) inputTest {
 			if err != nil {
 				return
 			}
-			go i.serveConn(c)
+			go i.serveConn(i.addConn(c))
 		}
 	}()
 	return i

@@ -40,6 +40,7 @@ type Server struct {
 	mu              sync.Mutex
 	containers      map[string]*container
 	conns           map[*conn]struct{}
+	accepted        uint64        // number of connections that were accepted
 	changed         chan struct{} // capacity 1; receives a value when connections or containers have changed
 	stopWhenIdle    bool          // whether StopWhenIdle was called
 	closing         bool          // whether shutdown was called
@@ -84,7 +85,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			}
 			return fmt.Errorf("accept: %w", err)
 		}
-		go s.serveConn(c)
+		go s.serveConn(s.addConn(c))
 	}
 }
 
@@ -157,7 +158,7 @@ func (s *Server) handleCall(c *conn, method string, body json.RawMessage) (any, 
 	case wire.MethodDelete:
 		return decode(body, s.removeContainer)
 	case wire.MethodList:
-		return s.listContainers(c), nil
+		return s.listContainers(c)
 	case wire.MethodReopen:
 		return decode(body, s.reopen)
 	case wire.MethodHold:
@@ -203,14 +204,16 @@ func (s *Server) findContainer(id string) (*container, error) {
 // such a start ends, its container is removed. An agent waits 30 s for the list.
 const takeoverTimeout = 8 * time.Second
 
-func (s *Server) listContainers(c *conn) []wire.Container {
+// listContainers makes the agent of a connection the owner, and returns the containers. It returns an error if a later connection is the
+// owner: the list for a dead agent may still wait when the next agent already has its list.
+func (s *Server) listContainers(c *conn) ([]wire.Container, error) {
 	if !s.awaitStarts() {
 		s.reaper.endCalls()
 		s.awaitStarts()
 	}
-	s.takeover.Lock()
-	s.owner = c
-	s.takeover.Unlock()
+	if err := s.setOwner(c); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := make([]wire.Container, 0, len(s.containers))
@@ -219,7 +222,16 @@ func (s *Server) listContainers(c *conn) []wire.Container {
 			out = append(out, c.toWire())
 		}
 	}
-	return out
+	return out, nil
+}
+
+func (s *Server) setOwner(c *conn) error {
+	s.takeover.Lock()
+	defer s.takeover.Unlock()
+	if s.owner == nil || c.number > s.owner.number {
+		s.owner = c
+	}
+	return s.checkOwner(c)
 }
 
 // awaitStarts waits until the starts that are in progress have ended, for at most takeoverTimeout. It does not wait for starts that will be

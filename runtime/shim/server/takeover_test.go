@@ -86,14 +86,14 @@ func (s takeoverTest) pid() int {
 func TestTakeoverStuck(t *testing.T) {
 	const listTimeout = 30 * time.Second // in package ctrd
 	synctest.Test(t, func(t *testing.T) {
-		s, before, after := newTakeoverTest(t), &conn{}, &conn{}
+		s, before, after := newTakeoverTest(t), &conn{number: 1}, &conn{number: 2}
 		s.owner = before
 		result := s.begin(t, before)
 		if _, err := s.killContainer(before, wire.KillRequest{ID: "other", Signal: 9}); err != nil {
 			t.Error(err)
 		}
 		begin := time.Now()
-		if got := ids(s.listContainers(after)); !slices.Equal(got, []string{"other"}) {
+		if got := ids(must(s.listContainers(after))); !slices.Equal(got, []string{"other"}) {
 			t.Errorf("the list has %v", got)
 		}
 		if took := time.Since(begin); took > listTimeout-10*time.Second {
@@ -106,7 +106,7 @@ func TestTakeoverStuck(t *testing.T) {
 			t.Error(err)
 		}
 		begin = time.Now()
-		s.listContainers(&conn{})
+		must(s.listContainers(&conn{number: 3}))
 		if took := time.Since(begin); took > 0 {
 			t.Errorf("the next list took %v", took)
 		}
@@ -127,9 +127,9 @@ func TestTakeoverStuck(t *testing.T) {
 // TestTakeoverLate checks a start that ends after a new agent has received a list without this container. The container is removed.
 func TestTakeoverLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, before, after := newTakeoverTest(t), &conn{}, &conn{}
+		s, before, after := newTakeoverTest(t), &conn{number: 1}, &conn{number: 2}
 		result := s.begin(t, before)
-		s.listContainers(after)
+		must(s.listContainers(after))
 		s.reaper.reapChildren() // the OCI runtime has ended successfully
 		synctest.Wait()
 		s.awaitCommand(t)
@@ -150,9 +150,9 @@ func TestTakeoverLate(t *testing.T) {
 // TestTakeoverWaits checks a start that ends while a new agent waits for the list. The list contains the container.
 func TestTakeoverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, before, after := newTakeoverTest(t), &conn{}, &conn{}
+		s, before, after := newTakeoverTest(t), &conn{number: 1}, &conn{number: 2}
 		result, list := s.begin(t, before), make(chan []wire.Container)
-		go func() { list <- s.listContainers(after) }()
+		go func() { list <- must(s.listContainers(after)) }()
 		synctest.Wait()
 		s.reaper.reapChildren()
 		if err := <-result; err != nil {
@@ -167,4 +167,56 @@ func TestTakeoverWaits(t *testing.T) {
 		s.reaper.reapChildren()
 		<-c.ended
 	})
+}
+
+// TestTakeoverOrder checks two agents whose lists wait for the same start, of which the first agent has died. The second agent is the owner,
+// whether the start ends or is ended, and in whichever order the two lists continue.
+func TestTakeoverOrder(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		for _, firstLast := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				s, dead, living := newTakeoverTest(t), &conn{number: 2}, &conn{number: 3}
+				result := s.begin(t, &conn{number: 1})
+				lists := map[*conn]chan error{dead: make(chan error, 1), living: make(chan error, 1)}
+				order := []*conn{living, dead}
+				if firstLast {
+					slices.Reverse(order)
+				}
+				for _, c := range order {
+					go func() { _, err := s.listContainers(c); lists[c] <- err }()
+					synctest.Wait()
+				}
+				if ends {
+					s.reaper.reapChildren()
+				} // else both lists time out
+				if err := <-lists[living]; err != nil {
+					t.Error(err)
+				}
+				if err := <-lists[dead]; err != nil && !errors.Is(err, errConflict) {
+					t.Error(err)
+				}
+				if s.owner != living {
+					t.Error("the dead agent is the owner")
+				}
+				if _, err := s.killContainer(living, wire.KillRequest{ID: "other", Signal: 9}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.listContainers(dead); !errors.Is(err, errConflict) {
+					t.Errorf("a later list of the dead agent: %v", err)
+				}
+				if err := <-result; (err == nil) != ends {
+					t.Errorf("the start: %v", err)
+				}
+				unix.Kill(s.pid(), unix.SIGKILL)
+				if c := s.containers["c"]; ends {
+					unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+					s.reaper.reapChildren()
+					<-c.ended
+				} else {
+					s.awaitCommand(t)
+					s.reaper.reapChildren()
+				}
+			})
+		}
+	}
 }
