@@ -3,6 +3,7 @@ package ctrd
 import (
 	"context"
 	"io/fs"
+	"maps"
 	"os"
 
 	"github.com/islet-edge/islet/internal/readonly"
@@ -25,22 +26,29 @@ func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry,
 	return entries, err
 }
 
-// sweepContainers removes the directories of containers without a readable record and kills their
-// processes. Nothing else would end these processes.
-func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adoptedContainer) {
+// sweepContainers kills the processes of containers without a readable record, unless their shim has ended them, and then removes the
+// directories of these containers. It also kills the processes of the containers in left, which are unknown and could not be deleted.
+// Nothing else would end these processes.
+func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adoptedContainer, left map[string]bool) {
 	entries, err := os.ReadDir(r.dirs.containers)
 	if err != nil {
 		r.log.Error("directories of removed containers could not be listed", "error", err)
+	}
+	kill := maps.Clone(left)
+	for _, e := range entries {
+		if _, ended := adopted[e.Name()]; !ended && r.containers[e.Name()] == nil {
+			kill[e.Name()] = true
+		}
+	}
+	for id := range kill {
+		if err := cgroup.KillNamed(ctx, id, "islet-"+id+".scope"); err != nil {
+			r.log.Error("a container without a readable record was not killed", "container", id, "error", err)
+		}
 	}
 	for _, e := range entries {
 		id := e.Name()
 		if r.containers[id] != nil || r.occupied[id] {
 			continue
-		}
-		if _, ended := adopted[id]; !ended {
-			if err := cgroup.KillNamed(ctx, id, "islet-"+id+".scope"); err != nil {
-				r.log.Error("a container without a readable record was not killed", "container", id, "error", err)
-			}
 		}
 		if err := r.removeContainerDir(id); err != nil {
 			r.occupied[id] = true

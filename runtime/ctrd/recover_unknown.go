@@ -3,6 +3,7 @@ package ctrd
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,26 +18,29 @@ import (
 
 // removeUnknown removes everything that belongs to no known sandbox or container. Each removal has a timeout, because a process may wait in
 // the kernel for a disk or a volume, and then does not end. A removal that fails is logged, and the next start repeats it. Until then the
-// ID is occupied, and known pods run.
+// ID is occupied, and known pods run. The processes of a container that could not be removed are killed.
 func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedContainer) {
 	alive := r.endUnknown(ctx, adopted)
+	left := maps.Clone(alive)
 	inUse := func(id string) bool {
 		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready || alive[id]
 	}
+	containers := map[string]bool{r.dirs.state: true, r.dirs.bundles: true} // directories whose entries have the IDs of containers
 	each := func(dir string, keep func(string) bool, remove func(ctx context.Context, id string) error) {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			r.log.Error("the remains of unknown containers could not be listed", "dir", dir, "error", err)
 		}
 		for _, e := range entries {
-			if !keep(e.Name()) {
-				r.removeWithin(ctx, filepath.Join(dir, e.Name()), remove)
+			if !keep(e.Name()) && !r.removeWithin(ctx, filepath.Join(dir, e.Name()), remove) && containers[dir] {
+				left[e.Name()] = true
 			}
 		}
 	}
 	each(r.dirs.state, inUse, func(ctx context.Context, id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
 	each(r.dirs.handlers, func(string) bool { return false }, func(_ context.Context, name string) error {
 		h, err := r.findHandler(name)
+		containers[filepath.Join(r.dirs.handlers, name)] = true
 		each(filepath.Join(r.dirs.handlers, name), inUse, func(ctx context.Context, id string) error {
 			path := filepath.Join(r.dirs.handlers, name, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
@@ -52,7 +56,7 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 	each(r.dirs.bundles, inUse, func(ctx context.Context, id string) error {
 		return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id))
 	})
-	r.sweepContainers(ctx, adopted)
+	r.sweepContainers(ctx, adopted, left)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
 	each(r.dirs.pins, sandbox, func(_ context.Context, id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
 	each(r.dirs.files, sandbox, func(_ context.Context, id string) error { return r.removeSandboxFiles(id) })

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/fusetest"
@@ -165,19 +166,7 @@ func (n *node) stopPod(t *testing.T, id string) {
 // it. The agent starts, other pods continue to run, and the container is created again with another ID. A later start removes the rest.
 func TestUnknownIsLeft(t *testing.T) {
 	n := newNode(t, 64)
-	program, calls := n.wrapper(t, "oci")
-	fails := filepath.Join(filepath.Dir(program), "fails")
-	script, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := "#!/bin/sh\ncase \" $* \" in *\" delete \"*) [ -e " + fails + " ] && exit 1; esac\n" + string(script)
-	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	n.stop(t)
-	n.oci = program
-	n.start(t)
+	fails, calls := n.failingDelete(t)
 	_, bystander := n.runPod(t, 0, "ignore")
 	_, lost := n.runPod(t, 1, "ignore")
 	pid := n.pid(t, bystander)
@@ -201,4 +190,62 @@ func TestUnknownIsLeft(t *testing.T) {
 	if calls("delete") == before {
 		t.Error("the container was not deleted")
 	}
+}
+
+// failingDelete restarts a node with an OCI runtime whose command delete fails while the returned file exists.
+func (n *node) failingDelete(t *testing.T) (fails string, calls func(verb string) int) {
+	t.Helper()
+	program, calls := n.wrapper(t, "oci")
+	fails = filepath.Join(filepath.Dir(program), "fails")
+	script, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "#!/bin/sh\ncase \" $* \" in *\" delete \"*) [ -e " + fails + " ] && exit 1; esac\n" + string(script)
+	if err := os.WriteFile(program, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	n.oci = program
+	n.start(t)
+	return fails, calls
+}
+
+// TestUnknownIsKilled checks containers whose shims have died, whose records are lost and which the OCI runtime cannot delete. The start of
+// the agent kills their processes, whether the record or its whole directory is lost.
+func TestUnknownIsKilled(t *testing.T) {
+	n := newNode(t, 1)
+	fails, _ := n.failingDelete(t)
+	var pids []int
+	var lost []string
+	for i, name := range []string{"record.json", ""} {
+		_, id := n.runPod(t, i, "ignore")
+		pids = append(pids, n.pid(t, id))
+		lost = append(lost, filepath.Join(n.dir, "state/containers", id, name))
+	}
+	shims := n.shims(t, "")
+	n.stop(t)
+	for pid := range shims {
+		unix.Kill(pid, unix.SIGKILL)
+		eventually(t, "the shim is dead", func() bool { return dead(pid) })
+	}
+	for _, path := range lost {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(fails, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+	for _, pid := range pids {
+		if !dead(pid) {
+			t.Errorf("process %d was not killed", pid)
+		}
+	}
+	n.stop(t)
+	if err := os.Remove(fails); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
 }
