@@ -102,20 +102,26 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 	}, nil
 }
 
-// collectGarbage runs the garbage collector, by deleting a lease. If ctx ends first, the garbage collector continues.
+// collectGarbage runs the garbage collector, by deleting a lease, and waits for at most cleanupTimeout. A collection that takes longer
+// continues. The result is an error if ctx has ended or if there is no lease. All other errors are only logged.
 func (s *Service) collectGarbage(ctx context.Context) error {
-	leased, done, err := s.newLease(ctx)
+	leased, _, err := s.newLease(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-	err = s.c.Client.LeasesService().Delete(ctx, leases.Lease{ID: leaseOf(leased)}, leases.SynchronousDelete)
+	l := leases.Lease{ID: leaseOf(leased)}
+	defer s.leases.release(l.ID)
+	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	err = s.c.Client.LeasesService().Delete(limited, l, leases.SynchronousDelete)
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("unused layers and content were not removed from the disk", "error", err)
+		s.log.Warn(notCollected, "error", err)
 		return nil
 	}
 	return err
 }
+
+const notCollected = "unused layers and content are not removed from the disk yet"
 
 // dropLease deletes a lease, even if ctx has ended, and collects everything that only this lease
 // protected.

@@ -11,18 +11,21 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemoveImage deletes every name of an image. It frees the disk space before it returns, unless ctx ends first. It returns no error if the
-// image does not exist, and errdefs.ErrFailedPrecondition if the image is pinned (PinImages). The caller must check whether containers use
-// the image. A snapshot that a container uses remains until the container is removed.
+// RemoveImage deletes every name of an image. It frees the disk space before it returns, unless ctx ends first or that takes longer than
+// cleanupTimeout. It returns no error if the image does not exist, and errdefs.ErrFailedPrecondition if the image is pinned (PinImages).
+// The caller must check whether containers use the image. A snapshot that a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
-	err := s.removeNames(withNamespace(ctx), ref)
-	if err != nil && !errors.Is(err, errdefs.ErrNotFound) {
-		return nil, err
+	deleted, err := s.removeNames(withNamespace(ctx), ref)
+	missing := errors.Is(err, errdefs.ErrNotFound)
+	if deleted || missing {
+		s.usage.invalidate()
+		if s.c.OnRemove != nil {
+			s.c.OnRemove()
+		}
 	}
-	s.usage.invalidate()
-	if s.c.OnRemove != nil {
-		s.c.OnRemove()
+	if err != nil && !missing {
+		return nil, err
 	}
 	return &api.RemoveImageResponse{}, nil
 }
@@ -59,26 +62,29 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 }
 
 // removeNames deletes every name of an image and runs the garbage collector. It does not hold the index meanwhile, because the removal of
-// the files may take long.
-func (s *Service) removeNames(ctx context.Context, ref string) error {
+// the files may take long. An error of the garbage collector is not returned: the image is removed.
+func (s *Service) removeNames(ctx context.Context, ref string) (deleted bool, err error) {
 	e, err := s.findImage(ctx, ref)
 	if err != nil {
-		return err
+		return false, err
 	}
-	err = s.deleteNames(ctx, ref, e)
-	if errdefs.IsFailedPrecondition(err) {
-		return err
+	deleted, err = s.deleteNames(ctx, ref, e)
+	if !deleted {
+		return false, err
 	}
-	return errors.Join(err, s.collectGarbage(ctx))
+	if err := s.collectGarbage(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn(notCollected, "error", err)
+	}
+	return true, err
 }
 
-// deleteNames deletes every name of an image, unless the image is pinned.
-func (s *Service) deleteNames(ctx context.Context, ref string, e *entry) error {
+// deleteNames deletes every name of an image, unless the image is pinned. It reports whether it has deleted any.
+func (s *Service) deleteNames(ctx context.Context, ref string, e *entry) (deleted bool, err error) {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	names := s.index.namesOf(e.id)
 	if s.index.isPinned(names) {
-		return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("image %s is pinned: it belongs to the bundle in use, on trial or "+
+		return false, errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("image %s is pinned: it belongs to the bundle in use, on trial or "+
 			"before (islet bundle status): apply bundles without this image, and remove it then", ref))
 	}
 	var errs []error
@@ -89,7 +95,8 @@ func (s *Service) deleteNames(ctx context.Context, ref string, e *entry) error {
 			continue
 		}
 		delete(s.index.names, name)
+		deleted = true
 	}
 	s.index.dropUnnamed()
-	return errors.Join(errs...)
+	return deleted, errors.Join(errs...)
 }
