@@ -75,6 +75,14 @@ func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) 
 	return s
 }
 
+// This function runs the garbage collector, for which a pull does not wait.
+func collect(tb testing.TB, s *Service) {
+	tb.Helper()
+	if err := s.collectGarbage(withNamespace(context.Background())); err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // This function returns all image data in containerd's storage: records, leases, blobs, downloads and snapshots.
 func left(tb testing.TB, s *Service) []string {
 	tb.Helper()

@@ -106,6 +106,7 @@ func TestKill(t *testing.T) {
 	}
 	wantFiles(t, s, "archived:1", map[string]string{"hello": "archived"})
 	wantFiles(t, s, "registry.example/demo:1", map[string]string{"hello": "pulled", "top": "top"})
+	collect(t, s)
 	if got := left(t, s); count(got, "lease ")+count(got, "download ") > 0 || count(got, "snapshot ") != 3 || count(got, "blob ") != 4 {
 		t.Errorf("left over: %q", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/semaphore"
 )
 
 // Labels of a lease: its purpose and, for a pull, the image reference.
@@ -27,8 +28,8 @@ const cleanupTimeout = time.Minute
 // leaseSet tracks the leases that this process uses. A sweep skips these leases, and two pulls
 // cannot use the same lease at the same time.
 type leaseSet struct {
-	cleaning sync.Mutex // guards clean
-	clean    bool       // whether dropUnfinished has succeeded
+	cleaning *semaphore.Weighted // guards clean
+	clean    bool                // whether dropUnfinished has succeeded
 
 	mu   sync.Mutex
 	busy map[string]chan struct{} // closed when the lease is released
@@ -97,7 +98,7 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 		return nil, nil, fmt.Errorf("create lease: %w", err)
 	}
 	return leases.WithLease(ctx, l.ID), func() {
-		s.dropLease(ctx, l)
+		s.dropLease(ctx, l, leases.SynchronousDelete)
 		s.leases.release(l.ID)
 	}, nil
 }
@@ -123,12 +124,12 @@ func (s *Service) collectGarbage(ctx context.Context) error {
 
 const notCollected = "unused layers and content are not removed from the disk yet"
 
-// dropLease deletes a lease, even if ctx has ended, and collects everything that only this lease
-// protected.
-func (s *Service) dropLease(ctx context.Context, l leases.Lease) {
+// dropLease deletes a lease, even if ctx has ended. The garbage collector then removes everything that only this lease protected: with the
+// option SynchronousDelete dropLease waits for that. The removal of another image's files may delay it.
+func (s *Service) dropLease(ctx context.Context, l leases.Lease, opts ...leases.DeleteOpt) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	err := s.c.Client.LeasesService().Delete(ctx, l, leases.SynchronousDelete)
+	err := s.c.Client.LeasesService().Delete(ctx, l, opts...)
 	if err != nil && !errdefs.IsNotFound(err) {
 		// The next sweep will delete the lease.
 		s.log.Warn("the lease of an image was not deleted, or what it protected is not removed yet", "lease", l.ID, "error", err)

@@ -66,6 +66,7 @@ func TestPull(t *testing.T) {
 			if _, err := pull(t.Context(), s, "registry.example/demo@"+sum, nil); err != nil {
 				t.Fatal(err)
 			}
+			collect(t, s)
 			if got := left(t, s); count(got, "lease ")+count(got, "download ") > 0 || count(got, "blob ") != 2 {
 				t.Errorf("left over: %q", got)
 			}

@@ -111,6 +111,7 @@ func New(c Config) (*Service, error) {
 		stall:    defaultStall,
 		hosts:    pausedHosts{isUplinkDown: c.LinkDown},
 		platform: platforms.Only(platforms.DefaultSpec()),
+		leases:   leaseSet{cleaning: semaphore.NewWeighted(1)},
 		pulls:    semaphore.NewWeighted(int64(parallel)),
 		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
 		// CPU and flash limit the speed of unpacking. More concurrency would only use more memory.

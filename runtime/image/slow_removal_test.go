@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -62,4 +63,44 @@ func TestSlowRemoval(t *testing.T) {
 		t.Errorf("OnRemove was called %d times", removals)
 	}
 	end()
+}
+
+// TestPullDuringRemoval checks pulls and a stopped pull during the removal of another image that does not end. They do not wait for it.
+func TestPullDuringRemoval(t *testing.T) {
+	s := newService(t, nil)
+	hub := newServer(t, false)
+	hub.push(t, "demo:1", imageOf(t, "", layerOf(t, file{name: "other", body: "other"})))
+	s.c.CertsDir = plainDir(t, hub.URL)
+	_, removed, end := blockRemoval(t, s)
+	if _, err := pull(t.Context(), s, "registry.example/demo:1", nil); err != nil {
+		t.Error(err)
+	}
+	_, stop, err := s.pullLease(withNamespace(t.Context()), "registry.example/stopped:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(false)
+	select {
+	case err := <-removed:
+		t.Errorf("the removal was not blocked: %v", err)
+	default:
+	}
+	end()
+	if err := <-removed; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCleaningEnds checks a pull that waits for another pull, which removes the unfinished work of an earlier process. It ends with its
+// context.
+func TestCleaningEnds(t *testing.T) {
+	s := newService(t, nil)
+	if !s.leases.cleaning.TryAcquire(1) {
+		t.Fatal("it is in use")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := s.pullLease(withNamespace(ctx), "registry.example/demo:1"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }

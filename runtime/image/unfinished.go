@@ -49,8 +49,10 @@ func (s *Service) Run(ctx context.Context) error {
 // because a power cut may have damaged layers that were not yet flushed to disk. The layers of
 // recorded images were flushed. The downloads of pulls are kept.
 func (s *Service) dropUnfinished(ctx context.Context) error {
-	s.leases.cleaning.Lock()
-	defer s.leases.cleaning.Unlock()
+	if err := s.leases.cleaning.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer s.leases.cleaning.Release(1)
 	if s.leases.clean {
 		return nil
 	}
