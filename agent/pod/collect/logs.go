@@ -89,7 +89,10 @@ func (l *Logs) Release(_ context.Context, uid types.UID) error {
 	for _, dir := range dirs {
 		err = errors.Join(err, mark(dir))
 	}
-	if len(dirs) == 0 || err != nil {
+	if err == nil && len(dirs) == 0 { // never made, or removed by another program
+		return l.unlinkBelow(uid, l.Logs)
+	}
+	if err != nil {
 		return l.remove(only(uid))
 	}
 	l.removeLater(uid)
@@ -120,9 +123,9 @@ func (l *Logs) FlushThen(f func(context.Context)) func(context.Context) {
 
 // Sweep removes the log directories of the pods that need not be kept, as decided by the given function. The logs of released
 // pods, also of those that an earlier agent has released, are removed after the grace time. Sweep also removes links whose log
-// no longer exists.
+// no longer exists, as Links.Sweep does.
 func (l *Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
-	return l.remove(func(d string, uid types.UID) bool {
+	err := l.remove(func(d string, uid types.UID) bool {
 		if keep(uid) {
 			return false
 		}
@@ -132,17 +135,22 @@ func (l *Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
 		}
 		return true
 	})
+	return errors.Join(err, l.Links.Sweep())
 }
 
-// remove removes the directories of pods, and the links to logs that no longer exist.
+// remove removes the directories of pods, and the links to the logs in them. The links of other pods stay.
 func (l *Logs) remove(unwanted func(dir string, uid types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	dirs, err := l.list(unwanted)
 	for _, dir := range dirs {
-		err = errors.Join(err, mounts.RemoveAll(dir))
+		failed := mounts.RemoveAll(dir)
+		if failed == nil {
+			failed = l.unlinkBelow(uidOf(filepath.Base(dir)), dir)
+		}
+		err = errors.Join(err, failed)
 	}
-	return errors.Join(err, l.Links.Sweep())
+	return err
 }
 
 // list returns the paths of the log directories of pods, as selected by the given function.

@@ -156,6 +156,39 @@ func TestLogsOfReturned(t *testing.T) {
 	}
 }
 
+// TestLogsOfOthers checks that the end of a pod does not remove the link of a running container whose log does not exist for a moment,
+// because another program rotates it. It also checks that the links of a pod are removed without its directory.
+func TestLogsOfOthers(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, root)
+		log := s.put("u1")
+		var gone string
+		for _, uid := range []string{"u2", "u3", "u4", "u5"} {
+			gone = s.put(uid)
+		}
+		if err := errors.Join(os.Rename(log, log+".20261128"), os.RemoveAll(filepath.Dir(filepath.Dir(gone)))); err != nil {
+			t.Fatal(err)
+		}
+		for _, end := range []func(){
+			func() { s.release("u2"); after(grace) },
+			func() { s.release("u3"); s.Flush() },
+			func() { s.release("u5") },
+			func() {
+				if err := s.Sweep(t.Context(), func(uid types.UID) bool { return uid == "u1" }); err != nil {
+					t.Error(err)
+				}
+			},
+		} {
+			end()
+			if _, err := os.Lstat(filepath.Join(root, "containers/web_ns_c-idu1.log")); err != nil {
+				t.Error(err)
+			}
+		}
+		s.left("u1")
+	})
+}
+
 // TestLogsAtOnce checks that Flush removes the logs of released pods at once. Sweep leaves them for the grace time, also after
 // a restart of the agent, and removes the logs of unknown pods.
 func TestLogsAtOnce(t *testing.T) {
