@@ -12,10 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
@@ -47,32 +49,47 @@ func (*Logs) Name() string { return "logs" }
 
 // Retire marks the log of a removed container as one of a removed pod, whose directory will be released.
 func (l *Logs) Retire(log string) error {
-	if l.podOf(log) == "" {
+	dir := filepath.Dir(filepath.Dir(log))
+	if l.podOf(log) == "" || filepath.Dir(dir) != l.Logs {
 		return errors.ErrUnsupported
 	}
-	return mark(filepath.Dir(filepath.Dir(log)))
+	return l.mark(dir)
 }
 
-// mark marks a directory as that of a removed pod. It follows no symbolic link, because pods may be able to write there.
-func mark(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, removedMark), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
+// mark marks the directory of a removed pod. It follows no symbolic link, because pods may be able to write to the directory of all logs.
+func (l *Logs) mark(dir string) error {
+	return l.atMark(dir, func(fd int) error {
+		file, err := unix.Openat(fd, removedMark, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+		if err == unix.EEXIST {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("create %s in %s: %w", removedMark, dir, err)
+		}
+		return unix.Close(file)
+	})
+}
+
+func (l *Logs) isMarked(dir string) bool {
+	return l.atMark(dir, func(fd int) error {
+		var st unix.Stat_t
+		return unix.Fstatat(fd, removedMark, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}) == nil
+}
+
+// atMark calls a function with the descriptor of a pod's directory.
+func (l *Logs) atMark(dir string, do func(fd int) error) error {
+	d, err := untrusted.OpenDir(l.Logs, filepath.Base(dir))
 	if err != nil {
 		return err
 	}
-	return f.Close()
-}
-
-func isMarked(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, removedMark))
-	return err == nil
+	defer d.Close()
+	return do(int(d.Fd()))
 }
 
 // Prepare removes the logs of an earlier pod with the same UID.
 func (l *Logs) Prepare(_ context.Context, pod *v1.Pod) error {
-	if !isMarked(filepath.Join(l.Logs, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))) {
+	if !l.isMarked(filepath.Join(l.Logs, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))) {
 		return nil
 	}
 	return l.remove(only(pod.UID))
@@ -87,7 +104,7 @@ func only(uid types.UID) func(string, types.UID) bool {
 func (l *Logs) Release(_ context.Context, uid types.UID) error {
 	dirs, err := l.list(only(uid))
 	for _, dir := range dirs {
-		err = errors.Join(err, mark(dir))
+		err = errors.Join(err, l.mark(dir))
 	}
 	if err == nil && len(dirs) == 0 { // never made, or removed by another program
 		return l.unlinkBelow(uid, l.Logs)
@@ -101,7 +118,7 @@ func (l *Logs) Release(_ context.Context, uid types.UID) error {
 
 // removeLater removes the logs of a removed pod after the grace time. It does nothing if a pod with the same UID has returned.
 func (l *Logs) removeLater(uid types.UID) {
-	time.AfterFunc(l.grace, func() { l.removeMarked(func(d string, u types.UID) bool { return u == uid && isMarked(d) }) })
+	time.AfterFunc(l.grace, func() { l.removeMarked(func(d string, u types.UID) bool { return u == uid && l.isMarked(d) }) })
 }
 
 func (l *Logs) removeMarked(marked func(dir string, uid types.UID) bool) {
@@ -111,7 +128,7 @@ func (l *Logs) removeMarked(marked func(dir string, uid types.UID) bool) {
 }
 
 // Flush removes the logs of all released pods at once.
-func (l *Logs) Flush() { l.removeMarked(func(d string, _ types.UID) bool { return isMarked(d) }) }
+func (l *Logs) Flush() { l.removeMarked(func(d string, _ types.UID) bool { return l.isMarked(d) }) }
 
 // FlushThen returns a function that calls Flush and then f.
 func (l *Logs) FlushThen(f func(context.Context)) func(context.Context) {
@@ -129,7 +146,7 @@ func (l *Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
 		if keep(uid) {
 			return false
 		}
-		if isMarked(d) {
+		if l.isMarked(d) {
 			l.removeLater(uid)
 			return false
 		}

@@ -189,6 +189,52 @@ func TestLogsOfOthers(t *testing.T) {
 	})
 }
 
+// TestLogsBehindSymlink checks that a pod that can write to the directory of all logs cannot make the agent create or believe a mark
+// elsewhere. The log is then removed at once, and so is its link.
+func TestLogsBehindSymlink(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	s := newStage(t, root)
+	log := s.put("u1")
+	dir := filepath.Dir(filepath.Dir(log))
+	mark := filepath.Join(outside, removedMark)
+	if err := os.Symlink(mark, filepath.Join(dir, removedMark)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Retire(log); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(os.Rename(dir, filepath.Join(outside, "pod")), os.Symlink(outside+"/pod", dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(outside + "/pod/" + removedMark); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Retire(log); err == nil {
+		t.Error("a directory behind a symbolic link was marked")
+	}
+	for _, file := range []string{mark, outside + "/pod/" + removedMark} {
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if err := os.WriteFile(outside+"/pod/"+removedMark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prepare(t.Context(), pod("u1")); err != nil {
+		t.Error(err)
+	}
+	s.release("u1")
+	if _, err := os.Lstat(filepath.Join(root, "containers/web_ns_c-idu1.log")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("the link:", err)
+	}
+	if _, err := os.Stat(outside + "/pod/c/0.log"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Retire(filepath.Join(s.Logs.Links.Logs, "ns_web_u2/0.log")); err == nil {
+		t.Error("the directory of all logs was marked")
+	}
+}
+
 // TestLogsAtOnce checks that Flush removes the logs of released pods at once. Sweep leaves them for the grace time, also after
 // a restart of the agent, and removes the logs of unknown pods.
 func TestLogsAtOnce(t *testing.T) {
