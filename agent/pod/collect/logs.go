@@ -32,6 +32,9 @@ type Logs struct {
 	grace time.Duration
 	log   *slog.Logger
 	mu    sync.Mutex // a marked directory is removed before a new pod uses its path
+	// timers has one timer for each released pod. The removal of its directory stops the timer, which so never removes the logs of a
+	// later release.
+	timers map[types.UID]*time.Timer
 }
 
 // removedMark is the file in the log directory of a removed pod.
@@ -40,7 +43,7 @@ const removedMark = ".removed"
 // NewLogs returns Logs for the directories of a configuration. The directory of a pod is kept for containerLogMonitorInterval, as
 // rotated logs are.
 func NewLogs(c *config.Config, log *slog.Logger) *Logs {
-	return &Logs{Links: Links{Dir: c.Dirs.LogLinks, Logs: c.Kubelet.PodLogsDir}, log: log,
+	return &Logs{Links: Links{Dir: c.Dirs.LogLinks, Logs: c.Kubelet.PodLogsDir}, log: log, timers: map[types.UID]*time.Timer{},
 		grace: c.Kubelet.ContainerLogMonitorInterval.Duration}
 }
 
@@ -116,19 +119,37 @@ func (l *Logs) Release(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// removeLater removes the logs of a removed pod after the grace time. It does nothing if a pod with the same UID has returned.
+// removeLater removes the logs of a released pod after the grace time. A repeated call does not extend this time. It does nothing if a
+// pod with the same UID has returned.
 func (l *Logs) removeLater(uid types.UID) {
-	time.AfterFunc(l.grace, func() { l.removeMarked(func(d string, u types.UID) bool { return u == uid && l.isMarked(d) }) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timers[uid] != nil {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(l.grace, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.timers[uid] != timer { // it was stopped too late
+			return
+		}
+		delete(l.timers, uid)
+		l.warn(l.removeLocked(func(d string, u types.UID) bool { return u == uid && l.isMarked(d) }))
+	})
+	l.timers[uid] = timer
 }
 
-func (l *Logs) removeMarked(marked func(dir string, uid types.UID) bool) {
-	if err := l.remove(marked); err != nil {
+func (l *Logs) warn(err error) {
+	if err != nil {
 		l.log.Warn("the logs of some removed pods could not be removed", "error", err)
 	}
 }
 
 // Flush removes the logs of all released pods at once.
-func (l *Logs) Flush() { l.removeMarked(func(d string, _ types.UID) bool { return l.isMarked(d) }) }
+func (l *Logs) Flush() {
+	l.warn(l.remove(func(d string, _ types.UID) bool { return l.isMarked(d) }))
+}
 
 // FlushThen returns a function that calls Flush and then f.
 func (l *Logs) FlushThen(f func(context.Context)) func(context.Context) {
@@ -142,16 +163,20 @@ func (l *Logs) FlushThen(f func(context.Context)) func(context.Context) {
 // pods, also of those that an earlier agent has released, are removed after the grace time. Sweep also removes links whose log
 // no longer exists, as Links.Sweep does.
 func (l *Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
+	var released []types.UID
 	err := l.remove(func(d string, uid types.UID) bool {
 		if keep(uid) {
 			return false
 		}
 		if l.isMarked(d) {
-			l.removeLater(uid)
+			released = append(released, uid)
 			return false
 		}
 		return true
 	})
+	for _, uid := range released {
+		l.removeLater(uid)
+	}
 	return errors.Join(err, l.Links.Sweep())
 }
 
@@ -159,11 +184,20 @@ func (l *Logs) Sweep(_ context.Context, keep func(types.UID) bool) error {
 func (l *Logs) remove(unwanted func(dir string, uid types.UID) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.removeLocked(unwanted)
+}
+
+func (l *Logs) removeLocked(unwanted func(dir string, uid types.UID) bool) error {
 	dirs, err := l.list(unwanted)
 	for _, dir := range dirs {
+		uid := uidOf(filepath.Base(dir))
+		if timer := l.timers[uid]; timer != nil {
+			timer.Stop()
+			delete(l.timers, uid)
+		}
 		failed := mounts.RemoveAll(dir)
 		if failed == nil {
-			failed = l.unlinkBelow(uidOf(filepath.Base(dir)), dir)
+			failed = l.unlinkBelow(uid, dir)
 		}
 		err = errors.Join(err, failed)
 	}

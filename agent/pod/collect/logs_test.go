@@ -156,6 +156,50 @@ func TestLogsOfReturned(t *testing.T) {
 	}
 }
 
+// TestLogsOfSecondRelease checks that the logs of a pod that has returned with its UID, and was released again, stay for the whole grace
+// time. Calls of Sweep do not change this time, and add no timers.
+func TestLogsOfSecondRelease(t *testing.T) {
+	for name, x := range map[string]struct {
+		end  func(s *stage) error
+		wait time.Duration
+	}{
+		"prepared":                   {func(s *stage) error { return s.Prepare(s.Context(), pod("u1")) }, 0},
+		"flushed":                    {func(s *stage) error { s.Flush(); return nil }, 0},
+		"removed by another program": {func(s *stage) error { return os.RemoveAll(filepath.Join(s.root, "pods/ns_web_u1")) }, grace},
+	} {
+		root := t.TempDir()
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, root)
+				s.put("u1")
+				s.release("u1")
+				after(grace / 2)
+				if err := x.end(s); err != nil {
+					t.Fatal(err)
+				}
+				after(x.wait)
+				s.put("u1")
+				s.release("u1")
+				for range 3 {
+					if err := s.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil {
+						t.Error(err)
+					}
+					if len(s.timers) != 1 {
+						t.Errorf("%d timers", len(s.timers))
+					}
+					after(grace / 4)
+				}
+				s.left("u1")
+				after(grace / 4)
+				s.left()
+				if len(s.timers) != 0 {
+					t.Errorf("%d timers are left", len(s.timers))
+				}
+			})
+		})
+	}
+}
+
 // TestLogsOfOthers checks that the end of a pod does not remove the link of a running container whose log does not exist for a moment,
 // because another program rotates it. It also checks that the links of a pod are removed without its directory.
 func TestLogsOfOthers(t *testing.T) {
