@@ -22,8 +22,9 @@ const (
 const maxCrashes = 3
 
 // AddUntried adds the outcome of a program that has failed before its trial. It returns whether the program counts as failed, so that only
-// an operator's request tries it again.
-func (r *Record) AddUntried(p Program, from Source, how Untried, why string, now time.Time) (failed bool) {
+// an operator's request tries it again. A program never counts as failed by such a request, for which asked is true: the operator sees the
+// error, and the node has not chosen the program.
+func (r *Record) AddUntried(p Program, from Source, how Untried, why string, asked bool, now time.Time) (failed bool) {
 	c := &Configuration{ID: p.id(), Program: &p, Source: from}
 	crashes := 1
 	for _, o := range r.History {
@@ -31,7 +32,7 @@ func (r *Record) AddUntried(p Program, from Source, how Untried, why string, now
 			crashes++
 		}
 	}
-	failed = how == Unfit || how != Unknown && crashes >= maxCrashes
+	failed = !asked && (how == Unfit || how != Unknown && crashes >= maxCrashes)
 	if failed {
 		r.setFailure(c, why, now, now)
 	} else {
