@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"slices"
 	"time"
 
 	"github.com/islet-edge/islet/internal/api"
@@ -18,7 +19,7 @@ const (
 )
 
 // maxCrashes is the number of self-tests that crash or do not end in time, after which a program has failed. A busy machine may be the
-// cause of one.
+// cause of one. Those before a self-test with another result do not count.
 const maxCrashes = 3
 
 // AddUntried adds the outcome of a program that has failed before its trial. It returns whether the program counts as failed, so that only
@@ -27,10 +28,14 @@ const maxCrashes = 3
 func (r *Record) AddUntried(p Program, from Source, how Untried, why string, asked bool, now time.Time) (failed bool) {
 	c := &Configuration{ID: p.id(), Program: &p, Source: from}
 	crashes := 1
-	for _, o := range r.History {
-		if o.ID == c.ID && (o.Untried == Crashed || o.Untried == Late) {
-			crashes++
+	for _, o := range slices.Backward(r.History) {
+		if o.ID != c.ID || o.Untried == Unknown {
+			continue
 		}
+		if o.Untried != Crashed && o.Untried != Late {
+			break
+		}
+		crashes++
 	}
 	failed = !asked && (how == Unfit || how != Unknown && crashes >= maxCrashes)
 	if failed {

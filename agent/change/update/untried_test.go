@@ -102,6 +102,9 @@ func TestUntried(t *testing.T) {
 		"hang":   {untested, untested, unfit},
 		"killed": {untested, untested, untested},
 		"full":   {untested, untested, untested},
+		// The runtime of Go ends these with the exit code of a panic.
+		"eat":     {untested, untested, untested},
+		"threads": {untested, untested, untested},
 	} {
 		text := "no program"
 		if how != "text" {
