@@ -41,6 +41,11 @@ func (r *Record) AddUntried(p Program, from Source, how Untried, why string, ask
 	if failed {
 		r.setFailure(c, why, now, now)
 	} else {
+		if n := len(r.History) - 1; n >= 0 && how != Crashed && how != Late { // the record counts each of these
+			if o := r.History[n]; o.ID == c.ID && o.Untried == how && o.Undecided {
+				r.History = r.History[:n] // a node may repeat it every minute, and other outcomes would be lost
+			}
+		}
 		r.addUnsuccessful(c, why, true, now, now)
 	}
 	r.History[len(r.History)-1].Untried = how // addOutcome has copied the history

@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 )
@@ -39,5 +41,45 @@ func TestCrashes(t *testing.T) {
 		if failed != c.failed || r.HasFailed(*program("a").Program) != c.failed || (r.FailedProgram != nil) != c.failed {
 			t.Errorf("%v: %v, %+v", c.hows, failed, r)
 		}
+	}
+}
+
+// TestRepeatedSelfTests checks that repeated self-tests without a result have one outcome, the last one, and so remove no other outcome.
+func TestRepeatedSelfTests(t *testing.T) {
+	var r Record
+	r.takes(sent("a"), false)
+	r.CancelAssignment("it is not wanted", noon)
+	p := program("a").Program
+	var last time.Time
+	add := func(how Untried, asked bool) {
+		last = last.Add(time.Second)
+		before := r
+		text, err := json.Marshal(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.AddUntried(*p, Source{File: "a"}, how, "bad", asked, last)
+		if now, err := json.Marshal(before); err != nil || string(now) != string(text) { // the caller may go back to it
+			t.Errorf("the record before has changed: %s, was %s", now, text)
+		}
+	}
+	for range 2 * maxHistory {
+		add(Unknown, false)
+	}
+	add(Crashed, false)
+	add(Crashed, false)
+	for range 2 * maxHistory {
+		add(Unknown, false)
+	}
+	for range 2 * maxHistory {
+		add(Unfit, true)
+	}
+	add(Unfit, false)
+	var got []Untried
+	for _, o := range r.History {
+		got = append(got, o.Untried)
+	}
+	if !slices.Equal(got, []Untried{"", Unknown, Crashed, Crashed, Unknown, Unfit, Unfit}) || !r.History[5].At.Equal(last.Add(-time.Second)) {
+		t.Errorf("%+v", r.History)
 	}
 }
