@@ -298,9 +298,13 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
-	if err := c.Start(); errors.Is(err, syscall.ENOEXEC) {
+	switch err := c.Start(); {
+	case err == nil:
+	case errors.Is(err, syscall.ENOEXEC):
 		return trial.Unfit, err
-	} else if err != nil {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return trial.Late, errLate
+	default:
 		return trial.Unknown, err
 	}
 	limit := unix.Rlimit{Cur: testMemory, Max: testMemory}

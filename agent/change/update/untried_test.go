@@ -190,7 +190,7 @@ func TestUntriedDry(t *testing.T) {
 }
 
 // TestUntriedStopped checks that an attempt counts neither as an outcome nor as a failure if the agent, or the client of an operator, ends
-// during it. A self-test that could not be started has no result.
+// during it. A self-test that could not be started has no result, and one whose time has ended before its start is late.
 func TestUntriedStopped(t *testing.T) {
 	w := newIndexWorld(t)
 	file := archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "hang"), w.key)
@@ -205,6 +205,13 @@ func TestUntriedStopped(t *testing.T) {
 		t.Errorf("%v, %+v", err, w.record)
 	}
 	if how, err := w.selfTest(t.Context(), w.dir, "0.2.0"); how != trial.Unknown || err == nil { // a directory cannot be started
+		t.Errorf("%q, %v", how, err)
+	}
+	w.testTime = -1
+	if how, err := w.selfTest(t.Context(), w.Program, "0.2.0"); how != trial.Late || !errors.Is(err, errLate) {
+		t.Errorf("%q, %v", how, err)
+	}
+	if how, err := w.selfTest(ctx, w.Program, "0.2.0"); how != trial.Unknown || err == nil {
 		t.Errorf("%q, %v", how, err)
 	}
 }
