@@ -45,6 +45,14 @@ func (b *board) joinK3s(name string, check func() error) (edge string) {
 	return string(text)
 }
 
+// k3sDirectory returns the directory of the cluster in edge.yaml.
+func (b *board) k3sDirectory() k3s.Directory {
+	b.t.Helper()
+	d, err := k3sDirectory([]byte(b.made(edgeFile)))
+	must(b.t, err)
+	return d
+}
+
 // TestK3s checks that a board which has joined by islet join keeps that cluster, its name and its directory.
 func TestK3s(t *testing.T) {
 	b, ca := newBoard(t), newCA(t)
@@ -76,14 +84,14 @@ func TestK3s(t *testing.T) {
 	}
 	b.write(head + "name: kiosk-1\nbundle: {every: 2h}\n")
 	b.inUse()
-	if got := b.made(edgeFile); !strings.Contains(got, "2h") || k3sDirectory([]byte(got)) != k3s.Current(k3s.Root(b.State)) {
+	if got := b.made(edgeFile); !strings.Contains(got, "2h") || b.k3sDirectory() != k3s.Current(k3s.Root(b.State)) {
 		t.Error(got)
 	}
 	for _, more := range []string{"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n", edge} {
 		must(t, os.WriteFile(filepath.Join(b.boot, "more.yaml"), []byte(more+"bridgeName: own0\n"), 0o644))
 		b.write(head + "name: kiosk-1\nedgeConfiguration: more.yaml\n")
 		b.inUse()
-		if got := b.made(edgeFile); !strings.Contains(got, "own0") || k3sDirectory([]byte(got)) != k3s.Current(k3s.Root(b.State)) {
+		if got := b.made(edgeFile); !strings.Contains(got, "own0") || b.k3sDirectory() != k3s.Current(k3s.Root(b.State)) {
 			t.Error(got)
 		}
 	}
@@ -154,6 +162,37 @@ func TestK3sFields(t *testing.T) {
 		use(field + ": " + value + "\n")
 		if got := b.refused(); !strings.Contains(got, ":4: kubeletConfiguration: more.yaml has another value for "+field) || b.made(kubeletFile) != before {
 			t.Errorf("%s: %s", field, got)
+		}
+	}
+}
+
+// TestK3sMistake checks that a file next to islet.yaml does not replace a configuration with a mistake on a board that has joined by islet
+// join, because the fields of the join would be lost, and that it replaces such a file on another board.
+func TestK3sMistake(t *testing.T) {
+	for name, c := range map[string]struct{ field, more string }{
+		kubeletFile: {"kubeletConfiguration", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n"},
+		edgeFile:    {"edgeConfiguration", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nbridgeName: own0\n"},
+	} {
+		for _, hasJoined := range []bool{true, false} {
+			for _, mistake := range []string{"noSuchField: 1\n", "\tmaxPods: 1\n", "---\na: b\n"} {
+				b := newBoard(t)
+				b.joinK3s("kiosk-1", nil)
+				if !hasJoined {
+					must(t, os.RemoveAll(k3s.Root(b.State)))
+				}
+				broken := b.made(name) + mistake
+				must(t, os.WriteFile(filepath.Join(b.Dir, name), []byte(broken), 0o644),
+					os.WriteFile(filepath.Join(b.boot, "more.yaml"), []byte(c.more), 0o644))
+				b.write(head + "name: kiosk-1\n" + c.field + ": more.yaml\n")
+				if !hasJoined {
+					b.inUse()
+					continue
+				}
+				before := contents(t, b.Dir)
+				if got := b.refused(); !strings.Contains(got, ":4: "+c.field+": "+filepath.Join(b.Dir, name)) || contents(t, b.Dir) != before {
+					t.Errorf("%s with %q: %s", name, mistake, got)
+				}
+			}
 		}
 	}
 }
