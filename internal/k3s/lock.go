@@ -57,7 +57,8 @@ func lock(dir string, how int) (*os.File, error) {
 	return d, nil
 }
 
-// CheckRestore returns an error if a restore of a backup must be completed in a state directory. That restore replaces what a join writes.
+// CheckRestore returns an error if a restore of a backup must be completed in a state directory. That restore replaces what islet join and
+// islet setup write.
 func CheckRestore(state string) error {
 	if _, err := os.Lstat(filepath.Join(state, RestoreFile)); err == nil {
 		return errors.New("an islet restore was interrupted: start the agent, which completes it, and repeat the command")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // clusterFields are the fields that the command islet join sets in kubelet.yaml, but for those of certificates.
@@ -197,13 +198,16 @@ func TestK3sMistake(t *testing.T) {
 	}
 }
 
-// TestRestore checks that nothing is done while a restore of a backup must be completed, because the agent does that first.
+// TestRestore checks that a file is refused while a restore of a backup must be completed, because the agent does that first, and that
+// nothing is written, because the restore replaces the record too.
 func TestRestore(t *testing.T) {
 	b := newBoard(t)
 	must(t, os.MkdirAll(b.State, 0o700), os.WriteFile(filepath.Join(b.State, k3s.RestoreFile), nil, 0o600))
 	b.write(head + "name: kiosk-1\n")
-	if out := b.inUse(); out.Applied || b.made("flags") != "" {
-		t.Error(out, b.made("flags"))
+	out, err := b.apply()
+	if _, stat := os.Stat(filepath.Join(b.State, setuprecord.File)); !errors.As(err, new(*RefusedError)) || out != (Result{}) ||
+		contents(t, b.Dir) != "" || !errors.Is(stat, os.ErrNotExist) {
+		t.Error(out, err, stat, contents(t, b.Dir))
 	}
 	must(t, os.Remove(filepath.Join(b.State, k3s.RestoreFile)))
 	if out := b.inUse(); !out.Applied {
