@@ -6,9 +6,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/islet-edge/islet/internal/config"
@@ -215,11 +217,28 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// isAwaited reports whether this process waits for the lock of the state directory. See proc_locks(5).
+func (b *board) isAwaited() bool {
+	b.t.Helper()
+	info, err := os.Stat(b.State)
+	must(b.t, err)
+	list, err := os.ReadFile("/proc/locks")
+	must(b.t, err)
+	for line := range strings.Lines(string(list)) {
+		// Such as: 1: -> FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF
+		f := strings.Fields(line)
+		if len(f) > 6 && f[1] == "->" && f[5] == fmt.Sprint(os.Getpid()) && strings.HasSuffix(f[6], fmt.Sprint(":", info.Sys().(*syscall.Stat_t).Ino)) {
+			return true
+		}
+	}
+	return false
+}
+
 // TestK3sWaits checks that islet join replaces no file while islet setup changes the files, and notices the change.
 func TestK3sWaits(t *testing.T) {
 	b := newBoard(t)
 	b.write(head + "name: kiosk-1\nbundle: {every: 1h}\n")
-	stored := make(chan error)
+	stored := make(chan error, 1)
 	var once sync.Once
 	b.Step = func() {
 		once.Do(func() {
@@ -231,6 +250,9 @@ func TestK3sWaits(t *testing.T) {
 					[]k3s.File{{Path: filepath.Join(b.Dir, edgeFile), Mode: 0o644, New: []byte("joined")}}, func() error { return nil })
 				stored <- errors.Join(err, l.Close())
 			}()
+			for len(stored) == 0 && !b.isAwaited() {
+				runtime.Gosched()
+			}
 		})
 	}
 	b.inUse()
