@@ -60,8 +60,8 @@ const (
 
 func pause() { time.Sleep(pauseTime) }
 
-// lockWhenFree locks a directory exclusively. While the renewal or a backup shares the lock, it calls the function pause and tries again. It
-// does not wait for a command, which may itself wait for a lock of the caller.
+// lockWhenFree locks a directory exclusively. While the renewal or a backup shares the lock, it calls the function pause and tries again.
+// It does not wait for a command, which may itself wait for a lock of the caller.
 func lockWhenFree(dir string, pause func()) (d *os.File, err error) {
 	for range maxPauses {
 		if d, err = lock(dir, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
