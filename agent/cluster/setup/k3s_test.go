@@ -227,7 +227,8 @@ func (b *board) isAwaited() bool {
 	for line := range strings.Lines(string(list)) {
 		// Such as: 1: -> FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF
 		f := strings.Fields(line)
-		if len(f) > 6 && f[1] == "->" && f[5] == fmt.Sprint(os.Getpid()) && strings.HasSuffix(f[6], fmt.Sprint(":", info.Sys().(*syscall.Stat_t).Ino)) {
+		if len(f) > 6 && f[1] == "->" && f[5] == fmt.Sprint(os.Getpid()) &&
+			strings.HasSuffix(f[6], fmt.Sprint(":", info.Sys().(*syscall.Stat_t).Ino)) {
 			return true
 		}
 	}
