@@ -181,7 +181,8 @@ func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 	return nil
 }
 
-// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod.
+// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod. The end
+// of any later pod unmounts the disk.
 func TestDiskOfAnUnrecordedPod(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
@@ -196,8 +197,12 @@ func TestDiskOfAnUnrecordedPod(t *testing.T) {
 		*logouts != 0 {
 		t.Errorf("%v, %d logouts", err, *logouts)
 	}
+	requireNoError(t, k.TearDown(t.Context(), "uid-other"))
+	if *logouts != 0 {
+		t.Errorf("%d logouts while the disk is mounted", *logouts)
+	}
 	requireNoError(t, removeBindMount(gone))
-	requireNoError(t, k.Sweep(t.Context()))
+	requireNoError(t, k.TearDown(t.Context(), "uid-other"))
 	if *logouts != 1 || len(k.InUse()) != 0 {
 		t.Errorf("%d logouts, in use: %q", *logouts, k.InUse())
 	}
