@@ -52,7 +52,7 @@ func (k *Mounter) unstageUnused(ctx context.Context, without []string) {
 				defer stop()
 				return k.unstageVolume(ctx, id)
 			}); err != nil {
-				k.cfg.Log.Warn("a volume that no pod uses cannot be unmounted: islet tries again when another pod with volumes ends",
+				k.cfg.Log.Warn("a volume that no pod uses cannot be unmounted: islet tries again when another pod ends",
 					"volume", id, "error", err)
 			}
 		})

@@ -42,6 +42,21 @@ func (s *stubborn) Unpublish(ctx context.Context, _ storage.Volume, _ types.UID,
 	return os.Remove(path)
 }
 
+// This type is a driver that also stages volumes. It refuses to unstage them while refuses is set.
+type stager struct {
+	stubborn
+	refuses atomic.Bool
+}
+
+func (*stager) StagePath(storage.Volume) string                                  { return "/staged" }
+func (*stager) Stage(context.Context, storage.Volume, string, storage.Use) error { return nil }
+func (s *stager) Unstage(context.Context, storage.Volume, string) error {
+	if s.refuses.Load() {
+		return errors.New("the volume is busy")
+	}
+	return nil
+}
+
 type node struct {
 	*podvolumes.Volumes
 	keeper *storage.Mounter
@@ -180,6 +195,41 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	}
 	if err := n.Release(t.Context(), pod.UID); err != nil || n.keeper.HasPod(pod.UID) {
 		t.Error(err)
+	}
+}
+
+// TestRefusedUnstage checks that a volume which could not be unstaged when its pod ended is unstaged when this pod is released, or when any
+// other pod ends.
+func TestRefusedUnstage(t *testing.T) {
+	root := t.TempDir()
+	s := storage.OpenStore(t, t.TempDir())
+	defer s.Close()
+	o := storage.Known("data", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	d := &stager{}
+	k, err := storage.New(t.Context(), storage.Config{Root: root, Drivers: []storage.Driver{d}, Ledger: s, Objects: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := podvolumes.New(podvolumes.Config{Root: root, Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []podvolumes.Kind{k}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, other := storage.PodWith("p", "data"), storage.PodWith("other")
+	for _, later := range []*v1.Pod{pod, other} {
+		d.refuses.Store(true)
+		if err := n.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Ended(t.Context(), pod); err == nil || len(k.InUse()) != 1 {
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
+		if err := n.Release(t.Context(), later.UID); err != nil || len(k.InUse()) != 1 { // refused again
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
+		d.refuses.Store(false)
+		if err := n.Release(t.Context(), later.UID); err != nil || len(k.InUse()) != 0 {
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
 	}
 }
 
