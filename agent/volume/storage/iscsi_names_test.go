@@ -3,6 +3,8 @@ package storage
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -179,6 +181,42 @@ func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 		}
 	}
 	return nil
+}
+
+// A fullDisk is a ledger that cannot be written.
+type fullDisk struct{ *store.Store }
+
+func (fullDisk) PutVolume(context.Context, store.Volume) error { return errors.New("the disk is full") }
+func (fullDisk) RemoveVolume(context.Context, store.VolumeKey) error {
+	return errors.New("the disk is full")
+}
+
+// TestRowsOfEarlierVersionOnAFullDisk checks that an agent starts with the rows of an earlier version although it cannot rewrite them. It
+// knows the disks by their new IDs. The next start rewrites the rows.
+func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
+	root, s := t.TempDir(), openStore(t, t.TempDir())
+	defer s.Close()
+	d, logouts := newDisk(t, root)
+	k := newMounter(t, root, s, nil)
+	k.cfg.Drivers = []Driver{d}
+	p := withDisk("a", "10.0.0.1")
+	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	requireNoError(t, err)
+	want := maps.Clone(k.rows)
+	requireNoError(t, rowsOfEarlierVersion(t, s, []*v1.Pod{p}))
+	for _, l := range []Ledger{fullDisk{s}, s} {
+		k = newMounter(t, root, l, nil)
+		for key := range want {
+			if r, ok := k.rows[key]; !ok || r.Volume.ID != key.Volume || len(k.rows) != len(want) {
+				t.Errorf("%v is missing in %v", key, k.rows)
+			}
+		}
+	}
+	k.cfg.Drivers = []Driver{d}
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
+	if rows, err := s.Volumes(t.Context()); err != nil || len(rows) != 0 || *logouts == 0 {
+		t.Errorf("%v, %v, %d logouts", rows, err, *logouts)
+	}
 }
 
 // TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod. The end
