@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,17 +85,29 @@ func TestPathsInNames(t *testing.T) {
 	}
 }
 
-// An iSCSI disk for tests. It is a loop device, and the program iscsiadm is a fake that logs in to everything.
+// An iSCSI disk for tests. It is a loop device, and the program iscsiadm is a fake that logs in to everything. At the end of the test, no
+// portal may be logged in.
 func newDisk(t *testing.T, root string) (d *iscsi, logouts *int) {
 	t.Helper()
 	d, logouts = newISCSI(root, nil), new(int)
 	d.byPath = t.TempDir()
+	sessions := map[string]bool{}
 	d.admin = func(_ context.Context, args ...string) (string, error) {
-		if args[len(args)-1] == "--logout" {
+		portal := args[slices.Index(args, "-p")+1]
+		switch args[len(args)-1] {
+		case "--login":
+			sessions[portal] = true
+		case "--logout":
+			delete(sessions, portal)
 			*logouts++
 		}
 		return "", nil
 	}
+	t.Cleanup(func() {
+		if len(sessions) != 0 {
+			t.Errorf("still logged in: %v", sessions)
+		}
+	})
 	dev := loop(t, 16<<10)
 	for _, portal := range []string{"10.0.0.1:3260", "[::ffff:10.0.0.1]:3260"} {
 		requireNoError(t, os.Symlink(dev, filepath.Join(d.byPath, "ip-"+portal+"-iscsi-iqn.2026-01.example:disk-lun-0")))
@@ -110,8 +123,9 @@ func withDisk(pod, portal string) *v1.Pod {
 	return p
 }
 
-// TestTwoSpellingsOfADisk checks that a disk stays mounted and logged in until its last pod is gone, however each pod spells it. The second
-// round starts with the rows of an earlier version, which has recorded each spelling as a disk of its own.
+// TestTwoSpellingsOfADisk checks that a disk stays mounted and logged in until its last pod is gone, however each pod spells it. The agent
+// restarts before each pod. The second round continues with the rows of an earlier version, which has recorded each spelling as a disk of
+// its own.
 func TestTwoSpellingsOfADisk(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		root, s := t.TempDir(), openStore(t, t.TempDir())
@@ -121,9 +135,10 @@ func TestTwoSpellingsOfADisk(t *testing.T) {
 			k.cfg.Drivers = []Driver{d}
 			return k
 		}
-		k := start()
+		var k *Mounter
 		pods := []*v1.Pod{withDisk("a", "10.0.0.1"), withDisk("b", "10.0.0.1:3260"), withDisk("c", "::ffff:10.0.0.1")}
 		for _, p := range pods {
+			k = start()
 			path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 			requireNoError(t, err)
 			requireNoError(t, os.WriteFile(path+"/file", []byte(p.Name), 0o600))

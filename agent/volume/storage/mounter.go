@@ -226,6 +226,8 @@ func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r 
 	if k.isReady(key) {
 		return path, nil
 	}
+	v.Source = k.keepPortals(key, v.Source)
+	r.Volume = v
 	if err := k.putRow(ctx, key, r); err != nil {
 		return "", setUpFailed(v, err)
 	}
@@ -237,6 +239,20 @@ func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r 
 	}
 	k.setReady(key, true)
 	return path, nil
+}
+
+// keepPortals returns the source of an iSCSI disk with the portals of the row that records the disk, if there is such a row. The sessions
+// of these portals may exist. If the row got another spelling of the portals, Unstage would not log out of these sessions.
+func (k *Mounter) keepPortals(key store.VolumeKey, source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
+	k.mu.Lock()
+	old := k.rows[key].Volume.Source.ISCSI
+	k.mu.Unlock()
+	if source.ISCSI != nil && old != nil {
+		s := *source.ISCSI
+		s.TargetPortal, s.Portals = old.TargetPortal, old.Portals
+		source.ISCSI = &s
+	}
+	return source
 }
 
 // InUse returns the IDs of the volumes that are mounted or being mounted. The Node's volumesInUse lists them, so that
