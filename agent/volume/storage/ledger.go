@@ -42,12 +42,12 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 			r = record{}
 		}
 		key := row.VolumeKey
-		if s := r.Volume.Source.ISCSI; s != nil && r.Volume.ReportedID == "" { // earlier versions stored each spelling as a disk of its own
-			key.Volume = iscsiID(canonicalPortal(s.TargetPortal), s)
-			r.Volume.ID, r.Volume.ReportedID = key.Volume, row.Volume
+		if s := r.Volume.Source.ISCSI; s != nil {
+			key.Volume = iscsiID(s)
 		}
-		if key != row.VolumeKey {
-			if err := renameRow(ctx, l, row.VolumeKey, store.Volume{VolumeKey: key, Data: row.Data}); err != nil {
+		if key != row.VolumeKey { // earlier versions stored each spelling as a disk of its own
+			r.Volume.ID = key.Volume
+			if err := renameRow(ctx, l, row.VolumeKey, key, r); err != nil {
 				log.Error("cannot store a mounted volume by its new ID: the next start tries again", "volume", key.Volume, "error", err)
 			}
 		}
@@ -57,11 +57,15 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 }
 
 // renameRow replaces a row by one with another key. If it returns an error, the ledger contains the old row, or both.
-func renameRow(ctx context.Context, l Ledger, old store.VolumeKey, row store.Volume) error {
-	if err := l.PutVolume(ctx, row); err != nil {
+func renameRow(ctx context.Context, l Ledger, from, to store.VolumeKey, r record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
 		return err
 	}
-	return l.RemoveVolume(ctx, old)
+	if err := l.PutVolume(ctx, store.Volume{VolumeKey: to, Data: data}); err != nil {
+		return err
+	}
+	return l.RemoveVolume(ctx, from)
 }
 
 // putRow stores a row. It must be called before the driver is called. Two volumes cannot be staged at the same path.

@@ -261,12 +261,8 @@ func (k *Mounter) InUse() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var ids []string
-	for key, r := range k.rows {
-		id := key.Volume
-		if reported := r.Volume.ReportedID; reported != "" {
-			id = reported
-		}
-		ids = append(ids, id)
+	for key := range k.rows {
+		ids = append(ids, key.Volume)
 	}
 	for u := range k.inFlight {
 		ids = append(ids, u.id)
