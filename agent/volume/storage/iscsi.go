@@ -89,8 +89,8 @@ func checkNames(s *v1.PersistentVolumeSource) error {
 	return nil
 }
 
-// iscsiID returns the ID of a disk. Its portal is canonical, as in StagePath, because two IDs with the same path would be one mount with two
-// owners. The first of them to end would unmount the disk of the other one.
+// iscsiID returns the ID of a disk. Its portal is canonical, as in StagePath, because two IDs with the same path would be one mount with
+// two owners. The first of them to end would unmount the disk of the other one.
 func iscsiID(s *v1.ISCSIPersistentVolumeSource) string {
 	return fmt.Sprintf("%s/%s:%s:%d", iscsiPlugin, canonicalPortal(s.TargetPortal), s.IQN, s.Lun)
 }

@@ -228,8 +228,8 @@ func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod. The end
-// of any later pod unmounts the disk.
+// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod. The
+// end of any later pod unmounts the disk.
 func TestDiskOfAnUnrecordedPod(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()

@@ -210,7 +210,8 @@ func TestRefusedUnstage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := podvolumes.New(podvolumes.Config{Root: root, Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []podvolumes.Kind{k}})
+	hostname := func(*v1.Pod) (string, string) { return "h", "" }
+	n, err := podvolumes.New(podvolumes.Config{Root: root, Hostname: hostname, Kinds: []podvolumes.Kind{k}})
 	if err != nil {
 		t.Fatal(err)
 	}
