@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
@@ -42,7 +44,7 @@ func (s *stubborn) Unpublish(ctx context.Context, _ storage.Volume, _ types.UID,
 	return os.Remove(path)
 }
 
-// This type is a driver that also stages volumes. It refuses to unstage them while refuses is set.
+// This type is a driver that also stages volumes. It does not unstage them while refuses is set.
 type stager struct {
 	stubborn
 	refuses atomic.Bool
@@ -50,7 +52,10 @@ type stager struct {
 
 func (*stager) StagePath(storage.Volume) string                                  { return "/staged" }
 func (*stager) Stage(context.Context, storage.Volume, string, storage.Use) error { return nil }
-func (s *stager) Unstage(context.Context, storage.Volume, string) error {
+func (s *stager) Unstage(ctx context.Context, _ storage.Volume, _ string) error {
+	if s.hang.Load() {
+		<-ctx.Done()
+	}
 	if s.refuses.Load() {
 		return errors.New("the volume is busy")
 	}
@@ -198,12 +203,9 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	}
 }
 
-// TestRefusedUnstage checks that a volume which could not be unstaged when its pod ended is unstaged when this pod is released, or when any
-// other pod ends.
-func TestRefusedUnstage(t *testing.T) {
-	root := t.TempDir()
-	s := storage.OpenStore(t, t.TempDir())
-	defer s.Close()
+// startStager starts an agent with a driver that stages volumes, and a pod with such a volume.
+func startStager(t *testing.T, root string, s *store.Store) (*podvolumes.Volumes, *storage.Mounter, *stager, *v1.Pod) {
+	t.Helper()
 	o := storage.Known("data", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	d := &stager{}
 	k, err := storage.New(t.Context(), storage.Config{Root: root, Drivers: []storage.Driver{d}, Ledger: s, Objects: o})
@@ -215,8 +217,16 @@ func TestRefusedUnstage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, other := storage.PodWith("p", "data"), storage.PodWith("other")
-	for _, later := range []*v1.Pod{pod, other} {
+	return n, k, d, storage.PodWith("p", "data")
+}
+
+// TestRefusedUnstage checks that a volume which could not be unstaged when its pod ended is unstaged when this pod is released, or when any
+// other pod ends.
+func TestRefusedUnstage(t *testing.T) {
+	s := storage.OpenStore(t, t.TempDir())
+	defer s.Close()
+	n, k, d, pod := startStager(t, t.TempDir(), s)
+	for _, later := range []*v1.Pod{pod, storage.PodWith("other")} {
 		d.refuses.Store(true)
 		if err := n.Prepare(t.Context(), pod); err != nil {
 			t.Fatal(err)
@@ -232,6 +242,37 @@ func TestRefusedUnstage(t *testing.T) {
 			t.Errorf("%v, in use: %q", err, k.InUse())
 		}
 	}
+}
+
+// TestHangingUnstage checks that a driver which hangs while it unstages a volume delays the end of one other pod for some seconds, and that
+// of later pods not at all.
+func TestHangingUnstage(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := storage.OpenStore(t, dir)
+		defer s.Close()
+		n, k, d, pod := startStager(t, root, s)
+		d.refuses.Store(true)
+		if err := n.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Ended(t.Context(), pod); err == nil {
+			t.Error("the volume was unstaged")
+		}
+		d.hang.Store(true)
+		for _, limit := range []time.Duration{20 * time.Second, 0, 0} {
+			began := time.Now()
+			if err := n.Release(t.Context(), "uid-other"); err != nil || time.Since(began) > limit {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		time.Sleep(time.Hour) // the call has ended
+		d.hang.Store(false)
+		d.refuses.Store(false)
+		if err := n.Release(t.Context(), "uid-other"); err != nil || len(k.InUse()) != 0 {
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
+	})
 }
 
 // TestPodWithoutClaims checks that nothing is stored for a pod that has no volumes of drivers.
