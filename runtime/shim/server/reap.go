@@ -34,12 +34,17 @@ const callTimeout = 2 * time.Minute
 // or a volume does not end before that responds.
 const stuckTimeout = 10 * time.Second
 
+// maxStuck is the maximum number of such commands for one pod. No container of the pod is started before one of them ends: each further
+// attempt could leave another process. Other pods are not affected.
+const maxStuck = 4
+
 // errStuck is returned for a command that did not end within stuckTimeout.
 var errStuck = errors.New("the command does not end although it was killed: it waits in the kernel, for example for a disk or a volume " +
 	"that does not respond")
 
 // An ociCall is a command of the OCI runtime. The reaper's mu guards killed.
 type ociCall struct {
+	pod    string // cgroup of the container's pod
 	killed bool
 	stuck  chan struct{} // closed stuckTimeout after the command was killed
 }
@@ -89,11 +94,11 @@ func (r *reaper) reapChildren() {
 }
 
 // runWithTimeout runs a command of the OCI runtime; see runCommand. The command is killed after callTimeout, or
-// by endCalls. If it does not end then, runWithTimeout returns errStuck, and the command is reaped later.
-func (r *reaper) runWithTimeout(cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
+// by endCalls. If it does not end then, runWithTimeout returns errStuck, and the command is reaped later. The pod is that of the container.
+func (r *reaper) runWithTimeout(pod string, cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protectCommand(cmd); return launch(cmd) }
 	return r.runCommand(cmd, protected, func(pid int) (stuck <-chan struct{}, ended func()) {
-		call := &ociCall{stuck: make(chan struct{})}
+		call := &ociCall{pod: pod, stuck: make(chan struct{})}
 		r.calls[pid] = call
 		timer := time.AfterFunc(callTimeout, func() {
 			r.mu.Lock()
@@ -102,6 +107,26 @@ func (r *reaper) runWithTimeout(cmd *exec.Cmd, launch func(*exec.Cmd) error) err
 		})
 		return call.stuck, func() { timer.Stop() }
 	})
+}
+
+// checkStuck returns errStuck if a pod has maxStuck commands of the OCI runtime that do not end.
+func (r *reaper) checkStuck(pod string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, call := range r.calls {
+		select {
+		case <-call.stuck:
+			if call.pod == pod {
+				n++
+			}
+		default:
+		}
+	}
+	if n < maxStuck {
+		return nil
+	}
+	return fmt.Errorf("%d commands of the OCI runtime for this pod have not ended: %w", n, errStuck)
 }
 
 // endCalls kills the running commands of the OCI runtime.

@@ -35,6 +35,9 @@ const (
 // runContainer creates and starts a container. If it fails, or if another agent takes over meanwhile, the container is removed. No lock is
 // held while the OCI runtime runs, because a disk or a volume that does not respond can block the OCI runtime without end.
 func (s *Server) runContainer(by *conn, r wire.RunRequest) (wire.Running, error) {
+	if err := s.reaper.checkStuck(podOf(r)); err != nil {
+		return wire.Running{}, err
+	}
 	c, err := s.addContainer(by, r)
 	if err != nil {
 		return wire.Running{}, err
@@ -49,7 +52,7 @@ func (s *Server) runContainer(by *conn, r wire.RunRequest) (wire.Running, error)
 	status := s.reaper.adoptChild(pid)
 	if err := s.confirmStart(c, pid); err != nil {
 		s.reaper.kill(pid, unix.SIGKILL)
-		s.discardStart(c)
+		s.discardStart(c, false)
 		s.dropContainer(c)
 		return wire.Running{}, err
 	}
@@ -129,9 +132,10 @@ func (s *Server) startContainer(c *container) (_ int, err error) {
 	if c.io, err = newStreams(c); err != nil {
 		return 0, err
 	}
+	stuck := false
 	defer func() {
 		if err != nil {
-			s.discardStart(c)
+			s.discardStart(c, stuck)
 		}
 	}()
 	args := []string{"run", "--detach", "--bundle", r.Bundle, "--pid-file", filepath.Join(r.Bundle, pidFile)}
@@ -142,7 +146,8 @@ func (s *Server) startContainer(c *container) (_ int, err error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.io.childStdin, c.io.childStdout, c.io.childStderr
 	launch, started, err := s.prepareMounts(r)
 	if err == nil {
-		err = s.reaper.runWithTimeout(cmd, launch)
+		err = s.reaper.runWithTimeout(podOf(r), cmd, launch)
+		stuck = errors.Is(err, errStuck)
 		started()
 	}
 	c.io.closeChild()
@@ -160,10 +165,13 @@ func (s *Server) startContainer(c *container) (_ int, err error) {
 }
 
 // discardStart removes the processes, the state and the cgroup of a container that did not start. A killed OCI runtime has removed
-// none of them, and may not have written the state that it needs for its command delete.
-func (s *Server) discardStart(c *container) {
+// none of them, and may not have written the state that it needs for its command delete. If its command run is stuck, the command delete
+// would probably be the next process that does not end.
+func (s *Server) discardStart(c *container, stuck bool) {
 	err := c.cgroup.killAll()
-	s.runOCI(c.req, "delete", "--force", c.req.ID)                                 // usually fails, because no container was created
+	if !stuck {
+		s.runOCI(c.req, "delete", "--force", c.req.ID) // usually fails, because no container was created
+	}
 	if name := path.Clean("/" + c.req.Cgroup); name != "/" && !c.req.OCI.Systemd { // systemd removes an empty cgroup itself
 		err = errors.Join(err, removeCgroup(name))
 	}
@@ -192,11 +200,14 @@ func (s *Server) prepareMounts(r wire.RunRequest) (launch func(*exec.Cmd) error,
 
 // runOCI runs a command of the OCI runtime without stdin, stdout and stderr.
 func (s *Server) runOCI(r wire.RunRequest, args ...string) error {
-	if err := s.reaper.runWithTimeout(s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
+	if err := s.reaper.runWithTimeout(podOf(r), s.ociCommand(r, args...), (*exec.Cmd).Start); err != nil {
 		return fmt.Errorf("OCI runtime command %s: %s", args[0], ociError(r.Bundle, err))
 	}
 	return nil
 }
+
+// podOf returns the cgroup of a container's pod.
+func podOf(r wire.RunRequest) string { return path.Dir(r.Cgroup) }
 
 func (s *Server) ociCommand(r wire.RunRequest, args ...string) *exec.Cmd {
 	log := filepath.Join(r.Bundle, ociLog)

@@ -220,3 +220,37 @@ func TestTakeoverOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestRetriesOfStuck checks the retries of a start that does not end. Each attempt leaves only one process, and their number is limited for
+// each pod. When one of them has ended, the start is tried again.
+func TestRetriesOfStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, by := newTakeoverTest(t), &conn{number: 1}
+		var pids []int
+		for range maxStuck {
+			if err := <-s.begin(t, by); err == nil || !strings.Contains(err.Error(), errStuck.Error()) {
+				t.Errorf("the start: %v", err)
+			}
+			pids = append(pids, s.pid())
+		}
+		begin := time.Now()
+		r := wire.RunRequest{ID: "c", Bundle: s.dir}
+		if _, err := s.runContainer(by, r); !errors.Is(err, errStuck) || time.Since(begin) > 0 {
+			t.Errorf("the last attempt: %v after %v", err, time.Since(begin))
+		}
+		if n := len(s.reaper.calls); n != maxStuck || pathExists(filepath.Join(s.dir, "deleted")) {
+			t.Errorf("%d commands wait", n)
+		}
+		if err := s.reaper.checkStuck("/other"); err != nil {
+			t.Errorf("another pod: %v", err)
+		}
+		for _, pid := range pids {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		s.awaitCommand(t)
+		s.reaper.reapChildren()
+		if err := s.reaper.checkStuck(podOf(r)); err != nil || len(s.reaper.calls) > 0 {
+			t.Errorf("afterwards: %v, %d commands", err, len(s.reaper.calls))
+		}
+	})
+}
