@@ -50,11 +50,7 @@ func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adopte
 		if r.containers[id] != nil || r.occupied[id] {
 			continue
 		}
-		if err := r.removeContainerDir(id); err != nil {
-			r.occupied[id] = true
-			r.log.Error("the directory of a container without a readable record could not be removed; the next start tries again",
-				"container", id, "error", err)
-		}
+		r.removeWithin(ctx, r.containerDir(id), func(context.Context, string) error { return r.removeContainerDir(id) })
 	}
 }
 

@@ -179,6 +179,10 @@ func ociCommand(ctx context.Context, oci wire.OCI, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// deleteDelay is how long to wait for the output of the OCI runtime's command delete after its end. A process that it has left may keep the
+// output open.
+const deleteDelay = 2 * time.Second
+
 // ociDelete kills a container and removes its state by calling the OCI runtime directly, without a
 // shim. Missing state is not an error.
 func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error {
@@ -190,7 +194,9 @@ func (r *Runtime) ociDelete(ctx context.Context, oci wire.OCI, id string) error 
 	if _, err := os.Stat(required); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	out, err := ociCommand(ctx, oci, "delete", "--force", id).CombinedOutput()
+	cmd := ociCommand(ctx, oci, "delete", "--force", id)
+	cmd.WaitDelay = deleteDelay
+	out, err := cmd.CombinedOutput()
 	_, gone := os.Stat(state)
 	switch {
 	case oci.Root == r.dirs.state && errors.Is(gone, os.ErrNotExist):

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,23 +27,27 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready || alive[id]
 	}
 	containers := map[string]bool{r.dirs.state: true, r.dirs.bundles: true} // directories whose entries have the IDs of containers
-	each := func(dir string, keep func(string) bool, remove func(ctx context.Context, id string) error) {
+	list := func(dir string) []os.DirEntry {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			r.log.Error("the remains of unknown containers could not be listed", "dir", dir, "error", err)
 		}
-		for _, e := range entries {
+		return entries
+	}
+	each := func(dir string, keep func(string) bool, remove func(ctx context.Context, id string) error) {
+		for _, e := range list(dir) {
 			if !keep(e.Name()) && !r.removeWithin(ctx, filepath.Join(dir, e.Name()), remove) && containers[dir] {
 				left[e.Name()] = true
 			}
 		}
 	}
 	each(r.dirs.state, inUse, func(ctx context.Context, id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
-	each(r.dirs.handlers, func(string) bool { return false }, func(_ context.Context, name string) error {
-		h, err := r.findHandler(name)
-		containers[filepath.Join(r.dirs.handlers, name)] = true
-		each(filepath.Join(r.dirs.handlers, name), inUse, func(ctx context.Context, id string) error {
-			path := filepath.Join(r.dirs.handlers, name, id)
+	for _, e := range list(r.dirs.handlers) {
+		h, err := r.findHandler(e.Name())
+		dir := filepath.Join(r.dirs.handlers, e.Name())
+		containers[dir] = true
+		each(dir, inUse, func(ctx context.Context, id string) error {
+			path := filepath.Join(dir, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
 				return nil // a file of the program itself
 			}
@@ -51,8 +56,7 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 			}
 			return r.ociDelete(ctx, h.oci, id)
 		})
-		return nil
-	})
+	}
 	each(r.dirs.bundles, inUse, func(ctx context.Context, id string) error {
 		return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id))
 	})
@@ -68,12 +72,27 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 	r.removeWithin(ctx, viewPrefix, func(ctx context.Context, _ string) error { return r.dropViews(ctx) })
 }
 
-// removeWithin removes what has an ID, with a timeout. If that fails, it returns false, and the ID is occupied.
+// removeGrace is how long a removal may take to return when its context has ended. A system call may take longer, and then continues.
+const removeGrace = time.Second
+
+// removeWithin removes what has an ID, with a timeout. If that fails, it returns false, and the ID is occupied. The given function must not
+// read the sandboxes and containers without the lock, because it may return after New.
 func (r *Runtime) removeWithin(ctx context.Context, path string, remove func(ctx context.Context, id string) error) bool {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	id := filepath.Base(path)
-	err := remove(limited, id)
+	result := make(chan error, 1)
+	go func() { result <- remove(limited, id) }()
+	var err error
+	select {
+	case err = <-result:
+	case <-limited.Done():
+		select {
+		case err = <-result:
+		case <-time.After(removeGrace):
+			err = limited.Err()
+		}
+	}
 	if err == nil || ctx.Err() != nil {
 		return true
 	}

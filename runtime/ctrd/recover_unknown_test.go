@@ -54,3 +54,20 @@ func TestUnknownCannotEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestRemovalIsStuck checks a removal that ignores its context, as a system call does. The start of the agent continues after a timeout, and
+// the ID is occupied.
+func TestRemovalIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Runtime{log: slog.New(slog.DiscardHandler), occupied: map[string]bool{}}
+		responds := make(chan struct{})
+		begin := time.Now()
+		if r.removeWithin(t.Context(), "/b/c", func(context.Context, string) error { <-responds; return nil }) {
+			t.Error("it was removed")
+		}
+		if took := time.Since(begin); took > 2*cleanupTimeout || !r.occupied["c"] {
+			t.Errorf("it took %v; occupied: %v", took, r.occupied)
+		}
+		close(responds)
+	})
+}
