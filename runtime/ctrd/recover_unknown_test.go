@@ -55,8 +55,8 @@ func TestUnknownCannotEnd(t *testing.T) {
 	})
 }
 
-// TestRemovalIsStuck checks a removal that ignores its context, as a system call does. The start of the agent continues after a timeout, and
-// the ID is occupied.
+// TestRemovalIsStuck checks a removal that ignores its context, as a system call does. The start of the agent continues after a timeout,
+// and the ID is occupied.
 func TestRemovalIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{log: slog.New(slog.DiscardHandler), occupied: map[string]bool{}}

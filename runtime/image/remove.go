@@ -84,8 +84,8 @@ func (s *Service) deleteNames(ctx context.Context, ref string, e *entry) (delete
 	defer s.index.mu.Unlock()
 	names := s.index.namesOf(e.id)
 	if s.index.isPinned(names) {
-		return false, errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("image %s is pinned: it belongs to the bundle in use, on trial or "+
-			"before (islet bundle status): apply bundles without this image, and remove it then", ref))
+		return false, errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("image %s is pinned: it belongs to the bundle in use, on "+
+			"trial or before (islet bundle status): apply bundles without this image, and remove it then", ref))
 	}
 	var errs []error
 	for _, name := range names {

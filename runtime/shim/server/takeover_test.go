@@ -169,8 +169,8 @@ func TestTakeoverWaits(t *testing.T) {
 	})
 }
 
-// TestTakeoverOrder checks two agents whose lists wait for the same start, of which the first agent has died. The second agent is the owner,
-// whether the start ends or is ended, and in whichever order the two lists continue.
+// TestTakeoverOrder checks two agents whose lists wait for the same start, of which the first agent has died. The second agent is the
+// owner, whether the start ends or is ended, and in whichever order the two lists continue.
 func TestTakeoverOrder(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		for _, firstLast := range []bool{true, false} {
@@ -208,7 +208,8 @@ func TestTakeoverOrder(t *testing.T) {
 					t.Errorf("the start: %v", err)
 				}
 				unix.Kill(s.pid(), unix.SIGKILL)
-				if c := s.containers["c"]; ends {
+				if ends {
+					c := s.containers["c"]
 					unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 					s.reaper.reapChildren()
 					<-c.ended
