@@ -365,8 +365,8 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// Use the object although it was not stored, because a problem of the disk must not affect the pod.
-		c.cfg.Log.Error("an object could not be stored: it is missing after a restart without the API server",
+		// Use the object although it was not stored, because a problem of the disk must not affect the pod. The store repeats the write.
+		c.cfg.Log.Error("an object could not be stored yet: until then it is missing after a restart without the API server",
 			"object", it.String(), "error", err)
 	}
 	c.mu.Lock()

@@ -12,15 +12,21 @@ import (
 // results of an earlier call and not add to them.
 type write struct {
 	change func(tx *sql.Tx) error
+	rows   []rowChange // rows to write later if the change fails; see commitRows
 	done   chan<- error
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
 // even if ctx ends, because the caller must know the result.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
+	return s.send(ctx, write{change: do})
+}
+
+func (s *Store) send(ctx context.Context, w write) error {
 	done := make(chan error, 1)
+	w.done = done
 	select {
-	case s.writes <- write{do, done}:
+	case s.writes <- w:
 		return s.explainError(<-done)
 	case <-ctx.Done():
 		return ctx.Err()
@@ -37,6 +43,9 @@ func (s *Store) runWriter() {
 		select {
 		case w := <-s.writes:
 			s.commitGroup(w)
+			if flush == nil && len(s.unwritten.rows) > 0 {
+				flush = time.After(flushEvery)
+			}
 		case r := <-s.repairs:
 			r.done <- s.repairDatabase(r.why) || time.Since(s.lastRepair) < repairEvery
 		case <-s.dirty:
@@ -45,12 +54,13 @@ func (s *Store) runWriter() {
 			}
 		case <-flush:
 			flush = nil
-			if !s.flush() {
+			if stored := s.flush(); !s.retryRows(false) || !stored {
 				flush = time.After(flushEvery)
 			}
 			s.restoreFiles(false)
 		case <-s.stop:
 			s.flush()
+			s.retryRows(true)
 			s.restoreFiles(true)
 			return
 		}
@@ -82,6 +92,7 @@ func (s *Store) commitGroup(first write) {
 	}
 	s.restoreFiles(false) // before the results are sent, because a successful change must survive kill -9
 	for i, w := range list {
+		s.unwritten.record(w.rows, results[i])
 		w.done <- results[i]
 	}
 }

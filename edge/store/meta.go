@@ -24,6 +24,18 @@ func (s *Store) SetMeta(ctx context.Context, key, value string) error {
 	return nil
 }
 
+// SetMetaOrRetry is SetMeta for a value that its owner uses even if the write fails. After an error, the writer repeats the write until it
+// succeeds, or until a later call for the key replaces the value.
+func (s *Store) SetMetaOrRetry(ctx context.Context, key, value string) error {
+	err := s.commitRows(ctx, rowChange{keyOfRow("meta", key), func(tx *sql.Tx) error {
+		return putMeta(context.WithoutCancel(ctx), tx, key, value)
+	}})
+	if err != nil {
+		return fmt.Errorf("store %s: %w", key, err)
+	}
+	return nil
+}
+
 func putMeta(ctx context.Context, tx *sql.Tx, key, value string) error {
 	_, err := tx.ExecContext(ctx, `
 		INSERT INTO meta (key, value) VALUES (?, ?)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ type Store struct {
 	rowsMissing chan struct{} // capacity 1; a value means that rows may be missing after a repair
 	lastRepair  time.Time     // time of the last repair; used only by the writer
 	files       fileSet       // used only by the writer
+	unwritten   unwritten     // used only by the writer
 
 	health sync.Mutex // guards now
 	now    Health
@@ -52,6 +54,7 @@ type Store struct {
 	closed  error
 
 	metaValues metaValues
+	voids      atomic.Int64 // number of calls of VoidObjects
 
 	mu       sync.Mutex
 	statuses map[types.UID][]byte // the newest statuses that are not written yet

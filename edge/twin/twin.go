@@ -24,7 +24,7 @@ const forgetRenewals = 4
 // Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
-	SetMeta(ctx context.Context, key, value string) error
+	SetMetaOrRetry(ctx context.Context, key, value string) error
 }
 
 // Config contains the dependencies and settings of a Twin.
@@ -269,7 +269,7 @@ func (t *Twin) readMarks() Marks {
 func (t *Twin) storeRecord(ctx context.Context, rec record) {
 	data, err := json.Marshal(rec)
 	if err == nil {
-		err = t.cfg.Meta.SetMeta(ctx, MetaKey, string(data))
+		err = t.cfg.Meta.SetMetaOrRetry(ctx, MetaKey, string(data))
 	}
 	if err != nil {
 		t.cfg.Log.Error("the record of which machine has the name of this node is not stored: the next boot decides again", "error", err)

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxRetryPause is the maximum time between two attempts to write rows that could not be written. The first pause is flushEvery.
+const maxRetryPause = time.Minute
+
+// A rowChange writes or removes one row. A later change with the same key replaces it. The function change must not depend on a context,
+// because it may be called after the end of the caller.
+type rowChange struct {
+	key    string // by keyOfRow
+	change func(tx *sql.Tx) error
+}
+
+// unwritten contains the changes of rows that could not be written. Only the writer uses it. It has at most one change for each row.
+type unwritten struct {
+	rows  []rowChange // in the order of the changes
+	pause time.Duration
+	due   time.Time // no attempt before this time
+}
+
+// keyOfRow returns the key of a row, which is identified by its table and key columns.
+func keyOfRow(row ...string) string { return string(rowIdentity(row)) }
+
+// commitRows is commit for rows whose owner uses the new value even if the write fails, such as a Secret that the API server has sent. After
+// a failure, the writer repeats the changes until they succeed, or until a later change of the same row replaces them. If ctx ends before
+// the writer has received the changes, they are not repeated.
+func (s *Store) commitRows(ctx context.Context, rows ...rowChange) error {
+	return s.send(ctx, write{change: func(tx *sql.Tx) error { return changeRows(tx, rows) }, rows: rows})
+}
+
+func changeRows(tx *sql.Tx, rows []rowChange) error {
+	for _, r := range rows {
+		if err := r.change(tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record records the result of a write. A change also replaces the changes of rows whose keys begin with its key.
+func (u *unwritten) record(rows []rowChange, err error) {
+	for _, r := range rows {
+		u.rows = slices.DeleteFunc(u.rows, func(o rowChange) bool { return o.key == r.key || strings.HasPrefix(o.key, r.key+"\x00") })
+	}
+	if err != nil {
+		u.rows = append(u.rows, rows...)
+	}
+}
+
+// retryRows writes the rows that could not be written. It returns false if rows are left. A last attempt, at Close, is permitted at any time.
+func (s *Store) retryRows(last bool) bool {
+	u := &s.unwritten
+	if len(u.rows) == 0 {
+		return true
+	}
+	if !last && time.Now().Before(u.due) {
+		return false
+	}
+	all := u.rows
+	one := func(rows ...rowChange) write {
+		return write{change: func(tx *sql.Tx) error { return changeRows(tx, rows) }}
+	}
+	err := s.transact(syncedMode, one(all...))
+	if err != nil && s.repairDatabase(err) {
+		err = s.transact(syncedMode, one(all...))
+	}
+	if err == nil {
+		u.rows = nil
+	} else {
+		u.rows = slices.DeleteFunc(slices.Clone(all), func(r rowChange) bool { return s.transact(syncedMode, one(r)) == nil })
+	}
+	if n := len(all) - len(u.rows); n > 0 {
+		s.log.Info("rows that could not be stored before are stored", "rows", n, "missing", len(u.rows))
+	}
+	if len(u.rows) == 0 {
+		*u = unwritten{}
+		return true
+	}
+	u.pause = min(max(2*u.pause, flushEvery), maxRetryPause)
+	u.due = time.Now().Add(u.pause)
+	return false
+}
