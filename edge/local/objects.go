@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type Store interface {
 	Locals(ctx context.Context) ([]store.Local, error)
 	// UpdateLocals durably writes either all rows or none.
 	UpdateLocals(ctx context.Context, put []store.Local, remove []store.LocalKey) error
+	AddRewriter(table string, rewrite func(context.Context) error)
 }
 
 // Config contains the dependencies of Objects.
@@ -94,7 +96,35 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	for _, pod := range pods {
 		o.register(pod, true)
 	}
+	c.Store.AddRewriter("local", o.rewrite)
 	return o, o.forget(ctx)
+}
+
+// rewrite stores the objects that the store has lost, and removes old copies of removed objects.
+func (o *Objects) rewrite(ctx context.Context) error {
+	o.changing.Lock()
+	defer o.changing.Unlock()
+	stored, err := o.c.Store.Locals(ctx)
+	if err != nil {
+		return err
+	}
+	put, _, _, err := compareRows(nil, o.rows)
+	if err != nil {
+		return err
+	}
+	has := map[Key]store.Local{}
+	var remove []Key
+	for _, s := range stored {
+		has[s.LocalKey] = s
+		if _, known := o.rows[s.LocalKey]; !known && manifest.New(s.Kind) != nil { // a newer islet may know other kinds
+			remove = append(remove, s.LocalKey)
+		}
+	}
+	put = slices.DeleteFunc(put, func(p store.Local) bool {
+		s, found := has[p.LocalKey]
+		return found && s.Origin == p.Origin && s.Gone == p.Gone && bytes.Equal(s.Data, p.Data)
+	})
+	return o.c.Store.UpdateLocals(ctx, put, remove)
 }
 
 // HasPod reports whether a registered pod references any object.

@@ -37,7 +37,7 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 			}
 		}
 		return nil
-	})
+	}, "allocations")
 	if err != nil {
 		return fmt.Errorf("store the resources of resized pods: %w", err)
 	}

@@ -13,13 +13,14 @@ import (
 type write struct {
 	change func(tx *sql.Tx) error
 	rows   []rowChange // rows to write later if the change fails; see commitRows
+	tables []string    // the tables of the mirror that the change may change
 	done   chan<- error
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
-// even if ctx ends, because the caller must know the result.
-func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
-	return s.send(ctx, write{change: do})
+// even if ctx ends, because the caller must know the result. The given tables are those of the mirror in which the change may change rows.
+func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error, tables ...string) error {
+	return s.send(ctx, write{change: do, tables: tables})
 }
 
 func (s *Store) send(ctx context.Context, w write) error {
@@ -95,6 +96,7 @@ func (s *Store) commitGroup(first write) {
 		s.unwritten.record(w.rows, results[i])
 		w.done <- results[i]
 	}
+	s.readMirrorAfter(list, results)
 }
 
 // Values of PRAGMA synchronous. They determine whether a commit waits for the disk.

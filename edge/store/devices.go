@@ -33,7 +33,7 @@ func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 			}
 		}
 		return nil
-	})
+	}, "devices")
 	if err != nil {
 		return fmt.Errorf("store the devices of containers: %w", err)
 	}
@@ -45,7 +45,7 @@ func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM devices WHERE uid = ?", string(uid))
 		return err
-	})
+	}, "devices")
 	if err != nil {
 		return fmt.Errorf("remove the devices of pod %s: %w", uid, err)
 	}
@@ -93,7 +93,7 @@ func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 			}
 		}
 		return nil
-	})
+	}, "claims")
 	if err != nil {
 		return fmt.Errorf("store resource claims: %w", err)
 	}
@@ -109,7 +109,7 @@ func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
 			}
 		}
 		return nil
-	})
+	}, "claims")
 	if err != nil {
 		return fmt.Errorf("remove resource claims: %w", err)
 	}

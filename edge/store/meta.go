@@ -17,7 +17,7 @@ func (s *Store) Meta(ctx context.Context, key string) (value string, found bool,
 
 // SetMeta durably stores a small value of the node under a key.
 func (s *Store) SetMeta(ctx context.Context, key, value string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error { return putMeta(ctx, tx, key, value) })
+	err := s.commit(ctx, func(tx *sql.Tx) error { return putMeta(ctx, tx, key, value) }, "meta")
 	if err != nil {
 		return fmt.Errorf("store %s: %w", key, err)
 	}

@@ -35,6 +35,10 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 			return fmt.Errorf("encode pod %s: %w", p.Pod.UID, err)
 		}
 	}
+	tables := []string{"lives", "meta"}
+	if len(remove) > 0 {
+		tables = append(tables, tablesOfPods()...)
+	}
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, uid := range remove {
 			if err := removePod(ctx, tx, uid); err != nil {
@@ -47,7 +51,7 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 			}
 		}
 		return s.metaValues.write(ctx, tx)
-	})
+	}, tables...)
 	if err == nil {
 		s.dropStatuses(remove)
 	}
@@ -70,9 +74,13 @@ func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 	return err
 }
 
+// tablesOfPods returns the tables whose rows are removed together with their pod.
+func tablesOfPods() []string {
+	return []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"}
+}
+
 func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
-	tables := []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"}
-	for _, table := range tables {
+	for _, table := range tablesOfPods() {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 			return err
 		}

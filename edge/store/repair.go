@@ -42,7 +42,7 @@ func (s *Store) replace(ctx context.Context, why error) error {
 		}
 		return err
 	}
-	n, err := salvageRows(ctx, aside, s.db)
+	n, err := s.fillRows(ctx, aside)
 	if err != nil {
 		s.log.Error("not all pages of the broken database could be read", "database", aside, "error", err)
 	}
@@ -61,7 +61,7 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	if err := s.openAt(ctx, memoryDSN()); err != nil {
 		return errors.Join(why, err)
 	}
-	n, err := salvageRows(ctx, from, s.db)
+	n, err := s.fillRows(ctx, from)
 	if err != nil {
 		s.closeFiles()
 		return errors.Join(why, err)
@@ -72,6 +72,13 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 		h.Volatile = fmt.Sprintf("the disk of %s takes no writes (%v): changes are kept in memory until the agent ends", s.path, why)
 	})
 	return nil
+}
+
+// fillRows copies the readable rows of the database at a path, and then the rows of the mirror, to the open database. It returns the number
+// of readable rows.
+func (s *Store) fillRows(ctx context.Context, from string) (n int, err error) {
+	n, err = salvageRows(ctx, from, s.db)
+	return n, errors.Join(err, s.mirror.restore(ctx, s.db))
 }
 
 // memoryDatabases counts the databases in memory since the start of the process. The number makes their names unique.
@@ -110,6 +117,7 @@ func (s *Store) repairDatabase(why error) bool {
 	if err != nil {
 		return s.startEmpty(errors.Join(why, err))
 	}
+	s.readMirror()
 	s.signalRepaired()
 	return true
 }
@@ -122,6 +130,9 @@ func (s *Store) startEmpty(why error) bool {
 		s.log.Error("no database could be opened", "error", err)
 		s.db, s.readDB = closedDatabase(), closedDatabase()
 		return false
+	}
+	if err := s.mirror.restore(context.Background(), s.db); err != nil {
+		s.log.Error("the small tables could not be filled again", "error", err)
 	}
 	s.setHealth(func(h *Health) {
 		h.Volatile = fmt.Sprintf("the database %s is broken (%v): all data are kept in memory", s.path, why)

@@ -41,6 +41,7 @@ type Store struct {
 	lastRepair  time.Time     // time of the last repair; used only by the writer
 	files       fileSet       // used only by the writer
 	unwritten   unwritten     // used only by the writer
+	mirror      mirror        // used only by the writer
 
 	health sync.Mutex // guards now
 	now    Health
@@ -54,6 +55,7 @@ type Store struct {
 	closed  error
 
 	metaValues metaValues
+	rewriters  rewriters
 	voids      atomic.Int64 // number of calls of VoidObjects
 
 	mu       sync.Mutex
@@ -97,6 +99,9 @@ func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.L
 	if err != nil {
 		return nil, fmt.Errorf("open the database %s: %w", path, s.explainError(err))
 	}
+	if err := s.mirror.read(ctx, s.db); err != nil { // the checks have not found the damage; the writer finds it again
+		log.Warn("a part of the database cannot be read", "database", path, "error", s.explainError(err))
+	}
 	go s.runWriter()
 	return s, nil
 }
@@ -127,8 +132,8 @@ func (s *Store) setHealth(change func(*Health)) {
 	change(&s.now)
 }
 
-// WatchRepairs returns a channel that receives a value after the database was replaced during use. Receivers should then write all their
-// rows again, because some rows may be missing. Rows that are not missing cause no write.
+// WatchRepairs returns a channel that receives a value after the database was replaced during use. The receiver should then store all pods
+// again and call RewriteRows, because some rows may be missing. Rows that are not missing cause no write.
 func (s *Store) WatchRepairs() <-chan struct{} { return s.rowsMissing }
 
 // Close writes pending statuses and closes the database.

@@ -32,7 +32,16 @@ func keyOfRow(row ...string) string { return string(rowIdentity(row)) }
 // a failure, the writer repeats the changes until they succeed, or until a later change of the same row replaces them. If ctx ends before
 // the writer has received the changes, they are not repeated.
 func (s *Store) commitRows(ctx context.Context, rows ...rowChange) error {
-	return s.send(ctx, write{change: func(tx *sql.Tx) error { return changeRows(tx, rows) }, rows: rows})
+	return s.send(ctx, writeOf(rows...))
+}
+
+func writeOf(rows ...rowChange) write {
+	w := write{change: func(tx *sql.Tx) error { return changeRows(tx, rows) }, rows: rows}
+	for _, r := range rows {
+		table, _, _ := strings.Cut(r.key, "\x00")
+		w.tables = append(w.tables, table)
+	}
+	return w
 }
 
 func changeRows(tx *sql.Tx, rows []rowChange) error {
@@ -64,18 +73,16 @@ func (s *Store) retryRows(last bool) bool {
 		return false
 	}
 	all := u.rows
-	one := func(rows ...rowChange) write {
-		return write{change: func(tx *sql.Tx) error { return changeRows(tx, rows) }}
-	}
-	err := s.transact(syncedMode, one(all...))
+	err := s.transact(syncedMode, writeOf(all...))
 	if err != nil && s.repairDatabase(err) {
-		err = s.transact(syncedMode, one(all...))
+		err = s.transact(syncedMode, writeOf(all...))
 	}
 	if err == nil {
 		u.rows = nil
 	} else {
-		u.rows = slices.DeleteFunc(slices.Clone(all), func(r rowChange) bool { return s.transact(syncedMode, one(r)) == nil })
+		u.rows = slices.DeleteFunc(slices.Clone(all), func(r rowChange) bool { return s.transact(syncedMode, writeOf(r)) == nil })
 	}
+	s.readMirror(writeOf(all...).tables...)
 	if n := len(all) - len(u.rows); n > 0 {
 		s.log.Info("rows that could not be stored before are stored", "rows", n, "missing", len(u.rows))
 	}
