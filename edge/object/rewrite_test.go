@@ -21,7 +21,9 @@ func TestRewrite(t *testing.T) {
 		w.server.Remove(configMap("deleted", ""))
 		time.Sleep(time.Second)
 		w.wants(p, "deleted", "now")
-		key := func(name string) store.ObjectKey { return store.ObjectKey{Kind: configMapKind, Namespace: "default", Name: name} }
+		key := func(name string) store.ObjectKey {
+			return store.ObjectKey{Kind: configMapKind, Namespace: "default", Name: name}
+		}
 		rows := func() map[store.ObjectKey]store.Object {
 			all, err := w.store.Objects(w.Context())
 			if err != nil {

@@ -25,36 +25,40 @@ type repair struct {
 // readOnly reports whether the database's disk is read-only.
 func readOnly(path string) bool { return readonly.CheckDisk(filepath.Dir(path)) }
 
-// replace sets a broken database aside, and opens a new one with all readable rows. If the disk is read-only, the new database is in
-// memory.
+// replace replaces a broken database by a new one with all readable rows. If the disk takes no writes, the new database is in memory, and
+// the files are not changed. The next start then finds the broken database again.
 func (s *Store) replace(ctx context.Context, why error) error {
-	aside, err := setAside(s.path, why, s.log)
-	if err != nil {
-		if isFrozen(err) {
-			return s.openMemory(ctx, why)
-		}
+	n, err := s.buildDatabase(ctx)
+	if isFull(err) || isFrozen(err) {
+		s.setHealth(func(h *Health) { h.Aside = s.path })
+		return s.openMemory(ctx, errors.Join(why, err))
+	} else if err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
-		if isFull(err) || isFrozen(err) {
-			s.setHealth(func(h *Health) { h.Aside = aside })
-			return s.fillMemory(ctx, aside, err)
-		}
-		return err
+	r := &replacement{path: s.path, kept: corruptName(s.path)}
+	s.log.Error("the database cannot be used: a new one with the readable rows replaces it; "+
+		"missing pods are restored from manifests and running containers",
+		"database", s.path, "kept", r.kept, "rows", n, "error", why)
+	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = r.kept, n })
+	err = r.run()
+	if err == nil {
+		s.pruneBroken(r.kept)
+		err = s.open(ctx)
 	}
-	n, err := s.fillRows(ctx, aside)
 	if err != nil {
-		s.log.Error("not all pages of the broken database could be read", "database", aside, "error", err)
+		return s.openMemory(ctx, errors.Join(why, err))
 	}
-	s.log.Warn("rows of the broken database were kept", "rows", n, "database", aside)
-	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = aside, n })
 	return nil
 }
 
 // openMemory opens a database in memory and copies all rows of the database on the disk into it. It is used if the disk can be read but not
-// written.
+// written. If the replacement of the database is not complete, the rows are those of the new database.
 func (s *Store) openMemory(ctx context.Context, why error) error {
-	return s.fillMemory(ctx, s.path, why)
+	from := s.path
+	if next, _ := findNext(s.path); next != "" {
+		from = next
+	}
+	return s.fillMemory(ctx, from, why)
 }
 
 func (s *Store) fillMemory(ctx context.Context, from string, why error) error {

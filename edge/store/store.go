@@ -83,7 +83,12 @@ func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.L
 	if err := s.seal.openSealed(); err != nil {
 		return nil, err
 	}
-	err := s.open(ctx)
+	err := s.continueReplacement()
+	if err != nil {
+		err = s.openMemory(ctx, err)
+	} else {
+		err = s.open(ctx)
+	}
 	switch {
 	case err == nil && readOnly(path):
 		s.closeFiles()
