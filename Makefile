@@ -342,12 +342,12 @@ test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade
 	test/cluster/build.sh >/dev/null
 	cd test/cluster && ISLET_VM_KUBEADM=1 ISLET_VM_CUTS=$(CUTS) ISLET_PACKAGES=$(CURDIR)/dist/packages ISLET_PACKAGES_NEXT=$(CURDIR)/dist/packages-next ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -timeout 180m -run TestKubeadmBoot ./node
 
-BUNDLE_CUTS ?= 100
-.PHONY: test-bundle-cuts
-test-bundle-cuts: ## one subject: BUNDLE_CUTS (100) power cuts in a virtual machine that applies a bundle: 1 hour (root needed)
+STATES ?= 400
+.PHONY: test-power
+test-power: ## one subject: power cuts at STATES (400) writes of a bundle's application, of an update of islet, and of islet apply and delete: 1 hour (root needed)
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
-	cd test && ISLET_VM_CUTS=$(BUNDLE_CUTS) ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m -run TestBundleCuts ./vm
+	cd test && ISLET_VM_STATES=$(STATES) ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m -parallel 2 -run 'TestBundleCuts|Writes$$' ./vm
 
 # The program for the office has the commands that need no agent. It was never run on a Mac.
 .PHONY: mac

@@ -19,7 +19,7 @@ func TestOneBoot(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			if path != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"bootid", "docs", "test", "testdata", "bin"}, d.Name())) {
+			if path != "." && (strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"bootid", "docs", "test", "testdata", "bin", "dist"}, d.Name())) {
 				return fs.SkipDir
 			}
 			return nil

@@ -54,7 +54,7 @@ func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func backup(ctx context.Context, verb string, args []string, t *command.Tool, ask command.AskBackup) int {
 	return backups.Main(ctx, verb, args, backups.Env{
 		Stdin: t.Stdin, Stdout: t.Stdout, Stderr: t.Stderr, Version: version, Socket: t.Socket, Ask: ask, Now: time.Now,
-		Load: configure.Load, ServiceFlags: doctor.ServiceFlags,
+		Load: configure.Load, ServiceFlags: doctor.ServiceFlags, StartCommand: doctor.StartCommand,
 	})
 }
 

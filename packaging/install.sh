@@ -67,7 +67,7 @@ link() {
 # install is a word of each line, so no path has a blank.
 table() {
 	sed -e '/^#/d' -e "s|{bin}|$bin|; s|{bin}|$bin|; s|{lib}|/usr/local/lib|; s|{share}|/usr/local/share|; s|{zsh}|/usr/local/share/zsh/site-functions|" \
-		-e "s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path; do
+		-e "s|{drop-in}|10-kubeadm|; s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path; do
 		[ "$part" = "$1" ] || continue
 		case $type:$path in
 		*'{presets}'*) continue ;; # the units are enabled here
@@ -244,7 +244,7 @@ before() {
 	[ "$start" = no ] || alone
 	swaps=${ISLET_PROC:-/proc}/swaps # a kernel without swap has none
 	if [ -e "$swaps" ] && [ "$(wc -l <"$swaps")" -gt 1 ]; then
-		say "this machine has swap; pods may not use it, and Kubernetes wants it off: swapoff -a, and take it out of /etc/fstab"
+		say "this machine has swap; pods may not use it, and Kubernetes wants it off: islet doctor says how"
 	fi
 	clock_set
 	free=$(mib_free /var/lib)

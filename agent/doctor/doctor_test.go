@@ -201,6 +201,8 @@ func TestFindings(t *testing.T) {
 		{name: "small", files: files{"proc/meminfo": "MemTotal: 262144 kB"}, want: "warning memory"},
 		{name: "swap", files: files{"proc/swaps": "Filename Type\n/dev/zram0 partition 1 0 1"}, want: "error swap", says: "/dev/zram0"},
 		{name: "swap, and nobody asked", files: files{"proc/swaps": "Filename\tType\n/var/swap\tfile 1"}, in: func(i *Input) { i.FailSwapOn, i.SwapUnasked = false, true }, want: "warning swap", says: "(/var/swap)"},
+		{name: "swap of Raspberry Pi OS 13", files: files{"proc/swaps": "Filename Type\n/dev/zram0 partition 1 0 1", "etc/rpi/swap.conf": "[Main]\n"}, want: "error swap", says: "/etc/rpi/swap.conf.d/"},
+		{name: "swap of Raspberry Pi OS 12", files: files{"proc/swaps": "Filename Type\n/var/swap file 1 0 1", "etc/dphys-swapfile": ""}, want: "error swap", says: "disable --now dphys-swapfile"},
 		{name: "swap allowed", files: files{"proc/swaps": "Filename\tType\n/swapfile\tfile 1"}, in: func(i *Input) { i.FailSwapOn = false }, want: "info swap", says: "(/swapfile)"},
 		{name: "protected kernel", files: files{"proc/sys/kernel/panic": "0"}, in: func(i *Input) { i.KernelSettings = map[string]int{"kernel/panic": 10} }, want: "error kernel-setting", says: "sysctl -w kernel.panic=10"},
 		{name: "clock never set", sys: at(1970), want: "warning clock", says: "1970"},

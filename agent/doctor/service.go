@@ -34,6 +34,14 @@ func (s *service) command(verb string) string {
 	return "systemctl " + verb + " " + s.short()
 }
 
+// enabling returns the command line that starts the service now and at each boot.
+func (s *service) enabling() string {
+	if s.openRC {
+		return "rc-update add " + s.short() + " default && " + s.command("start")
+	}
+	return s.command("enable --now")
+}
+
 // log returns the command that shows the log.
 func (s *service) log() string {
 	if s.openRC {
@@ -72,6 +80,14 @@ func ServiceFlags() ([]string, bool) {
 		return nil, false
 	}
 	return s.args, true
+}
+
+// StartCommand returns the command line that starts the service of this machine now and at each boot. It is empty if there is no service.
+func StartCommand() string {
+	if s := findService(os.DirFS("/")); s != nil {
+		return s.enabling()
+	}
+	return ""
 }
 
 // openRCService returns the service of an OpenRC script. The script sets the agent's flags in its line

@@ -84,6 +84,19 @@ func TestFindService(t *testing.T) {
 	}
 }
 
+// TestStartCommand checks the command that starts the service now and at each boot.
+func TestStartCommand(t *testing.T) {
+	for want, s := range map[string]service{
+		"systemctl enable --now islet":                          {name: "islet.service"},
+		"systemctl enable --now kubelet":                        {name: "kubelet.service"},
+		"rc-update add islet default && rc-service islet start": {name: "islet", openRC: true},
+	} {
+		if got := s.enabling(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // TestServiceState checks the findings about a service that cannot start, is stopped or does not start at boot. They contain the last error
 // in the service's log.
 func TestServiceState(t *testing.T) {

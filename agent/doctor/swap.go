@@ -17,8 +17,7 @@ func (p *checkup) checkSwap(context.Context) {
 		p.add("memory-volumes", Warning, "turn swap off, encrypt it, or upgrade the kernel to 6.4 or later",
 			"this kernel cannot keep memory volumes out of swap, which is on (%s): Secrets and tokens of pods may be written to it", device)
 	}
-	const off = "swapoff -a, and remove it from /etc/fstab (Raspberry Pi: systemctl disable --now dphys-swapfile; zram: remove " +
-		"zram-tools), or set failSwapOn: false"
+	off := p.adviseSwapOff()
 	if p.FailSwapOn {
 		p.add("swap", Error, off, "swap is on (%s), and failSwapOn is set, as it is by default on a node with a control plane", device)
 		return
@@ -28,4 +27,16 @@ func (p *checkup) checkSwap(context.Context) {
 		return
 	}
 	p.add("swap", Info, "nothing: failSwapOn: false allows it", "swap is on (%s)", device)
+}
+
+// adviseSwapOff returns how to turn swap off on this machine, or to allow it.
+func (p *checkup) adviseSwapOff() string {
+	how := "swapoff -a, and remove it from /etc/fstab (zram: remove zram-tools)"
+	switch {
+	case p.exists("etc/rpi/swap.conf") || p.exists("usr/lib/systemd/system-generators/rpi-swap-generator"): // it starts swap at each boot
+		how = "write the lines [Main] and Mechanism=none into /etc/rpi/swap.conf.d/90-no-swap.conf, and reboot"
+	case p.exists("etc/dphys-swapfile"):
+		how = "systemctl disable --now dphys-swapfile"
+	}
+	return how + ", or set failSwapOn: false"
 }

@@ -363,7 +363,7 @@ func (b *Brake) checkHold(ctx context.Context) time.Duration {
 		return 0
 	}
 	if at := b.HoldDeadline(*h); !at.IsZero() && !b.Now().Before(at) {
-		b.Log.Warn("the time limit for pods on hold is over: the pods end now", "pods", len(h.Pods), "since", h.Since)
+		b.Log.Warn("holdPodsFor has passed: the held pods end now", "pods", len(h.Pods), "since", h.Since)
 		if _, err := b.Accept(ctx); err != nil {
 			b.Log.Error("the pods on hold cannot be ended", "error", err)
 		}

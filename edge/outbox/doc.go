@@ -1,11 +1,10 @@
 // Package outbox reports the pods of this node to the API server. It sends their statuses, creates mirror
 // pods for static pods, removes deleted pods that have ended, and sends events.
 //
-//	status.Compute --Put--> newest status per pod ---.
-//	worker ----Finish--> nothing is left on node -+--differs from--> PATCH pods/status
-//	                                              |                  POST, DELETE pods (mirrors)
-//	source.API --PodsListed, PodSeen, PodGone--> as the ----'                  DELETE pods (ended) --> Forget
-//	                                   server shows it
+//	status.Compute --Put--> newest status of each pod ---.
+//	worker --Finish--> nothing of the pod is left -------+--if they differ--> PATCH pods/status
+//	source.API --PodsListed, PodSeen, PodGone-->         |                    POST, DELETE pods (mirrors)
+//	                             the server's version ---'                    DELETE pods (ended) --> Forget
 //
 // There is no queue of statuses. The outbox sends the difference between the newest status and the server's version. A status that
 // changed ten times while the link was down is therefore sent once. After a restart of the agent, the statuses come from the store and

@@ -50,7 +50,7 @@
 // # Backups
 //
 // A restored store has the record of Restored. A Lease whose claim says nothing, or that this node may not read, then proves nothing,
-// because a machine that used the name certainly exists. The machine waits until the machine before it has stopped to renew the Lease, and
+// because a machine that used the name certainly exists. The machine waits until the machine before it has stopped renewing the Lease, and
 // then claims the name with a higher term. So a machine that was backed up and comes back later backs off at its first renewal.
 //
 // # Attacks

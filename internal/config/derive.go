@@ -144,7 +144,7 @@ func nodeName(override string) (string, error) {
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
-		return "", fmt.Errorf("%s: %q is no node name: %s", from, name, strings.Join(errs, "; "))
+		return "", fmt.Errorf("%s: %q is not a valid node name: %s", from, name, strings.Join(errs, "; "))
 	}
 	return name, nil
 }

@@ -266,7 +266,7 @@ func TestCommandLineErrors(t *testing.T) {
 		{"--feature-gates=A", "not of the form key=value"},
 		{"--register-with-taints=a", "not of the form key=value:Effect"},
 		{"status", `unexpected argument "status"`},
-		{"--hostname-override=Bad_Name", "is no node name"},
+		{"--hostname-override=Bad_Name", "is not a valid node name"},
 		{"--node-ip=192.0.2.1,192.0.2.2", "one of each family"},
 		{"--node-ip=0.0.0.0,::", "stands alone"},
 		{"--node-ip=foo", "is no IP address"},

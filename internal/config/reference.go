@@ -23,14 +23,14 @@ This page is generated from the tables in internal/config by
 ` + "`go test ./internal/config -run TestDocs -update`" + `; a test fails when it is stale.
 
 islet takes the flags and the KubeletConfiguration (` + kubeletAPIVersion + `) of kubelet 1.37, and an
-EdgeConfiguration (` + EdgeAPIVersion + `) for islet's own settings. In this list, earlier sources override later ones:
+EdgeConfiguration (` + EdgeAPIVersion + `) for islet's own settings. In this list, later sources override earlier ones:
 
-1. flags; if a flag is given twice the last one counts, but lists and maps are merged; the flags in ` + "`/etc/islet/flags`" + ` come
-	before those of the command line,
-2. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order; later ones override earlier ones,
+1. the defaults,
+2. the file of ` + "`--config`" + ` or ` + "`--edge-config`" + `,
+3. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order; later ones override earlier ones,
 	maps are merged, lists replaced,
-3. the file of ` + "`--config`" + ` or ` + "`--edge-config`" + `,
-4. the defaults.
+4. flags; if a flag is given twice the last one counts, but lists and maps are merged; the flags in ` + "`/etc/islet/flags`" + ` come
+	before those of the command line.
 
 Files are decoded strictly: an unknown or duplicate field, a wrong type, apiVersion or kind is an error with file, line
 and field. Relative paths in a file are relative to its directory. A field marked "no effect" is accepted and
@@ -44,9 +44,10 @@ Defaults that differ from a kubelet's:
 - containerRuntimeEndpoint is empty: the built-in runtime.
 - failCgroupV1 is false, because islet supports cgroup v1.
 - failSwapOn is false on a node without a control plane; islet warns if swap is on.
-- memory.available of evictionHard is an eighth of the memory (a 32nd below 128Mi) if that is less than 100Mi.
-- On such a machine kubeReserved is 96Mi of memory, but at most nine tenths of the memory, unless evictionHard,
-  kubeReserved, systemReserved or reservedMemory is set.
+- On a machine with less than 800Mi of memory, memory.available of evictionHard is an eighth of the memory (below 128Mi:
+  a 32nd), instead of 100Mi.
+- On such a machine kubeReserved is also 96Mi of memory (at most nine tenths of it), unless evictionHard, kubeReserved,
+  systemReserved or reservedMemory is set.
 - Without a configuration file, authentication, authorization and readOnlyPort have the defaults of a file, not the
   insecure defaults of the kubelet's flags.
 `)

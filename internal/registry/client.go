@@ -202,7 +202,7 @@ func (c *Client) Push(
 func (c *Client) confirm(ctx context.Context, want digest.Digest) error {
 	d, err := c.resolve(ctx)
 	if err == nil && d.Digest != want {
-		err = fmt.Errorf("the server accepted %s, but answers with %.100s: it is no registry, or the tag was written again meanwhile",
+		err = fmt.Errorf("the server accepted %s, but answers with %.100s: it is not a registry, or the tag was written again meanwhile",
 			want, d.Digest)
 	}
 	return err

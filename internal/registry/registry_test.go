@@ -429,7 +429,7 @@ func TestPush(t *testing.T) {
 		want   string // in the error; "" means success
 	}{
 		"a registry":          {kept(true), text, ""},
-		"a server for a page": {kept(false), text, "no registry"},
+		"a server for a page": {kept(false), text, "not a registry"},
 		"other bytes":         {kept(true), strings.Replace(text, "2", "3", 1), "the bytes do not have the digest"},
 		"fewer bytes":         {kept(true), text[1:], "the bytes do not have the digest"},
 		"a server that hangs": {func(w http.ResponseWriter, r *http.Request) {

@@ -77,7 +77,7 @@ start() {
 	"$islet" pods -o wide
 	cat <<-END
 
-		The node runs. Try:
+		The node runs. Try, as root (sudo -s):
 		  export ISLET_SOCKET=$ISLET_SOCKET
 		  curl http://localhost:8080/            # the page of pod web
 		  http://localhost:${ISLET_DEMO_PAGE:-10247}/    # the status of the node, for a browser

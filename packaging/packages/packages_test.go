@@ -198,6 +198,13 @@ func TestRelations(t *testing.T) {
 		if s := strings.Join(got, "|"); s != want {
 			t.Errorf("%s: %s, want %s", name, s, want)
 		}
+		files := command(t, "dpkg-deb", "-c", filepath.Join(to, name+"_0.1.0-1_amd64.deb"))
+		if strings.Contains(files, "10-kubeadm.conf") { // dpkg installs no two packages with one file
+			t.Errorf("%s has a file of the package kubeadm", name)
+		}
+		if name == "islet-kubelet" && !strings.Contains(files, "/kubelet.service.d/20-islet.conf") {
+			t.Errorf("%s has no drop-in that is stronger than that of the package kubeadm:\n%s", name, files)
+		}
 	}
 }
 

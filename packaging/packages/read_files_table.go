@@ -29,7 +29,8 @@ func placeholderValues(kind string) map[string]string {
 	return map[string]string{
 		"{bin}": "/usr/bin", "{lib}": "/usr/lib", "{share}": "/usr/share", "{zsh}": zsh,
 		"{units}": "/usr/lib/systemd/system", "{presets}": "/usr/lib/systemd/system-preset", "{sysctl}": "/usr/lib/sysctl.d",
-		"{init}": "/usr/share/islet/openrc", // on a system with OpenRC, a script moves it to /etc/init.d
+		"{drop-in}": "20-islet",                // the package kubeadm has 10-kubeadm.conf
+		"{init}":    "/usr/share/islet/openrc", // on a system with OpenRC, a script moves it to /etc/init.d
 	}
 }
 

@@ -51,7 +51,7 @@ func (r *Runtime) removeContainer(ctx context.Context, c *container) error {
 	r.podContainers.drop(c.config.GetLabels(), c.rec.ID)
 	r.mu.Unlock()
 	if err := r.dropViewsOf(ctx, c); err != nil {
-		r.log.Warn("the views of an image's layers were not removed", "container", c.rec.ID, "error", err)
+		r.log.Warn("the snapshot views of an image were not removed", "container", c.rec.ID, "error", err)
 	}
 	r.notifySandbox(s, c.rec.ID, api.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil

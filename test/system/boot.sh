@@ -2,6 +2,7 @@
 # Is process 1 of new namespaces, and becomes the init of a system:
 #   boot.sh ROOT DIR CGROUP INIT ARGUMENT...
 # ROOT is its file system, which it does not change; what it writes is below DIR (layer, work, var).
+# If ROOT is a file, then it is the image of a file system, which the system uses and changes.
 # CGROUP is the cgroup that it has below each hierarchy of this machine.
 set -euo pipefail
 root=$1 dir=$2 name=$3
@@ -24,10 +25,15 @@ if [ "${ISLET_SYSTEM:-}" != inside ]; then
 fi
 mount --make-rprivate /
 r=$dir/root
-mkdir -p "$r" "$dir/layer" "$dir/work"
-[ -e "$dir/var" ] || cp -a "$root/var" "$dir/var"
-mount -t overlay overlay -o "lowerdir=$root,upperdir=$dir/layer,workdir=$dir/work" "$r"
-mount --bind "$dir/var" "$r/var" # not a layer: the agent makes layers there
+mkdir -p "$r"
+if [ -f "$root" ]; then
+	mount -o loop "$root" "$r"
+else
+	mkdir -p "$dir/layer" "$dir/work"
+	[ -e "$dir/var" ] || cp -a "$root/var" "$dir/var"
+	mount -t overlay overlay -o "lowerdir=$root,upperdir=$dir/layer,workdir=$dir/work" "$r"
+	mount --bind "$dir/var" "$r/var" # not a layer: the agent makes layers there
+fi
 mount -t proc proc "$r/proc"
 mount -t sysfs sysfs "$r/sys"
 cgroups=$(awk '$9 ~ /^cgroup2?$/ || $10 ~ /^cgroup2?$/ { print $5 }' /proc/self/mountinfo)

@@ -40,15 +40,19 @@ func TestFormerSettings(t *testing.T) {
 	s.Run("dpkg -i /payload/islet.deb && rm /etc/default/islet && dpkg -i /payload/islet-next.deb && ! test -e /etc/default/islet && dpkg -P islet")
 }
 
-// TestFormerPackages checks that islet's packages satisfy the dependencies of kubeadm's packages on the kubelet and the CNI plugins. The
-// package kubelet must conflict with islet's packages.
+// TestFormerPackages checks that islet's packages satisfy the dependencies of kubeadm's packages on the kubelet and the CNI plugins, and
+// that the drop-in file of kubeadm's package is not in the way. The package kubelet must conflict with islet's packages.
 func TestFormerPackages(t *testing.T) {
 	s := packaged(t, Systemd, "deb", 0)
+	s.Run("mkdir -p /root/cluster-tools/usr/lib/systemd/system/kubelet.service.d && " +
+		`printf '[Service]\nExecStart=\nExecStart=/bin/false\n' >/root/cluster-tools/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf`)
 	s.Run(deb("cluster-tools", "Depends: kubelet (>= 1.35~), kubernetes-cni (>= 1.2.0)") + " && " + deb("kubelet"))
 	says(s, 1, "dpkg -i /root/cluster-tools.deb", "kubelet")
 	s.Run("dpkg -P cluster-tools")
 	s.Run("dpkg -i /payload/islet.deb /payload/islet-cni.deb /payload/islet-kubelet.deb && dpkg -i /root/cluster-tools.deb")
 	s.Run("dpkg -s cluster-tools | grep -qx 'Status: install ok installed'")
+	s.Run("systemctl daemon-reload && systemctl show -p ExecStart kubelet.service | grep -q 'argv.*/usr/bin/kubelet .KUBELET' || " +
+		"{ systemctl cat kubelet.service; exit 1; }")
 	says(s, 1, "dpkg -i /root/kubelet.deb", "conflict")
 	says(s, 1, "dpkg -r islet-kubelet", "cluster-tools depends on kubelet")
 	s.Run("systemctl is-active islet-cri.service && systemctl is-enabled kubelet.service")

@@ -62,7 +62,8 @@ func FileSystem(t testing.TB, folder string, args ...string) string {
 }
 
 // NewOf returns a system with the given file system and init. The system is off. Its /payload contains the given
-// files: the keys are names in the system, the values are paths on the test host. The system does not change the file system.
+// files: the keys are names in the system, the values are paths on the test host. The system does not change a file system that is a
+// folder. If root is the image of a disk, the system uses and changes it.
 func NewOf(t testing.TB, root string, init []string, payload map[string]string) *System {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -182,7 +183,7 @@ func (s *System) removeCgroups() {
 func (s *System) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(s.Pid()), "-m", "-n", "-p", "-u", "-i", "-C", "-r", "-w", "--",
 		name}, args...)...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"}
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive"}
 	return cmd
 }
 

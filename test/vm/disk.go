@@ -14,32 +14,22 @@ import (
 	"syscall"
 )
 
-// A disk serves an image file to the emulator as a network block device. It simulates the volatile
-// write cache of real disks and cards: a power cut loses some of the sectors that were written
-// since the last flush. Without this simulation, no write of the guest would be lost when the
-// emulator is killed.
-//
-//	guest --write--> file; the sector's old content is stored in lost
-//	guest --flush--> lost is cleared
-//	power cut -----> a random half of the sectors in lost get their old content back
-//
-// The power can also fail at a write, which is then not executed: see cutAt.
+// A disk serves an image file to the emulator as a network block device. The file has the volatile write cache of real disks and cards:
+// see surface. The power can also fail at a write, which is then not executed: see cutAt. All writes and flushes can be recorded: see Record.
 type disk struct {
-	file *os.File
 	size int64
 	l    net.Listener
 
 	serving sync.WaitGroup
-	lost    map[int64][]byte // the old content of the sectors that were written since the last flush
-	err     error            // the error that ended serve; nil if the emulator closed the connection
+	err     error // the error that ended serve; nil if the emulator closed the connection
 
-	mu     sync.Mutex // protects the fields below
-	writes int        // number of writes of the emulator
-	cut    int        // the number of the write at which the power fails; 0 means never
-	failed chan struct{}
+	mu      sync.Mutex // protects the fields below
+	surface surface
+	record  *Record // nil: nothing is recorded
+	writes  int     // number of writes of the emulator
+	cut     int     // the number of the write at which the power fails; 0 means never
+	failed  chan struct{}
 }
-
-const sector = 512
 
 // These are constants of the network block device protocol: fixed newstyle, one export, simple
 // replies. https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
@@ -77,17 +67,29 @@ func (d *disk) countWrites() int {
 	return d.writes
 }
 
-// countWrite counts a write. It returns an error if the power fails at this write.
-func (d *disk) countWrite() error {
+// write executes a write. It returns an error if the power fails at this write.
+func (d *disk) write(data []byte, at int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.writes++
-	if d.cut == 0 || d.writes < d.cut {
-		return nil
+	if d.cut != 0 && d.writes >= d.cut {
+		d.cut = 0
+		close(d.failed)
+		return errPower
 	}
-	d.cut = 0
-	close(d.failed)
-	return errPower
+	if d.record != nil {
+		d.record.write(data, at)
+	}
+	return d.surface.write(data, at)
+}
+
+func (d *disk) flush() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.record != nil {
+		d.record.flush()
+	}
+	d.surface.flush()
 }
 
 // newDisk serves a file on a unix socket until the disk is closed.
@@ -104,7 +106,7 @@ func newDisk(file, socket string) (*disk, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &disk{file: f, size: st.Size(), l: l, lost: map[int64][]byte{}}, nil
+	return &disk{size: st.Size(), l: l, surface: surface{f, map[int64][]byte{}}}, nil
 }
 
 // serveNext serves the next emulator that connects.
@@ -128,17 +130,11 @@ func (d *disk) serveNext() {
 func (d *disk) cutPower() (sectors int, err error) {
 	d.serving.Wait()
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.cut = 0
-	d.mu.Unlock()
-	for at, old := range d.lost {
-		if rand.IntN(2) == 0 {
-			sectors++
-			if _, err := d.file.WriteAt(old, at); err != nil {
-				return sectors, err
-			}
-		}
+	if sectors, err = d.surface.cutPower(func(int64) bool { return rand.IntN(2) == 0 }); err != nil {
+		return sectors, err
 	}
-	clear(d.lost)
 	// A killed emulator does not read all replies, so the write of a reply may fail.
 	if slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, errPower},
 		func(end error) bool { return errors.Is(d.err, end) }) {
@@ -147,7 +143,7 @@ func (d *disk) cutPower() (sectors int, err error) {
 	return sectors, d.err
 }
 
-func (d *disk) close() { d.l.Close(); d.serving.Wait(); d.file.Close() }
+func (d *disk) close() { d.l.Close(); d.serving.Wait(); d.surface.file.Close() }
 
 // negotiate negotiates the export with the emulator.
 func (d *disk) negotiate(rw *bufio.ReadWriter) error {
@@ -217,16 +213,13 @@ func (d *disk) serve(rw *bufio.ReadWriter) error {
 		switch r.Type {
 		case cmdRead:
 			reply = data
-			_, err = d.file.ReadAt(data, int64(r.At))
+			_, err = d.surface.file.ReadAt(data, int64(r.At))
 		case cmdWrite:
 			if _, err = io.ReadFull(rw, data); err == nil {
-				err = d.countWrite()
-			}
-			if err == nil {
 				err = d.write(data, int64(r.At))
 			}
 		case cmdFlush:
-			clear(d.lost)
+			d.flush()
 		case cmdHangUp:
 			return nil
 		default:
@@ -248,18 +241,4 @@ func (d *disk) serve(rw *bufio.ReadWriter) error {
 			return err
 		}
 	}
-}
-
-func (d *disk) write(data []byte, at int64) error {
-	old := make([]byte, len(data))
-	if _, err := d.file.ReadAt(old, at); err != nil {
-		return err
-	}
-	for i := 0; i < len(old); i += sector {
-		if _, ok := d.lost[at+int64(i)]; !ok {
-			d.lost[at+int64(i)] = old[i : i+sector]
-		}
-	}
-	_, err := d.file.WriteAt(data, at)
-	return err
 }

@@ -49,11 +49,7 @@ const (
 // This function creates the files of a machine.
 func payload(t *testing.T) map[string]string {
 	t.Helper()
-	dist := os.Getenv("ISLET_DIST")
-	if dist == "" {
-		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
-	}
-	dir := t.TempDir()
+	dist, dir := distribution(t), t.TempDir()
 	write := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, content, 0o644); err != nil {
@@ -79,6 +75,16 @@ func payload(t *testing.T) map[string]string {
 		r.Public))
 	write("sent.yaml", []byte(sentConfiguration))
 	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
+}
+
+// distribution returns the path of the archive that machines install.
+func distribution(t *testing.T) string {
+	t.Helper()
+	dist := os.Getenv("ISLET_DIST")
+	if dist == "" {
+		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
+	}
+	return dist
 }
 
 // writeBulk writes the image bulk to a directory, its files, and the checksums of the files.
@@ -120,8 +126,7 @@ func node(t *testing.T) *VM {
 }
 
 // waitForPods waits until exactly n pods exist and run.
-func waitForPods(v *VM, n int) {
-	v.t.Helper()
+func waitForPods(v shell, n int) {
 	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
 

@@ -144,7 +144,7 @@ func (k *Keeper) withdrawProgram(c *trial.Configuration, why string) {
 	}
 	k.record.CancelAssignment(why, k.c.Now())
 	if err := k.saveRecord(before); err != nil {
-		k.c.Log.Error("a version of islet cannot be given up, because the record cannot be stored", "program", c.ID, "error", err)
+		k.c.Log.Error("cannot store that a version of islet is not tried any longer", "program", c.ID, "error", err)
 		return
 	}
 	_ = os.Remove(c.Program.Path) // otherwise the next update removes it

@@ -1,11 +1,12 @@
 // Package trial decides which configuration a node keeps. It ensures that a node never loses a configuration that
 // works. Only Load and Save do I/O.
 //
-//	          Assign                Begin                 Accept
-//	(nothing) ------> assigned ------------> on trial ------------> good (last known good)
-//	                     ^                      |                     the one before it is kept too
-//	                     |  FailTrial, interrupted   |  FailTrial
-//	                     '----- (up to 3 times) +------> failed: the good one stays in use
+//	          Assign             Begin              Accept
+//	(nothing) ------> assigned --------> on trial ---------> good (last known good); the one before it is kept too
+//	                     ^                |    |
+//	                     |   FailTrial,   |    |  FailTrial
+//	                     |  interrupted   |    '------------> failed: the good one stays in use
+//	                     '(up to 3 times)-'
 //
 // A configuration or a program is assigned for a followed source or an operator: see Assign. A ConfigMap's
 // configuration is assigned only when its content changes, so that a restart of the agent neither reverts nor repeats

@@ -148,7 +148,7 @@ func (o *options) complete() (err error) {
 	}
 	o.name = strings.ToLower(strings.TrimSpace(o.name))
 	if errs := validation.IsDNS1123Subdomain(o.name); len(errs) > 0 {
-		return fmt.Errorf("--node-name: %q is no node name: %s", o.name, strings.Join(errs, "; "))
+		return fmt.Errorf("--node-name: %q is not a valid node name: %s", o.name, strings.Join(errs, "; "))
 	}
 	for _, path := range []*string{&o.stateDir, &o.configDir, &o.passwordFile} {
 		if *path, err = filepath.Abs(*path); err != nil {
@@ -173,7 +173,7 @@ func (o *options) addresses(ctx context.Context, server string) ([]netip.Addr, e
 	}
 	probe, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "udp", server) // it sends nothing
 	if err != nil {
-		return nil, fmt.Errorf("there is no way to the server %s: %w", server, err)
+		return nil, fmt.Errorf("no route to the server %s: %w", server, err)
 	}
 	defer probe.Close()
 	if a, ok := probe.LocalAddr().(*net.UDPAddr); ok {

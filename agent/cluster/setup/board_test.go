@@ -29,7 +29,7 @@ func TestMistakes(t *testing.T) {
 		"twice":              {head + "name: x\nname: y\n", ":4: name: duplicate field"},
 		"type":               {head + "network:\n  clusterDNS: 3\n", ":4: network.clusterDNS: "},
 		"two documents":      {head + "---\n" + head, ":3: a second document"},
-		"name":               {head + "name: Kiosk_1\n", ":3: name: is no node name"},
+		"name":               {head + "name: Kiosk_1\n", ":3: name: is not a valid node name"},
 		"rule":               {head + "name: a-{ip}\n", ":3: name: only {serial} and {mac}"},
 		"LED":                {head + "led: ../x\n", ":3: led: "},
 		"path":               {head + "edgeConfiguration: ../edge.yaml\n", ":3: edgeConfiguration: "},

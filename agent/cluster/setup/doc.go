@@ -29,9 +29,9 @@
 // entry nor the table changes, and the old bytes do not stay in a free cluster. After a power cut, a part of a secret may remain. The next
 // run overwrites all of it.
 //
-// # What cannot work
+// # Mistakes
 //
 // A mistake is written to standard error, to the console of the machine and into the record. The LED of the board gets the trigger
-// heartbeat. The agent starts with the settings of before. No failure of the disk stops the agent. If the disk fails between two renames,
+// heartbeat. The agent starts with its previous settings. No failure of the disk stops the agent. If the disk fails between two renames,
 // the agent starts with a part of the targets, Watch does nothing, and the next run completes them.
 package setup

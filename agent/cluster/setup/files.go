@@ -155,11 +155,7 @@ func (p *plan) merge(f *part) error {
 		}
 	}
 	if err == nil && !f.edge && p.s.board.Cluster != nil {
-		authority := map[string]any{"authentication.x509.clientCAFile": filepath.Join(p.dir, authorityFile)}
-		var with []byte // the cluster calls the node with certificates of its CA, unless the settings name another CA
-		if with, had, err = config.SetFields(f.origin, text, false, authority); err == nil && len(had) == 0 {
-			text = with
-		}
+		text, err = p.addDefaults(f.origin, text)
 	}
 	if err != nil {
 		p.errs = append(p.errs, err)
@@ -168,6 +164,25 @@ func (p *plan) merge(f *part) error {
 	f.text = text
 	p.add(path, text, base, current)
 	return nil
+}
+
+// addDefaults adds the settings that a node of a cluster needs to a KubeletConfiguration, unless the configuration has them.
+func (p *plan) addDefaults(origin string, text []byte) ([]byte, error) {
+	for field, value := range map[string]any{
+		// The cluster calls the node with certificates of its CA.
+		"authentication.x509.clientCAFile": filepath.Join(p.dir, authorityFile),
+		// Otherwise the node leaves the cluster when its certificate expires.
+		"rotateCertificates": true,
+	} {
+		with, had, err := config.SetFields(origin, text, false, map[string]any{field: value})
+		if err != nil {
+			return nil, err
+		}
+		if len(had) == 0 {
+			text = with
+		}
+	}
+	return text, nil
 }
 
 // check checks the configurations, each one and both together. A mistake names the file and the field that the user has written.

@@ -26,7 +26,7 @@ func (c *checker) checkName() {
 	if strings.ContainsAny(example, "{}") {
 		c.add("name", "only %s and %s may be in braces", serialPart, macPart)
 	} else if e := validation.IsDNS1123Subdomain(example); len(e) > 0 {
-		c.add("name", "is no node name: %.200s", e[0])
+		c.add("name", "is not a valid node name: %.200s", e[0])
 	}
 }
 
@@ -56,7 +56,7 @@ func (s *source) nodeName(marks func() (serials, cards []string)) (string, error
 		name = strings.ReplaceAll(name, macPart, strings.ReplaceAll(cards[0], ":", ""))
 	}
 	if e := validation.IsDNS1123Subdomain(name); len(e) > 0 {
-		c.add("name", "%.300q is no node name: %.200s", name, e[0])
+		c.add("name", "%.300q is not a valid node name: %.200s", name, e[0])
 	} else if s.certName != "" && s.certName != name {
 		c.add("name", "it is %q here, and the certificate is that of %q", name, s.certName)
 	}

@@ -44,7 +44,7 @@ type Result struct {
 	Server  string // of the cluster; may be empty
 }
 
-// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with the settings of before. If the
+// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with its previous settings. If the
 // disk has failed between the renames of files, a part of them is in place. The next run then completes that.
 type RefusedError struct {
 	File string

@@ -33,8 +33,10 @@ func TestJoin(t *testing.T) {
 	}
 	c, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--config=" + b.Dir + "/kubelet.yaml"})
 	must(t, err)
-	if got := c.Kubelet; got.Authentication.X509.ClientCAFile != b.Dir+"/ca.crt" || fmt.Sprint(got.ClusterDNS) != "[10.96.0.10]" {
-		t.Errorf("clientCAFile %q, clusterDNS %v", got.Authentication.X509.ClientCAFile, got.ClusterDNS)
+	if got := c.Kubelet; got.Authentication.X509.ClientCAFile != b.Dir+"/ca.crt" || fmt.Sprint(got.ClusterDNS) != "[10.96.0.10]" ||
+		!got.RotateCertificates {
+		t.Errorf("clientCAFile %q, clusterDNS %v, rotateCertificates %v", got.Authentication.X509.ClientCAFile, got.ClusterDNS,
+			got.RotateCertificates)
 	}
 	if b.made("ca.crt") != ca.pem || !strings.Contains(b.made("bootstrap.kubeconfig"), token) || b.made("edge.yaml") != "" {
 		t.Error(contents(t, b.Dir))
@@ -49,6 +51,27 @@ func TestJoin(t *testing.T) {
 	}
 	if out := b.inUse(); out.Applied {
 		t.Error("the same file was applied again")
+	}
+}
+
+// TestOwnDefaults checks that the settings of a node of a cluster do not replace those of an image or of a file next to islet.yaml.
+func TestOwnDefaults(t *testing.T) {
+	const own = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nrotateCertificates: false\n" +
+		"authentication: {x509: {clientCAFile: /own.crt}}\n"
+	ca := newCA(t)
+	for _, beside := range []bool{false, true} {
+		b := newBoard(t)
+		text, path := joining(ca), b.Dir+"/kubelet.yaml"
+		if beside {
+			text, path = text+"kubeletConfiguration: more.yaml\n", filepath.Join(b.boot, "more.yaml")
+		}
+		must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(path, []byte(own), 0o644))
+		b.write(text)
+		b.inUse()
+		if got := b.made("kubelet.yaml"); !strings.Contains(got, "rotateCertificates: false") || !strings.Contains(got, "/own.crt") ||
+			!strings.Contains(got, "10.96.0.10") {
+			t.Errorf("beside %v: %s", beside, got)
+		}
 	}
 }
 

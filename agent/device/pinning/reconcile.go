@@ -48,7 +48,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		wait := period
 		starting, err := m.reconcile(ctx, r)
 		if err != nil && ctx.Err() == nil && err.Error() != failed {
-			m.c.Log.Error("cannot apply the CPUs of running containers", "error", err)
+			m.c.Log.Error("cannot set the CPUs of running containers", "error", err)
 		}
 		failed = ""
 		if err != nil {

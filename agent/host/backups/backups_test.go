@@ -31,6 +31,7 @@ type desk struct {
 	flags []string // of the agent
 	in    io.Reader
 	tpm   string
+	start string // the command line that starts the service
 }
 
 func newDesk(t *testing.T) *desk {
@@ -66,6 +67,7 @@ func (d *desk) run(code int, verb string, args ...string) string {
 	got := Main(d.Context(), verb, args, Env{
 		Ask:   func(string, url.Values) (io.ReadCloser, bool, error) { return nil, true, fs.ErrNotExist },
 		Stdin: d.in, Stdout: &out, Stderr: &errs, Version: "1.2.3", Now: time.Now, ServiceFlags: func() ([]string, bool) { return d.flags, true },
+		StartCommand: func() string { return d.start },
 		Load: func(args []string) (*config.Config, []config.Notice, error) {
 			dirs, node, err := config.Locate(args)
 			c := &config.Config{Dirs: dirs, Node: config.Node{Name: node}}
@@ -152,7 +154,10 @@ func TestCommands(t *testing.T) {
 	if _, err := os.Stat(d.dir + "/state"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the state directory was made: %v", err)
 	}
-	d.run(0, "restore", file, "--key="+d.key, "--bundle-number=kiosk=5")
+	d.start = "systemctl enable --now kubelet"
+	if out := d.run(0, "restore", file, "--key="+d.key, "--bundle-number=kiosk=5"); !strings.Contains(out, "("+d.start+")") {
+		t.Errorf("the command that starts the service is missing: %s", out)
+	}
 	if now, err := os.ReadFile(d.dir + "/state/store.key"); err != nil || !bytes.Equal(now, key) {
 		t.Errorf("the key: %v", err)
 	}

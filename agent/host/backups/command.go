@@ -30,6 +30,8 @@ type Env struct {
 	Load func(args []string) (*config.Config, []config.Notice, error)
 	// ServiceFlags returns the flags with which the installed service starts the agent. It returns false if there is no such service.
 	ServiceFlags func() ([]string, bool)
+	// StartCommand returns the command line that starts the installed service. It is empty if there is no such service.
+	StartCommand func() string
 }
 
 // usage is an error of the command line.

@@ -108,8 +108,14 @@ func (env Env) printResult(res *backup.Result) {
 		fmt.Fprintf(w, "the node takes no bundle below %s. If the old board had a higher number, restore again before the agent starts, "+
 			"with --set-aside --bundle-number=NAME=NUMBER\n", describeNumbers(m.Bundles))
 	}
-	fmt.Fprintf(w, "%s is restored. Start the agent (systemctl enable --now islet). Images are pulled again; volumes are empty.\n",
-		printable.Line(m.Node))
+	start := ""
+	if env.StartCommand != nil {
+		start = env.StartCommand()
+	}
+	if start != "" {
+		start = " (" + start + ")"
+	}
+	fmt.Fprintf(w, "%s is restored. Start the agent%s. Images are pulled again; volumes are empty.\n", printable.Line(m.Node), start)
 }
 
 // Resume ends a restore that was interrupted on this machine, before the agent with these flags reads its files. It does nothing if there

@@ -25,8 +25,8 @@ func (i Images) Resolve(ctx context.Context, name string) (digest.Digest, error)
 	defer client.Close()
 	d, err := client.Resolve(ctx)
 	if err == nil && !bundle.IsImageManifest(d.MediaType) && !bundle.IsImageIndex(d.MediaType) {
-		err = fmt.Errorf("%s: the server answers with the type %.100q instead of an image: it is no registry, or has something else there",
-			name, d.MediaType)
+		err = fmt.Errorf("%s: the server answers with the type %.100q instead of an image: it is not a registry, or has "+
+			"something else there", name, d.MediaType)
 	}
 	return d.Digest, err
 }

@@ -100,12 +100,12 @@ func (m *Medium) Run(ctx context.Context) error {
 	defer watching.Wait()
 	socket, err := uevent.Listen()
 	if err != nil {
-		m.c.Log.Error("sticks cannot be detected", "error", err)
+		m.c.Log.Error("media cannot be detected", "error", err)
 		return nil
 	}
 	watching.Go(func() {
 		if err := uevent.Watch(ctx, socket, m.receive, m.scan); err != nil && ctx.Err() == nil {
-			m.c.Log.Error("sticks cannot be detected any more", "error", err)
+			m.c.Log.Error("media cannot be detected any more", "error", err)
 		}
 	})
 	m.scan()
@@ -123,7 +123,7 @@ func (m *Medium) Run(ctx context.Context) error {
 func (m *Medium) scan() {
 	names, err := listDevices()
 	if err != nil {
-		m.c.Log.Error("sticks cannot be detected", "error", err)
+		m.c.Log.Error("media cannot be detected", "error", err)
 	}
 	slices.Sort(names) // disks before their partitions
 	m.add(names...)
@@ -152,7 +152,7 @@ func (m *Medium) receive(e uevent.Event) {
 
 func (m *Medium) logLED(err error) {
 	if err != nil {
-		m.c.Log.Warn("the LED for sticks cannot be set", "error", err)
+		m.c.Log.Warn("the LED for media cannot be set", "error", err)
 	}
 }
 

@@ -64,6 +64,6 @@ func adviseOnMedium(from string, err error) error {
 	if inside, e := filepath.Rel(from, file.Path); !failed || e != nil || !filepath.IsLocal(inside) {
 		return err
 	}
-	return fmt.Errorf("%w: is the stick still there? The pods have not changed. Mount it again or copy the bundle to this node, "+
+	return fmt.Errorf("%w: is the medium still there? The pods have not changed. Mount it again or copy the bundle to this node, "+
 		"and apply it again", err)
 }
