@@ -77,8 +77,8 @@ func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 }
 
 // VoidObjects durably removes the versions of all objects. It is called after the API server was restored from a backup, because the
-// versions are then invalid. After an error, the writer repeats the removal until it succeeds. An object that could not be written before is
-// then written without its version.
+// versions are then invalid. After an error, the writer repeats the removal until it succeeds. An object that could not be written before
+// is then written without its version.
 func (s *Store) VoidObjects(ctx context.Context) error {
 	s.voids.Add(1)
 	err := s.commitRows(ctx, rowChange{keyOfRow("versions of objects"), func(tx *sql.Tx) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/internal/disktest"
 )
 
-// breakDatabase writes a database with rows in all tables to a path. One page is damaged, and some rows are only in the -wal file. It returns
+// breakDatabase writes a database with rows in all tables to a path. One page is damaged, and one row is only in the -wal file. It returns
 // the rows that can be read.
 func breakDatabase(t testing.TB, path string) map[string]bool {
 	t.Helper()

@@ -62,10 +62,10 @@ type Store struct {
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
 }
 
-// Open opens or creates the database at the given path and migrates it to this version of islet. It renames a broken file together with its
-// -wal and -shm, and replaces it by a new file with all readable rows; see Rebuilt. It uses the database of a newer islet if the migrations
-// permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is not an error. If the disk is read-only, the
-// database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
+// Open opens or creates the database at the given path and migrates it to this version of islet. It replaces a broken file by a new one
+// with all readable rows, and keeps the broken file together with its -wal and -shm under another name; see Rebuilt. It uses the database
+// of a newer islet if the migrations permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is no error. If
+// the disk is read-only, the database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	return OpenSealed(ctx, path, keyfile.Place{}, log)
 }
@@ -113,7 +113,7 @@ func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.L
 
 // A Health describes problems of the database. The zero value means that there are no problems.
 type Health struct {
-	Aside    string // path to which a broken database was renamed; empty if no database was broken
+	Aside    string // present path of a broken database; empty if no database was broken
 	Salvaged int    // number of rows that were copied from the broken database
 	Volatile string // reason why all data is only in memory; empty if the data is on the disk
 }

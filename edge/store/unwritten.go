@@ -28,9 +28,9 @@ type unwritten struct {
 // keyOfRow returns the key of a row, which is identified by its table and key columns.
 func keyOfRow(row ...string) string { return string(rowIdentity(row)) }
 
-// commitRows is commit for rows whose owner uses the new value even if the write fails, such as a Secret that the API server has sent. After
-// a failure, the writer repeats the changes until they succeed, or until a later change of the same row replaces them. If ctx ends before
-// the writer has received the changes, they are not repeated.
+// commitRows is commit for rows whose owner uses the new value even if the write fails, such as a Secret that the API server has sent.
+// After a failure, the writer repeats the changes until they succeed, or until a later change of the same row replaces them. If ctx ends
+// before the writer has received the changes, they are not repeated.
 func (s *Store) commitRows(ctx context.Context, rows ...rowChange) error {
 	return s.send(ctx, writeOf(rows...))
 }
@@ -63,7 +63,8 @@ func (u *unwritten) record(rows []rowChange, err error) {
 	}
 }
 
-// retryRows writes the rows that could not be written. It returns false if rows are left. A last attempt, at Close, is permitted at any time.
+// retryRows writes the rows that could not be written. It returns false if rows are left. A last attempt, at Close, is permitted at any
+// time.
 func (s *Store) retryRows(last bool) bool {
 	u := &s.unwritten
 	if len(u.rows) == 0 {
