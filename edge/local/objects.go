@@ -112,19 +112,23 @@ func (o *Objects) rewrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	has := map[Key]store.Local{}
+	has := map[Key]*store.Local{}
 	var remove []Key
-	for _, s := range stored {
+	for i := range stored {
+		s := &stored[i]
 		has[s.LocalKey] = s
 		if _, known := o.rows[s.LocalKey]; !known && manifest.New(s.Kind) != nil { // a newer islet may know other kinds
 			remove = append(remove, s.LocalKey)
 		}
 	}
-	put = slices.DeleteFunc(put, func(p store.Local) bool {
-		s, found := has[p.LocalKey]
-		return found && s.Origin == p.Origin && s.Gone == p.Gone && bytes.Equal(s.Data, p.Data)
-	})
-	return o.c.Store.UpdateLocals(ctx, put, remove)
+	var lost []store.Local
+	for i := range put {
+		p := &put[i]
+		if s := has[p.LocalKey]; s == nil || s.Origin != p.Origin || s.Gone != p.Gone || !bytes.Equal(s.Data, p.Data) {
+			lost = append(lost, *p)
+		}
+	}
+	return o.c.Store.UpdateLocals(ctx, lost, remove)
 }
 
 // HasPod reports whether a registered pod references any object.

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// rewrite stores the objects that the store has lost, and removes the old copies of objects that no pod uses. A restored object has no
-// version, so the next start of the agent reads it again.
+// rewrite stores the objects that the store has lost. A restored object has no version, so the next start of the agent reads it again. That
+// start also removes old copies of objects that no pod uses.
 func (c *Cache) rewrite(ctx context.Context) error {
 	c.storing.Lock()
 	defer c.storing.Unlock()
@@ -17,33 +17,28 @@ func (c *Cache) rewrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lost, unused := c.compareStored(stored)
-	errs := []error{c.cfg.Store.RemoveObjects(ctx, unused...)}
-	for _, o := range lost {
-		errs = append(errs, c.cfg.Store.PutObject(ctx, o))
+	for _, o := range c.findLost(stored) {
+		err = errors.Join(err, c.cfg.Store.PutObject(ctx, o))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-// compareStored returns the known objects that are not stored, and the keys of the stored objects that no pod uses.
-func (c *Cache) compareStored(stored []store.Object) (lost []store.Object, unused []store.ObjectKey) {
-	has := map[store.ObjectKey]store.Object{}
+// findLost returns the known objects that are not stored.
+func (c *Cache) findLost(stored []store.Object) (lost []store.Object) {
+	has := map[store.ObjectKey]*store.Object{}
+	for i := range stored {
+		has[stored[i].ObjectKey] = &stored[i]
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, o := range stored {
-		has[o.ObjectKey] = o
-		if c.items[o.ObjectKey] == nil {
-			unused = append(unused, o.ObjectKey)
-		}
-	}
 	for k, it := range c.items {
 		if !it.isKnown() {
 			continue
 		}
 		data, err := it.content.Marshal() // it was encoded before, for the store
-		if o, found := has[k]; err == nil && !(found && o.Gone == it.gone && bytes.Equal(o.Data, data)) {
+		if o := has[k]; err == nil && (o == nil || o.Gone != it.gone || !bytes.Equal(o.Data, data)) {
 			lost = append(lost, store.Object{ObjectKey: k, Gone: it.gone, Data: data})
 		}
 	}
-	return lost, unused
+	return lost
 }

@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // maxMirrored is the maximum size of a table in the mirror, in bytes. Real tables have a few kilobytes.
@@ -40,11 +38,14 @@ func tableRepairs() map[string]tableRepair {
 }
 
 // mirroredShapes returns the shapes of the given tables that are in the mirror, or of all such tables.
-func mirroredShapes(tables ...string) []rowShape {
-	repairs := tableRepairs()
-	return slices.DeleteFunc(listShapes(), func(s rowShape) bool {
-		return repairs[s.table] != fromMirror || len(tables) > 0 && !slices.Contains(tables, s.table)
-	})
+func mirroredShapes(tables ...string) (shapes []*rowShape) {
+	repairs, all := tableRepairs(), listShapes()
+	for i := range all {
+		if s := &all[i]; repairs[s.table] == fromMirror && (len(tables) == 0 || slices.Contains(tables, s.table)) {
+			shapes = append(shapes, s)
+		}
+	}
+	return shapes
 }
 
 // read reads the rows of the given tables, or of all tables, after they have changed.
@@ -59,7 +60,7 @@ func (m *mirror) read(ctx context.Context, db *sql.DB, tables ...string) error {
 	for _, s := range shapes {
 		rows, err := readRows(ctx, db, s)
 		if err != nil {
-			return fmt.Errorf("read the table %s: %w", s.table, err)
+			return err
 		}
 		m.tables[s.table] = rows
 		delete(m.stale, s.table)
@@ -68,7 +69,7 @@ func (m *mirror) read(ctx context.Context, db *sql.DB, tables ...string) error {
 }
 
 // readRows returns all rows of a table, or none if the table is larger than maxMirrored.
-func readRows(ctx context.Context, db *sql.DB, s rowShape) (list [][]any, err error) {
+func readRows(ctx context.Context, db *sql.DB, s *rowShape) (list [][]any, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT "+s.columns+" FROM "+s.table)
 	if err != nil {
 		return nil, err
@@ -122,10 +123,10 @@ func (m *mirror) restore(ctx context.Context, db *sql.DB) error {
 				return err
 			}
 		}
-		q := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(s.types)-1))
+		q := s.insertion()
 		for _, row := range rows {
 			if _, err := tx.ExecContext(ctx, q, row...); err != nil {
-				return fmt.Errorf("write a row of %s: %w", s.table, err)
+				return err
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func (s *Store) recreateFiles() error {
 	defer s.dbMu.Unlock()
 	s.closeFiles() // errors are ignored, because the copy has all rows
 	ctx := context.Background()
-	err := (&replacement{path: s.path, kept: s.path + replacedSuffix}).run()
+	err := (&replacement{path: s.path, kept: s.path + replacedSuffix}).run(0)
 	if err == nil {
 		err = s.open(ctx)
 	}

@@ -40,7 +40,7 @@ func (s *Store) replace(ctx context.Context, why error) error {
 		"missing pods are restored from manifests and running containers",
 		"database", s.path, "kept", r.kept, "rows", n, "error", why)
 	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = r.kept, n })
-	err = r.run()
+	err = r.run(0)
 	if err == nil {
 		s.pruneBroken(r.kept)
 		err = s.open(ctx)

@@ -44,10 +44,11 @@ func (r *replacement) steps() []func() error {
 	return []func() error{r.finish, r.keep, r.clear, r.install}
 }
 
-func (r *replacement) run() error {
-	for _, step := range r.steps() {
+// run carries out the steps from the given one on.
+func (r *replacement) run(first int) error {
+	for _, step := range r.steps()[first:] {
 		if err := step(); err != nil {
-			return fmt.Errorf("replace the database %s: %w", r.path, err)
+			return err
 		}
 	}
 	return nil
@@ -131,16 +132,12 @@ func (s *Store) continueReplacement() error {
 	if next == "" {
 		return nil
 	}
-	r := &replacement{path: s.path, next: next, kept: keptName(s.path)}
-	steps := []func() error{r.clear, r.install}
+	r, first := &replacement{path: s.path, next: next, kept: keptName(s.path)}, 2
 	if r.kept == "" {
-		r.kept = corruptName(s.path)
-		steps = append([]func() error{r.keep}, steps...)
+		r.kept, first = corruptName(s.path), 1
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return fmt.Errorf("continue the replacement of the database: %w", err)
-		}
+	if err := r.run(first); err != nil {
+		return err
 	}
 	s.log.Warn("an interrupted replacement of the database was completed", "database", s.path, "kept", r.kept)
 	if strings.HasPrefix(r.kept, s.path+corruptSuffix) && exists(r.kept) {

@@ -73,6 +73,11 @@ func (s rowShape) matchesRow(v []any) bool {
 	return s.check(v)
 }
 
+// insertion returns the statement that adds a row if there is none with the same key.
+func (s *rowShape) insertion() string {
+	return "INSERT OR IGNORE INTO " + s.table + " (" + s.columns + ") VALUES (?" + strings.Repeat(", ?", len(s.types)-1) + ")"
+}
+
 // salvageRows copies all readable rows of the broken database at a path to an open database. It returns the number of rows.
 func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readFile(path)
@@ -95,8 +100,7 @@ func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error
 				continue
 			}
 			// If a row occurs twice, the second one is an old copy and is ignored.
-			q := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(s.types)-1))
-			result, err := tx.ExecContext(ctx, q, row.Values...)
+			result, err := tx.ExecContext(ctx, s.insertion(), row.Values...)
 			if err != nil {
 				return 0, fmt.Errorf("write a row of %s: %w", s.table, err)
 			}

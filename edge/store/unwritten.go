@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"strings"
 	"time"
 )
@@ -55,8 +54,14 @@ func changeRows(tx *sql.Tx, rows []rowChange) error {
 
 // record records the result of a write. A change also replaces the changes of rows whose keys begin with its key.
 func (u *unwritten) record(rows []rowChange, err error) {
-	for _, r := range rows {
-		u.rows = slices.DeleteFunc(u.rows, func(o rowChange) bool { return o.key == r.key || strings.HasPrefix(o.key, r.key+"\x00") })
+	for i := range rows {
+		var kept []rowChange
+		for _, o := range u.rows {
+			if rest, same := strings.CutPrefix(o.key, rows[i].key); !same || rest != "" && rest[0] != 0 {
+				kept = append(kept, o)
+			}
+		}
+		u.rows = kept
 	}
 	if err != nil {
 		u.rows = append(u.rows, rows...)
@@ -74,16 +79,16 @@ func (s *Store) retryRows(last bool) bool {
 		return false
 	}
 	all := u.rows
-	err := s.transact(syncedMode, writeOf(all...))
-	if err != nil && s.repairDatabase(err) {
-		err = s.transact(syncedMode, writeOf(all...))
+	w := writeOf(all...)
+	u.rows = nil
+	if err := s.transact(syncedMode, w); err != nil && !(s.repairDatabase(err) && s.transact(syncedMode, w) == nil) {
+		for _, r := range all {
+			if s.transact(syncedMode, writeOf(r)) != nil {
+				u.rows = append(u.rows, r)
+			}
+		}
 	}
-	if err == nil {
-		u.rows = nil
-	} else {
-		u.rows = slices.DeleteFunc(slices.Clone(all), func(r rowChange) bool { return s.transact(syncedMode, writeOf(r)) == nil })
-	}
-	s.readMirror(writeOf(all...).tables...)
+	s.readMirror(w.tables...)
 	if n := len(all) - len(u.rows); n > 0 {
 		s.log.Info("rows that could not be stored before are stored", "rows", n, "missing", len(u.rows))
 	}

@@ -78,6 +78,7 @@ func TestUnwrittenRowsAreRepeated(t *testing.T) {
 		if want := []string{"a new", "key new<nil>", "new 1 new1", "old 3 old3", "second"}; !reflect.DeepEqual(got, want) {
 			t.Errorf("stored %q, want %q", got, want)
 		}
+		hold(t, s)() // the writer is idle
 		if n := len(s.unwritten.rows); n > 0 {
 			t.Errorf("%d rows are still repeated", n)
 		}

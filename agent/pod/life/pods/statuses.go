@@ -104,14 +104,13 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 }
 
 // rewriteStatuses stores all statuses again.
-func (p *Pods) rewriteStatuses(context.Context) error {
+func (p *Pods) rewriteStatuses(context.Context) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var errs []error
 	for uid, s := range p.states {
-		errs = append(errs, p.c.Store.PutStatus(uid, &s.status))
+		err = errors.Join(err, p.c.Store.PutStatus(uid, &s.status))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // setState replaces the state of a pod and wakes the watchers. The caller holds mu.
