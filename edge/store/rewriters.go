@@ -12,8 +12,8 @@ type rewriters struct {
 	list []func(context.Context) error
 }
 
-// AddRewriter registers a function that stores all rows of the named table again from the memory of their owner. RewriteRows calls it after the
-// database was replaced during use. The function must not store a row that is older than the row in the table.
+// AddRewriter registers a function that stores all rows of the named table again from the memory of their owner. RewriteRows calls it after
+// the database was replaced during use. The function must not store a row that is older than the row in the table.
 func (s *Store) AddRewriter(_ string, rewrite func(context.Context) error) {
 	s.rewriters.mu.Lock()
 	defer s.rewriters.mu.Unlock()
