@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +99,7 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	return o, o.forget(ctx)
 }
 
-// rewrite stores the objects that the store has lost, and removes old copies of removed objects.
+// rewrite replaces the stored objects by the known ones, because the store may have lost objects, or may have old copies.
 func (o *Objects) rewrite(ctx context.Context) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()
@@ -112,23 +111,13 @@ func (o *Objects) rewrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	has := map[Key]*store.Local{}
-	var remove []Key
+	var remove []Key // before put
 	for i := range stored {
-		s := &stored[i]
-		has[s.LocalKey] = s
-		if _, known := o.rows[s.LocalKey]; !known && manifest.New(s.Kind) != nil { // a newer islet may know other kinds
-			remove = append(remove, s.LocalKey)
+		if k := stored[i].LocalKey; manifest.New(k.Kind) != nil { // a newer islet may know other kinds
+			remove = append(remove, k)
 		}
 	}
-	var lost []store.Local
-	for i := range put {
-		p := &put[i]
-		if s := has[p.LocalKey]; s == nil || s.Origin != p.Origin || s.Gone != p.Gone || !bytes.Equal(s.Data, p.Data) {
-			lost = append(lost, *p)
-		}
-	}
-	return o.c.Store.UpdateLocals(ctx, lost, remove)
+	return o.c.Store.UpdateLocals(ctx, put, remove)
 }
 
 // HasPod reports whether a registered pod references any object.

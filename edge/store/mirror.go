@@ -23,25 +23,14 @@ type tableRepair int
 const (
 	fromMirror tableRepair = iota // the mirror
 	fromOwner                     // the function that the owner of the table has passed to AddRewriter
-	notAtAll                      // nothing
+	notAtAll                      // nothing, because the rows only report what has happened
 )
-
-// tableRepairs returns the repair of each table.
-func tableRepairs() map[string]tableRepair {
-	return map[string]tableRepair{
-		"leases": fromMirror, "admissions": fromMirror, "evictions": fromMirror, "allocations": fromMirror, "devices": fromMirror,
-		"claims": fromMirror, "volumes": fromMirror, "lives": fromMirror, "imports": fromMirror, "pulls": fromMirror,
-		"tokens": fromMirror, "certificates": fromMirror, "meta": fromMirror,
-		"pods": fromOwner, "objects": fromOwner, "local": fromOwner, "statuses": fromOwner,
-		"events": notAtAll, // they only report what has happened
-	}
-}
 
 // mirroredShapes returns the shapes of the given tables that are in the mirror, or of all such tables.
 func mirroredShapes(tables ...string) (shapes []*rowShape) {
-	repairs, all := tableRepairs(), listShapes()
+	all := listShapes()
 	for i := range all {
-		if s := &all[i]; repairs[s.table] == fromMirror && (len(tables) == 0 || slices.Contains(tables, s.table)) {
+		if s := &all[i]; s.repair == fromMirror && (len(tables) == 0 || slices.Contains(tables, s.table)) {
 			shapes = append(shapes, s)
 		}
 	}

@@ -21,23 +21,13 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// TestEveryTableIsRepaired checks that each table of the schema has a repair, so that the author of a new table decides on one.
-func TestEveryTableIsRepaired(t *testing.T) {
-	columns, _ := storedColumns(t, open(t, filepath.Join(t.TempDir(), "islet.db")))
-	want, got := slices.Sorted(maps.Keys(columns)), slices.Sorted(maps.Keys(tableRepairs()))
-	if !slices.Equal(want, got) {
-		t.Errorf("the tables are %q, those with a repair %q", want, got)
-	}
-}
-
 // mirroredRows returns the rows of the tables of the mirror as text.
 func mirroredRows(t testing.TB, db *sql.DB) []string {
 	t.Helper()
-	rows := slices.DeleteFunc(slices.Sorted(maps.Keys(rowsOf(t, db))), func(row string) bool {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(rowsOf(t, db))), func(row string) bool {
 		table, _, _ := strings.Cut(row, " ")
-		return tableRepairs()[table] != fromMirror
+		return len(mirroredShapes(table)) == 0
 	})
-	return rows
 }
 
 // writes returns calls of all methods that write to tables of the mirror.
