@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/sealkey"
 	"github.com/islet-edge/islet/edge/inventory"
 	manifests "github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/net/cni"
 )
 
@@ -48,7 +50,37 @@ func init() {
 func selfTest(stdout, stderr io.Writer) int { return selftest.Main(version, stdout, stderr) }
 
 func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return sealkey.Main(args, sealkey.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Load: configure.Load})
+	return sealkey.Main(args, sealkey.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Load: loadInstalled})
+}
+
+// installed returns the flags that the service of this machine passes to the agent.
+func installed() ([]string, bool) { return doctor.ServiceFlags(os.DirFS("/")) }
+
+// orInstalled returns the arguments of a command that the flags of an agent follow. Without such flags, they are those of the service.
+func orInstalled(args []string, service func() ([]string, bool)) []string {
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
+		return args
+	}
+	flags, _ := service()
+	return slices.Concat(args, flags)
+}
+
+// loadInstalled returns the configuration of an agent with the given flags or, without flags, of the service.
+func loadInstalled(flags []string) (*config.Config, []config.Notice, error) {
+	return configure.Load(orInstalled(flags, installed))
+}
+
+func setUp(args []string, stdout, stderr io.Writer) int {
+	return setup.Main(orInstalled(args, installed), stdout, stderr)
+}
+
+// cleanup removes the pods of the service, or of an agent without flags if the configuration of the service cannot be read any more.
+func cleanup(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := orInstalled(args, installed)
+	if _, _, err := config.Load(flags); err == nil {
+		args = flags
+	}
+	return agent.Cleanup(ctx, args, stdout, stderr)
 }
 
 func backup(ctx context.Context, verb string, args []string, t *command.Tool, ask command.AskBackup) int {
@@ -71,8 +103,8 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, guard.IsService()) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: doctor.ServiceFlags, Cleanup: agent.Cleanup, SelfTest: selfTest,
-			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, SetUp: setup.Main, Inventory: inventory.Read,
+			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: installed, Cleanup: cleanup, SelfTest: selfTest,
+			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, SetUp: setUp, Inventory: inventory.Read,
 			Secrets: inventory.Secrets,
 		})
 	}

@@ -61,3 +61,15 @@ func TestInterruptedJoin(t *testing.T) {
 		t.Errorf("code %d: %s%s", code, out.String(), errs.String())
 	}
 }
+
+// TestOrInstalled checks that a command without flags of an agent has those of the service.
+func TestOrInstalled(t *testing.T) {
+	service := func() ([]string, bool) { return []string{"--state-dir=/data"}, true }
+	for _, c := range []struct{ args, want string }{
+		{"", "--state-dir=/data"}, {"islet.yaml", "islet.yaml --state-dir=/data"}, {"islet.yaml --root-dir=/r", "islet.yaml --root-dir=/r"},
+	} {
+		if got := strings.Join(orInstalled(strings.Fields(c.args), service), " "); got != c.want {
+			t.Errorf("%q: %q", c.args, got)
+		}
+	}
+}

@@ -74,6 +74,7 @@ func (b *base) removePods(ctx context.Context) error {
 		}
 		errs = append(errs, f.hooks.Release(ctx, types.UID(s.Metadata.GetUid())))
 	}
+	f.logs.Flush()
 	none := func(types.UID) bool { return false }
 	return errors.Join(append(errs, f.sweepExcept(ctx, none), f.cgroups.Clean(), f.rt.Network.Clean(ctx))...)
 }

@@ -48,8 +48,7 @@ type featureParts struct {
 	plugins  *plugins.Registry
 	calls    *call.Caller
 	handlers *lifecycle.Hooks
-	logs     collect.Logs
-	links    *collect.Links
+	logs     *collect.Logs
 	hooks    hook.Chain
 }
 
@@ -74,7 +73,7 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 	if err != nil {
 		return nil, err
 	}
-	f.logs, f.links = collect.Logs{Dir: f.cfg.Kubelet.PodLogsDir}, &collect.Links{Dir: f.cfg.Dirs.LogLinks, Logs: f.cfg.Kubelet.PodLogsDir}
+	f.logs = collect.NewLogs(f.cfg, f.log)
 	f.devices.Pinning.Connect(f.rt.Runtime)
 	f.machine.SetObserved(f.observer.Pod)
 	f.hooks = f.hookChain()
@@ -161,7 +160,7 @@ func (f *featureParts) hookChain() hook.Chain {
 		f.cgroups,
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Claims,
-		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, f.links, rebuild.Manifest{},
+		f.volumes, f.devices.Pinning, f.devices.Manager, f.devices.Dynamic, f.logs, rebuild.Manifest{},
 		realtime.Hook{Node: f.machine.RealTime, Pods: f.pods.List},
 		portconflict.Hook{Host: os.DirFS("/"), Events: f.events, Log: f.log},
 		// The user namespaces come last, because they map the mounts of all other hooks.
@@ -213,5 +212,5 @@ func (f *featureParts) sweepLeftovers(ctx context.Context) {
 }
 
 func (f *featureParts) sweepExcept(ctx context.Context, keep func(types.UID) bool) error {
-	return errors.Join(f.volumes.Sweep(ctx, keep), f.logs.Sweep(ctx, keep), f.links.Sweep(ctx, keep))
+	return errors.Join(f.volumes.Sweep(ctx, keep), f.logs.Sweep(ctx, keep))
 }

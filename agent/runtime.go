@@ -38,7 +38,7 @@ func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
 	r.cfg.VisitFeatures(r.figures.Feature)
 	r.observer = observe.New(observe.Config{
 		Runtime: r.rt.Runtime, Changed: r.laterParts.pokePod, OnRelist: r.figures.ObserveRelist,
-		Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
+		Root: r.cfg.Dirs.Root, Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
 	})
 	r.bundles, err = bundle.OpenFor(r.cfg, r.configStart.OnTrial(), r.machine.Labels, r.link.Now, r.rt.BundleImages(), r.store, r.log)
 	return r, err
@@ -53,7 +53,7 @@ func (n *node) networkChanged() {
 
 // storeEndedPods stores the results of pods that have ended in a runtime that the node no longer uses.
 func (n *node) storeEndedPods(ctx context.Context, rt cri.Runtime) error {
-	view := observe.New(observe.Config{Runtime: rt, Changed: func(types.UID) {}, Log: n.log})
+	view := observe.New(observe.Config{Root: n.cfg.Dirs.Root, Runtime: rt, Changed: func(types.UID) {}, Log: n.log})
 	if err := view.Relist(ctx); err != nil {
 		return err
 	}

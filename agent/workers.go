@@ -41,7 +41,7 @@ func openWorkers(f *featureParts) (w *workerParts, err error) {
 	w = &workerParts{featureParts: f}
 	executor := worker.ExecutorConfig{
 		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.CheckPodNetwork,
-		Standalone: w.cluster == nil, Classes: w.handlerFeatures.Classes, Keyring: w.keys, Links: w.links, Files: w.volumes, Hooks: w.hooks,
+		Standalone: w.cluster == nil, Classes: w.handlerFeatures.Classes, Keyring: w.keys, Links: w.logs, Files: w.volumes, Hooks: w.hooks,
 		Objects: w.objects, Lifecycle: w.handlers, Events: w.events, Log: w.log,
 	}
 	if w.guard != nil {
@@ -78,7 +78,7 @@ func (w *workerParts) newUpkeep() *resource.Upkeep {
 		OOM: w.laterParts.reportOutOfMemory, Garbage: garbage.Config{
 			Runtime: w.rt.Runtime, CheckPodsKnown: w.rt.CheckPodsKnown, Pods: w.pods.List, Events: w.events, Now: w.link.Now, Log: w.log,
 			Offline: func() bool { return w.cluster == nil || w.link.State().Phase != link.Up },
-			Dead:    garbage.DeadContainers{View: w.observer, Sweep: w.sweepLeftovers, Remove: w.removeContainer},
+			Dead:    garbage.DeadContainers{View: w.observer, Sweep: w.logs.FlushThen(w.sweepLeftovers), Remove: w.removeContainer},
 		},
 	})
 }

@@ -1,19 +1,16 @@
 #!/bin/bash
 # Gathers a release in DIR: archives, install.sh, packages, the sources of the OCI runtime, lists of components (SPDX), notes from the
-# changelog and the history, SHA-256 sums, and signatures.
+# changelog and the history, the public keys, SHA-256 sums, and signatures.
 #   release.sh VERSION DIST DIR
+#   release.sh VERSION            checks only, before an hour of building: changelog, advisories, keys, and sources
 # ISLET_RELEASE_KEYS names files with keys (packaging/sign), separated by colons. All of them sign each archive, as islet update requires.
-# ISLET_SIGNING_KEY names the key in gpg's keyring that signs the sums. The script reports what it does not sign.
+# ISLET_SIGNING_KEY names the key in gpg's keyring that signs the sums. The script reports what it does not sign. The notes name a key
+# whose file or user ID has the word "trial" as a trial key.
 # If anything is missing, the script fails and DIR stays as it was.
 set -euo pipefail
-version=$1 dist=$(cd "$2" && pwd)
+version=$1
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
-mkdir -p "$(dirname "$3")"
-to=$(cd "$(dirname "$3")" && pwd)/$(basename "$3")
-new=$to.new
-rm -rf "$new"
-mkdir -p "$new"
 say() { echo "release: $*" >&2; }
 
 # A version without a section in the changelog cannot be released, and neither can one with changes that are still listed as unreleased.
@@ -23,6 +20,39 @@ changes=$(awk -v version="$version" '/^## / { on = $2 == version; next } on' "$t
 
 # The snapshot of advisories may be at most 60 days old.
 (cd "$top" && GOARCH='' GOFLAGS='' go run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd) >&2
+
+sign() { (cd "$top" && GOARCH='' GOFLAGS=-trimpath go run ./packaging/sign "$@"); }
+IFS=: read -ra keys <<<"${ISLET_RELEASE_KEYS:-}"
+for i in "${!keys[@]}"; do
+	keys[i]=$(realpath -e "${keys[i]}")
+	sign public "${keys[i]}" >/dev/null
+done
+[ -z "${ISLET_SIGNING_KEY:-}" ] || gpg --batch --list-secret-keys "$ISLET_SIGNING_KEY" >/dev/null
+
+# The licences of the OCI runtime require its exact sources and build scripts. The C library is that of the compilers.
+sources=${ISLET_OCI_CACHE:-$top/.cache/oci-build}/source
+fetch_sources() { # fetch_sources LIBC..., such as glibc=2.36-8
+	local name lacks=()
+	names=(crun libseccomp libcap2 systemd "$@")
+	for name in "${names[@]}"; do "$here/oci/source.sh" "$sources" "$name" || lacks+=("$name"); done
+	[ ${#lacks[@]} = 0 ] || { say "not made, because the sources of ${lacks[*]} are missing (packaging/oci/README.md)"; exit 1; }
+}
+if [ $# = 1 ]; then
+	libcs=()
+	for triplet in x86_64-linux-gnu aarch64-linux-gnu arm-linux-gnueabihf riscv64-linux-gnu; do
+		package=$(dpkg-query -S "$(realpath "$("$triplet-gcc" -print-file-name=libc.a)")" | cut -d : -f 1)
+		libcs+=("glibc=$(dpkg-query -W -f '${source:Version} ${Version}\n' "$package" | awk 'NR == 1 { print sub(/cross[0-9]*$/, "", $2) ? $2 : $1 }')")
+	done
+	mapfile -t libcs < <(printf '%s\n' "${libcs[@]}" | sort -u)
+	fetch_sources "${libcs[@]}"
+	exit
+fi
+dist=$(cd "$2" && pwd)
+mkdir -p "$(dirname "$3")"
+to=$(cd "$(dirname "$3")" && pwd)/$(basename "$3")
+new=$to.new
+rm -rf "$new"
+mkdir -p "$new"
 
 # Only files of exactly this version: 0.1.0 is neither 0.1.0-rc1 nor 10.1.0.
 cp -p "$dist"/islet-"$version"-linux-*.tar.gz "$new/"
@@ -34,42 +64,56 @@ for d in "$dist"/islet-"$version"-linux-*/; do
 	cp -p "$d/doc/islet.spdx.json" "$new/$(basename "$d").spdx.json"
 done
 
-# The licences of the OCI runtime require its exact sources and build scripts. The C library is that of the compilers; the SPDX file of
-# each archive names its version.
-sources=${ISLET_OCI_CACHE:-$top/.cache/oci-build}/source
-libcs=
+libcs=() # the SPDX file of each archive names its version
 for spdx in "$new"/*.spdx.json; do
 	libc=$(sed -n '/"name": "glibc"/{n;s/.*: "\(.*\)",/glibc=\1/p}' "$spdx")
 	[ -n "$libc" ] || { say "$(basename "$spdx") does not name a C library"; exit 1; }
-	libcs+="$libc"$'\n'
+	libcs+=("$libc")
 done
-mapfile -t libcs < <(sort -u <<<"${libcs%$'\n'}")
-names=(crun libseccomp libcap2 systemd "${libcs[@]}")
-lacks=()
-for name in "${names[@]}"; do "$here/oci/source.sh" "$sources" "$name" || lacks+=("$name"); done
-[ ${#lacks[@]} = 0 ] || { say "not made, because the sources of ${lacks[*]} are missing (packaging/oci/README.md)"; exit 1; }
+mapfile -t libcs < <(printf '%s\n' "${libcs[@]}" | sort -u)
+fetch_sources "${libcs[@]}"
 files=$(for name in "${names[@]}"; do awk -v want="$name" '$1 == want || $1 "=" $2 == want { print $3 }' "$here/oci/sources"; done | sort -u)
 # shellcheck disable=SC2086 # a list of names
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:?}" -cf "$new/islet-oci-sources.tar" -C "$here" oci -C "$sources" $files
 
-IFS=: read -ra keys <<<"${ISLET_RELEASE_KEYS:-}"
-for i in "${!keys[@]}"; do keys[i]=$(realpath -e "${keys[i]}"); done
+trial_note() { if grep -qi trial <<<"$1"; then echo ', a trial key: do not trust it on a node that matters'; fi; }
+signers=
 if [ ${#keys[@]} -gt 0 ]; then
+	for key in "${keys[@]}"; do
+		signers+="- The archives, for \`islet update\`: \`$(sign public "$key")\`$(trial_note "${key##*/}")"$'\n'
+	done
+	sign public "${keys[@]}" >"$new/release.keys"
 	for archive in "$new"/*.tar.gz; do
 		arch=${archive##*-linux-}
-		(cd "$top" && GOARCH='' GOFLAGS=-trimpath go run ./packaging/sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}")
+		sign release "$version" "${arch%.tar.gz}" "$archive" "${keys[@]}"
+		sign verify "$archive" "$new/release.keys" >&2
 	done
 else
+	signers+="- The archives are not signed, and \`islet update\` rejects them."$'\n'
 	say "ISLET_RELEASE_KEYS is not set: the archives are not signed, and islet update rejects them"
 fi
+if [ -n "${ISLET_SIGNING_KEY:-}" ]; then
+	listing=$(gpg --batch --with-colons --list-keys "$ISLET_SIGNING_KEY")
+	fingerprint=$(awk -F: '$1 == "fpr" { print $10; exit }' <<<"$listing")
+	user=$(awk -F: '$1 == "uid" { print $10; exit }' <<<"$listing")
+	signers+="- \`SHA256SUMS\`, by gpg: \`$fingerprint\`, $user$(trial_note "$user")"$'\n'
+else
+	signers+="- \`SHA256SUMS\` is not signed."$'\n'
+fi
 
-# The notes are the changelog's section and then all commits, sorted by the part before the colon of their subject, such as agent or
-# internal/config.
+# The notes are the changelog's section, then the keys, and then all commits, sorted by the part before the colon of their subject, such as
+# agent or internal/config. Links of the changelog lead to the files of this version, because they are not beside the notes.
 {
+	files=https://github.com/islet-edge/islet/blob/v$version
 	before=$(git -C "$top" describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/null || true)
 	echo "# islet $version"
-	echo "$changes"
+	sed -E "s,\]\(((docs|packaging)/|[A-Z]+\.md),]($files/\1,g" <<<"$changes"
 	echo
+	echo "## Signatures"
+	echo
+	echo "Compare the keys with those that you got in another way ([commands]($files/packaging/README.md#packages-repositories-releases))."
+	echo
+	echo "$signers"
 	echo "## All changes${before:+ since $before}, by part"
 	git -C "$top" log --no-merges --reverse --format=%s "${before:+$before..}HEAD" | awk '
 		{

@@ -49,7 +49,7 @@ func TestRelease(t *testing.T) {
 	copied(t, "install.sh", filepath.Join(top, "packaging/install.sh"))
 	copied(t, "oci/source.sh", filepath.Join(top, "packaging/oci/source.sh"))
 	changelog := filepath.Join(top, "CHANGELOG.md")
-	const changes = "# Changelog\n\n## 0.1.0 - 2026-01-02\n\n### Added\n\n- A thing\n\n## 0.0.9 - 2025-01-02\n\n- An old thing\n"
+	const changes = "# Changelog\n\n## 0.1.0 - 2026-01-02\n\n### Added\n\n- A [thing](docs/a.md#x), [another](https://example.com/docs/b)\n\n## 0.0.9 - 2025-01-02\n\n- An old thing\n"
 	write(t, changelog, changes, 0o644)
 	cache, dist, to := filepath.Join(top, "cache"), filepath.Join(top, "dist"), filepath.Join(top, "dist/release")
 	list := ""
@@ -111,12 +111,16 @@ func TestRelease(t *testing.T) {
 	}
 
 	notes, err := os.ReadFile(filepath.Join(to, "NOTES.md"))
-	if want := "# islet 0.1.0\n\n### Added\n\n- A thing\n\n## All changes since v0.0.9, by part\n\n### agent\n\n- one\n- cli: three\n" +
+	const files = "https://github.com/islet-edge/islet/blob/v0.1.0/"
+	if want := "# islet 0.1.0\n\n### Added\n\n- A [thing](" + files + "docs/a.md#x), [another](https://example.com/docs/b)\n" +
+		"\n## Signatures\n\nCompare the keys with those that you got in another way ([commands](" + files +
+		"packaging/README.md#packages-repositories-releases)).\n\n- The archives are not signed, and `islet update` rejects them.\n" +
+		"- `SHA256SUMS` is not signed.\n\n## All changes since v0.0.9, by part\n\n### agent\n\n- one\n- cli: three\n" +
 		"\n### edge\n\n- store: two: and a half\n\n### net, agent/cpu\n\n- four\n\n### others\n\n- What: has no part\n"; err != nil || string(notes) != want {
 		t.Errorf("%v: the notes are\n%s", err, notes)
 	}
 
-	one, two := filepath.Join(top, "one"), filepath.Join(top, "two")
+	one, two := filepath.Join(top, "one"), filepath.Join(top, "a-trial.key")
 	keys := []release.Key{signer(t, one), signer(t, two)}
 	if out, err = gather("ISLET_RELEASE_KEYS=" + one + ":" + two); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -130,9 +134,18 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s: %+v, %v", arch, r, err)
 		}
 	}
-	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
-	check.Dir = to
-	if out, err := check.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1+2 {
+	public, err := os.ReadFile(filepath.Join(to, "release.keys"))
+	if err != nil || string(public) != keys[0].String()+"\n"+keys[1].String()+"\n" {
+		t.Errorf("%q, %v", public, err)
+	}
+	notes, err = os.ReadFile(filepath.Join(to, "NOTES.md"))
+	if want := "`" + keys[0].String() + "`\n- The archives, for `islet update`: `" + keys[1].String() + "`, a trial key: "; err != nil ||
+		!strings.Contains(string(notes), want) || strings.Count(out, "signed by "+keys[0].ID()+", "+keys[1].ID()) != 2 {
+		t.Errorf("%v: the notes are\n%s\nand the output is %s", err, notes, out)
+	}
+	sums := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	sums.Dir = to
+	if out, err := sums.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1+3 {
 		t.Errorf("%v: %s", err, out)
 	}
 	tar, err := exec.Command("tar", "-tf", filepath.Join(to, "islet-oci-sources.tar")).Output()
@@ -142,6 +155,29 @@ func TestRelease(t *testing.T) {
 	}
 
 	before := names()
+	check := func(libc string, env ...string) (string, error) { // with compilers that have this C library
+		for _, triplet := range []string{"x86_64-linux-gnu", "aarch64-linux-gnu", "arm-linux-gnueabihf", "riscv64-linux-gnu"} {
+			write(t, filepath.Join(top, "bin", triplet+"-gcc"), "#!/bin/sh\necho /lib/"+triplet+"/libc.a\n", 0o755)
+		}
+		write(t, filepath.Join(top, "bin/dpkg-query"), "#!/bin/sh\ncase $2 in /*x86*) echo libc6-dev:amd64: $2 ;; /*) echo libc6-dev-x: $2 ;;\n"+
+			"*) [ $3 = libc6-dev ] && echo 5-1 5-1 || echo 7 "+libc+"cross1 ;; esac\n", 0o755)
+		write(t, filepath.Join(top, "bin/realpath"), "#!/bin/sh\ncase $1 in /*) echo $1 ;; *) exec /usr/bin/realpath \"$@\" ;; esac\n", 0o755)
+		return try(exec.Command(filepath.Join(top, "packaging/release.sh"), "0.1.0"),
+			append(env, "PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "ISLET_SIGNING_KEY=")...)
+	}
+	for name, c := range map[string]struct{ libc, keys, bad string }{
+		"ready":                        {"5-0", one + ":" + two, ""},
+		"the source of a C library":    {"5-2", one, "the sources of glibc=5-2 are missing"},
+		"a key that is no private key": {"5-0", one + ":" + changelog, "contains no private key"},
+		"a key that is not there":      {"5-0", top + "/none", "none"},
+	} {
+		if out, err := check(c.libc, "ISLET_RELEASE_KEYS="+c.keys); (err == nil) != (c.bad == "") || !strings.Contains(out, c.bad) {
+			t.Errorf("before a release, %s: %v: %s", name, err, out)
+		}
+	}
+	if got := names(); !slices.Equal(got, before) {
+		t.Errorf("the check leaves %q", got)
+	}
 	if out, err := gather("ISLET_RELEASE_KEYS="+one, "ISLET_TEST_ADVISORIES=1"); err == nil ||
 		!strings.Contains(out, "asked: run ./packaging/advisories check -max-age 60 . ./runtime/shim/cmd") || !slices.Equal(names(), before) {
 		t.Errorf("with an advisory for a linked module: %v: %s\n%q", err, out, names())

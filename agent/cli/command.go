@@ -159,7 +159,7 @@ func commands() []command.Command {
 				"fields stay.\nThen restart the agent. It renews the certificates, and keeps a tunnel to each server for logs and exec.\n" +
 				"The command may be repeated, also for another cluster. If it fails, the node stays as it was."},
 		{Name: "key", Summary: "seal the key of the database to a TPM, and print the key for sealed Secrets", Sub: node.KeyCommands()},
-		{Name: "backup", Args: "FILE|- --to=KEY... [--bundles] [--include=PATH...] [AGENT FLAG...]",
+		{Name: "backup", Args: "FILE|- --to=KEY... [--bundles] [--include=PATH...] [-q] [AGENT FLAG...]",
 			Summary: "write the identity and the state of the node to a sealed file", Setup: node.Backup, IsAgent: true,
 			Detail: "The file replaces a dead board: see islet restore. It has the node's certificates and keys, the database, " +
 				"store.key, sent\nconfigurations, the highest numbers of bundles and the configuration files. It has no images, data of " +
@@ -168,8 +168,9 @@ func commands() []command.Command {
 				"--bundles adds the bundle in use, without its images. Without it, the node takes the bundle with this number again.\n" +
 				"--include=PATH adds a file or directory that the configuration does not name.\n" +
 				"--verify FILE --key=FILE checks a backup with the private key, and shows what is in it.\n" +
-				"The agent may run or not. A complete new backup replaces the one before. With -, it goes to the standard output."},
-		{Name: "restore", Args: "FILE|- --key=FILE [--dry-run] [--set-aside] [--recovery] [AGENT FLAG...]",
+				"-q prints no progress on a terminal. The agent may run or not. A complete new backup replaces the one before.\n" +
+				"With -, it goes to the standard output."},
+		{Name: "restore", Args: "FILE|- --key=FILE [--dry-run] [--set-aside] [--recovery] [-q] [AGENT FLAG...]",
 			Summary: "make this board the node of a backup", Setup: node.Restore, IsAgent: true,
 			Detail: "Run it before the first start of the agent. Then this board has the name and the keys of the node, and the " +
 				"old board, if it\ncomes back, sends nothing to the API server. A restore that fails changes nothing.\n" +
@@ -178,12 +179,13 @@ func commands() []command.Command {
 				"TPM\nof this one.\n" +
 				"--bundle-number=NAME=NUMBER is the number of a bundle that the node had after the backup. It takes no lower one.\n" +
 				"--include=PATH allows files outside of /etc/islet, /etc/kubernetes and the directories of the agent.\n" +
-				"--dry-run checks the backup and this board, and changes nothing."},
+				"--dry-run checks the backup and this board, and changes nothing. -q prints no progress on a terminal."},
 		{Name: "setup", Args: "[FILE] [AGENT FLAG...]", Summary: "make this machine a node with the file islet.yaml of its boot partition",
 			Setup: node.SetUp, IsAgent: true,
 			Detail: "The service runs this command before the agent. Without FILE, it uses /boot/firmware/islet.yaml or " +
 				"/boot/islet.yaml,\nif one exists and is not in use yet. It writes the flags, settings and credentials to " +
 				"/etc/islet, all or none.\n" +
+				"Without flags of an agent, those of the installed service are used.\n" +
 				"Exits with 1 if the file has a mistake, and with 75 if the command must be repeated before the agent starts."},
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
 			Summary: "check this host and show how to repair each finding", Setup: node.Doctor, IsAgent: true,
@@ -203,7 +205,8 @@ func commands() []command.Command {
 				"/etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist; --config and --edge-config replace them."},
 		{Name: "cleanup", Args: "[AGENT FLAG...]",
 			Summary: "end all pods of a stopped agent, and remove their leftovers from the host", Setup: node.Cleanup, IsAgent: true,
-			Detail: "The state directory is kept, so the pods return with the agent. Pass the flags that the agent is started with."},
+			Detail: "The state directory is kept, so the pods return with the agent. Without flags, those of the installed service are " +
+				"used."},
 		{Name: "version", Summary: "print the versions of this program and of the agent", Setup: node.Version},
 		{Name: "completion", Args: "bash|zsh|fish", Summary: "print shell completion", Setup: setupCompletion, NoAgent: true,
 			Detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},

@@ -73,9 +73,10 @@ func findService(host fs.FS) *service {
 	return nil
 }
 
-// ServiceFlags returns the flags that the service of this machine passes to the agent. It returns false if there is no such service.
-func ServiceFlags() ([]string, bool) {
-	s := findService(os.DirFS("/"))
+// ServiceFlags returns the flags that the service of a host passes to the agent. It returns false if there is no such service. Package
+// config adds the flags of config.FlagsFile to them.
+func ServiceFlags(host fs.FS) ([]string, bool) {
+	s := findService(host)
 	if s == nil {
 		return nil, false
 	}

@@ -121,7 +121,12 @@ func (w *world) empty() {
 }
 
 func (w *world) request() Request {
-	return Request{Dirs: w.dirs, Node: "edge", Include: []string{w.root}, Now: func() time.Time { return noon }, TPM: w.root + "/no-tpm"}
+	return Request{Dirs: w.dirs, Start: w.startAs(w.dirs, "edge"), Include: []string{w.root}, Now: func() time.Time { return noon }, TPM: w.root + "/no-tpm"}
+}
+
+// startAs returns an agent that runs as a node, whatever files the board has.
+func (w *world) startAs(dirs config.Dirs, node string) func(fs.FS) ([]Identity, error) {
+	return func(fs.FS) ([]Identity, error) { return []Identity{{dirs, node}}, nil }
 }
 
 // files returns the content of all files and links by path.
@@ -217,11 +222,15 @@ func TestRefused(t *testing.T) {
 		change func(*Request)
 		says   string
 	}{
-		"another name":      {func(q *Request) { q.Node = "other" }, "hostnamectl set-hostname edge"},
+		"another name":      {func(q *Request) { q.Start = w.startAs(w.dirs, "other") }, "hostnamectl set-hostname edge"},
 		"another directory": {func(q *Request) { q.Dirs.Cert = "/elsewhere" }, "--cert-dir=" + w.dirs.Cert},
-		"a file outside":    {func(q *Request) { q.Include = nil }, "--include=PATH"},
-		"files of a node":   {func(q *Request) { w.write("state/store.key", "x") }, "--set-aside"},
-		"a certificate":     {func(q *Request) { w.write("kubelet/pki/kubelet-server-x.pem", "x") }, "--set-aside"},
+		"another service":   {func(q *Request) { q.Start = w.startAs(config.Dirs{State: "/x", Cert: w.dirs.Cert}, "edge") }, "--state-dir"},
+		"wrong flags": {func(q *Request) {
+			q.Start = func(fs.FS) ([]Identity, error) { return nil, errors.New("unknown flag") }
+		}, "unknown flag"},
+		"a file outside":  {func(q *Request) { q.Include = nil }, "--include=PATH"},
+		"files of a node": {func(q *Request) { w.write("state/store.key", "x") }, "--set-aside"},
+		"a certificate":   {func(q *Request) { w.write("kubelet/pki/kubelet-server-x.pem", "x") }, "--set-aside"},
 		"a long name": {func(q *Request) {
 			w.write("kubelet/pki/kubelet-"+strings.Repeat("x", 240)+".pem", "x")
 			q.SetAside = true
@@ -296,6 +305,10 @@ func TestPowerCuts(t *testing.T) {
 		for cut := 1; ; cut++ {
 			w := newWorld(t)
 			w.write("state/update/index.json", "{}")
+			w.write("state/k3s/a/client-kubelet.pem", "pair")
+			if err := os.Symlink("a", w.dirs.State+"/k3s/current"); err != nil {
+				t.Fatal(err)
+			}
 			s := w.source()
 			s.Bundles = true
 			data := w.archive(s)

@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -77,6 +78,11 @@ func (s Source) Collect(ctx context.Context) (a *Archive, err error) {
 		return nil, err
 	}
 	a = &Archive{db: db}
+	join, err := k3s.LockFiles(k3s.Root(s.Config.Dirs.State)) // or files of two clusters could be in one archive
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	defer join.Close() // also if it is nil
 	// The database is copied before the other files are read. So a bundle in the record is at least as new as the one in the database.
 	if a.list, a.manifest, err = s.collect(ctx, copied); err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -259,6 +265,7 @@ func (c *collector) add(name, path string) {
 			(maxTotal-maxDatabase)>>20, path))
 	default:
 		c.names[name], c.total = true, c.total+int64(len(data))
+		c.manifest.Omitted = slices.DeleteFunc(c.manifest.Omitted, func(other string) bool { return other == path })
 		c.list = append(c.list, collected{name, info.Mode(), data})
 	}
 }
@@ -278,7 +285,7 @@ func (c *collector) addOptional(name, path string) {
 	c.add(name, path)
 }
 
-// addMatches adds the regular files in a directory whose names match.
+// addMatches adds the regular files in a directory whose names match. It records the paths of links and the like.
 func (c *collector) addMatches(prefix, dir string, matches func(string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -288,8 +295,12 @@ func (c *collector) addMatches(prefix, dir string, matches func(string) bool) {
 		return
 	}
 	for _, e := range entries {
-		if e.Type().IsRegular() && matches(e.Name()) {
+		switch {
+		case !matches(e.Name()):
+		case e.Type().IsRegular():
 			c.addOptional(prefix+e.Name(), filepath.Join(dir, e.Name()))
+		default:
+			c.omit(filepath.Join(dir, e.Name()))
 		}
 	}
 }
@@ -324,7 +335,7 @@ func (c *collector) addBundles(state string) {
 	}
 }
 
-// addCertificates adds the certificates and keys of the node.
+// addCertificates adds the files of --cert-dir, and the links between them. It records the paths of all others.
 func (c *collector) addCertificates(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -335,20 +346,27 @@ func (c *collector) addCertificates(dir string) {
 	}
 	for _, e := range entries {
 		name := e.Name()
-		if strings.HasPrefix(name, ".") || !isPlainName(name) || !slices.Contains([]string{".pem", ".crt", ".key"}, filepath.Ext(name)) {
-			continue
-		}
-		switch {
-		case e.Type().IsRegular():
-			c.addOptional(certDir+name, filepath.Join(dir, name))
-		case e.Type() == fs.ModeSymlink:
-			to, err := os.Readlink(filepath.Join(dir, name))
-			if err == nil && (filepath.Dir(to) == dir || filepath.Dir(to) == ".") && isPlainName(filepath.Base(to)) {
-				c.manifest.Links[name] = filepath.Base(to)
-				c.addOptional(certDir+filepath.Base(to), filepath.Join(dir, filepath.Base(to))) // it may be newer than entries
-			}
+		path := filepath.Join(dir, name)
+		to, err := os.Readlink(path)
+		isLink := err == nil && (filepath.Dir(to) == dir || filepath.Dir(to) == ".")
+		switch to = filepath.Base(to); {
+		case isCertificate(dir, name):
+			c.addOptional(certDir+name, path)
+		case isLink && isCertificate(dir, to) && isPlainName(name) && !strings.HasPrefix(name, "."):
+			c.manifest.Links[name] = to
+			c.addOptional(certDir+to, filepath.Join(dir, to)) // it may be newer than entries
+		default:
+			c.omit(path)
 		}
 	}
+}
+
+// isCertificate reports whether a file of --cert-dir is in an archive. Hidden files are those of writers that have not ended. A large file
+// of another kind is left out, and a large certificate is an error, because without it a backup is none.
+func isCertificate(dir, name string) bool {
+	info, err := os.Lstat(filepath.Join(dir, name))
+	return err == nil && info.Mode().IsRegular() && isPlainName(name) && !strings.HasPrefix(name, ".") &&
+		(info.Size() <= maxFile || slices.Contains([]string{".pem", ".crt", ".key"}, filepath.Ext(name)))
 }
 
 // addPath adds a file, or the files in a directory and in the directories below it. It leaves out what is in the archive already. Hidden
@@ -372,7 +390,8 @@ func (c *collector) addPath(path string, dirs config.Dirs, named bool) {
 		return
 	}
 	if !info.IsDir() {
-		if filepath.Dir(path) != dirs.Cert {
+		name := filepath.Base(path)
+		if _, isLink := c.manifest.Links[name]; filepath.Dir(path) != dirs.Cert || !isLink && !c.names[certDir+name] {
 			c.add(filesDir+strings.TrimPrefix(path, "/"), path)
 		}
 		return

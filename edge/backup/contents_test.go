@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -173,6 +174,61 @@ func TestHidden(t *testing.T) {
 	}
 	if info, err := os.Stat(w.root + "/app"); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// TestCertDir checks that each file of --cert-dir is in a backup, or named as left out. The backup can be restored, also if a link leads
+// nowhere or to another link.
+func TestCertDir(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const dir = "kubelet/pki/"
+	kept := []string{"tls.p12", "chain.cer", "README", "etcd.pem", "own.pass"}
+	for _, name := range kept {
+		w.write(dir+name, name)
+	}
+	large := strings.Repeat("x", maxFile+1)
+	w.write(dir+"log", large)
+	w.write(dir+".hidden.pem", "x")
+	w.write(dir+".named.pem", "named")
+	w.write(dir+"sub/ca.crt", "x")
+	links := map[string]string{"short": "tls.p12", "chain": "short", "nowhere.pem": "gone.pem", "away.key": w.root + "/conf/key.pem", "big": "log",
+		"configured.crt": w.root + "/conf/key.pem"}
+	for name, to := range links {
+		if err := os.Symlink(to, w.root+"/"+dir+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.cfg.Kubelet.TLSCertFile = w.dirs.Cert + "/configured.crt"
+	if err := os.Symlink("/nowhere", w.dirs.State+"/other.json"); err != nil {
+		t.Fatal(err)
+	}
+	s := w.source()
+	s.Include = []string{w.dirs.Cert + "/.named.pem"}
+	data := w.archive(s)
+	sum, err := Check(t.Context(), bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{w.dirs.State + "/other.json"}
+	for _, name := range []string{".hidden.pem", "away.key", "big", "chain", "log", "nowhere.pem", "sub"} {
+		want = append(want, w.dirs.Cert+"/"+name)
+	}
+	if !slices.Equal(sum.Manifest.Omitted, want) {
+		t.Errorf("%q instead of %q", sum.Manifest.Omitted, want)
+	}
+	w.empty()
+	if _, err := Restore(t.Context(), bytes.NewReader(data), w.request()); err != nil {
+		t.Fatal(err)
+	}
+	now := w.files()
+	for _, name := range kept {
+		if now[dir+name] != name {
+			t.Errorf("%s: %q", name, now[dir+name])
+		}
+	}
+	if now[dir+"short"] != w.dirs.Cert+"/tls.p12" || now[dir+".named.pem"] != "named" || now[dir+"configured.crt"] != "key" {
+		t.Errorf("%q", now)
 	}
 }
 
@@ -414,6 +470,54 @@ func TestFlags(t *testing.T) {
 		now := w.files()
 		if decided && (now["conf/flags"] != "--of=backup" || now["conf/.flags.before-restore-20261128T120000Z"] != "--of=board") {
 			t.Errorf("after step %d: %q", cut, now["conf/flags"])
+		}
+	}
+}
+
+// TestAfter checks that the name of the node is that of the flags after the restore: those of the archive, or none, and never those of the
+// board, which are set aside.
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	for _, ofBackup := range []string{"edge", "other", ""} {
+		for _, ofBoard := range []string{"edge", "other", ""} {
+			w := newWorld(t)
+			s := w.source()
+			if ofBackup != "" {
+				w.write("conf/flags", ofBackup)
+				s.Include = []string{w.root + "/conf/flags"}
+			}
+			data := w.archive(s)
+			w.empty()
+			w.write("conf/local", "a file of nobody")
+			if err := os.Symlink("local", w.root+"/conf/link"); err != nil {
+				t.Fatal(err)
+			}
+			if ofBoard != "" {
+				w.write("conf/flags", ofBoard)
+			}
+			q := w.request()
+			q.Conf, q.SetAside = w.root+"/conf", true
+			q.Start = func(board fs.FS) ([]Identity, error) {
+				dir := strings.TrimPrefix(w.root, "/") + "/conf"
+				flags, err := fs.ReadFile(board, dir+"/flags")
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return nil, err
+				}
+				if local, err := fs.ReadFile(board, dir+"/local"); err != nil || string(local) != "a file of nobody" {
+					t.Errorf("%q, %v", local, err)
+				}
+				if conf, err := fs.ReadFile(board, dir+"/kubelet.conf"); err != nil || len(conf) == 0 {
+					t.Errorf("%q, %v", conf, err)
+				}
+				if to, err := fs.ReadLink(board, dir+"/link"); err != nil || to != "local" {
+					t.Errorf("%q, %v", to, err)
+				}
+				return []Identity{{w.dirs, "host"}, {w.dirs, string(flags)}}, nil
+			}
+			_, err := Restore(t.Context(), bytes.NewReader(data), q)
+			if want := ofBackup == "edge"; (err == nil) != want {
+				t.Errorf("flags of the backup %q, of the board %q: %v", ofBackup, ofBoard, err)
+			}
 		}
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
 const (
-	stagingName = ".restore"     // directory of a staged archive, in the state directory
-	planName    = "plan.json"    // in stagingName: the plan, before it is decided
-	journalName = "restore.json" // in the state directory: the plan that must be completed
+	stagingName = ".restore"      // directory of a staged archive, in the state directory
+	planName    = "plan.json"     // in stagingName: the plan, before it is decided
+	journalName = k3s.RestoreFile // in the state directory: the plan that must be completed
 	maxPlan     = 8 << 20
 )
 

@@ -10,12 +10,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -23,7 +27,9 @@ import (
 type Request struct {
 	Dirs config.Dirs
 	Conf string // directory of the configuration files that an agent reads without a flag; "" if there is none
-	Node string // the name that an agent on this board has
+	// Start returns the directories and the node name of the agents that may be started on a board with the given files, in the order of
+	// preference. One of them must be the node of the archive.
+	Start func(board fs.FS) ([]Identity, error)
 	// Include are paths outside of the directories of the node to which the archive may write.
 	Include []string
 	// SetAside renames files that are in the way. Without it, they are an error.
@@ -37,9 +43,17 @@ type Request struct {
 	// Highest are the least numbers of bundles that the node must have seen.
 	Highest map[string]int64
 	Now     func() time.Time
+	// Stage is told what begins, and for how many bytes. It may be nil.
+	Stage func(what string, bytes int64)
 
 	// crash returns an error at a step, for tests. The process then changes nothing any more.
 	crash func(step string) error
+}
+
+// An Identity says as which node an agent runs.
+type Identity struct {
+	Dirs config.Dirs
+	Node string
 }
 
 // A Result says what Restore did.
@@ -55,6 +69,12 @@ type Result struct {
 
 // errCrash ends a Restore in a test as a kill does.
 var errCrash = errors.New("crash")
+
+func (q *Request) tell(what string, bytes int64) {
+	if q.Stage != nil {
+		q.Stage(what, bytes)
+	}
+}
 
 func (q *Request) at(step string) error {
 	if q.crash == nil {
@@ -84,8 +104,8 @@ func Check(ctx context.Context, from io.Reader) (*Summary, error) {
 	return &s.Summary, errors.Join(err, s.checkDatabase(ctx, numbers{}))
 }
 
-// Restore puts the node of an archive on this board. The caller has locked the state directory, so no agent runs. After an error, the board
-// is as it was.
+// Restore puts the node of an archive on this board. The caller has locked the state directory, so no agent runs, and the directory of the
+// k3s cluster, so no islet join runs. After an error, the board is as it was.
 func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err error) {
 	if q.DryRun && IsDecided(q.Dirs.State) {
 		return nil, errors.New("an interrupted restore is completed at the next start of the agent, or of islet restore without --dry-run")
@@ -110,6 +130,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if err != nil {
 		return nil, err
 	}
+	q.tell("checking the database", s.Database)
 	res = &Result{}
 	p, err := q.prepare(ctx, s, res)
 	if err != nil {
@@ -119,6 +140,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if q.DryRun {
 		return res, nil
 	}
+	q.tell(fmt.Sprintf("putting %d files in place", s.Files), s.Bytes)
 	if err := p.commit(q.Dirs.State, q.at); err != nil {
 		return nil, err
 	}
@@ -134,16 +156,15 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	if err := m.checkDirs(q.Dirs); err != nil {
 		return nil, err
 	}
-	if m.Node != q.Node {
-		return nil, fmt.Errorf("the backup is of the node %s, and this board is %s: set its host name "+
-			"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, q.Node)
-	}
 	to, err := s.destinations(q.Dirs.Root, q.Include)
 	if err != nil {
 		return nil, err
 	}
 	p, err := q.plan(s, to)
 	if err != nil {
+		return nil, err
+	}
+	if err := q.checkStart(m, newAfter(s, to, p)); err != nil {
 		return nil, err
 	}
 	least := numbers{Highest: q.Highest}
@@ -156,6 +177,28 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	}
 	res.PlainKey, err = s.openKey(keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}, q.Recovery)
 	return p, err
+}
+
+// checkStart returns an error if no agent would be the node of the archive after the restore. The flags of the service and those of
+// config.FlagsFile are then those of the archive, or there are none.
+func (q *Request) checkStart(m *Manifest, board fs.FS) error {
+	list, err := q.Start(board)
+	if err != nil {
+		return fmt.Errorf("the agent would not start after the restore: %w", err)
+	}
+	names := ""
+	for _, i := range list {
+		if i.Node == m.Node && m.checkDirs(i.Dirs) == nil {
+			return nil
+		}
+		names += " " + i.Node
+		err = m.checkDirs(i.Dirs)
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("the backup is of the node %s, and after the restore this board would be%s: set its host name "+
+		"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, names)
 }
 
 // addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.
@@ -220,18 +263,13 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		p.Moves = append(p.Moves, m)
 	}
 	// An agent that starts after a power cut finds the restore by its flags. So they change first, and are never missing.
-	slices.SortStableFunc(p.Moves, func(a, b move) int {
-		switch first := q.hasFlags(a.To); {
-		case first == q.hasFlags(b.To):
-			return 0
-		case first:
-			return -1
-		}
-		return 1
-	})
+	sort.SliceStable(p.Moves, func(i, j int) bool { return q.hasFlags(p.Moves[i].To) && !q.hasFlags(p.Moves[j].To) })
 	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
 	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
 		p.Links = append(p.Links, link{filepath.Join(q.Dirs.State, k3sLink), filepath.Base(k3sDir)})
+		if err := checkMovable(k3s.Root(q.Dirs.State), unix.STATX_ATTR_MOUNT_ROOT); err != nil {
+			return nil, err
+		}
 	}
 	return p, p.check()
 }
@@ -273,6 +311,7 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 	if index := filepath.Join(q.Dirs.State, indexRecord); exists(index) {
 		used = append(used, index)
 	}
+	used = append(used, clusterFiles(k3s.Root(q.Dirs.State))...)
 	targets := slices.Collect(maps.Values(to))
 	for _, name := range ofConf {
 		if path := filepath.Join(q.Conf, name); q.Conf != "" && exists(path) && !slices.Contains(targets, path) {
@@ -289,7 +328,22 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 
 // ofNode are files of the state directory that belong to one node, besides the records of isRecord.
 var ofNode = []string{
-	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json", "k3s",
+	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json",
+}
+
+// clusterFiles returns what must be set aside of the directory of the k3s cluster. The directory itself stays, because islet join and the
+// caller of Restore lock it. An empty one belongs to no node.
+func clusterFiles(root string) (used []string) {
+	if info, err := os.Lstat(root); err == nil && !info.IsDir() {
+		return []string{root}
+	}
+	entries, _ := os.ReadDir(root) // a directory that cannot be read has no place for a file either
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			used = append(used, filepath.Join(root, e.Name()))
+		}
+	}
+	return used
 }
 
 // ofConf are files of Request.Conf that make a board a node. An agent would read them also after the restore of a node without them, and so

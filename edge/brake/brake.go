@@ -26,6 +26,9 @@ const (
 	// lookEvery is the interval between two checks of a hold. A check tests whether the time limit is over, and whether the identity of the
 	// control plane has changed since the hold was judged.
 	lookEvery = time.Minute
+	// storeHeldEvery is the interval at which the duration of a hold is stored. If the agent is killed, the hold lasts longer by at most
+	// this time.
+	storeHeldEvery = 10 * time.Minute
 )
 
 // Reasons of the events of the Node.
@@ -56,17 +59,19 @@ type Config struct {
 	Epoch  func() int           // (*history.History).Epoch
 	Meta   Meta
 	Limit  time.Duration                              // maximum duration of a hold; 0 means unlimited
-	Now    func() time.Time                           // wall clock of the times that users see; the default is time.Now
+	Now    func() time.Time                           // wall clock, only for times that users see; the default is time.Now
 	Event  func(warning bool, reason, message string) // records an event of the Node; nil if no events are wanted
 	Log    *slog.Logger
 }
 
 // A Hold is the set of pods that the API server has lost and that keep running until a user decides.
 type Hold struct {
-	Since time.Time   `json:"since"`
+	Since time.Time   `json:"since"` // by the wall clock, for users; the wall clock may be wrong
 	Why   string      `json:"why"`
 	Seen  *Identity   `json:"seen,omitempty"` // the control plane that lacks the pods; nil before the first judgement
 	Pods  []types.UID `json:"pods"`           // sorted
+	// Held is the duration of the hold when it was last stored, without the time in which the agent did not run.
+	Held time.Duration `json:"held,omitempty"`
 }
 
 // state is the stored part of a Brake. It survives a restart of the agent.
@@ -86,6 +91,7 @@ type Brake struct {
 	mu       sync.Mutex
 	state    state
 	settleAt time.Time // due time of the judgement of a hold without Seen; zero if none is scheduled
+	held     holdTimer
 }
 
 // New loads the stored state.
@@ -110,6 +116,7 @@ func New(ctx context.Context, c Config) (*Brake, error) {
 			b.state = state{}
 		}
 	}
+	b.held.update(nil, b.state.Hold)
 	if h := b.state.Hold; h != nil {
 		c.Log.Warn("pods that the API server no longer has are on hold since before the agent started: they run until islet accept",
 			"pods", len(h.Pods), "since", h.Since, "because", h.Why)
@@ -152,14 +159,6 @@ func (b *Brake) CurrentHold() (Hold, bool) {
 	return h, true
 }
 
-// HoldDeadline returns the time limit of a hold. It returns zero if the hold has no limit.
-func (b *Brake) HoldDeadline(h Hold) time.Time {
-	if b.Limit == 0 {
-		return time.Time{}
-	}
-	return h.Since.Add(b.Limit)
-}
-
 // ReportFailure tells the next Sink why the API server cannot be reached.
 func (b *Brake) ReportFailure(source string, problems []desired.Problem) {
 	b.Next.ReportFailure(source, problems)
@@ -193,7 +192,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 	case len(held) > 0:
 		after.Hold = &Hold{Since: b.Now(), Why: why, Seen: &now}
 		if h := before.Hold; h != nil {
-			after.Hold.Since = h.Since
+			after.Hold.Since, after.Hold.Held = h.Since, h.Held
 		}
 		for _, p := range held {
 			after.Hold.Pods = append(after.Hold.Pods, p.Pod.UID)
@@ -236,7 +235,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	}
 	after := state{Known: before.Known, Hold: &Hold{Since: b.Now(), Why: why, Pods: slices.Clone(forced)}}
 	if h := before.Hold; h != nil {
-		after.Hold.Since = h.Since
+		after.Hold.Since, after.Hold.Held = h.Since, h.Held
 		after.Hold.Pods = append(after.Hold.Pods, h.Pods...)
 	}
 	slices.Sort(after.Hold.Pods)
@@ -318,6 +317,7 @@ func (b *Brake) setState(ctx context.Context, now state) {
 	b.mu.Lock()
 	before := b.state
 	b.state = now
+	b.held.update(before.Hold, now.Hold)
 	if now.Hold == nil || now.Hold.Seen != nil {
 		b.settleAt = time.Time{}
 	}
@@ -333,49 +333,4 @@ func (b *Brake) setState(ctx context.Context, now state) {
 	if now.Hold != nil {
 		notifyChannel(b.wake)
 	}
-}
-
-// Run checks the current hold periodically until ctx ends. It ends a hold whose time limit has passed. It requests a new list in two cases:
-// when the pods that were removed one after the other can be judged together, and when the identity of the control plane has changed again.
-func (b *Brake) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-b.wake:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if wait := b.checkHold(ctx); wait > 0 {
-			timer.Reset(wait)
-		}
-	}
-}
-
-// checkHold checks the hold and returns the time until the next check, or 0 if there is no hold.
-func (b *Brake) checkHold(ctx context.Context) time.Duration {
-	b.mu.Lock()
-	h, settle := b.state.Hold, b.settleAt
-	b.mu.Unlock()
-	if h == nil {
-		return 0
-	}
-	if at := b.HoldDeadline(*h); !at.IsZero() && !b.Now().Before(at) {
-		b.Log.Warn("holdPodsFor has passed: the held pods end now", "pods", len(h.Pods), "since", h.Since)
-		if _, err := b.Accept(ctx); err != nil {
-			b.Log.Error("the pods on hold cannot be ended", "error", err)
-		}
-		return lookEvery
-	}
-	if h.Seen == nil {
-		if wait := time.Until(settle); !settle.IsZero() && wait > 0 {
-			return wait
-		}
-		notifyChannel(b.listAgain)
-	} else if now, err := b.readIdentity(ctx, true); err == nil && now != *h.Seen {
-		notifyChannel(b.listAgain)
-	}
-	return lookEvery
 }

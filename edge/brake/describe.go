@@ -42,7 +42,7 @@ func (b *Brake) Describe(h Hold) string {
 		some = append(some, fmt.Sprintf("%d more", more))
 	}
 	until := "until islet accept"
-	if at := b.HoldDeadline(h); !at.IsZero() {
+	if at := b.HoldDeadline(); !at.IsZero() {
 		until += " or " + at.UTC().Format(time.RFC3339)
 	}
 	return fmt.Sprintf("the API server does not have %d pods that run here (%s): %s. They keep running %s",

@@ -35,6 +35,8 @@ type site struct {
 	brake  *Brake
 	path   string
 	limit  time.Duration
+	ahead  atomic.Int64 // difference between the wall clock and the clock of the bubble
+	writes atomic.Int64 // number of writes of the brake
 	events []string
 	dead   atomic.Bool // the agent was killed, so it skips its work at the end
 	stop   func()
@@ -100,8 +102,8 @@ func (s *site) start() {
 	client := s.Client(s.TB)
 	h := must[*history.History](s.TB)(history.New(ctx, history.Config{Client: client, Node: "n", Meta: mortal{db, s},
 		AddMetaValue: db.AddMetaValue, Log: log}))
-	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch, Meta: db,
-		Limit: s.limit, Log: log,
+	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch,
+		Meta: counted{mortal{db, s}}, Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }, Limit: s.limit, Log: log,
 		Event: s.event}))
 	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,
 		Facts:       func(context.Context) (node.Facts, error) { return node.Facts{}, nil },

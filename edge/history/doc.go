@@ -17,7 +17,7 @@
 //
 // The node counts the histories that it has seen. The epoch is the number of the current history. The marker consists of the epoch, the
 // last renewal and the newest version of a pod. It is stored in each transaction that stores pods, and with the first renewal after such a
-// transaction. Stored pods are therefore never newer than the marker. At its next start, the agent still detects a backup that lacks one of
-// them. A lost change is not detected in two cases: the agent was killed before that renewal; the restored cluster has already written more
-// changes than it had lost.
+// transaction. A renewal does not wait for the disk; Run stores the marker after it. Stored pods are therefore never newer than the marker.
+// At its next start, the agent still detects a backup that lacks one of them. A lost change is not detected in two cases: the agent was
+// killed before that renewal; the restored cluster has already written more changes than it had lost.
 package history

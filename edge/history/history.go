@@ -54,6 +54,7 @@ type marker struct {
 // A History detects a change of the API server's history. It is safe for concurrent use.
 type History struct {
 	Config
+	due chan struct{} // capacity 1: Run must store the marker
 
 	leaseMu sync.Mutex // held during a read of the Lease
 
@@ -71,7 +72,7 @@ func New(ctx context.Context, c Config) (*History, error) {
 	if c.Client == nil || c.Node == "" || c.Meta == nil || c.Log == nil {
 		return nil, errors.New("history: a part of the configuration is missing")
 	}
-	h := &History{Config: c, doubt: true}
+	h := &History{Config: c, due: make(chan struct{}, 1), doubt: true}
 	text, found, err := c.Meta.Meta(ctx, metaHistory)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func (h *History) VerifyServer(ctx context.Context) error {
 	lease, err := kube.Get[coordinationv1.Lease](ctx, h.Client, v1.NamespaceNodeLease, h.Node)
 	switch {
 	case apierrors.IsNotFound(err):
-		h.RecordMissingLease(ctx)
+		h.RecordMissingLease()
 		return nil
 	case err != nil:
 		h.SuspectServer()
@@ -162,7 +163,7 @@ func (h *History) VerifyServer(ctx context.Context) error {
 	isDetected := h.last.Epoch != last.Epoch
 	h.mu.Unlock()
 	if why := last.contradictionWith(lease); why != "" && !isDetected {
-		h.beginEpoch(ctx, versionOf(lease.ResourceVersion), renewedAt(lease), why)
+		h.beginEpoch(versionOf(lease.ResourceVersion), renewedAt(lease), why)
 	}
 	return nil
 }
@@ -194,48 +195,46 @@ func versionOf(s string) uint64 {
 	return v
 }
 
-// RecordRenewal records that the server acknowledged a renewal of the Lease, with the new resourceVersion and renewTime.
-func (h *History) RecordRenewal(ctx context.Context, version string, at time.Time) {
+// RecordRenewal records that the server acknowledged a renewal of the Lease, with the new resourceVersion and renewTime. It does not wait
+// for the disk, because the next renewal may be due before a slow disk has answered.
+func (h *History) RecordRenewal(version string, at time.Time) {
 	v := versionOf(version)
 	at = at.Truncate(time.Microsecond) // the precision of a Lease
 	h.mu.Lock()
 	before := h.last
 	if v != 0 && v < before.Version {
 		h.mu.Unlock()
-		h.beginEpoch(ctx, v, at, fmt.Sprintf("a renewal of the lease has version %d, after version %d", v, before.Version))
+		h.beginEpoch(v, at, fmt.Sprintf("a renewal of the lease has version %d, after version %d", v, before.Version))
 		return
 	}
 	h.last.Version, h.last.Renewed = v, at
-	due := h.podsStored || h.stored.Version == 0 || time.Since(h.storedAt) >= storeEvery
+	if h.podsStored || h.stored.Version == 0 || time.Since(h.storedAt) >= storeEvery {
+		notifyChannel(h.due)
+	}
 	h.podsStored = false
 	h.mu.Unlock()
-	if due {
-		if err := h.store(ctx); err != nil {
-			h.Log.Debug("the last renewal of the lease is not stored", "error", err)
-		}
-	}
 }
 
 // RecordMissingLease records that the server has no Lease of this node. If the server has acknowledged a Lease before, a new epoch begins.
-func (h *History) RecordMissingLease(ctx context.Context) {
+func (h *History) RecordMissingLease() {
 	h.mu.Lock()
 	hadLease := h.last.Version != 0 || !h.last.Renewed.IsZero()
 	h.mu.Unlock()
 	if hadLease {
-		h.beginEpoch(ctx, 0, time.Time{}, "it has no lease of this node, which was acknowledged")
+		h.beginEpoch(0, time.Time{}, "it has no lease of this node, which was acknowledged")
 	}
 }
 
 // CompareLists reports whether a list of pods is older than the known pods. A list is older if its version is lower than the version of the
 // earlier list, or lower than the newest version that RecordVersion has recorded. An older list begins a new epoch.
-func (h *History) CompareLists(ctx context.Context, before, now string) (older bool) {
+func (h *History) CompareLists(before, now string) (older bool) {
 	h.mu.Lock()
 	b, n := max(versionOf(before), h.last.Pods), versionOf(now)
 	h.mu.Unlock()
 	if n == 0 || n >= b {
 		return false
 	}
-	h.beginEpoch(ctx, 0, time.Time{}, fmt.Sprintf("its list of pods has version %d, after version %d was seen", n, b))
+	h.beginEpoch(0, time.Time{}, fmt.Sprintf("its list of pods has version %d, after version %d was seen", n, b))
 	return true
 }
 
@@ -253,62 +252,70 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	if err != nil {
 		return fmt.Errorf("read the current version of the pods of this node: %w", err)
 	}
-	h.CompareLists(ctx, version, none.ResourceVersion)
+	h.CompareLists(version, none.ResourceVersion)
 	return nil
 }
 
-// beginEpoch begins a new epoch and signals all channels of WatchEpoch. It does so even if the marker cannot be stored.
-func (h *History) beginEpoch(ctx context.Context, version uint64, renewed time.Time, why string) {
+// beginEpoch begins a new epoch and signals all channels of WatchEpoch. Run stores the epoch, as does a transaction that stores pods. If it
+// is not stored, the next start of the agent detects the change again.
+func (h *History) beginEpoch(version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}
 	epoch := h.last.Epoch
 	for _, c := range h.subscribers {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		notifyChannel(c)
 	}
 	h.mu.Unlock()
 	h.Log.Warn("the API server lost data that it had acknowledged, as after a restore from a backup: all objects are read again",
 		"because", why, "epoch", epoch)
-	if err := h.store(ctx); err != nil {
-		h.Log.Error("the new epoch of the cluster's history is not stored: the next start of the agent detects the change again",
-			"error", err)
+	notifyChannel(h.due)
+}
+
+func notifyChannel(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// store writes the marker.
-func (h *History) store(ctx context.Context) error {
+// store writes the marker, if it has changed. Only Run calls store.
+func (h *History) store(ctx context.Context) {
 	h.mu.Lock()
-	now := h.last
+	now, before := h.last, h.stored
 	h.storedAt = time.Now()
 	h.mu.Unlock()
+	if now == before {
+		return
+	}
 	data, err := json.Marshal(now)
-	if err != nil {
-		return fmt.Errorf("encode the history: %w", err)
+	if err == nil {
+		err = h.Meta.SetMeta(ctx, metaHistory, string(data))
 	}
-	if err := h.Meta.SetMeta(ctx, metaHistory, string(data)); err != nil {
-		return err
+	switch {
+	case err == nil:
+		h.mu.Lock()
+		h.stored = now
+		h.mu.Unlock()
+	case errors.Is(err, context.Canceled): // at the end of its context, Run stores the marker again
+	case now.Epoch != before.Epoch:
+		h.Log.Error("the new epoch of the cluster's history is not stored: the next start of the agent detects the change again",
+			"error", err)
+	default:
+		h.Log.Debug("the last renewal of the lease is not stored", "error", err)
 	}
-	h.mu.Lock()
-	h.stored = now
-	h.mu.Unlock()
-	return nil
 }
 
-// Run waits until ctx ends and then stores the last renewal. At the next start, the Lease is compared with that renewal.
+// Run stores the marker when it is due, and at the end of ctx. At the next start, the Lease is compared with the last stored renewal.
 func (h *History) Run(ctx context.Context) error {
-	<-ctx.Done()
-	h.mu.Lock()
-	same := h.stored == h.last
-	h.mu.Unlock()
-	if same {
-		return nil
+	for ctx.Err() == nil {
+		select {
+		case <-h.due:
+			h.store(ctx)
+		case <-ctx.Done():
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := h.store(ctx); err != nil {
-		h.Log.Debug("the last renewal of the lease is not stored", "error", err)
-	}
+	h.store(ctx)
 	return nil
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,18 +20,30 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// A disk is a store that counts its writes.
+// A disk is a store that counts its writes. A test can stop it.
 type disk struct {
-	values map[string]string
-	writes int
+	mu      sync.Mutex
+	values  map[string]string
+	writes  int
+	stalled chan struct{} // a write waits until the channel is closed; nil if the disk answers
 }
 
 func (d *disk) Meta(_ context.Context, key string) (string, bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	v, ok := d.values[key]
 	return v, ok, nil
 }
 
 func (d *disk) SetMeta(_ context.Context, key, value string) error {
+	d.mu.Lock()
+	stalled := d.stalled
+	d.mu.Unlock()
+	if stalled != nil {
+		<-stalled
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.values[key] = value
 	d.writes++
 	return nil
@@ -41,24 +55,42 @@ type scene struct {
 	*apitest.Server
 	*History
 	disk *disk
+	end  func() // ends Run
 }
 
 func in(t *testing.T, test func(s *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{T: t, Server: apitest.New(t), disk: &disk{values: map[string]string{}}}
+		s := &scene{T: t, Server: apitest.New(t), disk: &disk{values: map[string]string{}}, end: func() {}}
 		s.restart()
+		defer func() { s.end() }()
 		s.renew()
 		test(s)
 	})
 }
 
+// restart kills the agent and starts it again.
 func (s *scene) restart() {
 	s.Helper()
+	synctest.Wait()
+	s.disk.mu.Lock()
+	kept := &disk{values: maps.Clone(s.disk.values), writes: s.disk.writes}
+	s.disk.mu.Unlock()
+	s.end()
+	s.disk = kept
 	var err error
 	s.History, err = New(s.Context(), Config{Client: s.Client(s.T), Node: "n", Meta: s.disk, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.T.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, h := make(chan error, 1), s.History
+	go func() { ended <- h.Run(ctx) }()
+	s.end = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.Error(err)
+		}
 	}
 }
 
@@ -77,7 +109,7 @@ func (s *scene) patch() {
 	now := metav1.NewMicroTime(time.Now())
 	s.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now}})
-	s.RecordRenewal(s.Context(), s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
+	s.RecordRenewal(s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion, now.Time)
 }
 
 func (s *scene) want(epoch int, heard bool, c <-chan struct{}) {
@@ -111,7 +143,7 @@ func TestRewritten(t *testing.T) {
 		}, 1},
 		"restored, restarted": {func(s *scene, b *apitest.Snapshot) { s.Restore(b, 0); s.restart(); s.renew() }, 1},
 		"an older list": {func(s *scene, _ *apitest.Snapshot) {
-			if !s.CompareLists(s.Context(), "100", "99") || s.CompareLists(s.Context(), "100", "100") || s.CompareLists(s.Context(), "", "1") {
+			if !s.CompareLists("100", "99") || s.CompareLists("100", "100") || s.CompareLists("", "1") {
 				s.Error("lists are compared wrongly")
 			}
 		}, 1},
@@ -183,6 +215,9 @@ func TestFewWrites(t *testing.T) {
 		for range 6 * 60 {
 			s.renew()
 		}
+		synctest.Wait()
+		s.disk.mu.Lock()
+		defer s.disk.mu.Unlock()
 		if s.disk.writes > 8 {
 			t.Errorf("%d writes in an hour", s.disk.writes)
 		}
@@ -192,6 +227,37 @@ func TestFewWrites(t *testing.T) {
 		if _, err := strconv.Atoi(s.Lease(v1.NamespaceNodeLease, "n").ResourceVersion); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestStalledDisk checks that renewals do not wait for the disk, also if one of them begins a new epoch. When the disk answers again, the
+// marker is stored.
+func TestStalledDisk(t *testing.T) {
+	in(t, func(s *scene) {
+		synctest.Wait()
+		backup, stalled := s.Snapshot(), make(chan struct{})
+		s.disk.mu.Lock()
+		s.disk.stalled = stalled
+		s.disk.mu.Unlock()
+		began := time.Now()
+		for range 2 * int(storeEvery/(10*time.Second)) {
+			s.renew()
+		}
+		s.Restore(backup, 0)
+		heard := s.WatchEpoch()
+		s.renew()
+		s.want(1, true, heard)
+		s.Remove(s.Lease(v1.NamespaceNodeLease, "n"))
+		s.RecordMissingLease()
+		s.want(2, true, heard)
+		if took := time.Since(began); took != 2*storeEvery+10*time.Second {
+			t.Errorf("the renewals took %v", took)
+		}
+		close(stalled)
+		s.renew()
+		s.restart()
+		s.renew()
+		s.want(2, false, s.WatchEpoch())
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,7 +121,9 @@ func (r signingRequest) newObject(key crypto.Signer) (*certificatesv1.Certificat
 		Subject:  pkix.Name{CommonName: commonName(r.node), Organization: []string{"system:nodes"}},
 		DNSNames: slices.Sorted(slices.Values(r.names.dns)),
 	}
-	for _, ip := range slices.SortedFunc(slices.Values(r.names.ips), netip.Addr.Compare) {
+	ips := slices.Clone(r.names.ips)
+	sort.Slice(ips, func(i, j int) bool { return ips[i].Less(ips[j]) })
+	for _, ip := range ips {
 		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)

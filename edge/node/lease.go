@@ -128,7 +128,7 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 	m, err := kube.Patch[coordinationv1.Lease](ctx, l.Client, v1.NamespaceNodeLease, l.Name, types.MergePatchType, data, o)
 	if apierrors.IsNotFound(err) {
 		l.upToDate = false
-		l.History.RecordMissingLease(ctx)
+		l.History.RecordMissingLease()
 		m, err = l.createLease(ctx, now)
 	} else if err == nil {
 		l.upToDate = owners != nil
@@ -137,7 +137,7 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 		return nil, fmt.Errorf("renew the lease: %w", err)
 	}
 	l.last = now
-	l.History.RecordRenewal(ctx, m.ResourceVersion, now)
+	l.History.RecordRenewal(m.ResourceVersion, now)
 	l.OnPeriodicTask()
 	return m, nil
 }

@@ -26,21 +26,21 @@ type Meta interface {
 
 // A History detects that the API server has lost changes. *history.History implements it.
 type History interface {
-	SuspectServer()                                                  // call it after a failed renewal
-	VerifyServer(ctx context.Context) error                          // call it before each renewal
-	RecordRenewal(ctx context.Context, version string, at time.Time) // call it after the server has acknowledged a renewal
-	RecordMissingLease(ctx context.Context)                          // call it if the server has no Lease
-	WatchEpoch() <-chan struct{}                                     // receives a value when the known Node is outdated
+	SuspectServer()                             // call it after a failed renewal
+	VerifyServer(ctx context.Context) error     // call it before each renewal
+	RecordRenewal(version string, at time.Time) // call it after the server has acknowledged a renewal; it must not block
+	RecordMissingLease()                        // call it if the server has no Lease; it must not block
+	WatchEpoch() <-chan struct{}                // receives a value when the known Node is outdated
 }
 
 // noHistory is a History that never detects a loss.
 type noHistory struct{}
 
-func (noHistory) SuspectServer()                                   {}
-func (noHistory) VerifyServer(context.Context) error               { return nil }
-func (noHistory) RecordRenewal(context.Context, string, time.Time) {}
-func (noHistory) RecordMissingLease(context.Context)               {}
-func (noHistory) WatchEpoch() <-chan struct{}                      { return nil }
+func (noHistory) SuspectServer()                     {}
+func (noHistory) VerifyServer(context.Context) error { return nil }
+func (noHistory) RecordRenewal(string, time.Time)    {}
+func (noHistory) RecordMissingLease()                {}
+func (noHistory) WatchEpoch() <-chan struct{}        { return nil }
 
 // A Claim detects another machine that uses the name of this node. *twin.Twin implements it.
 type Claim interface {

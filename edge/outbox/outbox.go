@@ -27,7 +27,7 @@ const (
 	startingDelay    = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
-	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts that the server rejects
+	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts that the server rejects, or that the store fails
 )
 
 // Config contains the dependencies of an Outbox.
@@ -237,12 +237,11 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case err == nil:
 		it.tries = 0
 		o.serverBackoff.Reset()
+	case errors.Is(err, errStore):
+		o.retryAlone(it, "an ended pod cannot be removed from the database of this node: it is tried again later", err)
 	case isRefusal(err):
 		o.serverBackoff.Reset()
-		it.tries++
-		it.dueWithin(min(firstRetry<<min(it.tries, 12), maxRefusedRetry))
-		o.Log.Warn("the API server rejects the status of a pod: the status is sent again later",
-			"pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
+		o.retryAlone(it, "the API server rejects the status of a pod: the status is sent again later", err)
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -37,6 +38,7 @@ type world struct {
 	spoken atomic.Bool
 	retry  chan struct{}
 	before func(context.Context) error // called before each request of the outbox; may be nil
+	forget func(types.UID) error       // called before a pod is forgotten; may be nil
 	end    func()
 }
 
@@ -69,7 +71,15 @@ func (w *world) start() {
 	}
 	w.box, err = New(Config{
 		Client: told, Node: "n", NodeUID: func() types.UID { return "node-uid" }, SourcesReported: w.spoken.Load,
-		IsWanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Forget: wanted.Forget, Retry: w.retry, Log: log,
+		IsWanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Retry: w.retry, Log: log,
+		Forget: func(ctx context.Context, uid types.UID) error {
+			if w.forget != nil {
+				if err := w.forget(uid); err != nil {
+					return err
+				}
+			}
+			return wanted.Forget(ctx, uid)
+		},
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -345,6 +355,71 @@ func TestEndIsAcknowledged(t *testing.T) {
 			t.Error(ok, w.shown("b"))
 		}
 	})
+}
+
+// TestStoreIsNotTheServer checks that the statuses of all other pods are sent while the node's own store fails or blocks for many pods. A
+// pod that could not be forgotten is forgotten later.
+func TestStoreIsNotTheServer(t *testing.T) {
+	for name, blocks := range map[string]bool{"fails": false, "blocks": true} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(w *world) {
+				var attempts atomic.Int32
+				broken, repaired := errors.New("database or disk is full"), make(chan struct{})
+				w.forget = func(types.UID) error {
+					attempts.Add(1)
+					if blocks {
+						<-repaired
+						return nil
+					}
+					select {
+					case <-repaired:
+						return nil
+					default:
+						return broken
+					}
+				}
+				var ended []*v1.Pod
+				for i := range 2 * maxParallel {
+					p := w.bind(fmt.Sprint("ended", i))
+					w.box.Put(p, status(v1.PodRunning, ""))
+					synctest.Wait()
+					w.Terminate(p, 5)
+					synctest.Wait()
+					w.box.Put(p, status(v1.PodFailed, ""))
+					if err := w.box.Finish(t.Context(), p); err != nil {
+						t.Error(err)
+					}
+					ended = append(ended, p)
+				}
+				time.Sleep(time.Minute)
+				p := w.bind("other")
+				for i := range 10 {
+					w.box.Put(p, status([]v1.PodPhase{v1.PodRunning, v1.PodPending}[i%2], fmt.Sprint(i)))
+					time.Sleep(10 * time.Second)
+					if got := w.shown("other"); !strings.HasSuffix(got, fmt.Sprint(" ", i)) {
+						t.Errorf("after %d changes, the server has %q", i+1, got)
+					}
+				}
+				time.Sleep(time.Hour)
+				if n := attempts.Load(); n < int32(len(ended)) || n > 30*int32(len(ended)) {
+					t.Errorf("%d attempts in an hour", n)
+				}
+				if n := w.box.Pending(); !blocks && n != len(ended) {
+					t.Errorf("%d pods are pending", n)
+				}
+				close(repaired)
+				time.Sleep(2 * maxRefusedRetry)
+				for _, p := range ended {
+					if _, ok := w.wanted.Get(p.UID); ok {
+						t.Errorf("pod %s is not forgotten", p.Name)
+					}
+				}
+				if n := w.box.Pending(); n != 0 {
+					t.Errorf("%d pods are pending", n)
+				}
+			})
+		})
+	}
 }
 
 // TestHas checks that Has reports whether the API server has a pod, also while the pod is being deleted. Before the first list, Has

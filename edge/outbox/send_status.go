@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -50,16 +51,26 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	return nil
 }
 
+// forget removes the pod from the node's store. The write is not a request, so requests for other pods do not wait for the disk.
 func (o *Outbox) forget(ctx context.Context, it *item) error {
 	o.dropWanted(it) // called before Forget, because after Forget the pod may start again
-	if err := o.Forget(ctx, it.uid); err != nil {
-		o.mu.Lock()
+	o.mu.Lock()
+	o.busy--
+	o.mu.Unlock()
+	o.wakeRun()
+	err := o.Forget(ctx, it.uid)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.busy++
+	if err != nil {
 		it.isFinished = true
-		o.mu.Unlock()
-		return fmt.Errorf("forget pod %s: %w", it.name, err)
+		return fmt.Errorf("forget pod %s: %w: %w", it.name, errStore, err)
 	}
 	return nil
 }
+
+// errStore is part of the errors of the node's own store. They say nothing about the API server.
+var errStore = errors.New("the database of this node")
 
 // patch sends the difference between the server's status and the wanted status. If the pod does not exist any more, patch returns no error.
 func (o *Outbox) patch(ctx context.Context, it *item, now item) error {

@@ -93,7 +93,7 @@ func (a *API) deliver(ctx context.Context, pods []v1.Pod, version string) error 
 		return errors.New(
 			"list the pods of this node: the answer has no resourceVersion, so it is not from an API server; the known pods are kept")
 	}
-	if a.History.CompareLists(ctx, a.newest, version) {
+	if a.History.CompareLists(a.newest, version) {
 		a.newest = ""
 	}
 	a.History.RecordVersion(version)

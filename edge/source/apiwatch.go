@@ -50,19 +50,19 @@ type History interface {
 	Resume(ctx context.Context, version string) error
 	RecordVersion(version string) // call it before the sink receives an object of this version
 	// CompareLists compares the versions of two lists. It reports whether the second list is older.
-	CompareLists(ctx context.Context, before, now string) bool
+	CompareLists(before, now string) bool
 	WatchEpoch() <-chan struct{} // receives a value when all earlier versions are invalid
 }
 
 // noHistory is a History that never detects a loss.
 type noHistory struct{}
 
-func (noHistory) SuspectServer()                                    {}
-func (noHistory) VerifyServer(context.Context) error                { return nil }
-func (noHistory) Resume(context.Context, string) error              { return nil }
-func (noHistory) RecordVersion(string)                              {}
-func (noHistory) CompareLists(context.Context, string, string) bool { return false }
-func (noHistory) WatchEpoch() <-chan struct{}                       { return nil }
+func (noHistory) SuspectServer()                       {}
+func (noHistory) VerifyServer(context.Context) error   { return nil }
+func (noHistory) Resume(context.Context, string) error { return nil }
+func (noHistory) RecordVersion(string)                 {}
+func (noHistory) CompareLists(string, string) bool     { return false }
+func (noHistory) WatchEpoch() <-chan struct{}          { return nil }
 
 // APIConfig contains the dependencies of an API.
 type APIConfig struct {

@@ -30,9 +30,10 @@ type rowShape struct {
 
 func listShapes() []rowShape {
 	anyRow := func([]any) bool { return true }
+	named := func(v []any) bool { return v[0] != "" }
 	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // unlike the keys of meta, a digest contains a colon
 	return []rowShape{
-		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", fromOwner, func(v []any) bool { return v[0] != "" }},
+		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", fromOwner, named},
 		{"objects", "kind, namespace, name, version, gone, data", "ttttib", fromOwner, anyRow},
 		{"volumes", "volume, pod, path, data", "tttb", fromMirror, anyRow},
 		{"local", "source, kind, namespace, name, origin, gone, data", "tttttib", fromOwner, anyRow},

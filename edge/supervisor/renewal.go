@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -14,6 +15,11 @@ import (
 )
 
 const (
+	// minInterval is the minimum time between two renewals of a certificate by one process. The shortest life that k3s gives a certificate
+	// is a day. A server that gives a shorter one must not wear out the flash of the node.
+	minInterval = time.Hour
+	// minAddressInterval is the minimum time between two renewals because of new addresses. It doubles with each one, up to minInterval.
+	minAddressInterval = time.Minute
 	// maxSleep is the maximum time between two checks of the certificates.
 	maxSleep = time.Hour
 	// refreshInterval is the interval of reading the CAs of the cluster.
@@ -45,7 +51,7 @@ func (s *Supervisor) renew(ctx context.Context, r *k3s.Record) error {
 		}
 		err := s.attempt(ctx, r, due)
 		if still, _ := s.due(); err == nil && len(still) > 0 {
-			err = errors.New("the server has issued a certificate that must be renewed at once")
+			err = errors.New("a certificate must be renewed again at once")
 		}
 		if err == nil {
 			again.Reset()
@@ -75,10 +81,13 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 			issued = written
 		}
 		wait := k3s.RenewAt(pair.Leaf, issued).Sub(now)
+		if known {
+			wait = max(wait, pause(now, issued, minInterval))
+		}
 		if use == k3s.ForServing {
 			ips := s.addresses()
 			if !pair.Covers(ips) && !slices.Equal(ips, s.requested) {
-				wait = 0
+				wait = min(wait, pause(now, s.addressed, s.addressInterval))
 			}
 		}
 		if wait <= 0 {
@@ -90,26 +99,70 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 	return due, max(left, time.Second)
 }
 
+// pause returns the rest of an interval. If the clock was set back since its beginning, there is none.
+func pause(now, began time.Time, interval time.Duration) time.Duration {
+	if now.Before(began) {
+		return 0
+	}
+	return max(interval-now.Sub(began), 0)
+}
+
+// noteIssued notes that a certificate was received, and for which addresses.
+func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Addr) {
+	now := s.cfg.Link.Now()
+	s.issued[use] = now
+	if use == k3s.ForServing && !slices.Equal(ips, s.requested) {
+		if s.requested != nil {
+			s.addressInterval = max(minAddressInterval, min(2*s.addressInterval, minInterval))
+			if now.Sub(s.addressed) > 2*minInterval {
+				s.addressInterval = minAddressInterval
+			}
+			s.addressed = now
+		}
+		s.requested = ips
+	}
+	s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter, "sharedKey", pair.SharedKey)
+	if life := pair.Leaf.NotAfter.Sub(now); life < minInterval && !s.warned {
+		s.warned = true
+		s.cfg.Log.Warn("the k3s server issues certificates that end before the agent renews them", "life", life)
+	}
+}
+
 // attempt renews certificates, and reads the CAs. It authenticates with the node's certificate. If the server refuses that, it uses the
-// token, if the node has kept one.
+// token, if the node has kept one. If a command replaces the directory of the cluster meanwhile, nothing is written to either directory.
 func (s *Supervisor) attempt(ctx context.Context, r *k3s.Record, due []k3s.Purpose) error {
-	ca, err := s.serverCA()
+	d, err := s.cfg.Directory.Open()
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: run islet join", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	now, err := d.Record()
+	if err != nil {
+		return err
+	}
+	if *now != *r {
+		return errors.New("the node has joined a cluster again: restart the agent (systemctl restart islet)")
+	}
+	ca, err := serverCA(d.Directory)
 	if err != nil {
 		return err
 	}
 	cfg := k3s.Config{Server: r.Server, CA: ca, Now: s.cfg.Link.Now}
 	if cfg.Certificate = s.cfg.Link.ClientCertificate(); cfg.Certificate == nil {
-		if pair, _, err := s.cfg.Directory.Pair(k3s.ForClient); err == nil {
+		if pair, _, err := d.Pair(k3s.ForClient); err == nil {
 			cfg.Certificate = pair.TLS()
 		}
 	}
 	err = fmt.Errorf("the node has no client certificate in %s", s.cfg.Directory)
 	if cfg.Certificate != nil {
-		if err = s.renewWith(ctx, r, cfg, due); !k3s.IsRefused(err) {
+		if err = s.renewWith(ctx, d, r, cfg, due); !k3s.IsRefused(err) {
 			return err
 		}
 	}
-	token, tokenErr := s.cfg.Directory.Token()
+	token, tokenErr := d.Token()
 	if tokenErr != nil {
 		return errors.Join(err, tokenErr)
 	}
@@ -117,11 +170,11 @@ func (s *Supervisor) attempt(ctx context.Context, r *k3s.Record, due []k3s.Purpo
 		return fmt.Errorf("%w; run islet join again, and with --keep-token if the server does not accept certificates of nodes", err)
 	}
 	cfg.Certificate, cfg.Token = nil, token
-	return s.renewWith(ctx, r, cfg, due)
+	return s.renewWith(ctx, d, r, cfg, due)
 }
 
 // renewWith is like attempt, with given credentials.
-func (s *Supervisor) renewWith(ctx context.Context, r *k3s.Record, cfg k3s.Config, due []k3s.Purpose) error {
+func (s *Supervisor) renewWith(ctx context.Context, d *k3s.Handle, r *k3s.Record, cfg k3s.Config, due []k3s.Purpose) error {
 	c, err := k3s.New(cfg)
 	if err != nil {
 		return err
@@ -130,7 +183,7 @@ func (s *Supervisor) renewWith(ctx context.Context, r *k3s.Record, cfg k3s.Confi
 	if err != nil {
 		return err
 	}
-	if err := s.replaceCAs(ctx, cfg, clients, servers); err != nil {
+	if err := s.replaceCAs(ctx, d, cfg, clients, servers); err != nil {
 		return err
 	}
 	password, err := k3s.ReadPassword(r.PasswordFile)
@@ -152,15 +205,10 @@ func (s *Supervisor) renewWith(ctx context.Context, r *k3s.Record, cfg k3s.Confi
 				return err
 			}
 		}
-		if err := s.cfg.Directory.Replace(s.cfg.Directory.PairFile(use), pair.PEM); err != nil {
+		if err := d.Replace(d.PairFile(use), pair.PEM); err != nil {
 			return err
 		}
-		s.issued[use] = s.cfg.Link.Now()
-		if use == k3s.ForServing {
-			s.requested = n.IPs
-		}
-		s.cfg.Log.Info("the k3s server has renewed a certificate", "certificate", use, "until", pair.Leaf.NotAfter, "sharedKey",
-			pair.SharedKey)
+		s.noteIssued(use, pair, n.IPs)
 	}
 	return nil
 }
@@ -180,8 +228,7 @@ func (s *Supervisor) prove(ctx context.Context, r *k3s.Record, cfg k3s.Config, p
 
 // replaceCAs stores the CAs of the cluster. A CA of servers that does not verify the server is not stored, because the node could not
 // connect any more.
-func (s *Supervisor) replaceCAs(ctx context.Context, cfg k3s.Config, clients, servers []byte) error {
-	d := s.cfg.Directory
+func (s *Supervisor) replaceCAs(ctx context.Context, d *k3s.Handle, cfg k3s.Config, clients, servers []byte) error {
 	if string(servers) != string(cfg.CA) {
 		cfg.CA = servers
 		c, err := k3s.New(cfg)
@@ -200,8 +247,8 @@ func (s *Supervisor) replaceCAs(ctx context.Context, cfg k3s.Config, clients, se
 }
 
 // serverCA reads the CA of servers.
-func (s *Supervisor) serverCA() ([]byte, error) {
-	ca, err := regular.Read(s.cfg.Directory.ServerCA(), maxCA)
+func serverCA(d k3s.Directory) ([]byte, error) {
+	ca, err := regular.Read(d.ServerCA(), maxCA)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: run islet join", err)
 	}

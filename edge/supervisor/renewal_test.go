@@ -1,11 +1,16 @@
 package supervisor
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,5 +190,118 @@ func TestStrangeDirectory(t *testing.T) {
 	w.run(c)
 	if text := w.logged(slog.LevelError); !strings.Contains(text, `"pi"`) || len(w.Requests()) > 0 {
 		t.Error(text)
+	}
+}
+
+// TestReplaced checks that a renewal writes nothing if a command replaces the directory of the cluster between two of its requests, and
+// nothing while a command is running. The directory then has the files of the new cluster.
+func TestReplaced(t *testing.T) {
+	for _, path := range []string{"/v1-k3s/client-ca.crt", "/v1-k3s/server-ca.crt", "/v1-k3s/client-kubelet.crt", "/api/v1/nodes/pi", "/v1-k3s/serving-kubelet.crt"} {
+		for _, ended := range []bool{false, true} {
+			t.Run(fmt.Sprint(path, ended), func(t *testing.T) {
+				w := newWorld(t, year, nil)
+				root := filepath.Dir(string(w.dir))
+				both := append(slices.Clone(w.Serving.PEM), k3stest.NewCA(t, "next").PEM...)
+				want := make(chan map[string]string, 1)
+				command := sync.OnceFunc(func() {
+					l, err := k3s.Lock(root)
+					if err != nil {
+						t.Error(err)
+					}
+					if ended { // twice, so that the path of the directory is that of before
+						store := func() error { return k3s.Store(root, w.other, nil, func() error { return nil }) }
+						if err := errors.Join(store(), store(), l.Close()); err != nil {
+							t.Error(err)
+						}
+					} else {
+						t.Cleanup(func() { l.Close() })
+					}
+					want <- w.files()
+				})
+				w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path == path {
+						command()
+					}
+					if r.URL.Path == "/v1-k3s/server-ca.crt" { // a CA that would be written
+						a.Write(both)
+						return true
+					}
+					return false
+				}
+				w.run(w.config())
+				w.pass(year - 24*time.Hour)
+				w.logged(slog.LevelWarn)
+				expected := <-want
+				r, err := w.dir.Record()
+				if got := w.files(); !maps.Equal(got, expected) || err != nil || ended != (r.Node == "other") {
+					t.Errorf("%v, %v: files were written", r, err)
+				}
+			})
+		}
+	}
+}
+
+// TestInterval checks that a certificate is not renewed again within an hour, even if it ends in a minute, that this is reported once, and
+// that a certificate for other addresses comes at growing intervals.
+func TestInterval(t *testing.T) {
+	w := newWorld(t, time.Minute, nil)
+	s, err := New(w.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := w.dir.Record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := func() []k3s.Purpose {
+		list, _ := s.due()
+		return list
+	}
+	attempt := func() {
+		t.Helper()
+		w.Life = w.Now().Add(time.Minute).Sub(time.Now())
+		if err := s.attempt(t.Context(), record, due()); err != nil || len(due()) > 0 {
+			t.Fatal(err, due())
+		}
+	}
+	w.advance(58 * time.Second)      // from the time at which the test has begun
+	if got := due(); len(got) != 2 { // those of islet join
+		t.Errorf("%v is due", got)
+	}
+	attempt()
+	w.advance(10 * time.Minute)
+	if got := due(); len(got) > 0 {
+		t.Errorf("%v is due again", got)
+	}
+	for i, address := range []string{"192.0.2.8", "192.0.2.9", "192.0.2.8", "192.0.2.9"} {
+		w.mu.Lock()
+		w.ips = []string{address}
+		w.mu.Unlock()
+		waited := time.Duration(0)
+		for ; len(due()) == 0; waited += time.Minute {
+			w.advance(time.Minute)
+		}
+		if want := []time.Duration{0, 1, 2, 4}[i] * time.Minute; waited != want || !slices.Equal(due(), []k3s.Purpose{k3s.ForServing}) {
+			t.Errorf("%s: %v after %v", address, due(), waited)
+		}
+		attempt()
+	}
+	close(w.logs)
+	warnings := 0
+	for r := range w.logs {
+		if r.Level == slog.LevelWarn {
+			warnings++
+		}
+	}
+	if warnings != 1 {
+		t.Errorf("%d warnings", warnings)
+	}
+	w.advance(time.Hour)
+	if got := due(); len(got) != 2 {
+		t.Errorf("%v after an hour", got)
+	}
+	w.advance(-24 * time.Hour) // the clock was wrong
+	if _, left := s.due(); left > maxSleep {
+		t.Errorf("waits for %v", left)
 	}
 }

@@ -45,9 +45,15 @@ type Supervisor struct {
 	// renewNow has capacity 1. A value means that a certificate may be due, or that an attempt may succeed now.
 	renewNow chan struct{}
 
-	issued    map[k3s.Purpose]time.Time // when this process has received a certificate; used only by renewal
-	requested []netip.Addr              // addresses of the last serving certificate that this process has received; used only by renewal
-	refreshed time.Time                 // when the CAs were read; used only by renewal
+	// The other fields are used only by renewal.
+
+	issued    map[k3s.Purpose]time.Time // when this process has received a certificate
+	refreshed time.Time                 // when the CAs were read
+	warned    bool                      // about a certificate with a short life
+	requested []netip.Addr              // addresses of the last serving certificate that this process has received
+	addressed time.Time                 // when requested changed last
+	// addressInterval is the minimum time until a certificate for other addresses is requested.
+	addressInterval time.Duration
 }
 
 // New returns a Supervisor. It does no I/O.

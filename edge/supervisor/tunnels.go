@@ -93,7 +93,7 @@ func (t *tunnels) run(ctx context.Context) error {
 
 // list returns the addresses of all servers.
 func (t *tunnels) list(ctx context.Context) ([]netip.AddrPort, error) {
-	ca, err := t.serverCA()
+	ca, err := serverCA(t.cfg.Directory)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (t *tunnels) open(ctx context.Context, one *tunnel) (*websocket.Conn, error
 	if cert == nil {
 		return nil, errors.New("the node has no client certificate")
 	}
-	ca, err := t.serverCA()
+	ca, err := serverCA(t.cfg.Directory)
 	if err != nil {
 		return nil, err
 	}

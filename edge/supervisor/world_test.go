@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ type world struct {
 	*k3stest.Server
 	t       *testing.T
 	dir     k3s.Directory
+	other   *k3s.Cluster // with the same server
 	changed chan struct{}
 	logs    chan slog.Record
 
@@ -54,6 +56,9 @@ func newWorld(t *testing.T, life time.Duration, prepare func(w *world, c *k3s.Cl
 	if made.Serving, err = c.Issue(t.Context(), k3s.ForServing, n, made.ServerCA); err != nil {
 		t.Fatal(err)
 	}
+	other := *made
+	w.other = &other
+	w.other.Record.Node = "other"
 	if prepare != nil {
 		prepare(w, made)
 	}
@@ -86,10 +91,15 @@ func (w *world) Now() time.Time {
 
 // pass advances the clock, and wakes the supervisor.
 func (w *world) pass(d time.Duration) {
-	w.mu.Lock()
-	w.now = w.now.Add(d)
-	w.mu.Unlock()
+	w.advance(d)
 	w.changed <- struct{}{}
+}
+
+// advance advances the clock.
+func (w *world) advance(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
 }
 
 // setAddresses sets the node's addresses.
@@ -160,6 +170,24 @@ func (w *world) serials() (client, serving string) {
 		*to = p.Leaf.SerialNumber.String()
 	}
 	return client, serving
+}
+
+// files returns the files of the directory in use.
+func (w *world) files() map[string]string {
+	w.t.Helper()
+	all := map[string]string{}
+	entries, err := os.ReadDir(string(w.dir))
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(string(w.dir), e.Name()))
+		if err != nil {
+			w.t.Error(err)
+		}
+		all[e.Name()] = string(text)
+	}
+	return all
 }
 
 // A handler is a slog.Handler that sends records on a channel.

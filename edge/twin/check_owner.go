@@ -181,9 +181,8 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err erro
 	t.rec = record{Node: t.cfg.Node, Marks: t.now, Term: t.claim.term + 1, Taking: true}
 	t.claim.term, t.acknowledged, t.write, t.writes, t.earlier = t.rec.Term, false, false, 0, 0
 	t.claimName()
-	rec := t.rec
 	t.mu.Unlock()
-	t.storeRecord(ctx, rec)
+	t.storeRecord(ctx)
 	return false, nil
 }
 

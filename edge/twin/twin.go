@@ -63,6 +63,7 @@ const (
 type Twin struct {
 	cfg     Config
 	changed chan struct{} // capacity 1
+	storing chan struct{} // a lock of capacity 1: an older record never replaces a newer one
 
 	mu    sync.Mutex
 	state state
@@ -94,7 +95,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 	if c.Boot == "" { // each start of the agent counts as a boot
 		c.Boot = time.Now().String()
 	}
-	t := &Twin{cfg: c, changed: make(chan struct{}, 1), now: marksOf(c.Marks())}
+	t := &Twin{cfg: c, changed: make(chan struct{}, 1), storing: make(chan struct{}, 1), now: marksOf(c.Marks())}
 	text, found, err := c.Meta.Meta(ctx, MetaKey)
 	if err != nil {
 		return nil, fmt.Errorf("read which machine has the name of this node: %w", err)
@@ -192,12 +193,31 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 			t.recordOwner(now)
 		}
 	}
-	rec, store := t.rec, keep || t.state == barredState
+	store := keep || t.state == barredState
 	t.mu.Unlock()
 	if store {
-		t.storeRecord(ctx, rec)
+		t.storeInTime(ctx)
 	}
 	return again
+}
+
+// storeWait is the maximum time for which a renewal of the Lease waits for the disk.
+const storeWait = time.Second
+
+// storeInTime stores the record. After storeWait, or at the end of ctx, it returns while the write continues, because the next renewal must
+// not wait for a slow disk. Until the record is stored, the Lease has the same information: a restarted agent reads the claim there, and
+// decides again.
+func (t *Twin) storeInTime(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		t.storeRecord(context.WithoutCancel(ctx))
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(storeWait):
+	case <-ctx.Done():
+	}
 }
 
 // judgeEarlier evaluates the claim of an earlier boot, if the Lease contains one.
@@ -265,12 +285,17 @@ func (t *Twin) readMarks() Marks {
 	return marksOf(t.cfg.Marks())
 }
 
-// storeRecord stores a record. If the write fails, this machine decides again at its next boot.
-func (t *Twin) storeRecord(ctx context.Context, rec record) {
+// storeRecord stores the newest record. If the write fails, this machine decides again at its next boot.
+func (t *Twin) storeRecord(ctx context.Context) {
+	t.storing <- struct{}{}
+	t.mu.Lock()
+	rec := t.rec
+	t.mu.Unlock()
 	data, err := json.Marshal(rec)
 	if err == nil {
 		err = t.cfg.Meta.SetMetaOrRetry(ctx, MetaKey, string(data))
 	}
+	<-t.storing
 	if err != nil {
 		t.cfg.Log.Error("the record of which machine has the name of this node is not stored: the next boot decides again", "error", err)
 	}

@@ -68,6 +68,9 @@ type ConfigurationTrial struct {
 	// Withdrawn is true as well if no trial was interrupted: the configuration was given up before its trial, or because its bundle has
 	// failed or was reverted.
 	Withdrawn bool `json:"withdrawn,omitempty"`
+	// Untried says how a version of islet has failed before its trial: unfit, crashed, late or unknown. It is empty if a trial was
+	// possible.
+	Untried string `json:"untried,omitempty"`
 }
 
 // ConfigurationOptions contains the options of a request that sends a configuration.

@@ -45,7 +45,7 @@ type UpdateState struct {
 	Arch    string            `json:"arch"`             // as GOARCH
 	Labels  map[string]string `json:"labels,omitempty"` // in the node's own configuration: they decide about its ring
 	OnTrial bool              `json:"onTrial,omitempty"`
-	Trials  []UpdateTrial     `json:"trials,omitempty"`  // of the last versions; the newest is the last
+	Trials  []UpdateTrial     `json:"trials,omitempty"`  // and self-tests of the last versions; the newest is the last
 	Refused []string          `json:"refused,omitempty"` // IDs of versions that have failed
 	Left    string            `json:"left,omitempty"`    // the newest version from which a person has returned
 }
@@ -58,10 +58,14 @@ type UpdateTrial struct {
 	Why    string    `json:"why,omitempty"`
 }
 
+// IsUpdateFailure reports whether a result of an UpdateTrial means that the version has failed on the node.
+func IsUpdateFailure(result string) bool { return result == UpdateFailed || result == UpdateUnfit }
+
 // The results of an UpdateTrial.
 const (
 	UpdateKept        = "kept"
 	UpdateFailed      = "failed"
 	UpdateInterrupted = "interrupted"
-	UpdateUnfit       = "unfit" // the program does not run on this machine, so there was no trial
+	UpdateUnfit       = "unfit"    // the program does not run on this machine, so there was no trial
+	UpdateUntested    = "untested" // a self-test had no result, so there was no trial yet
 )

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// KernelSettings returns the kernel parameters that a kubelet expects, as paths below /proc/sys.
-// With protectKernelDefaults, a different value is an error.
+// KernelSettings returns the kernel parameters that a kubelet sets when it starts, as paths below /proc/sys.
+// With protectKernelDefaults, a different value is an error instead.
 func KernelSettings() map[string]int {
 	return map[string]int{
 		"vm/overcommit_memory":      1,

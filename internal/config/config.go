@@ -93,6 +93,10 @@ type Dirs struct {
 	LogLinks string // links to containers' logs; /var/log/containers
 }
 
+// HasDefaultRun reports whether the agent has the default run directory. An agent with another one may not be alone on its
+// machine.
+func (d *Dirs) HasDefaultRun() bool { return d.Run == defaultRun }
+
 // Node is the identity of this machine in a cluster.
 type Node struct {
 	Name string // lower case

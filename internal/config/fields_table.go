@@ -11,7 +11,7 @@ const (
 	noRotation = "only with podLogQuota of the EdgeConfiguration or with an external runtime; otherwise the shims " +
 		"of islet's own runtime rotate the logs that they write"
 	pacedReason = "minimum time between two rotations of a log, see [logs](resources.md#logs); with podLogQuota of " +
-		"the EdgeConfiguration or an external runtime also the period of checking log sizes"
+		"the EdgeConfiguration or an external runtime also the period of checking log sizes. A removed pod's logs stay for this time"
 	asKubelet = "it has none in a kubelet either"
 )
 
@@ -120,8 +120,9 @@ func kubeletFields() []fieldRow {
 		{"mergeDefaultEvictionSettings", "add the default thresholds to evictionHard", ""},
 		{"podsPerCore", "maximum number of pods per CPU; 0: no limit", ""},
 		{"enableControllerAttachDetach", "leave attaching volumes to the controller manager", ""},
-		{"protectKernelDefaults", "refuse to start if kernel parameters differ from a kubelet's", ""},
-		{"makeIPTablesUtilChains", "create the chain KUBE-IPTABLES-HINT, from which pods detect the host's " +
+		{"protectKernelDefaults", "refuse to start if kernel parameters differ from a kubelet's, instead of setting them: see " +
+			"[kernel parameters](from-kubelet.md#kernel-parameters)", ""},
+		{"makeIPTablesUtilChains", "keep the chain KUBE-IPTABLES-HINT, from which pods detect the host's " +
 			"iptables variant; not on a host without iptables", ""},
 		{"iptablesMasqueradeBit", "mark of packets to masquerade", asKubelet},
 		{"iptablesDropBit", "mark of packets to drop", asKubelet},

@@ -56,11 +56,13 @@ type options struct {
 	MaxDeadContainers             int32             `json:"maxDeadContainers"`
 }
 
+const defaultRun = "/run/islet"
+
 func defaultOptions() options {
 	return options{
 		RootDir:             "/var/lib/kubelet",
 		StateDir:            "/var/lib/islet",
-		RunDir:              "/run/islet",
+		RunDir:              defaultRun,
 		MaxDeadPerContainer: 1,
 		MaxDeadContainers:   -1,
 	}

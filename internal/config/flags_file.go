@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/islet-edge/islet/internal/regular"
 )
 
 // FlagsFile is the name of the file in DefaultDir with flags of this node, one on each line. A flag of the command line overrides it.
@@ -25,7 +28,7 @@ func parseArguments(args []string, dir string, contents map[string][]byte) (*set
 	own := newOwnFiles(&s.Flags)
 	own.given = contents
 	file := filepath.Join(dir, FlagsFile)
-	if dir == "" || !exists(file) {
+	if _, isGiven := contents[file]; dir == "" || !isGiven && !exists(file) {
 		return s, given, own, args, nil
 	}
 	text, err := own.read(file)
@@ -59,4 +62,25 @@ func flagsOf(text string) (flags []string, err error) {
 		}
 	}
 	return flags, nil
+}
+
+// maxFlagsFile is the maximum size of a FlagsFile that ListedFlags reads, in bytes.
+const maxFlagsFile = 1 << 20
+
+// ListedFlags returns the flags in a FlagsFile. There are none if the file does not exist, or has a mistake, which Load reports.
+func ListedFlags(file string) []string {
+	text, err := regular.Read(file, maxFlagsFile)
+	if err != nil {
+		return nil
+	}
+	flags, _ := flagsOf(string(text))
+	return flags
+}
+
+// HasFlag reports whether arguments have one of the flags with the given names, such as --node-ip.
+func HasFlag(args []string, names ...string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		name, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
+		return slices.Contains(names, name)
+	})
 }

@@ -59,3 +59,17 @@ func TestSetFields(t *testing.T) {
 		t.Error("a bomb was decoded")
 	}
 }
+
+// TestLocateWith checks that the flags of a file which is not on the disk come before those of the command line.
+func TestLocateWith(t *testing.T) {
+	dirs, name, err := LocateWith([]string{"--state-dir=/given"}, []byte("--state-dir=/listed\n--hostname-override=listed\n"))
+	if err != nil || dirs.State != "/given" || name != "listed" {
+		t.Errorf("%v, %q, %v", dirs, name, err)
+	}
+	if dirs, _, err := LocateWith(nil, nil); err != nil || dirs.State != "/var/lib/islet" {
+		t.Errorf("%v, %v", dirs, err)
+	}
+	if _, _, err := LocateWith(nil, []byte("--unknown=1")); err == nil {
+		t.Error("a wrong flag is accepted")
+	}
+}

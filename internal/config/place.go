@@ -1,9 +1,24 @@
 package config
 
+import "path/filepath"
+
 // Locate returns the directories and the node name of an agent with the given command line and the flags of FlagsFile. It reads no
 // configuration file, so it also works on a machine whose files do not exist yet.
-func Locate(args []string) (Dirs, string, error) {
-	s, _, _, _, err := parseArguments(args, DefaultDir, nil)
+func Locate(args []string) (Dirs, string, error) { return locate(args, DefaultDir, nil) }
+
+// LocateWith is like Locate, for a machine on which FlagsFile has the given content. The machine has no such file if flags is nil.
+func LocateWith(args []string, flags []byte) (Dirs, string, error) {
+	if flags == nil {
+		return locate(args, "", nil)
+	}
+	return locate(args, DefaultDir, map[string][]byte{filepath.Join(DefaultDir, FlagsFile): flags})
+}
+
+// locate is not inlined, because it is called twice.
+//
+//go:noinline
+func locate(args []string, dir string, contents map[string][]byte) (Dirs, string, error) {
+	s, _, _, _, err := parseArguments(args, dir, contents)
 	if err != nil {
 		return Dirs{}, "", err
 	}

@@ -85,7 +85,8 @@ func FreeGroups() []FreeGroup {
 		{"It says when pods are terminated, or how long they continue to run; it gives nobody a right.", []string{
 			"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority", "edge.holdPodsFor",
 		}},
-		{"It makes the agent start or refuse to start on this host; a node that refuses returns to the previous configuration.", []string{
+		{"It makes the agent start or refuse to start on this host, or set the kernel parameters of a kubelet; a node that refuses " +
+			"returns to the previous configuration.", []string{
 			"failSwapOn", "failCgroupV1", "protectKernelDefaults", "runOnce",
 		}},
 		{"It says what the node logs; only root and the service manager can read that.", []string{

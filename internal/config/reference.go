@@ -37,7 +37,8 @@ and field. Relative paths in a file are relative to its directory. A field marke
 validated, and islet logs once at its start that it has no effect.
 
 Two agents with different directories do not interfere: with a non-default ` + "`--state-dir`" + `, pod logs are in pod-logs in it
-and the pods' cgroups are in a cgroup of their own, unless podLogsDir and cgroupRoot are set.
+and the pods' cgroups are in a cgroup of their own, unless podLogsDir and cgroupRoot are set. With a non-default ` + "`--run-dir`" + ` the
+agent sets no kernel parameters.
 
 Defaults that differ from a kubelet's:
 

@@ -206,11 +206,3 @@ func EnsurePassword(file string) (string, error) {
 	}
 	return ReadPassword(file) // another command may have written it too
 }
-
-// Replace durably replaces the CAs, or a certificate with its key. Nothing is written that has not changed.
-func (d Directory) Replace(file string, content []byte) error {
-	if old, err := regular.Read(file, maxFile); err == nil && string(old) == string(content) {
-		return nil
-	}
-	return durable.Write(file, content, 0o600)
-}

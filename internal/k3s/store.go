@@ -80,37 +80,24 @@ func (f *File) restore() error {
 	return errors.Join(os.Remove(f.Path), durable.SyncDir(filepath.Dir(f.Path)))
 }
 
-// Lock creates root, and locks it against other commands until the result is closed.
-func Lock(root string) (*os.File, error) {
-	if err := makeDirectories(root, 0o700); err != nil {
-		return nil, err
-	}
-	return lock(root)
-}
-
-func lock(root string) (*os.File, error) {
-	d, err := os.Open(root)
-	if err != nil {
-		return nil, err
-	}
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: another islet join is running: %w", root, err), d.Close())
-	}
-	return d, nil
-}
-
 // A step is a part of a Store.
 type step struct{ do, undo func() error }
 
 // Store replaces the content of the directory in use below root, and then the files. The caller has locked root. After an error, also one
 // of check, which Store calls last, everything is as before. After a power cut, everything is as before, or Complete does the rest.
+// While the files are replaced, islet setup changes none of them.
 func Store(root string, c *Cluster, files []File, check func() error) error {
 	steps, former, err := c.steps(root, files)
 	if err != nil {
 		return fmt.Errorf("nothing has changed: %w", err)
 	}
+	var state *os.File
+	defer func() { state.Close() }() // does nothing if it is nil
 	for i, s := range append(steps, step{check, func() error { return nil }}) {
 		err := s.do()
+		if i == 0 && err == nil { // now, because on a disk that takes no writes, an agent may have the lock
+			state, err = lock(filepath.Dir(root), syscall.LOCK_EX) // waits, as islet setup does
+		}
 		if err == nil {
 			continue
 		}
@@ -186,7 +173,7 @@ func Complete(root string) (bool, error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	l, err := lock(root)
+	l, err := lock(root, syscall.LOCK_EX|syscall.LOCK_NB)
 	if err != nil {
 		return false, err
 	}

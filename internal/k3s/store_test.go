@@ -235,3 +235,37 @@ func TestForeignFiles(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 }
+
+// TestLock checks that a command waits for a renewal or a backup, which lock the files for a short time, and not for another command.
+func TestLock(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "k3s")
+	if none, err := LockFiles(root); none != nil || err != nil {
+		t.Errorf("%v, %v", none, err)
+	}
+	command, err := Lock(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(root); err == nil {
+		t.Error("two commands run")
+	}
+	if _, err := LockFiles(root); err == nil {
+		t.Error("the files of a command are locked")
+	}
+	if err := command.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first, err := LockFiles(root)
+	second, err2 := LockFiles(root)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	next := make(chan error)
+	go func() {
+		l, err := Lock(root)
+		next <- errors.Join(err, l.Close())
+	}()
+	if err := errors.Join(first.Close(), second.Close(), <-next); err != nil {
+		t.Error(err)
+	}
+}

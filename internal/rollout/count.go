@@ -71,6 +71,10 @@ func (x *Index) Count(reports []Report) Count {
 			out.Notes = append(out.Notes, "note: "+s.Node+" is the name of several keys")
 		case err == nil && !newer && !s.Update.OnTrial:
 			t.Succeeded++
+		default:
+			if why := x.untested(s.Update); why != "" {
+				out.Notes = append(out.Notes, "note: "+s.Node+" ("+ring+"): a self-test had no result: "+why)
+			}
 		}
 	}
 	slices.Sort(out.Notes)
@@ -86,7 +90,7 @@ func (x *Index) failure(u *api.UpdateState) string {
 	if a := x.archive(u.Arch); a != nil {
 		id := release.ProgramID(x.Version, a.SHA512)
 		for i := range u.Trials {
-			if t := &u.Trials[i]; t.ID == id && (t.Result == api.UpdateFailed || t.Result == api.UpdateUnfit) {
+			if t := &u.Trials[i]; t.ID == id && api.IsUpdateFailure(t.Result) {
 				return cmp.Or(t.Why, t.Result)
 			}
 		}
@@ -100,19 +104,43 @@ func (x *Index) failure(u *api.UpdateState) string {
 	return ""
 }
 
-// Advance returns the plan after a look at the count, what has changed, and why the next ring does not open yet. It raises the numbers of
-// failures. If a ring has too many of them, it pauses the rollout. Otherwise it opens at most one ring: the next one, if the last open one
-// has enough successes and its soak has passed. If isKnown is false, anybody may have written the reports, and they change nothing.
-func (x *Index) Advance(c Count, isKnown bool, now time.Time) (p Plan, changes []string, waits string) {
+// untested returns why the last self-test of the version had no result on a node, or "" if it had one.
+func (x *Index) untested(u *api.UpdateState) (why string) {
+	a := x.archive(u.Arch)
+	for i := range u.Trials {
+		if t := &u.Trials[i]; a != nil && t.ID == release.ProgramID(x.Version, a.SHA512) {
+			why = ""
+			if t.Result == api.UpdateUntested {
+				why = cmp.Or(t.Why, t.Result)
+			}
+		}
+	}
+	return why
+}
+
+// Raise returns the plan with the numbers of failures that the count has, and what has changed. If isKnown is false, anybody may have
+// written the reports, and they change nothing.
+func (x *Index) Raise(c Count, isKnown bool) (p Plan, changes []string) {
 	p = x.Plan
 	p.Rings = slices.Clone(p.Rings)
-	open := 0 // number of open rings
 	for i := range p.Rings {
 		r := &p.Rings[i]
 		if n := min(c.Rings[i].Failed, maxNodes); isKnown && n > r.Failed {
 			changes = append(changes, "ring "+r.Name+": "+api.Pluralize(n, "node")+" failed")
 			r.Failed = n
 		}
+	}
+	return p, changes
+}
+
+// Advance returns the plan after a look at the count, what has changed, and why the next ring does not open yet. It raises the numbers of
+// failures: see Raise. If a ring has too many of them, it pauses the rollout. Otherwise it opens at most one ring: the next one, if the
+// last open one has enough successes and its soak has passed. If isKnown is false, no ring opens.
+func (x *Index) Advance(c Count, isKnown bool, now time.Time) (p Plan, changes []string, waits string) {
+	p, changes = x.Raise(c, isKnown)
+	open := 0 // number of open rings
+	for i := range p.Rings {
+		r := &p.Rings[i]
 		if r.Failed > r.MaxFailed && p.Paused == "" {
 			p.Paused = "ring " + r.Name + ": " + api.Pluralize(r.Failed, "node") + " failed, which is too many"
 			changes = append(changes, "paused")
@@ -147,13 +175,13 @@ func (r *Ring) holds(t Tally, now time.Time) string {
 	return ""
 }
 
-// Resume returns the plan without its pause. The failures until now are accepted: a ring's MaxFailed is at least its number of failures.
-func (x *Index) Resume() Plan {
-	p := x.Plan
+// Resume returns the plan without its pause, and what has changed. The failures in the index and in the count are accepted: a ring's
+// MaxFailed is at least its number of failures. If isKnown is false, only those in the index are: see Raise.
+func (x *Index) Resume(c Count, isKnown bool) (p Plan, changes []string) {
+	p, changes = x.Raise(c, isKnown)
 	p.Paused = ""
-	p.Rings = slices.Clone(p.Rings)
 	for i := range p.Rings {
 		p.Rings[i].MaxFailed = max(p.Rings[i].MaxFailed, p.Rings[i].Failed)
 	}
-	return p
+	return p, append(changes, "resumed")
 }

@@ -280,14 +280,24 @@ func TestCount(t *testing.T) {
 	if c.Rings[3].Succeeded != 1 || len(c.Notes) != 2 {
 		t.Errorf("%+v", c)
 	}
+	untested := &api.UpdateState{Trials: trial(id, api.UpdateUntested)}
+	for _, want := range []int{1, 0} { // a note until there is a result
+		c := newIndex(t, newPlan(), start).Count([]Report{report("k", "a", "0.2.0", untested)})
+		if len(c.Notes) != want || c.Rings[0] != (Tally{Nodes: 1}) {
+			t.Errorf("%+v", c)
+		}
+		untested.Trials = append(untested.Trials, trial(id, api.UpdateInterrupted)...)
+	}
+}
+
+// tally returns the count of the first two rings.
+func tally(succeeded, failed, failedNext int) Count {
+	return Count{Rings: []Tally{{Succeeded: succeeded, Failed: failed}, {Failed: failedNext}, {}, {}}}
 }
 
 // TestAdvance checks when a ring opens, and when the rollout pauses.
 func TestAdvance(t *testing.T) {
 	soaked := start.Add(26 * time.Hour)
-	tally := func(succeeded, failed, failedNext int) Count {
-		return Count{Rings: []Tally{{Succeeded: succeeded, Failed: failed}, {Failed: failedNext}, {}, {}}}
-	}
 	enough := tally(2, 0, 0)
 	for name, x := range map[string]struct {
 		change func(*Plan)
@@ -344,11 +354,41 @@ func TestAdvance(t *testing.T) {
 			t.Errorf("%s: changes %q", name, changes)
 		}
 		if x.paused {
-			r := next.Resume()
+			r, _ := next.Resume(tally(0, 0, 0), true)
 			resumed := newIndex(t, r, x.now)
 			if again, _, _ := resumed.Advance(x.count, true, x.now); again.Paused != "" {
 				t.Errorf("%s: paused again: %s", name, again.Paused)
 			}
+		}
+	}
+}
+
+// TestResume checks that the end of a pause accepts the failures of the index and of the reports, but not those of unknown keys, and that
+// it opens no ring.
+func TestResume(t *testing.T) {
+	for name, x := range map[string]struct {
+		count     Count
+		known     bool
+		failed    int // in the first ring
+		maxFailed int
+		changes   int
+	}{
+		"of the index":    {count: tally(9, 0, 0), known: true, failed: 2, maxFailed: 2, changes: 1},
+		"of the reports":  {count: tally(9, 3, 0), known: true, failed: 3, maxFailed: 3, changes: 2},
+		"of unknown keys": {count: tally(9, 3, 0), failed: 2, maxFailed: 2, changes: 1},
+		"of too many":     {count: tally(9, maxNodes+1, 0), known: true, failed: maxNodes, maxFailed: maxNodes, changes: 2},
+	} {
+		p := newPlan()
+		p.Paused, p.Rings[0].Failed = "two failed", 2
+		before := len(p.Rings)
+		got, changes := newIndex(t, p, start).Resume(x.count, x.known)
+		if r := got.Rings[0]; got.Paused != "" || r.Failed != x.failed || r.MaxFailed != x.maxFailed || len(changes) != x.changes ||
+			len(got.Rings) != before || !got.Rings[1].Opened.IsZero() {
+			t.Errorf("%s: %+v, %q", name, got, changes)
+		}
+		again, _, _ := newIndex(t, got, start).Advance(x.count, x.known, start)
+		if again.Paused != "" {
+			t.Errorf("%s: paused again: %s", name, again.Paused)
 		}
 	}
 }

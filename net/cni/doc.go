@@ -13,6 +13,8 @@
 //	not installed --first pod--> installed --conflist--> pods leave --last, or 30 s--> conflist
 //	   '----------------------conflist--------------------------------------------------^
 //
+// Plugins get the namespace of a sandbox at a path in /var/run/netns (type namedNamespaces), which their daemons in containers can open.
+//
 // If a conflist is removed or becomes invalid, its last valid version stays active. islet never removes objects that an add-on created.
 //
 // All objects of a sandbox are identified by the sandbox ID: the leases, the host ports, the CNI attachment and the name of the veth. Every

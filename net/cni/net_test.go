@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/netns/netnstest"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -97,10 +99,14 @@ func plug(t testing.TB, ns netns.NS, addrs ...string) net.HardwareAddr {
 
 func (w *world) network(t testing.TB, change ...func(*Config)) *Network {
 	t.Helper()
-	cfg := Config{DataDir: w.dir, Leases: w.leases, Host: w.node, Hairpin: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	cfg := Config{DataDir: w.dir, NamedDir: filepath.Join(w.dir, "netns"), Leases: w.leases, Host: w.node, Hairpin: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	for _, c := range change {
 		c(&cfg)
 	}
+	t.Cleanup(func() {
+		for unix.Unmount(cfg.NamedDir, unix.MNT_DETACH) == nil {
+		}
+	})
 	n, err := New(cfg)
 	check(t, err)
 	return n

@@ -42,6 +42,7 @@ type Config struct {
 	Bridge     string         // default islet0
 	Hairpin    bool           // the bridge may send a frame back to the pod that sent it
 	DataDir    string         // directory of the host ports, the CNI cache and the links to plugins
+	NamedDir   string         // directory of named network namespaces, for CNI plugins; default /var/run/netns
 	Leases     ipam.Store
 	Log        *slog.Logger
 	Host       netns.NS // the node's network namespace; the default is the process's own

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -306,7 +307,9 @@ func (n *Network) sortByCIDR(addrs []netip.Addr) []netip.Addr {
 	rank := func(a netip.Addr) int {
 		return slices.IndexFunc(networks, func(p netip.Prefix) bool { return p.Masked().Contains(a) })
 	}
-	return slices.SortedFunc(slices.Values(addrs), func(a, b netip.Addr) int { return rank(a) - rank(b) })
+	addrs = slices.Clone(addrs)
+	sort.Slice(addrs, func(i, j int) bool { return rank(addrs[i]) < rank(addrs[j]) })
+	return addrs
 }
 
 // portOf returns the bridge port of a sandbox.

@@ -1,11 +1,12 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"time"
@@ -34,7 +35,9 @@ type pluginNetwork struct {
 	exec        *plugin.Exec
 	pluginDirs  []string
 	attachments attachmentStore
+	names       namedNamespaces
 	status      statusCache
+	log         *slog.Logger
 }
 
 func newPlugins(cfg Config) *pluginNetwork {
@@ -45,6 +48,7 @@ func newPlugins(cfg Config) *pluginNetwork {
 		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
 		exec:  exec, pluginDirs: paths,
 		attachments: attachmentStore{dir: filepath.Join(cfg.DataDir, "attachments")},
+		names:       namedNamespaces{dir: cmp.Or(cfg.NamedDir, namedDir)}, log: cfg.Log,
 	}
 	p.confs.checkPlugins = p.checkPlugins
 	return p
@@ -60,7 +64,8 @@ func (p *pluginNetwork) setUpSandbox(
 	if err != nil {
 		return nil, err
 	}
-	if previous != nil && previous.NetNS == path {
+	// Earlier versions passed the path of the runtime's pin to the plugins.
+	if previous != nil && (previous.NetNS == path || previous.NetNS == p.names.path(id) && p.names.has(id, path)) {
 		if list, err := previous.configList(); err == nil {
 			if result, err := p.cni.GetNetworkListCachedResult(list, previous.runtimeConf()); err == nil && result != nil {
 				return parseAddresses(result)
@@ -75,12 +80,19 @@ func (p *pluginNetwork) setUpSandbox(
 	if err := bridge.SetLoopbackUp(netns.At(path)); err != nil {
 		return nil, err
 	}
-	a, err := newAttachment(list, id, path, cfg)
+	a, err := newAttachment(list, id, p.names.path(id), cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.attachments.write(a); err != nil {
 		return nil, err
+	}
+	if err := p.names.bind(id, path); err != nil { // plugins without a daemon in a container work with the other path
+		p.log.Warn("the daemons of network plugins may not find the network namespace of a pod", "sandbox", id, "error", err)
+		a.NetNS = path
+		if err := p.attachments.write(a); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, pluginTime)
 	defer cancel()
@@ -106,11 +118,16 @@ func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err err
 	ctx, cancel := context.WithTimeout(ctx, pluginTime)
 	defer cancel()
 	rt := a.runtimeConf()
-	if _, err := os.Stat(rt.NetNS); err != nil {
+	if !isNamespace(rt.NetNS) {
 		rt.NetNS = "" // the namespace is gone with all its interfaces
 	}
 	if err := p.cni.DelNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	if a.NetNS == p.names.path(id) {
+		if err := p.names.unbind(id); err != nil {
+			return err
+		}
 	}
 	return p.attachments.remove(id)
 }

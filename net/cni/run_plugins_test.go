@@ -95,7 +95,7 @@ func (w *world) clean(t *testing.T) {
 	if left, _ := w.leases.Leases(t.Context()); len(left) > 0 {
 		t.Errorf("leases are left: %v", left)
 	}
-	for _, dir := range []string{"ports", "attachments", "cache/results", "host-local/podnet"} {
+	for _, dir := range []string{"ports", "attachments", "cache/results", "netns", "host-local/podnet"} {
 		files, _ := os.ReadDir(filepath.Join(w.dir, dir))
 		for _, f := range files {
 			if _, err := netip.ParseAddr(f.Name()); err == nil || !strings.HasPrefix(dir, "host") {

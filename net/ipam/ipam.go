@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"sync"
 )
 
@@ -47,7 +48,9 @@ func New(ctx context.Context, store Store) (*Allocator, error) {
 	if a.owner == nil {
 		a.owner = map[netip.Addr]string{}
 	}
-	for _, addr := range slices.SortedFunc(maps.Keys(taken), netip.Addr.Compare) {
+	addrs := slices.Collect(maps.Keys(taken))
+	sort.Slice(addrs, func(i, j int) bool { return addrs[i].Less(addrs[j]) })
+	for _, addr := range addrs {
 		a.leases[taken[addr]] = append(a.leases[taken[addr]], addr)
 	}
 	return a, nil

@@ -1,6 +1,9 @@
 // Command sign creates keys for signing islet's archives, and signs archives with them.
 //
 //	sign key FILE                          writes a new private key to FILE; prints the public key
+//	sign public KEYFILE...                 prints the public keys of private keys, one a line
+//	sign verify ARCHIVE KEYS               checks ARCHIVE by ARCHIVE.release, and prints which public keys in the file
+//	                                       KEYS, one a line, have signed it. Fails if none has
 //	sign release VERSION ARCH ARCHIVE KEYFILE...
 //	                                       writes ARCHIVE.release, signed by each key
 //	sign index INDEX PLAN KEYFILES ARCHIVE...
@@ -25,6 +28,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/signed"
 )
@@ -45,6 +49,10 @@ func run(args []string, out io.Writer, now time.Time) error {
 	switch {
 	case len(args) == 2 && args[0] == "key":
 		return makeKey(args[1], out)
+	case len(args) >= 2 && args[0] == "public":
+		return printPublic(args[1:], out)
+	case len(args) == 3 && args[0] == "verify":
+		return verifyRelease(args[1], args[2], out)
 	case len(args) >= 5 && args[0] == "release":
 		return signRelease(args[1], args[2], args[3], args[4:])
 	case len(args) >= 5 && args[0] == "index":
@@ -52,8 +60,8 @@ func run(args []string, out io.Writer, now time.Time) error {
 	case len(args) >= 2 && args[0] == "rollout":
 		return runRollout(args[1:], out, now)
 	}
-	return errors.New("usage: sign key FILE, sign release VERSION ARCH ARCHIVE KEYFILE..., sign index INDEX PLAN KEYFILES ARCHIVE..., " +
-		"or sign rollout INDEX REPORT...")
+	return errors.New("usage: sign key FILE, sign public KEYFILE..., sign verify ARCHIVE KEYS, " +
+		"sign release VERSION ARCH ARCHIVE KEYFILE..., sign index INDEX PLAN KEYFILES ARCHIVE..., or sign rollout INDEX REPORT...")
 }
 
 func makeKey(file string, out io.Writer) error {
@@ -80,6 +88,57 @@ func signRelease(version, arch, archive string, files []string) error {
 		return fmt.Errorf("%s: %w", archive, err)
 	}
 	return os.WriteFile(archive+".release", r.Sign(keys...), 0o644)
+}
+
+func printPublic(files []string, out io.Writer) error {
+	keys, err := readKeys(files)
+	for _, k := range keys {
+		fmt.Fprintln(out, signed.PublicKey(k))
+	}
+	return err
+}
+
+// verifyRelease checks an archive by the release next to it.
+func verifyRelease(archive, keyList string, out io.Writer) error {
+	text, err := regular.Read(keyList, maxKeyList)
+	if err != nil {
+		return err
+	}
+	keys, err := signed.ParseKeyList(keyList, text)
+	if err != nil {
+		return err
+	}
+	name := archive + ".release"
+	if text, err = regular.Read(name, release.MaxText); err != nil {
+		return err
+	}
+	r, err := release.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	by := []string{}
+	for _, k := range keys {
+		if r.VerifySignatures([]signed.Key{k}, 1) == nil {
+			by = append(by, k.ID())
+		}
+	}
+	if len(by) == 0 {
+		return fmt.Errorf("%s: no key in %s has signed it", name, keyList)
+	}
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	got, err := release.Describe(r.Version, r.Arch, f)
+	if err == nil && (got.Size != r.Size || got.SHA512 != r.SHA512) {
+		err = errors.New("it is not the archive that was signed")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	fmt.Fprintf(out, "%s: version %s for %s, signed by %s\n", archive, r.Version, r.Arch, strings.Join(by, ", "))
+	return nil
 }
 
 func readKeys(files []string) (keys []ed25519.PrivateKey, err error) {

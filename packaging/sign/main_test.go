@@ -58,3 +58,63 @@ func TestSign(t *testing.T) {
 		}
 	}
 }
+
+// TestVerify checks that sign verify names the keys that have signed an archive, and accepts no other archive and no other key.
+func TestVerify(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	sign := func(args ...string) (string, error) {
+		var out strings.Builder
+		err := run(args, &out, time.Now())
+		return out.String(), err
+	}
+	public := map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		out, err := sign("key", path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		public[name] = out
+	}
+	if out, err := sign("public", path("a"), path("b")); err != nil || out != public["a"]+public["b"] {
+		t.Errorf("%q, %v", out, err)
+	}
+	id := func(name string) string {
+		k, err := signed.ParseKey(strings.TrimSpace(public[name]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.ID()
+	}
+	archive := path("islet.tar.gz")
+	write := func(file, text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(archive, "archive")
+	if _, err := sign("release", "0.2.0", "arm64", archive, path("a"), path("b")); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		archive, keys, want, bad string
+	}{
+		"both keys":       {"archive", public["a"] + "# b\n" + public["b"], "version 0.2.0 for arm64, signed by " + id("a") + ", " + id("b") + "\n", ""},
+		"one of them":     {"archive", public["b"] + public["c"], "signed by " + id("b") + "\n", ""},
+		"another key":     {"archive", public["c"], "", "no key"},
+		"no key":          {"archive", "", "", "no key"},
+		"a private key":   {"archive", "islet-ed25519-private x", "", "keys"},
+		"another archive": {"archivE", public["a"], "", "not the archive that was signed"},
+		"a torn archive":  {"archiv", public["a"], "", "not the archive that was signed"},
+	} {
+		write(archive, c.archive)
+		write(path("keys"), c.keys)
+		out, err := sign("verify", archive, path("keys"))
+		if (err == nil) != (c.bad == "") || err != nil && !strings.Contains(err.Error(), c.bad) || !strings.HasSuffix(out, c.want) {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+	if out, err := sign("public", archive); err == nil {
+		t.Errorf("a public key of an archive: %q", out)
+	}
+}

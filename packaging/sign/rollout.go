@@ -46,7 +46,7 @@ func runRollout(args []string, out io.Writer, now time.Time) error {
 	flags.StringVar(&o.nodes, "nodes", "", "a file with the public keys of nodes; a report of another key does not count")
 	flags.StringArrayVar(&o.keyFiles, "key", nil, "a file with a private key that signs the index; can be repeated")
 	flags.StringVar(&o.pause, "pause", "", "pause for this reason, until --resume: no node takes the version")
-	flags.BoolVar(&o.resume, "resume", false, "end the pause: as many nodes of a ring may fail as have failed")
+	flags.BoolVar(&o.resume, "resume", false, "end the pause: as many nodes of a ring may fail as failed, by index and reports")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -81,14 +81,7 @@ func (o *office) run(file string, reports []string) error {
 		return err
 	}
 	count := x.Count(list)
-	plan, changes, waits := x.Advance(count, o.nodes != "", o.now)
-	switch {
-	case o.resume:
-		plan, changes, waits = x.Resume(), []string{"resumed"}, ""
-	case o.pause != "":
-		plan, changes, waits = x.Plan, []string{"paused"}, ""
-		plan.Paused = printable.Line(o.pause)
-	}
+	plan, changes, waits := o.next(x, count)
 	if len(keys) > 0 && (len(changes) > 0 || x.Expires.Sub(o.now) < x.Valid.Duration/2) {
 		if x, err = rollout.New(plan, o.now, x.Signed); err != nil {
 			return err
@@ -108,6 +101,9 @@ func (o *office) run(file string, reports []string) error {
 	if waits != "" {
 		fmt.Fprintf(o.out, "The next ring waits: %s\n", waits)
 	}
+	if o.resume && o.nodes == "" && len(list) > 0 {
+		fmt.Fprintln(o.out, "Failures in the reports are not accepted: the keys of the nodes are not given (--nodes)")
+	}
 	if plan.Paused != "" && o.pause == "" {
 		bad = slices.Insert(bad, 0, fmt.Sprintf("the rollout of version %s is paused: %s", plan.Version, plan.Paused))
 	}
@@ -117,6 +113,21 @@ func (o *office) run(file string, reports []string) error {
 	var text strings.Builder
 	printNotes(&text, bad)
 	return warning{errors.New(strings.TrimSpace(text.String()))}
+}
+
+// next returns the plan of the next index, what has changed, and why the next ring does not open yet.
+func (o *office) next(x *rollout.Index, c rollout.Count) (plan rollout.Plan, changes []string, waits string) {
+	isKnown := o.nodes != ""
+	switch {
+	case o.resume:
+		plan, changes = x.Resume(c, isKnown)
+	case o.pause != "":
+		plan, changes = x.Raise(c, isKnown)
+		plan.Paused, changes = printable.Line(o.pause), append(changes, "paused")
+	default:
+		return x.Advance(c, isKnown, o.now)
+	}
+	return plan, changes, ""
 }
 
 // readReports reads the reports in files and directories. The notes say why a report does not count.

@@ -189,6 +189,40 @@ func TestBadReports(t *testing.T) {
 	}
 }
 
+// TestResumeAccepts checks that --resume accepts and stores also the failures that only its own reports have, so that the next run of cron
+// does not pause again because of them. A person's pause stores them too.
+func TestResumeAccepts(t *testing.T) {
+	for _, pause := range []bool{false, true} {
+		f := newFleet(t, nobody)
+		nodes := []string{"--nodes", f.path("nodes.keys"), "--key", f.path("office.key"), f.path("reports")}
+		cron := append([]string{"rollout", f.index}, nodes...)
+		fail := func(i int) {
+			f.nodes[i].refused = true
+			f.report(f.nodes[i])
+		}
+		fail(0)
+		f.office(warned, cron...)
+		fail(1) // after the last run of cron
+		if pause {
+			f.office(quiet, append(cron, "--pause", "look")...)
+			if x := f.read(); x.Paused != "look" || x.Rings[0].Failed != 2 {
+				t.Errorf("%+v", x.Plan)
+			}
+		}
+		out := f.office(quiet, append(cron, "--resume")...)
+		if x := f.read(); x.Paused != "" || x.Rings[0].Failed != 2 || x.Rings[0].MaxFailed != 2 ||
+			strings.Contains(out, "2 nodes failed") == pause {
+			t.Errorf("%+v\n%s", x.Plan, out)
+		}
+		f.office(quiet, cron...) // cron does not pause again
+		fail(2)
+		f.office(warned, cron...)
+		if x := f.read(); x.Paused == "" || x.Rings[0].Failed != 3 {
+			t.Errorf("a later failure: %+v", x.Plan)
+		}
+	}
+}
+
 // TestConcurrentCommands checks that a command that changes the index waits for another one, and then begins with its result. So cron does
 // not undo the pause of a person.
 func TestConcurrentCommands(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,60 @@ func TestExecAccounts(t *testing.T) {
 		}
 	}
 	expectProcesses(t, n, 1)
+}
+
+// TestExecSilentAccounts checks commands in a container whose /etc/passwd is a file of a volume, and the server of the volume does not
+// answer. A command ends with its timeout. However often it is repeated, one goroutine waits for the server. When the server is gone, the
+// commands run again.
+func TestExecSilentAccounts(t *testing.T) {
+	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("this kernel has no FUSE: ", err)
+	}
+	defer dev.Close()
+	n := newNode(t, 16)
+	etc := filepath.Join(n.dir, "etc")
+	if err := errors.Join(os.Mkdir(etc, 0o755), unix.Mount(etc, etc, "", unix.MS_BIND, "")); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(etc, unix.MNT_DETACH)
+	if err := errors.Join(unix.Mount("", etc, "", unix.MS_SHARED, ""), os.WriteFile(filepath.Join(etc, "passwd"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	ctr := containerConfig("main", "wait")
+	ctr.Mounts = []*api.Mount{{ContainerPath: "/etc", HostPath: etc, Propagation: api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER}}
+	_, id := n.runContainer(t, 1, ctr)
+	silent := filepath.Join(etc, "passwd")
+	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=0,group_id=0", dev.Fd())
+	if err := unix.Mount("nobody", silent, "fuse.nobody", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(silent, unix.MNT_DETACH)
+	run := func(seconds int64) error {
+		_, err := n.ExecSync(t.Context(), &api.ExecSyncRequest{ContainerId: id, Cmd: []string{"/prog", "print", "ran"}, Timeout: seconds})
+		return err
+	}
+	for range 3 {
+		if err := run(1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a command whose check gets no answer: %v", err)
+		}
+	}
+	if got := accountChecks(); got != 1 {
+		t.Errorf("%d checks wait for the server", got)
+	}
+	if err := errors.Join(unix.Unmount(silent, unix.MNT_DETACH), dev.Close()); err != nil { // the server is gone
+		t.Fatal(err)
+	}
+	eventually(t, "the check has ended", func() bool { return accountChecks() == 0 })
+	if err := run(0); err != nil {
+		t.Error(err)
+	}
+}
+
+// accountChecks returns the number of goroutines that check the accounts of a container.
+func accountChecks() int {
+	b := make([]byte, 4<<20)
+	return strings.Count(string(b[:runtime.Stack(b, true)]), "ctrd.checkRunningAccounts(")
 }
 
 // TestExecSwapped checks a container that replaces /etc/passwd by a FIFO after the check. The caller can cancel its exec. No process is

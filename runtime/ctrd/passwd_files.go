@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,8 +10,11 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sync/singleflight"
+	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/untrusted"
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
@@ -18,9 +22,9 @@ import (
 // file that one of the mounts covers is read from the source of that mount. islet uses this
 // function to look up HOME, because an OCI runtime may read the image's /etc/passwd even if a mount
 // covers this file. runc 1.1 always does.
-func accountReader(root string, mounts []specs.Mount) ocispec.ReadFile {
+func accountReader(root string, all []specs.Mount) ocispec.ReadFile {
 	return func(name string) ([]byte, error) {
-		top, below := locate(root, mounts, "/"+name)
+		top, below := locate(root, all, "/"+name)
 		if top == "" {
 			return nil, fs.ErrNotExist
 		}
@@ -31,8 +35,8 @@ func accountReader(root string, mounts []specs.Mount) ocispec.ReadFile {
 // locate finds the host's file for a path in a container. It returns a root directory on the host and the name of the file below that
 // directory. The mounts are in the order in which the OCI runtime mounts them. If the path is on a mount that is not a bind mount, such as
 // a tmpfs or /proc, the root is "".
-func locate(root string, mounts []specs.Mount, path string) (top, below string) {
-	for _, m := range slices.Backward(mounts) {
+func locate(root string, all []specs.Mount, path string) (top, below string) {
+	for _, m := range slices.Backward(all) {
 		rest, ok := strings.CutPrefix(path, strings.TrimSuffix(filepath.Clean(m.Destination), "/"))
 		switch {
 		case !ok || rest != "" && rest[0] != '/':
@@ -51,8 +55,8 @@ func locate(root string, mounts []specs.Mount, path string) (top, below string) 
 // ocispec.MaxUserFile. The OCI runtime would block on a FIFO, which also delays the start of other
 // containers, and would read a large file into memory. If the pod replaces a file after this check,
 // the timeout of the start limits the damage.
-func checkAccounts(root string, mounts []specs.Mount) error {
-	read := accountReader(root, mounts)
+func checkAccounts(root string, all []specs.Mount) error {
+	read := accountReader(root, all)
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		if _, err := read(name); errors.Is(err, untrusted.ErrFIFO) || errors.Is(err, untrusted.ErrTooLarge) {
 			return fmt.Errorf("the container's /%s cannot be used: "+
@@ -63,12 +67,34 @@ func checkAccounts(root string, mounts []specs.Mount) error {
 	return nil
 }
 
+// accountChecks contains the running calls of checkRunningAccounts, by the ID of the container.
+var accountChecks singleflight.Group
+
+// awaitAccounts calls checkRunningAccounts in a goroutine. The container may have mounted a file of a volume whose server does not
+// answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, awaitAccounts returns while the check
+// continues. Later calls for the same container then wait for that check, so a probe that is repeated for days occupies one goroutine.
+func awaitAccounts(ctx context.Context, id string, pid int) error {
+	ended := accountChecks.DoChan(id, func() (any, error) { return nil, checkRunningAccounts(pid) })
+	ctx, stop := context.WithTimeout(ctx, execStartTimeout)
+	defer stop()
+	select {
+	case r := <-ended:
+		return r.Err
+	case <-ctx.Done():
+		return fmt.Errorf("the volume with its /etc/passwd or /etc/group does not answer: %w", ctx.Err())
+	}
+}
+
 // checkRunningAccounts is like checkAccounts, for a running container, whose files may have been
 // replaced since its start. It opens the files through /proc/PID/root of the container's first
 // process. If the container replaces a file after this check, execStartTimeout limits the damage.
 func checkRunningAccounts(pid int) error {
+	root := fmt.Sprintf("/proc/%d/root", pid)
 	for _, name := range []string{"etc/passwd", "etc/group"} {
-		f, err := untrusted.OpenInRoot(fmt.Sprintf("/proc/%d/root", pid), name)
+		if !onFirstMount(root, name) {
+			_ = mounts.CheckResponding(filepath.Join(root, name)) // the open reports an error
+		}
+		f, err := untrusted.OpenInRoot(root, name)
 		if err == nil {
 			st, e := f.Stat()
 			f.Close()
@@ -82,4 +108,21 @@ func checkRunningAccounts(pid int) error {
 		}
 	}
 	return nil
+}
+
+// onFirstMount reports whether a file of a container is in the file system of the container's root directory, and not in a volume. It does
+// not access the volume. It returns true if the file does not exist.
+func onFirstMount(root, name string) bool {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true // the container has ended
+	}
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_IN_ROOT}
+	fd, err := unix.Openat2(dir, name, how)
+	unix.Close(dir)
+	if err != nil {
+		return errors.Is(err, unix.ENOENT)
+	}
+	unix.Close(fd)
+	return true
 }

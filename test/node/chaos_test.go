@@ -150,9 +150,7 @@ func nothingLeft(t *testing.T, m *machine.Machine) {
 	if got := m.Files(m.Disk + "/kubelet/pods"); len(got) > 0 {
 		t.Errorf("pod folders are left: %q", got)
 	}
-	if got := m.Files(m.Disk + "/logs"); len(got) > 0 {
-		t.Errorf("log folders are left: %q", got)
-	}
+	m.Await("the log folders to be removed", func() bool { return len(m.Files(m.Disk+"/logs")) == 0 })
 	m.Stop()
 	inventory(t, m)
 }

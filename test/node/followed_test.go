@@ -143,7 +143,7 @@ func TestUpdateFollowed(t *testing.T) {
 	if got, _ := show(u.m); len(got.History) != 2 || got.FailedUpdate == nil || s.archives("9.2.0") != 1 || s.archives("9.1.0") != 1 {
 		t.Errorf("9.2.0 was fetched %d times, 9.1.0 %d times: %+v", s.archives("9.2.0"), s.archives("9.1.0"), got)
 	}
-	if out, code := u.m.Try("status"); code == 0 || !strings.Contains(out, "failed its trial, islet 9.1.0 keeps running") {
+	if out, code := u.m.Try("status"); code == 0 || !strings.Contains(out, "has failed, islet 9.1.0 keeps running") {
 		t.Errorf("status: code %d, %s", code, out)
 	}
 

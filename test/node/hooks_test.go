@@ -85,11 +85,14 @@ func TestHooks(t *testing.T) {
 				return false
 			}
 			w := p.Status.ContainerStatuses[0].State.Waiting
-			return p.Status.Phase == "Pending" && w != nil && w.Reason == "ContainerCreating" && p.Status.ContainerStatuses[1].ContainerID == ""
+			return p.Status.Phase == "Pending" && w != nil && w.Reason == "PodInitializing" && p.Status.ContainerStatuses[1].ContainerID == ""
 		})
 	}
 	begun("c.postStart", 1)
 	waiting()
+	if out := m.Islet("exec", "life", "-c", "c", "--", "/podtool", "cat", "/etc/hostname"); out != "life-edge\n" {
+		t.Errorf("exec while the hook runs: %q", out)
+	}
 	m.Kill()
 	m.StartAgent()
 	begun("c.postStart", 2)

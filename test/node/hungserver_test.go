@@ -159,6 +159,44 @@ func TestHungServer(t *testing.T) {
 	})
 }
 
+// TestHungMessage checks a container that has mounted a file of the host at the path of its termination message, and the server of that
+// file does not respond when the container ends. Other pods must start, also after a restart of the agent, and the pod must be deletable.
+func TestHungMessage(t *testing.T) {
+	t.Parallel()
+	m, exe := withServers(t)
+	dir := m.Disk + "/served"
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/message", []byte("of the volume"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	pod := manifest("one", "  volumes: [{name: data, hostPath: {path: "+dir+"/message}}]\n", "sleep")
+	pod = strings.Replace(pod, "    image:", "    volumeMounts: [{name: data, mountPath: /dev/termination-log}]\n    image:", 1)
+	m.Write("manifests/one.yaml", pod)
+	m.StartAgent()
+	m.WaitReady("one-edge")
+	m.Run(exe, hungfs.Process, dir)
+	stopped := servers(m)
+	signalAll(t, 1, stopped, syscall.SIGSTOP)
+	signalAll(t, 1, contained(t, m), syscall.SIGKILL)
+	for i, end := range []func(){m.Stop, m.Kill} {
+		name := fmt.Sprint("other", i)
+		m.Write("manifests/other.yaml", manifest(name, "", "sleep"))
+		m.WaitPods("another pod to start", func(pods map[string]machine.Pod) bool {
+			return pods[name+"-edge"].Ready() && !pods["one-edge"].Ready()
+		})
+		end()
+		m.StartAgent()
+	}
+	m.Remove("manifests/one.yaml")
+	m.Remove("manifests/other.yaml")
+	m.WaitReady()
+	if err := syscall.Kill(stopped[0], syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDeafServer checks that a killed agent can restart while a request to a file system never gets a response. The kernel does not even
 // kill a process that waits for this response. The request concerns a volume, a directory of a volume, or a path of the host behind a
 // symbolic link. The pods must be deletable.

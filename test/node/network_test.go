@@ -24,10 +24,12 @@ spec:
     image: %s
     imagePullPolicy: Never
     args: [flannel, %[2]s/cni, 10.42.0.0/24]
-    volumeMounts: [{name: cni, mountPath: %[2]s/cni}, {name: run, mountPath: /run/flannel}]
+    volumeMounts: [{name: cni, mountPath: %[2]s/cni}, {name: run, mountPath: /run/flannel},
+      {name: netns, mountPath: /var/run/netns, mountPropagation: HostToContainer}]
   volumes:
   - {name: cni, hostPath: {path: %[2]s/cni}}
   - {name: run, hostPath: {path: /run/flannel, type: DirectoryOrCreate}}
+  - {name: netns, hostPath: {path: /var/run/netns, type: DirectoryOrCreate}}
 `, machine.Image, m.Disk)
 }
 
@@ -56,6 +58,17 @@ func onAddOn(t *testing.T, m *machine.Machine, pods map[string]machine.Pod) {
 	}
 	if got := m.Islet("exec", "app-edge", "--", "/podtool", "get", "http://"+pods["web-edge"].Status.PodIP); got != "web-edge\n" {
 		t.Errorf("from pod to pod: %q", got)
+	}
+	// The daemons of other add-ons open the network namespaces of pods, which are created after the add-on's container.
+	mounts := m.Islet("exec", "flannel-edge", "--", "/podtool", "cat", "/proc/self/mountinfo")
+	seen := map[string]bool{} // a name may be mounted twice, as after ip netns
+	for line := range strings.Lines(mounts) {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], "/var/run/netns/islet-") && strings.HasPrefix(f[3], "net:") {
+			seen[f[4]] = true
+		}
+	}
+	if len(seen) != len(pods)-1 {
+		t.Errorf("the add-on sees %d network namespaces, want %d:\n%s", len(seen), len(pods)-1, mounts)
 	}
 }
 

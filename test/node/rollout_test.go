@@ -9,8 +9,8 @@ import (
 )
 
 // TestRollout checks that a node that follows an index takes a version only when its ring is open and the rollout is not paused, and
-// never a version that has failed. The office opens the next ring by the report of the node, and pauses by the report of a failure. A
-// person at the node does not wait.
+// never a version that has failed. The office opens the next ring by the report of the node, and pauses by the report of a failure, also of
+// a self-test that always crashes. A person at the node does not wait.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	u := bootUpdates(t)
@@ -86,6 +86,29 @@ func TestRollout(t *testing.T) {
 	if out := advance(); !strings.Contains(out, "failed: edge (first)") || !strings.Contains(out, "ring first: 1 node failed") {
 		t.Errorf("no pause after a failure:\n%s", out)
 	}
+
+	begin("9.2.1", u.fails("9.2.1", "testcrash"))
+	for i := range 3 { // also over restarts of the agent
+		look()
+		u.m.Await("the end of a self-test", func() bool {
+			s, _ := show(u.m)
+			tests := 0
+			for _, h := range s.History {
+				if strings.HasPrefix(h.ID, "islet-9.2.1-") {
+					tests++
+				}
+			}
+			return tests == i+1
+		})
+		u.as("9.1.0")
+		out := advance()
+		if isNote := strings.Contains(out, "note: edge (first): a self-test had no result"); isNote != (i < 2) ||
+			strings.Contains(out, "is paused") == isNote {
+			t.Errorf("after self-test %d:\n%s", i, out)
+		}
+	}
+	look()
+	stays("9.1.0", "Offered:   9.2.1", "State:     refused")
 
 	u.m.Write("office/rings.yaml", "rings:\n- {name: first, selector: 'site=elsewhere', minSucceeded: 1}\n- {name: rest}\n")
 	begin("9.3.0", u.BuildVersion("9.3.0"))

@@ -112,3 +112,37 @@ func TestShipper(t *testing.T) {
 		t.Errorf("islet logs -f has %d lines of %d, and ends with %d: %.300s", got, lines, code, out)
 	}
 }
+
+// TestLogsOfRemovedPod checks that a log shipper can read the last lines of a removed pod, at the log's path and by its link. A pod that
+// returns with the same UID has a new log. After the agent was killed, its next start removes the logs.
+func TestLogsOfRemovedPod(t *testing.T) {
+	t.Parallel()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy+"containerLogMonitorInterval: 1h\n"))
+	m.StartAgent()
+	links := filepath.Join(m.Disk, "state", "container-logs")
+	for i := range 2 {
+		m.Write("manifests/one.yaml", manifest("one", "", "count", "100ms"))
+		m.WaitReady("one-edge")
+		if out := m.Islet("logs", "one-edge"); !strings.HasPrefix(out, "0\n") || strings.Contains(out, "end") {
+			t.Errorf("pod %d has the log %.300q", i, out)
+		}
+		m.Remove("manifests/one.yaml")
+		m.WaitPods("the pod to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 0 })
+		for _, pattern := range []string{m.Disk + "/logs/*_one-edge_*/c/0.log", links + "/one-edge_default_c-*.log"} {
+			found, err := filepath.Glob(pattern)
+			if err != nil || len(found) != 1 {
+				t.Fatalf("%s of pod %d: %q, %v", pattern, i, found, err)
+			}
+			if text, err := os.ReadFile(found[0]); err != nil || !strings.HasSuffix(string(text), " F end\n") {
+				t.Errorf("%s of pod %d: %v, %.300s", pattern, i, err, text[max(len(text)-100, 0):])
+			}
+		}
+	}
+	m.Kill()
+	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy+"containerLogMonitorInterval: 3s\n"))
+	m.StartAgent()
+	m.Await("the logs to be removed", func() bool { return len(m.Files(m.Disk+"/logs"))+len(m.Files(links)) == 0 })
+}

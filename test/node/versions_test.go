@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -10,10 +12,22 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestVersions updates from an earlier version to this version and back several times. Each version must continue the containers, shims,
-// logs and records of the other version. The environment variable ISLET_OLD contains the path of the earlier program.
-func TestVersions(t *testing.T) {
-	t.Parallel()
+// A version is a program that a node of versions runs.
+type version struct {
+	version string
+	text    []byte
+}
+
+// versions is a node that goes from an earlier version to this one and back.
+type versions struct {
+	*updates
+	at    map[bool]version // the earlier one, and this one
+	newer bool             // this version runs
+}
+
+// bootVersions starts a node of the earlier version with two pods.
+func bootVersions(t *testing.T) *versions {
+	t.Helper()
 	file := os.Getenv("ISLET_OLD")
 	if file == "" {
 		t.Skip("no earlier program to go back to: set ISLET_OLD (make test-versions and test-long do)")
@@ -22,34 +36,72 @@ func TestVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := bootUpdates(t)
-	u.every = "10ms" // the test looks for gaps in the log
-	if err := os.WriteFile(u.m.Binary(), old, 0o755); err != nil {
-		t.Fatal(err)
+	v := &versions{updates: bootUpdates(t)}
+	v.every = "10ms" // the test looks for gaps in the log
+	v.replace(version{text: old})
+	v.start(quickly, "{keys: ["+v.Public+"]}")
+	was := strings.Fields(v.m.Islet("version"))[1]
+	v.at = map[bool]version{false: {was, old}, true: {"9.1.0", v.BuildVersion("9.1.0")}}
+	return v
+}
+
+// replace replaces the installed program, as a package manager does.
+func (v *versions) replace(to version) {
+	v.Helper()
+	file := v.m.Binary() + ".tmp"
+	if err := errors.Join(os.WriteFile(file, to.text, 0o755), os.Rename(file, v.m.Binary())); err != nil {
+		v.Fatal(err)
 	}
-	u.start(quickly, "{keys: ["+u.Public+"]}")
-	was := strings.Fields(u.m.Islet("version"))[1]
-	type program struct {
-		version string
-		text    []byte
+}
+
+// restart starts the agent of the installed program, and checks that no container restarts.
+func (v *versions) restart() {
+	v.Helper()
+	v.m.Kill()
+	v.m.StartAgent()
+	v.unharmed()
+}
+
+// turn updates to the other version.
+func (v *versions) turn() {
+	v.Helper()
+	v.newer = !v.newer
+	to := v.at[v.newer]
+	if out, code := v.m.Try("update", "--older", v.archive(to.version, to.text)); code != 0 ||
+		!strings.Contains(out, "version "+to.version+" is installed and runs") {
+		v.Fatalf("from the other version to %s: code %d: %s\n%s", to.version, code, out, v.m.AgentLog(50))
 	}
-	at := map[bool]program{false: {was, old}, true: {"9.1.0", u.BuildVersion("9.1.0")}}
-	newer := false
-	turn := func() {
-		t.Helper()
-		newer = !newer
-		to := at[newer]
-		if out, code := u.m.Try("update", "--older", u.archive(to.version, to.text)); code != 0 ||
-			!strings.Contains(out, "version "+to.version+" is installed and runs") {
-			t.Fatalf("from the other version to %s: code %d: %s\n%s", to.version, code, out, u.m.AgentLog(50))
-		}
-		if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+to.version+",") {
-			t.Errorf("version %s does not run:\n%s", to.version, out)
-		}
-		if now := containers(u.m.WaitReady(slices.Sorted(maps.Keys(u.ids))...)); !maps.Equal(now, u.ids) {
-			t.Errorf("with version %s containers are %v, were %v", to.version, now, u.ids)
-		}
+	v.unharmed()
+}
+
+// refuse checks that the earlier version cannot be installed, and that the message says why.
+func (v *versions) refuse(why string) {
+	v.Helper()
+	to := v.at[false]
+	if out, code := v.m.Try("update", "--older", v.archive(to.version, to.text)); code == 0 || !strings.Contains(out, why) {
+		v.Errorf("to %s: code %d: %s, want %q", to.version, code, out, why)
 	}
+	v.unharmed()
+}
+
+// unharmed checks that the expected version runs, with the same containers.
+func (v *versions) unharmed() {
+	v.Helper()
+	runs := v.at[v.newer].version
+	if now := containers(v.m.WaitReady(slices.Sorted(maps.Keys(v.ids))...)); !maps.Equal(now, v.ids) {
+		v.Errorf("with version %s containers are %v, were %v", runs, now, v.ids)
+	}
+	if out, _ := v.m.Try("status"); !strings.Contains(out, "islet "+runs+",") {
+		v.Errorf("version %s does not run:\n%s", runs, out)
+	}
+}
+
+// TestVersions updates from an earlier version to this version and back several times. Each version must continue the containers, shims,
+// logs and records of the other version. The environment variable ISLET_OLD contains the path of the earlier program.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	u := bootVersions(t)
+	turn, was := u.turn, u.at[false].version
 	works := func(pods ...string) {
 		t.Helper()
 		for _, pod := range pods {
@@ -57,7 +109,12 @@ func TestVersions(t *testing.T) {
 				t.Errorf("exec in %s: code %d: %s", pod, code, out)
 			}
 		}
-		noGap(t, u.m.Islet("logs", "one-edge"))
+		log := ""
+		u.m.Await("a hundred lines of the log", func() bool {
+			log, _ = u.m.Try("logs", "one-edge")
+			return strings.Count(log, "\n") >= 100
+		})
+		noGap(t, log)
 	}
 	works("one-edge", "two-edge")
 	turn()
@@ -97,3 +154,131 @@ func TestVersions(t *testing.T) {
 		works("two-edge")
 	}
 }
+
+// TestVersionsBundle goes to the earlier version and back while a bundle is in force. That version does not know bundles: it refuses a node
+// whose own EdgeConfiguration names their keys, and says so. Without the keys, it keeps the pods of the bundle, also over a reboot, and
+// this version finds the bundle in force again.
+func TestVersionsBundle(t *testing.T) {
+	t.Parallel()
+	v := bootVersions(t)
+	v.turn()
+	own := func() string {
+		t.Helper()
+		text, err := os.ReadFile(v.m.Disk + "/edge.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	plain := own()
+	b := &bundles{t, v.m}
+	b.configure("update: {keys: [" + v.Public + "]}\n")
+	withKeys := own()
+	v.restart()
+	v.m.Write("wifi.yaml", fmt.Sprintf(wifi, "horse-battery"))
+	v.m.Islet("bundle", "seal", v.m.Disk+"/wifi.yaml", "--to", strings.TrimSpace(v.m.Islet("key", "recipient")), "-o", v.m.Disk+"/sealed.yaml")
+	secret, err := os.ReadFile(v.m.Disk + "/sealed.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.m.Islet("bundle", "apply", "--wait", b.build(1, "anna.key", map[string]string{"three": always(reader("three")),
+		"settings": fmt.Sprintf(settings, "hello"), "wifi.sealed": string(secret)}))
+	reads := func() {
+		t.Helper()
+		if got := file(v.m, "three", "/all/password"); got != "horse-battery" {
+			t.Errorf("version %s: the sealed Secret of the bundle has %q", v.at[v.newer].version, got)
+		}
+	}
+	pods := []string{"one-edge", "two-edge", "three"}
+	v.ids = containers(v.m.WaitReady(pods...))
+	v.refuse("bundle: unknown field")
+	b.inUse(1)
+
+	v.m.Write("edge.yaml", plain)
+	v.restart()
+	v.turn() // to the earlier version
+	reads()
+	v.restart()
+	v.m.PowerOff()
+	v.m.Boot()
+	v.m.StartAgent()
+	v.ids = containers(v.m.WaitReady(pods...))
+	reads()
+	v.turn()
+	b.inUse(1)
+	reads()
+	v.m.Write("edge.yaml", withKeys)
+	v.restart()
+	b.inUse(1)
+	v.m.Islet("bundle", "apply", "--wait", b.build(2, "anna.key", map[string]string{"four": always(manifest("four", "", "count", "100ms"))}))
+	v.m.WaitPods("the pod of the former bundle to end", func(pods map[string]machine.Pod) bool {
+		_, there := pods["three"]
+		return !there
+	})
+	v.m.WaitReady("one-edge", "two-edge", "four")
+}
+
+// TestVersionsConfiguration goes to the earlier version and back with configurations of both API versions. The earlier version refuses an
+// EdgeConfiguration in v1beta1 and says so. If its program is installed nevertheless, as by a package manager, it sets a configuration that
+// was sent to the node aside, and uses the node's own files. This version then uses that configuration again.
+func TestVersionsConfiguration(t *testing.T) {
+	t.Parallel()
+	v := bootVersions(t)
+	send := func(apiVersion, text string) string {
+		t.Helper()
+		v.m.Write("sent.yaml", "apiVersion: "+apiVersion+"\n"+text)
+		v.m.Islet("config", "apply", v.m.Disk+"/sent.yaml")
+		s := awaitShown(v.m)
+		if s.Active.ID == "local" || s.Problem != "" {
+			t.Fatalf("%s: %+v", apiVersion, s)
+		}
+		v.unharmed()
+		return s.Active.ID
+	}
+	uses := func(id, problem string) {
+		t.Helper()
+		s := awaitShown(v.m)
+		if s.Active.ID != id || (s.Problem == "") != (problem == "") || !strings.Contains(s.Problem, problem) {
+			t.Errorf("version %s uses %s, want %s: %s", v.at[v.newer].version, s.Active.ID, id, s.Problem)
+		}
+	}
+	const want = "want islet.dev/v1alpha1"
+	edge := "kind: EdgeConfiguration\nupdate: {keys: [" + v.Public + "]}\ncniConfDir: " + v.m.Disk + "/cni\n" + quickly + "\n"
+	first := send("islet.dev/v1alpha1", edge) // by the earlier version
+	v.turn()
+	uses(first, "")
+	v.turn()
+	uses(first, "")
+	v.turn()
+
+	next := send("islet.dev/v1beta1", edge)
+	v.refuse(want)
+	uses(next, "")
+	v.newer = false
+	v.replace(v.at[false])
+	v.restart()
+	uses("local", want)
+	if out, _ := v.m.Try("events"); !strings.Contains(out, "ConfigurationFailed") {
+		t.Errorf("no event: %s", out)
+	}
+	v.newer = true
+	v.replace(v.at[true])
+	v.restart()
+	uses(next, "")
+
+	v.m.Islet("config", "revert") // to the configuration that the earlier version had
+	v.m.Await("the configuration before", func() bool {
+		s, ok := show(v.m)
+		return ok && s.Active.ID == first && !s.Trying
+	})
+	v.m.Write("edge.yaml", "apiVersion: islet.dev/v1beta1\n"+edge)
+	v.restart()
+	v.refuse(want)
+	v.m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\n"+edge)
+	v.restart()
+	v.turn()
+	uses(first, "")
+}
+
+// always returns the manifest of a pod whose containers restart.
+func always(pod string) string { return strings.Replace(pod, "Never", "Always", 1) }

@@ -15,7 +15,8 @@ import (
 )
 
 // A disk serves an image file to the emulator as a network block device. The file has the volatile write cache of real disks and cards:
-// see surface. The power can also fail at a write, which is then not executed: see cutAt. All writes and flushes can be recorded: see Record.
+// see surface. The power can also fail at a write, which is then not executed: see cutAt. All writes and flushes can be recorded: see
+// Record.
 type disk struct {
 	size int64
 	l    net.Listener

@@ -28,7 +28,8 @@ var (
 	failed = prometheus.NewDesc("kubelet_node_config_error",
 		"This metric is true (1) if the node is experiencing a configuration-related error, false (0) otherwise.", nil, nil)
 	updates = prometheus.NewDesc("islet_update_trials",
-		"Ended trials of other versions of islet among the last twenty of any kind, by how they ended.", []string{"outcome"}, nil)
+		"Ended trials and failed self-tests of other versions of islet among the last twenty trials of any kind, by how they ended.",
+		[]string{"outcome"}, nil)
 	trials = prometheus.NewDesc("islet_configuration_trials",
 		"Ended trials of configurations among the last twenty, by how they ended.", []string{"outcome"}, nil)
 )
@@ -81,17 +82,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 func (k *Keeper) countTrials(programs bool) (counts map[string]int, any bool) {
 	counts = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {
-		switch {
-		case o.Program != programs:
-			continue
-		case o.Why == "":
-			counts["accepted"]++
-		case o.Undecided:
-			counts["interrupted"]++
-		default:
-			counts["failed"]++
+		if o.Program == programs {
+			_, outcome := o.Result()
+			counts[outcome]++
+			any = true
 		}
-		any = true
 	}
 	return counts, any
 }

@@ -85,16 +85,28 @@ func (k *Keeper) ProgramTrials() api.UpdateState {
 		if !o.Program {
 			continue
 		}
-		t := api.UpdateTrial{ID: o.ID, Time: o.At.UTC(), Result: api.UpdateKept, Why: printable.Cut(o.Why, maxTrialReason)}
-		if o.Why != "" {
-			t.Result = api.UpdateFailed
-			if o.Undecided {
-				t.Result = api.UpdateInterrupted
-			}
-		}
-		out.Trials = append(out.Trials, t)
+		result, _ := o.Result()
+		out.Trials = append(out.Trials,
+			api.UpdateTrial{ID: o.ID, Time: o.At.UTC(), Result: result, Why: printable.Cut(o.Why, maxTrialReason)})
 	}
 	return out
+}
+
+// AddUntriedProgram records that a program has failed before its trial: see trial.Record.AddUntried. If that cannot be stored, it counts
+// until the agent restarts.
+func (k *Keeper) AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.record
+	failed := k.record.AddUntried(p, trial.Source{File: from}, how, why, k.c.Now())
+	added := k.record
+	if err := k.saveRecord(before); err != nil {
+		k.record = added
+		k.c.Log.Error("it cannot be stored that a version of islet has failed before its trial", "version", p.Version, "error", err)
+	}
+	if failed {
+		k.reportFailedProgram(added.History[len(added.History)-1])
+	}
 }
 
 // ConfirmPrograms sets a function that is asked right before the trial of a program that was offered neither by a person nor by a bundle.

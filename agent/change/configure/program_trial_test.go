@@ -192,7 +192,7 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 		t.Errorf("%+v, %+v", s, r.Conditions())
 	}
 	if p := r.Problems(); len(p) != 1 || !strings.Contains(p[0],
-		"islet-0.2.0-abababababab failed its trial, islet 0.1.0 keeps running: it crashes") {
+		"islet-0.2.0-abababababab has failed, islet 0.1.0 keeps running: it crashes") {
 		t.Errorf("%q", p)
 	}
 	if !slices.Contains(w.recorded(), ReasonFailedProgram) || slices.Contains(w.recorded(), ReasonFailed) {

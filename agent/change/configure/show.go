@@ -36,7 +36,7 @@ func (k *Keeper) Show() api.Configuration {
 	}
 	for _, o := range r.History {
 		out.History = append(out.History, api.ConfigurationTrial{ID: o.ID, From: o.From, At: o.At, Seconds: o.Took,
-			Why: o.Why, Interrupted: o.Undecided, Withdrawn: o.Withdrawn})
+			Why: o.Why, Interrupted: o.Undecided, Withdrawn: o.Withdrawn, Untried: string(o.Untried)})
 	}
 	return out
 }
@@ -118,7 +118,7 @@ func (k *Keeper) Problems() (out []string) {
 			strings.Join(k.unconsentedFields, ", ")))
 	}
 	if f := k.record.FailedProgram; f != nil {
-		out = append(out, fmt.Sprintf("%s failed its trial, islet %s keeps running: %s (islet config history)", f.ID, k.c.Version, f.Why))
+		out = append(out, fmt.Sprintf("%s has failed, islet %s keeps running: %s (islet config history)", f.ID, k.c.Version, f.Why))
 	}
 	if k.followedSource.Problem != "" {
 		out = append(out, "the configuration of "+k.followedSource.Source+" cannot be followed: "+k.followedSource.Problem)

@@ -75,12 +75,17 @@ func (k *Keeper) reportFailure(last trial.Outcome) {
 	case last.Program:
 		c.Log.Error("another version of islet has failed its trial; the previous version keeps running", "program", last.ID, "error",
 			last.Why)
-		c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram,
-			fmt.Sprintf("%s failed its trial, islet %s keeps running: %s", last.ID, c.Version, last.Why))
+		k.reportFailedProgram(last)
 	default:
 		c.Log.Error("a configuration has failed its trial; the node uses the last known good one", "configuration", last.ID,
 			"good", r.Good.Name(), "error", last.Why)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
 			fmt.Sprintf("configuration %s failed its trial, the node uses %s: %s", last.ID, r.Good.Name(), last.Why))
 	}
+}
+
+// reportFailedProgram records the event of a program that has failed in its trial or before.
+func (k *Keeper) reportFailedProgram(o trial.Outcome) {
+	k.c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram,
+		fmt.Sprintf("%s has failed, islet %s keeps running: %s", o.ID, k.c.Version, o.Why))
 }

@@ -126,13 +126,13 @@ func (r *Record) setFailure(c *Configuration, why string, began, now time.Time) 
 	r.addUnsuccessful(c, why, false, began, now)
 }
 
-// addUnsuccessful records the outcome of a trial without success.
 // addWithdrawn adds the outcome of a configuration or program that is given up, although no trial of it has failed.
 func (r *Record) addWithdrawn(c *Configuration, why string, now time.Time) {
 	r.addUnsuccessful(c, why, true, now, now)
 	r.History[len(r.History)-1].Withdrawn = true // addOutcome has copied the history
 }
 
+// addUnsuccessful records the outcome of a trial without success.
 func (r *Record) addUnsuccessful(c *Configuration, why string, undecided bool, began, now time.Time) {
 	r.addOutcome(Outcome{ID: configurationName(c), From: c.sourceName(), At: now, Took: secondsBetween(began, now),
 		Why: truncateReason(why), Undecided: undecided,

@@ -179,8 +179,10 @@ type Outcome struct {
 	// Withdrawn is set with Undecided if no trial was interrupted: the configuration or program was given up before its trial, or with its
 	// bundle.
 	Withdrawn bool `json:"withdrawn,omitempty"`
-	// Program is set if a version of islet was tried.
+	// Program is set if a version of islet was tried, or was to be tried.
 	Program bool `json:"program,omitempty"`
+	// Untried is empty if a trial was possible. Otherwise it says how a program has failed before.
+	Untried Untried `json:"untried,omitempty"`
 }
 
 // A Record contains the state of all configurations and trials. The zero value is the record of a node to which

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/islet-edge/islet/agent/change/trial"
 )
@@ -100,7 +101,12 @@ func TestUnfitArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := New(Config{Stager: *s, StagedPath: func() string { return "" }})
+	var record trial.Record
+	u := New(Config{Stager: *s, StagedPath: func() string { return "" },
+		IsRefused: func(version, sum string) bool { return record.HasFailed(trial.Program{Version: version, Sum: sum}) },
+		AddUntried: func(p trial.Program, from string, how trial.Untried, why string) {
+			record.AddUntried(p, trial.Source{File: from}, how, why, time.Now())
+		}})
 	opened := 0
 	list := func(size int64) []Archive {
 		return []Archive{{Name: "file crash", Release: text, Size: size, Open: func() (io.ReadCloser, error) {

@@ -16,20 +16,10 @@ const (
 	attemptWait = 24 * time.Hour
 )
 
-// An untestedError means that the self-test of a program has failed, although the machine may be the cause.
-type untestedError struct {
-	error
-	version string
-	sum     string // of the archive
-}
-
-func (e untestedError) Unwrap() error { return e.error }
-
 // attempts counts the fetches of one followed program that did not lead to a trial. A trial restarts the agent.
 type attempts struct {
 	id    string // of the program
 	count int
-	late  int // how many of them ended at the time limit of the self-test
 	last  time.Time
 	why   string // the last one was in vain
 }
@@ -43,18 +33,14 @@ func (a *attempts) check(id, version string) error {
 }
 
 // add counts a fetch.
-func (a *attempts) add(id, why string, isLate bool) {
+func (a *attempts) add(id, why string) {
 	if a.id != id {
 		*a = attempts{id: id}
 	}
 	a.count, a.last, a.why = a.count+1, time.Now(), why
-	if isLate {
-		a.late++
-	}
 }
 
-// stageCounted stages a followed program, but not one that was fetched too often. A program whose self-tests never end in time is unfit.
-// The caller has locked once.
+// stageCounted stages a followed program, but not one that was fetched too often. The caller has locked once.
 func (u *Updater) stageCounted(ctx context.Context, src *source, refused func(version, sum string) bool) (*StagedProgram, error) {
 	var waits error
 	s, err := u.c.stage(ctx, src, false, func(version, sum string) bool {
@@ -64,17 +50,14 @@ func (u *Updater) stageCounted(ctx context.Context, src *source, refused func(ve
 		waits = u.attempts.check(release.ProgramID(version, sum), version)
 		return waits != nil
 	}, nil)
-	untested := untestedError{}
+	untried := untriedError{}
 	switch {
 	case waits != nil:
 		return nil, waits
 	case err == nil:
-		u.attempts.add(release.ProgramID(s.Version, s.Sum), "it was given up before its trial", false)
-	case errors.As(err, &untested) && ctx.Err() == nil:
-		u.attempts.add(release.ProgramID(untested.version, untested.sum), err.Error(), errors.Is(err, errLate))
-		if u.attempts.late >= maxAttempts {
-			err = unfitError(untested)
-		}
+		u.attempts.add(release.ProgramID(s.Version, s.Sum), "it was given up before its trial")
+	case errors.As(err, &untried):
+		u.attempts.add(release.ProgramID(untried.version, untried.sum), err.Error())
 	}
 	return s, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/printable"
@@ -27,8 +28,6 @@ const (
 	seenFile = "index.json"
 	// maxProblem is the maximum length of a problem in the status, in bytes.
 	maxProblem = 1 << 10
-	// maxUnfit is the maximum number of programs that are remembered because they cannot be used on this machine.
-	maxUnfit = 8
 )
 
 // IndexConfig describes a followed index.
@@ -193,25 +192,15 @@ func (u *Updater) setChecked(err error) {
 	}
 }
 
-// setUnfit records that the program of an archive cannot be used on this machine.
-func (u *Updater) setUnfit(e unfitError) {
+// addUntried records that a program has failed before its trial.
+func (u *Updater) addUntried(e untriedError, from string) {
+	if u.c.AddUntried != nil {
+		u.c.AddUntried(trial.Program{Version: e.version, Sum: e.sum}, from, e.how, printable.Cut(e.Error(), maxProblem))
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.unfit = append(u.unfit[max(0, len(u.unfit)-maxUnfit+1):], api.UpdateTrial{ID: release.ProgramID(e.version, e.sum),
-		Result: api.UpdateUnfit, Why: printable.Cut(e.Error(), maxProblem)})
 	close(u.changed)
 	u.changed = make(chan struct{})
-}
-
-func (u *Updater) isUnfit(id string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for i := range u.unfit {
-		if u.unfit[i].ID == id {
-			return true
-		}
-	}
-	return false
 }
 
 // Status returns what the node follows, and what it does with the version there.
@@ -237,9 +226,6 @@ func (u *Updater) state() (out api.UpdateState) {
 		out = c.Trials()
 	}
 	out.Arch, out.Labels = c.Node.Arch, c.Node.Labels
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	out.Trials = append(out.Trials, u.unfit...)
 	return out
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/release"
@@ -36,6 +37,7 @@ type indexWorld struct {
 	plan    rollout.Plan
 	offered []string
 	refused map[string]bool
+	record  trial.Record
 }
 
 func newIndexWorld(t *testing.T) *indexWorld {
@@ -78,18 +80,33 @@ func (w *indexWorld) write(change func(p *rollout.Plan), keys ...ed25519.Private
 // updater returns the Updater of a node with a label.
 func (w *indexWorld) updater(site string, change func(c *Config)) *Updater {
 	c := Config{Stager: *w.Stager, StagedPath: func() string { return "" }, Every: time.Hour,
-		IsRefused: func(version, _ string) bool { return w.refused[version] },
+		IsRefused: func(version, sum string) bool {
+			return w.refused[version] || w.record.HasFailed(trial.Program{Version: version, Sum: sum})
+		},
+		AddUntried: func(p trial.Program, from string, how trial.Untried, why string) {
+			w.record.AddUntried(p, trial.Source{File: from}, how, why, w.now)
+		},
 		Offer: func(s *StagedProgram, from string, anew bool) (string, bool, error) {
 			w.offered = append(w.offered, fmt.Sprint(s.Version, " ", filepath.Base(from), " ", anew))
 			return "id", false, nil
 		},
 		Index: IndexConfig{Source: w.index, Keys: w.Keys, Threshold: 1, Now: func() time.Time { return w.now },
-			Node: rollout.Node{Name: "a", Labels: map[string]string{"site": site}, Arch: runtime.GOARCH}},
+			Node:   rollout.Node{Name: "a", Labels: map[string]string{"site": site}, Arch: runtime.GOARCH},
+			Trials: func() api.UpdateState { return api.UpdateState{Trials: w.results(), Refused: w.record.Refused} }},
 	}
 	if change != nil {
 		change(&c)
 	}
 	return New(c)
+}
+
+// results returns the outcomes in the record.
+func (w *indexWorld) results() (out []api.UpdateTrial) {
+	for _, o := range w.record.History {
+		result, _ := o.Result()
+		out = append(out, api.UpdateTrial{ID: o.ID, Result: result, Why: o.Why})
+	}
+	return out
 }
 
 // take returns what the node has offered for a trial in one look at the index.
@@ -307,7 +324,8 @@ func TestIndexReport(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	u := w.updater("lab", func(c *Config) {
 		c.Index.Trials = func() api.UpdateState {
-			return api.UpdateState{Left: "0.1.5", Trials: []api.UpdateTrial{{ID: "islet-0.1.5-abc", Result: api.UpdateKept}}}
+			first := api.UpdateTrial{ID: "islet-0.1.5-abc", Result: api.UpdateKept}
+			return api.UpdateState{Left: "0.1.5", Trials: append([]api.UpdateTrial{first}, w.results()...)}
 		}
 	})
 	registry.MustRegister(u.Collectors()...)
@@ -329,7 +347,7 @@ func TestIndexReport(t *testing.T) {
 	}
 	sum := fmt.Sprintf("%x", r.SHA512)
 	w.write(func(p *rollout.Plan) { p.Archives[0].SHA512, p.Rings[0].Opened = sum, w.now })
-	if got, err := w.take(u); got != "" || !errors.As(err, new(unfitError)) {
+	if got, err := w.take(u); got != "" || !errors.As(err, new(untriedError)) {
 		t.Errorf("%q, %v", got, err)
 	}
 	select {
@@ -444,28 +462,5 @@ func TestIndexSeen(t *testing.T) {
 		if seen, err := u.loadSeen(); err != nil || !seen.Equal(at) {
 			t.Errorf("%s, not %s: %v", seen, at, err)
 		}
-	}
-}
-
-// TestIndexKilled checks that a program counts as unfit only if it says so or is another version. A machine without free memory, threads
-// or disk space kills or fails any program, or cannot start it; then the node tries again, and reports no failure, which would pause the
-// rollout.
-func TestIndexKilled(t *testing.T) {
-	w := newIndexWorld(t)
-	u := w.updater("lab", nil)
-	file := filepath.Join(w.dir, "islet.tar.gz")
-	w.write(open(0, w.now))
-	for how, unfit := range map[string]bool{"killed": false, "crash": false, "full": false, "unfit": true, "other": true} {
-		archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, how), w.key)
-		if _, err := u.Update(t.Context(), file, api.UpdateOptions{}, nil); err == nil || errors.As(err, new(unfitError)) != unfit {
-			t.Errorf("%s: %v", how, err)
-		}
-		if s, _ := u.Report(); (len(s.Trials) > 0) != unfit {
-			t.Errorf("%s: %+v", how, s)
-		}
-		u.unfit = nil
-	}
-	if unfit, err := w.selfTest(t.Context(), w.dir, "0.2.0"); unfit || err == nil { // a directory cannot be started
-		t.Errorf("%v, %v", unfit, err)
 	}
 }

@@ -28,6 +28,8 @@ type Trials interface {
 	StagedPath() string
 	// CheckOffer returns an error if no program can be offered now.
 	CheckOffer(asked bool) error
+	// AddUntriedProgram records that a program has failed before its trial.
+	AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string)
 	// ProgramTrials returns the outcomes of programs.
 	ProgramTrials() api.UpdateState
 	// ConfirmPrograms sets a function that is asked right before the trial of a program that no operator and no bundle has offered.
@@ -59,7 +61,7 @@ func Open(c *config.Config, version string, k Trials, now func() time.Time, wait
 	u := New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
 			Keys: keys, Threshold: int(edge.Threshold), Client: download.NewClient(now), Log: log},
-		IsRefused: k.IsRefused,
+		IsRefused: k.IsRefused, AddUntried: k.AddUntriedProgram,
 		Offer: func(s *StagedProgram, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program,
 				Bundled: s.Bundled}, from, anew, s.DespitePods)

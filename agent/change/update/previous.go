@@ -54,8 +54,8 @@ func (s *Stager) StagePrevious(ctx context.Context, tell Progress) (*StagedProgr
 	if err := os.Link(kept, staged); err != nil {
 		return nil, fmt.Errorf("stage the previous program: %w", err)
 	}
-	if _, err := s.selfTest(ctx, staged, version); err != nil {
-		return nil, errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", version, err), os.Remove(staged))
+	if err := s.test(ctx, staged, version, sum); err != nil {
+		return nil, err
 	}
 	s.Log.Info("the previous version of islet is ready to be tried", "version", version, "program", staged)
 	return &StagedProgram{Version: version, Program: staged, Sum: sum}, nil

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
@@ -109,32 +110,40 @@ func (s *Stager) stage(ctx context.Context, src *source, older bool, refused fun
 	if err != nil {
 		err = fmt.Errorf("%s: %w", src, err)
 		if hadSpace && ctx.Err() == nil && !errors.As(err, new(syscall.Errno)) {
-			err = unfitError{err, r.Version, sum}
+			err = untriedError{err, r.Version, sum, trial.Unfit}
 		}
 		return nil, err
 	}
 	tell.report("testing", 0, 0)
-	if unfit, err := s.selfTest(ctx, program, r.Version); err != nil {
-		err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", r.Version, err), os.Remove(program))
-		if unfit {
-			err = unfitError{err, r.Version, sum}
-		} else {
-			err = untestedError{err, r.Version, sum}
-		}
+	if err := s.test(ctx, program, r.Version, sum); err != nil {
 		return nil, err
 	}
 	s.Log.Info("another version of islet is ready to be tried", "version", r.Version, "program", program)
 	return &StagedProgram{Version: r.Version, Program: program, Sum: sum}, nil
 }
 
-// An unfitError means that the program of a signed archive cannot be used on this machine.
-type unfitError struct {
+// An untriedError means that the program of a signed archive has failed before its trial.
+type untriedError struct {
 	error
 	version string
 	sum     string // of the archive
+	how     trial.Untried
 }
 
-func (e unfitError) Unwrap() error { return e.error }
+func (e untriedError) Unwrap() error { return e.error }
+
+// test runs the self-test of a staged program. After a failure it removes the program. The error is an untriedError, unless ctx has ended.
+func (s *Stager) test(ctx context.Context, program, version, sum string) error {
+	how, err := s.selfTest(ctx, program, version)
+	if err == nil {
+		return nil
+	}
+	err = errors.Join(fmt.Errorf("the program of version %s fails its self-test: %w", version, err), os.Remove(program))
+	if ctx.Err() == nil {
+		err = untriedError{err, version, sum, how}
+	}
+	return err
+}
 
 // acceptRelease reads a release, and returns an error if its archive must not be staged.
 func (s *Stager) acceptRelease(ctx context.Context, src *source, older bool, refused func(version, sum string) bool) (
@@ -272,13 +281,12 @@ const UnfitExit = 78
 // testDir returns the directory for the temporary files of a self-test. No other user can fill it.
 func (s *Stager) testDir() string { return filepath.Join(s.Dir, "self-test") }
 
-// selfTest runs the self-test of a program that is not installed yet. The result unfit is true if the program is another version, no
-// program for this machine, or says by its exit code that it does not fit. It is false after any other failure, because a machine without
-// free memory, disk space, threads or time does that with a good program.
-func (s *Stager) selfTest(ctx context.Context, program, version string) (unfit bool, _ error) {
+// selfTest runs the self-test of a program that is not installed yet. The result is how the program has failed. It is unfit if it is
+// another version, no program for this machine, or says by its exit code that it does not fit.
+func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.Untried, error) {
 	tmp := s.testDir()
 	if err := errors.Join(mounts.RemoveAll(tmp), os.MkdirAll(tmp, 0o700)); err != nil {
-		return false, err
+		return trial.Unknown, err
 	}
 	defer mounts.RemoveAll(tmp) // RemoveOld repeats it
 	limitedTime, stop := context.WithTimeout(ctx, cmp.Or(s.testTime, testTime))
@@ -290,23 +298,43 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (unfit b
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
-	if err := c.Start(); err != nil {
-		return errors.Is(err, syscall.ENOEXEC), err
+	if err := c.Start(); errors.Is(err, syscall.ENOEXEC) {
+		return trial.Unfit, err
+	} else if err != nil {
+		return trial.Unknown, err
 	}
 	limit := unix.Rlimit{Cur: testMemory, Max: testMemory}
 	if err := unix.Prlimit(c.Process.Pid, unix.RLIMIT_AS, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
-		return false, errors.Join(err, c.Cancel(), c.Wait())
+		return trial.Unknown, errors.Join(err, c.Cancel(), c.Wait())
 	}
 	if err := c.Wait(); err != nil {
+		how := failureOf(c.ProcessState)
 		if limitedTime.Err() != nil && ctx.Err() == nil {
-			err = errLate
+			how, err = trial.Late, errLate
 		}
-		return c.ProcessState.ExitCode() == UnfitExit, fmt.Errorf("%w: %s", err, out.String())
+		return how, fmt.Errorf("%w: %s", err, out.String())
 	}
 	if got := strings.TrimSpace(out.String()); got != SelfTestOutput(version) {
-		return true, fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
+		return trial.Unfit, fmt.Errorf("its output is %.200q, not %q", got, SelfTestOutput(version))
 	}
-	return false, nil
+	return "", nil
+}
+
+// failureOf returns how a self-test has failed. A machine without free memory or disk space ends a good program with the exit code of an
+// error, or kills it.
+func failureOf(s *os.ProcessState) trial.Untried {
+	status, _ := s.Sys().(syscall.WaitStatus)
+	switch code := s.ExitCode(); {
+	case code == UnfitExit:
+		return trial.Unfit
+	case code > 1: // such as that of a panic
+		return trial.Crashed
+	}
+	switch status.Signal() {
+	case syscall.SIGSEGV, syscall.SIGILL, syscall.SIGABRT, syscall.SIGFPE, syscall.SIGTRAP, syscall.SIGSYS:
+		return trial.Crashed
+	}
+	return trial.Unknown
 }
 
 // errLate means that a self-test was killed at the end of its time.

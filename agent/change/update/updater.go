@@ -12,7 +12,6 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/poll"
-	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
@@ -25,6 +24,8 @@ type Config struct {
 	// IsRefused reports whether a version is tried only on an operator's request. Its parameter sum is the
 	// checksum of the archive. IsRefused may be nil.
 	IsRefused func(version, sum string) bool
+	// AddUntried records that a program has failed before its trial. It may be nil.
+	AddUntried func(p trial.Program, from string, how trial.Untried, why string)
 	// StagedPath returns the path of the program that waits for its trial or is on trial, or "".
 	StagedPath func() string
 	// CheckOffer returns an error if no program can be offered now. It may be nil.
@@ -52,10 +53,9 @@ type Updater struct {
 
 	seenLock sync.Mutex // protects seenFile
 
-	mu      sync.Mutex        // protects the fields below
-	unfit   []api.UpdateTrial // archives whose programs cannot be used on this machine; the newest is the last
-	status  api.UpdateStatus  // without its report
-	changed chan struct{}     // closed when unfit changes
+	mu      sync.Mutex       // protects the fields below
+	status  api.UpdateStatus // without its report
+	changed chan struct{}    // closed when the outcomes have changed
 }
 
 // New returns an Updater. It starts no goroutine.
@@ -152,9 +152,9 @@ func (u *Updater) update(o api.UpdateOptions, anew bool, stage stageFunc) (none 
 	u.c.RemoveOld(u.c.StagedPath())
 	s, from, err := stage(u.refused(anew))
 	if err != nil {
-		unfit := unfitError{}
-		if errors.As(err, &unfit) {
-			u.setUnfit(unfit)
+		untried := untriedError{}
+		if errors.As(err, &untried) {
+			u.addUntried(untried, from)
 		}
 		return none, false, err
 	}
@@ -177,7 +177,7 @@ func (u *Updater) refused(anew bool) func(version, sum string) bool {
 		return nil
 	}
 	return func(version, sum string) bool {
-		return u.isUnfit(release.ProgramID(version, sum)) || u.c.IsRefused != nil && u.c.IsRefused(version, sum)
+		return u.c.IsRefused != nil && u.c.IsRefused(version, sum)
 	}
 }
 

@@ -117,22 +117,28 @@ func setupConfigHistory(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		out := &terminal.Table{}
 		out.AddRow("ENDED", "CONFIGURATION", "TOOK", "OUTCOME", "FROM")
 		for _, h := range c.History {
-			outcome := "accepted"
-			if h.Why != "" {
-				switch outcome = "failed: "; {
-				case h.Withdrawn:
-					outcome = "given up: "
-				case h.Interrupted:
-					outcome = "interrupted: "
-				}
-				outcome += strings.Join(strings.Fields(h.Why), " ")
-			}
 			out.AddRow(h.At.UTC().Format(time.RFC3339), h.ID,
-				time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcome, h.From)
+				time.Duration(h.Seconds*float64(time.Second)).Round(time.Second/10).String(), outcomeText(&h), h.From)
 		}
 		out.Print(t.Out)
 		return nil
 	}
+}
+
+// outcomeText returns the outcome of a trial in one line.
+func outcomeText(h *api.ConfigurationTrial) string {
+	outcome := "failed: "
+	switch {
+	case h.Why == "":
+		return "accepted"
+	case h.Untried != "" && h.Interrupted:
+		outcome = "not tried: "
+	case h.Withdrawn:
+		outcome = "given up: "
+	case h.Interrupted:
+		outcome = "interrupted: "
+	}
+	return outcome + strings.Join(strings.Fields(h.Why), " ")
 }
 
 // configApply implements islet config apply.

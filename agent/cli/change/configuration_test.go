@@ -27,3 +27,19 @@ func TestFilesOfConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// TestOutcomeText checks how islet config history names each outcome.
+func TestOutcomeText(t *testing.T) {
+	for want, h := range map[string]api.ConfigurationTrial{
+		"accepted":         {},
+		"failed: a b":      {Why: "a\n\tb"},
+		"failed: unfit":    {Why: "unfit", Untried: "unfit"},
+		"not tried: late":  {Why: "late", Untried: "late", Interrupted: true},
+		"given up: paused": {Why: "paused", Interrupted: true, Withdrawn: true},
+		"interrupted: off": {Why: "off", Interrupted: true},
+	} {
+		if got := outcomeText(&h); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +26,7 @@ type options struct {
 	ips                                   []string
 	stateDir, configDir                   string
 	trustCA, keepToken                    bool
-	service                               func() (*config.Config, error) // see serviceConfig
+	service                               service
 }
 
 // Join sets up islet join.
@@ -50,7 +48,7 @@ func Join(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		case o.server == "" || o.tokenFile == "":
 			return command.Usage("islet join needs --k3s and --token-file")
 		}
-		o.service = func() (*config.Config, error) { return serviceConfig(t) }
+		o.service = service{t.ServiceFlags, filepath.Join(config.DefaultDir, config.FlagsFile)}
 		return o.run(ctx, t)
 	}
 }
@@ -70,6 +68,9 @@ func (o *options) run(ctx context.Context, t *command.Tool) error {
 		return err
 	}
 	defer lock.Close()
+	if err := k3s.CheckRestore(o.stateDir); err != nil {
+		return err
+	}
 	if err := o.checkService(); err != nil {
 		return err
 	}
@@ -139,11 +140,11 @@ func (o *options) readToken(stdin io.Reader) (string, k3s.Token, error) {
 
 // complete sets the name of the node, and makes paths absolute.
 func (o *options) complete() (err error) {
-	if c, _ := o.service(); o.name == "" && c != nil {
+	if c, _ := o.service.config(); o.name == "" && c != nil {
 		o.name = c.Node.Name
 	} else if o.name == "" {
-		if o.name, err = os.Hostname(); err != nil {
-			return fmt.Errorf("read the host's name: %w", err)
+		if _, o.name, err = config.Locate(nil); err != nil { // the name of an agent without flags of its own
+			return err
 		}
 	}
 	o.name = strings.ToLower(strings.TrimSpace(o.name))
@@ -250,12 +251,13 @@ func (o *options) report(w io.Writer, root string, token k3s.Token, ca []byte, m
 	if s.EgressMode == "disabled" {
 		fmt.Fprintln(w, "note: the server does not use tunnels (egress-selector-mode: disabled), so it must reach port 10250 of this node")
 	}
-	host, err := os.Hostname()
-	if c, _ := o.service(); c == nil && err == nil && !strings.EqualFold(strings.TrimSpace(host), o.name) {
-		fmt.Fprintf(w, "to do: the host has another name, so add --hostname-override=%s to ISLET_ARGS in /etc/default/islet\n", o.name)
+	if c, _ := o.service.config(); c == nil {
+		if _, name, err := config.Locate(nil); err == nil && name != o.name {
+			fmt.Fprintf(w, "to do: an agent without flags has the name %s, so %s\n", name, o.service.set("--hostname-override", o.name))
+		}
 	}
 	if len(o.ips) > 0 {
-		fmt.Fprintf(w, "to do: add --node-ip=%s to ISLET_ARGS in /etc/default/islet\n", strings.Join(slices.Clone(o.ips), ","))
+		fmt.Fprintf(w, "to do: %s\n", o.service.set("--node-ip", strings.Join(o.ips, ",")))
 	}
 	fmt.Fprintln(w, "to do: systemctl restart islet")
 }

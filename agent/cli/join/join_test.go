@@ -176,6 +176,7 @@ func TestFails(t *testing.T) {
 		"an invalid file": {prepare: func(h *host) {
 			h.write("etc/edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nx: 1\n")
 		}, want: "edge.yaml"},
+		"a restore":          {prepare: func(h *host) { h.write("state/restore.json", "{}") }, want: "islet restore was interrupted"},
 		"a file in between":  {prepare: func(h *host) { h.write("state/k3s", "") }, want: "nothing has changed"},
 		"a directory":        {prepare: func(h *host) { h.write("etc/.edge.yaml.new/x", "") }, want: "nothing has changed"},
 		"no token, no flags": {args: []string{"--token-file", ""}, want: "--token-file"},
@@ -205,6 +206,7 @@ func TestFails(t *testing.T) {
 			h.write("token", h.Token())
 			os.RemoveAll(filepath.Join(h.dir, "etc"))
 			os.Remove(filepath.Join(h.dir, "state/k3s"))
+			os.Remove(filepath.Join(h.dir, "state/restore.json"))
 			os.RemoveAll(filepath.Join(h.dir, "rancher"))
 			if got := h.join("--node-name", "other"); got.Code != 0 {
 				t.Errorf("afterwards: %+v", got)

@@ -1,20 +1,22 @@
 package join
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 
-	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// serviceConfig returns the configuration with which the installed service would start the agent now. It is nil if there is no service.
-func serviceConfig(t *command.Tool) (*config.Config, error) {
-	if t.ServiceFlags == nil {
-		return nil, nil
-	}
-	flags, ok := t.ServiceFlags()
+// A service is the installed service, if there is one. Its flags come after those of a file.
+type service struct {
+	flags  func() ([]string, bool) // returns false if there is no service; may be nil
+	listed string                  // the path of the file
+}
+
+// config returns the configuration with which the service would start the agent now. It is nil if there is no service.
+func (s *service) config() (*config.Config, error) {
+	flags, ok := s.own()
 	if !ok {
 		return nil, nil
 	}
@@ -25,20 +27,55 @@ func serviceConfig(t *command.Tool) (*config.Config, error) {
 	return c, nil
 }
 
+// own returns the flags of the service. It returns false if there is no service.
+func (s *service) own() ([]string, bool) {
+	if s.flags == nil {
+		return nil, false
+	}
+	return s.flags()
+}
+
+// serviceArgs is the place of the flags of the service, in words.
+const serviceArgs = "ISLET_ARGS in /etc/default/islet"
+
+// placesOf returns the places that have one of the given flags, in words. The stronger one is first. If there is none, placesOf returns the
+// place for new flags.
+func (s *service) placesOf(names ...string) (list []string) {
+	own, _ := s.own()
+	isListed := config.HasFlag(config.ListedFlags(s.listed), names...)
+	if config.HasFlag(own, names...) || !isListed {
+		list = append(list, serviceArgs)
+	}
+	if isListed {
+		list = append(list, s.listed)
+	}
+	return list
+}
+
+// remove returns an advice to remove flags.
+func (s *service) remove(names ...string) string {
+	return "remove " + strings.Join(names, " and ") + " from " + strings.Join(s.placesOf(names...), " and ")
+}
+
+// set returns an advice to set a flag.
+func (s *service) set(name, value string) string {
+	return fmt.Sprintf("set %s=%s in %s", name, value, s.placesOf(name)[0])
+}
+
 // checkService returns an error if the flags of the service are stronger than what the command writes.
 func (o *options) checkService() error {
-	c, err := o.service()
+	c, err := o.service.config()
 	if c == nil {
 		return err
 	}
 	joined := k3s.Directory(c.Edge.K3s.Directory)
 	switch {
 	case c.BootstrapKubeconfig != "" || c.Kubeconfig != "" && (joined == "" || c.Kubeconfig != joined.Kubeconfig()):
-		return errors.New("the service starts the agent with --kubeconfig or --bootstrap-kubeconfig, so the node would stay in that " +
-			"cluster: remove these flags from ISLET_ARGS in /etc/default/islet, and repeat the command")
+		return fmt.Errorf("the service starts the agent with --kubeconfig or --bootstrap-kubeconfig, so the node would stay in that "+
+			"cluster: %s, and repeat the command", o.service.remove("--kubeconfig", "--bootstrap-kubeconfig"))
 	case c.Node.Name != o.name:
-		return fmt.Errorf("the service starts the agent as the node %q: add --hostname-override=%s to ISLET_ARGS in /etc/default/islet, "+
-			"or join with --node-name=%s", c.Node.Name, o.name, c.Node.Name)
+		return fmt.Errorf("the service starts the agent as the node %q: %s, or join with --node-name=%s", c.Node.Name,
+			o.service.set("--hostname-override", o.name), c.Node.Name)
 	case c.Dirs.State != o.stateDir:
 		return fmt.Errorf("the service starts the agent with another state directory: join with --state-dir=%s", c.Dirs.State)
 	}
@@ -47,13 +84,13 @@ func (o *options) checkService() error {
 
 // checkJoined returns an error if the agent would not use what the command has written.
 func (o *options) checkJoined(d k3s.Directory) error {
-	c, err := o.service()
+	c, err := o.service.config()
 	if c == nil {
 		return err
 	}
 	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) {
-		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file is stronger: remove --config "+
-			"and --edge-config from ISLET_ARGS in /etc/default/islet, or join with --config-dir", o.configDir)
+		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag is stronger: %s, or "+
+			"join with --config-dir", o.configDir, o.service.remove("--config", "--edge-config"))
 	}
 	return nil
 }

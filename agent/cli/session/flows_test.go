@@ -20,18 +20,18 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// flowNode returns a node with two containers. The container nginx writes servertest.OutputBytes bytes, has a log of the same length, and
-// has exited. The container flood never stops writing.
+// flowNode returns a node with three containers. The container nginx writes servertest.OutputBytes bytes. The container ended has a log of
+// the same length, and has exited. The container flood never stops writing.
 func flowNode(t *testing.T) (n *servertest.Node, logged string) {
 	n, _ = servertest.Start(t)
-	n.Pod("web-pi", now, "nginx", "flood")
+	n.Pod("web-pi", now, "nginx", "flood", "ended")
 	lines := make([]string, servertest.OutputBytes/64)
 	for i := range lines {
 		lines[i] = fmt.Sprintf("%08d%s", i, servertest.Bytes(48))
 	}
-	n.Log(t, "web-pi-nginx", lines...)
+	n.Log(t, "web-pi-ended", lines...)
 	n.Log(t, "web-pi-flood", lines...)
-	n.Runtime.Exit("web-pi-nginx")
+	n.Runtime.Exit("web-pi-ended")
 	return n, strings.Join(lines, "\n") + "\n"
 }
 
@@ -59,10 +59,10 @@ func flows(logged string) map[string]flow {
 	return map[string]flow{
 		"exec":    {[]string{"exec", "web", "-c", "nginx", "--", "give", fmt.Sprint(servertest.OutputBytes), "7"}, given, 7},
 		"attach":  {[]string{"attach", "web", "-c", "nginx"}, given, 0},
-		"logs":    {[]string{"logs", "web", "-c", "nginx"}, logged, 0},
-		"logs -f": {[]string{"logs", "-f", "web", "-c", "nginx"}, logged, 0},
-		"logs -f --prefix": {[]string{"logs", "-f", "--prefix", "web", "-c", "nginx"},
-			strings.ReplaceAll("\n"+strings.TrimSuffix(logged, "\n"), "\n", "\n[pod/web-pi/nginx] ")[1:] + "\n", 0},
+		"logs":    {[]string{"logs", "web", "-c", "ended"}, logged, 0},
+		"logs -f": {[]string{"logs", "-f", "web", "-c", "ended"}, logged, 0},
+		"logs -f --prefix": {[]string{"logs", "-f", "--prefix", "web", "-c", "ended"},
+			strings.ReplaceAll("\n"+strings.TrimSuffix(logged, "\n"), "\n", "\n[pod/web-pi/ended] ")[1:] + "\n", 0},
 	}
 }
 

@@ -177,7 +177,7 @@ func FuzzBoard(f *testing.F) {
 		if c := s.board.Cluster; c != nil && isToken(c.Token) && strings.Contains(string(mask(data, s.secrets)), c.Token) {
 			t.Error("the token is still there")
 		}
-		if _, err := newPlan(s, filepath.Join(t.TempDir(), "etc"), "a", &record{}); err != nil && !strings.Contains(err.Error(), ": ") {
+		if _, err := newPlan(s, filepath.Join(t.TempDir(), "etc"), "a", &record{}, nil); err != nil && !strings.Contains(err.Error(), ": ") {
 			t.Error(err)
 		}
 	})

@@ -16,8 +16,8 @@
 //
 // The command islet setup runs before each start of the service. It has applied a file if the record has the file's digest. The digest
 // does not cover the secrets, so it stays the same when they are removed. An edited file is applied again. A board that has joined keeps
-// its name and its cluster, also one that has joined by the command islet join. If a power cut has ended that command, its files are
-// completed before islet.yaml is compared with them.
+// its name and its cluster, also one that has joined by the command islet join, with the fields that this
+// command has set. If a power cut has ended it, its files are completed before islet.yaml is compared with them.
 //
 // # Power cuts
 //

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -27,15 +28,17 @@ type plan struct {
 	dir  string // of the configuration, /etc/islet
 	old  *record
 	name string // of the node
-	errs []error
+	// joined is the k3s cluster that the board has joined by the command islet join, or nil.
+	joined *k3s.Record
+	errs   []error
 
 	targets []target
 	made    map[string]made
 }
 
 // newPlan returns the files for a source that was checked. It writes nothing. Its errors name the file and the field.
-func newPlan(s *source, dir, name string, old *record) (*plan, error) {
-	p := &plan{s: s, dir: dir, old: old, name: name, made: map[string]made{}}
+func newPlan(s *source, dir, name string, old *record, joined *k3s.Record) (*plan, error) {
+	p := &plan{s: s, dir: dir, old: old, name: name, joined: joined, made: map[string]made{}}
 	if err := p.addSettings(); err != nil {
 		return nil, err
 	}
@@ -153,6 +156,9 @@ func (p *plan) merge(f *part) error {
 		for _, field := range had {
 			p.errs = append(p.errs, config.NewFileError(p.s.path, p.s.data, fieldHere(field), "is also set in %s", f.beside))
 		}
+	}
+	if err == nil && f.beside != "" && p.joined != nil {
+		text, err = p.keepJoined(f, text, base)
 	}
 	if err == nil && !f.edge && p.s.board.Cluster != nil {
 		text, err = p.addDefaults(f.origin, text)

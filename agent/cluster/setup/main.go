@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/regular"
@@ -42,9 +41,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "islet: setup: the flags of the agent:", err)
 		tell(Console, fmt.Sprintf("setup: the flags of the agent: %v", err)) // they may be those of config.FlagsFile
 		return ExitUsage
-	}
-	if backup.IsDecided(state) {
-		return 0 // the agent completes the restore, which replaces what a setup would write
 	}
 	s := &Setup{
 		State: state, Dir: config.DefaultDir, Args: args, Marks: host.New(host.Config{}).Marks, Now: time.Now, Step: func() {},

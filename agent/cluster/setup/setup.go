@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/pattern"
-	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
@@ -71,6 +71,9 @@ func (s *Setup) Apply(files ...string) (Result, error) {
 		return Result{}, &RefusedError{err: fmt.Errorf("lock the state directory: %w", err)}
 	}
 	defer unlock()
+	if backup.IsDecided(s.State) {
+		return Result{}, nil // the agent completes the restore, which replaces what a setup would write
+	}
 	r, err := load(s.State)
 	if err != nil {
 		return Result{}, &RefusedError{err: err}
@@ -124,7 +127,8 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	p, err := s.plan(src, name, r)
+	_, joined := s.joinedK3s(r)
+	p, err := newPlan(src, s.Dir, name, r, joined)
 	if err != nil {
 		return refuse(err)
 	}
@@ -190,7 +194,8 @@ func (s *Setup) checkChange(src *source, r *record) error {
 // checkFlags adds the settings that a flag would replace.
 func (s *Setup) checkFlags(c *checker, r *record) {
 	b := &c.s.board
-	for _, arg := range append(s.baseFlags(r), s.Args...) {
+	base := s.baseFlags(r)
+	for i, arg := range append(base, s.Args...) {
 		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
 		field, given := "", false
 		switch flag {
@@ -206,8 +211,12 @@ func (s *Setup) checkFlags(c *checker, r *record) {
 		case "--hostname-override":
 			field, given = "name", b.Name != "" || c.s.certName != ""
 		}
+		place := "ISLET_ARGS"
+		if i < len(base) {
+			place = filepath.Join(s.Dir, config.FlagsFile)
+		}
 		if given {
-			c.add(field, "ISLET_ARGS or /etc/islet/flags has %s, which replaces the setting of this file: remove it from there", flag)
+			c.add(field, "%s has %s, which replaces the setting of this file: remove it from there", place, flag)
 		}
 	}
 }
@@ -250,50 +259,6 @@ func (s *Setup) joined(r *record) (server, name string) {
 		name = r.Name
 	}
 	return server, name
-}
-
-// joinedK3s returns the directory of the k3s cluster that the board has joined by the command islet join, and what is known of it. The
-// directory is empty if there is none. A cluster of islet.yaml is stronger, as its flags are for the agent.
-func (s *Setup) joinedK3s(r *record) (k3s.Directory, *k3s.Record) {
-	data, err := regular.Read(filepath.Join(s.Dir, edgeFile), maxBeside)
-	if err != nil || r.Server != "" {
-		return "", nil
-	}
-	d := k3sDirectory(data)
-	if d == "" {
-		return "", nil
-	}
-	m, err := d.Record()
-	if err != nil || m.APIServer == "" {
-		return "", nil
-	}
-	return d, m
-}
-
-// k3sDirectory returns the directory of the k3s cluster in an EdgeConfiguration. It is empty if there is none, or if there is a mistake.
-func k3sDirectory(edge []byte) k3s.Directory {
-	var e config.EdgeConfiguration
-	if config.Decode(edgeFile, edge, config.EdgeAPIVersion, config.EdgeKind, &e) != nil {
-		return ""
-	}
-	return k3s.Directory(e.K3s.Directory)
-}
-
-// plan returns the files for a source, unless they lose the k3s cluster that the board has joined.
-func (s *Setup) plan(src *source, name string, r *record) (*plan, error) {
-	p, err := newPlan(src, s.Dir, name, r)
-	if err != nil {
-		return nil, err
-	}
-	if d, m := s.joinedK3s(r); d != "" {
-		for _, t := range p.targets {
-			if t.Path == filepath.Join(s.Dir, edgeFile) && k3sDirectory(t.Data) != d {
-				return nil, config.NewFileError(src.path, src.data, "edgeConfiguration",
-					"this board has joined %s by islet join, and needs k3s.directory: %s in its EdgeConfiguration", m.APIServer, d)
-			}
-		}
-	}
-	return p, nil
 }
 
 func (s *Setup) exists(name string) bool {

@@ -161,7 +161,7 @@ func TestOtherFlags(t *testing.T) {
 	b.inUse()
 	must(t, os.WriteFile(b.Dir+"/flags", []byte("--config=/elsewhere\n"+b.made("flags")), 0o644))
 	b.write(head + "network: {podCIDR: 10.9.0.0/24}\n")
-	if got := b.refused(); !strings.Contains(got, "network: ISLET_ARGS or /etc/islet/flags has --config") {
+	if got := b.refused(); !strings.Contains(got, "network: "+b.Dir+"/flags has --config") {
 		t.Error(got)
 	}
 	must(t, os.WriteFile(b.Dir+"/flags", []byte(strings.TrimPrefix(b.made("flags"), "--config=/elsewhere\n")), 0o644))
@@ -171,8 +171,8 @@ func TestOtherFlags(t *testing.T) {
 	}
 	b.Args = []string{"--hostname_override=x", "--config", "y", "--edge-config=z", "--kubeconfig=k"}
 	b.write(head + "name: three\nnetwork: {podCIDR: 10.9.0.0/24}\n")
-	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS or /etc/islet/flags has --hostname-override") ||
-		!strings.Contains(got, "network: ISLET_ARGS or /etc/islet/flags has --config") || strings.Contains(got, "--edge-config") ||
+	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS has --hostname-override") ||
+		!strings.Contains(got, "network: ISLET_ARGS has --config") || strings.Contains(got, "--edge-config") ||
 		strings.Contains(got, "--kubeconfig") {
 		t.Error(got)
 	}

@@ -1,11 +1,11 @@
 package cpumanager
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"k8s.io/utils/cpuset"
 
@@ -43,7 +43,7 @@ func sortByFree(units cpuset.CPUSet, free func(int) cpuset.CPUSet) []int {
 	for _, id := range ids {
 		size[id] = free(id).Size()
 	}
-	slices.SortFunc(ids, func(a, b int) int { return cmp.Or(cmp.Compare(size[a], size[b]), cmp.Compare(a, b)) })
+	sort.SliceStable(ids, func(i, j int) bool { return size[ids[i]] < size[ids[j]] }) // List returns them in ascending order
 	return ids
 }
 

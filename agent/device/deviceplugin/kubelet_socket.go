@@ -123,7 +123,7 @@ func (p *Plugins) Close() error {
 func (p *Plugins) Run(ctx context.Context) error {
 	defer p.group.Wait()
 	defer p.stop()
-	return p.server.Run(ctx, func(g *grpc.Server) { api.RegisterRegistrationServer(g, registration{Plugins: p}) })
+	return p.server.Run(ctx, rpc.Delay, func(g *grpc.Server) { api.RegisterRegistrationServer(g, registration{Plugins: p}) })
 }
 
 type registration struct {

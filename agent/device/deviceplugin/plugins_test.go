@@ -289,6 +289,34 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
+// TestCrowd checks that many plugins can register at the same time, as they do after a restart of the agent. Some plugins end if their only
+// registration is rejected.
+func TestCrowd(t *testing.T) {
+	const crowd = 64
+	root := t.TempDir()
+	start(t, root).end()
+	n := start(t, root)
+	f := newFake()
+	var all sync.WaitGroup
+	for i := range crowd {
+		socket := fmt.Sprintf("thing-%d.sock", i)
+		f.serve(t, root, socket)
+		all.Go(func() {
+			r := request(socket)
+			r.ResourceName = fmt.Sprintf("example.com/thing-%d", i)
+			if err := register(t, root, r); err != nil {
+				t.Errorf("plugin %d: %v", i, err)
+			}
+		})
+	}
+	all.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.current) != crowd {
+		t.Errorf("%d of %d plugins are registered", len(n.current), crowd)
+	}
+}
+
 // TestWrong checks that the agent rejects invalid registrations and invalid device lists. Other plugins continue to work.
 func TestWrong(t *testing.T) {
 	root := t.TempDir()

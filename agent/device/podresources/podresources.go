@@ -70,7 +70,7 @@ func (s *Server) Close() error { return s.s.Close() }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	return s.s.Run(ctx, func(g *grpc.Server) { api.RegisterPodResourcesListerServer(g, s) })
+	return s.s.Run(ctx, rpc.Reject, func(g *grpc.Server) { api.RegisterPodResourcesListerServer(g, s) })
 }
 
 // List reports the resources of all pods that have not ended.

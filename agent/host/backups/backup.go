@@ -90,11 +90,15 @@ func (env Env) backup(ctx context.Context, o *options) error {
 	if f, ok := env.Stdout.(*os.File); o.file == "-" && ok && term.IsTerminal(int(f.Fd())) {
 		return usage{errors.New("a backup is not written to a terminal: give a file, or a pipe")}
 	}
+	told := env.progress(o)
+	told.stage("copying the database, and reading the files of the node", 0)
 	archive, err := env.open(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer archive.Close()
+	told.stage("writing "+o.file, 0)
+	archive = &counted{ReadCloser: archive, progress: told, what: "writing " + o.file}
 	if o.file == "-" {
 		_, err := writeSealed(env.Stdout, archive, seal)
 		return err
@@ -117,7 +121,7 @@ func (env Env) printNotes(w io.Writer, s *backup.Summary) {
 			fmt.Fprintf(w, "note: and %d more\n", len(m.Omitted)-i)
 			break
 		}
-		fmt.Fprintf(w, "note: not in the backup, because it is too large, hidden, below the state directory, a link to a directory or no "+
+		fmt.Fprintf(w, "note: not in the backup, because it is too large, hidden, below the state directory, a link to elsewhere or no "+
 			"regular file: %s\n", printable.Line(path))
 	}
 	if isOlder(s) {
@@ -337,7 +341,14 @@ func (env Env) openFile(o *options) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", o.file, err), f.Close())
 	}
-	return opened{r, f}, nil
+	told, size := env.progress(o), int64(0)
+	if file, ok := f.(interface{ Stat() (fs.FileInfo, error) }); ok {
+		if info, err := file.Stat(); err == nil {
+			size = info.Size()
+		}
+	}
+	told.stage("reading "+o.file, size)
+	return &counted{ReadCloser: opened{r, f}, progress: told, what: "reading " + o.file}, nil
 }
 
 // verify checks a backup, and shows what it contains.

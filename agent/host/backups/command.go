@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -28,8 +31,8 @@ type Env struct {
 	Ask func(socket string, query url.Values) (archive io.ReadCloser, silent bool, err error)
 	// Load returns the configuration of an agent that is started with the given flags.
 	Load func(args []string) (*config.Config, []config.Notice, error)
-	// ServiceFlags returns the flags with which the installed service starts the agent. It returns false if there is no such service.
-	ServiceFlags func() ([]string, bool)
+	// ServiceFlags returns the flags with which the service of a host starts the agent. It returns false if there is no such service.
+	ServiceFlags func(host fs.FS) ([]string, bool)
 	// StartCommand returns the command line that starts the installed service. It is empty if there is no such service.
 	StartCommand func() string
 }
@@ -70,6 +73,7 @@ type options struct {
 	key, newKey, tpm        string
 	bundles, verify, dryRun bool
 	setAside, recovery      bool
+	quiet                   bool
 	highest                 map[string]int64
 	agent                   []string // the flags of the agent
 	values                  map[string]func(string) error
@@ -88,6 +92,7 @@ func newOptions(verb string) *options {
 		return err
 	}
 	o.values = map[string]func(string) error{"--key": text(&o.key), "--include": path}
+	defer func() { o.switches["--quiet"], o.switches["-q"] = &o.quiet, &o.quiet }()
 	if verb == "restore" {
 		o.usage = "islet restore FILE --key=FILE"
 		o.values["--bundle-number"], o.values["--tpm"] = o.addNumber, text(&o.tpm)
@@ -170,8 +175,46 @@ func (env Env) agentFlags(o *options) []string {
 	if len(o.agent) > 0 || env.ServiceFlags == nil {
 		return o.agent
 	}
-	flags, _ := env.ServiceFlags()
+	flags, _ := env.ServiceFlags(os.DirFS("/"))
 	return flags
+}
+
+// maxFlags is the maximum size of a file of flags in bytes.
+const maxFlags = 1 << 20
+
+// starts returns the agents that may be started on a board with the given files: that of its service, and one with the flags of the command
+// line.
+func (env Env) starts(o *options, board fs.FS) (list []backup.Identity, _ error) {
+	var listed []byte
+	file, err := board.Open(strings.TrimPrefix(filepath.Join(config.DefaultDir, config.FlagsFile), "/"))
+	if err == nil {
+		listed, err = io.ReadAll(io.LimitReader(file, maxFlags+1))
+		file.Close()
+	}
+	if len(listed) > maxFlags {
+		err = fmt.Errorf("%s has more than %d bytes", config.FlagsFile, maxFlags)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	add := func(flags []string) error {
+		dirs, node, err := config.LocateWith(flags, listed)
+		if err == nil {
+			list = append(list, backup.Identity{Dirs: dirs, Node: node})
+		}
+		return err
+	}
+	flags, isInstalled := []string(nil), false
+	if env.ServiceFlags != nil {
+		flags, isInstalled = env.ServiceFlags(board)
+	}
+	if isInstalled || len(o.agent) == 0 {
+		err = add(flags)
+	}
+	if len(o.agent) > 0 {
+		err = add(o.agent)
+	}
+	return list, err
 }
 
 // describeNumbers returns the highest numbers of bundles in words.

@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -21,13 +22,15 @@ const defaultTPM = "/dev/tpmrm0"
 
 // restore puts the node of a backup on this board.
 func (env Env) restore(ctx context.Context, o *options) error {
-	dirs, node, err := config.Locate(env.agentFlags(o))
+	dirs, _, err := config.Locate(env.agentFlags(o))
 	if err != nil {
 		return usage{err}
 	}
 	q := backup.Request{
-		Dirs: dirs, Conf: config.DefaultDir, Node: node, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
+		Dirs: dirs, Conf: config.DefaultDir, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
 		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+		Stage: env.progress(o).stage,
+		Start: func(board fs.FS) ([]backup.Identity, error) { return env.starts(o, board) },
 	}
 	if o.tpm != "" {
 		q.TPM = o.tpm
@@ -77,22 +80,39 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	return nil
 }
 
-// lockState locks the state directory. The function release ends the lock. If nothing was restored, it also removes what the lock has made.
+// lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join nor islet setup runs. The
+// function release ends the locks. If nothing was restored, it also removes what they have made.
 func lockState(state string) (release func(nothing bool) error, err error) {
-	lock := filepath.Join(state, "lock")
+	lock, cluster := filepath.Join(state, "lock"), k3s.Root(state)
 	_, err = os.Lstat(lock)
 	isNew := errors.Is(err, fs.ErrNotExist)
 	locks, err := process.Lock(state)
 	if err != nil {
 		return nil, fmt.Errorf("stop the agent first: %w", err)
 	}
-	return func(nothing bool) error {
+	_, err = os.Lstat(cluster)
+	isNewCluster := errors.Is(err, fs.ErrNotExist)
+	join, err := k3s.Lock(cluster)
+	var setup *os.File
+	if err == nil {
+		setup, err = k3s.LockState(state)
+	}
+	end := func(nothing bool) error {
+		if nothing && isNewCluster {
+			_ = os.Remove(cluster)
+		}
 		if nothing && isNew {
 			_ = os.Remove(lock)
 			_ = os.Remove(state) // fails if the directory had files before
 		}
+		setup.Close() // also if it is nil
+		join.Close()
 		return locks.Close()
-	}, nil
+	}
+	if err != nil {
+		return nil, errors.Join(err, end(true))
+	}
+	return end, nil
 }
 
 func (env Env) printResult(res *backup.Result) {
@@ -125,7 +145,7 @@ func Resume(args []string) error {
 	if err != nil || !backup.Pending(dirs.State) { // Load reports the error
 		return nil
 	}
-	locks, err := process.Lock(dirs.State)
+	locks, err := process.Lock(dirs.State) // islet join does not begin while there is a restore to complete
 	if err == nil {
 		err = errors.Join(backup.Recover(dirs.State), locks.Close())
 	}

@@ -14,18 +14,23 @@ import (
 type Settings struct {
 	Config *config.Config
 	Log    *slog.Logger
+
+	Proc string // empty: /proc
 }
 
 // EnterCgroups moves this process and the system's processes to their configured cgroups. Call it before the agent's cgroup
 // is read.
 func (s Settings) EnterCgroups() error { return s.system().Enter() }
 
-// Run creates the hint chain, and repeats EnterCgroups once a minute until ctx ends.
+// Run sets the kernel parameters. It then keeps the hint chain, and repeats EnterCgroups, once a minute until ctx ends.
 func (s Settings) Run(ctx context.Context) error {
+	s.setKernelParameters()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.system().Run(ctx) })
 	if *s.Config.Kubelet.MakeIPTablesUtilChains {
-		g.Go(func() error { createHint(ctx, s.Log); return nil })
+		for _, program := range []string{"iptables", "ip6tables"} {
+			g.Go(func() error { keepHint(ctx, program, s.Log); return nil })
+		}
 	}
 	return g.Wait()
 }

@@ -14,25 +14,49 @@ import (
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-network/3178-iptables-cleanup
 const hintChain = "KUBE-IPTABLES-HINT"
 
-// hintTimeout is the timeout of one call of iptables, which may wait for another program that has locked iptables.
-const hintTimeout = 30 * time.Second
+const (
+	// hintTimeout is the timeout of one call of iptables, which may wait for another program that has locked iptables.
+	hintTimeout = 30 * time.Second
+	// hintInterval is the interval of a kubelet's check for removed chains. Some firewalls remove them when they reload.
+	hintInterval = time.Minute
+	maxHintDelay = time.Hour // after failures, as on a kernel without the table
+)
 
-// createHint creates the chain with the host's own iptables. It does nothing on a host without iptables.
-func createHint(ctx context.Context, log *slog.Logger) {
-	for _, program := range []string{"iptables", "ip6tables"} {
-		path, err := exec.LookPath(program)
-		if err != nil {
-			continue
+// keepHint creates the chain with the host's iptables or ip6tables, and creates it again when another program has removed it. It returns
+// when ctx ends, or at once on a host without the program. It logs a failure, or that the chain was removed, only if the check before had
+// another result.
+func keepHint(ctx context.Context, program string, log *slog.Logger) {
+	iptables, err := exec.LookPath(program)
+	if err != nil {
+		return
+	}
+	log = log.With("program", iptables, "chain", hintChain)
+	delay, failed, removed := hintInterval, false, true
+	for {
+		created, err := makeChain(ctx, iptables)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failed:
+			log.Info("cannot create the iptables hint chain", "error", err)
+		case err == nil && created && !removed && !failed:
+			log.Info("the iptables hint chain was removed by another program and has been created again")
 		}
-		if err := makeChain(ctx, path); err != nil && ctx.Err() == nil {
-			log.Info("cannot create the iptables hint chain", "program",
-				path, "chain", hintChain, "error", err)
+		delay = min(2*delay, maxHintDelay)
+		if err == nil {
+			delay = hintInterval
+		}
+		failed, removed = err != nil, created
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
 		}
 	}
 }
 
-// makeChain creates the chain unless it exists.
-func makeChain(ctx context.Context, iptables string) error {
+// makeChain creates the chain unless it exists. It reports whether it has created the chain.
+func makeChain(ctx context.Context, iptables string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
 	defer cancel()
 	call := func(args ...string) ([]byte, error) {
@@ -40,12 +64,11 @@ func makeChain(ctx context.Context, iptables string) error {
 		cmd.WaitDelay = time.Second // a child process may keep its output open
 		return cmd.CombinedOutput()
 	}
-	said, err := call("-N", hintChain)
-	if err == nil {
-		return nil
+	if _, err := call("-n", "-L", hintChain); err == nil {
+		return false, nil
 	}
-	if _, missing := call("-n", "-L", hintChain); missing == nil {
-		return nil // it exists
+	if said, err := call("-N", hintChain); err != nil {
+		return false, fmt.Errorf("%w: %.300s", err, strings.TrimSpace(string(said)))
 	}
-	return fmt.Errorf("%w: %.300s", err, strings.TrimSpace(string(said)))
+	return true, nil
 }

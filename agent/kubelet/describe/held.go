@@ -13,7 +13,7 @@ func (a *Describer) addHeldPods(s *api.Status) {
 	if !yes {
 		return
 	}
-	s.Held = &api.Held{Pods: len(h.Pods), Since: h.Since, Why: h.Why, Until: c.Brake.HoldDeadline(h)}
+	s.Held = &api.Held{Pods: len(h.Pods), Since: h.Since, Why: h.Why, Until: c.Brake.HoldDeadline()}
 	s.Problems = append(s.Problems, c.Brake.Describe(h))
 }
 

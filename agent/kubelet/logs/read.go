@@ -107,16 +107,28 @@ func (r *reader) run(ctx context.Context) error {
 		if moved {
 			continue
 		}
-		if removed && r.o.Follow && !r.isComplete && !r.hasEnded(ctx) {
-			return errors.Join(r.finishOutput(), ErrRemoved)
+		if removed {
+			return r.finishRemoved(ctx)
 		}
-		if removed || !r.o.Follow || r.isComplete {
+		if !r.o.Follow || r.isComplete {
 			return r.finishOutput()
 		}
 		if err := r.waitForOutput(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// finishRemoved finishes the output of a log that was removed. It returns ErrRemoved if the container is still running. The
+// container may have written to the file until it ended, so the end is checked before the rest is printed.
+func (r *reader) finishRemoved(ctx context.Context) (err error) {
+	if r.o.Follow && !r.isComplete && !r.hasEnded(ctx) {
+		err = ErrRemoved
+	}
+	if rest := r.printRest(ctx); rest != nil {
+		return rest
+	}
+	return errors.Join(r.finishOutput(), err)
 }
 
 // begin opens the first file to read.

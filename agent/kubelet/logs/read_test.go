@@ -348,6 +348,43 @@ func TestFollowStops(t *testing.T) {
 	}
 }
 
+// TestFollowRemoved checks that the lines that a container writes between the removal of its log and its end are printed. If the container
+// continues to run, the lines so far are printed.
+func TestFollowRemoved(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "0.log")
+		w := &rotator{t: t, path: path}
+		w.write("hello")
+		calls := 0
+		ended := func(context.Context) bool {
+			if calls++; calls == 1 {
+				return false
+			}
+			w.write("bye") // while Read examines the state, which is the last moment before the end
+			return ends
+		}
+		out, done := make(lineWriter, 10), make(chan error, 1)
+		go func() { done <- Read(t.Context(), path, Options{Follow: true, Tail: -1}, ended, out) }()
+		if got := <-out; got != "hello\n" {
+			t.Errorf("got %q", got)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; ends && err != nil || !ends && !errors.Is(err, ErrRemoved) {
+			t.Errorf("ends %t: %v", ends, err)
+		}
+		close(out)
+		rest := ""
+		for got := range out {
+			rest += got
+		}
+		if rest != "bye\n" {
+			t.Errorf("ends %t: the rest is %q", ends, rest)
+		}
+	}
+}
+
 func FuzzCRILogLine(f *testing.F) {
 	f.Add([]byte("2016-10-06T00:17:09.669794202Z stdout F content"), 3)
 	f.Add([]byte("2016-10-06T00:17:09Z stderr P:x \n\n2016-10-06T00:17:09Z stderr F"), 1)

@@ -78,7 +78,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	}
 	defer s.watchers.close()
-	return s.s.Run(ctx, func(g *grpc.Server) { api.RegisterPodsServer(g, s) })
+	return s.s.Run(ctx, rpc.Reject, func(g *grpc.Server) { api.RegisterPodsServer(g, s) })
 }
 
 // ListPods returns all pods.

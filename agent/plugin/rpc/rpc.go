@@ -24,11 +24,22 @@ const (
 	maxConnections = 32
 	perConnection  = 8 // concurrent calls
 	perSecond      = 100
-	callBurst      = 10 // perSecond and burst are the limits of a kubelet's pod resources API
+	callBurst      = 10
 	greetTime      = 10 * time.Second
 	idleTime       = 5 * time.Minute
 	flowWindow     = 64 << 10 // flow control window; gRPC's minimum
 	buffer         = 4 << 10
+)
+
+// An Excess tells what happens to a call beyond the rate limit, which applies to all clients together.
+type Excess bool
+
+const (
+	// Reject rejects the call, as a kubelet's pod resources API does with the same limit.
+	Reject Excess = false
+	// Delay lets the call wait until its context ends. It is for calls that a client makes once and may not repeat: after a
+	// restart of the agent all device plugins register at the same time, and some end if they are rejected.
+	Delay Excess = true
 )
 
 // A Server listens at a socket.
@@ -55,7 +66,7 @@ func (s *Server) Close() error {
 }
 
 // Run serves gRPC services until ctx ends. It calls register to add the services to the gRPC server.
-func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
+func (s *Server) Run(ctx context.Context, excess Excess, register func(*grpc.Server)) error {
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	first, err := s.listener.Accept()
 	if err != nil {
@@ -64,7 +75,7 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 		}
 		return fmt.Errorf("listen at %s: %w", s.path, err)
 	}
-	limit := rate.NewLimiter(perSecond, callBurst)
+	limit := limiter{rate.NewLimiter(perSecond, callBurst), excess}
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(perConnection), grpc.ConnectionTimeout(greetTime),
@@ -81,28 +92,37 @@ func (s *Server) Run(ctx context.Context, register func(*grpc.Server)) error {
 	return nil
 }
 
-// limitCalls rejects calls that exceed the limit.
-func limitCalls(limit *rate.Limiter) grpc.UnaryServerInterceptor {
+type limiter struct {
+	*rate.Limiter
+	excess Excess
+}
+
+// admit returns an error if a call beyond the limit is rejected, or if its context ends before it may begin.
+func (l limiter) admit(ctx context.Context) error {
+	if l.excess == Delay && l.Wait(ctx) == nil || l.excess == Reject && l.Allow() {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again", perSecond)
+}
+
+// limitCalls applies the limit to calls.
+func limitCalls(limit limiter) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		if !limit.Allow() {
-			return nil, errTooMany()
+		if err := limit.admit(ctx); err != nil {
+			return nil, err
 		}
 		return handle(ctx, req)
 	}
 }
 
 // limitStreams is like limitCalls, but for streaming calls.
-func limitStreams(limit *rate.Limiter) grpc.StreamServerInterceptor {
+func limitStreams(limit limiter) grpc.StreamServerInterceptor {
 	return func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		if !limit.Allow() {
-			return errTooMany()
+		if err := limit.admit(s.Context()); err != nil {
+			return err
 		}
 		return handle(srv, s)
 	}
-}
-
-func errTooMany() error {
-	return status.Errorf(codes.ResourceExhausted, "more than %d calls a second: try again", perSecond)
 }
 
 // A listener limits the number of open connections. Its first Accept returns a connection that has already been

@@ -2,13 +2,16 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -39,7 +42,7 @@ func TestServer(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+			done <- s.Run(ctx, Reject, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
 		}()
 		var crowd []net.Conn
 		for range maxConnections {
@@ -79,11 +82,11 @@ func TestServer(t *testing.T) {
 
 // TestRate checks that calls and streams share one rate limit.
 func TestRate(t *testing.T) {
-	limit := rate.NewLimiter(0, 2)
+	limit := limiter{rate.NewLimiter(0, 2), Reject}
 	call, stream := limitCalls(limit), limitStreams(limit)
 	do := func() (codes.Code, codes.Code) {
 		_, err := call(t.Context(), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
-		streamed := stream(nil, nil, nil, func(any, grpc.ServerStream) error { return nil })
+		streamed := stream(nil, streamOf{ctx: t.Context()}, nil, func(any, grpc.ServerStream) error { return nil })
 		return status.Code(err), status.Code(streamed)
 	}
 	if a, b := do(); a != codes.OK || b != codes.OK {
@@ -92,6 +95,41 @@ func TestRate(t *testing.T) {
 	if a, b := do(); a != codes.ResourceExhausted || b != codes.ResourceExhausted {
 		t.Errorf("beyond the limit: %s, %s", a, b)
 	}
+}
+
+type streamOf struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s streamOf) Context() context.Context { return s.ctx }
+
+// TestDelay checks that calls and streams beyond the limit wait with Delay. A call is rejected if its context ends before.
+func TestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := limiter{rate.NewLimiter(100, 10), Delay}
+		call, stream := limitCalls(limit), limitStreams(limit)
+		began := time.Now()
+		var calls sync.WaitGroup
+		for range 100 {
+			calls.Go(func() {
+				_, err := call(t.Context(), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
+				if err = errors.Join(err, stream(nil, streamOf{ctx: t.Context()}, nil, func(any, grpc.ServerStream) error { return nil })); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+		if took := time.Since(began); took < 1890*time.Millisecond || took > 2*time.Second {
+			t.Errorf("200 calls took %v", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err := call(ctx, nil, nil, func(context.Context, any) (any, error) { return nil, nil })
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a call without time: %v", err)
+		}
+	})
 }
 
 // TestEnd checks that no client is served after Run has returned. Run returns when its context ends or when Close is called.
@@ -106,7 +144,7 @@ func TestEnd(t *testing.T) {
 		defer stop()
 		done := make(chan error, 1)
 		go func() {
-			done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+			done <- s.Run(ctx, Reject, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
 		}()
 		conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
@@ -149,7 +187,7 @@ func TestUnused(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if err := s.Run(ctx, func(*grpc.Server) { t.Error("a server was made") }); err != nil {
+	if err := s.Run(ctx, Reject, func(*grpc.Server) { t.Error("a server was made") }); err != nil {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
@@ -167,7 +205,7 @@ func TestBombs(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- s.Run(ctx, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
+		done <- s.Run(ctx, Reject, func(g *grpc.Server) { healthpb.RegisterHealthServer(g, health.NewServer()) })
 	}()
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,7 +22,6 @@ const (
 
 // Links creates symbolic links to the logs of containers. Their names are <pod>_<namespace>_<container>-<id>.log, as
 // in a kubelet. From these names, log shippers read the pod, the namespace, the container and the container's ID.
-// Links is also a hook, which removes the links of a pod when the pod is released.
 // https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-location-node
 type Links struct {
 	Dir  string // /var/log/containers
@@ -32,9 +30,6 @@ type Links struct {
 	mu    sync.Mutex
 	byPod map[types.UID][]string // names of links by pod; nil until Dir has been read
 }
-
-// Name returns the name of the hook.
-func (*Links) Name() string { return "log links" }
 
 // Link creates the link of a container that has a log.
 func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
@@ -68,17 +63,18 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 
 // Unlink removes the link to the log of a removed container.
 func (l *Links) Unlink(log string) error {
-	return l.removeFor(l.podOf(log), func(to string) bool { return to == log })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byPod == nil {
+		if err := l.read(); err != nil {
+			return err
+		}
+	}
+	return l.remove(l.podOf(log), func(to string) bool { return to == log })
 }
 
-// Release removes the links of a pod.
-func (l *Links) Release(_ context.Context, uid types.UID) error {
-	return l.removeFor(uid, func(to string) bool { return l.podOf(to) == uid })
-}
-
-// Sweep removes links whose log no longer exists. It also removes the links of pods that need not be kept, as decided
-// by the given function.
-func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
+// Sweep removes links whose log no longer exists.
+func (l *Links) Sweep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.read(); err != nil {
@@ -88,7 +84,7 @@ func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 	for uid := range l.byPod {
 		errs = append(errs, l.remove(uid, func(to string) bool {
 			_, err := os.Stat(to)
-			return errors.Is(err, fs.ErrNotExist) || !keep(l.podOf(to))
+			return errors.Is(err, fs.ErrNotExist)
 		}))
 	}
 	return errors.Join(errs...)
@@ -98,11 +94,10 @@ func (l *Links) Sweep(_ context.Context, keep func(types.UID) bool) error {
 func (l *Links) podOf(to string) types.UID {
 	rest, below := strings.CutPrefix(to, l.Logs+"/")
 	dir, _, _ := strings.Cut(rest, "/")
-	part := strings.Split(dir, "_")
-	if !below || len(part) != 3 {
+	if !below {
 		return ""
 	}
-	return types.UID(part[2])
+	return uidOf(dir)
 }
 
 // read reads the existing links. The caller holds mu.
@@ -131,17 +126,6 @@ func readNames(dir string) ([]string, error) {
 	}
 	defer d.Close()
 	return d.Readdirnames(-1)
-}
-
-func (l *Links) removeFor(uid types.UID, unwanted func(to string) bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.byPod == nil {
-		if err := l.read(); err != nil {
-			return err
-		}
-	}
-	return l.remove(uid, unwanted)
 }
 
 // remove removes a pod's links to unwanted targets, as decided by the given function. The caller holds mu.

@@ -1,15 +1,12 @@
 package collect
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestLinks(t *testing.T) {
@@ -39,9 +36,6 @@ func TestLinks(t *testing.T) {
 			t.Errorf("links %q, not %q", got, want)
 		}
 	}
-	pod := func(uid string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: types.UID(uid)}}
-	}
 	a, b, c := log("u1", "a"), log("u1", "b"), log("u2", "c")
 	for range 2 { // a repeated call has no effect
 		for path, of := range map[string]string{a: "u1", b: "u1", c: "u2"} {
@@ -69,7 +63,7 @@ func TestLinks(t *testing.T) {
 	if err := os.Remove(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Sweep(t.Context(), func(types.UID) bool { return true }); err != nil {
+	if err := l.Sweep(); err != nil {
 		t.Error(err)
 	}
 	left("foreign.log", "web_ns_c-idc.log")
@@ -80,11 +74,11 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Release(t.Context(), "u2"); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(l.Logs, "ns_web_u2")), l.Sweep()); err != nil {
 		t.Error(err)
 	}
 	left("foreign.log", "web_ns_d-idd.log")
-	if err := l.Release(t.Context(), "u4"); err != nil {
+	if err := l.Unlink(d); err != nil {
 		t.Error(err)
 	}
 	left("foreign.log")
@@ -96,7 +90,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	left("foreign.log", strings.Repeat("x", longestLink)+".log")
-	if err := l.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(l.Logs, "ns_web_u4")), l.Sweep()); err != nil {
 		t.Error(err)
 	}
 	left("foreign.log")

@@ -75,7 +75,7 @@ var beyond = []struct{ name, kind, labels, what string }{
 	{"islet_flash_device_written_bytes_total", "counter", "", "bytes that all processes wrote to the disk of the state directory, also before restarts"},
 	{"islet_flash_budget_bytes", "gauge", "", "the budget of bytes per day; it is 0 if there is no budget"},
 	{"islet_configuration_trials", "gauge", "outcome", "trials of configurations among the last twenty trials, by outcome: accepted, failed or interrupted. Like kubelet_node_config_*, it exists only on a node that got a configuration"},
-	{"islet_update_trials", "gauge", "outcome", "trials of other versions of islet among the last twenty trials. It exists only on a node that has tried a version"},
+	{"islet_update_trials", "gauge", "outcome", "trials of other versions of islet among the last twenty trials, by outcome: accepted, failed or interrupted. A self-test that has failed before a trial counts as failed or, while it has no result, as interrupted. It exists only on a node that has tried a version"},
 	{"islet_update_rollout", "gauge", "ring,state,version", "what the node does with the version of the index that it follows: due, waiting, paused, installed, refused or outside. The value is always 1. It exists only on a node that has read an index (update.index)"},
 	{"islet_bundle_info", "gauge", "name,state", "the numbers of the bundles that the node keeps, by state: current, trial or previous. Like islet_bundle_result, it exists only on a node that had a bundle"},
 	{"islet_bundle_result", "gauge", "name,result", "the time when the last bundle ended, in seconds since the epoch, by result: kept, failed or reverted"},

@@ -7,7 +7,7 @@ func (p *planner) removePod() {
 		return
 	}
 	for _, c := range p.Observed.Containers {
-		p.startAction(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID})
+		p.startAction(Action{Op: RemoveContainer, Container: c.Name, ID: c.ID, KeepsLog: true})
 	}
 	if len(p.Observed.Containers) > 0 {
 		return

@@ -45,6 +45,7 @@ type Action struct {
 	Round     uint32        // for StartContainer: the container's round, see CurrentRound
 	Grace     time.Duration // for StopContainer and PreStop
 	RunsAgain bool          // for StopContainer and PreStop: the container runs again regardless of its restart policy
+	KeepsLog  bool          // for RemoveContainer: the pod is removed too, so the log is removed with the pod's log directory
 	// Hash is the hash of the new definition. It is set for StartContainer, and for StopContainer and PreStop if they
 	// stop a container in order to replace it. For RunSandbox, Update and Resize it is the hash of the pod's spec.
 	Hash string

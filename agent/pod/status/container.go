@@ -73,10 +73,9 @@ func (m *maker) setReported(st *v1.ContainerStatus, ctr *v1.Container, c plan.Co
 // Created.
 func (m *maker) containerState(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
-	init := kind == podspec.Init || kind == podspec.Sidecar
 	switch {
 	case c.State == plan.Running && !m.noneWillStart() && (plan.HookFailed(m.in, c) || plan.PostStartRunning(m.in, c)):
-		return stateWaiting(m.hookState(c, init))
+		return stateWaiting(m.hookState(c))
 	case c.State == plan.Running:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: *toSeconds(c.StartedAt)}}
 	case c.State == plan.Exited:
@@ -86,7 +85,7 @@ func (m *maker) containerState(ctr *v1.Container, c plan.Container, kind podspec
 	case c.State == plan.Unknown:
 		return v1.ContainerState{Terminated: lostState(m.containerID(c))}
 	}
-	return m.waitingState(init)
+	return m.waitingState()
 }
 
 // exitedState returns the state of a container that has ended: terminated, or waiting for the next start. The
@@ -94,7 +93,6 @@ func (m *maker) containerState(ctr *v1.Container, c plan.Container, kind podspec
 // start the container, then a back-off.
 func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
-	init := kind == podspec.Init || kind == podspec.Sidecar
 	backOff := m.crashLoop(ctr, c)
 	switch {
 	case m.endsForShutdown() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
@@ -112,9 +110,9 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 	case backOff != nil && !(m.in.IsReplaced(c) && (plan.DefinitionChanged(ctr, c) || plan.ResizeNeedsRestart(m.in, c))):
 		return stateWaiting(backOff)
 	case plan.HookFailed(m.in, c):
-		return stateWaiting(m.hookState(c, init))
+		return stateWaiting(m.hookState(c))
 	case m.in.IsReplaced(c): // if it were terminated, a container that never restarts would seem to have completed
-		return m.waitingState(init)
+		return m.waitingState()
 	}
 	return v1.ContainerState{Terminated: m.terminatedState(c)}
 }
@@ -142,12 +140,14 @@ func (m *maker) waitsForRound(c plan.Container, kind podspec.Kind) bool {
 }
 
 // hookState returns the state of a container whose postStart hook is running or has failed. The container
-// does not count as started.
-func (m *maker) hookState(c plan.Container, init bool) *v1.ContainerStateWaiting {
+// does not count as started. It is not inlined, because copies would enlarge the program.
+//
+//go:noinline
+func (m *maker) hookState(c plan.Container) *v1.ContainerStateWaiting {
 	if f := m.in.Failed[plan.Key{Container: c.Name, Op: plan.PostStart}]; f.ID == c.ID {
 		return &v1.ContainerStateWaiting{Reason: plan.PostStartHookError, Message: f.Message}
 	}
-	return &v1.ContainerStateWaiting{Reason: m.waitingReason(init)}
+	return &v1.ContainerStateWaiting{Reason: m.waitingReason()}
 }
 
 // noneWillStart reports whether no container of the pod will start any more.

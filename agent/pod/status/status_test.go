@@ -97,7 +97,7 @@ func TestMake(t *testing.T) {
 		{"new", plan.Input{Want: newPod("Always")}, "Pending c=ContainerCreating"},
 		{"new with init", plan.Input{Want: withInit, Observed: observedWith()}, "Pending i=PodInitializing s=PodInitializing c=PodInitializing"},
 		{"init runs", plan.Input{Want: withInit, Observed: observedWith(running("i", 0))}, "Pending i=Running s=PodInitializing c=PodInitializing"},
-		{"sidecar runs", plan.Input{Want: withInit, Observed: observedWith(ended("i", 0, 0), running("s", 0))}, "Pending i=Completed+ s=Running+ c=ContainerCreating"},
+		{"sidecar runs", plan.Input{Want: withInit, Observed: observedWith(ended("i", 0, 0), running("s", 0))}, "Pending i=Completed+ s=Running+ c=PodInitializing"},
 		{"all run", plan.Input{Want: withInit, Observed: observedWith(ended("i", 0, 0), running("s", 0), running("c", 0))}, "Running i=Completed+ s=Running+ c=Running+ Ready"},
 		{"init crashes", plan.Input{Want: withInit, Now: t0, Observed: observedWith(ended("i", 1, 2))}, "Pending i=CrashLoopBackOff<Error s=PodInitializing c=PodInitializing"},
 		{"runs", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0))}, "Running c=Running+ Ready"},

@@ -9,13 +9,18 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// waitingState returns the state of a container that has not started yet.
-func (m *maker) waitingState(init bool) v1.ContainerState {
-	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.waitingReason(init), Message: m.sandboxFailure()})
+// waitingState returns the state of a container that has not started yet. It is not inlined, because copies would enlarge the program.
+//
+//go:noinline
+func (m *maker) waitingState() v1.ContainerState {
+	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.waitingReason(), Message: m.sandboxFailure()})
 }
 
-func (m *maker) waitingReason(init bool) string {
-	if !init && !m.isInitialized() || init {
+// waitingReason returns the reason of a container that waits without a failure. In a pod with init containers it is
+// PodInitializing for every container, also after the init containers have completed. kubectl and programs that read
+// this reason expect it, because a kubelet does the same.
+func (m *maker) waitingReason() string {
+	if len(m.pod.Spec.InitContainers) > 0 {
 		return plan.PodInitializing
 	}
 	return plan.ContainerCreating

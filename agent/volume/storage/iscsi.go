@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/printable"
 )
 
 // Exit codes of iscsiadm that count as success.
@@ -25,6 +28,7 @@ const (
 )
 
 const (
+	iscsiPlugin = "kubernetes.io/iscsi"
 	iscsiPort   = "3260"
 	iscsiDevice = 30 * time.Second // maximum time between the login and the appearance of the device
 	deviceGap   = 200 * time.Millisecond
@@ -52,7 +56,7 @@ func newISCSI(root string, objects Objects) *iscsi {
 		}}
 }
 
-func (*iscsi) Plugin() string                           { return "kubernetes.io/iscsi" }
+func (*iscsi) Plugin() string                           { return iscsiPlugin }
 func (*iscsi) Serves(s *v1.PersistentVolumeSource) bool { return s.ISCSI != nil }
 func (*iscsi) SetsGroup(Volume, Use) bool               { return true }
 func (*iscsi) MountsLabel(*v1.Pod, Volume) bool         { return true }
@@ -64,11 +68,46 @@ func (d *iscsi) StagePath(v Volume) string {
 	if v.Block {
 		kind = filepath.Join("volumeDevices", kind)
 	}
-	return filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi", kind, diskName(withPort(s.TargetPortal), s))
+	return filepath.Join(d.root, "plugins", "kubernetes.io", "iscsi", kind,
+		fmt.Sprintf("%s-%s-lun-%d", canonicalPortal(s.TargetPortal), s.IQN, s.Lun))
 }
 
-func diskName(portal string, s *v1.ISCSIPersistentVolumeSource) string {
-	return fmt.Sprintf("%s-%s-lun-%d", portal, s.IQN, s.Lun)
+// checkNames checks the names in a source that become parts of paths, of the volume's ID and of arguments.
+func checkNames(s *v1.PersistentVolumeSource) error {
+	var names []string
+	switch {
+	case s.ISCSI != nil:
+		names = append([]string{s.ISCSI.IQN, interfaceName(s.ISCSI), s.ISCSI.TargetPortal}, s.ISCSI.Portals...)
+	case s.CSI != nil:
+		names = []string{s.CSI.Driver}
+	}
+	for _, name := range names {
+		if name == "" || name == ".." || name[0] == '-' || strings.ContainsAny(name, "/ ") || printable.Line(name) != name {
+			return fmt.Errorf("%q is not a name of a driver, target, interface or portal", name)
+		}
+	}
+	return nil
+}
+
+// iscsiID returns the ID of a disk. Its portal must be canonical, as in StagePath, because two IDs with the same path would be one mount
+// with two owners. The first of them to end would unmount the disk of the other one. It is not inlined, so that the binary stays small.
+//
+//go:noinline
+func iscsiID(portal string, s *v1.ISCSIPersistentVolumeSource) string {
+	return fmt.Sprintf("%s/%s:%s:%d", iscsiPlugin, portal, s.IQN, s.Lun)
+}
+
+// canonicalPortal returns one spelling of a portal: with its port, and with the shortest form of an IP address.
+func canonicalPortal(portal string) string {
+	host, port, err := net.SplitHostPort(withPort(portal))
+	if err != nil {
+		return portal
+	}
+	host = strings.ToLower(host)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	return net.JoinHostPort(host, port)
 }
 
 func interfaceName(s *v1.ISCSIPersistentVolumeSource) string {
@@ -97,11 +136,6 @@ func listPortals(s *v1.ISCSIPersistentVolumeSource) []string {
 
 func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 	s := v.Source.ISCSI
-	for _, name := range append([]string{s.IQN, interfaceName(s), s.TargetPortal}, s.Portals...) {
-		if name == "" || strings.ContainsAny(name, "/\x00 ") || name[0] == '-' {
-			return fmt.Errorf("iscsi: %q is not a name of a target, interface or portal", name)
-		}
-	}
 	if s.InitiatorName != nil {
 		return errors.New("iscsi: initiatorName is not supported by this node")
 	}

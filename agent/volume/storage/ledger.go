@@ -40,14 +40,33 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 		if err := json.Unmarshal(row.Data, &r); err != nil {
 			log.Error("cannot decode the record of a mounted volume", "volume", row.Volume, "path", row.Path, "error", err)
 		}
+		if s := r.Volume.Source.ISCSI; s != nil && r.Volume.ReportedID == "" { // earlier versions stored each spelling as a disk of its own
+			old := row.VolumeKey
+			row.Volume = iscsiID(canonicalPortal(s.TargetPortal), s)
+			r.Volume.ID, r.Volume.ReportedID = row.Volume, old.Volume
+			if row.VolumeKey != old {
+				if err := l.PutVolume(ctx, row); err != nil {
+					return nil, err
+				}
+				if err := l.RemoveVolume(ctx, old); err != nil {
+					return nil, err
+				}
+			}
+		}
 		all[row.VolumeKey] = r
 	}
 	return all, nil
 }
 
-// putRow stores a row. It must be called before the driver is called.
+// putRow stores a row. It must be called before the driver is called. Two volumes cannot be staged at the same path.
 func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) error {
 	k.mu.Lock()
+	for other := range k.rows {
+		if key.Pod == "" && other.Pod == "" && other.Path == key.Path && other.Volume != key.Volume {
+			k.mu.Unlock()
+			return fmt.Errorf("volume %s is still mounted at %s", other.Volume, key.Path)
+		}
+	}
 	_, there := k.rows[key]
 	k.rows[key] = r
 	k.mu.Unlock()

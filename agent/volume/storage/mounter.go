@@ -245,8 +245,12 @@ func (k *Mounter) InUse() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var ids []string
-	for key := range k.rows {
-		ids = append(ids, key.Volume)
+	for key, r := range k.rows {
+		id := key.Volume
+		if reported := r.Volume.ReportedID; reported != "" {
+			id = reported
+		}
+		ids = append(ids, id)
 	}
 	for u := range k.inFlight {
 		ids = append(ids, u.id)

@@ -31,8 +31,14 @@ func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, er
 	if n := v.Name; n == "" || n == "." || n == ".." || strings.ContainsAny(n, "/\x00") {
 		return Volume{}, nil, resolveError(vol, fmt.Errorf("%q cannot be the name of a directory", n))
 	}
+	if err := checkNames(&v.Source); err != nil {
+		return Volume{}, nil, resolveError(vol, err)
+	}
 	d := k.cfg.Drivers[i]
 	v.ID = volumeID(pod, vol, &v, d)
+	if s := v.Source.ISCSI; s != nil {
+		v.ReportedID = iscsiID(s.TargetPortal, s)
+	}
 	if err := k.addLabel(pod, vol, &v, d); err != nil {
 		return Volume{}, nil, resolveError(vol, err)
 	}
@@ -153,12 +159,12 @@ func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	return nil
 }
 
-// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse.
+// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse. All spellings of an iSCSI disk have the same ID.
 func volumeID(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {
 	case s.ISCSI != nil:
-		return fmt.Sprintf("%s/%s:%s:%d", d.Plugin(), s.ISCSI.TargetPortal, s.ISCSI.IQN, s.ISCSI.Lun)
+		return iscsiID(canonicalPortal(s.ISCSI.TargetPortal), s.ISCSI)
 	case v.Inline:
 		return d.Plugin() + "/" + string(pod.UID) + "-" + vol.Name
 	case s.CSI != nil:

@@ -53,6 +53,9 @@ func (k *Mounter) unstageVolume(ctx context.Context, id string) error {
 			return fmt.Errorf("this node has no driver %s to unmount %s", r.Plugin, key.Path)
 		}
 		k.setReady(key, false)
+		if err := k.checkUnused(r.Volume.Name, key.Path); err != nil {
+			return err
+		}
 		operation := "unmount_device"
 		if r.Volume.Block {
 			operation = "unmap_device"

@@ -2,10 +2,13 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // unmountOrphans unmounts the mounts that the built-in drivers have made for the node and that the ledger does not
@@ -39,4 +42,23 @@ func (k *Mounter) unmountOrphans() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkUnused returns an error if the file system that is mounted at a path is also mounted for a pod, whatever the ledger contains. The
+// message is that of a kubelet.
+func (k *Mounter) checkUnused(name, path string) error {
+	staged, err := mounts.FindTopmost(path)
+	if err != nil || staged == nil {
+		return err
+	}
+	pods := filepath.Join(k.root, "pods") + "/"
+	refs, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		ref := m.Major == staged.Major && m.Minor == staged.Minor && m.Root == staged.Root && strings.HasPrefix(m.Mountpoint, pods)
+		return !ref, ref
+	})
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	return fmt.Errorf("GetDeviceMountRefs check failed for volume %q : the device mount path %q is still mounted by other references [%s]",
+		name, path, refs[0].Mountpoint)
 }

@@ -1,12 +1,15 @@
 package podlist
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -28,9 +31,15 @@ func Find(pods []*v1.Pod, namespace, name string, uid types.UID) (*v1.Pod, error
 	return found, nil
 }
 
-// FindRunning returns the ID of the container in the request's path. It returns an error if the
-// container is not running.
-func FindRunning(pods []*v1.Pod, r *http.Request) (string, error) {
+// States returns the states of containers. cri.Runtime implements it.
+type States interface {
+	ContainerStatus(context.Context, *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error)
+}
+
+// FindRunning returns the ID of the container in the request's path. It returns an error if the container is not running
+// according to the runtime. The pod's status may differ: a container whose postStart hook runs is waiting there. A kubelet
+// asks its runtime too, so that users can look into a container whose hook does not return.
+func FindRunning(pods []*v1.Pod, states States, r *http.Request) (string, error) {
 	pod, err := Find(pods, r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err
@@ -40,14 +49,22 @@ func FindRunning(pods []*v1.Pod, r *http.Request) (string, error) {
 	if err != nil {
 		return "", response.Refuse(http.StatusNotFound, "container not found (%q)", name)
 	}
-	if st.State.Running == nil || st.ContainerID == "" {
-		return "", response.Refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
+	if id := BareID(st.ContainerID); id != "" {
+		now, err := states.ContainerStatus(r.Context(), &cri.ContainerStatusRequest{ContainerId: id})
+		if err == nil && now.GetStatus().GetState() == cri.ContainerState_CONTAINER_RUNNING {
+			return id, nil
+		}
+		if err != nil && !errdefs.IsNotFound(err) {
+			return "", err
+		}
 	}
-	return BareID(st.ContainerID), nil
+	return "", response.Refuse(http.StatusBadRequest, "container not found (%q): it is not running: %s", name, stateText(st.State))
 }
 
 func stateText(st v1.ContainerState) string {
 	switch {
+	case st.Running != nil:
+		return "it has just ended"
 	case st.Terminated != nil:
 		return fmt.Sprintf("terminated with exit code %d", st.Terminated.ExitCode)
 	case st.Waiting != nil && st.Waiting.Reason != "":

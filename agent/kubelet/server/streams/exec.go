@@ -46,7 +46,7 @@ func (s *Streams) Attach(w http.ResponseWriter, r *http.Request) {
 func (s *Streams) connectProcess(w http.ResponseWriter, r *http.Request, command []string,
 	ask func(string, *remotecommand.Options) (string, error)) {
 	r.Body = http.NoBody // do not parse the body as a form
-	id, err := podlist.FindRunning(s.Pods.List(), r)
+	id, err := podlist.FindRunning(s.Pods.List(), s.Runtime, r)
 	if err != nil {
 		response.WriteError(w, err)
 		return
@@ -84,7 +84,7 @@ func (s *Streams) connectProcess(w http.ResponseWriter, r *http.Request, command
 // Run serves POST /run/NAMESPACE/POD[/UID]/CONTAINER?cmd=... It runs a command and responds with its output, without
 // streams.
 func (s *Streams) Run(w http.ResponseWriter, r *http.Request) {
-	id, err := podlist.FindRunning(s.Pods.List(), r)
+	id, err := podlist.FindRunning(s.Pods.List(), s.Runtime, r)
 	if err != nil {
 		response.WriteError(w, err)
 		return

@@ -63,7 +63,7 @@ func flows() (all []flow) {
 			return out, 0, err
 		}
 		all = append(all, flow{Way: streamtest.Way{Name: fmt.Sprintf("logs by HTTP/%d", version), Get: get},
-			give: fmt.Sprintf(path, "nginx"), flood: fmt.Sprintf(path, "flood"), want: logged()})
+			give: fmt.Sprintf(path, "ended"), flood: fmt.Sprintf(path, "flood"), want: logged()})
 	}
 	return all
 }
@@ -82,22 +82,22 @@ func getLog(c *streamtest.Client, path string, version int) ([]byte, error) {
 	return io.ReadAll(resp.Body)
 }
 
-// This helper returns the log of the container nginx.
+// This helper returns the log of the container "ended".
 func logged() []byte {
 	line := string(servertest.Bytes(8<<10-16)) + "the end of line\n"
 	return []byte(strings.Repeat(line, servertest.OutputBytes/len(line)))
 }
 
-// flowNode returns a node with the containers nginx and flood. Both write data and have logs.
+// flowNode returns a node with the containers nginx and flood, which write data, and the container ended. The last two have logs.
 func flowNode(t *testing.T) *servertest.Node {
 	n, _ := servertest.Start(t)
-	n.Pod("web", time.Now(), "nginx", "flood")
+	n.Pod("web", time.Now(), "nginx", "flood", "ended")
 	lines := strings.Split(strings.TrimSuffix(string(logged()), "\n"), "\n")
-	n.Log(t, "web-nginx", lines...)
+	n.Log(t, "web-ended", lines...)
 	for range 64 { // more data than the kernel's buffers hold
 		n.Log(t, "web-flood", lines...)
 	}
-	n.Runtime.Exit("web-nginx")
+	n.Runtime.Exit("web-ended")
 	return n
 }
 

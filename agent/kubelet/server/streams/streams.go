@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 )
 
 // Pods returns the pods of this node.
@@ -18,6 +20,7 @@ type Pods interface {
 // Runtime runs commands and returns URLs of streams. cri.Runtime implements it. If it also implements cri.Streamer, its streams are used
 // directly. Otherwise requests are forwarded to the URLs.
 type Runtime interface {
+	podlist.States
 	ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error)
 	ExecSync(context.Context, *api.ExecSyncRequest) (*api.ExecSyncResponse, error)
 	Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error)

@@ -39,6 +39,7 @@ var rereadAfter = []time.Duration{time.Second, 9 * time.Second}
 
 // Config configures an Observer.
 type Config struct {
+	Root    string          // --root-dir, with the termination logs
 	Runtime cri.Runtime     // if it implements cri.Events, its events are used
 	Changed func(types.UID) // called after a view changed; must not block
 	Log     *slog.Logger

@@ -124,7 +124,7 @@ func aTable() *table {
 // run starts an observer. It returns the observer and the channel of its changes.
 func run(t *testing.T, r cri.Runtime) (*Observer, chan types.UID) {
 	changes := make(chan types.UID, 100)
-	o := New(Config{Runtime: r, Changed: func(uid types.UID) { changes <- uid }, Log: slog.New(slog.DiscardHandler)})
+	o := New(Config{Root: t.TempDir(), Runtime: r, Changed: func(uid types.UID) { changes <- uid }, Log: slog.New(slog.DiscardHandler)})
 	if err := o.Relist(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +195,8 @@ func reasonComes(t *testing.T, after, within time.Duration) {
 		r := eventRuntime{aTable(), make(chan error)}
 		o, changes := run(t, r)
 		<-changes
-		message := filepath.Join(t.TempDir(), "message")
-		if err := os.WriteFile(message, []byte("bye"), 0o600); err != nil {
+		message := filepath.Join(o.cfg.Root, "pods/u1/containers/app/3")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(message), 0o700), os.WriteFile(message, []byte("bye"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		r.change(func() {
@@ -314,7 +314,11 @@ type withEvents struct {
 }
 
 func TestTerminationMessage(t *testing.T) {
-	d := t.TempDir()
+	root := t.TempDir()
+	d := filepath.Join(root, "pods", "u1", "containers", "app")
+	if err := os.MkdirAll(d, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	file := func(name, content string) string {
 		p := filepath.Join(d, name)
 		if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
@@ -350,15 +354,47 @@ func TestTerminationMessage(t *testing.T) {
 		{"a pipe", fifo, "File", "", 0, ""},
 		{"gone", d + "/none", "FallbackToLogsOnError", d + "/none", 1, ""},
 	} {
-		st := &api.ContainerStatus{ExitCode: tt.code, LogPath: tt.out, Mounts: []*api.Mount{{ContainerPath: "/t", HostPath: tt.log}},
+		st := &api.ContainerStatus{Metadata: &api.ContainerMetadata{Name: "app"}, Labels: labels("u1"), ExitCode: tt.code, LogPath: tt.out, Mounts: []*api.Mount{{ContainerPath: "/t", HostPath: tt.log}},
 			Annotations: map[string]string{keys.MessagePath: "/t", keys.MessagePolicy: tt.policy}}
-		if got := terminationMessage(st); got != tt.want {
+		if got := terminationMessage(root, st); got != tt.want {
 			t.Errorf("%s: %.60q (%d bytes)", tt.name, got, len(got))
 		}
 	}
 	st := &api.ContainerStatus{ExitCode: 1, LogPath: file("long", lines.String()), Annotations: map[string]string{keys.MessagePolicy: "FallbackToLogsOnError"}}
-	if got := terminationMessage(st); len(got) != maxMessageLines*len("a line of the log\n") || !strings.HasPrefix(got, "a line") {
+	if got := terminationMessage(root, st); len(got) != maxMessageLines*len("a line of the log\n") || !strings.HasPrefix(got, "a line") {
 		t.Errorf("%d bytes of a long log: %.40q", len(got), got)
+	}
+}
+
+// TestTerminationMessageIsNotInAVolume checks that only the node's own file is opened, whatever a pod mounts at the path of its termination
+// log. The server of a volume may never answer.
+func TestTerminationMessageIsNotInAVolume(t *testing.T) {
+	root, own := t.TempDir(), "pods/u1/containers/app"
+	volume := filepath.Join(t.TempDir(), own)
+	for dir, text := range map[string]string{filepath.Join(root, own): "own", volume: "volume", filepath.Join(root, "volume"): "volume"} {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "3"), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		sources []string
+		want    string
+	}{
+		"the log above a volume": {[]string{filepath.Join(root, "volume/3"), filepath.Join(root, own, "3")}, "own"},
+		"the log first":          {[]string{filepath.Join(root, own, "3"), filepath.Join(root, "volume/3")}, "own"},
+		"only a volume":          {[]string{filepath.Join(root, "volume/3")}, ""},
+		"named like the log":     {[]string{filepath.Join(volume, "4")}, ""},
+		"another container":      {[]string{filepath.Join(root, "pods/u1/containers/other/3")}, ""},
+		"a directory":            {[]string{filepath.Join(root, own) + "/.."}, ""},
+	} {
+		st := &api.ContainerStatus{Metadata: &api.ContainerMetadata{Name: "app"}, Labels: labels("u1"), LogPath: "/none",
+			Annotations: map[string]string{keys.MessagePath: "/t", keys.MessagePolicy: "File"}}
+		for _, path := range tt.sources {
+			st.Mounts = append(st.Mounts, &api.Mount{ContainerPath: "/t", HostPath: path})
+		}
+		if got := terminationMessage(root, st); got != tt.want {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
 

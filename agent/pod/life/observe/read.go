@@ -199,7 +199,7 @@ func (o *Observer) readContainer(ctx context.Context, c *api.Container) (*plan.C
 		out.StopSignal = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-").Replace(s.String())
 	}
 	if out.State == plan.Exited {
-		if m := terminationMessage(st); m != "" {
+		if m := terminationMessage(o.cfg.Root, st); m != "" {
 			out.Message = m
 		}
 	}

@@ -24,13 +24,10 @@ const (
 // content of the container's termination log. If this log is empty, the container failed and its policy is
 // FallbackToLogsOnError, the message is the end of the container's output.
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
-func terminationMessage(st *api.ContainerStatus) string {
-	path := st.GetAnnotations()[keys.MessagePath]
-	for _, m := range st.GetMounts() {
-		if m.ContainerPath == path && path != "" {
-			if b := readTail(m.HostPath, maxMessage); len(b) > 0 {
-				return strings.ToValidUTF8(string(b), "")
-			}
+func terminationMessage(root string, st *api.ContainerStatus) string {
+	if log := terminationLog(root, st); log != "" {
+		if b := readTail(log, maxMessage); len(b) > 0 {
+			return strings.ToValidUTF8(string(b), "")
 		}
 	}
 	policy := v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy])
@@ -38,6 +35,21 @@ func terminationMessage(st *api.ContainerStatus) string {
 		return lastLines(readTail(st.GetLogPath(), 4*maxMessageLog))
 	}
 	return ""
+}
+
+// terminationLog returns the path of a container's termination log, or "" if the container has none. The path is always in the
+// node's own directory, pods/UID/containers/NAME below root, which contains nothing else. A volume of the pod may have the same
+// path in the container, but the termination log covers this volume. The server of a volume may not answer, so the observer,
+// which serves all pods, never opens a file of a volume.
+func terminationLog(root string, st *api.ContainerStatus) (log string) {
+	own := "/pods/" + st.GetLabels()[keys.PodUID] + "/containers/" + st.GetMetadata().GetName() + "/"
+	for _, m := range st.GetMounts() {
+		_, name, found := strings.Cut(m.HostPath, own) // a runtime that resolves symlinks may report another root
+		if found && !strings.Contains(name, "/") {
+			log = root + own + name
+		}
+	}
+	return log
 }
 
 // readTail returns at most the last n bytes of a file. It returns nil if the path is not a regular file, or cannot be read.

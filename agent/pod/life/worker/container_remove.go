@@ -12,7 +12,8 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// removeContainer removes a container, its log and the rotated parts of the log.
+// removeContainer removes a container, its log and the rotated parts of the log. If the pod is removed too, the logs stay
+// until the pod has been released, so that log shippers can read the last lines.
 func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
@@ -21,7 +22,7 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 	}
 	errs := []error{e.cfg.Lifecycle.Forget(a.ID)}
 	for _, c := range in.Observed.Containers {
-		if c.ID != a.ID || c.LogPath == "" {
+		if c.ID != a.ID || c.LogPath == "" || a.KeepsLog && e.cfg.Links.Retire(c.LogPath) == nil {
 			continue
 		}
 		parts, err := filepath.Glob(c.LogPath + "*") // LogPath is from the runtime and has no wildcards

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -54,16 +55,20 @@ type Classes interface {
 	RuntimeHandler(pod *v1.Pod) (string, error)
 }
 
-// Links creates and removes the symbolic links to the logs of containers. collect.Links implements it.
+// Links creates and removes the symbolic links to the logs of containers. collect.Logs implements it.
 type Links interface {
 	Link(pod *v1.Pod, container, id, log string) error
 	Unlink(log string) error
+	// Retire is called for the log of a container of a removed pod. The log and its link are removed later, after the pod has
+	// been released. If Retire returns an error, they must be removed at once.
+	Retire(log string) error
 }
 
 type noLinks struct{}
 
 func (noLinks) Link(*v1.Pod, string, string, string) error { return nil }
 func (noLinks) Unlink(string) error                        { return nil }
+func (noLinks) Retire(string) error                        { return errors.ErrUnsupported }
 
 // An Executor carries out actions with the runtime and the hooks. Its methods may be called from any goroutine.
 type Executor struct {

@@ -113,6 +113,7 @@ type node struct {
 	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine does not shut down
 	health  Health                                   // nil: no probes
 	events  eventRecorder
+	links   Links // nil: there are no links
 	logs    string
 	changed atomic.Int64
 	stop    func()
@@ -131,7 +132,7 @@ func (n *node) start(t *testing.T) {
 	if n.marks != nil {
 		hooking, hooked = n.marks, n.marks.hasReturned
 	}
-	n.actor = NewExecutor(ExecutorConfig{Standalone: true, Lifecycle: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Events: eventtest.Sink(n.events.record), MaxStarts: cmp.Or(n.starts, 4), Log: log,
+	n.actor = NewExecutor(ExecutorConfig{Standalone: true, Lifecycle: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Links: n.links, Events: eventtest.Sink(n.events.record), MaxStarts: cmp.Or(n.starts, 4), Log: log,
 		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
 	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), IsStale: n.stale, Health: n.health, ShutdownTermination: n.off, HookReturned: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -33,6 +34,10 @@ func main() {
 	case "hang":
 		time.Sleep(time.Hour) // longer than any self-test; the caller ends it
 	case "crash":
+		panic("it does not run here")
+	case "abort":
+		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+		debug.SetTraceback("crash") // it ends by SIGABRT
 		panic("it does not run here")
 	case "killed":
 		panic(syscall.Kill(os.Getpid(), syscall.SIGKILL))

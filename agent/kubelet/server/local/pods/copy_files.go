@@ -50,7 +50,7 @@ func (ps *Pods) containerRoot(r *http.Request) (*containerfiles.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := podlist.FindRunning(ps.Lister.List(), r)
+	id, err := podlist.FindRunning(ps.Lister.List(), ps.Runtime, r)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,57 @@
+package trial
+
+import (
+	"time"
+
+	"github.com/islet-edge/islet/internal/api"
+)
+
+// Untried says how a program has failed before its trial.
+type Untried string
+
+// The values of Untried. They are stored in the record.
+const (
+	Unfit   Untried = "unfit"   // the program says that it does not fit this machine, or it is not what its archive promises
+	Crashed Untried = "crashed" // its self-test has crashed
+	Late    Untried = "late"    // its self-test did not end in time
+	Unknown Untried = "unknown" // its self-test has no result, and this machine may be the cause
+)
+
+// maxCrashes is the number of self-tests that crash or do not end in time, after which a program has failed. A busy machine may be the
+// cause of one.
+const maxCrashes = 3
+
+// AddUntried adds the outcome of a program that has failed before its trial. It returns whether the program counts as failed, so that only
+// an operator's request tries it again.
+func (r *Record) AddUntried(p Program, from Source, how Untried, why string, now time.Time) (failed bool) {
+	c := &Configuration{ID: p.id(), Program: &p, Source: from}
+	crashes := 1
+	for _, o := range r.History {
+		if o.ID == c.ID && (o.Untried == Crashed || o.Untried == Late) {
+			crashes++
+		}
+	}
+	failed = how == Unfit || how != Unknown && crashes >= maxCrashes
+	if failed {
+		r.setFailure(c, why, now, now)
+	} else {
+		r.addUnsuccessful(c, why, true, now, now)
+	}
+	r.History[len(r.History)-1].Untried = how // addOutcome has copied the history
+	return failed
+}
+
+// Result returns the result that reports have for an outcome of a program (see api.UpdateTrial), and the outcome that metrics have for it.
+func (o *Outcome) Result() (report, metric string) {
+	switch {
+	case o.Why == "":
+		return api.UpdateKept, "accepted"
+	case o.Untried != "" && o.Undecided:
+		return api.UpdateUntested, "interrupted"
+	case o.Undecided:
+		return api.UpdateInterrupted, "interrupted"
+	case o.Untried != "":
+		return api.UpdateUnfit, "failed"
+	}
+	return api.UpdateFailed, "failed"
+}

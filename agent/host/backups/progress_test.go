@@ -1,0 +1,85 @@
+package backups
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal returns a pseudoterminal, and a function that returns what was written to it and closes it.
+func terminal(t *testing.T) (*os.File, func() string) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	reader := os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() { reader.Close() })
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	return writer, func() string {
+		writer.Close()
+		text, _ := io.ReadAll(reader) // ends with an error when the other side is closed
+		return string(text)
+	}
+}
+
+// TestProgress checks that a person at a terminal is told each stage, that the output stays the same, and that others are told nothing.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	file := filepath.Join(filepath.Dir(d.key), "f")
+	for _, quiet := range []bool{false, true} {
+		out := map[bool]string{}
+		for _, onTerminal := range []bool{false, true} {
+			var said func() string
+			d.errs = nil
+			if onTerminal {
+				d.errs, said = terminal(t)
+			}
+			more := []string{}
+			if quiet {
+				more = append(more, "-q")
+			}
+			text := d.run(0, "backup", append(more, file, "--to="+d.to)...) + d.run(0, "backup", append(more, "--verify", file, "--key="+d.key)...)
+			text += d.run(0, "restore", append(more, file, "--key="+d.key, "--set-aside", "--dry-run")...)
+			out[onTerminal], _, _ = strings.Cut(text, "made:") // a time follows
+			if !onTerminal {
+				continue
+			}
+			lines := strings.Count(said(), "\n")
+			if want := map[bool]int{false: 5, true: 0}[quiet]; lines != want {
+				t.Errorf("quiet %v: %d lines", quiet, lines)
+			}
+		}
+		if out[false] != out[true] || out[false] == "" {
+			t.Errorf("%q, on a terminal %q", out[false], out[true])
+		}
+	}
+	var to bytes.Buffer
+	large := &counted{ReadCloser: io.NopCloser(io.LimitReader(zeros{}, 2*progressStep+1)), progress: progress{&to}, what: "reading\nx"}
+	if n, err := io.Copy(io.Discard, large); n != 2*progressStep+1 || err != nil || strings.Count(to.String(), "\n") != 2 ||
+		!strings.Contains(to.String(), "65536 KiB") {
+		t.Errorf("%d, %v, %q", n, err, to.String())
+	}
+}
+
+// zeros is an endless file.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }

@@ -1,0 +1,57 @@
+package brake
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/edge/apitest"
+)
+
+// This type is a Meta that counts the writes.
+type counted struct{ mortal }
+
+func (c counted) SetMeta(ctx context.Context, key, value string) error {
+	c.s.writes.Add(1)
+	return c.mortal.SetMeta(ctx, key, value)
+}
+
+// TestHoldTime checks that the duration of a hold is measured without the wall clock, also over restarts. The time in which the agent does
+// not run does not count. If the agent is killed, at most storeHeldEvery is lost.
+func TestHoldTime(t *testing.T) {
+	const years = 100 * 365 * 24 * time.Hour
+	at(t, func(s *site) {
+		s.limit = 10 * time.Hour
+		s.restart()
+		s.away(func() {
+			s.Restore(&apitest.Snapshot{}, 50)
+			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+		})
+		s.want("a b c d", "a b c d")
+		before := s.writes.Load()
+		for i, ahead := range []time.Duration{years, -years, 0, years} {
+			s.ahead.Store(int64(ahead))
+			time.Sleep(2 * time.Hour)
+			s.want("a b c d", "a b c d")
+			if left := s.brake.HoldDeadline().Sub(time.Now().Add(ahead)); left > s.limit-time.Duration(i)*2*time.Hour || left < time.Hour {
+				t.Errorf("%v with a clock of %v: %v are left", i, ahead, left)
+			}
+			if i%2 == 0 {
+				s.kill()
+			} else {
+				s.stop()
+			}
+			time.Sleep(24 * time.Hour) // the machine is off
+			s.start()
+			s.want("a b c d", "a b c d")
+		}
+		if n := s.writes.Load() - before; n > 4*(2*6+2) {
+			t.Errorf("%d writes in 8 hours", n)
+		}
+		time.Sleep(2*time.Hour + 2*storeHeldEvery + 5*time.Minute)
+		s.want("", "")
+	})
+}
