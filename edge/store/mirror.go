@@ -78,7 +78,8 @@ func readRows(ctx context.Context, db *sql.DB, s *rowShape) (list [][]any, err e
 			case string:
 				size += len(v)
 			case []byte:
-				if size += len(v); v == nil { // SQLite would write NULL
+				size += len(v)
+				if v == nil { // SQLite would write NULL
 					row[i] = []byte{}
 				}
 			}

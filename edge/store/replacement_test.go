@@ -145,8 +145,8 @@ func TestReplacementIsKilled(t *testing.T) {
 	t.Log("killed while opening:", busy)
 }
 
-// TestReplacementOnAFullDisk opens a broken database on a full disk. The rows are in memory, and the database stays in its place until there
-// is space. It also ends the process when the new database was complete.
+// TestReplacementOnAFullDisk opens a broken database on a full disk. The rows are in memory, and the database stays in its place until
+// there is space. It also ends the process when the new database was complete.
 func TestReplacementOnAFullDisk(t *testing.T) {
 	for _, interrupted := range []bool{false, true} {
 		t.Run(fmt.Sprint(interrupted), func(t *testing.T) {
