@@ -254,4 +254,6 @@ func (m *memory) SetMeta(_ context.Context, key, value string) error {
 	return nil
 }
 
-func (m *memory) SetMetaOrRetry(ctx context.Context, key, value string) error { return m.SetMeta(ctx, key, value) }
+func (m *memory) SetMetaOrRetry(ctx context.Context, key, value string) error {
+	return m.SetMeta(ctx, key, value)
+}
