@@ -28,7 +28,7 @@ NO_DWARF := -dwarf=false
 # The generated code of Kubernetes' types is compiled without inlining. It makes the program 0.66 MB smaller. Encoding a pod takes a third
 # longer, which is some microseconds. So are the commands and backups, which run for seconds at most: 0.14 MB. So are packages that only
 # work when the agent, or a sandbox, starts or ends: 0.07 MB.
-COMMANDS := $(addprefix github.com/islet-edge/islet/,agent/cli/... agent/doctor/... agent/host/... agent/pod/collect edge/backup net/cni/...)
+COMMANDS := $(addprefix github.com/islet-edge/islet/,agent/cli/... agent/doctor/... agent/host/... agent/pod/collect edge/backup internal/hostcommand net/cni/...)
 SMALL := '-gcflags=k8s.io/api/...=-l $(NO_DWARF)' $(COMMANDS:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)
 export GOFLAGS := $(filter-out $(GOFLAGS_OF_ALL),$(shell go env GOFLAGS 2>/dev/null)) $(GOFLAGS_OF_ALL)

@@ -15,25 +15,27 @@ import (
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/host/shutdown"
 	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/internal/hostcommand"
 )
 
 // Cleanup removes every pod of an agent that is not running, with its mounts, cgroups and network. It also removes
 // the run directory, and the drop-in that makes logind wait for the pods. It keeps the state directory. The arguments
 // are those of the agent. Cleanup returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
+	return hostcommand.Report(stderr, "cleanup", cleanUp(ctx, args, stderr))
+}
+
+func cleanUp(ctx context.Context, args []string, stderr io.Writer) error {
 	start := configure.BeginCleanup(args)
 	cfg, _, err := start.Load()
 	if err != nil {
-		fmt.Fprintln(stderr, "islet cleanup:", err)
-		return 2
+		return hostcommand.Usage(err)
 	}
-	switch used, err := process.DirsUsed(cfg.Dirs); {
-	case err != nil:
-		fmt.Fprintln(stderr, "islet cleanup:", err)
-		return 1
-	case !used:
-		fmt.Fprintf(stderr, "islet cleanup: no agent has run with %s and %s: nothing to clean up\n", cfg.Dirs.State, cfg.Dirs.Run)
-		return 0
+	if used, err := process.DirsUsed(cfg.Dirs); err != nil {
+		return err
+	} else if !used {
+		fmt.Fprintf(stderr, "islet: cleanup: no agent has run with %s and %s: nothing to clean up\n", cfg.Dirs.State, cfg.Dirs.Run)
+		return nil
 	}
 	b := &base{cfg: cfg, configStart: start, log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if err = errors.Join(b.removePods(ctx), b.close()); err == nil {
@@ -42,11 +44,7 @@ func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	if err == nil {
 		err = errors.Join(process.RemoveRun(cfg.Dirs.Run, filepath.Base(cfg.Edge.CRISocket)), shutdown.RemoveDropIn(shutdown.DropIns))
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, "islet cleanup:", err)
-		return 1
-	}
-	return 0
+	return err
 }
 
 // removePods removes every pod of this node from the runtime, together with its files, mounts, cgroups and network. It opens the

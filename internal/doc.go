@@ -5,6 +5,7 @@
 //	api          the types of the local socket
 //	config       flags and the KubeletConfiguration and EdgeConfiguration
 //	finding      the result of a check of a manifest or configuration
+//	hostcommand  flags and exit codes of commands that take the agent's flags
 //	redaction    removes secrets from what a person sends to others
 //	setuprecord  why the islet.yaml of a boot partition is not in use
 //	spelling     suggests the word that a user meant

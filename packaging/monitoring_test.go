@@ -131,18 +131,21 @@ func TestKustomize(t *testing.T) {
 		}
 	}
 	files := map[string]bool{}
-	for _, dir := range []string{"kustomize/node-configuration", "kustomize/monitoring", "grafana"} {
+	for _, dir := range []string{"kustomize/node-configuration", "kustomize/monitoring", "kustomize/k3s-network", "grafana"} {
 		var k struct {
 			Resources          []string
-			ConfigMapGenerator []struct{ Files []string }
+			ConfigMapGenerator []struct{ Files, Envs []string }
 		}
 		readYAML(t, filepath.Join(dir, "kustomization.yaml"), &k)
 		for _, r := range k.Resources {
 			files[filepath.Join(dir, r)] = true
 		}
 		for _, g := range k.ConfigMapGenerator {
-			for _, f := range g.Files {
-				_, name, _ := strings.Cut(f, "=")
+			for _, f := range append(g.Files, g.Envs...) {
+				_, name, isNamed := strings.Cut(f, "=")
+				if !isNamed {
+					name = f
+				}
 				files[filepath.Join(dir, name)] = true
 			}
 		}

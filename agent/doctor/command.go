@@ -9,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/hostcommand"
 	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/cni"
 	"github.com/islet-edge/islet/net/netns"
@@ -25,15 +25,18 @@ import (
 // installed service. The command's own flags are --all, --output=json, --socket, --fix and --dry-run. With --all, Main also prints
 // the OK findings. --socket=PATH is the path of the agent's socket. With --fix, Main first applies all remedies. With --dry-run, it
 // only prints the remedies. With --migrate, Main only prints how islet takes this host over; --write=DIR also writes translated settings.
-// Main returns the exit code. The exit code is 1 if a problem prevents pods from running.
+// Main returns the exit code. The exit code is 1 if a problem prevents pods from running, and also for wrong flags.
 func Main(ctx context.Context, args []string, rooms Externals, stdout, stderr io.Writer) int {
+	return hostcommand.Report(stderr, "doctor", run(ctx, args, rooms, stdout, stderr))
+}
+
+func run(ctx context.Context, args []string, rooms Externals, stdout, stderr io.Writer) error {
 	o, err := parseOptions(args)
 	if err != nil {
-		fmt.Fprintln(stderr, "islet: doctor:", err)
-		return 1
+		return hostcommand.ExitError{Code: hostcommand.ExitFailed, Err: err}
 	}
 	if o.migrate {
-		return reportMigration(o.dir, o.json, stdout, stderr)
+		return reportMigration(o.dir, o.json, stdout)
 	}
 	sockets := agentSockets(o.socket)
 	var installed *service
@@ -42,8 +45,7 @@ func Main(ctx context.Context, args []string, rooms Externals, stdout, stderr io
 	}
 	cfg, first, err := findConfiguration(ctx, o.rest, sockets, installed)
 	if err != nil {
-		fmt.Fprintln(stderr, "islet: doctor:", err)
-		return 1
+		return err
 	}
 	in := inputOf(cfg, rooms)
 	in.Bridges, in.Service = otherBridges(ctx, sockets), installed
@@ -64,11 +66,10 @@ func Main(ctx context.Context, args []string, rooms Externals, stdout, stderr io
 	} else {
 		err = Write(stdout, findings, o.all)
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, "islet: doctor:", err)
-		return 1
+	if err == nil && ExitCode(findings) != hostcommand.ExitOK {
+		return hostcommand.ExitError{Code: ExitCode(findings)} // the findings were printed
 	}
-	return ExitCode(findings)
+	return err
 }
 
 // options are the flags of the command.
@@ -83,26 +84,23 @@ func parseOptions(args []string) (o options, err error) {
 	if i := slices.Index(args, "-o"); i >= 0 && slices.Equal(args[i+1:min(i+2, len(args))], []string{"json"}) {
 		args = slices.Concat(args[:i], []string{"-ojson"}, args[i+2:])
 	}
-	for _, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		switch {
-		case arg == "--all", arg == "-a":
-			o.all = true
-		case arg == "--output=json", arg == "-ojson":
-			o.json = true
-		case name == "--socket" && arg != name:
-			o.socket = value
-		case arg == "--fix":
-			o.fix = true
-		case arg == "--dry-run":
-			o.dry = true
-		case arg == "--migrate":
-			o.migrate = true
-		case name == "--write" && value != "":
-			o.dir = value
-		default:
-			o.rest = append(o.rest, arg)
+	var own hostcommand.Flags
+	for name, to := range map[string]*bool{
+		"--all": &o.all, "-a": &o.all, "--output=json": &o.json, "-ojson": &o.json,
+		"--fix": &o.fix, "--dry-run": &o.dry, "--migrate": &o.migrate,
+	} {
+		own.Switch(name, to)
+	}
+	own.Text("--socket", &o.socket)
+	own.Value("--write", func(s string) error {
+		o.dir = s
+		if s == "" {
+			return errors.New("--write needs a directory")
 		}
+		return nil
+	})
+	if o.rest, err = own.Take(args); err != nil {
+		return o, err
 	}
 	if o.migrate && (o.fix || o.dry || len(o.rest) > 0) || !o.migrate && o.dir != "" {
 		return o, errors.New("--migrate takes only --write=DIR and --output=json, and --write=DIR needs --migrate")

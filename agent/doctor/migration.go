@@ -23,8 +23,8 @@ func isRoots(host fs.FS, pid int) bool {
 }
 
 // reportMigration runs islet doctor --migrate. It prints how islet takes this host over from another kubelet, from k3s, podman or docker.
-// If dir is not empty, reportMigration also writes the translated settings into this directory. It returns the exit code.
-func reportMigration(dir string, asJSON bool, stdout, stderr io.Writer) int {
+// If dir is not empty, reportMigration also writes the translated settings into this directory.
+func reportMigration(dir string, asJSON bool, stdout io.Writer) error {
 	p := &checkup{Input: Input{Host: os.DirFS("/"), Self: os.Getpid()}}
 	var others []migrate.Process
 	for _, proc := range p.listProcesses() {
@@ -44,9 +44,5 @@ func reportMigration(dir string, asJSON bool, stdout, stderr io.Writer) int {
 	if dir != "" {
 		err = errors.Join(err, report.WriteFiles(dir))
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, "islet: doctor:", err)
-		return 1
-	}
-	return 0
+	return err
 }

@@ -395,7 +395,7 @@ func TestOtherDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	q, seen := w.request(), false
-	q.crash = func(step string) error {
+	q.Step = func(step string) error {
 		if step == "copied" {
 			seen = exists(besidePath(w.root + "/disk/index.json"))
 		}
@@ -452,7 +452,7 @@ func TestFlags(t *testing.T) {
 		}
 		q := w.request()
 		q.Conf, q.SetAside = w.root+"/conf", true
-		q.crash = func(step string) error {
+		q.Step = func(step string) error {
 			look(step)
 			if steps++; steps == cut {
 				return errCrash

@@ -46,8 +46,8 @@ type Request struct {
 	// Stage is told what begins, and for how many bytes. It may be nil.
 	Stage func(what string, bytes int64)
 
-	// crash returns an error at a step, for tests. The process then changes nothing any more.
-	crash func(step string) error
+	// Step is called after each step. After an error, Restore changes nothing any more. Tests end the process there.
+	Step func(step string) error
 }
 
 // An Identity says as which node an agent runs.
@@ -77,10 +77,10 @@ func (q *Request) tell(what string, bytes int64) {
 }
 
 func (q *Request) at(step string) error {
-	if q.crash == nil {
+	if q.Step == nil {
 		return nil
 	}
-	return q.crash(step)
+	return q.Step(step)
 }
 
 // Check examines an archive as Restore does, in a temporary directory. It does not open a key that is sealed to a TPM.

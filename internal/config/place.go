@@ -14,18 +14,29 @@ func LocateWith(args []string, flags []byte) (Dirs, string, error) {
 	return locate(args, DefaultDir, map[string][]byte{filepath.Join(DefaultDir, FlagsFile): flags})
 }
 
+// Directories is as Locate, but needs no valid node name. A host may get its name later.
+func Directories(args []string) (Dirs, error) {
+	_, dirs, err := parseDirs(args, DefaultDir, nil)
+	return dirs, err
+}
+
 // locate is not inlined, because it is called twice.
 //
 //go:noinline
 func locate(args []string, dir string, contents map[string][]byte) (Dirs, string, error) {
-	s, _, _, _, err := parseArguments(args, dir, contents)
-	if err != nil {
-		return Dirs{}, "", err
-	}
-	dirs, err := deriveDirs(&s.Flags)
+	s, dirs, err := parseDirs(args, dir, contents)
 	if err != nil {
 		return Dirs{}, "", err
 	}
 	name, err := nodeName(s.Flags.HostnameOverride)
 	return dirs, name, err
+}
+
+func parseDirs(args []string, dir string, contents map[string][]byte) (*settings, Dirs, error) {
+	s, _, _, _, err := parseArguments(args, dir, contents)
+	if err != nil {
+		return nil, Dirs{}, err
+	}
+	dirs, err := deriveDirs(&s.Flags)
+	return s, dirs, err
 }

@@ -28,11 +28,8 @@ func (c *Cluster) Node(t testing.TB, server string) *Node {
 	if server == "" {
 		server = gateway + ":6443"
 	}
-	// The cleanup of the machine runs before this cleanup. Otherwise a running agent would register the Node again.
-	t.Cleanup(func() { c.deleteNode(t, Name(t)) })
-	m := machine.New(t, Name(t))
-	n := &Node{Machine: m, Link: c.Plug(m), c: c, t: t}
-	m.InstallImage()
+	m, l := c.Machine(t)
+	n := &Node{Machine: m, Link: l, c: c, t: t}
 	m.Write("bootstrap.conf", c.BootstrapKubeconfig(server))
 	m.Write("ca.crt", c.Authority())
 	m.Write("kubelet.yaml", fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -58,6 +55,17 @@ rotateCertificates: true
 		}
 	})
 	return n
+}
+
+// Machine returns a machine that is off, with a cable and the test image. The test's name becomes the machine's host name. When the test
+// ends, the Node of this name is deleted.
+func (c *Cluster) Machine(t testing.TB) (*machine.Machine, *Link) {
+	t.Helper()
+	// The cleanup of the machine runs before this cleanup. Otherwise a running agent would register the Node again.
+	t.Cleanup(func() { c.deleteNode(t, Name(t)) })
+	m := machine.New(t, Name(t))
+	m.InstallImage()
+	return m, c.Plug(m)
 }
 
 // Guest prepares the cluster for a machine that the test creates, such as a virtual machine. It returns the PID of a

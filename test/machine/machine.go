@@ -223,6 +223,16 @@ func (m *Machine) Write(path, content string) {
 	}
 }
 
+// Edit replaces the content of a file on the disk. The file must exist.
+func (m *Machine) Edit(path string, edit func(content string) string) {
+	m.t.Helper()
+	b, err := os.ReadFile(filepath.Join(m.Disk, path))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.Write(path, edit(string(b)))
+}
+
 // Remove removes a file from the disk.
 func (m *Machine) Remove(path string) {
 	m.t.Helper()

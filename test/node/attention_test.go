@@ -13,9 +13,7 @@ import (
 // must contain all four. The exit code of islet status must be 1.
 func TestAttention(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/well.yaml", manifest("well", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("well-edge")

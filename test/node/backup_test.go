@@ -216,12 +216,17 @@ func (b *board) refuse() {
 	put(whole)
 }
 
-// interrupt kills a restore at different moments, until one succeeds.
+// interrupt kills a restore at different moments. If the last one was decided, the next start of the agent completes it. If it was not, or
+// was complete, another restore follows.
 func (b *board) interrupt() {
 	b.Helper()
 	args := append([]string{"restore", b.file, "--key=" + b.key, "--include=" + b.Disk}, flags(b.Machine, "/run/islet")...)
 	for _, at := range []string{".restore", ".restore/db", ".restore/plan.json", "restore.json"} {
 		b.Logf("killed at %s: %v", at, b.killAt(filepath.Join(b.Disk, "state", at), args...))
+	}
+	if _, err := os.Lstat(b.Disk + "/state/restore.json"); err == nil {
+		b.Log("the agent completes the restore")
+		return
 	}
 	out, code := b.restore()
 	if code != 0 && !strings.Contains(out, "--set-aside") { // a killed one may have been complete

@@ -76,9 +76,7 @@ type bombedNode struct {
 // bombedMachine returns a machine without a running agent.
 func bombedMachine(t *testing.T) *bombedNode {
 	t.Helper()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	return &bombedNode{Machine: m, t: t}
 }
 

@@ -24,9 +24,7 @@ func TestKillAgent(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	steady := []string{"steady0-edge", "steady1-edge", "steady2-edge"}
 	for i := range steady {
 		m.Write(fmt.Sprintf("manifests/steady%d.yaml", i), manifest(fmt.Sprint("steady", i), "", "count", "5ms"))

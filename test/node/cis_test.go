@@ -7,15 +7,12 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/test/cis"
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // TestBenchmark checks that a fresh installation without a cluster meets the worker section of the CIS benchmark.
 func TestBenchmark(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.OwnDirs("/etc", "/usr/local")
 	cis.Install(t, m)
 	unit := "/etc/systemd/system/islet.service"

@@ -23,9 +23,7 @@ spec:
 // rejected with a message that lists the configured handlers.
 func TestRuntimeClassOfStaticPods(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	program, calls := m.OCIWrapper("boxed")
 	m.SetHandlers(map[string]string{"boxed": program})
 	for name, class := range map[string]string{"good": "boxed", "bad": "kata"} {
@@ -57,9 +55,7 @@ func TestRuntimeClassOfStaticPods(t *testing.T) {
 // must restart the pod without a back-off.
 func TestTaskShim(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.SetHandlers(map[string]string{"tasks": m.TaskShim()})
 	m.Write("manifests/pod.yaml", strings.NewReplacer("NAME", "pod", "CLASS", "tasks", "IMAGE", machine.Image).Replace(classed))
 	m.StartAgent()

@@ -5,17 +5,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // TestCleanupWithoutRuntime checks that islet cleanup removes running pods although the OCI runtime that started them is not installed any
 // more. The agent's shims must end.
 func TestCleanupWithoutRuntime(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	program, err := exec.LookPath("runc") // it also runs with hybrid cgroups
 	if err != nil {
 		if program, err = exec.LookPath("crun"); err != nil {

@@ -4,17 +4,13 @@ import (
 	"fmt"
 	"os"
 	"testing"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // TestCleanupBesideAnother checks that islet cleanup needs no port of the agent. Another agent, or a kubelet that has taken the node over,
 // may use these ports.
 func TestCleanupBesideAnother(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/one.yaml", manifest("one", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("one-edge")

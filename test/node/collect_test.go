@@ -81,9 +81,7 @@ func (d collectNode) waitForAttempts(what string, attempts ...int) {
 // a limit for all containers, and a minimum age.
 func TestDeadContainers(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {memory.available: 1Mi}\ncrashLoopBackOff: {maxContainerRestartPeriod: 1s}\n"))
 	d := collectNode{t, m, []string{"a-edge", "b-edge"}}
 	m.Write("manifests/a.yaml", manifest("a", "", "sleep"))

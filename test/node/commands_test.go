@@ -14,9 +14,7 @@ import (
 // cp without tar, top processes, images ls and system df.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.StartAgent()
 	const extra = `    securityContext: {runAsUser: 1000}
     volumeMounts: [{name: data, mountPath: /data}, {name: fixed, mountPath: /fixed, readOnly: true}]

@@ -18,9 +18,7 @@ import (
 // This function starts a node with two pods and short trials of configurations. It also returns the IDs of the containers.
 func configured(t *testing.T) (*machine.Machine, map[string]string) {
 	t.Helper()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	return m, started(m)
 }
 

@@ -11,9 +11,7 @@ import (
 // and the processes of the target. The container must survive a restart of the agent, and must end with its pod.
 func TestDebug(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/one.yaml", manifest("one", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("one-edge")

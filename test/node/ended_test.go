@@ -10,9 +10,7 @@ import (
 // running at a power failure, it must restart only if its restart policy allows this, as under a kubelet.
 func TestEndedStaysEnded(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	policy := func(p string) string { return "  restartPolicy: " + p + "\n" }
 	phases := map[string]string{"done-edge": "Succeeded", "failed-edge": "Failed", "late-edge": "Failed", "once-edge": "Running", "until-edge": "Running"}
 	for name, text := range map[string]string{

@@ -91,9 +91,7 @@ func TestEnforces(t *testing.T) {
 	if unified() {
 		t.Skip("it reads the files of cgroup v1")
 	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	system, kube, pods := m.Cgroup+"/system", m.Cgroup+"/kube", m.Cgroup+"/kubepods"
 	configure := func(enforce, kubeReserved, systemReserved string) {
 		m.Write("kubelet.yaml",

@@ -41,9 +41,7 @@ func evictedFor(t *testing.T, p machine.Pod, words ...string) {
 // must start the eviction. The eviction must survive a SIGKILL of the agent, and the pod must run again when another pod is deleted.
 func TestEvictsForMemory(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml",
 		evictConfig(m, fmt.Sprintf(
 			"systemReserved: {memory: %dKi}\nevictionHard: {allocatableMemory.available: 100Mi}\nevictionPressureTransitionPeriod: 5s\n",
@@ -94,9 +92,7 @@ func TestEvictsForMemory(t *testing.T) {
 // their rank until the minimum reclaim is reached.
 func TestEvictsSoftlyForMemory(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	const grace = 3 * time.Second
 	m.Write("kubelet.yaml",
 		evictConfig(m, fmt.Sprintf(
@@ -225,9 +221,7 @@ func freePIDs(t *testing.T, m *machine.Machine) int {
 
 func (x scarceResource) test(t *testing.T) {
 	t.Parallel() // the tests mostly wait
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", evictConfig(m, strings.ReplaceAll(x.config, "FREE", fmt.Sprint(freePIDs(t, m)-700))))
 	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; %[2]s %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet",
 		m.Disk, x.mkfs))
@@ -310,9 +304,7 @@ func TestEvictsForImages(t *testing.T) {
 // the sum of these limits. Other pods must continue to run.
 func TestEvictsForLimits(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", evictConfig(m, "evictionHard: {memory.available: 1Mi}\n"))
 	limit := func(size string) string {
 		return "    resources: {limits: {ephemeral-storage: " + size + "}}\n"

@@ -14,9 +14,7 @@ import (
 // namespace of a pod.
 func TestNothingIsExposed(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/rich.yaml", strings.ReplaceAll(rich, "IMAGE", machine.Image))
 	for i := range 5 {
 		m.Write(fmt.Sprintf("manifests/p%d.yaml", i), manifest(fmt.Sprintf("p%d", i), "", "sleep"))

@@ -63,9 +63,7 @@ func loose(t *testing.T, m *machine.Machine) {
 // TestFigures checks that all metrics pages and the summary contain the figures of a pod with limits.
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", m.Kubelet("systemCgroups: "+m.Cgroup+"/others\n"+machine.Roomy))
 	loose(t, m)
 	m.Write("manifests/limited.yaml", strings.Replace(manifest("limited", "", "sleep"), "    image:",

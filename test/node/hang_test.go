@@ -14,9 +14,7 @@ import (
 // TestHangingRuntime checks that an OCI runtime that hangs blocks only its own pod. The agent must exit in time and start again.
 func TestHangingRuntime(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	hang := filepath.Join(m.Disk, "hang")
 	m.Write("runtime", `#!/bin/sh
 case "$*" in *" run "*) [ ! -e `+hang+` ] || exec sleep 98765 ;; esac

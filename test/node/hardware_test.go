@@ -42,9 +42,7 @@ func removeLoop(t *testing.T) {
 func TestHardware(t *testing.T) {
 	t.Parallel()
 	removeLoop(t) // a test program that was killed has left it
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("edge.yaml", fmt.Sprintf(`apiVersion: islet.dev/v1alpha1
 kind: EdgeConfiguration
 cniConfDir: %s/cni

@@ -38,9 +38,7 @@ type servedNode struct {
 // This function starts a node with two pods and an address. It also returns the IDs of the containers.
 func served(t *testing.T) (*servedNode, map[string]string) {
 	t.Helper()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Run("ip", "link", "add", "wan0", "type", "veth", "peer", "wan1")
 	m.Run("ip", "address", "add", uplink+"/24", "dev", "wan0")
 	m.Run("ip", "link", "set", "wan0", "up")

@@ -59,9 +59,7 @@ func expectOrder(t *testing.T, lines []string, chain ...string) {
 // hook must run again. A finished hook must not run again. A deletion in progress must continue.
 func TestHooks(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/life.yaml", sharingPod(m, "life", `  os: {name: linux}
   terminationGracePeriodSeconds: 600
   initContainers:
@@ -130,9 +128,7 @@ func TestHooks(t *testing.T) {
 // TestPodLife checks the effects of a failed postStart hook, of sidecars and of restart rules.
 func TestPodLife(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/refused.yaml", sharingPod(m, "refused", `  restartPolicy: Never
   terminationGracePeriodSeconds: 1
   containers:

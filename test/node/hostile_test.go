@@ -14,9 +14,7 @@ import (
 // not crash and that the well-behaved pod is not affected.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/good.yaml", manifest("good", "", "count", "10ms"))
 	agent := m.StartAgent()
 	before := m.WaitReady("good-edge")["good-edge"]

@@ -41,9 +41,7 @@ spec:
 // a file system while the pods run. islet cleanup must also leave the mounts of the host unchanged.
 func TestHostMounts(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	host := m.Disk + "/host"
 	mount := func(dir string) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -72,16 +72,23 @@ func onAddOn(t *testing.T, m *machine.Machine, pods map[string]machine.Pod) {
 	}
 }
 
-// TestAddOnTakesOver checks that a network add-on replaces the built-in network of running pods. After a reboot, the pod of the add-on
-// must start before the other pods. The node must keep the add-on's network when the CNI configuration of the add-on is deleted.
-func TestAddOnTakesOver(t *testing.T) {
-	t.Parallel()
+// bootWithPlugin returns a machine that is on, with the add-on's plugin. The lines are added to its EdgeConfiguration.
+func bootWithPlugin(t *testing.T, lines string) *machine.Machine {
+	t.Helper()
 	m := machine.New(t, "edge")
 	m.InstallImage()
 	installPlugin(t, m)
 	m.Boot()
-	m.Write("edge.yaml", fmt.Sprintf(
-		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
+	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\n"+
+		"cniBinDirs: [%[1]s/bin]\n", m.Disk)+lines)
+	return m
+}
+
+// TestAddOnTakesOver checks that a network add-on replaces the built-in network of running pods. After a reboot, the pod of the add-on
+// must start before the other pods. The node must keep the add-on's network when the CNI configuration of the add-on is deleted.
+func TestAddOnTakesOver(t *testing.T) {
+	t.Parallel()
+	m := bootWithPlugin(t, "")
 	m.StartAgent()
 	if links := m.Links(); len(links) > 0 {
 		t.Errorf("interfaces before the first pod: %q", links)
@@ -151,12 +158,7 @@ func TestAddOnTakesOver(t *testing.T) {
 // TestNetworkOfAddOnsOnly checks that pods of a node with networkPlugin cni wait for the network add-on.
 func TestNetworkOfAddOnsOnly(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	installPlugin(t, m)
-	m.Boot()
-	m.Write("edge.yaml", fmt.Sprintf(
-		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nnetworkPlugin: cni\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))
+	m := bootWithPlugin(t, "networkPlugin: cni\n")
 	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))
 	m.Write("manifests/app.yaml", manifest("app", "", "count", "1s"))
 	m.StartAgent()
@@ -172,9 +174,7 @@ func TestNetworkOfAddOnsOnly(t *testing.T) {
 // TestFormerNode checks that islet doctor removes the bridge of a former node whose address is in the range of the pods.
 func TestFormerNode(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Run("ip", "link", "add", "cni0", "type", "bridge")
 	m.Run("ip", "address", "add", "10.42.0.1/24", "dev", "cni0")
 	m.Write("manifests/web.yaml", manifest("web", "", "serve", ":80"))

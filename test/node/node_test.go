@@ -17,6 +17,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// bootMachine returns a machine that is on, with the test image and without an agent.
+func bootMachine(t *testing.T) *machine.Machine {
+	t.Helper()
+	m := machine.New(t, "edge")
+	m.InstallImage()
+	m.Boot()
+	return m
+}
+
 // This function returns a pod with one container that runs podtool.
 func manifest(name, extra string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
@@ -34,9 +43,7 @@ spec:
 
 func TestFirstPod(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/one.yaml", manifest("one", "", "count", "100ms"))
 	m.StartAgent()
 	pod := m.WaitReady("one-edge")["one-edge"]

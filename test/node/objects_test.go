@@ -63,9 +63,7 @@ func waitForReason(m *machine.Machine, pod, why string) {
 // reboot.
 func TestObjectsOfManifests(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/pod.yaml", reader("a"))
 	m.StartAgent()
 	waitForReason(m, "a-edge", `configmap "settings" not found`)
@@ -165,9 +163,7 @@ func nowhere(t *testing.T, disk, secret string) {
 // TestAppliedBundle checks that islet apply creates a pod with its ConfigMap and Secret. islet delete must delete all three.
 func TestAppliedBundle(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.StartAgent()
 	m.Write("bundle.yaml", fmt.Sprintf(settings, "hello")+"---\n"+fmt.Sprintf(wifi, "horse")+"---\n"+reader("a"))
 	bundle := m.Disk + "/bundle.yaml"
@@ -211,9 +207,7 @@ func TestAppliedBundle(t *testing.T) {
 // TestHostileObjects checks that objects that exceed the limits are rejected. Other pods must not be affected.
 func TestHostileObjects(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/a.yaml", manifest("a", "", "sleep"))
 	m.StartAgent()
 	before := m.WaitReady("a-edge")["a-edge"]
@@ -268,9 +262,7 @@ func writer(name string) string {
 // the pod and the manifest, a SIGKILL of the agent and a reboot. Only islet delete with --delete-data deletes the data.
 func TestClaimOfManifest(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/pod.yaml", writer("a"))
 	m.StartAgent()
 	waitForReason(m, "a-edge", `persistentvolumeclaim "data" not found`)

@@ -42,9 +42,7 @@ func TestOOMFigures(t *testing.T) {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		v2 = 1
 	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", m.Kubelet("singleProcessOOMKill: true\n"+machine.Roomy))
 	limit := "    resources: {limits: {memory: 16Mi}}\n"
 	calm := limit + "  - {name: calm, image: \"" + machine.Image +

@@ -3,17 +3,13 @@ package node
 import (
 	"strings"
 	"testing"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // TestOrigin checks that a node names the file or command from which a pod comes, and the configuration files in use. The node must reject
 // a manifest of another node.
 func TestOrigin(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/one.yaml", manifest("one", "", "sleep"))
 	m.Write("two.yaml", manifest("two", "", "sleep"))
 	m.Write("other.yaml", manifest("other", "  nodeName: edge-2\n", "sleep"))

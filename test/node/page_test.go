@@ -8,17 +8,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // TestStatusPageElsewhere checks that the port of the kubelet API serves the status page with pods and logs. Only clients with a trusted
 // certificate may read the page.
 func TestStatusPageElsewhere(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	sign := func(name string, args ...string) {
 		m.Run("openssl", append([]string{"req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
 			"-subj", "/CN=" + name, "-keyout", m.Disk + "/" + name + ".key", "-out", m.Disk + "/" + name + ".crt"}, args...)...)
@@ -68,9 +64,7 @@ func TestStatusPageElsewhere(t *testing.T) {
 // must be rejected.
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nstatusPagePort: 10247\n",
 		m.Disk))
 	m.Write("manifests/plain.yaml", manifest("plain", "", "sleep"))

@@ -19,9 +19,7 @@ func TestCPUs(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("one CPU: none can be given away")
 	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/shared.yaml", manifest("shared", "", "count", "100ms"))
 	flags := []string{"--cpu-manager-policy=static", "--reserved-cpus=0", "--kube-reserved=memory=300Mi,pid=500", "--topology-manager-policy=single-numa-node"}
 	m.StartAgent(flags...)
@@ -85,9 +83,7 @@ func TestPolicies(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("one CPU: none can be given away")
 	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	configure := func(reserved int) {
 		m.Write("kubelet.yaml",
 			evictConfig(m, fmt.Sprintf(

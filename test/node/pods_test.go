@@ -65,9 +65,7 @@ spec:
 
 func TestRichPod(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/rich.yaml", strings.ReplaceAll(rich, "IMAGE", machine.Image))
 	m.StartAgent()
 	pod := m.WaitReady("rich-edge")["rich-edge"]
@@ -113,9 +111,7 @@ func TestRichPod(t *testing.T) {
 // TestHostnameOverride checks that hostnameOverride is the complete host name of a pod's containers.
 func TestHostnameOverride(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/named.yaml", manifest("named", "  hostname: host\n  subdomain: sub\n  hostnameOverride: other.example.com\n", "sleep"))
 	m.StartAgent()
 	m.WaitReady("named-edge")
@@ -129,9 +125,7 @@ func TestHostnameOverride(t *testing.T) {
 // TestReasons checks that containers that exit or cannot start have the reasons and events of a kubelet.
 func TestReasons(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	never := "  restartPolicy: Never\n"
 	for name, text := range map[string]string{
 		"good":    manifest("good", never, "exit", "0"),

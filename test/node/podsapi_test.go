@@ -71,9 +71,7 @@ func listed(t *testing.T, m *machine.Machine) (pods []byte, code string) {
 // again.
 func TestPodsAPI(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/a.yaml", manifest("a", "", "sleep"))
 	m.StartAgent()
 	m.WaitReady("a-edge")

@@ -42,9 +42,7 @@ spec:
 
 func TestProbes(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("manifests/web.yaml", manifest("web", probed, "serve", ":8080"))
 	m.StartAgent()
 	m.Await("the event of a container that is not ready", func() bool {

@@ -33,9 +33,7 @@ func TestPrometheus(t *testing.T) {
 	if tool == "" {
 		t.Skip("make test-prometheus builds the parts of Prometheus that this needs")
 	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupRoot: `+m.Cgroup+`

@@ -18,9 +18,7 @@ import (
 // writes more than its daily budget, it must report this with the amounts.
 func TestLogQuotaAndFlashBudget(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", m.Kubelet("containerLogMaxSize: 200Ki\ncontainerLogMaxFiles: 20\ncontainerLogMonitorInterval: 3s\n"))
 	m.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\npodLogQuota: 1Mi\nflashBudget: 1Mi\n", m.Disk))

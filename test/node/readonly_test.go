@@ -147,9 +147,7 @@ func TestReadOnlyDisk(t *testing.T) {
 // and islet cleanup must remove everything.
 func TestDiskTurnsReadOnly(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	partition(m)
 	m.Write("manifests/plain.yaml", manifest("plain", "", "count", "100ms"))
 	m.Write("manifests/rich.yaml", strings.ReplaceAll(rich, "IMAGE", machine.Image))

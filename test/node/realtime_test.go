@@ -45,9 +45,7 @@ func TestRealTime(t *testing.T) {
 		string(b) == "0\n" {
 		t.Skipf("kernel.sched_rt_runtime_us is %q: %v", b, err)
 	}
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	oci := currentOCI(t)
 	m.Write("old", "#!/bin/sh\n[ \"$1\" != features ] || exit 1\nexec "+oci+" \"$@\"\n")
 	if err := os.Chmod(filepath.Join(m.Disk, "old"), 0o755); err != nil {

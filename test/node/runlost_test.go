@@ -65,9 +65,7 @@ func TestRunDirectoryLost(t *testing.T) {
 }
 
 func runLost(t *testing.T, lose string, stopped bool) {
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 2\ncniConfDir: %s/cni\n", m.Disk))
 	pods := map[string]string{"a": "", "b": "", "c": "  hostNetwork: true\n", "d": "  shareProcessNamespace: true\n"}
 	var names []string

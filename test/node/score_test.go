@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // leastScore returns the lowest oom_score_adj that this process can set. Without CAP_SYS_RESOURCE this is its own score.
@@ -68,9 +66,7 @@ func memoryKiB(t *testing.T) (kib int) {
 // TestScores checks the oom_score_adj of the agent, its shims, its child processes, the containers of pods and a command in a container.
 func TestScores(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	least, kib := leastScore(t), memoryKiB(t)
 	m.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\ncniBinDirs: [%[1]s/bin]\n", m.Disk))

@@ -68,9 +68,7 @@ func (s *shipper) checkShipped(t *testing.T) {
 func TestShipper(t *testing.T) {
 	t.Parallel()
 	const lines = 300_000
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy))
 	m.Write("data/lines", strings.Repeat(strings.Repeat("x", 150)+"\n", lines))
 	m.Write("manifests/talks.yaml", manifest("talks",

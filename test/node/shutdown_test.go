@@ -37,9 +37,7 @@ spec:
 // after the next boot. A restart of the service must end no pod.
 func TestMachineGoesOff(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", m.Kubelet("shutdownGracePeriod: 50s\nshutdownGracePeriodCriticalPods: 20s\n"+machine.Roomy))
 	m.Write("manifests/first.yaml", ordered(m, "first", "Always", 0))
 	m.Write("manifests/last.yaml", ordered(m, "last", "Always", 2_000_000_000))

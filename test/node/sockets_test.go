@@ -7,17 +7,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // TestSocketsComeBack deletes the agent's sockets and their directories, including the run directory, while the agent runs. It checks that
 // every socket is created again. A running pod must continue, a new pod must start, and the agent must hold the lock of the run directory.
 func TestSocketsComeBack(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\ncriSocket: /run/islet/cri.sock\n", m.Disk))
 	m.Write("manifests/a.yaml", sole(m, "a", ""))

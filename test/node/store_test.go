@@ -12,15 +12,21 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
+// fleetAndApplied is as fleet, with a further pod that was applied on the node. It also returns the containers of all pods.
+func fleetAndApplied(t *testing.T, pods int) (*machine.Machine, []string, map[string]string) {
+	t.Helper()
+	m, names := fleet(t, pods)
+	m.Write("applied.yaml", manifest("applied", "", "count", "100ms"))
+	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
+	names = append(names, "applied")
+	return m, names, containers(m.WaitReady(names...))
+}
+
 // TestBrokenStore corrupts the database of a node while pods run. It checks that the agent moves the database aside, and rebuilds the
 // state from the sources of pods and the running containers.
 func TestBrokenStore(t *testing.T) {
 	t.Parallel()
-	m, names := fleet(t, 3)
-	m.Write("applied.yaml", manifest("applied", "", "count", "100ms"))
-	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
-	names = append(names, "applied")
-	before := containers(m.WaitReady(names...))
+	m, names, before := fleetAndApplied(t, 3)
 	m.Kill()
 	db := filepath.Join(m.Disk, "state/islet.db")
 	b, err := os.ReadFile(db)
@@ -66,11 +72,7 @@ func TestBrokenStore(t *testing.T) {
 // other source, so they must be restored from the running containers. They must be restarted when they exit, and must be deletable.
 func TestDeletedStore(t *testing.T) {
 	t.Parallel()
-	m, names := fleet(t, 2)
-	m.Write("applied.yaml", manifest("applied", "", "count", "100ms"))
-	m.Islet("apply", "-f", m.Disk+"/applied.yaml")
-	names = append(names, "applied")
-	before := containers(m.WaitReady(names...))
+	m, names, before := fleetAndApplied(t, 2)
 	deleteStore := func() {
 		for _, suffix := range []string{"", "-wal", "-shm"} {
 			if err := os.Remove(filepath.Join(m.Disk, "state/islet.db"+suffix)); err != nil && !os.IsNotExist(err) {

@@ -12,9 +12,7 @@ import (
 // This function starts a node with the given number of pods, which print numbers. Each shim has two pods.
 func fleet(t *testing.T, n int) (*machine.Machine, []string) {
 	t.Helper()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nshimPods: 2\ncniConfDir: %s/cni\n", m.Disk))
 	var names []string
 	for i := range n {

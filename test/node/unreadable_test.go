@@ -53,9 +53,7 @@ func podDir(t *testing.T, m *machine.Machine, dir, uid string) string {
 // restart, and a new pod must start.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	for _, name := range []string{"whole", "broken"} {
 		m.Write("manifests/"+name+".yaml", manifest(name,
 			"    volumeMounts: [{name: v, mountPath: /v}]\n  volumes: [{name: v, emptyDir: {}}]\n", "sleep"))

@@ -47,9 +47,7 @@ var reads = []string{"kubelet.yaml", "drop/10.conf", "edge.yaml", "provider.yaml
 // files.
 func TestUnreadableFiles(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy))
 	m.Write("drop/10.conf", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\n")
 	m.Write("provider.yaml", provider)

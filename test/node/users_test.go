@@ -55,9 +55,7 @@ func users(m *machine.Machine, pod, container string) string {
 // does not support user namespaces, the event must have the message of a kubelet.
 func TestUserNamespaces(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.SetHandlers(map[string]string{"new": machine.Runc(t)})
 	pod := func(name, class string) {
 		m.Write("manifests/"+name+".yaml", strings.NewReplacer("NAME", name, "CLASS", class, "IMAGE", machine.Image, "DISK",

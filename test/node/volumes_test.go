@@ -36,9 +36,7 @@ func nfsProgram(t *testing.T, m *machine.Machine, commands string) {
 // data must exist.
 func TestNFS(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	export, hang := m.Disk+"/export", m.Disk+"/hang"
 	if err := os.MkdirAll(export, 0o755); err != nil {
 		t.Fatal(err)

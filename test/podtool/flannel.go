@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,6 +64,7 @@ func runFlannel() error {
 	if err := json.Unmarshal(in, &conf); err != nil {
 		return err
 	}
+	conf.DataDir = cmp.Or(conf.DataDir, "/var/lib/cni/flannel")
 	kept := filepath.Join(conf.DataDir, os.Getenv("CNI_CONTAINERID"))
 	switch os.Getenv("CNI_COMMAND") {
 	case "VERSION":

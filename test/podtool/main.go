@@ -174,14 +174,7 @@ func runTool(args []string) error {
 	case "write":
 		return add(args[1], args[2])
 	case "open":
-		for _, name := range args[1:] {
-			f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-			if err != nil {
-				return err
-			}
-			f.Close()
-		}
-		return nil
+		return open(args[1:])
 	case "node":
 		return createNode(args[1:])
 	case "rm":
@@ -190,6 +183,8 @@ func runTool(args []string) error {
 		return os.NewSyscallError("mount", syscall.Mount("none", args[1], "tmpfs", 0, ""))
 	case "size":
 		return printSizes()
+	case "cp": // -f FROM TO
+		return copyFile(args[2], args[3])
 	case "install":
 		return os.Symlink("podtool", "/"+args[1])
 	case "tar":
@@ -209,6 +204,26 @@ func runTool(args []string) error {
 		return nil
 	}
 	return fmt.Errorf("unknown: %q", args[0])
+}
+
+// open opens files for reading and writing.
+func open(names []string) error {
+	for _, name := range names {
+		f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o755)
 }
 
 func count(ctx context.Context, every string) error {

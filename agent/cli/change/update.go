@@ -92,10 +92,7 @@ func stageArchive(ctx context.Context, t *command.Tool, query url.Values, bar *t
 // new program.
 func SelfTest(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(context.Context, []string) error {
-		if code := t.SelfTest(t.Stdout, t.Stderr); code != command.ExitOK {
-			return command.ExitWith(code, nil)
-		}
-		return nil
+		return command.OnHost(t.SelfTest != nil, func() int { return t.SelfTest(t.Stdout, t.Stderr) })
 	}
 }
 

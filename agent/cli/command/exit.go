@@ -1,53 +1,44 @@
 package command
 
 import (
-	"errors"
 	"fmt"
+
+	"github.com/islet-edge/islet/internal/hostcommand"
 )
 
 // Exit codes, for scripts. islet exec returns the exit code of its command.
 const (
-	ExitOK          = 0
-	ExitFailed      = 1
-	ExitUsage       = 2
+	ExitOK          = hostcommand.ExitOK
+	ExitFailed      = hostcommand.ExitFailed
+	ExitUsage       = hostcommand.ExitUsage
 	ExitUnreachable = 3
 	ExitNotFound    = 4
 	ExitSignal      = 130 // a signal has ended the command
 )
 
 // An ExitError is an error with an exit code. If the error is nil, nothing is printed.
-type ExitError struct {
-	Code int
-	Err  error
-}
-
-func (e ExitError) Error() string {
-	if e.Err == nil {
-		return fmt.Sprintf("exit code %d", e.Code)
-	}
-	return e.Err.Error()
-}
-
-func (e ExitError) Unwrap() error { return e.Err }
+type ExitError = hostcommand.ExitError
 
 // ExitWith returns an error with an exit code.
-func ExitWith(code int, err error) error { return ExitError{code, err} }
+func ExitWith(code int, err error) error { return ExitError{Code: code, Err: err} }
+
+// OnHost runs a command that another package implements, which prints its own errors. A program without an agent lacks it.
+func OnHost(exists bool, run func() (code int)) error {
+	if !exists {
+		return Usage("this program has no agent")
+	}
+	if code := run(); code != ExitOK {
+		return ExitWith(code, nil)
+	}
+	return nil
+}
 
 // CodeOf returns the exit code of a command that ends with the given error.
-func CodeOf(err error) int {
-	var exit ExitError
-	switch {
-	case err == nil:
-		return ExitOK
-	case errors.As(err, &exit):
-		return exit.Code
-	}
-	return ExitFailed
-}
+func CodeOf(err error) int { return hostcommand.CodeOf(err) }
 
 // Usage returns the error of a command that is used in a wrong way.
 func Usage(format string, args ...any) error {
-	return ExitWith(ExitUsage, fmt.Errorf(format, args...))
+	return hostcommand.Usage(fmt.Errorf(format, args...))
 }
 
 // IsUnreachable reports whether an error is that of an agent that cannot be reached or has disconnected.

@@ -28,11 +28,8 @@ const copyTimeout = 10 * time.Minute
 
 func runBackup(t *command.Tool, verb string) command.Runner {
 	return func(ctx context.Context, args []string) error {
-		if t.Backup == nil {
-			return command.Usage("this program has no agent")
-		}
 		t.Socket = cmp.Or(t.Socket, t.Getenv("ISLET_SOCKET"))
-		code := t.Backup(ctx, verb, args, t, func(socket string, query url.Values) (io.ReadCloser, bool, error) {
+		ask := func(socket string, query url.Values) (io.ReadCloser, bool, error) {
 			at := *t
 			at.Socket = socket
 			conn, err := client.Dial(ctx, &at)
@@ -47,10 +44,7 @@ func runBackup(t *command.Tool, verb string) command.Runner {
 				return nil, false, err
 			}
 			return resp.Body, false, nil
-		})
-		if code != command.ExitOK {
-			return command.ExitWith(code, nil)
 		}
-		return nil
+		return command.OnHost(t.Backup != nil, func() int { return t.Backup(ctx, verb, args, t, ask) })
 	}
 }

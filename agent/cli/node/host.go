@@ -40,13 +40,7 @@ func Cleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t
 // SetUp sets up islet setup.
 func SetUp(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(_ context.Context, args []string) error {
-		if t.SetUp == nil {
-			return command.Usage("this program has no agent")
-		}
-		if code := t.SetUp(args, t.Stdout, t.Stderr); code != command.ExitOK {
-			return command.ExitWith(code, nil)
-		}
-		return nil
+		return command.OnHost(t.SetUp != nil, func() int { return t.SetUp(args, t.Stdout, t.Stderr) })
 	}
 }
 
@@ -81,10 +75,7 @@ func KeyCommands() []command.Command {
 
 // runKey runs a command for the key of the database.
 func runKey(t *command.Tool, verb string, args []string) error {
-	if code := t.Key(append([]string{verb}, args...), t.Stdin, t.Stdout, t.Stderr); code != command.ExitOK {
-		return command.ExitWith(code, nil)
-	}
-	return nil
+	return command.OnHost(t.Key != nil, func() int { return t.Key(append([]string{verb}, args...), t.Stdin, t.Stdout, t.Stderr) })
 }
 
 // setupKeyRecipient sets up islet key recipient. The command asks the running agent, because only the agent's memory may have the key.
@@ -131,7 +122,7 @@ func MakeRecipient(ctx context.Context, t *command.Tool) (string, error) {
 
 // Agent is only used for --help, because the agent parses its own arguments.
 func Agent(t *command.Tool, _ *pflag.FlagSet) command.Runner {
-	return func(context.Context, []string) error { return command.Usage("this program has no agent") }
+	return func(context.Context, []string) error { return command.OnHost(false, nil) }
 }
 
 func onHost(t *command.Tool, do func(ctx context.Context, args []string, stdout, stderr io.Writer) int) command.Runner {
@@ -140,10 +131,7 @@ func onHost(t *command.Tool, do func(ctx context.Context, args []string, stdout,
 		if terminal.InColour(t, out) && !slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "json") }) {
 			out = &severityWriter{w: out}
 		}
-		if code := do(ctx, args, out, t.Stderr); code != command.ExitOK {
-			return command.ExitWith(code, nil)
-		}
-		return nil
+		return command.OnHost(do != nil, func() int { return do(ctx, args, out, t.Stderr) })
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/hostcommand"
 	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/regular"
 )
@@ -88,7 +89,7 @@ func (env Env) backup(ctx context.Context, o *options) error {
 		return err
 	}
 	if f, ok := env.Stdout.(*os.File); o.file == "-" && ok && term.IsTerminal(int(f.Fd())) {
-		return usage{errors.New("a backup is not written to a terminal: give a file, or a pipe")}
+		return hostcommand.Usage(errors.New("a backup is not written to a terminal: give a file, or a pipe"))
 	}
 	told := env.progress(o)
 	told.stage("copying the database, and reading the files of the node", 0)
@@ -241,7 +242,7 @@ func (env Env) open(ctx context.Context, o *options) (io.ReadCloser, error) {
 	if !isNamed {
 		dirs, _, err := config.Locate(flags)
 		if err != nil {
-			return nil, usage{err}
+			return nil, hostcommand.Usage(err)
 		}
 		socket = filepath.Join(dirs.Run, filepath.Base(api.DefaultSocket))
 	}
@@ -255,7 +256,7 @@ func (env Env) open(ctx context.Context, o *options) (io.ReadCloser, error) {
 	}
 	cfg, _, err := env.Load(flags)
 	if err != nil {
-		return nil, usage{err}
+		return nil, hostcommand.Usage(err)
 	}
 	if used, err := process.DirsUsed(cfg.Dirs); err != nil {
 		return nil, err

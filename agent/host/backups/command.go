@@ -17,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/hostcommand"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -35,10 +36,9 @@ type Env struct {
 	ServiceFlags func(host fs.FS) ([]string, bool)
 	// StartCommand returns the command line that starts the installed service. It is empty if there is no such service.
 	StartCommand func() string
+	// Step is called after each step of a restore. Tests end the process there. It may be nil.
+	Step func(step string) error
 }
-
-// usage is an error of the command line.
-type usage struct{ error }
 
 // Main runs islet backup or islet restore. The flags of the agent follow the flags of the command. Main returns the exit code: 1 for a
 // failure, and 2 for wrong arguments.
@@ -46,7 +46,6 @@ func Main(ctx context.Context, verb string, args []string, env Env) int {
 	o, err := parse(verb, args)
 	switch {
 	case err != nil:
-		err = usage{err}
 	case o.newKey != "":
 		err = env.makeKey(o.newKey)
 	case verb == "restore":
@@ -56,14 +55,7 @@ func Main(ctx context.Context, verb string, args []string, env Env) int {
 	default:
 		err = env.backup(ctx, o)
 	}
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(env.Stderr, "islet: %s: %v\n", verb, err)
-	if errors.As(err, new(usage)) {
-		return 2
-	}
-	return 1
+	return hostcommand.Report(env.Stderr, verb, err)
 }
 
 // options is a parsed command line.
@@ -76,33 +68,34 @@ type options struct {
 	quiet                   bool
 	highest                 map[string]int64
 	agent                   []string // the flags of the agent
-	values                  map[string]func(string) error
-	switches                map[string]*bool
+	own                     hostcommand.Flags
 	usage                   string
 }
 
 func newOptions(verb string) *options {
 	o := &options{highest: map[string]int64{}}
-	text := func(to *string) func(string) error {
-		return func(s string) error { *to = s; return nil }
-	}
-	path := func(s string) error {
+	o.own.Text("--key", &o.key)
+	o.own.Value("--include", func(s string) error {
 		abs, err := filepath.Abs(s)
 		o.include = append(o.include, abs)
 		return err
-	}
-	o.values = map[string]func(string) error{"--key": text(&o.key), "--include": path}
-	defer func() { o.switches["--quiet"], o.switches["-q"] = &o.quiet, &o.quiet }()
+	})
+	o.own.Switch("--quiet", &o.quiet)
+	o.own.Switch("-q", &o.quiet)
 	if verb == "restore" {
 		o.usage = "islet restore FILE --key=FILE"
-		o.values["--bundle-number"], o.values["--tpm"] = o.addNumber, text(&o.tpm)
-		o.switches = map[string]*bool{"--dry-run": &o.dryRun, "--set-aside": &o.setAside, "--recovery": &o.recovery}
+		o.own.Value("--bundle-number", o.addNumber)
+		o.own.Text("--tpm", &o.tpm)
+		o.own.Switch("--dry-run", &o.dryRun)
+		o.own.Switch("--set-aside", &o.setAside)
+		o.own.Switch("--recovery", &o.recovery)
 		return o
 	}
 	o.usage = "islet backup FILE --to=KEY"
-	o.values["--to"] = func(s string) error { o.to = append(o.to, s); return nil }
-	o.values["--new-key"] = text(&o.newKey)
-	o.switches = map[string]*bool{"--verify": &o.verify, "--bundles": &o.bundles}
+	o.own.Value("--to", func(s string) error { o.to = append(o.to, s); return nil })
+	o.own.Text("--new-key", &o.newKey)
+	o.own.Switch("--verify", &o.verify)
+	o.own.Switch("--bundles", &o.bundles)
 	return o
 }
 
@@ -117,34 +110,28 @@ func (o *options) addNumber(s string) error {
 	return nil
 }
 
+// parse returns an error that is a wrong usage.
 func parse(verb string, args []string) (*options, error) {
 	o := newOptions(verb)
-	for i := 0; i < len(args); i++ {
-		name, value, joined := strings.Cut(args[i], "=")
-		set, takes := o.values[name]
-		on, isSwitch := o.switches[name]
+	rest, err := o.own.Take(args)
+	if err != nil {
+		return nil, err
+	}
+	for _, arg := range rest {
 		switch {
-		case takes:
-			if !joined {
-				if i++; i == len(args) {
-					return nil, fmt.Errorf("%s needs a value", name)
-				}
-				value = args[i]
-			}
-			if err := set(value); err != nil {
-				return nil, err
-			}
-		case isSwitch && !joined:
-			*on = true
-		case strings.HasPrefix(args[i], "-") && args[i] != "-":
-			o.agent = append(o.agent, args[i])
+		case strings.HasPrefix(arg, "-") && arg != "-":
+			o.agent = append(o.agent, arg)
 		case o.file != "":
-			return nil, fmt.Errorf("unexpected argument %q: one file only, and --flag=VALUE for the flags of the agent", args[i])
+			return nil, hostcommand.Usage(fmt.Errorf(
+				"unexpected argument %q: one file only, and --flag=VALUE for the flags of the agent", arg))
 		default:
-			o.file = args[i]
+			o.file = arg
 		}
 	}
-	return o, o.check(verb)
+	if err := o.check(verb); err != nil {
+		return nil, hostcommand.Usage(err)
+	}
+	return o, nil
 }
 
 func (o *options) check(verb string) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/hostcommand"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/printable"
 )
@@ -24,11 +25,11 @@ const defaultTPM = "/dev/tpmrm0"
 func (env Env) restore(ctx context.Context, o *options) error {
 	dirs, _, err := config.Locate(env.agentFlags(o))
 	if err != nil {
-		return usage{err}
+		return hostcommand.Usage(err)
 	}
 	q := backup.Request{
 		Dirs: dirs, Conf: config.DefaultDir, Include: o.include, SetAside: o.setAside, DryRun: o.dryRun, Highest: o.highest,
-		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"),
+		Now: env.Now, TPM: defaultTPM, Policies: filepath.Join(config.DefaultDir, "policies"), Step: env.Step,
 		Stage: env.progress(o).stage,
 		Start: func(board fs.FS) ([]backup.Identity, error) { return env.starts(o, board) },
 	}
@@ -54,6 +55,9 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	if !o.dryRun {
+		env.printOtherState(dirs.State)
+	}
 	res, err := backup.Restore(ctx, archive, q)
 	if err := errors.Join(err, release(err != nil || o.dryRun)); err != nil {
 		return err
@@ -78,6 +82,24 @@ func (env Env) restore(ctx context.Context, o *options) error {
 	}
 	env.printResult(res)
 	return nil
+}
+
+// printOtherState names the state directory if the service would start the agent with another one. That agent would not find a restore that
+// was interrupted.
+func (env Env) printOtherState(state string) {
+	if env.ServiceFlags == nil {
+		return
+	}
+	flags, hasService := env.ServiceFlags(os.DirFS("/")) // without a service, the agent may be started without flags
+	if dirs, err := config.Directories(flags); err == nil && dirs.State == state {
+		return
+	}
+	why := ""
+	if hasService {
+		why = ", and the service does not have this flag"
+	}
+	fmt.Fprintf(env.Stdout, "note: if this command is interrupted, only an agent with --state-dir=%s completes the restore%s\n",
+		printable.Line(state), why)
 }
 
 // lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join nor islet setup runs. The

@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/volatile"
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/hostcommand"
 	"github.com/islet-edge/islet/internal/regular"
 )
 
@@ -27,31 +28,20 @@ type Env struct {
 	Load func(args []string) (*config.Config, []config.Notice, error)
 }
 
-// usage is an error of the command line.
-type usage struct{ error }
-
 // Main runs a command. The first argument is recipient, seal, status or unseal. The flags of the command follow, and the flags of the
 // agent, which say where the key is. Main returns the exit code: 1 for a failure, and 2 for wrong arguments.
 func Main(args []string, env Env) int {
-	err := env.run(args)
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintln(env.Stderr, "islet: key:", err)
-	if errors.As(err, new(usage)) {
-		return 2
-	}
-	return 1
+	return hostcommand.Report(env.Stderr, "key", env.run(args))
 }
 
 func (env Env) run(args []string) error {
 	c, err := parse(args)
 	if err != nil {
-		return usage{err}
+		return err
 	}
 	cfg, _, err := env.Load(c.agent)
 	if err != nil {
-		return usage{err}
+		return hostcommand.Usage(err)
 	}
 	if used, err := process.DirsUsed(cfg.Dirs); err != nil {
 		return err
@@ -81,7 +71,8 @@ func (env Env) run(args []string) error {
 		return nil
 	}
 	if !isTerminal(env.Stdout) {
-		return usage{errors.New("islet key seal shows the recovery key, which must not get into a file or a log: run it on a terminal")}
+		return hostcommand.Usage(errors.New(
+			"islet key seal shows the recovery key, which must not get into a file or a log: run it on a terminal"))
 	}
 	c.request.Show = env.show
 	c.request.LockOut = func() (func() error, error) {
@@ -112,35 +103,22 @@ type call struct {
 	agent    []string // the flags of the agent
 }
 
+// parse returns an error that is a wrong usage.
 func parse(args []string) (c call, err error) {
 	if len(args) == 0 || !slices.Contains([]string{"recipient", "seal", "status", "unseal"}, args[0]) {
-		return c, errors.New("not one of recipient, seal, status and unseal")
+		return c, hostcommand.Usage(errors.New("not one of recipient, seal, status and unseal"))
 	}
-	c.verb, args = args[0], args[1:]
-	for i := 0; i < len(args); i++ {
-		name, value, joined := strings.Cut(args[i], "=")
-		seals := c.verb == "seal" && (name == "--pcrs" || name == "--policy-key")
-		if seals && !joined {
-			if i++; i == len(args) {
-				return c, fmt.Errorf("%s needs a value", name)
-			}
-			value = args[i]
-		}
-		switch {
-		case seals && name == "--pcrs":
-			c.request.PCRs, err = parsePCRs(value)
-		case seals:
-			c.request.PolicyKey, err = readPolicyKey(value)
-		case args[i] == "--recovery" && (c.verb == "seal" || c.verb == "unseal"):
-			c.recovery = true
-		default:
-			c.agent = append(c.agent, args[i])
-		}
-		if err != nil {
-			return c, err
-		}
+	c.verb = args[0]
+	var own hostcommand.Flags
+	if c.verb == "seal" || c.verb == "unseal" {
+		own.Switch("--recovery", &c.recovery)
 	}
-	return c, nil
+	if c.verb == "seal" {
+		own.Value("--pcrs", func(s string) (err error) { c.request.PCRs, err = parsePCRs(s); return err })
+		own.Value("--policy-key", func(s string) (err error) { c.request.PolicyKey, err = readPolicyKey(s); return err })
+	}
+	c.agent, err = own.Take(args[1:])
+	return c, err
 }
 
 func parsePCRs(text string) (pcrs []uint, err error) {

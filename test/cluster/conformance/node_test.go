@@ -85,10 +85,9 @@ func settle(t *testing.T, n *cluster.Node) {
 	n.Run("mkdir", "-p", n.Disk+"/kubelet", n.Disk+"/var-log", "/var/lib/kubelet", "/var/log")
 	n.Run("mount", "--bind", n.Disk+"/var-log", "/var/log")
 	n.Run("mount", "--bind", n.Disk+"/kubelet", "/var/lib/kubelet")
-	conf, err := os.ReadFile(filepath.Join(n.Disk, "kubelet.yaml"))
-	must(t, err)
-	n.Write("kubelet.yaml", strings.ReplaceAll(string(conf), "podLogsDir: "+n.Disk+"/logs",
-		"podLogsDir: /var/log/pods")+"readOnlyPort: 10255\n")
+	n.Edit("kubelet.yaml", func(conf string) string {
+		return strings.ReplaceAll(conf, "podLogsDir: "+n.Disk+"/logs", "podLogsDir: /var/log/pods") + "readOnlyPort: 10255\n"
+	})
 }
 
 // commandLine returns the shell-quoted command line of the node's agent.

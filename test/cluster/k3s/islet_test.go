@@ -30,10 +30,8 @@ type node struct {
 
 func newNode(t *testing.T, c *cluster.Cluster) *node {
 	t.Helper()
-	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // runs after the machine is off
-	m := machine.New(t, cluster.Name(t))
-	n := &node{Machine: m, Link: c.Plug(m), t: t, c: c, dir: m.Disk, subs: new(atomic.Int64)}
-	m.InstallImage()
+	m, l := c.Machine(t)
+	n := &node{Machine: m, Link: l, t: t, c: c, dir: m.Disk, subs: new(atomic.Int64)}
 	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy))
 	m.Write("edge.yaml", fmt.Sprintf("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\n", m.Disk))
 	m.Boot()

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,27 +15,9 @@ import (
 // the new board requests no certificate, and its pods come back. When the first board comes back, it is the one that must not use the name.
 // It runs its stored pods nevertheless, as after each boot: it cannot know of the other board before it reads the Lease.
 func TestReplacedBoard(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	n := c.Node(t, "")
 	const first, second = "11111111-dddd-bbbb-cccc-111111111111", "22222222-dddd-bbbb-cccc-222222222222"
-	lease(t, n)
-	board(n, first)
-	joined := n.Join()
-	ns, shared, office := c.Namespace(t), t.TempDir(), t.TempDir()
-	c.Apply(t, disk{name: "shared", source: "hostPath: {path: " + shared + "}"}.manifest(ns, n.Name, "shared")+claim(ns, "shared", ns+"-shared", "Filesystem"))
-	t.Cleanup(func() { c.Kubectl(t, "delete", "pv", ns+"-shared", "--ignore-not-found", "--wait=false") })
-	c.Apply(t, pod(ns, "plain", "", "", "sleep")+
-		pod(ns, "writer", "volumes:\n- {name: shared, persistentVolumeClaim: {claimName: shared}}",
-			"volumeMounts:\n- {name: shared, mountPath: /shared}", "sole", "/shared/writer"))
-	before := c.AwaitReady(t, ns, "plain", "writer")
-	starts := func() int {
-		b, err := os.ReadFile(filepath.Join(shared, "writer"))
-		if err != nil || strings.Contains(string(b), "twice") {
-			t.Errorf("the pod with the claim has run on both boards at the same time: %v\n%s", err, b)
-		}
-		return strings.Count(string(b), "started")
-	}
+	n := joinSoleWriter(t, first)
+	c, ns, before, office := n.c, n.ns, n.pods, t.TempDir()
 	requests := func() (names []string) {
 		list, err := c.Admin().CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -62,7 +43,7 @@ func TestReplacedBoard(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(old) })
 	n.InstallImage()
 	n.Boot()
-	board(n, second)
+	board(n.Node, second)
 	out := n.Islet(append([]string{"restore", file, "--key=" + key, "--include=" + n.Disk, "--root-dir=" + n.Disk + "/kubelet",
 		"--state-dir=" + n.Disk + "/state", "--run-dir=/run/islet"}, n.Flags()...)...)
 	t.Log(out)
@@ -71,8 +52,8 @@ func TestReplacedBoard(t *testing.T) {
 		return cluster.NodeReady(node) && node.Status.NodeInfo.SystemUUID == second
 	}
 	now := c.AwaitNode(t, n.Name, "to be ready, on the second board", isSecond)
-	if now.UID != joined.UID {
-		t.Errorf("the Node was created again: %s instead of %s", now.UID, joined.UID)
+	if now.UID != n.joined.UID {
+		t.Errorf("the Node was created again: %s instead of %s", now.UID, n.joined.UID)
 	}
 	n.WaitReady("plain", "writer")
 	after := c.AwaitReady(t, ns, "plain", "writer")
@@ -84,7 +65,7 @@ func TestReplacedBoard(t *testing.T) {
 	if names := requests(); len(names) != asked {
 		t.Errorf("the second board has requested a certificate: %q", names)
 	}
-	n.Await("the pod with the claim to have started on the second board", func() bool { return starts() == 2 })
+	n.Await("the pod with the claim to have started on the second board", func() bool { return n.starts() == 2 })
 
 	back := boot(t, c, old, n.Disk, first)
 	back.Start()

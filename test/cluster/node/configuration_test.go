@@ -79,12 +79,8 @@ func (f *configured) send(old, changed string) {
 func (f *configured) condition(status corev1.ConditionStatus, message string) *corev1.Node {
 	f.t.Helper()
 	return f.c.AwaitNode(f.t, f.Name, fmt.Sprintf("to have KubeletConfigOk %s: %s", status, message), func(n *corev1.Node) bool {
-		for _, c := range n.Status.Conditions {
-			if c.Type == "KubeletConfigOk" && c.Status == status && strings.Contains(c.Message, message) {
-				return true
-			}
-		}
-		return false
+		c := nodeCondition(n, "KubeletConfigOk")
+		return c.Status == status && strings.Contains(c.Message, message)
 	})
 }
 

@@ -88,21 +88,12 @@ func TestDebug(t *testing.T) {
 			t.Errorf("%s was %+v, is %+v", name, a, b)
 		}
 	}
-	if !ready(after) || container(after) != container(before) {
+	if !cluster.PodReady(after) || container(after) != container(before) {
 		t.Errorf("the pod is %+v", after.Status)
 	}
 	for _, name := range []string{"runs", "crashes"} {
 		c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=120s")
 	}
-}
-
-func ready(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // TestLife checks features of a pod's lifecycle through the API server: a deadline that is set on a running pod, hooks, rules that restart
@@ -127,16 +118,12 @@ volumeMounts: [{name: v, mountPath: /v}]`
 		}
 	}
 	p = c.AwaitPod(t, ns, "all", "to have restarted", func(p *corev1.Pod) bool {
-		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+		return cluster.PodReady(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
 	if last := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 42 {
 		t.Errorf("the last termination state is %+v", last)
 	}
-	shown := false
-	for _, x := range p.Status.Conditions {
-		shown = shown || x.Type == corev1.AllContainersRestarting && x.Status == corev1.ConditionFalse
-	}
-	if !shown {
+	if x := condition(p, corev1.AllContainersRestarting); x == nil || x.Status != corev1.ConditionFalse {
 		t.Errorf("conditions are %+v", p.Status.Conditions)
 	}
 	c.AwaitPod(t, ns, "hooked", "to fail again and again", func(p *corev1.Pod) bool {

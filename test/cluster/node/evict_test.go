@@ -69,12 +69,7 @@ func (p pressure) test(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	n := c.Node(t, "")
-	config, err := os.ReadFile(n.Disk + "/kubelet.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Write("kubelet.yaml", strings.TrimSuffix(string(config),
-		machine.Roomy)+"imageGCHighThresholdPercent: 100\nevictionPressureTransitionPeriod: "+transition.String()+"\n"+p.config)
+	configureDisk(n, "imageGCHighThresholdPercent: 100\nevictionPressureTransitionPeriod: "+transition.String()+"\n"+p.config)
 	n.Run("sh", "-c", fmt.Sprintf(
 		"mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; mkfs.ext4 -q %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet", n.Disk))
 	n.Join()
@@ -84,8 +79,10 @@ func (p pressure) test(t *testing.T) {
 	c.Apply(t, fmt.Sprintf(greedy, ns, machine.Image, p.greedy))
 
 	under := c.AwaitNode(t, n.Name, "to be under pressure, and tainted",
-		func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionTrue && p.taints(n) })
-	if got := p.conditionOf(under); got.Reason != p.reason {
+		func(n *corev1.Node) bool {
+			return nodeCondition(n, p.condition).Status == corev1.ConditionTrue && p.taints(n)
+		})
+	if got := nodeCondition(under, p.condition); got.Reason != p.reason {
 		t.Errorf("the condition is %+v", got)
 	}
 	var ended, waits *corev1.Pod
@@ -101,9 +98,11 @@ func (p pressure) test(t *testing.T) {
 	c.Apply(t, pod(ns, "late", "", "", "sleep")) // this pod has the lowest QoS class, like greedy
 	c.Kubectl(t, "-n", ns, "delete", "deployment", "greedy", "--wait=false")
 	relieved := c.AwaitNode(t, n.Name, "to be without pressure, and without a taint",
-		func(n *corev1.Node) bool { return p.conditionOf(n).Status == corev1.ConditionFalse && !p.taints(n) })
-	if lasted := p.conditionOf(relieved).LastTransitionTime.Sub(
-		p.conditionOf(under).LastTransitionTime.Time); lasted < transition-time.Second { // the times have a resolution of one second
+		func(n *corev1.Node) bool {
+			return nodeCondition(n, p.condition).Status == corev1.ConditionFalse && !p.taints(n)
+		})
+	if lasted := nodeCondition(relieved, p.condition).LastTransitionTime.Sub(
+		nodeCondition(under, p.condition).LastTransitionTime.Time); lasted < transition-time.Second { // the times have a resolution of one second
 		t.Errorf("the pressure was over after %v", lasted)
 	}
 	c.AwaitReady(t, ns, "late")
@@ -130,13 +129,6 @@ func (p pressure) look(t *testing.T, c *cluster.Cluster, ns string) (ended, wait
 		}
 	}
 	return ended, waits
-}
-
-func (p pressure) conditionOf(n *corev1.Node) (found corev1.NodeCondition) {
-	if i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == p.condition }); i >= 0 {
-		found = n.Status.Conditions[i]
-	}
-	return found
 }
 
 func (p pressure) taints(n *corev1.Node) bool {

@@ -41,11 +41,7 @@ func TestFullDiskCutOff(t *testing.T) {
 func fullDisk(t *testing.T, config string, free, after uint64, patience time.Duration) {
 	c := start(t)
 	n := c.Node(t, "")
-	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Write("kubelet.yaml", strings.TrimSuffix(string(b), machine.Roomy)+config)
+	configureDisk(n, config)
 	disk := smallDisk{n: n, dir: n.Disk + "/state"}
 	n.Run("sh", "-c", fmt.Sprintf("truncate -s 300M %[1]s/img; mkfs.ext4 -q -m 0 %[1]s/img", n.Disk))
 	disk.mount()

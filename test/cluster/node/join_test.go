@@ -84,13 +84,9 @@ func TestRegistration(t *testing.T) {
 	if addresses["InternalIP"] != n.Addr || addresses["Hostname"] != n.Name {
 		t.Errorf("addresses are %v", addresses)
 	}
-	conditions := map[corev1.NodeConditionType]corev1.ConditionStatus{}
-	for _, c := range node.Status.Conditions {
-		conditions[c.Type] = c.Status
-	}
 	for _, pressure := range []corev1.NodeConditionType{"MemoryPressure", "DiskPressure", "PIDPressure"} {
-		if conditions[pressure] != "False" {
-			t.Errorf("%s is %q", pressure, conditions[pressure])
+		if c := nodeCondition(node, pressure); c.Status != "False" {
+			t.Errorf("%s is %q", pressure, c.Status)
 		}
 	}
 	info := node.Status.NodeInfo
@@ -158,12 +154,8 @@ func TestNotReady(t *testing.T) {
 	n.Write("cni/10-none.conflist", `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "there-is-none"}]}`)
 	n.Start()
 	c.AwaitNode(t, n.Name, "to lack its network", func(node *corev1.Node) bool {
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				return c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" && strings.Contains(c.Message, "network")
-			}
-		}
-		return false
+		c := nodeCondition(node, corev1.NodeReady)
+		return c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" && strings.Contains(c.Message, "network")
 	})
 	n.Remove("cni/10-none.conflist")
 	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)

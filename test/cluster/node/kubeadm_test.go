@@ -56,10 +56,8 @@ type kubeadmHost struct {
 }
 
 func newKubeadmHost(t *testing.T, c *cluster.Cluster) *kubeadmHost {
-	t.Cleanup(func() { c.Kubectl(t, "delete", "node", cluster.Name(t), "--ignore-not-found") }) // runs after the machine is off
-	m := machine.New(t, cluster.Name(t))
-	addr := c.Plug(m).Addr
-	m.InstallImage()
+	m, link := c.Machine(t)
+	addr := link.Addr
 	m.Write("edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: "+m.Disk+"/cni\n")
 	m.Boot()
 	m.OwnDirs("/etc", "/var/lib", "/usr/local")

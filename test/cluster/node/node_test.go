@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +36,29 @@ func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, strin
 	n := c.Node(t, "")
 	n.Join(flags...)
 	return c, n, c.Namespace(t)
+}
+
+// This function is as join, with a proxy between the node and the API server, which has counted no request yet.
+func joinProxy(t *testing.T) (*cluster.Cluster, *cluster.Proxy, *cluster.Node, string) {
+	t.Helper()
+	t.Parallel()
+	c := start(t)
+	proxy := c.Proxy(t)
+	n := c.Node(t, proxy.Addr)
+	n.Join()
+	ns := c.Namespace(t)
+	proxy.Requests()
+	return c, proxy, n, ns
+}
+
+// configure adds lines to the KubeletConfiguration of a node.
+func configure(n *cluster.Node, lines string) {
+	n.Edit("kubelet.yaml", func(conf string) string { return conf + lines })
+}
+
+// configureDisk does the same for a node whose disk may be full. The lines replace those for a full disk of the test's host.
+func configureDisk(n *cluster.Node, lines string) {
+	n.Edit("kubelet.yaml", func(conf string) string { return strings.TrimSuffix(conf, machine.Roomy) + lines })
 }
 
 // This function returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
@@ -79,6 +103,23 @@ func container(p *corev1.Pod) string {
 		return ""
 	}
 	return p.Status.ContainerStatuses[0].ContainerID
+}
+
+// nodeCondition returns a condition of a Node. If the Node has no condition of this type, the result is empty.
+func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) (found corev1.NodeCondition) {
+	if i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind }); i >= 0 {
+		found = n.Status.Conditions[i]
+	}
+	return found
+}
+
+// condition returns a condition of a pod. If the pod has no condition of this type, the result is nil.
+func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
 }
 
 // This function checks that the pods' containers have not changed.

@@ -136,13 +136,7 @@ func TestObjects(t *testing.T) {
 
 // TestManyWantOneObject checks that few requests are sent for objects that several pods share.
 func TestManyWantOneObject(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	proxy := c.Proxy(t)
-	n := c.Node(t, proxy.Addr)
-	n.Join()
-	ns := c.Namespace(t)
-	proxy.Requests()
+	c, proxy, _, ns := joinProxy(t)
 	var all strings.Builder
 	var names []string
 	for _, i := range "abcdefgh" {

@@ -260,12 +260,7 @@ func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration
 // TestFaults checks that a node sends few requests to a failing or slow API server. After the API server has recovered, the node must use
 // it again soon.
 func TestFaults(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	proxy := c.Proxy(t)
-	n := c.Node(t, proxy.Addr)
-	n.Join()
-	ns := c.Namespace(t)
+	c, proxy, n, ns := joinProxy(t)
 	before := pods(t, c, ns, 3)
 	wait := func() { cluster.Pass(12 * time.Second) }
 	const slow = 5 * time.Second

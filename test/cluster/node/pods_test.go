@@ -2,7 +2,6 @@ package node
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,9 +64,8 @@ func TestReadiness(t *testing.T) {
 	unready := func(reason string) {
 		t.Helper()
 		c.AwaitPod(t, ns, "probed", "not to be ready: "+reason, func(p *corev1.Pod) bool {
-			return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-				return c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && c.Reason == reason
-			})
+			c := condition(p, corev1.PodReady)
+			return c != nil && c.Status == corev1.ConditionFalse && c.Reason == reason
 		})
 	}
 	endpoint("false")

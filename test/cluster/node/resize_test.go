@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -64,20 +63,13 @@ func resize(t *testing.T, c *cluster.Cluster, ns, name, resources string) {
 		`{"spec":{"containers":[{"name":"c","resources":`+resources+`}]}}`)
 }
 
-func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
-	if i < 0 {
-		return nil
-	}
-	return &p.Status.Conditions[i]
-}
-
 // awaitResized waits until a pod is ready and no resize is pending. The status must contain the resources of the spec.
 func awaitResized(t *testing.T, c *cluster.Cluster, ns, name string) *corev1.Pod {
 	t.Helper()
 	return c.AwaitPod(t, ns, name, "to have its resources", func(p *corev1.Pod) bool {
 		s, want := p.Status.ContainerStatuses, p.Spec.Containers[0].Resources
-		return ready(p) && len(s) == 1 && s[0].State.Running != nil && s[0].Resources != nil && p.Status.ObservedGeneration == p.Generation &&
+		return cluster.PodReady(p) && len(s) == 1 && s[0].State.Running != nil && s[0].Resources != nil &&
+			p.Status.ObservedGeneration == p.Generation &&
 			equality.Semantic.DeepEqual(*s[0].Resources, want) && equality.Semantic.DeepEqual(s[0].AllocatedResources, want.Requests) &&
 			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
 	})

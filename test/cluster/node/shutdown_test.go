@@ -1,7 +1,6 @@
 package node
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +14,8 @@ import (
 const off = "maxPods: 4\nshutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 30s\n" + machine.Roomy
 
 func disrupted(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
-	})
+	c := condition(p, corev1.DisruptionTarget)
+	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonTerminationByKubelet
 }
 
 // TestPreemptionAndShutdown checks that a critical pod preempts a best-effort pod, and that a shutdown ends the pods in the order of their
@@ -80,10 +78,8 @@ func goesOff(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns string) {
 		t.Fatal(err)
 	}
 	c.AwaitNode(t, n.Name, "to be shutting down", func(node *corev1.Node) bool {
-		return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" &&
-				c.Message == "node is shutting down"
-		})
+		c := nodeCondition(node, corev1.NodeReady)
+		return c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" && c.Message == "node is shutting down"
 	})
 	n.Kill()
 	if err := first.Wait(); err == nil {

@@ -76,10 +76,8 @@ func step(p *corev1.Pod) string {
 		return ""
 	}
 	sandbox := corev1.ConditionUnknown
-	for _, cond := range p.Status.Conditions {
-		if cond.Type == corev1.PodReadyToStartContainers {
-			sandbox = cond.Status
-		}
+	if c := condition(p, corev1.PodReadyToStartContainers); c != nil {
+		sandbox = c.Status
 	}
 	return fmt.Sprintf("%s sandbox=%s %s", p.Status.Phase, sandbox, strings.Join(containers, " "))
 }

@@ -73,12 +73,7 @@ func TestRotation(t *testing.T) {
 // TestSlowClock checks that a node with a slow clock derives a lower bound of the time from the API server, also after a restart without
 // the API server. It must serve expired tokens, and refresh them first when the link is restored.
 func TestSlowClock(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	proxy := c.Proxy(t)
-	n := c.Node(t, proxy.Addr)
-	n.Join()
-	ns := c.Namespace(t)
+	c, proxy, n, ns := joinProxy(t)
 	c.Apply(t, objects(ns)+dressed(ns, "a")+dressed(ns, "b"))
 	c.AwaitReady(t, ns, "a", "b")
 	own, shop := seen(t, c, n, ns, "a")

@@ -35,7 +35,7 @@ func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 func boot(t *testing.T, c *cluster.Cluster, from, disk, serial string) *cluster.Node {
 	t.Helper()
 	twin := c.Node(t, "")
-	lease(t, twin)
+	configure(twin, shortLease)
 	for _, part := range []string{"state", "pki", "kubelet.conf"} {
 		if out, err := exec.Command("cp", "-a", filepath.Join(from, part), twin.Disk).CombinedOutput(); err != nil {
 			t.Fatalf("clone the disk: %v: %s", err, out)
@@ -46,54 +46,66 @@ func boot(t *testing.T, c *cluster.Cluster, from, disk, serial string) *cluster.
 	if err := os.RemoveAll(twin.Disk + "/state/runtime"); err != nil {
 		t.Fatal(err)
 	}
-	conf, err := os.ReadFile(twin.Disk + "/kubelet.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	twin.Write("kubelet.conf", strings.ReplaceAll(string(conf), disk, twin.Disk))
+	twin.Edit("kubelet.conf", func(conf string) string { return strings.ReplaceAll(conf, disk, twin.Disk) })
 	board(twin, serial)
 	return twin
 }
 
-// This function configures a machine to renew its Lease every two seconds.
-func lease(t *testing.T, n *cluster.Node) {
+// shortLease configures a machine to renew its Lease every two seconds.
+const shortLease = "nodeLeaseDurationSeconds: 8\n"
+
+// A soleWriter is a node with two ready pods: plain, and writer, which writes to a shared volume by a claim. The node has a board with a
+// serial number.
+type soleWriter struct {
+	*cluster.Node
+	t      *testing.T
+	c      *cluster.Cluster
+	ns     string
+	joined *corev1.Node
+	pods   map[string]*corev1.Pod
+	shared string // the directory of the volume
+}
+
+func joinSoleWriter(t *testing.T, serial string) *soleWriter {
 	t.Helper()
-	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")
-	if err != nil {
-		t.Fatal(err)
+	t.Parallel()
+	c := start(t)
+	n := c.Node(t, "")
+	configure(n, shortLease)
+	board(n, serial)
+	w := &soleWriter{Node: n, t: t, c: c, joined: n.Join(), ns: c.Namespace(t), shared: t.TempDir()}
+	volume := w.ns + "-shared"
+	c.Apply(t, disk{name: "shared", source: "hostPath: {path: " + w.shared + "}"}.manifest(w.ns, n.Name, "shared")+
+		claim(w.ns, "shared", volume, "Filesystem"))
+	t.Cleanup(func() { c.Kubectl(t, "delete", "pv", volume, "--ignore-not-found", "--wait=false") })
+	c.Apply(t, pod(w.ns, "plain", "", "", "sleep")+
+		pod(w.ns, "writer", "volumes:\n- {name: shared, persistentVolumeClaim: {claimName: shared}}",
+			"volumeMounts:\n- {name: shared, mountPath: /shared}", "sole", "/shared/writer"))
+	w.pods = c.AwaitReady(t, w.ns, "plain", "writer")
+	return w
+}
+
+// starts returns how often the writer has started. It must never run twice at the same time.
+func (w *soleWriter) starts() int {
+	w.t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.shared, "writer"))
+	if err != nil || strings.Contains(string(b), "twice") {
+		w.t.Errorf("the pod with the claim has run on both machines at the same time: %v\n%s", err, b)
 	}
-	n.Write("kubelet.yaml", string(b)+"nodeLeaseDurationSeconds: 8\n")
+	return strings.Count(string(b), "started")
 }
 
 // TestTwins clones the disk of a running node. It checks that the clone detects this, reports it, and does not start a pod that writes to
 // a shared volume. The Node must stay ready and show the condition DuplicateNode. After the first machine is lost, islet takeover must
 // give the name to the clone. The pod with the claim must never run twice at the same time.
 func TestTwins(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	n := c.Node(t, "")
-	lease(t, n)
-	board(n, "11111111-aaaa-bbbb-cccc-111111111111")
-	n.Join()
-	ns, shared := c.Namespace(t), t.TempDir()
-	c.Apply(t, disk{name: "shared", source: "hostPath: {path: " + shared + "}"}.manifest(ns, n.Name, "shared")+claim(ns, "shared", ns+"-shared", "Filesystem"))
-	t.Cleanup(func() { c.Kubectl(t, "delete", "pv", ns+"-shared", "--ignore-not-found", "--wait=false") })
-	c.Apply(t, pod(ns, "plain", "", "", "sleep")+
-		pod(ns, "writer", "volumes:\n- {name: shared, persistentVolumeClaim: {claimName: shared}}",
-			"volumeMounts:\n- {name: shared, mountPath: /shared}", "sole", "/shared/writer"))
-	before := c.AwaitReady(t, ns, "plain", "writer")
-	written := func() string {
-		b, err := os.ReadFile(filepath.Join(shared, "writer"))
-		if err != nil || strings.Contains(string(b), "twice") {
-			t.Errorf("the pod with the claim has run on both machines at the same time: %v\n%s", err, b)
-		}
-		return string(b)
-	}
+	n := joinSoleWriter(t, "11111111-aaaa-bbbb-cccc-111111111111")
+	c, ns, before := n.c, n.ns, n.pods
 	n.Stop()
-	twin := clone(t, c, n)
+	twin := clone(t, c, n.Node)
 	n.Start()
 	n.WaitReady("plain", "writer")
-	ranOn(t, n, before)
+	ranOn(t, n.Node, before)
 	twin.Start()
 
 	twin.Await("the clone to report that it is a clone", func() bool {
@@ -105,12 +117,7 @@ func TestTwins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, x := range node.Status.Conditions {
-			if x.Type == "DuplicateNode" {
-				return string(x.Status)
-			}
-		}
-		return ""
+		return string(nodeCondition(node, "DuplicateNode").Status)
 	}
 	n.Await("the Node to show that there are two", func() bool { return duplicate() == "True" })
 	c.AwaitNode(t, n.Name, "to be ready, by the first machine", func(node *corev1.Node) bool {
@@ -120,9 +127,9 @@ func TestTwins(t *testing.T) {
 		out, _ := twin.Try("describe", "writer", "-n", ns)
 		return twin.Pods()["plain"].Ready() && strings.Contains(out, "two machines would write to it")
 	})
-	ranOn(t, n, before)
-	if strings.Count(written(), "started") != 1 {
-		t.Errorf("the pod with the claim has started on the clone:\n%s", written())
+	ranOn(t, n.Node, before)
+	if n.starts() != 1 {
+		t.Errorf("the pod with the claim has started on the clone")
 	}
 
 	out, code := twin.Try("takeover")
@@ -139,5 +146,5 @@ func TestTwins(t *testing.T) {
 	})
 	twin.WaitReady("plain", "writer")
 	twin.Await("the Node not to show two machines any more", func() bool { return duplicate() == "" })
-	twin.Await("the pod with the claim to have started again", func() bool { return strings.Count(written(), "started") == 2 })
+	twin.Await("the pod with the claim to have started again", func() bool { return n.starts() == 2 })
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -56,11 +55,7 @@ func TestFiguresOfWork(t *testing.T) {
 	n.Write("certs.d/"+r.Addr+"/hosts.toml", r.HostsFile(n.Disk+"/ca.crt"))
 	n.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %[1]s/cni\nregistryConfigDir: %[1]s/certs.d\n", n.Disk))
-	b, err := os.ReadFile(n.Disk + "/kubelet.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Write("kubelet.yaml", string(b)+`cpuManagerPolicy: static
+	configure(n, `cpuManagerPolicy: static
 kubeReserved: {cpu: 500m, memory: 99Mi}
 memoryManagerPolicy: Static
 reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]
