@@ -25,24 +25,24 @@ type repair struct {
 // readOnly reports whether the database's disk is read-only.
 func readOnly(path string) bool { return readonly.CheckDisk(filepath.Dir(path)) }
 
-// replace replaces a broken database by a new one with all readable rows. If the disk takes no writes, the new database is in memory, and
-// the files are not changed. The next start then finds the broken database again.
+// replace replaces a broken database by a new one with all readable rows. If that fails, as on a full disk, the new database is in memory,
+// and the files keep all readable rows. The next start then finds the broken database, or the complete new one, again.
 func (s *Store) replace(ctx context.Context, why error) error {
-	n, err := s.buildDatabase(ctx)
-	if isFull(err) || isFrozen(err) {
-		s.setHealth(func(h *Health) { h.Aside = s.path })
-		return s.openMemory(ctx, errors.Join(why, err))
-	} else if err != nil {
-		return err
-	}
 	r := &replacement{path: s.path, kept: corruptName(s.path)}
-	s.log.Error("the database cannot be used: a new one with the readable rows replaces it; "+
-		"missing pods are restored from manifests and running containers",
-		"database", s.path, "kept", r.kept, "rows", n, "error", why)
-	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = r.kept, n })
-	err = r.run(0)
+	n, err := s.buildDatabase(ctx)
 	if err == nil {
-		s.pruneBroken(r.kept)
+		err = r.run(0)
+	}
+	aside := r.kept
+	if !exists(aside) {
+		aside = s.path
+	}
+	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = aside, n })
+	if err == nil {
+		s.log.Error("the database cannot be used: a new one with the readable rows replaces it; "+
+			"missing pods are restored from manifests and running containers",
+			"database", s.path, "kept", aside, "rows", n, "error", why)
+		s.pruneBroken(aside)
 		err = s.open(ctx)
 	}
 	if err != nil {

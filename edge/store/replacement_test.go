@@ -182,6 +182,48 @@ func TestReplacementOnAFullDisk(t *testing.T) {
 	}
 }
 
+// TestReplacementOnANearlyFullDisk opens a broken database on disks with little free space. At each size, all readable rows are there, and
+// they are still there when the disk has space again. The test includes sizes at which the rows fit only into the -wal file of the new
+// database.
+func TestReplacementOnANearlyFullDisk(t *testing.T) {
+	d := disktest.New(t)
+	from := filepath.Join(t.TempDir(), "islet.db")
+	want := breakDatabase(t, from)
+	fi, err := os.Stat(from)
+	must(t, err)
+	replaced := map[bool]int{}
+	for free := int64(0); free <= 4*fi.Size(); free += 4 * pageSize {
+		path := filepath.Join(d.Dir, "islet.db")
+		for _, suffix := range suffixes[:2] {
+			data, err := os.ReadFile(from + suffix)
+			must(t, err)
+			must(t, os.WriteFile(path+suffix, data, 0o600))
+		}
+		d.Fill()
+		d.Shrink(free)
+		s := open(t, path)
+		if lost := without(want, rowsOf(t, s.db)); len(lost) > 0 {
+			t.Errorf("%d bytes free: %d rows are lost", free, len(lost))
+		}
+		aside, rebuilt := s.Rebuilt()
+		if !rebuilt || !exists(aside) {
+			t.Errorf("%d bytes free: the broken database is %q", free, aside)
+		}
+		replaced[s.Health().Volatile == ""]++
+		must(t, s.Close())
+		d.Free()
+		must(t, hasRows(t, path, want).Close())
+		names, err := filepath.Glob(path + "*")
+		must(t, err)
+		for _, name := range names {
+			must(t, os.Remove(name))
+		}
+	}
+	if replaced[true] == 0 || replaced[false] == 0 {
+		t.Error("the sizes do not include both cases:", replaced)
+	}
+}
+
 // TestRecreationIsInterrupted ends the process after each step of the creation of a removed or replaced database.
 func TestRecreationIsInterrupted(t *testing.T) {
 	for _, replaced := range []bool{false, true} {

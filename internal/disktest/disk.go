@@ -49,6 +49,19 @@ func (d *Disk) Fill() {
 	}
 }
 
+// Shrink frees a number of bytes of those that Fill has written.
+func (d *Disk) Shrink(free int64) {
+	d.Helper()
+	name := filepath.Join(d.Dir, "fill")
+	fi, err := os.Stat(name)
+	if err == nil {
+		err = os.Truncate(name, max(0, fi.Size()-free))
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
 // Exhaust fills the disk, and then calls write with ever new texts until write fails. After that, not even a small write to the file of
 // write succeeds.
 func (d *Disk) Exhaust(write func(text string) error) {
