@@ -64,8 +64,12 @@ func (r *replacement) finish() error {
 	return r.rename(made, r.next)
 }
 
-// keep gives the old files further names. If that is not possible, it renames them.
+// keep gives the old files further names. If that is not possible, it renames them. If there is no old database, keep does nothing, so
+// that the database of an earlier replacement is kept.
 func (r *replacement) keep() error {
+	if !exists(r.path) {
+		return nil
+	}
 	for _, suffix := range suffixes {
 		from, to := r.path+suffix, r.kept+suffix
 		_ = os.Remove(to) // a file of an earlier replacement; if this fails, the rename below fails, too
