@@ -36,7 +36,7 @@ func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 		}
 		_, err = tx.Exec(`
 			INSERT OR REPLACE INTO certificates (uid, volume, source, state)
-			SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)`,
+			SELECT ?, ?, ?, ? WHERE `+podIsKnown,
 			string(c.UID), c.Volume, c.Source, sealed, string(c.UID))
 		return err
 	}})

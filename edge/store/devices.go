@@ -18,13 +18,14 @@ type Devices struct {
 	Given     []byte // the device IDs and the plugin's response, encoded by agent/device
 }
 
-// GiveDevices durably stores the devices of containers. It stores all rows or none. It skips pods that are not stored.
+// GiveDevices durably stores the devices of containers. It stores all rows or none. It skips pods that are not stored, except before
+// MarkFilled.
 func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, d := range rows {
 			_, err := tx.ExecContext(ctx, `
 				INSERT INTO devices (uid, container, resource, count, given)
-				SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				SELECT ?, ?, ?, ?, ? WHERE `+podIsKnown+`
 				ON CONFLICT (uid, container, resource) DO UPDATE SET count = excluded.count, given = excluded.given
 				WHERE (count, given) IS NOT (excluded.count, excluded.given)`,
 				string(d.UID), d.Container, d.Resource, d.Count, d.Given, string(d.UID))

@@ -158,6 +158,42 @@ func TestLostRowsReturn(t *testing.T) {
 	}
 }
 
+// TestFirstWriteAfterDamage checks each write of a row of a pod that finds out that the row of this pod is lost. It succeeds and stores the
+// row, because nobody would store the row later.
+func TestFirstWriteAfterDamage(t *testing.T) {
+	resources := map[types.UID]Allocation{"a": {2, &v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}}
+	for table, put := range map[string]func(ctx context.Context, s *Store) error{
+		"devices": func(ctx context.Context, s *Store) error {
+			return s.GiveDevices(ctx, []Devices{{"a", "c0", "example.com/serial", 1, []byte("{}")}})
+		},
+		"allocations": func(ctx context.Context, s *Store) error { return s.Allocate(ctx, resources) },
+		"tokens": func(ctx context.Context, s *Store) error {
+			return s.PutToken(ctx, Token{TokenKey{"a", "vault", 600}, "ey", time.Unix(100, 0), time.Unix(700, 0)})
+		},
+		"certificates": func(ctx context.Context, s *Store) error {
+			return s.PutCertificate(ctx, Certificate{CertificateKey{"a", "v", 0}, []byte("{}")})
+		},
+		"admissions": func(ctx context.Context, s *Store) error { return s.Reject(ctx, "a", Admission{Reason: "OutOfcpu"}) },
+	} {
+		t.Run(table, func(t *testing.T) {
+			s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+			must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil))
+			must(t, s.MarkFilled(t.Context()))
+			hold(t, s)()
+			destroyPages(t, s)
+			must(t, put(t.Context(), s))
+			if h := s.Health(); h.Aside == "" || h.Volatile != "" {
+				t.Fatalf("%+v", h)
+			}
+			hold(t, s)()
+			rows := slices.DeleteFunc(mirroredRows(t, s.db), func(row string) bool { return !strings.HasPrefix(row, table+" ") })
+			if len(rows) != 1 {
+				t.Errorf("rows %q", rows)
+			}
+		})
+	}
+}
+
 // destroyPages overwrites all pages of an open database, except a part of the first one.
 func destroyPages(t testing.TB, s *Store) {
 	t.Helper()

@@ -58,6 +58,10 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 	return err
 }
 
+// podIsKnown is a condition for the rows of a pod with the given UID. It also holds while rows of the database may be missing, because the
+// row of the pod may be one of them. A write after the damage of the database must not do nothing and report success.
+const podIsKnown = "(EXISTS (SELECT 1 FROM pods WHERE uid = ?) OR EXISTS (SELECT 1 FROM meta WHERE key = '" + emptyKey + "'))"
+
 func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 	_, err := tx.ExecContext(ctx, `
 		INSERT INTO pods (seq, uid, source, origin, manifest, deleting, grace, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

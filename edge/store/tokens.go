@@ -38,7 +38,7 @@ func (s *Store) PutToken(ctx context.Context, t Token) error {
 		}
 		_, err = tx.Exec(`
 			INSERT OR REPLACE INTO tokens (uid, audience, seconds, issued, expires, token)
-			SELECT ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)`,
+			SELECT ?, ?, ?, ?, ?, ? WHERE `+podIsKnown,
 			string(t.UID), t.Audience, t.Seconds, t.Issued.Unix(), t.Expires.Unix(), sealed, string(t.UID))
 		return err
 	}})

@@ -33,6 +33,7 @@ func TestUnwrittenRowsAreRepeated(t *testing.T) {
 			return s.PutToken(ctx, Token{TokenKey{"a", "vault", 600}, text, time.Unix(100, 0), time.Unix(700, 0)})
 		}
 		must(t, s.UpdatePods(ctx, []Pod{pod("a", "web"), pod("b", "ended"), pod("c", "gone")}, nil))
+		must(t, s.MarkFilled(ctx))
 		for _, err := range []error{
 			put("old", "1"), put("unused", "1"), certificate("b", "old"), certificate("c", "old"), s.SetMetaOrRetry(ctx, "key", "old"),
 		} {
