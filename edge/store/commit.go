@@ -39,13 +39,13 @@ func (s *Store) send(ctx context.Context, w write) error {
 // runWriter is the loop of the writer. It owns the connection for writing and ends when the store is closed.
 func (s *Store) runWriter() {
 	defer close(s.done)
-	var flush <-chan time.Time
+	var flush, retry <-chan time.Time
 	for {
 		select {
 		case w := <-s.writes:
 			s.commitGroup(w)
-			if flush == nil && len(s.unwritten.rows) > 0 {
-				flush = time.After(flushEvery)
+			if retry == nil && len(s.unwritten.rows) > 0 {
+				retry = time.After(flushEvery)
 			}
 		case r := <-s.repairs:
 			r.done <- s.repairDatabase(r.why) || time.Since(s.lastRepair) < repairEvery
@@ -55,13 +55,19 @@ func (s *Store) runWriter() {
 			}
 		case <-flush:
 			flush = nil
-			if stored := s.flush(); !s.retryRows(false) || !stored {
+			if !s.flush() {
 				flush = time.After(flushEvery)
+			}
+			s.restoreFiles(false)
+		case <-retry:
+			retry = nil
+			if pause := s.retryRows(); pause > 0 {
+				retry = time.After(pause)
 			}
 			s.restoreFiles(false)
 		case <-s.stop:
 			s.flush()
-			s.retryRows(true)
+			s.retryRows()
 			s.restoreFiles(true)
 			return
 		}

@@ -19,9 +19,8 @@ type rowChange struct {
 
 // unwritten contains the changes of rows that could not be written. Only the writer uses it. It has at most one change for each row.
 type unwritten struct {
-	rows  []rowChange // in the order of the changes
-	pause time.Duration
-	due   time.Time // no attempt before this time
+	rows  []rowChange   // in the order of the changes
+	pause time.Duration // before the last attempt
 }
 
 // keyOfRow returns the key of a row, which is identified by its table and key columns.
@@ -68,35 +67,43 @@ func (u *unwritten) record(rows []rowChange, err error) {
 	}
 }
 
-// retryRows writes the rows that could not be written. It returns false if rows are left. A last attempt, at Close, is permitted at any
-// time.
-func (s *Store) retryRows(last bool) bool {
+// retryRows writes the rows that could not be written. It returns the time until the next attempt, or 0 if no rows are left.
+func (s *Store) retryRows() time.Duration {
 	u := &s.unwritten
-	if len(u.rows) == 0 {
-		return true
-	}
-	if !last && time.Now().Before(u.due) {
-		return false
-	}
 	all := u.rows
-	w := writeOf(all...)
-	u.rows = nil
-	if err := s.transact(syncedMode, w); err != nil && !(s.repairDatabase(err) && s.transact(syncedMode, w) == nil) {
-		for _, r := range all {
-			if s.transact(syncedMode, writeOf(r)) != nil {
-				u.rows = append(u.rows, r)
-			}
-		}
-	}
-	s.readMirror(w.tables...)
-	if n := len(all) - len(u.rows); n > 0 {
-		s.log.Info("rows that could not be stored before are stored", "rows", n, "missing", len(u.rows))
+	if len(all) > 0 {
+		s.writeAgain(all)
 	}
 	if len(u.rows) == 0 {
 		*u = unwritten{}
-		return true
+		return 0
 	}
 	u.pause = min(max(2*u.pause, flushEvery), maxRetryPause)
-	u.due = time.Now().Add(u.pause)
-	return false
+	return u.pause
+}
+
+// writeAgain writes rows in one transaction. If this transaction fails, it writes each row in its own transaction. It makes no further
+// attempt after an error of the disk, because each attempt could take as long as the timeout of the disk, and the writer would write nothing
+// else during that time.
+func (s *Store) writeAgain(all []rowChange) {
+	u, w := &s.unwritten, writeOf(all...)
+	u.rows = nil
+	err := s.transact(syncedMode, w)
+	if err != nil && s.repairDatabase(err) {
+		err = s.transact(syncedMode, w)
+	}
+	frozen := isFrozen(err)
+	for i := 0; err != nil && i < len(all); i++ {
+		if frozen {
+			u.rows = append(u.rows, all[i:]...)
+			break
+		}
+		if err := s.transact(syncedMode, writeOf(all[i])); err != nil {
+			u.rows, frozen = append(u.rows, all[i]), isFrozen(err)
+		}
+	}
+	if n := len(all) - len(u.rows); n > 0 {
+		s.readMirror(w.tables...)
+		s.log.Info("rows that could not be stored before are stored", "rows", n, "missing", len(u.rows))
+	}
 }

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +85,43 @@ func TestUnwrittenRowsAreRepeated(t *testing.T) {
 		hold(t, s)() // the writer is idle
 		if n := len(s.unwritten.rows); n > 0 {
 			t.Errorf("%d rows are still repeated", n)
+		}
+	})
+}
+
+// TestFailingDiskDoesNotBlockTheWriter checks that another write waits for at most one attempt to write rows to a disk that returns errors
+// only after a long time, however many rows could not be written.
+func TestFailingDiskDoesNotBlockTheWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	const timeout = 30 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, path)
+		var stored, ok atomic.Int32
+		for i := range 10 {
+			err := s.commitRows(t.Context(), rowChange{keyOfRow("objects", fmt.Sprint(i)), func(*sql.Tx) error {
+				if ok.Load() > 0 {
+					stored.Add(1)
+					return nil
+				}
+				time.Sleep(timeout)
+				return syscall.EIO
+			}})
+			if err == nil {
+				t.Fatal("the write succeeded")
+			}
+		}
+		for i := range 30 {
+			time.Sleep(7 * time.Second)
+			begin := time.Now()
+			must(t, s.SetMeta(t.Context(), "key", fmt.Sprint(i)))
+			if took := time.Since(begin); took > timeout {
+				t.Errorf("a write took %v", took)
+			}
+		}
+		ok.Store(1)
+		time.Sleep(timeout + maxRetryPause + time.Second)
+		if n := stored.Load(); n != 10 {
+			t.Errorf("%d rows are stored", n)
 		}
 	})
 }
