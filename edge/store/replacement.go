@@ -24,7 +24,7 @@ import (
 //	install islet.db            the new database
 //
 // The ID identifies the old database by its inode and its modification time. If another program, such as an older islet, has put another
-// database in its place, the new database is outdated and the next start removes it.
+// database in its place, the new database is outdated. The next start then renames it like a broken one, because it is complete.
 const (
 	newSuffix      = ".new"
 	nextSuffix     = ".next-"
@@ -60,6 +60,7 @@ func (r *replacement) finish() error {
 	if err := syncFile(made); err != nil {
 		return err
 	}
+	_ = syncFile(r.path) // its modification time must survive a power cut; the database may be missing or unwritable
 	r.next = nextName(r.path)
 	return r.rename(made, r.next)
 }
@@ -111,7 +112,7 @@ func nextName(path string) string {
 }
 
 // findNext returns the complete new database with which the replacement of the database continues, or "" if there is none. It also returns
-// the files of replacements that do not continue.
+// the complete new databases of replacements that do not continue.
 func findNext(path string) (next string, outdated []string) {
 	names, err := filepath.Glob(path + nextSuffix + "*")
 	if err != nil {
@@ -124,14 +125,18 @@ func findNext(path string) (next string, outdated []string) {
 			outdated = append(outdated, name)
 		}
 	}
-	return next, append(outdated, path+newSuffix)
+	return next, outdated
 }
 
 // continueReplacement completes a replacement that was interrupted by the end of a former process.
 func (s *Store) continueReplacement() error {
 	next, outdated := findNext(s.path)
+	removeFiles(s.path + newSuffix)
 	for _, name := range outdated {
-		removeFiles(name)
+		kept := corruptName(s.path)
+		s.log.Warn("a new database does not belong to the present one and is not used", "database", s.path, "kept", kept,
+			"error", os.Rename(name, kept))
+		s.pruneBroken(kept)
 	}
 	if next == "" {
 		return nil

@@ -128,21 +128,28 @@ func TestReplacementIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestReplacementIsKilled kills a process with SIGKILL at random times while it opens a broken database.
+// TestReplacementIsKilled kills a process with SIGKILL at random times while it opens a broken database, until it has interrupted a number
+// of replacements.
 func TestReplacementIsKilled(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "islet.db")
 	want := breakDatabase(t, from)
-	busy := 0
-	for range 10 {
+	begin := time.Now()
+	killOpening(t, copyFiles(t, from), time.Hour)
+	limit := time.Since(begin)
+	interrupted := 0
+	for round := 0; interrupted < 5; round++ {
+		if round == 300 {
+			t.Fatalf("only %d of %d processes were killed during a replacement", interrupted, round)
+		}
 		path := copyFiles(t, from)
-		for range 3 {
-			if killOpening(t, path) {
-				busy++
+		for range 2 {
+			killOpening(t, path, rand.N(limit))
+			if next, _ := findNext(path); next != "" || exists(path+newSuffix) {
+				interrupted++
 			}
 		}
-		hasRows(t, path, want)
+		must(t, hasRows(t, path, want).Close())
 	}
-	t.Log("killed while opening:", busy)
 }
 
 // TestReplacementOnAFullDisk opens a broken database on a full disk. The rows are in memory, and the database stays in its place until
@@ -192,7 +199,7 @@ func TestReplacementOnANearlyFullDisk(t *testing.T) {
 	fi, err := os.Stat(from)
 	must(t, err)
 	replaced := map[bool]int{}
-	for free := int64(0); free <= 4*fi.Size(); free += 4 * pageSize {
+	for free := int64(0); free <= 3*fi.Size(); free += 16 * pageSize {
 		path := filepath.Join(d.Dir, "islet.db")
 		for _, suffix := range suffixes[:2] {
 			data, err := os.ReadFile(from + suffix)
@@ -257,11 +264,11 @@ func TestRecreationIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestOutdatedReplacement checks that a complete new database is removed if another program has put a newer database in the place of the
+// TestOutdatedReplacement checks that a complete new database is not used, but kept, if another program has put a newer database in the place of the
 // old one: an older islet, which does not know the new file, or a restored backup.
 func TestOutdatedReplacement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
-	breakDatabase(t, path)
+	want := breakDatabase(t, path)
 	_, err := stopped(path).buildDatabase(t.Context())
 	must(t, err)
 	must(t, (&replacement{path: path}).finish())
@@ -275,6 +282,11 @@ func TestOutdatedReplacement(t *testing.T) {
 	if pods, err := s.Pods(t.Context()); err != nil || len(pods) != 3 {
 		t.Errorf("%d pods, %v", len(pods), err)
 	}
+	kept, err := filepath.Glob(path + corruptSuffix + "*")
+	if err != nil || len(kept) != 1 {
+		t.Fatal(kept, err)
+	}
+	hasRows(t, kept[0], want)
 }
 
 // TestNoEmptyFileIsLeft checks that a start that cannot create a database leaves no empty file, which would look like one.
@@ -302,8 +314,8 @@ func openingChild(path string) {
 	select {}
 }
 
-// killOpening starts a process that opens a database, and kills it at a random time. It reports whether the process was still opening.
-func killOpening(t *testing.T, path string) (busy bool) {
+// killOpening starts a process that opens a database. It kills the process after the given time, or when the database is open.
+func killOpening(t *testing.T, path string, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), openingEnv+"="+path)
@@ -311,16 +323,13 @@ func killOpening(t *testing.T, path string) (busy bool) {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	defer cmd.Wait()
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
 		t.Fatal("the process has not begun:", lines.Err())
 	}
-	kill := time.AfterFunc(rand.N(60*time.Millisecond), func() { cmd.Process.Kill() })
+	kill := time.AfterFunc(after, func() { cmd.Process.Kill() })
 	defer kill.Stop()
-	busy = !lines.Scan()
-	if !busy {
-		cmd.Process.Kill()
-	}
-	return busy
+	lines.Scan()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 }
