@@ -58,6 +58,9 @@ func (b *Brake) HoldDeadline() time.Time {
 	return b.Now().Add(max(0, b.Limit-held))
 }
 
+// endTimeout is the maximum time for storing the duration of the hold when the agent ends. After a kill, the hold would last longer too.
+const endTimeout = 2 * time.Second
+
 // Run checks the current hold periodically until ctx ends, and then stores its duration. It ends a hold whose time limit has passed. It
 // requests a new list in two cases: when the pods that were removed one after the other can be judged together, and when the identity of
 // the control plane has changed again.
@@ -67,7 +70,9 @@ func (b *Brake) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			b.storeHeld(context.WithoutCancel(ctx), time.Second)
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+			b.storeHeld(ctx, time.Second)
+			stop()
 			return nil
 		case <-b.wake:
 		case <-timer.C:

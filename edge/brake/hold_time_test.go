@@ -11,11 +11,15 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 )
 
-// This type is a Meta that counts the writes.
+// This type is a Meta that counts the writes. The test can make the writes wait until their context ends.
 type counted struct{ mortal }
 
 func (c counted) SetMetaOrRetry(ctx context.Context, key, value string) error {
 	c.s.writes.Add(1)
+	if c.s.stalled.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return c.mortal.SetMetaOrRetry(ctx, key, value)
 }
 
@@ -53,5 +57,29 @@ func TestHoldTime(t *testing.T) {
 		}
 		time.Sleep(2*time.Hour + 2*storeHeldEvery + 5*time.Minute)
 		s.want("", "")
+	})
+}
+
+// TestEndOnAStalledDisk checks that the agent ends although the disk does not store the duration of a hold.
+func TestEndOnAStalledDisk(t *testing.T) {
+	at(t, func(s *site) {
+		s.limit = 10 * time.Hour
+		s.restart()
+		s.away(func() {
+			s.Restore(&apitest.Snapshot{}, 50)
+			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+		})
+		s.want("a b c d", "a b c d")
+		before := s.writes.Load()
+		s.stalled.Store(true)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		s.stop()
+		if took := time.Since(began); took > 2*endTimeout || s.writes.Load() == before {
+			t.Errorf("after %v, %d writes", took, s.writes.Load()-before)
+		}
+		s.stalled.Store(false)
+		s.start()
+		s.want("a b c d", "a b c d")
 	})
 }

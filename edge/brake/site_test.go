@@ -40,6 +40,8 @@ type site struct {
 	events []string
 	dead   atomic.Bool // the agent was killed, so it skips its work at the end
 	stop   func()
+
+	stalled atomic.Bool // writes of the brake wait
 }
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "brake")) }

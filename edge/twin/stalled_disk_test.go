@@ -28,8 +28,8 @@ func (d *slowDisk) SetMetaOrRetry(ctx context.Context, key, value string) error 
 	return d.memory.SetMetaOrRetry(ctx, key, value)
 }
 
-// TestStalledDisk checks that renewals of the Lease do not wait for the disk. A takeover waits until its record is stored, and the record
-// of an earlier renewal does not replace it.
+// TestStalledDisk checks that renewals of the Lease do not wait for the disk. A takeover waits until its record is stored or its context
+// ends, and the record of an earlier renewal does not replace it.
 func TestStalledDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &slowDisk{answers: make(chan struct{}), memory: memory{}}
@@ -51,6 +51,9 @@ func TestStalledDisk(t *testing.T) {
 		if took := time.Since(began); took > 2*storeWait || w.HoldReason() == "" || d.memory[MetaKey] != "" {
 			t.Errorf("after %v: %q, %s", took, w.HoldReason(), d.memory[MetaKey])
 		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		w.storeRecord(ctx) // gives up, because the earlier write has not ended
 		taken := make(chan error, 1)
 		go func() { _, err := w.TakeOver(t.Context(), true); taken <- err }()
 		synctest.Wait()

@@ -285,17 +285,22 @@ func (t *Twin) readMarks() Marks {
 	return marksOf(t.cfg.Marks())
 }
 
-// storeRecord stores the newest record. If the write fails, this machine decides again at its next boot.
+// storeRecord stores the newest record. If the write fails or ctx ends, this machine decides again at its next boot.
 func (t *Twin) storeRecord(ctx context.Context) {
-	t.storing <- struct{}{}
-	t.mu.Lock()
-	rec := t.rec
-	t.mu.Unlock()
-	data, err := json.Marshal(rec)
-	if err == nil {
-		err = t.cfg.Meta.SetMetaOrRetry(ctx, MetaKey, string(data))
+	var err error
+	select {
+	case t.storing <- struct{}{}:
+		t.mu.Lock()
+		rec := t.rec
+		t.mu.Unlock()
+		var data []byte
+		if data, err = json.Marshal(rec); err == nil {
+			err = t.cfg.Meta.SetMetaOrRetry(ctx, MetaKey, string(data))
+		}
+		<-t.storing
+	case <-ctx.Done():
+		err = fmt.Errorf("an earlier write has not ended: %w", ctx.Err())
 	}
-	<-t.storing
 	if err != nil {
 		t.cfg.Log.Error("the record of which machine has the name of this node is not stored: the next boot decides again", "error", err)
 	}

@@ -67,5 +67,5 @@ const (
 	UpdateFailed      = "failed"
 	UpdateInterrupted = "interrupted"
 	UpdateUnfit       = "unfit"    // the program does not run on this machine, so there was no trial
-	UpdateUntested    = "untested" // a self-test had no result, so there was no trial yet
+	UpdateUntested    = "untested" // a self-test had no result, or an operator's request failed, so there was no trial yet
 )

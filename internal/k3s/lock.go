@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/regular"
@@ -20,7 +21,7 @@ func Lock(root string) (*os.File, error) {
 	if err := makeDirectories(root, 0o700); err != nil {
 		return nil, err
 	}
-	return lock(root, syscall.LOCK_EX|syscall.LOCK_NB)
+	return lockWhenFree(root, pause)
 }
 
 // LockFiles prevents other commands from replacing the files below root until the result is closed. The caller sends no request meanwhile,
@@ -36,8 +37,7 @@ func LockFiles(root string) (*os.File, error) {
 // LockState locks a state directory against islet setup, which locks it too, until the result is closed. It does not wait.
 func LockState(state string) (*os.File, error) { return lock(state, syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read. Nobody
-// keeps a shared lock during a request, so a command may wait for it.
+// lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read.
 //
 //go:noinline
 func lock(dir string, how int) (*os.File, error) {
@@ -45,19 +45,40 @@ func lock(dir string, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd := int(d.Fd())
-	err = syscall.Flock(fd, how)
-	if err != nil && how&syscall.LOCK_EX != 0 && syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB) == nil {
-		err = syscall.Flock(fd, syscall.LOCK_EX)
-	}
-	if err != nil {
+	if err := syscall.Flock(int(d.Fd()), how); err != nil {
 		d.Close()
 		return nil, fmt.Errorf("%s: another islet join, islet restore or islet setup is running: %w", dir, err)
 	}
 	return d, nil
 }
 
-// CheckRestore returns an error if a restore of a backup must be completed in a state directory. That restore replaces what a join writes.
+// Nobody keeps a shared lock during a request, so a command waits for its end, but at most 10 s.
+const (
+	maxPauses = 200
+	pauseTime = 50 * time.Millisecond
+)
+
+func pause() { time.Sleep(pauseTime) }
+
+// lockWhenFree locks a directory exclusively. While the renewal or a backup shares the lock, it calls the function pause and tries again.
+// It does not wait for a command, which may itself wait for a lock of the caller.
+func lockWhenFree(dir string, pause func()) (d *os.File, err error) {
+	for range maxPauses {
+		if d, err = lock(dir, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return d, nil
+		}
+		shared, e := lock(dir, syscall.LOCK_SH|syscall.LOCK_NB)
+		if e != nil {
+			return nil, err
+		}
+		shared.Close() // now, because two callers would else wait for each other
+		pause()
+	}
+	return nil, err
+}
+
+// CheckRestore returns an error if a restore of a backup must be completed in a state directory. That restore replaces what islet join and
+// islet setup write.
 func CheckRestore(state string) error {
 	if _, err := os.Lstat(filepath.Join(state, RestoreFile)); err == nil {
 		return errors.New("an islet restore was interrupted: start the agent, which completes it, and repeat the command")

@@ -173,7 +173,7 @@ func Complete(root string) (bool, error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	l, err := lock(root, syscall.LOCK_EX|syscall.LOCK_NB)
+	l, err := lockWhenFree(root, pause) // and not for a command, which may wait for islet setup, which calls this function
 	if err != nil {
 		return false, err
 	}

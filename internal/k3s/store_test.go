@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A disk has a directory of a cluster, and files that belong to it.
@@ -255,17 +256,75 @@ func TestLock(t *testing.T) {
 	if err := command.Close(); err != nil {
 		t.Fatal(err)
 	}
-	first, err := LockFiles(root)
-	second, err2 := LockFiles(root)
-	if err := errors.Join(err, err2); err != nil {
+	shared := func() *os.File {
+		l, err := LockFiles(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	// Both locks end while the command waits, one after the other.
+	locks := []*os.File{shared(), shared()}
+	command, err = lockWhenFree(root, func() {
+		if len(locks) == 0 {
+			t.Fatal("a free lock was refused")
+		}
+		if err := locks[0].Close(); err != nil {
+			t.Fatal(err)
+		}
+		locks = locks[1:]
+	})
+	if err != nil || len(locks) > 0 {
+		t.Errorf("%v, %d locks are left", err, len(locks))
+	}
+	if err := command.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next := make(chan error)
-	go func() {
-		l, err := Lock(root)
-		next <- errors.Join(err, l.Close())
-	}()
-	if err := errors.Join(first.Close(), second.Close(), <-next); err != nil {
-		t.Error(err)
+	// Two commands wait, and one of them gets the lock.
+	backup, pauses := shared(), 0
+	_, err = lockWhenFree(root, func() {
+		pauses++
+		command, err = lockWhenFree(root, func() {
+			pauses++
+			backup.Close()
+		})
+	})
+	if err == nil || command == nil || pauses != 2 {
+		t.Errorf("both commands run, or none: %v, %v, %d pauses", err, command, pauses)
+	}
+	if err := command.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// A lock that stays is waited for only for a time.
+	backup, pauses = shared(), 0
+	if _, err := lockWhenFree(root, func() { pauses++ }); err == nil || pauses != maxPauses {
+		t.Errorf("%v, %d pauses", err, pauses)
+	}
+	if err := backup.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCompleteDuringCommand checks that Complete waits for a backup, and not for a command, which may wait for islet setup, which calls it.
+func TestCompleteDuringCommand(t *testing.T) {
+	d := newDisk(t)
+	d.cut(d.files())
+	command, err := Lock(d.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := Complete(d.root); rest || err == nil {
+		t.Errorf("%t, %v", rest, err)
+	}
+	if err := command.Close(); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := LockFiles(d.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(pauseTime, func() { backup.Close() })
+	if rest, err := Complete(d.root); !rest || err != nil {
+		t.Errorf("%t, %v", rest, err)
 	}
 }

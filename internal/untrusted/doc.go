@@ -14,6 +14,8 @@
 //     its descriptor.
 //   - OpenInRoot, ReadInRoot: symlinks are followed as for a process with the root directory
 //     root (like openat2's RESOLVE_IN_ROOT). For files of an image.
+//   - OpenAcrossMounts: the same for files of a running container. The caller can check each mount
+//     before it is accessed.
 //
 // A regular file on a network file system or on FUSE may still block.
 package untrusted

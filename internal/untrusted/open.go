@@ -24,7 +24,11 @@ func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.
 // OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file with the mode perm
 // in an existing directory. os.O_TRUNC truncates regular files only.
 func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
-	f, err := openFile(root, name, flag, perm, refuseLinks)
+	w, err := startWalk(root, name, refuseLinks)
+	var f *os.File
+	if err == nil {
+		f, err = w.openFile(name, flag, perm)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s below %s: %w", name, root, err)
 	}
@@ -72,19 +76,27 @@ func openDir(root, name string, on linkMode) (*os.File, error) {
 // OpenInRoot opens a regular file for reading by its name in a chroot to root. It follows symlinks, and resolves the
 // targets of the symlinks below root.
 func OpenInRoot(root, name string) (*os.File, error) {
-	f, err := openFile(root, name, os.O_RDONLY, 0, followLinks)
+	return OpenAcrossMounts(root, name, nil)
+}
+
+// OpenAcrossMounts is like OpenInRoot. Each time the walk enters another mount, OpenAcrossMounts first calls entered with a path of the
+// mount's root, before it accesses the file system of the mount. Another process can also use this path while entered runs. The path
+// contains no name that the owner of the files can change.
+func OpenAcrossMounts(root, name string, entered func(path string)) (*os.File, error) {
+	w, err := startWalk(root, name, followLinks)
+	var f *os.File
+	if err == nil {
+		w.entered = entered
+		f, err = w.openFile(name, os.O_RDONLY, 0)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s in the root %s: %w", name, root, err)
 	}
 	return f, nil
 }
 
-// openFile resolves name with O_PATH. If the result is a regular file, it opens that same file for I/O.
-func openFile(root, name string, flag int, perm fs.FileMode, on linkMode) (*os.File, error) {
-	w, err := startWalk(root, name, on)
-	if err != nil {
-		return nil, err
-	}
+// openFile resolves the name with O_PATH. If the result is a regular file, it opens that same file for I/O. It ends the walk.
+func (w *nameWalk) openFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	defer w.close()
 	for range maxAttempts {
 		fd, last, err := w.resolve()

@@ -83,6 +83,40 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// TestOpenAcrossMounts checks that the callback gets the root of each mount that the walk enters, also through a link, and no other
+// directory. A link leads to the root of the walk, and not to that of the host.
+func TestOpenAcrossMounts(t *testing.T) {
+	top := createTree(t)
+	must(t, os.Symlink("/proc/uptime", filepath.Join(top, "etc/uptime")))
+	const proc = unix.PROC_SUPER_MAGIC
+	for _, c := range []struct {
+		root, name string
+		entered    bool // whether the last mount is /proc
+	}{
+		{"/", "proc/uptime", true},
+		{"/", filepath.Join(top, "etc/uptime"), true},
+		{"/", filepath.Join(top, "etc/absolute"), false}, // leads to the host's /etc
+		{top, "etc/absolute", false},
+		{top, "etc/proc", false},
+	} {
+		var last int64
+		f, err := OpenAcrossMounts(c.root, c.name, func(path string) {
+			var st unix.Statfs_t
+			must(t, unix.Statfs(path, &st))
+			if mount, err := os.Readlink(path); err != nil || c.root == top || last == proc {
+				t.Errorf("%s in %s enters %s: %v", c.name, c.root, mount, err)
+			}
+			last = int64(st.Type)
+		})
+		if err == nil {
+			must(t, f.Close())
+		}
+		if last == proc != c.entered || c.entered && err != nil {
+			t.Errorf("%s in %s: the last mount is %x, %v", c.name, c.root, last, err)
+		}
+	}
+}
+
 // TestDevice checks that a device is not opened, because opening a device may have an effect.
 func TestDevice(t *testing.T) {
 	if _, err := Open("/dev", "null"); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {

@@ -2,6 +2,8 @@ package untrusted
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -32,6 +34,8 @@ type nameWalk struct {
 	dirs     []int    // the first is root
 	parts    []string // unresolved components
 	followed int      // followed symlinks
+
+	entered func(path string) // called for each mount that the walk enters; may be nil
 }
 
 func startWalk(root, name string, on linkMode) (*nameWalk, error) {
@@ -71,7 +75,7 @@ func (w *nameWalk) resolve() (fd int, last string, err error) {
 			w.toParent()
 			continue
 		}
-		fd, err := unix.Openat(w.currentDir(), part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := w.open(part)
 		if err != nil {
 			if len(w.parts) > 0 {
 				part = ""
@@ -110,6 +114,23 @@ func (w *nameWalk) resolve() (fd int, last string, err error) {
 	}
 	fd, err = unix.FcntlInt(uintptr(w.currentDir()), unix.F_DUPFD_CLOEXEC, 0) // a directory
 	return fd, "", err
+}
+
+// open opens a component of the current directory with O_PATH. This does not access the file system of a mount that is entered.
+func (w *nameWalk) open(part string) (int, error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if w.entered != nil {
+		how := &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV}
+		fd, err := unix.Openat2(w.currentDir(), part, how)
+		if !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.ENOSYS) {
+			return fd, err
+		}
+	}
+	fd, err := unix.Openat(w.currentDir(), part, flags, 0)
+	if err == nil && w.entered != nil {
+		w.entered(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
+	}
+	return fd, err
 }
 
 // followLink puts the target of a symlink before the unresolved components.

@@ -14,6 +14,9 @@
 //	   '----------------------conflist--------------------------------------------------^
 //
 // Plugins get the namespace of a sandbox at a path in /var/run/netns (type namedNamespaces), which their daemons in containers can open.
+// This path exists until the plugins have removed the sandbox. So a failed DEL keeps the namespace and its interfaces, also after the
+// runtime has removed its own pin, until DEL succeeds. The same is true in containerd. If another program has removed the path, Teardown
+// makes it again from the runtime's pin.
 //
 // If a conflist is removed or becomes invalid, its last valid version stays active. islet never removes objects that an add-on created.
 //

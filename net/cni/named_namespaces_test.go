@@ -20,7 +20,10 @@ set -e
 cd DIR
 case $CNI_COMMAND in
 VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'; exit;;
-ADD) [ ! -e daemon ] || set -- nsenter --mount=/proc/$(cat daemon)/ns/mnt
+DEL) [ ! -e broken ] || exit 1;;
+esac
+case $CNI_COMMAND$CNI_NETNS in
+ADD*|DEL/*) [ ! -e daemon ] || set -- nsenter --mount=/proc/$(cat daemon)/ns/mnt
 	"$@" nsenter --net="$CNI_NETNS" true;;
 esac
 echo $CNI_COMMAND $CNI_NETNS >>calls
@@ -94,6 +97,53 @@ func TestDaemonOpensNamespace(t *testing.T) {
 	check(t, err)
 	dir := filepath.Join(w.dir, "netns")
 	want := fmt.Sprintf("ADD %[1]s/islet-first\nADD %[1]s/islet-second\nDEL %[1]s/islet-second\nDEL %[1]s/islet-first\n", dir)
+	if string(calls) != want {
+		t.Errorf("the plugin was called with\n%swant\n%s", calls, want)
+	}
+	w.clean(t)
+}
+
+// TestDeleteWithoutName checks that DEL gets the namespace of a sandbox whose name another program has removed, as long as the namespace
+// exists, also if an earlier DEL has failed and the runtime's pin is gone since.
+func TestDeleteWithoutName(t *testing.T) {
+	w := newWorld(t)
+	n := w.network(t, w.daemonConf(t))
+	broken, want := filepath.Join(w.dir, "broken"), ""
+	remove := func(id, path string, fails bool) {
+		t.Helper()
+		if err := n.Teardown(t.Context(), id, path, nil); (err != nil) != fails {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	name := n.plugins.names.path
+	pods := map[string]*pod{}
+	for _, id := range []string{"unbound", "removed", "failed", "earlier", "gone"} {
+		pods[id] = w.pod(t, n, id)
+		want += "ADD " + name(id) + "\n"
+	}
+	w.startDaemon(t)
+	check(t, unix.Unmount(name("unbound"), 0)) // leaves an empty file
+	for _, id := range []string{"removed", "failed", "earlier", "gone"} {
+		check(t, n.plugins.names.unbind(id))
+	}
+	for _, id := range []string{"unbound", "removed"} {
+		remove(id, pods[id].path, false)
+		want += "DEL " + name(id) + "\n"
+	}
+	check(t, os.WriteFile(broken, nil, 0o600))
+	remove("failed", pods["failed"].path, true)
+	check(t, os.Remove(broken))
+	remove("failed", "/gone", false)
+	a, err := n.plugins.attachments.read("earlier")
+	check(t, err)
+	a.NetNS = "/earlier" // an earlier version stored the path of its pin
+	check(t, n.plugins.attachments.write(a))
+	os.Remove(filepath.Join(w.dir, "daemon")) // cannot open the pin
+	remove("earlier", pods["earlier"].path, false)
+	remove("gone", "/gone", false)
+	want += "DEL " + name("failed") + "\nDEL " + pods["earlier"].path + "\nDEL\n"
+	calls, err := os.ReadFile(filepath.Join(w.dir, "calls"))
+	check(t, err)
 	if string(calls) != want {
 		t.Errorf("the plugin was called with\n%swant\n%s", calls, want)
 	}

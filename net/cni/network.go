@@ -138,7 +138,7 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	if err != nil {
 		fresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
-		return nil, errors.Join(fmt.Errorf("network of sandbox %s: %w", id, err), n.tearDownSandbox(fresh, id))
+		return nil, errors.Join(fmt.Errorf("network of sandbox %s: %w", id, err), n.tearDownSandbox(fresh, id, path))
 	}
 	return addrs, nil
 }
@@ -162,7 +162,7 @@ func (n *Network) setUpSandbox(ctx context.Context, id, path string, cfg *api.Po
 		return n.setupBuiltIn(ctx, addresses, id, netns.At(path), cfg)
 	}
 	if isBuiltIn {
-		if err := n.tearDownSandbox(ctx, id); err != nil {
+		if err := n.tearDownSandbox(ctx, id, path); err != nil {
 			return nil, err
 		}
 	}
@@ -227,19 +227,19 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 	defer n.sandboxLocks.Unlock(id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
-	if err := n.tearDownSandbox(ctx, id); err != nil {
+	if err := n.tearDownSandbox(ctx, id, path); err != nil {
 		return fmt.Errorf("remove network of sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
-func (n *Network) tearDownSandbox(ctx context.Context, id string) error {
+func (n *Network) tearDownSandbox(ctx context.Context, id, path string) error {
 	n.tracker.removeWire(id)
 	addresses, err := n.loadLeases(ctx)
 	if err != nil {
 		return err
 	}
-	if err := n.plugins.tearDownSandbox(ctx, id); err != nil {
+	if err := n.plugins.tearDownSandbox(ctx, id, path); err != nil {
 		return err
 	}
 	if !addresses.HasAddress(id) {

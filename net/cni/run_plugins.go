@@ -73,7 +73,7 @@ func (p *pluginNetwork) setUpSandbox(
 		}
 	}
 	if previous != nil { // the previous setup is incomplete, or was for another namespace
-		if err := p.tearDownSandbox(ctx, id); err != nil {
+		if err := p.tearDownSandbox(ctx, id, ""); err != nil { // the namespace at path may be another one
 			return nil, err
 		}
 	}
@@ -104,8 +104,9 @@ func (p *pluginNetwork) setUpSandbox(
 }
 
 // tearDownSandbox removes a sandbox from the network. It uses the stored configuration with which the sandbox was added. It succeeds if the
-// sandbox was never set up.
-func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err error) {
+// sandbox was never set up. The path is that of the runtime's pin of the namespace, or "". It is used if the name of the namespace is gone:
+// plugins such as host-device return a device from the namespace to the node.
+func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id, path string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)
 	if err != nil || a == nil {
@@ -118,9 +119,7 @@ func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err err
 	ctx, cancel := context.WithTimeout(ctx, pluginTime)
 	defer cancel()
 	rt := a.runtimeConf()
-	if !isNamespace(rt.NetNS) {
-		rt.NetNS = "" // the namespace is gone with all its interfaces
-	}
+	rt.NetNS = p.namespaceForDelete(a, path)
 	if err := p.cni.DelNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("CNI network %s: %w", list.Name, err)
 	}
@@ -130,6 +129,24 @@ func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id string) (err err
 		}
 	}
 	return p.attachments.remove(id)
+}
+
+// namespaceForDelete returns the path of the namespace for the command DEL, or "" if the namespace is gone with all its interfaces.
+func (p *pluginNetwork) namespaceForDelete(a *attachment, path string) string {
+	if isNamespace(a.NetNS) {
+		return a.NetNS
+	}
+	if !isNamespace(path) {
+		return ""
+	}
+	if a.NetNS != p.names.path(a.ID) {
+		return path
+	}
+	if err := p.names.bind(a.ID, path); err != nil { // another program has removed the name
+		p.log.Warn("the daemons of network plugins may not find the network namespace of a pod", "sandbox", a.ID, "error", err)
+		return path
+	}
+	return a.NetNS
 }
 
 // removeStale tears down the network of ended sandboxes. The caller passes the IDs of all other sandboxes. If a plugin supports the command
@@ -144,7 +161,7 @@ func (p *pluginNetwork) removeStale(ctx context.Context, live map[string]bool) (
 			valid = append(valid, types.GCAttachment{ContainerID: id, IfName: Interface})
 			continue
 		}
-		errs = append(errs, p.tearDownSandbox(ctx, id))
+		errs = append(errs, p.tearDownSandbox(ctx, id, ""))
 	}
 	if list, err := p.confs.currentList(); err == nil && list != nil && atLeast11(list) {
 		ctx, cancel := context.WithTimeout(ctx, pluginTime)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -57,28 +58,45 @@ func TestExecAccounts(t *testing.T) {
 	expectProcesses(t, n, 1)
 }
 
-// TestExecSilentAccounts checks commands in a container whose /etc/passwd is a file of a volume, and the server of the volume does not
-// answer. A command ends with its timeout. However often it is repeated, one goroutine waits for the server. When the server is gone, the
-// commands run again.
+// TestExecSilentAccounts checks commands in a container whose /etc/passwd is a file of a volume, or a link to one, and the server of the
+// volume does not answer. A command ends with its timeout. However often it is repeated, one goroutine waits for the server, and only the
+// program stat accesses the volume. When the server is gone, the commands run again.
 func TestExecSilentAccounts(t *testing.T) {
+	t.Run("file", func(t *testing.T) { testSilentAccounts(t, "etc/passwd") })
+	t.Run("link", func(t *testing.T) { testSilentAccounts(t, "data/passwd") })
+}
+
+// testSilentAccounts is TestExecSilentAccounts for a volume at a path in the container. If this path is not etc/passwd, etc/passwd is a
+// link to it. The host has no such file.
+func testSilentAccounts(t *testing.T, volume string) {
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		t.Skip("this kernel has no FUSE: ", err)
 	}
 	defer dev.Close()
 	n := newNode(t, 16)
-	etc := filepath.Join(n.dir, "etc")
-	if err := errors.Join(os.Mkdir(etc, 0o755), unix.Mount(etc, etc, "", unix.MS_BIND, "")); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Unmount(etc, unix.MNT_DETACH)
-	if err := errors.Join(unix.Mount("", etc, "", unix.MS_SHARED, ""), os.WriteFile(filepath.Join(etc, "passwd"), nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
 	ctr := containerConfig("main", "wait")
-	ctr.Mounts = []*api.Mount{{ContainerPath: "/etc", HostPath: etc, Propagation: api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER}}
+	for _, name := range []string{"etc", "data"} {
+		dir := filepath.Join(n.dir, name)
+		err := errors.Join(os.Mkdir(dir, 0o755), unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount("", dir, "", unix.MS_SHARED, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Unmount(dir, unix.MNT_DETACH)
+		ctr.Mounts = append(ctr.Mounts, &api.Mount{
+			ContainerPath: "/" + name, HostPath: dir, Propagation: api.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+		})
+	}
+	silent := filepath.Join(n.dir, volume)
+	if err := os.WriteFile(silent, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if volume != "etc/passwd" {
+		if err := os.Symlink("/"+volume, filepath.Join(n.dir, "etc/passwd")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	_, id := n.runContainer(t, 1, ctr)
-	silent := filepath.Join(etc, "passwd")
 	options := fmt.Sprintf("fd=%d,rootmode=100000,user_id=0,group_id=0", dev.Fd())
 	if err := unix.Mount("nobody", silent, "fuse.nobody", 0, options); err != nil {
 		t.Fatal(err)
@@ -96,6 +114,9 @@ func TestExecSilentAccounts(t *testing.T) {
 	if got := accountChecks(); got != 1 {
 		t.Errorf("%d checks wait for the server", got)
 	}
+	if _, err := exec.LookPath("stat"); err == nil { // otherwise a thread of the agent waits, which cannot be killed
+		eventually(t, "the program stat waits for the server", func() bool { return childrenNamed("stat") == 1 })
+	}
 	if err := errors.Join(unix.Unmount(silent, unix.MNT_DETACH), dev.Close()); err != nil { // the server is gone
 		t.Fatal(err)
 	}
@@ -103,6 +124,19 @@ func TestExecSilentAccounts(t *testing.T) {
 	if err := run(0); err != nil {
 		t.Error(err)
 	}
+}
+
+// childrenNamed returns the number of child processes of the test that run a program with the given name.
+func childrenNamed(name string) (found int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range all {
+		b, _ := os.ReadFile(path)
+		if strings.Contains(string(b), fmt.Sprintf(" (%s) S %d ", name, os.Getpid())) ||
+			strings.Contains(string(b), fmt.Sprintf(" (%s) D %d ", name, os.Getpid())) {
+			found++
+		}
+	}
+	return found
 }
 
 // accountChecks returns the number of goroutines that check the accounts of a container.

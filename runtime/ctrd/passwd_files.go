@@ -11,7 +11,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/singleflight"
-	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -87,14 +86,14 @@ func awaitAccounts(ctx context.Context, id string, pid int) error {
 
 // checkRunningAccounts is like checkAccounts, for a running container, whose files may have been
 // replaced since its start. It opens the files through /proc/PID/root of the container's first
-// process. If the container replaces a file after this check, execStartTimeout limits the damage.
+// process. The files may be links to volumes, so each volume is checked before it is accessed. If
+// the container replaces a file after this check, execStartTimeout limits the damage.
 func checkRunningAccounts(pid int) error {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	for _, name := range []string{"etc/passwd", "etc/group"} {
-		if !onFirstMount(root, name) {
-			_ = mounts.CheckResponding(filepath.Join(root, name)) // the open reports an error
-		}
-		f, err := untrusted.OpenInRoot(root, name)
+		f, err := untrusted.OpenAcrossMounts(root, name, func(path string) {
+			_ = mounts.CheckResponding(path) // the open reports an error
+		})
 		if err == nil {
 			st, e := f.Stat()
 			f.Close()
@@ -108,21 +107,4 @@ func checkRunningAccounts(pid int) error {
 		}
 	}
 	return nil
-}
-
-// onFirstMount reports whether a file of a container is in the file system of the container's root directory, and not in a volume. It does
-// not access the volume. It returns true if the file does not exist.
-func onFirstMount(root, name string) bool {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return true // the container has ended
-	}
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_IN_ROOT}
-	fd, err := unix.Openat2(dir, name, how)
-	unix.Close(dir)
-	if err != nil {
-		return errors.Is(err, unix.ENOENT)
-	}
-	unix.Close(fd)
-	return true
 }

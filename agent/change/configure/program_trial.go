@@ -94,11 +94,11 @@ func (k *Keeper) ProgramTrials() api.UpdateState {
 
 // AddUntriedProgram records that a program has failed before its trial: see trial.Record.AddUntried. If that cannot be stored, it counts
 // until the agent restarts.
-func (k *Keeper) AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string) {
+func (k *Keeper) AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string, asked bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.record
-	failed := k.record.AddUntried(p, trial.Source{File: from}, how, why, k.c.Now())
+	failed := k.record.AddUntried(p, trial.Source{File: from}, how, why, asked, k.c.Now())
 	added := k.record
 	if err := k.saveRecord(before); err != nil {
 		k.record = added

@@ -22,7 +22,7 @@ import (
 func untried(how trial.Untried, times int) func(r *trial.Record, p trial.Program) {
 	return func(r *trial.Record, p trial.Program) {
 		for range times {
-			r.AddUntried(p, trial.Source{File: "/a.tar.gz"}, how, "it does not run", time.Now())
+			r.AddUntried(p, trial.Source{File: "/a.tar.gz"}, how, "it does not run", false, time.Now())
 		}
 	}
 }
@@ -61,6 +61,9 @@ func TestProgramOutcomes(t *testing.T) {
 		"late":           {untried(trial.Late, 2), "interrupted", "untested", false},
 		"always late":    {untried(trial.Late, 3), "failed", "unfit", true},
 		"no result":      {untried(trial.Unknown, 9), "interrupted", "untested", false},
+		"asked": {func(r *trial.Record, p trial.Program) {
+			r.AddUntried(p, trial.Source{}, trial.Unfit, "it does not fit", true, time.Now())
+		}, "interrupted", "untested", false},
 		"crashed between tests without a result": {func(r *trial.Record, p trial.Program) {
 			for _, how := range []trial.Untried{trial.Crashed, trial.Unknown, trial.Late, trial.Unknown} {
 				untried(how, 1)(r, p)
@@ -112,11 +115,15 @@ func TestUntriedProgram(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	k := w.start(guard.Role{})
 	add := func(how trial.Untried) {
-		k.AddUntriedProgram(trial.Program{Version: p.Version, Sum: p.Sum}, "/a.tar.gz", how, "it does not run")
+		k.AddUntriedProgram(trial.Program{Version: p.Version, Sum: p.Sum}, "/a.tar.gz", how, "it does not run", false)
 	}
 	add(trial.Unknown)
 	if k.IsRefused(p.Version, p.Sum) || len(w.recorded()) > 0 {
 		t.Errorf("a self-test without a result: %+v, events %v", k.record, w.recorded())
+	}
+	k.AddUntriedProgram(trial.Program{Version: p.Version, Sum: p.Sum}, "/a.tar.gz", trial.Unfit, "it does not fit", true)
+	if k.IsRefused(p.Version, p.Sum) || len(w.recorded()) > 0 || len(k.Problems()) > 0 {
+		t.Errorf("an operator's request: %+v, events %v", k.record, w.recorded())
 	}
 	full := filepath.Join(w.dir, "."+trial.File+".new")
 	if err := os.Mkdir(full, 0o700); err != nil { // this directory has the temporary file's name, so the record cannot be stored
@@ -135,8 +142,9 @@ func TestUntriedProgram(t *testing.T) {
 	add(trial.Unfit)
 	k = w.start(guard.Role{})
 	s := k.Show()
-	if !k.IsRefused(p.Version, p.Sum) || s.FailedUpdate == nil || s.Failed != nil || len(s.History) != 2 ||
-		s.History[0].Untried != "unknown" || !s.History[0].Interrupted || s.History[1].Untried != "unfit" || s.History[1].Interrupted {
+	if !k.IsRefused(p.Version, p.Sum) || s.FailedUpdate == nil || s.Failed != nil || len(s.History) != 3 ||
+		s.History[0].Untried != "unknown" || !s.History[0].Interrupted || s.History[1].Untried != "unfit" || !s.History[1].Interrupted ||
+		s.History[2].Untried != "unfit" || s.History[2].Interrupted {
 		t.Errorf("%+v", s)
 	}
 	if got := k.Problems(); len(got) != 1 || !strings.Contains(got[0], "it does not run") {

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"slices"
 	"time"
 
 	"github.com/islet-edge/islet/internal/api"
@@ -18,23 +19,33 @@ const (
 )
 
 // maxCrashes is the number of self-tests that crash or do not end in time, after which a program has failed. A busy machine may be the
-// cause of one.
+// cause of one. Those before a self-test with another result do not count.
 const maxCrashes = 3
 
 // AddUntried adds the outcome of a program that has failed before its trial. It returns whether the program counts as failed, so that only
-// an operator's request tries it again.
-func (r *Record) AddUntried(p Program, from Source, how Untried, why string, now time.Time) (failed bool) {
+// an operator's request tries it again. A program never counts as failed by such a request, for which asked is true: the operator sees the
+// error, and the node has not chosen the program.
+func (r *Record) AddUntried(p Program, from Source, how Untried, why string, asked bool, now time.Time) (failed bool) {
 	c := &Configuration{ID: p.id(), Program: &p, Source: from}
 	crashes := 1
-	for _, o := range r.History {
-		if o.ID == c.ID && (o.Untried == Crashed || o.Untried == Late) {
-			crashes++
+	for _, o := range slices.Backward(r.History) {
+		if o.ID != c.ID || o.Untried == Unknown {
+			continue
 		}
+		if o.Untried != Crashed && o.Untried != Late {
+			break
+		}
+		crashes++
 	}
-	failed = how == Unfit || how != Unknown && crashes >= maxCrashes
+	failed = !asked && (how == Unfit || how != Unknown && crashes >= maxCrashes)
 	if failed {
 		r.setFailure(c, why, now, now)
 	} else {
+		if n := len(r.History) - 1; n >= 0 && how != Crashed && how != Late { // the record counts each of these
+			if o := r.History[n]; o.ID == c.ID && o.Untried == how && o.Undecided {
+				r.History = r.History[:n] // a node may repeat it every minute, and other outcomes would be lost
+			}
+		}
 		r.addUnsuccessful(c, why, true, now, now)
 	}
 	r.History[len(r.History)-1].Untried = how // addOutcome has copied the history

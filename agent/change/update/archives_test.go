@@ -104,8 +104,8 @@ func TestUnfitArchive(t *testing.T) {
 	var record trial.Record
 	u := New(Config{Stager: *s, StagedPath: func() string { return "" },
 		IsRefused: func(version, sum string) bool { return record.HasFailed(trial.Program{Version: version, Sum: sum}) },
-		AddUntried: func(p trial.Program, from string, how trial.Untried, why string) {
-			record.AddUntried(p, trial.Source{File: from}, how, why, time.Now())
+		AddUntried: func(p trial.Program, from string, how trial.Untried, why string, anew bool) {
+			record.AddUntried(p, trial.Source{File: from}, how, why, anew, time.Now())
 		}})
 	opened := 0
 	list := func(size int64) []Archive {

@@ -193,9 +193,9 @@ func (u *Updater) setChecked(err error) {
 }
 
 // addUntried records that a program has failed before its trial.
-func (u *Updater) addUntried(e untriedError, from string) {
+func (u *Updater) addUntried(e untriedError, from string, anew bool) {
 	if u.c.AddUntried != nil {
-		u.c.AddUntried(trial.Program{Version: e.version, Sum: e.sum}, from, e.how, printable.Cut(e.Error(), maxProblem))
+		u.c.AddUntried(trial.Program{Version: e.version, Sum: e.sum}, from, e.how, printable.Cut(e.Error(), maxProblem), anew)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -83,8 +83,8 @@ func (w *indexWorld) updater(site string, change func(c *Config)) *Updater {
 		IsRefused: func(version, sum string) bool {
 			return w.refused[version] || w.record.HasFailed(trial.Program{Version: version, Sum: sum})
 		},
-		AddUntried: func(p trial.Program, from string, how trial.Untried, why string) {
-			w.record.AddUntried(p, trial.Source{File: from}, how, why, w.now)
+		AddUntried: func(p trial.Program, from string, how trial.Untried, why string, anew bool) {
+			w.record.AddUntried(p, trial.Source{File: from}, how, why, anew, w.now)
 		},
 		Offer: func(s *StagedProgram, from string, anew bool) (string, bool, error) {
 			w.offered = append(w.offered, fmt.Sprint(s.Version, " ", filepath.Base(from), " ", anew))

@@ -28,8 +28,9 @@ type Trials interface {
 	StagedPath() string
 	// CheckOffer returns an error if no program can be offered now.
 	CheckOffer(asked bool) error
-	// AddUntriedProgram records that a program has failed before its trial.
-	AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string)
+	// AddUntriedProgram records that a program has failed before its trial. It has not failed for an operator's request, for which asked is
+	// true.
+	AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string, asked bool)
 	// ProgramTrials returns the outcomes of programs.
 	ProgramTrials() api.UpdateState
 	// ConfirmPrograms sets a function that is asked right before the trial of a program that no operator and no bundle has offered.

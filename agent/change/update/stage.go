@@ -298,9 +298,13 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
-	if err := c.Start(); errors.Is(err, syscall.ENOEXEC) {
+	switch err := c.Start(); {
+	case err == nil:
+	case errors.Is(err, syscall.ENOEXEC):
 		return trial.Unfit, err
-	} else if err != nil {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return trial.Late, errLate
+	default:
 		return trial.Unknown, err
 	}
 	limit := unix.Rlimit{Cur: testMemory, Max: testMemory}
@@ -308,7 +312,7 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 		return trial.Unknown, errors.Join(err, c.Cancel(), c.Wait())
 	}
 	if err := c.Wait(); err != nil {
-		how := failureOf(c.ProcessState)
+		how := failureOf(c.ProcessState, out.Bytes())
 		if limitedTime.Err() != nil && ctx.Err() == nil {
 			how, err = trial.Late, errLate
 		}
@@ -321,12 +325,14 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 }
 
 // failureOf returns how a self-test has failed. A machine without free memory or disk space ends a good program with the exit code of an
-// error, or kills it.
-func failureOf(s *os.ProcessState) trial.Untried {
+// error, or kills it. If it has no memory or threads for the runtime of Go, the program ends as by a panic.
+func failureOf(s *os.ProcessState, output []byte) trial.Untried {
 	status, _ := s.Sys().(syscall.WaitStatus)
 	switch code := s.ExitCode(); {
 	case code == UnfitExit:
 		return trial.Unfit
+	case lacks(output):
+		return trial.Unknown
 	case code > 1: // such as that of a panic
 		return trial.Crashed
 	}
@@ -335,6 +341,16 @@ func failureOf(s *os.ProcessState) trial.Untried {
 		return trial.Crashed
 	}
 	return trial.Unknown
+}
+
+// lacks reports whether the output of a program says that the machine has no memory, threads or file descriptors for it.
+func lacks(output []byte) bool {
+	for _, text := range []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "netpollinit failed"} {
+		if bytes.Contains(output, []byte(text)) {
+			return true
+		}
+	}
+	return false
 }
 
 // errLate means that a self-test was killed at the end of its time.

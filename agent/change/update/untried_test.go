@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,13 +22,14 @@ import (
 
 // A way is one by which a version reaches a node.
 type way struct {
+	asked  bool // by an operator
 	change func(w *indexWorld, c *Config)
 	take   func(w *indexWorld, u *Updater, file string) error
 }
 
 // update returns the way of an operator's request.
 func update(o api.UpdateOptions) way {
-	return way{take: func(w *indexWorld, u *Updater, file string) error {
+	return way{asked: true, take: func(w *indexWorld, u *Updater, file string) error {
 		_, err := u.Update(w.Context(), file, o, nil)
 		return err
 	}}
@@ -35,7 +37,7 @@ func update(o api.UpdateOptions) way {
 
 // bundled returns the way of a version in a bundle.
 func bundled(anew bool) way {
-	return way{take: func(w *indexWorld, u *Updater, file string) error {
+	return way{asked: anew, take: func(w *indexWorld, u *Updater, file string) error {
 		text, err := os.ReadFile(file + Suffix)
 		if err != nil {
 			return err
@@ -58,7 +60,7 @@ func follow(w *indexWorld, u *Updater, _ string) error {
 func ways() map[string]way {
 	return map[string]way{
 		"a command":            update(api.UpdateOptions{}),
-		"a dry run":            update(api.UpdateOptions{Dry: true}),
+		"a command for older":  update(api.UpdateOptions{Older: true}),
 		"a bundle":             bundled(false),
 		"a bundle of a person": bundled(true),
 		"an archive": {take: follow, change: func(w *indexWorld, c *Config) {
@@ -86,7 +88,8 @@ func sumOf(t *testing.T, file string) string {
 
 // TestUntried checks what the record and the report say of a version that does not reach its trial, after each of three attempts and for
 // each way to the node. A version has failed if it says that it does not fit, if it is another one, or if its self-test crashes or is late
-// three times. A busy machine may be the cause of anything else. A failed version is read again only for a person.
+// three times. A busy machine may be the cause of anything else. A failed version is read again only for a person, and no version fails by
+// the request of one.
 func TestUntried(t *testing.T) {
 	const untested, unfit = api.UpdateUntested, api.UpdateUnfit
 	everyWay := []string{"unfit", "crash", "hang", "killed"} // the others take two ways, because the test is slow
@@ -99,6 +102,9 @@ func TestUntried(t *testing.T) {
 		"hang":   {untested, untested, unfit},
 		"killed": {untested, untested, untested},
 		"full":   {untested, untested, untested},
+		// The runtime of Go ends these with the exit code of a panic.
+		"eat":     {untested, untested, untested},
+		"threads": {untested, untested, untested},
 	} {
 		text := "no program"
 		if how != "text" {
@@ -120,8 +126,10 @@ func TestUntried(t *testing.T) {
 				}
 			})
 			for i, want := range want {
+				if way.asked {
+					want = untested
+				}
 				_, changed := u.Report()
-				before := len(w.record.History)
 				err := way.take(w, u, file)
 				refused := errors.Is(err, ErrFailed) || u.Status().State == string(rollout.Refused)
 				if untried := errors.As(err, new(untriedError)); untried == refused || refused && want != unfit {
@@ -133,7 +141,7 @@ func TestUntried(t *testing.T) {
 					api.IsUpdateFailure(want) != (w.record.FailedProgram != nil) {
 					t.Errorf("%s by %s, attempt %d: %+v, want %s", how, name, i, got, want)
 				}
-				if isChanged := isClosed(changed); changed != nil && isChanged != (len(got) > before) {
+				if isChanged := isClosed(changed); changed != nil && isChanged != errors.As(err, new(untriedError)) {
 					t.Errorf("%s by %s, attempt %d: a report is due: %v", how, name, i, isChanged)
 				}
 			}
@@ -162,13 +170,27 @@ func TestUntriedPrevious(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := u.Update(t.Context(), "", api.UpdateOptions{Back: true}, nil)
-	if got := w.results(); err == nil || len(got) != 1 || got[0].Result != api.UpdateUnfit || w.record.History[0].From != kept {
+	if got := w.results(); err == nil || len(got) != 1 || got[0].Result != api.UpdateUntested || w.record.History[0].From != kept {
 		t.Errorf("%v, %+v", err, w.record)
 	}
 }
 
+// TestUntriedDry checks that a dry run records nothing, whatever the archive has.
+func TestUntriedDry(t *testing.T) {
+	w := newIndexWorld(t)
+	u := w.updater("lab", nil)
+	_, changed := u.Report()
+	for _, how := range []string{"unfit", "other", "crash", "good"} {
+		file := archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, how), w.key)
+		_, err := u.Update(t.Context(), file, api.UpdateOptions{Dry: true}, nil)
+		if (err == nil) != (how == "good") || !reflect.DeepEqual(w.record, trial.Record{}) || isClosed(changed) {
+			t.Errorf("%s: %v, %+v", how, err, w.record)
+		}
+	}
+}
+
 // TestUntriedStopped checks that an attempt counts neither as an outcome nor as a failure if the agent, or the client of an operator, ends
-// during it. A self-test that could not be started has no result.
+// during it. A self-test that could not be started has no result, and one whose time has ended before its start is late.
 func TestUntriedStopped(t *testing.T) {
 	w := newIndexWorld(t)
 	file := archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "hang"), w.key)
@@ -183,6 +205,13 @@ func TestUntriedStopped(t *testing.T) {
 		t.Errorf("%v, %+v", err, w.record)
 	}
 	if how, err := w.selfTest(t.Context(), w.dir, "0.2.0"); how != trial.Unknown || err == nil { // a directory cannot be started
+		t.Errorf("%q, %v", how, err)
+	}
+	w.testTime = -1
+	if how, err := w.selfTest(t.Context(), w.Program, "0.2.0"); how != trial.Late || !errors.Is(err, errLate) {
+		t.Errorf("%q, %v", how, err)
+	}
+	if how, err := w.selfTest(ctx, w.Program, "0.2.0"); how != trial.Unknown || err == nil {
 		t.Errorf("%q, %v", how, err)
 	}
 }

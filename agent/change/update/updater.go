@@ -24,8 +24,9 @@ type Config struct {
 	// IsRefused reports whether a version is tried only on an operator's request. Its parameter sum is the
 	// checksum of the archive. IsRefused may be nil.
 	IsRefused func(version, sum string) bool
-	// AddUntried records that a program has failed before its trial. It may be nil.
-	AddUntried func(p trial.Program, from string, how trial.Untried, why string)
+	// AddUntried records that a program has failed before its trial. An operator's request, for which anew is true, has the failure as its
+	// answer. AddUntried may be nil.
+	AddUntried func(p trial.Program, from string, how trial.Untried, why string, anew bool)
 	// StagedPath returns the path of the program that waits for its trial or is on trial, or "".
 	StagedPath func() string
 	// CheckOffer returns an error if no program can be offered now. It may be nil.
@@ -61,9 +62,8 @@ type Updater struct {
 // New returns an Updater. It starts no goroutine.
 func New(c Config) *Updater { return &Updater{c: c, changed: make(chan struct{})} }
 
-// Update stages a program and offers it for a trial: see Stage. If o.Dry is true, it only stages the program. This also
-// works while another trial is in progress. If o.Back is true, it stages the kept program, and does not use the
-// parameter from.
+// Update stages a program and offers it for a trial: see Stage. If o.Dry is true, it only stages the program, and records nothing. This
+// also works while another trial is in progress. If o.Back is true, it stages the kept program, and does not use the parameter from.
 func (u *Updater) Update(ctx context.Context, from string, o api.UpdateOptions,
 	tell func(status string, current, total int64)) (api.Update, error) {
 	out, _, err := u.update(o, true, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
@@ -153,8 +153,8 @@ func (u *Updater) update(o api.UpdateOptions, anew bool, stage stageFunc) (none 
 	s, from, err := stage(u.refused(anew))
 	if err != nil {
 		untried := untriedError{}
-		if errors.As(err, &untried) {
-			u.addUntried(untried, from)
+		if errors.As(err, &untried) && !o.Dry {
+			u.addUntried(untried, from, anew)
 		}
 		return none, false, err
 	}

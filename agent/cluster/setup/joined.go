@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"bytes"
 	"path/filepath"
 	"reflect"
 
@@ -12,13 +13,17 @@ import (
 )
 
 // joinedK3s returns the directory of the k3s cluster that the board has joined by the command islet join, and what is known of it. The
-// directory is empty if there is none. A cluster of islet.yaml is stronger, as its flags are for the agent.
+// directory is empty if there is none. A cluster of islet.yaml is stronger, as its flags are for the agent. If edge.yaml has a mistake, it
+// is the directory in which islet join stores the cluster.
 func (s *Setup) joinedK3s(r *record) (k3s.Directory, *k3s.Record) {
 	data, err := regular.Read(filepath.Join(s.Dir, edgeFile), maxBeside)
 	if err != nil || r.Server != "" {
 		return "", nil
 	}
-	d := k3sDirectory(data)
+	d, err := k3sDirectory(data)
+	if err != nil {
+		d = k3s.Current(k3s.Root(s.State))
+	}
 	if d == "" {
 		return "", nil
 	}
@@ -29,13 +34,14 @@ func (s *Setup) joinedK3s(r *record) (k3s.Directory, *k3s.Record) {
 	return d, m
 }
 
-// k3sDirectory returns the directory of the k3s cluster in an EdgeConfiguration. It is empty if there is none, or if there is a mistake.
-func k3sDirectory(edge []byte) k3s.Directory {
-	var e config.EdgeConfiguration
-	if config.Decode(edgeFile, edge, config.EdgeAPIVersion, config.EdgeKind, &e) != nil {
-		return ""
+// k3sDirectory returns the directory of the k3s cluster in an EdgeConfiguration, or "" if there is none.
+func k3sDirectory(edge []byte) (k3s.Directory, error) {
+	if len(bytes.TrimSpace(edge)) == 0 {
+		return "", nil
 	}
-	return k3s.Directory(e.K3s.Directory)
+	var e config.EdgeConfiguration
+	err := config.Decode(edgeFile, edge, config.EdgeAPIVersion, config.EdgeKind, &e)
+	return k3s.Directory(e.K3s.Directory), err
 }
 
 // A joinedField is a field of a configuration that the command islet join sets.
@@ -46,27 +52,36 @@ type joinedField struct {
 }
 
 // joinedFields returns the fields of a configuration in /etc/islet that the command islet join sets, with their values there.
-func joinedFields(text []byte, isEdge bool) []joinedField {
+func joinedFields(text []byte, isEdge bool) ([]joinedField, error) {
 	if isEdge {
-		return []joinedField{{"k3s.directory", string(k3sDirectory(text)), false}}
+		d, err := k3sDirectory(text)
+		return []joinedField{{"k3s.directory", string(d), false}}, err
 	}
 	var k kubelet.KubeletConfiguration
-	if config.Decode(kubeletFile, text, "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", &k) != nil {
-		return nil
+	if len(bytes.TrimSpace(text)) > 0 {
+		if err := config.Decode(kubeletFile, text, "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration", &k); err != nil {
+			return nil, err
+		}
 	}
 	return []joinedField{
 		{"tlsCertFile", k.TLSCertFile, false}, {"tlsPrivateKeyFile", k.TLSPrivateKeyFile, false},
 		{"authentication.x509.clientCAFile", k.Authentication.X509.ClientCAFile, false},
 		{"rotateCertificates", k.RotateCertificates, false}, {"serverTLSBootstrap", k.ServerTLSBootstrap, false},
 		{"clusterDomain", k.ClusterDomain, true}, {"clusterDNS", k.ClusterDNS, true},
-	}
+	}, nil
 }
 
 // keepJoined adds to a configuration, which replaces the one in base, the fields that the command islet join has set. If the configuration
-// has another value for one of them, keepJoined adds a mistake, or keeps that value if it may differ.
+// has another value for one of them, keepJoined adds a mistake, or keeps that value if it may differ. It returns an error if the fields in
+// base cannot be read, because the node would lose its cluster without them.
 func (p *plan) keepJoined(f *part, text, base []byte) ([]byte, error) {
+	fields, err := joinedFields(base, f.edge)
+	if err != nil {
+		return nil, config.NewFileError(p.s.path, p.s.data, f.field, "%s has the settings of islet join, and cannot be replaced "+
+			"while it has a mistake: %v", filepath.Join(p.dir, f.name), err)
+	}
 	out, _, err := config.SetFields(f.origin, text, f.edge, nil)
-	for _, j := range joinedFields(base, f.edge) {
+	for _, j := range fields {
 		if v := reflect.ValueOf(j.value); v.Kind() != reflect.Bool && v.Len() == 0 { // base does not have it
 			continue
 		}

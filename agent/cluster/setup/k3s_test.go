@@ -6,13 +6,16 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // clusterFields are the fields that the command islet join sets in kubelet.yaml, but for those of certificates.
@@ -43,6 +46,14 @@ func (b *board) joinK3s(name string, check func() error) (edge string) {
 	}, []k3s.File{{Path: path, Mode: 0o644, Old: old, New: text}, {Path: kubeletPath, Mode: 0o644, New: kubelet}}, check)
 	must(b.t, err)
 	return string(text)
+}
+
+// k3sDirectory returns the directory of the cluster in edge.yaml.
+func (b *board) k3sDirectory() k3s.Directory {
+	b.t.Helper()
+	d, err := k3sDirectory([]byte(b.made(edgeFile)))
+	must(b.t, err)
+	return d
 }
 
 // TestK3s checks that a board which has joined by islet join keeps that cluster, its name and its directory.
@@ -76,14 +87,14 @@ func TestK3s(t *testing.T) {
 	}
 	b.write(head + "name: kiosk-1\nbundle: {every: 2h}\n")
 	b.inUse()
-	if got := b.made(edgeFile); !strings.Contains(got, "2h") || k3sDirectory([]byte(got)) != k3s.Current(k3s.Root(b.State)) {
+	if got := b.made(edgeFile); !strings.Contains(got, "2h") || b.k3sDirectory() != k3s.Current(k3s.Root(b.State)) {
 		t.Error(got)
 	}
 	for _, more := range []string{"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n", edge} {
 		must(t, os.WriteFile(filepath.Join(b.boot, "more.yaml"), []byte(more+"bridgeName: own0\n"), 0o644))
 		b.write(head + "name: kiosk-1\nedgeConfiguration: more.yaml\n")
 		b.inUse()
-		if got := b.made(edgeFile); !strings.Contains(got, "own0") || k3sDirectory([]byte(got)) != k3s.Current(k3s.Root(b.State)) {
+		if got := b.made(edgeFile); !strings.Contains(got, "own0") || b.k3sDirectory() != k3s.Current(k3s.Root(b.State)) {
 			t.Error(got)
 		}
 	}
@@ -158,13 +169,47 @@ func TestK3sFields(t *testing.T) {
 	}
 }
 
-// TestRestore checks that nothing is done while a restore of a backup must be completed, because the agent does that first.
+// TestK3sMistake checks that a file next to islet.yaml does not replace a configuration with a mistake on a board that has joined by islet
+// join, because the fields of the join would be lost, and that it replaces such a file on another board.
+func TestK3sMistake(t *testing.T) {
+	for name, c := range map[string]struct{ field, more string }{
+		kubeletFile: {"kubeletConfiguration", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n"},
+		edgeFile:    {"edgeConfiguration", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nbridgeName: own0\n"},
+	} {
+		for _, hasJoined := range []bool{true, false} {
+			for _, mistake := range []string{"noSuchField: 1\n", "\tmaxPods: 1\n", "---\na: b\n"} {
+				b := newBoard(t)
+				b.joinK3s("kiosk-1", nil)
+				if !hasJoined {
+					must(t, os.RemoveAll(k3s.Root(b.State)))
+				}
+				broken := b.made(name) + mistake
+				must(t, os.WriteFile(filepath.Join(b.Dir, name), []byte(broken), 0o644),
+					os.WriteFile(filepath.Join(b.boot, "more.yaml"), []byte(c.more), 0o644))
+				b.write(head + "name: kiosk-1\n" + c.field + ": more.yaml\n")
+				if !hasJoined {
+					b.inUse()
+					continue
+				}
+				before := contents(t, b.Dir)
+				if got := b.refused(); !strings.Contains(got, ":4: "+c.field+": "+filepath.Join(b.Dir, name)) || contents(t, b.Dir) != before {
+					t.Errorf("%s with %q: %s", name, mistake, got)
+				}
+			}
+		}
+	}
+}
+
+// TestRestore checks that a file is refused while a restore of a backup must be completed, because the agent does that first, and that
+// nothing is written, because the restore replaces the record too.
 func TestRestore(t *testing.T) {
 	b := newBoard(t)
 	must(t, os.MkdirAll(b.State, 0o700), os.WriteFile(filepath.Join(b.State, k3s.RestoreFile), nil, 0o600))
 	b.write(head + "name: kiosk-1\n")
-	if out := b.inUse(); out.Applied || b.made("flags") != "" {
-		t.Error(out, b.made("flags"))
+	out, err := b.apply()
+	if _, stat := os.Stat(filepath.Join(b.State, setuprecord.File)); !errors.As(err, new(*RefusedError)) || out != (Result{}) ||
+		contents(t, b.Dir) != "" || !errors.Is(stat, os.ErrNotExist) {
+		t.Error(out, err, stat, contents(t, b.Dir))
 	}
 	must(t, os.Remove(filepath.Join(b.State, k3s.RestoreFile)))
 	if out := b.inUse(); !out.Applied {
@@ -172,11 +217,29 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// isAwaited reports whether this process waits for the lock of the state directory. See proc_locks(5).
+func (b *board) isAwaited() bool {
+	b.t.Helper()
+	info, err := os.Stat(b.State)
+	must(b.t, err)
+	list, err := os.ReadFile("/proc/locks")
+	must(b.t, err)
+	for line := range strings.Lines(string(list)) {
+		// Such as: 1: -> FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF
+		f := strings.Fields(line)
+		if len(f) > 6 && f[1] == "->" && f[5] == fmt.Sprint(os.Getpid()) &&
+			strings.HasSuffix(f[6], fmt.Sprint(":", info.Sys().(*syscall.Stat_t).Ino)) {
+			return true
+		}
+	}
+	return false
+}
+
 // TestK3sWaits checks that islet join replaces no file while islet setup changes the files, and notices the change.
 func TestK3sWaits(t *testing.T) {
 	b := newBoard(t)
 	b.write(head + "name: kiosk-1\nbundle: {every: 1h}\n")
-	stored := make(chan error)
+	stored := make(chan error, 1)
 	var once sync.Once
 	b.Step = func() {
 		once.Do(func() {
@@ -188,6 +251,9 @@ func TestK3sWaits(t *testing.T) {
 					[]k3s.File{{Path: filepath.Join(b.Dir, edgeFile), Mode: 0o644, New: []byte("joined")}}, func() error { return nil })
 				stored <- errors.Join(err, l.Close())
 			}()
+			for len(stored) == 0 && !b.isAwaited() {
+				runtime.Gosched()
+			}
 		})
 	}
 	b.inUse()

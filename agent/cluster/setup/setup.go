@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/islet-edge/islet/edge/backup"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
@@ -71,8 +70,8 @@ func (s *Setup) Apply(files ...string) (Result, error) {
 		return Result{}, &RefusedError{err: fmt.Errorf("lock the state directory: %w", err)}
 	}
 	defer unlock()
-	if backup.IsDecided(s.State) {
-		return Result{}, nil // the agent completes the restore, which replaces what a setup would write
+	if err := k3s.CheckRestore(s.State); err != nil { // it replaces what a setup would write, also the record
+		return Result{}, &RefusedError{err: err}
 	}
 	r, err := load(s.State)
 	if err != nil {

@@ -28,9 +28,7 @@ func (s Settings) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.system().Run(ctx) })
 	if *s.Config.Kubelet.MakeIPTablesUtilChains {
-		for _, program := range []string{"iptables", "ip6tables"} {
-			g.Go(func() error { keepHint(ctx, program, s.Log); return nil })
-		}
+		g.Go(func() error { keepHints(ctx, s.Log); return nil })
 	}
 	return g.Wait()
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/islet-edge/islet/internal/clock"
 )
 
 // hintChain is an iptables chain. Pods with their own iptables, such as network plugins, detect by this chain whether
@@ -22,37 +24,59 @@ const (
 	maxHintDelay = time.Hour // after failures, as on a kernel without the table
 )
 
-// keepHint creates the chain with the host's iptables or ip6tables, and creates it again when another program has removed it. It returns
-// when ctx ends, or at once on a host without the program. It logs a failure, or that the chain was removed, only if the check before had
-// another result.
-func keepHint(ctx context.Context, program string, log *slog.Logger) {
-	iptables, err := exec.LookPath(program)
-	if err != nil {
-		return
+// A hint is the chain of one program.
+type hint struct {
+	iptables        string
+	log             *slog.Logger
+	delay           time.Duration
+	due             time.Time
+	failed, removed bool // the result of the last check
+}
+
+// keepHints creates the chain with the host's iptables and ip6tables, and creates it again when another program has removed it. It returns
+// when ctx ends, or at once on a host without these programs. It runs both programs in the same burst as other checks of the node.
+func keepHints(ctx context.Context, log *slog.Logger) {
+	var hints []*hint
+	for _, program := range []string{"iptables", "ip6tables"} {
+		if path, err := exec.LookPath(program); err == nil {
+			with := log.With("program", path, "chain", hintChain)
+			hints = append(hints, &hint{iptables: path, log: with, delay: hintInterval, removed: true})
+		}
 	}
-	log = log.With("program", iptables, "chain", hintChain)
-	delay, failed, removed := hintInterval, false, true
-	for {
-		created, err := makeChain(ctx, iptables)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !failed:
-			log.Info("cannot create the iptables hint chain", "error", err)
-		case err == nil && created && !removed && !failed:
-			log.Info("the iptables hint chain was removed by another program and has been created again")
+	for len(hints) > 0 && ctx.Err() == nil {
+		wait := maxHintDelay
+		for _, h := range hints {
+			if !time.Now().Before(h.due) {
+				h.check(ctx)
+			}
+			wait = min(wait, time.Until(h.due))
 		}
-		delay = min(2*delay, maxHintDelay)
-		if err == nil {
-			delay = hintInterval
-		}
-		failed, removed = err != nil, created
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(delay):
+		case <-time.After(wait):
 		}
 	}
+}
+
+// check creates the chain if it does not exist. It logs a failure, or that the chain was removed, only if the check before had another
+// result.
+func (h *hint) check(ctx context.Context) {
+	created, err := makeChain(ctx, h.iptables)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil && !h.failed:
+		h.log.Info("cannot create the iptables hint chain", "error", err)
+	case err == nil && created && !h.removed && !h.failed:
+		h.log.Info("the iptables hint chain was removed by another program and has been created again")
+	}
+	h.delay = min(2*h.delay, maxHintDelay)
+	if err == nil {
+		h.delay = hintInterval
+	}
+	h.failed, h.removed = err != nil, created
+	h.due = time.Now().Add(clock.UntilMultiple(h.delay))
 }
 
 // makeChain creates the chain unless it exists. It reports whether it has created the chain.

@@ -114,6 +114,35 @@ func TestHintIsKept(t *testing.T) {
 	}
 }
 
+// TestHintIsAligned checks that both programs run in the burst in which an idle node wakes up for its other checks.
+func TestHintIsAligned(t *testing.T) {
+	dir := programs(t, keeps)
+	c, wanted := &config.Config{}, true
+	c.Kubelet.MakeIPTablesUtilChains = &wanted
+	synctest.Test(t, func(t *testing.T) {
+		const late = 37 * time.Second // after the full minute
+		time.Sleep(late)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- (Settings{Config: c, Log: slog.New(slog.DiscardHandler)}).Run(ctx) }()
+		for _, x := range []struct {
+			after time.Duration
+			calls int
+		}{{0, 4}, {hintInterval - late - 1, 4}, {1, 6}, {hintInterval - 1, 6}, {1, 8}} {
+			time.Sleep(x.after)
+			synctest.Wait()
+			calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+			if got := bytes.Count(calls, []byte("\n")); err != nil || got != x.calls {
+				t.Errorf("%d calls, not %d, %v", got, x.calls, err)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestNoHint checks that the agent's start continues if the host's iptables fails or is not installed.
 func TestNoHint(t *testing.T) {
 	programs(t, "yes Table does not exist | head -n 100000; exit 3\n")

@@ -17,9 +17,9 @@ import (
 const initialPIDNamespace = "pid:[4026531836]"
 
 // setKernelParameters sets the kernel parameters that a kubelet sets at its start. They belong to the whole machine. So an
-// agent in a container leaves them to its host, and an agent with its own run directory to the machine's agent. Parameters
-// that cannot be set, for example because /proc/sys is read-only, are only logged. Parameters that the kernel does not have
-// are ignored.
+// agent in a container with its own PID namespace leaves them to its host, and an agent with its own run directory to the
+// machine's agent. Parameters that cannot be set, for example because /proc/sys is read-only, are only logged. Parameters
+// that the kernel does not have are ignored.
 func (s Settings) setKernelParameters() {
 	proc := cmp.Or(s.Proc, "/proc")
 	namespace, _ := os.Readlink(filepath.Join(proc, "self/ns/pid")) // does not exist without PID namespaces

@@ -73,7 +73,20 @@ func (l *Links) Unlink(log string) error {
 	return l.remove(l.podOf(log), func(to string) bool { return to == log })
 }
 
-// Sweep removes links whose log no longer exists.
+// unlinkBelow removes the links of a pod to the logs below a removed directory.
+func (l *Links) unlinkBelow(uid types.UID, dir string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byPod == nil {
+		if err := l.read(); err != nil {
+			return err
+		}
+	}
+	return l.remove(uid, func(to string) bool { return strings.HasPrefix(to, dir+"/") })
+}
+
+// Sweep removes links whose log no longer exists. A container whose directory exists may run: its log does not exist for a moment
+// while another program rotates the log, and its link is created only once.
 func (l *Links) Sweep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,12 +95,14 @@ func (l *Links) Sweep() error {
 	}
 	var errs []error
 	for uid := range l.byPod {
-		errs = append(errs, l.remove(uid, func(to string) bool {
-			_, err := os.Stat(to)
-			return errors.Is(err, fs.ErrNotExist)
-		}))
+		errs = append(errs, l.remove(uid, func(to string) bool { return isMissing(to) && isMissing(filepath.Dir(to)) }))
 	}
 	return errors.Join(errs...)
+}
+
+func isMissing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // podOf returns the UID of the pod to which a link's target belongs. It returns "" if the target is not a pod's log.

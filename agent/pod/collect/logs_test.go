@@ -156,6 +156,129 @@ func TestLogsOfReturned(t *testing.T) {
 	}
 }
 
+// TestLogsOfSecondRelease checks that the logs of a pod that has returned with its UID, and was released again, stay for the whole grace
+// time. Calls of Sweep do not change this time, and add no timers.
+func TestLogsOfSecondRelease(t *testing.T) {
+	for name, x := range map[string]struct {
+		end  func(s *stage) error
+		wait time.Duration
+	}{
+		"prepared":                   {func(s *stage) error { return s.Prepare(s.Context(), pod("u1")) }, 0},
+		"flushed":                    {func(s *stage) error { s.Flush(); return nil }, 0},
+		"removed by another program": {func(s *stage) error { return os.RemoveAll(filepath.Join(s.root, "pods/ns_web_u1")) }, grace},
+	} {
+		root := t.TempDir()
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, root)
+				s.put("u1")
+				s.release("u1")
+				after(grace / 2)
+				if err := x.end(s); err != nil {
+					t.Fatal(err)
+				}
+				after(x.wait)
+				s.put("u1")
+				s.release("u1")
+				for range 3 {
+					if err := s.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil {
+						t.Error(err)
+					}
+					if len(s.timers) != 1 {
+						t.Errorf("%d timers", len(s.timers))
+					}
+					after(grace / 4)
+				}
+				s.left("u1")
+				after(grace / 4)
+				s.left()
+				if len(s.timers) != 0 {
+					t.Errorf("%d timers are left", len(s.timers))
+				}
+			})
+		})
+	}
+}
+
+// TestLogsOfOthers checks that the end of a pod does not remove the link of a running container whose log does not exist for a moment,
+// because another program rotates it. It also checks that the links of a pod are removed without its directory.
+func TestLogsOfOthers(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, root)
+		log := s.put("u1")
+		var gone string
+		for _, uid := range []string{"u2", "u3", "u4", "u5"} {
+			gone = s.put(uid)
+		}
+		if err := errors.Join(os.Rename(log, log+".20261128"), os.RemoveAll(filepath.Dir(filepath.Dir(gone)))); err != nil {
+			t.Fatal(err)
+		}
+		for _, end := range []func(){
+			func() { s.release("u2"); after(grace) },
+			func() { s.release("u3"); s.Flush() },
+			func() { s.release("u5") },
+			func() {
+				if err := s.Sweep(t.Context(), func(uid types.UID) bool { return uid == "u1" }); err != nil {
+					t.Error(err)
+				}
+			},
+		} {
+			end()
+			if _, err := os.Lstat(filepath.Join(root, "containers/web_ns_c-idu1.log")); err != nil {
+				t.Error(err)
+			}
+		}
+		s.left("u1")
+	})
+}
+
+// TestLogsBehindSymlink checks that a pod that can write to the directory of all logs cannot make the agent create or believe a mark
+// elsewhere. The log is then removed at once, and so is its link.
+func TestLogsBehindSymlink(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	s := newStage(t, root)
+	log := s.put("u1")
+	dir := filepath.Dir(filepath.Dir(log))
+	mark := filepath.Join(outside, removedMark)
+	if err := os.Symlink(mark, filepath.Join(dir, removedMark)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Retire(log); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(os.Rename(dir, filepath.Join(outside, "pod")), os.Symlink(outside+"/pod", dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(outside + "/pod/" + removedMark); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Retire(log); err == nil {
+		t.Error("a directory behind a symbolic link was marked")
+	}
+	for _, file := range []string{mark, outside + "/pod/" + removedMark} {
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if err := os.WriteFile(outside+"/pod/"+removedMark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Prepare(t.Context(), pod("u1")); err != nil {
+		t.Error(err)
+	}
+	s.release("u1")
+	if _, err := os.Lstat(filepath.Join(root, "containers/web_ns_c-idu1.log")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("the link:", err)
+	}
+	if _, err := os.Stat(outside + "/pod/c/0.log"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Retire(filepath.Join(s.Logs.Links.Logs, "ns_web_u2/0.log")); err == nil {
+		t.Error("the directory of all logs was marked")
+	}
+}
+
 // TestLogsAtOnce checks that Flush removes the logs of released pods at once. Sweep leaves them for the grace time, also after
 // a restart of the agent, and removes the logs of unknown pods.
 func TestLogsAtOnce(t *testing.T) {

@@ -97,14 +97,13 @@ func (v *Volumes) hasTracked(uid types.UID) bool {
 }
 
 // tearDown unmounts the pod's subPaths and then its tracked volumes. The pod's files must not be removed before
-// tearDown has succeeded.
+// tearDown has succeeded. It also calls TearDown for a pod without tracked volumes, which tries to unmount volumes of earlier pods.
 func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
-	if !v.hasTracked(uid) {
-		return nil
-	}
-	subPaths := filepath.Join(v.podDir(uid), "volume-subpaths")
-	if err := v.mountLocks.withLock(ctx, uid, func() error { return mounts.RemoveMounted(subPaths, nil) }); err != nil {
-		return fmt.Errorf("unmount the subPaths: %w", err)
+	if v.hasTracked(uid) {
+		subPaths := filepath.Join(v.podDir(uid), "volume-subpaths")
+		if err := v.mountLocks.withLock(ctx, uid, func() error { return mounts.RemoveMounted(subPaths, nil) }); err != nil {
+			return fmt.Errorf("unmount the subPaths: %w", err)
+		}
 	}
 	var errs []error
 	for _, a := range v.trackedKinds() {

@@ -13,9 +13,6 @@ type Volume struct {
 	// volumesInUse: it contains the driver's name and the volume handle (kubernetes.io/csi/DRIVER^HANDLE). The ID of
 	// an inline volume also contains the pod's UID.
 	ID string
-	// ReportedID is the entry in volumesInUse. If it is empty, the entry is ID. The portal of an iSCSI disk has the
-	// spelling of the source in it, because the controller that detaches volumes compares the entries.
-	ReportedID string `json:",omitempty"`
 	// Name is the name of the volume's directory. For an inline volume it is the volume's name in the pod, otherwise
 	// it is the name of the PersistentVolume.
 	Name string

@@ -89,12 +89,10 @@ func checkNames(s *v1.PersistentVolumeSource) error {
 	return nil
 }
 
-// iscsiID returns the ID of a disk. Its portal must be canonical, as in StagePath, because two IDs with the same path would be one mount
-// with two owners. The first of them to end would unmount the disk of the other one. It is not inlined, so that the binary stays small.
-//
-//go:noinline
-func iscsiID(portal string, s *v1.ISCSIPersistentVolumeSource) string {
-	return fmt.Sprintf("%s/%s:%s:%d", iscsiPlugin, portal, s.IQN, s.Lun)
+// iscsiID returns the ID of a disk. Its portal is canonical, as in StagePath, because two IDs with the same path would be one mount with
+// two owners. The first of them to end would unmount the disk of the other one.
+func iscsiID(s *v1.ISCSIPersistentVolumeSource) string {
+	return fmt.Sprintf("%s/%s:%s:%d", iscsiPlugin, canonicalPortal(s.TargetPortal), s.IQN, s.Lun)
 }
 
 // canonicalPortal returns one spelling of a portal: with its port, and with the shortest form of an IP address.

@@ -3,8 +3,11 @@ package storage
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,17 +85,29 @@ func TestPathsInNames(t *testing.T) {
 	}
 }
 
-// An iSCSI disk for tests. It is a loop device, and the program iscsiadm is a fake that logs in to everything.
+// An iSCSI disk for tests. It is a loop device, and the program iscsiadm is a fake that logs in to everything. At the end of the test, no
+// portal may be logged in.
 func newDisk(t *testing.T, root string) (d *iscsi, logouts *int) {
 	t.Helper()
 	d, logouts = newISCSI(root, nil), new(int)
 	d.byPath = t.TempDir()
+	sessions := map[string]bool{}
 	d.admin = func(_ context.Context, args ...string) (string, error) {
-		if args[len(args)-1] == "--logout" {
+		portal := args[slices.Index(args, "-p")+1]
+		switch args[len(args)-1] {
+		case "--login":
+			sessions[portal] = true
+		case "--logout":
+			delete(sessions, portal)
 			*logouts++
 		}
 		return "", nil
 	}
+	t.Cleanup(func() {
+		if len(sessions) != 0 {
+			t.Errorf("still logged in: %v", sessions)
+		}
+	})
 	dev := loop(t, 16<<10)
 	for _, portal := range []string{"10.0.0.1:3260", "[::ffff:10.0.0.1]:3260"} {
 		requireNoError(t, os.Symlink(dev, filepath.Join(d.byPath, "ip-"+portal+"-iscsi-iqn.2026-01.example:disk-lun-0")))
@@ -108,8 +123,9 @@ func withDisk(pod, portal string) *v1.Pod {
 	return p
 }
 
-// TestTwoSpellingsOfADisk checks that a disk stays mounted and logged in until its last pod is gone, however each pod spells it. The second
-// round starts with the rows of an earlier version, which has recorded each spelling as a disk of its own.
+// TestTwoSpellingsOfADisk checks that a disk stays mounted and logged in until its last pod is gone, however each pod spells it. The agent
+// restarts before each pod. The second round continues with the rows of an earlier version, which has recorded each spelling as a disk of
+// its own.
 func TestTwoSpellingsOfADisk(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		root, s := t.TempDir(), openStore(t, t.TempDir())
@@ -119,15 +135,13 @@ func TestTwoSpellingsOfADisk(t *testing.T) {
 			k.cfg.Drivers = []Driver{d}
 			return k
 		}
-		k := start()
+		var k *Mounter
 		pods := []*v1.Pod{withDisk("a", "10.0.0.1"), withDisk("b", "10.0.0.1:3260"), withDisk("c", "::ffff:10.0.0.1")}
 		for _, p := range pods {
+			k = start()
 			path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 			requireNoError(t, err)
 			requireNoError(t, os.WriteFile(path+"/file", []byte(p.Name), 0o600))
-		}
-		if got, want := strings.Join(k.InUse(), " "), "kubernetes.io/iscsi/10.0.0.1:iqn.2026-01.example:disk:0"; !strings.Contains(got, want) {
-			t.Errorf("in use: %s", got)
 		}
 		if old {
 			requireNoError(t, rowsOfEarlierVersion(t, s, pods))
@@ -150,17 +164,6 @@ func TestTwoSpellingsOfADisk(t *testing.T) {
 	}
 }
 
-// withoutReportedID removes a field that earlier versions did not write.
-func withoutReportedID(t *testing.T, data string) []byte {
-	t.Helper()
-	var r record
-	requireNoError(t, json.Unmarshal([]byte(data), &r))
-	r.Volume.ReportedID = ""
-	out, err := json.Marshal(r)
-	requireNoError(t, err)
-	return out
-}
-
 // rowsOfEarlierVersion changes the rows of the ledger to those that an earlier version has written for the pods.
 func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 	t.Helper()
@@ -173,7 +176,7 @@ func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 			}
 			spelled := row
 			spelled.Volume = "kubernetes.io/iscsi/" + p.Spec.Volumes[0].ISCSI.TargetPortal + ":iqn.2026-01.example:disk:0"
-			spelled.Data = withoutReportedID(t, strings.ReplaceAll(string(row.Data), row.Volume, spelled.Volume))
+			spelled.Data = []byte(strings.ReplaceAll(string(row.Data), row.Volume, spelled.Volume))
 			requireNoError(t, s.RemoveVolume(t.Context(), row.VolumeKey))
 			requireNoError(t, s.PutVolume(t.Context(), spelled))
 		}
@@ -181,7 +184,52 @@ func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 	return nil
 }
 
-// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod.
+// A fullDisk is a ledger that cannot be written.
+type fullDisk struct{ *store.Store }
+
+func (fullDisk) PutVolume(context.Context, store.Volume) error { return errors.New("the disk is full") }
+func (fullDisk) RemoveVolume(context.Context, store.VolumeKey) error {
+	return errors.New("the disk is full")
+}
+
+// TestRowsOfEarlierVersionOnAFullDisk checks that an agent starts with the rows of an earlier version although it cannot rewrite them. It
+// knows the disks by their new IDs. The next start rewrites the rows.
+func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
+	root, s := t.TempDir(), openStore(t, t.TempDir())
+	defer s.Close()
+	d, logouts := newDisk(t, root)
+	k := newMounter(t, root, s, nil)
+	k.cfg.Drivers = []Driver{d}
+	p := withDisk("a", "10.0.0.1")
+	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	requireNoError(t, err)
+	want := maps.Clone(k.rows)
+	requireNoError(t, rowsOfEarlierVersion(t, s, []*v1.Pod{p}))
+	for _, l := range []Ledger{fullDisk{s}, s} {
+		k = newMounter(t, root, l, nil)
+		for key := range want {
+			if r, ok := k.rows[key]; !ok || r.Volume.ID != key.Volume || len(k.rows) != len(want) {
+				t.Errorf("%v is missing in %v", key, k.rows)
+			}
+		}
+	}
+	rows, err := s.Volumes(t.Context())
+	requireNoError(t, err)
+	for _, row := range rows {
+		var r record
+		if err := json.Unmarshal(row.Data, &r); err != nil || r.Volume.ID != row.Volume {
+			t.Errorf("%v: %+v, %v", row.VolumeKey, r, err)
+		}
+	}
+	k.cfg.Drivers = []Driver{d}
+	requireNoError(t, k.TearDown(t.Context(), p.UID))
+	if rows, err := s.Volumes(t.Context()); err != nil || len(rows) != 0 || *logouts == 0 {
+		t.Errorf("%v, %v, %d logouts", rows, err, *logouts)
+	}
+}
+
+// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod. The
+// end of any later pod unmounts the disk.
 func TestDiskOfAnUnrecordedPod(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
@@ -196,8 +244,12 @@ func TestDiskOfAnUnrecordedPod(t *testing.T) {
 		*logouts != 0 {
 		t.Errorf("%v, %d logouts", err, *logouts)
 	}
+	requireNoError(t, k.TearDown(t.Context(), "uid-other"))
+	if *logouts != 0 {
+		t.Errorf("%d logouts while the disk is mounted", *logouts)
+	}
 	requireNoError(t, removeBindMount(gone))
-	requireNoError(t, k.Sweep(t.Context()))
+	requireNoError(t, k.TearDown(t.Context(), "uid-other"))
 	if *logouts != 1 || len(k.InUse()) != 0 {
 		t.Errorf("%d logouts, in use: %q", *logouts, k.InUse())
 	}
@@ -238,7 +290,7 @@ func TestRowsWithOnePath(t *testing.T) {
 	for _, row := range rows {
 		if row.Pod == "" {
 			row.Volume = "kubernetes.io/iscsi/10.0.0.1:3260:other:0"
-			row.Data = withoutReportedID(t, strings.ReplaceAll(string(row.Data), "iqn.2026-01.example:disk", "other"))
+			row.Data = []byte(strings.ReplaceAll(string(row.Data), "iqn.2026-01.example:disk", "other"))
 			requireNoError(t, s.PutVolume(t.Context(), row))
 		}
 	}

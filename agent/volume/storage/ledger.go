@@ -39,23 +39,33 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 		var r record
 		if err := json.Unmarshal(row.Data, &r); err != nil {
 			log.Error("cannot decode the record of a mounted volume", "volume", row.Volume, "path", row.Path, "error", err)
+			r = record{}
 		}
-		if s := r.Volume.Source.ISCSI; s != nil && r.Volume.ReportedID == "" { // earlier versions stored each spelling as a disk of its own
-			old := row.VolumeKey
-			row.Volume = iscsiID(canonicalPortal(s.TargetPortal), s)
-			r.Volume.ID, r.Volume.ReportedID = row.Volume, old.Volume
-			if row.VolumeKey != old {
-				if err := l.PutVolume(ctx, row); err != nil {
-					return nil, err
-				}
-				if err := l.RemoveVolume(ctx, old); err != nil {
-					return nil, err
-				}
+		key := row.VolumeKey
+		if s := r.Volume.Source.ISCSI; s != nil {
+			key.Volume = iscsiID(s)
+		}
+		if key != row.VolumeKey { // earlier versions stored each spelling as a disk of its own
+			r.Volume.ID = key.Volume
+			if err := renameRow(ctx, l, row.VolumeKey, key, r); err != nil {
+				log.Error("cannot store a mounted volume by its new ID: the next start tries again", "volume", key.Volume, "error", err)
 			}
 		}
-		all[row.VolumeKey] = r
+		all[key] = r
 	}
 	return all, nil
+}
+
+// renameRow replaces a row by one with another key. If it returns an error, the ledger contains the old row, or both.
+func renameRow(ctx context.Context, l Ledger, from, to store.VolumeKey, r record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := l.PutVolume(ctx, store.Volume{VolumeKey: to, Data: data}); err != nil {
+		return err
+	}
+	return l.RemoveVolume(ctx, from)
 }
 
 // putRow stores a row. It must be called before the driver is called. Two volumes cannot be staged at the same path.

@@ -226,6 +226,8 @@ func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r 
 	if k.isReady(key) {
 		return path, nil
 	}
+	v.Source = k.keepPortals(key, v.Source)
+	r.Volume = v
 	if err := k.putRow(ctx, key, r); err != nil {
 		return "", setUpFailed(v, err)
 	}
@@ -239,18 +241,28 @@ func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r 
 	return path, nil
 }
 
+// keepPortals returns the source of an iSCSI disk with the portals of the row that records the disk, if there is such a row. The sessions
+// of these portals may exist. If the row got another spelling of the portals, Unstage would not log out of these sessions.
+func (k *Mounter) keepPortals(key store.VolumeKey, source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
+	k.mu.Lock()
+	old := k.rows[key].Volume.Source.ISCSI
+	k.mu.Unlock()
+	if source.ISCSI != nil && old != nil {
+		s := *source.ISCSI
+		s.TargetPortal, s.Portals = old.TargetPortal, old.Portals
+		source.ISCSI = &s
+	}
+	return source
+}
+
 // InUse returns the IDs of the volumes that are mounted or being mounted. The Node's volumesInUse lists them, so that
 // the attach-detach controller does not detach them.
 func (k *Mounter) InUse() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var ids []string
-	for key, r := range k.rows {
-		id := key.Volume
-		if reported := r.Volume.ReportedID; reported != "" {
-			id = reported
-		}
-		ids = append(ids, id)
+	for key := range k.rows {
+		ids = append(ids, key.Volume)
 	}
 	for u := range k.inFlight {
 		ids = append(ids, u.id)

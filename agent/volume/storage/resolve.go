@@ -36,9 +36,6 @@ func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, er
 	}
 	d := k.cfg.Drivers[i]
 	v.ID = volumeID(pod, vol, &v, d)
-	if s := v.Source.ISCSI; s != nil {
-		v.ReportedID = iscsiID(s.TargetPortal, s)
-	}
 	if err := k.addLabel(pod, vol, &v, d); err != nil {
 		return Volume{}, nil, resolveError(vol, err)
 	}
@@ -164,7 +161,7 @@ func volumeID(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {
 	case s.ISCSI != nil:
-		return iscsiID(canonicalPortal(s.ISCSI.TargetPortal), s.ISCSI)
+		return iscsiID(s.ISCSI)
 	case v.Inline:
 		return d.Plugin() + "/" + string(pod.UID) + "-" + vol.Name
 	case s.CSI != nil:

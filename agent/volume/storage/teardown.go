@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -12,7 +14,7 @@ import (
 )
 
 // unmountPod unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. If a driver
-// returns an error, the row stays in the ledger.
+// returns an error, the row stays in the ledger. Then unmountPod calls unstageUnused.
 func (k *Mounter) unmountPod(ctx context.Context, uid types.UID) error {
 	ids := k.podVolumes(uid)
 	errs := make([]error, len(ids))
@@ -26,7 +28,52 @@ func (k *Mounter) unmountPod(ctx context.Context, uid types.UID) error {
 		})
 	}
 	all.Wait()
+	k.unstageUnused(ctx, ids)
 	return errors.Join(errs...)
+}
+
+// unstageUnused unstages the volumes that no pod uses, without the given ones. Such volumes exist if unstaging them has failed after their
+// last pod ended. It only logs errors. It skips a volume for which a call is running, and waits at most unstageWait, because a driver that
+// hangs must not delay pods that do not use its volume. The calls continue after that.
+func (k *Mounter) unstageUnused(ctx context.Context, without []string) {
+	wait, stop := context.WithTimeout(ctx, unstageWait)
+	defer stop()
+	var all sync.WaitGroup
+	for _, id := range k.unusedVolumes() {
+		k.mu.Lock()
+		busy := k.locks[id] != nil
+		k.mu.Unlock()
+		if busy || slices.Contains(without, id) {
+			continue
+		}
+		all.Go(func() {
+			if err := k.withLock(wait, id, "", func(context.Context) error {
+				ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), mountTime)
+				defer stop()
+				return k.unstageVolume(ctx, id)
+			}); err != nil {
+				k.cfg.Log.Warn("a volume that no pod uses cannot be unmounted: islet tries again when another pod ends",
+					"volume", id, "error", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// unstageWait is the maximum time for which the end of a pod waits for the volumes of earlier pods.
+const unstageWait = 10 * time.Second
+
+// unusedVolumes returns the IDs of the volumes that are staged and that no pod uses.
+func (k *Mounter) unusedVolumes() (ids []string) {
+	k.mu.Lock()
+	for key := range k.rows {
+		if key.Pod == "" {
+			ids = append(ids, key.Volume)
+		}
+	}
+	k.mu.Unlock()
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return k.usedByOthers(id, "") })
 }
 
 // unmountPodVolume unpublishes a volume of a pod, and unstages it if no other pod uses it. The
@@ -89,19 +136,8 @@ func (k *Mounter) unpublishVolume(ctx context.Context, key store.VolumeKey, r re
 
 // sweepUnused unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps.
 func (k *Mounter) sweepUnused(ctx context.Context) error {
-	k.mu.Lock()
-	var ids []string
-	for key := range k.rows {
-		if key.Pod == "" {
-			ids = append(ids, key.Volume)
-		}
-	}
-	k.mu.Unlock()
 	errs := []error{k.unmountOrphans()}
-	for _, id := range ids {
-		if k.usedByOthers(id, "") {
-			continue
-		}
+	for _, id := range k.unusedVolumes() {
 		errs = append(errs, k.withLock(ctx, id, "", func(ctx context.Context) error { return k.unstageVolume(ctx, id) }))
 	}
 	return errors.Join(errs...)

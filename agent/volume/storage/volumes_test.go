@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	v1 "k8s.io/api/core/v1"
@@ -40,6 +42,24 @@ func (s *stubborn) Unpublish(ctx context.Context, _ storage.Volume, _ types.UID,
 		return *err
 	}
 	return os.Remove(path)
+}
+
+// This type is a driver that also stages volumes. It does not unstage them while refuses is set.
+type stager struct {
+	stubborn
+	refuses atomic.Bool
+}
+
+func (*stager) StagePath(storage.Volume) string                                  { return "/staged" }
+func (*stager) Stage(context.Context, storage.Volume, string, storage.Use) error { return nil }
+func (s *stager) Unstage(ctx context.Context, _ storage.Volume, _ string) error {
+	if s.hang.Load() {
+		<-ctx.Done()
+	}
+	if s.refuses.Load() {
+		return errors.New("the volume is busy")
+	}
+	return nil
 }
 
 type node struct {
@@ -181,6 +201,78 @@ func TestNothingIsRemovedBeforeTheDriverHasUndone(t *testing.T) {
 	if err := n.Release(t.Context(), pod.UID); err != nil || n.keeper.HasPod(pod.UID) {
 		t.Error(err)
 	}
+}
+
+// startStager starts an agent with a driver that stages volumes, and a pod with such a volume.
+func startStager(t *testing.T, root string, s *store.Store) (*podvolumes.Volumes, *storage.Mounter, *stager, *v1.Pod) {
+	t.Helper()
+	o := storage.Known("data", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	d := &stager{}
+	k, err := storage.New(t.Context(), storage.Config{Root: root, Drivers: []storage.Driver{d}, Ledger: s, Objects: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostname := func(*v1.Pod) (string, string) { return "h", "" }
+	n, err := podvolumes.New(podvolumes.Config{Root: root, Hostname: hostname, Kinds: []podvolumes.Kind{k}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, k, d, storage.PodWith("p", "data")
+}
+
+// TestRefusedUnstage checks that a volume which could not be unstaged when its pod ended is unstaged when this pod is released, or when any
+// other pod ends.
+func TestRefusedUnstage(t *testing.T) {
+	s := storage.OpenStore(t, t.TempDir())
+	defer s.Close()
+	n, k, d, pod := startStager(t, t.TempDir(), s)
+	for _, later := range []*v1.Pod{pod, storage.PodWith("other")} {
+		d.refuses.Store(true)
+		if err := n.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Ended(t.Context(), pod); err == nil || len(k.InUse()) != 1 {
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
+		if err := n.Release(t.Context(), later.UID); err != nil || len(k.InUse()) != 1 { // refused again
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
+		d.refuses.Store(false)
+		if err := n.Release(t.Context(), later.UID); err != nil || len(k.InUse()) != 0 {
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
+	}
+}
+
+// TestHangingUnstage checks that a driver which hangs while it unstages a volume delays the end of one other pod for some seconds, and that
+// of later pods not at all.
+func TestHangingUnstage(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := storage.OpenStore(t, dir)
+		defer s.Close()
+		n, k, d, pod := startStager(t, root, s)
+		d.refuses.Store(true)
+		if err := n.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Ended(t.Context(), pod); err == nil {
+			t.Error("the volume was unstaged")
+		}
+		d.hang.Store(true)
+		for _, limit := range []time.Duration{20 * time.Second, 0, 0} {
+			began := time.Now()
+			if err := n.Release(t.Context(), "uid-other"); err != nil || time.Since(began) > limit {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		time.Sleep(time.Hour) // the call has ended
+		d.hang.Store(false)
+		d.refuses.Store(false)
+		if err := n.Release(t.Context(), "uid-other"); err != nil || len(k.InUse()) != 0 {
+			t.Errorf("%v, in use: %q", err, k.InUse())
+		}
+	})
 }
 
 // TestPodWithoutClaims checks that nothing is stored for a pod that has no volumes of drivers.

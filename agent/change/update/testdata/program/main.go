@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -48,6 +49,19 @@ func main() {
 	case "eat":
 		b := make([]byte, 8<<30)
 		fmt.Println(len(b))
+	case "threads":
+		_ = syscall.Setresuid(65534, 65534, 65534) // the limit is not for root
+		const processes = 6                        // RLIMIT_NPROC
+		if err := syscall.Setrlimit(processes, &syscall.Rlimit{}); err != nil {
+			panic(err)
+		}
+		for range 100 {
+			go func() {
+				runtime.LockOSThread()
+				select {}
+			}()
+		}
+		time.Sleep(time.Hour) // longer than any self-test; the runtime ends it
 	case "secrets":
 		fmt.Println(text)
 		if os.Getenv("SECRET") != "" {
