@@ -18,10 +18,14 @@ type write struct {
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
-// even if ctx ends, because the caller must know the result. The given tables are those of the mirror in which the change may change rows.
-func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error, tables ...string) error {
-	return s.send(ctx, write{change: do, tables: tables})
+// even if ctx ends, because the caller must know the result. The given tables are those of the mirror in which the change may change rows,
+// or noMirror.
+func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error, table string, more ...string) error {
+	return s.send(ctx, write{change: do, tables: append(more, table)})
 }
+
+// noMirror means that a change only changes tables that are not in the mirror.
+const noMirror = ""
 
 func (s *Store) send(ctx context.Context, w write) error {
 	done := make(chan error, 1)

@@ -35,7 +35,7 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 			return fmt.Errorf("encode pod %s: %w", p.Pod.UID, err)
 		}
 	}
-	tables := []string{"lives", "meta"}
+	tables := []string{"meta"}
 	if len(remove) > 0 {
 		tables = append(tables, tablesOfPods()...)
 	}
@@ -51,7 +51,7 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 			}
 		}
 		return s.metaValues.write(ctx, tx)
-	}, tables...)
+	}, "lives", tables...)
 	if err == nil {
 		s.dropStatuses(remove)
 	}

@@ -136,8 +136,9 @@ func Rebuild(ctx context.Context, c Config) (found int, err error) {
 		known[s.Metadata.GetUid()] = true
 		pod := &v1.Pod{}
 		if err := json.Unmarshal([]byte(text), pod); err != nil {
-			errs = append(errs, fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err))
-			continue
+			c.Log.Error("a pod cannot be restored from the manifest in its sandbox",
+				"pod", s.Metadata.GetNamespace()+"/"+s.Metadata.GetName(), "uid", s.Metadata.GetUid(), "error", err)
+			continue // without an error, because a repetition would have the same result
 		}
 		restoreImages(pod, made.Containers)
 		pods = append(pods, desired.Recovered{Source: pod.Annotations[keys.ConfigSource], Pod: pod})

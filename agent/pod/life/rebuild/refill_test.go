@@ -13,9 +13,11 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
-// This type is a database that was created again, and a runtime without pods. The first calls of RewriteRows fail.
+// This type is a database that was created again, and a runtime with a sandbox whose manifest cannot be decoded. The first calls of
+// RewriteRows fail.
 type repaired struct {
 	Runtime
 	Store
@@ -25,7 +27,9 @@ type repaired struct {
 }
 
 func (r *repaired) ListPodSandbox(context.Context, *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
-	return &api.ListPodSandboxResponse{}, nil
+	broken := &api.PodSandbox{Metadata: &api.PodSandboxMetadata{Uid: "a"}, Annotations: map[string]string{keys.Manifest: "{"},
+		State: api.PodSandboxState_SANDBOX_NOTREADY}
+	return &api.ListPodSandboxResponse{Items: []*api.PodSandbox{broken}}, nil
 }
 
 func (r *repaired) ListContainers(context.Context, *api.ListContainersRequest) (*api.ListContainersResponse, error) {
@@ -47,7 +51,7 @@ func (r *repaired) RewriteRows(context.Context) error {
 }
 
 // TestRefillIsRetried checks the order in which a database that was created again is filled, and that an error is not the end of it. The
-// database is complete only after all rows are stored.
+// database is complete only after all rows are stored. A manifest that can never be decoded does not prevent this.
 func TestRefillIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &repaired{signal: make(chan struct{}, 1), failures: 2}
