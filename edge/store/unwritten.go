@@ -83,8 +83,8 @@ func (s *Store) retryRows() time.Duration {
 }
 
 // writeAgain writes rows in one transaction. If this transaction fails, it writes each row in its own transaction. It makes no further
-// attempt after an error of the disk, because each attempt could take as long as the timeout of the disk, and the writer would write nothing
-// else during that time.
+// attempt after an error of the disk, because each attempt could take as long as the timeout of the disk, and the writer would write
+// nothing else during that time.
 func (s *Store) writeAgain(all []rowChange) {
 	u, w := &s.unwritten, writeOf(all...)
 	u.rows = nil
