@@ -264,8 +264,8 @@ func TestRecreationIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestOutdatedReplacement checks that a complete new database is not used, but kept, if another program has put a newer database in the place of the
-// old one: an older islet, which does not know the new file, or a restored backup.
+// TestOutdatedReplacement checks that a complete new database is not used, but kept, if another program has put a newer database in
+// the place of the old one: an older islet, which does not know the new file, or a restored backup.
 func TestOutdatedReplacement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	want := breakDatabase(t, path)
