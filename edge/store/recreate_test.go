@@ -101,10 +101,12 @@ func TestRemovedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestRemovedAgain checks a database that is removed repeatedly. The store does not recreate the file each time.
+// TestRemovedAgain checks a database that is removed repeatedly. The store does not recreate the file each time. A database that was
+// replaced earlier is kept.
 func TestRemovedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
+	must(t, os.WriteFile(path+replacedSuffix, []byte("earlier"), 0o600))
 	write := func(uid string) {
 		t.Helper()
 		for range 2 { // the writer checks the files after each write
@@ -127,6 +129,9 @@ func TestRemovedAgain(t *testing.T) {
 	}
 	if err := s.Close(); err != nil || !exists(path) {
 		t.Errorf("after Close: %v, the database exists: %v", err, exists(path))
+	}
+	if data, err := os.ReadFile(path + replacedSuffix); err != nil || string(data) != "earlier" {
+		t.Errorf("the database that was replaced earlier: %q, %v", data, err)
 	}
 }
 
