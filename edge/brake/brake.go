@@ -47,7 +47,7 @@ type Sink interface {
 // Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
-	SetMeta(ctx context.Context, key, value string) error
+	SetMetaOrRetry(ctx context.Context, key, value string) error
 }
 
 // Config contains the dependencies and settings of a Brake.
@@ -325,10 +325,10 @@ func (b *Brake) setState(ctx context.Context, now state) {
 	old, err := json.Marshal(before)
 	data, err2 := json.Marshal(now)
 	if err = errors.Join(err, err2); err == nil && string(old) != string(data) {
-		err = b.Meta.SetMeta(ctx, metaBrake, string(data))
+		err = b.Meta.SetMetaOrRetry(ctx, metaBrake, string(data))
 	}
 	if err != nil {
-		b.Log.Error("the pods on hold cannot be stored: they are judged again after a restart of the agent", "error", err)
+		b.Log.Error("the pods on hold cannot be stored yet: they are judged again after a restart of the agent", "error", err)
 	}
 	if now.Hold != nil {
 		notifyChannel(b.wake)

@@ -14,13 +14,13 @@ import (
 // This type is a Meta that counts the writes. The test can make the writes wait until their context ends.
 type counted struct{ mortal }
 
-func (c counted) SetMeta(ctx context.Context, key, value string) error {
+func (c counted) SetMetaOrRetry(ctx context.Context, key, value string) error {
 	c.s.writes.Add(1)
 	if c.s.stalled.Load() {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	return c.mortal.SetMeta(ctx, key, value)
+	return c.mortal.SetMetaOrRetry(ctx, key, value)
 }
 
 // TestHoldTime checks that the duration of a hold is measured without the wall clock, also over restarts. The time in which the agent does

@@ -25,6 +25,13 @@ func (m mortal) SetMeta(ctx context.Context, key, value string) error {
 	return m.Store.SetMeta(ctx, key, value)
 }
 
+func (m mortal) SetMetaOrRetry(ctx context.Context, key, value string) error {
+	if m.s.dead.Load() {
+		return nil
+	}
+	return m.Store.SetMetaOrRetry(ctx, key, value)
+}
+
 // kill ends the agent and drops its last writes.
 func (s *site) kill() {
 	s.dead.Store(true)

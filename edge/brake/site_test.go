@@ -58,7 +58,12 @@ func (s *site) event(warning bool, reason, message string) {
 // This function runs a test on a site with the pods a, b, c and d.
 func at(t *testing.T, test func(s *site)) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "islet.db")
+	atPath(t, filepath.Join(t.TempDir(), "islet.db"), test)
+}
+
+// atPath is at with the database at a path.
+func atPath(t *testing.T, path string, test func(s *site)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{TB: t, Server: apitest.New(t), path: path}
 		s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})

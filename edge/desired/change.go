@@ -143,11 +143,22 @@ func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
 	})
 }
 
-// Rewrite stores all pods again, because the store may have lost rows. It does not write unchanged rows.
+// Rewrite stores all pods again, because the store may have lost rows. It does not write unchanged rows. It removes the rows of pods that
+// were removed before, because a repair of the store may have found old copies of these rows.
 func (d *Desired) Rewrite(ctx context.Context) error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
-	if err := d.Store.UpdatePods(ctx, slices.Collect(maps.Values(d.rows)), nil); err != nil {
+	stored, err := d.Store.Pods(ctx)
+	var old []types.UID
+	for _, p := range stored {
+		if _, known := d.rows[p.Pod.UID]; !known {
+			old = append(old, p.Pod.UID)
+		}
+	}
+	if err == nil {
+		err = d.Store.UpdatePods(ctx, slices.Collect(maps.Values(d.rows)), old)
+	}
+	if err != nil {
 		return fmt.Errorf("store the wanted pods again: %w", err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -417,7 +418,7 @@ func TestOldPriority(t *testing.T) {
 	}
 }
 
-// TestRewrite checks that Rewrite stores lost rows again.
+// TestRewrite checks that Rewrite stores lost rows again, and removes old copies of rows that a repair of the store has found.
 func TestRewrite(t *testing.T) {
 	disk := &memory{pods: map[types.UID]store.Pod{}}
 	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
@@ -428,8 +429,10 @@ func TestRewrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(disk.pods)
-	if err := d.Rewrite(t.Context()); err != nil || len(disk.pods) != 2 {
-		t.Errorf("%d rows, %v", len(disk.pods), err)
+	disk.pods["c1"] = store.Pod{Source: File, Pod: pod("c/c1")}
+	err = d.Rewrite(t.Context())
+	if uids := slices.Sorted(maps.Keys(disk.pods)); err != nil || !slices.Equal(uids, []types.UID{"a1", "b1"}) {
+		t.Errorf("rows %q, %v", uids, err)
 	}
 }
 

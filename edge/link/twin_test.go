@@ -123,17 +123,17 @@ func TestTakeOver(t *testing.T) {
 			inSite(t, func(s *site) {
 				a := s.board(serials[0])
 				a.on().stays(10*time.Minute, false)
-				if had, err := a.twin.TakeOver(t.Context(), false); !had || err != nil {
+				if had, err := a.twin.TakeOver(s.Context(), false); !had || err != nil {
 					t.Error("the machine that has the name:", had, err)
 				}
 				b := a.clone(serials[1]).on()
 				a.stays(5*time.Minute, true)
-				if _, err := b.twin.TakeOver(t.Context(), false); err == nil {
+				if _, err := b.twin.TakeOver(s.Context(), false); err == nil {
 					t.Error("a running machine lost the name")
 				}
 				a.off()
 				time.Sleep(70 * time.Minute) // long enough for two checks
-				if had, err := b.twin.TakeOver(t.Context(), false); had || err != nil {
+				if had, err := b.twin.TakeOver(s.Context(), false); had || err != nil {
 					t.Fatal(had, err)
 				}
 				b.stays(time.Minute, false)
@@ -146,7 +146,7 @@ func TestTakeOver(t *testing.T) {
 				b.reboot()
 				b.stays(40*time.Minute, true)
 				a.back(true)
-				if _, err := a.twin.TakeOver(t.Context(), true); err != nil { // the original takes the name back while both machines run
+				if _, err := a.twin.TakeOver(s.Context(), true); err != nil { // the original takes the name back while both machines run
 					t.Fatal(err)
 				}
 				a.stays(3*time.Minute, true)
@@ -170,7 +170,7 @@ func TestOfflineTakeOver(t *testing.T) {
 		if b.twin.HoldReason() == "" {
 			t.Error("pods with shared volumes start on another machine")
 		}
-		if _, err := b.twin.TakeOver(t.Context(), false); err != nil {
+		if _, err := b.twin.TakeOver(s.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		if why := b.twin.HoldReason(); why != "" {
@@ -262,7 +262,7 @@ func TestExchangedCard(t *testing.T) {
 		b.on()
 		time.Sleep(2 * time.Minute)
 		b.back(true)
-		if _, err := b.twin.TakeOver(t.Context(), false); err != nil {
+		if _, err := b.twin.TakeOver(s.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		b.stays(time.Minute, false)
@@ -380,7 +380,7 @@ func TestHostileClaims(t *testing.T) {
 					return
 				}
 				b.back(true)
-				if _, err := b.twin.TakeOver(t.Context(), true); err != nil {
+				if _, err := b.twin.TakeOver(s.Context(), true); err != nil {
 					t.Fatal(err)
 				}
 				b.stays(time.Minute, false)

@@ -253,3 +253,7 @@ func (m *memory) SetMeta(_ context.Context, key, value string) error {
 	m.writes++
 	return nil
 }
+
+func (m *memory) SetMetaOrRetry(ctx context.Context, key, value string) error {
+	return m.SetMeta(ctx, key, value)
+}

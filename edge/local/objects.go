@@ -38,6 +38,7 @@ type Store interface {
 	Locals(ctx context.Context) ([]store.Local, error)
 	// UpdateLocals durably writes either all rows or none.
 	UpdateLocals(ctx context.Context, put []store.Local, remove []store.LocalKey) error
+	AddRewriter(table string, rewrite func(context.Context) error)
 }
 
 // Config contains the dependencies of Objects.
@@ -94,7 +95,29 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	for _, pod := range pods {
 		o.register(pod, true)
 	}
+	c.Store.AddRewriter("local", o.rewrite)
 	return o, o.forget(ctx)
+}
+
+// rewrite replaces the stored objects by the known ones, because the store may have lost objects, or may have old copies.
+func (o *Objects) rewrite(ctx context.Context) error {
+	o.changing.Lock()
+	defer o.changing.Unlock()
+	stored, err := o.c.Store.Locals(ctx)
+	if err != nil {
+		return err
+	}
+	put, _, _, err := compareRows(nil, o.rows)
+	if err != nil {
+		return err
+	}
+	var remove []Key // before put
+	for i := range stored {
+		if k := stored[i].LocalKey; manifest.New(k.Kind) != nil { // a newer islet may know other kinds
+			remove = append(remove, k)
+		}
+	}
+	return o.c.Store.UpdateLocals(ctx, put, remove)
 }
 
 // HasPod reports whether a registered pod references any object.

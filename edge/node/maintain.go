@@ -211,10 +211,10 @@ func (n *Node) storeNode(ctx context.Context, node *v1.Node) {
 	}
 	data, err := now.Marshal()
 	if err == nil {
-		err = n.Meta.SetMeta(ctx, metaNode, base64.StdEncoding.EncodeToString(data))
+		err = n.Meta.SetMetaOrRetry(ctx, metaNode, base64.StdEncoding.EncodeToString(data))
 	}
 	if err != nil {
-		n.Log.Error("the Node cannot be stored: after a restart without a network an older version is used", "error", err)
+		n.Log.Error("the Node cannot be stored yet: after a restart without a network an older version is used", "error", err)
 	}
 	n.Changed(now)
 }

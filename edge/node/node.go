@@ -21,7 +21,7 @@ const metaNode = "node"
 // Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
-	SetMeta(ctx context.Context, key, value string) error
+	SetMetaOrRetry(ctx context.Context, key, value string) error
 }
 
 // A History detects that the API server has lost changes. *history.History implements it.

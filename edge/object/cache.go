@@ -38,6 +38,7 @@ type Store interface {
 	VoidObjects(ctx context.Context) error
 	Tokens(ctx context.Context) ([]store.Token, error)
 	PutToken(ctx context.Context, t store.Token) error
+	AddRewriter(table string, rewrite func(context.Context) error)
 }
 
 // Config contains the dependencies and settings of a Cache.
@@ -72,6 +73,8 @@ type Cache struct {
 	born   time.Time
 	phase  float64 // random offset of the beats, from 0 to 1; see untilBeat
 
+	storing sync.RWMutex // read-locked from a write to the store until the change is in memory; locked before mu
+
 	mu      sync.Mutex
 	epoch   int // number of calls of DropVersions
 	items   map[store.ObjectKey]*item
@@ -88,11 +91,13 @@ func New(cfg Config) *Cache {
 		cfg.OnPeriodicTask = func() {}
 	}
 	cfg.Strategy = cmp.Or(cfg.Strategy, Watch)
-	return &Cache{
+	c := &Cache{
 		cfg: cfg, kinds: allKinds(cfg.Node), signal: make(chan struct{}, 1), tokens: newTokens(&cfg),
 		born: time.Now(), phase: rand.Float64(),
 		items: map[store.ObjectKey]*item{}, pods: map[types.UID]map[store.ObjectKey]bool{},
 	}
+	cfg.Store.AddRewriter("objects", c.rewrite)
+	return c
 }
 
 // Load restores the stored objects and tokens for the pods of this node. It deletes all other objects from the store. Call it once, before
@@ -246,6 +251,8 @@ func waitAll(ctx context.Context, all []<-chan struct{}) error {
 // Release removes a pod, and the objects that no other pod uses.
 func (c *Cache) Release(ctx context.Context, uid types.UID) error {
 	c.tokens.forget(uid)
+	c.storing.RLock()
+	defer c.storing.RUnlock()
 	c.mu.Lock()
 	var unused []store.ObjectKey
 	for k := range c.pods[uid] {

@@ -360,28 +360,35 @@ func (c *Cache) accept(ctx context.Context, it *item, now content, version strin
 			}
 		}
 	}
-	o := store.Object{ObjectKey: it.ObjectKey, Version: version, Gone: gone, Data: data}
+	users, err := c.storeAnswer(ctx, it, now, store.Object{ObjectKey: it.ObjectKey, Version: version, Gone: gone, Data: data})
+	for _, uid := range users {
+		c.cfg.Changed(uid)
+	}
+	return err
+}
+
+// storeAnswer stores a new state of the object and publishes it. It returns the pods that use the object. It returns an error only if ctx
+// has ended.
+func (c *Cache) storeAnswer(ctx context.Context, it *item, now content, o store.Object) (users []types.UID, err error) {
+	c.storing.RLock()
+	defer c.storing.RUnlock()
 	if err := c.cfg.Store.PutObject(ctx, o); err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
-		// Use the object although it was not stored, because a problem of the disk must not affect the pod.
-		c.cfg.Log.Error("an object could not be stored: it is missing after a restart without the API server",
+		// Use the object although it was not stored, because a problem of the disk must not affect the pod. The store repeats the write.
+		c.cfg.Log.Error("an object could not be stored yet: until then it is missing after a restart without the API server",
 			"object", it.String(), "error", err)
 	}
 	c.mu.Lock()
-	it.content, it.gone, it.version, it.voided = now, gone, version, false
+	defer c.mu.Unlock()
+	it.content, it.gone, it.version, it.voided = now, o.Gone, o.Version, false
 	it.markAnswered()
-	users := make([]types.UID, 0, len(it.users))
 	for uid := range it.users {
-		it.users[uid] = it.users[uid] || !gone && it.exists()
+		it.users[uid] = it.users[uid] || !o.Gone && it.exists()
 		users = append(users, uid)
 		c.addReferenced(uid, it)
 	}
 	c.readGrowing(it)
-	c.mu.Unlock()
-	for _, uid := range users {
-		c.cfg.Changed(uid)
-	}
-	return nil
+	return users, nil
 }

@@ -264,8 +264,8 @@ func (t *tokens) obtainToken(ctx context.Context, k store.TokenKey, refresh bool
 	t.mu.Unlock()
 	got, err := t.requestToken(ctx, n)
 	if err == nil {
-		if serr := t.store.PutToken(ctx, got); serr != nil && ctx.Err() == nil {
-			t.log.Error("a token could not be stored: it is missing after a restart without the API server",
+		if serr := t.store.PutToken(context.WithoutCancel(ctx), got); serr != nil && ctx.Err() == nil {
+			t.log.Error("a token could not be stored yet: until then it is missing after a restart without the API server",
 				"pod", n.pod.namespace+"/"+n.pod.name, "uid", k.UID, "error", serr)
 		}
 	}

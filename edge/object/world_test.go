@@ -49,7 +49,12 @@ type world struct {
 // inWorld runs a test in a synctest bubble.
 func inWorld(t *testing.T, strategy string, test func(w *world)) {
 	t.Helper()
-	path := t.TempDir() + "/islet.db"
+	inWorldAt(t, t.TempDir()+"/islet.db", strategy, test)
+}
+
+// inWorldAt is inWorld with the database at a path.
+func inWorldAt(t *testing.T, path, strategy string, test func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{TB: t, server: apitest.New(t), path: path, poked: map[types.UID]int{}}
 		fault := w.fault

@@ -204,7 +204,7 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 		err = c.cfg.Store.PutCertificate(ctx, store.Certificate{CertificateKey: p.CertificateKey, State: data})
 	}
 	if err != nil && ctx.Err() == nil { // the certificate is used although it was not stored
-		c.cfg.Log.Error("a certificate of a pod could not be stored: it is missing after a restart without the API server",
+		c.cfg.Log.Error("a certificate of a pod could not be stored yet: until then it is missing after a restart without the API server",
 			"pod", p.pod.Namespace+"/"+p.pod.Name, "uid", p.UID, "error", err)
 	}
 	c.mu.Lock()

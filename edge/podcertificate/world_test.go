@@ -51,7 +51,12 @@ type world struct {
 
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
-	path := t.TempDir() + "/islet.db"
+	inWorldAt(t, t.TempDir()+"/islet.db", test)
+}
+
+// inWorldAt is inWorld with the database at a path.
+func inWorldAt(t *testing.T, path string, test func(w *world)) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

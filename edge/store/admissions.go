@@ -37,7 +37,7 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 			ON CONFLICT (uid) DO UPDATE SET grace = excluded.grace, disrupted = excluded.disrupted
 			WHERE (grace, disrupted) IS NOT (excluded.grace, excluded.disrupted)`, string(uid), int64(a.Grace), a.Disrupted)
 		return err
-	})
+	}, "admissions", "evictions")
 	if err != nil {
 		return fmt.Errorf("store the rejection of pod %s: %w", uid, err)
 	}
@@ -53,7 +53,7 @@ func (s *Store) RemoveRejection(ctx context.Context, uid types.UID) error {
 			}
 		}
 		return nil
-	})
+	}, "admissions", "evictions")
 	if err != nil {
 		return fmt.Errorf("remove the rejection of pod %s: %w", uid, err)
 	}

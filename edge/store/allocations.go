@@ -15,7 +15,7 @@ type Allocation struct {
 	Resources  *v1.PodSpec // contains only the names and resources of the containers, and the resources of the pod
 }
 
-// Allocate durably stores the resources of pods. It stores all rows or none. It skips pods that are not stored.
+// Allocate durably stores the resources of pods. It stores all rows or none. It skips pods that are not stored, except before MarkFilled.
 func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) error {
 	rows := map[types.UID][]byte{}
 	for uid, a := range given {
@@ -28,7 +28,7 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 		for uid, a := range given {
 			_, err := tx.ExecContext(ctx, `
 				INSERT INTO allocations (uid, generation, resources)
-				SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				SELECT ?, ?, ? WHERE `+podIsKnown+`
 				ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, resources = excluded.resources
 				WHERE (generation, resources) IS NOT (excluded.generation, excluded.resources)`,
 				string(uid), a.Generation, rows[uid], string(uid))
@@ -37,7 +37,7 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 			}
 		}
 		return nil
-	})
+	}, "allocations")
 	if err != nil {
 		return fmt.Errorf("store the resources of resized pods: %w", err)
 	}

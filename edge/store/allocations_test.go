@@ -16,6 +16,7 @@ func TestAllocations(t *testing.T) {
 	ctx := t.Context()
 	web := typical("web")
 	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
+	must(t, s.MarkFilled(ctx))
 	give := func(cpu string, generation int64) Allocation {
 		c := v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}
 		a := Allocation{generation, &v1.PodSpec{Containers: []v1.Container{c}}}

@@ -23,15 +23,17 @@ type Object struct {
 	Data    []byte // a list of the kind, as protobuf; an empty list means that the object does not exist
 }
 
-// PutObject encrypts an object and stores it durably. It does not write an unchanged object.
+// PutObject encrypts an object and stores it durably. It does not write an unchanged object. After an error, the writer repeats the write
+// until it succeeds, because pods use the object in any case.
 func (s *Store) PutObject(ctx context.Context, o Object) error {
-	sealed, err := s.seal.encrypt(o.Data, "objects", o.Kind, o.Namespace, o.Name)
-	if err != nil {
-		return fmt.Errorf("seal %s %s/%s: %w", o.Kind, o.Namespace, o.Name, err)
-	}
-	err = s.commit(ctx, func(tx *sql.Tx) error {
+	voids := s.voids.Load()
+	err := s.commitRows(ctx, rowChange{keyOfRow("objects", o.Kind, o.Namespace, o.Name), func(tx *sql.Tx) error {
+		o := o
+		if s.voids.Load() != voids {
+			o.Version = ""
+		}
 		var old []byte
-		err := tx.QueryRowContext(ctx, "SELECT data FROM objects WHERE (kind, namespace, name, version, gone) = (?, ?, ?, ?, ?)",
+		err := tx.QueryRow("SELECT data FROM objects WHERE (kind, namespace, name, version, gone) = (?, ?, ?, ?, ?)",
 			o.Kind, o.Namespace, o.Name, o.Version, o.Gone).Scan(&old)
 		if err == nil {
 			if data, err := s.seal.decrypt(old, "objects", o.Kind, o.Namespace, o.Name); err == nil && bytes.Equal(data, o.Data) {
@@ -40,31 +42,34 @@ func (s *Store) PutObject(ctx context.Context, o Object) error {
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `
+		sealed, err := s.seal.encrypt(o.Data, "objects", o.Kind, o.Namespace, o.Name) // here, because a full disk may have no key file yet
+		if err != nil {
+			return fmt.Errorf("seal: %w", err)
+		}
+		_, err = tx.Exec(`
 			INSERT OR REPLACE INTO objects (kind, namespace, name, version, gone, data) VALUES (?, ?, ?, ?, ?, ?)`,
 			o.Kind, o.Namespace, o.Name, o.Version, o.Gone, sealed)
 		return err
-	})
+	}})
 	if err != nil {
 		return fmt.Errorf("store %s %s/%s: %w", o.Kind, o.Namespace, o.Name, err)
 	}
 	return nil
 }
 
-// RemoveObjects durably removes objects that no pod uses.
+// RemoveObjects durably removes objects that no pod uses. After an error, the writer repeats the removal until it succeeds.
 func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		for _, k := range keys {
-			_, err := tx.ExecContext(ctx, "DELETE FROM objects WHERE (kind, namespace, name) = (?, ?, ?)", k.Kind, k.Namespace, k.Name)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	var rows []rowChange
+	for _, k := range keys {
+		rows = append(rows, rowChange{keyOfRow("objects", k.Kind, k.Namespace, k.Name), func(tx *sql.Tx) error {
+			_, err := tx.Exec("DELETE FROM objects WHERE (kind, namespace, name) = (?, ?, ?)", k.Kind, k.Namespace, k.Name)
+			return err
+		}})
+	}
+	err := s.commitRows(ctx, rows...)
 	if err != nil {
 		return fmt.Errorf("remove stored objects: %w", err)
 	}
@@ -72,12 +77,14 @@ func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 }
 
 // VoidObjects durably removes the versions of all objects. It is called after the API server was restored from a backup, because the
-// versions are then invalid.
+// versions are then invalid. After an error, the writer repeats the removal until it succeeds. An object that could not be written before
+// is then written without its version.
 func (s *Store) VoidObjects(ctx context.Context) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "UPDATE objects SET version = '' WHERE version <> ''")
+	s.voids.Add(1)
+	err := s.commitRows(ctx, rowChange{keyOfRow("versions of objects"), func(tx *sql.Tx) error {
+		_, err := tx.Exec("UPDATE objects SET version = '' WHERE version <> ''")
 		return err
-	})
+	}})
 	if err != nil {
 		return fmt.Errorf("remove the versions of stored objects: %w", err)
 	}

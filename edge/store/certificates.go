@@ -26,31 +26,33 @@ func (k CertificateKey) rowKey() []string {
 	return []string{"certificates", string(k.UID), k.Volume, strconv.Itoa(k.Source)}
 }
 
-// PutCertificate encrypts a certificate and stores it durably. The certificate is removed together with its pod.
+// PutCertificate encrypts a certificate and stores it durably. The certificate is removed together with its pod. After an error, the writer
+// repeats the write until it succeeds.
 func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
-	sealed, err := s.seal.encrypt(c.State, c.rowKey()...)
-	if err != nil {
-		return fmt.Errorf("seal a certificate of pod %s: %w", c.UID, err)
-	}
-	err = s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
+	err := s.commitRows(ctx, rowChange{keyOfRow(c.rowKey()...), func(tx *sql.Tx) error {
+		sealed, err := s.seal.encrypt(c.State, c.rowKey()...)
+		if err != nil {
+			return fmt.Errorf("seal: %w", err)
+		}
+		_, err = tx.Exec(`
 			INSERT OR REPLACE INTO certificates (uid, volume, source, state)
-			SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)`,
+			SELECT ?, ?, ?, ? WHERE `+podIsKnown,
 			string(c.UID), c.Volume, c.Source, sealed, string(c.UID))
 		return err
-	})
+	}})
 	if err != nil {
 		return fmt.Errorf("store a certificate of pod %s: %w", c.UID, err)
 	}
 	return nil
 }
 
-// RemoveCertificates removes the certificates of a pod that has ended but is still stored.
+// RemoveCertificates removes the certificates of a pod that has ended but is still stored. After an error, the writer repeats the removal
+// until it succeeds.
 func (s *Store) RemoveCertificates(ctx context.Context, uid types.UID) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM certificates WHERE uid = ?", string(uid))
+	err := s.commitRows(ctx, rowChange{keyOfRow("certificates", string(uid)), func(tx *sql.Tx) error {
+		_, err := tx.Exec("DELETE FROM certificates WHERE uid = ?", string(uid))
 		return err
-	})
+	}})
 	if err != nil {
 		return fmt.Errorf("remove the certificates of pod %s: %w", uid, err)
 	}

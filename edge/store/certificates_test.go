@@ -15,6 +15,7 @@ func TestCertificates(t *testing.T) {
 	ctx := t.Context()
 	web := typical("web")
 	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
+	must(t, s.MarkFilled(ctx))
 	row := Certificate{CertificateKey{web.Pod.UID, "creds", 1}, []byte("-----BEGIN PRIVATE KEY-----")}
 	must(t, s.PutCertificate(ctx, row))
 	must(t, s.PutCertificate(ctx, Certificate{CertificateKey{"stranger", "creds", 1}, row.State}))

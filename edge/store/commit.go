@@ -12,15 +12,26 @@ import (
 // results of an earlier call and not add to them.
 type write struct {
 	change func(tx *sql.Tx) error
+	rows   []rowChange // rows to write later if the change fails; see commitRows
+	tables []string    // the tables of the mirror that the change may change
 	done   chan<- error
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
-// even if ctx ends, because the caller must know the result.
-func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
+// even if ctx ends, because the caller must know the result. The given tables are those of the mirror in which the change may change rows,
+// or noMirror.
+func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error, table string, more ...string) error {
+	return s.send(ctx, write{change: do, tables: append(more, table)})
+}
+
+// noMirror means that a change only changes tables that are not in the mirror.
+const noMirror = ""
+
+func (s *Store) send(ctx context.Context, w write) error {
 	done := make(chan error, 1)
+	w.done = done
 	select {
-	case s.writes <- write{do, done}:
+	case s.writes <- w:
 		return s.explainError(<-done)
 	case <-ctx.Done():
 		return ctx.Err()
@@ -32,11 +43,14 @@ func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error) error {
 // runWriter is the loop of the writer. It owns the connection for writing and ends when the store is closed.
 func (s *Store) runWriter() {
 	defer close(s.done)
-	var flush <-chan time.Time
+	var flush, retry <-chan time.Time
 	for {
 		select {
 		case w := <-s.writes:
 			s.commitGroup(w)
+			if retry == nil && len(s.unwritten.rows) > 0 {
+				retry = time.After(flushEvery)
+			}
 		case r := <-s.repairs:
 			r.done <- s.repairDatabase(r.why) || time.Since(s.lastRepair) < repairEvery
 		case <-s.dirty:
@@ -49,8 +63,15 @@ func (s *Store) runWriter() {
 				flush = time.After(flushEvery)
 			}
 			s.restoreFiles(false)
+		case <-retry:
+			retry = nil
+			if pause := s.retryRows(); pause > 0 {
+				retry = time.After(pause)
+			}
+			s.restoreFiles(false)
 		case <-s.stop:
 			s.flush()
+			s.retryRows()
 			s.restoreFiles(true)
 			return
 		}
@@ -82,8 +103,10 @@ func (s *Store) commitGroup(first write) {
 	}
 	s.restoreFiles(false) // before the results are sent, because a successful change must survive kill -9
 	for i, w := range list {
+		s.unwritten.record(w.rows, results[i])
 		w.done <- results[i]
 	}
+	s.readMirrorAfter(list, results)
 }
 
 // Values of PRAGMA synchronous. They determine whether a commit waits for the disk.

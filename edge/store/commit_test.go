@@ -64,7 +64,7 @@ func hold(t testing.TB, s *Store) (release func()) {
 			}
 			first = false
 			return nil
-		})
+		}, noMirror)
 	}()
 	<-entered
 	return func() {
@@ -107,7 +107,7 @@ func TestConcurrentWritesShareATransaction(t *testing.T) {
 							return err
 						}
 						return fs.ErrInvalid
-					})
+					}, "meta")
 					return
 				}
 				results <- s.AddLease(t.Context(), address(100+i), "me")

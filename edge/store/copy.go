@@ -68,7 +68,7 @@ func (s *Store) ForgetImports(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM imports")
 		return err
-	})
+	}, "imports")
 	if err != nil {
 		return fmt.Errorf("forget the imports of image archives: %w", err)
 	}

@@ -18,13 +18,14 @@ type Devices struct {
 	Given     []byte // the device IDs and the plugin's response, encoded by agent/device
 }
 
-// GiveDevices durably stores the devices of containers. It stores all rows or none. It skips pods that are not stored.
+// GiveDevices durably stores the devices of containers. It stores all rows or none. It skips pods that are not stored, except before
+// MarkFilled.
 func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, d := range rows {
 			_, err := tx.ExecContext(ctx, `
 				INSERT INTO devices (uid, container, resource, count, given)
-				SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
+				SELECT ?, ?, ?, ?, ? WHERE `+podIsKnown+`
 				ON CONFLICT (uid, container, resource) DO UPDATE SET count = excluded.count, given = excluded.given
 				WHERE (count, given) IS NOT (excluded.count, excluded.given)`,
 				string(d.UID), d.Container, d.Resource, d.Count, d.Given, string(d.UID))
@@ -33,7 +34,7 @@ func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 			}
 		}
 		return nil
-	})
+	}, "devices")
 	if err != nil {
 		return fmt.Errorf("store the devices of containers: %w", err)
 	}
@@ -45,7 +46,7 @@ func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM devices WHERE uid = ?", string(uid))
 		return err
-	})
+	}, "devices")
 	if err != nil {
 		return fmt.Errorf("remove the devices of pod %s: %w", uid, err)
 	}
@@ -93,7 +94,7 @@ func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 			}
 		}
 		return nil
-	})
+	}, "claims")
 	if err != nil {
 		return fmt.Errorf("store resource claims: %w", err)
 	}
@@ -109,7 +110,7 @@ func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
 			}
 		}
 		return nil
-	})
+	}, "claims")
 	if err != nil {
 		return fmt.Errorf("remove resource claims: %w", err)
 	}

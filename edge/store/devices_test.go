@@ -12,6 +12,7 @@ func TestDevices(t *testing.T) {
 	ctx := t.Context()
 	web := typical("web")
 	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
+	must(t, s.MarkFilled(ctx))
 	rows := []Devices{{web.Pod.UID, "c", "example.com/a", 1, []byte("1")}, {"stranger", "c", "example.com/a", 1, []byte("2")}}
 	must(t, s.GiveDevices(ctx, rows))
 	rows[0].Given = []byte("3")

@@ -13,7 +13,11 @@
 // While nothing changes, the store does no I/O.
 //
 // If the file is damaged, only the rows on the damaged pages are lost. The other rows are read from the raw pages (package pages) and
-// written to a new file. If the disk is read-only, all rows are read into a database in memory. Health reports both cases.
+// written to a new file, which takes the place of the old one (replacement). If this happens during use, the rows of the small tables come
+// from a mirror in memory, and the owners of the other tables write their rows again (AddRewriter). If the disk is read-only, all rows are
+// read into a database in memory. Health reports these cases.
+//
+// Some owners use a new value even if it cannot be stored. The writer repeats these writes until they succeed (commitRows).
 //
 // Data of pods that the API server has (ConfigMaps, Secrets, tokens, certificates) is sealed with a key in a separate file. A copy of the
 // database alone therefore does not reveal the data.

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
 		child(path)
 	}
+	if path := os.Getenv(openingEnv); path != "" {
+		openingChild(path)
+	}
 	os.Exit(m.Run())
 }
 

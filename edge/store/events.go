@@ -43,7 +43,7 @@ func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) 
 			}
 		}
 		return nil
-	})
+	}, noMirror)
 	if err != nil {
 		return fmt.Errorf("store events: %w", err)
 	}

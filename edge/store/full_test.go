@@ -6,57 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/disktest"
 )
 
-// A disk is a small file system that a test can fill completely.
-type disk struct {
-	testing.TB
-	dir string
-}
-
-func newDisk(t testing.TB) *disk {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root, to mount a small disk")
-	}
-	d := &disk{t, t.TempDir()}
-	if err := syscall.Mount("tmpfs", d.dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skip("cannot mount a small disk:", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(d.dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return d
-}
-
-func (d *disk) fill() {
-	d.Helper()
-	f, err := os.Create(filepath.Join(d.dir, "fill"))
-	must(d, err)
-	defer f.Close()
-	for size := 64 << 10; size > 0; {
-		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
-			size /= 2
-		} else {
-			must(d, err)
-		}
-	}
-}
-
-func (d *disk) free() { d.Helper(); must(d, os.Remove(filepath.Join(d.dir, "fill"))) }
-
 func TestFullDisk(t *testing.T) {
-	d := newDisk(t)
+	d := disktest.New(t)
 	ctx := t.Context()
-	path := filepath.Join(d.dir, "islet.db")
+	path := filepath.Join(d.Dir, "islet.db")
 	s := open(t, path)
 	acknowledged, first := 0, types.UID(fmt.Sprintf("%032d", 0))
 	write := func() error {
@@ -77,7 +39,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	must(t, write())
 	for round := range 5 {
-		d.fill()
+		d.Fill()
 		var err error
 		for err == nil {
 			err = write()
@@ -101,11 +63,11 @@ func TestFullDisk(t *testing.T) {
 				must(t, err)
 			}
 			must(t, s.Close())
-			must(t, os.RemoveAll(filepath.Join(d.dir, "fill")))
+			must(t, os.RemoveAll(filepath.Join(d.Dir, "fill")))
 			for suffix, data := range left {
 				must(t, os.WriteFile(path+suffix, data, 0o600))
 			}
-			d.fill()
+			d.Fill()
 			s = open(t, path)
 		}
 		if _, yes := s.Rebuilt(); yes {
@@ -116,7 +78,7 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 
-		d.free()
+		d.Free()
 		must(t, write())
 		must(t, write())
 		intact("with room again")

@@ -11,7 +11,7 @@ func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)
 		return err
-	})
+	}, "imports")
 	if err != nil {
 		return fmt.Errorf("record the import of %s: %w", name, err)
 	}

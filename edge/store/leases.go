@@ -17,7 +17,7 @@ func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) err
 			return err
 		}
 		return tx.QueryRowContext(ctx, "SELECT owner FROM leases WHERE addr = ?", addr.AsSlice()).Scan(&has)
-	})
+	}, "leases")
 	if err == nil && has != owner {
 		err = fmt.Errorf("leased to %s: %w", has, fs.ErrExist)
 	}
@@ -32,7 +32,7 @@ func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM leases WHERE owner = ?", owner)
 		return err
-	})
+	}, "leases")
 	if err != nil {
 		return fmt.Errorf("release the addresses of %s: %w", owner, err)
 	}

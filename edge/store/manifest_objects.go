@@ -56,7 +56,7 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 			}
 		}
 		return nil
-	})
+	}, noMirror)
 	if err != nil {
 		return fmt.Errorf("store the objects of manifests: %w", err)
 	}

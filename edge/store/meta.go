@@ -17,7 +17,19 @@ func (s *Store) Meta(ctx context.Context, key string) (value string, found bool,
 
 // SetMeta durably stores a small value of the node under a key.
 func (s *Store) SetMeta(ctx context.Context, key, value string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error { return putMeta(ctx, tx, key, value) })
+	err := s.commit(ctx, func(tx *sql.Tx) error { return putMeta(ctx, tx, key, value) }, "meta")
+	if err != nil {
+		return fmt.Errorf("store %s: %w", key, err)
+	}
+	return nil
+}
+
+// SetMetaOrRetry is SetMeta for a value that its owner uses even if the write fails. After an error, the writer repeats the write until it
+// succeeds, or until a later call for the key replaces the value.
+func (s *Store) SetMetaOrRetry(ctx context.Context, key, value string) error {
+	err := s.commitRows(ctx, rowChange{keyOfRow("meta", key), func(tx *sql.Tx) error {
+		return putMeta(context.WithoutCancel(ctx), tx, key, value)
+	}})
 	if err != nil {
 		return fmt.Errorf("store %s: %w", key, err)
 	}

@@ -21,7 +21,7 @@ func (s *Store) MarkFilled(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM meta WHERE key = ?", emptyKey)
 		return err
-	})
+	}, "meta")
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", emptyKey, err)
 	}

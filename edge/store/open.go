@@ -7,15 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/islet-edge/islet/internal/durable"
 )
 
 // applicationID ("islt") identifies the file as a database of islet. prepare checks it, and file(1) shows it.
@@ -46,10 +42,15 @@ var suffixes = []string{"", "-wal", "-shm"}
 
 // open opens the database file. It sets the connections for writing and for reading.
 func (s *Store) open(ctx context.Context) error {
-	if err := ensurePrivate(s.path); err != nil {
-		return err
+	isNew := !exists(s.path)
+	err := ensurePrivate(s.path)
+	if err == nil {
+		err = s.openAt(ctx, connectionStrings(s.path))
 	}
-	if err := s.openAt(ctx, connectionStrings(s.path)); err != nil {
+	if err != nil {
+		if isNew {
+			removeFiles(s.path) // as on a full disk
+		}
 		return err
 	}
 	s.files.wal = nil
@@ -238,30 +239,10 @@ func migrate(ctx context.Context, db *sql.DB, version int, script string) error 
 	return tx.Commit()
 }
 
-// setAside renames a broken database and its -wal and -shm files. It returns the new path.
-func setAside(path string, why error, log *slog.Logger) (string, error) {
-	to := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405Z")
-	for base, n := to, 1; exists(to); n++ { // the name may already exist if the clock stands still
-		to = fmt.Sprintf("%s.%d", base, n)
-	}
-	for _, suffix := range suffixes {
-		if err := os.Rename(path+suffix, to+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("set the broken database aside (%w): %w", why, err)
-		}
-	}
-	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
-		return "", err
-	}
-	log.Error("the database cannot be used: a new one with the readable rows replaces it; "+
-		"missing pods are restored from manifests and running containers",
-		"database", path, "kept", to, "error", why)
-	return to, prune(path, to)
-}
-
 // prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
 // disk. The names contain the time, which may be wrong. The caller therefore passes the newest broken database, which is never removed.
 func prune(path, newest string) error {
-	names, err := filepath.Glob(path + ".corrupt-*")
+	names, err := filepath.Glob(path + corruptSuffix + "*")
 	if err != nil {
 		return err
 	}
@@ -277,6 +258,12 @@ func prune(path, newest string) error {
 		}
 	}
 	return nil
+}
+
+func (s *Store) pruneBroken(newest string) {
+	if err := prune(s.path, newest); err != nil {
+		s.log.Warn("old broken databases cannot be removed", "database", s.path, "error", err)
+	}
 }
 
 func exists(path string) bool {

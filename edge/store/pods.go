@@ -35,6 +35,10 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 			return fmt.Errorf("encode pod %s: %w", p.Pod.UID, err)
 		}
 	}
+	tables := []string{"meta"}
+	if len(remove) > 0 {
+		tables = append(tables, tablesOfPods()...)
+	}
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		for _, uid := range remove {
 			if err := removePod(ctx, tx, uid); err != nil {
@@ -47,12 +51,16 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 			}
 		}
 		return s.metaValues.write(ctx, tx)
-	})
+	}, "lives", tables...)
 	if err == nil {
 		s.dropStatuses(remove)
 	}
 	return err
 }
+
+// podIsKnown is a condition for the rows of a pod with the given UID. It also holds while rows of the database may be missing, because the
+// row of the pod may be one of them. A write after the damage of the database must not do nothing and report success.
+const podIsKnown = "(EXISTS (SELECT 1 FROM pods WHERE uid = ?) OR EXISTS (SELECT 1 FROM meta WHERE key = '" + emptyKey + "'))"
 
 func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 	_, err := tx.ExecContext(ctx, `
@@ -70,9 +78,13 @@ func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 	return err
 }
 
+// tablesOfPods returns the tables whose rows are removed together with their pod.
+func tablesOfPods() []string {
+	return []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"}
+}
+
 func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
-	tables := []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"}
-	for _, table := range tables {
+	for _, table := range tablesOfPods() {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 		_, err = tx.ExecContext(ctx, `
 			INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')`, b.Ref, b.Was)
 		return err
-	})
+	}, "pulls")
 	if err != nil {
 		return fmt.Errorf("record that the pull of %s begins: %w", b.Ref, err)
 	}
@@ -68,7 +68,7 @@ func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 
 // EndPull durably removes the record that BeginPull has made for the reference.
 func (s *Store) EndPull(ctx context.Context, ref string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error { return endPull(ctx, tx, ref) })
+	err := s.commit(ctx, func(tx *sql.Tx) error { return endPull(ctx, tx, ref) }, "pulls")
 	if err != nil {
 		return fmt.Errorf("record that the pull of %s ended: %w", ref, err)
 	}
@@ -104,7 +104,7 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 			return err
 		}
 		return endPull(ctx, tx, ref)
-	})
+	}, "pulls")
 	if err != nil {
 		return fmt.Errorf("record the pull of image %s: %w", p.Image, err)
 	}
@@ -124,7 +124,7 @@ func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 			}
 		}
 		return nil
-	})
+	}, "pulls")
 	if err != nil {
 		return fmt.Errorf("remove the pulls of images: %w", err)
 	}

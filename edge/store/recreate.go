@@ -54,16 +54,14 @@ func (s *Store) restoreFiles(last bool) {
 }
 
 func (s *Store) recreateFiles() error {
-	dir, made := filepath.Dir(s.path), s.path+".again"
+	dir, made := filepath.Dir(s.path), s.path+newSuffix
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	if err := s.seal.restore(); err != nil {
 		return fmt.Errorf("create the key file %s again: %w", s.seal.place.Path(), err)
 	}
-	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+	removeFiles(made)
 	if err := durable.Write(made, nil, 0o600); err != nil { // SQLite would set another mode
 		return err
 	}
@@ -71,36 +69,33 @@ func (s *Store) recreateFiles() error {
 		return errors.Join(err, os.Remove(made))
 	}
 	if err := syncFile(made); err != nil {
-		return err
+		return errors.Join(err, os.Remove(made))
 	}
 	s.dbMu.Lock()
 	defer s.dbMu.Unlock()
 	s.closeFiles() // errors are ignored, because the copy has all rows
-	from, ctx := made, context.Background()
-	err := s.putInPlace(made)
+	ctx := context.Background()
+	err := (&replacement{path: s.path, kept: s.path + replacedSuffix}).run(0)
 	if err == nil {
-		from, err = s.path, s.open(ctx)
+		err = s.open(ctx)
 	}
 	if err == nil {
 		return nil
 	}
-	if full := s.fillMemory(ctx, from, err); full != nil { // if fillMemory succeeds, it logs err and records it in Health
+	fill := s.openMemory
+	if exists(made) { // the replacement has not begun
+		fill = func(ctx context.Context, why error) error { return s.fillMemory(ctx, made, why) }
+	}
+	before := s.mirror
+	s.mirror = mirror{} // the copy has all rows, also those of writes after which the mirror was not read yet
+	full := fill(ctx, err)
+	s.mirror = before
+	if full != nil { // if fill succeeds, it logs err and records it in Health
 		s.startEmpty(full)
+	} else {
+		s.signalRepaired() // so that the new database is marked as filled
 	}
 	return err
-}
-
-// putInPlace renames the new file to the database's path. It keeps existing files with the suffix .replaced.
-func (s *Store) putInPlace(made string) error {
-	for _, suffix := range suffixes {
-		if err := os.Rename(s.path+suffix, s.path+".replaced"+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if err := os.Rename(made, s.path); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(s.path))
 }
 
 func syncFile(path string) error {

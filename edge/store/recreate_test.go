@@ -1,8 +1,12 @@
 package store
 
 import (
+	"context"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,10 +101,12 @@ func TestRemovedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestRemovedAgain checks a database that is removed repeatedly. The store does not recreate the file each time.
+// TestRemovedAgain checks a database that is removed repeatedly. The store does not recreate the file each time. A database that was
+// replaced earlier is kept.
 func TestRemovedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "islet.db")
 	s := open(t, path)
+	must(t, os.WriteFile(path+replacedSuffix, []byte("earlier"), 0o600))
 	write := func(uid string) {
 		t.Helper()
 		for range 2 { // the writer checks the files after each write
@@ -124,33 +130,47 @@ func TestRemovedAgain(t *testing.T) {
 	if err := s.Close(); err != nil || !exists(path) {
 		t.Errorf("after Close: %v, the database exists: %v", err, exists(path))
 	}
+	if data, err := os.ReadFile(path + replacedSuffix); err != nil || string(data) != "earlier" {
+		t.Errorf("the database that was replaced earlier: %q, %v", data, err)
+	}
 }
 
 // TestRemovedForGood checks that the store continues in memory if its file was removed and cannot be recreated. Health reports this state.
+// The write that finds out, and the writes before it, keep their effect: a new row, a changed row and a removed row.
 func TestRemovedForGood(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "islet.db")
-	s := open(t, path)
-	if err := s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(path+".replaced-wal", "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path+"-wal.other", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+"-wal.other", path+"-wal"); err != nil { // when SQLite closes, it removes only its own -wal file
-		t.Fatal(err)
-	}
-	for range 2 { // the writer checks the files after each write
-		if err := s.UpdatePods(t.Context(), []Pod{pod("b", "log")}, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if pods, err := s.Pods(t.Context()); err != nil || len(pods) != 2 || s.Health().Volatile == "" {
-		t.Errorf("%d pods, %v, %+v", len(pods), err, s.Health())
+	one, two := netip.MustParseAddr("10.42.0.1"), netip.MustParseAddr("10.42.0.2")
+	for what, change := range map[string]func(context.Context, *Store) error{
+		"new":     func(ctx context.Context, s *Store) error { return s.AddLease(ctx, two, "two") },
+		"changed": func(ctx context.Context, s *Store) error { return s.SetMeta(ctx, "key", "new") },
+		"removed": func(ctx context.Context, s *Store) error { return s.ReleaseLeases(ctx, "one") },
+		"pod":     func(ctx context.Context, s *Store) error { return s.UpdatePods(ctx, []Pod{pod("b", "log")}, nil) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "islet.db")
+			s, model := open(t, path), open(t, filepath.Join(t.TempDir(), "model.db"))
+			for _, s := range []*Store{s, model} {
+				must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil))
+				must(t, s.AddLease(t.Context(), one, "one"))
+				must(t, s.SetMeta(t.Context(), "key", "old"))
+			}
+			hold(t, s)()
+			must(t, os.Remove(path))
+			must(t, os.Rename(path+"-wal", path+"-wal.old"))
+			must(t, os.MkdirAll(filepath.Join(path+"-wal", "in the way"), 0o700))
+			must(t, change(t.Context(), s))
+			must(t, change(t.Context(), model))
+			if s.Health().Volatile == "" {
+				t.Fatalf("%+v", s.Health())
+			}
+			hold(t, s)()
+			if now, want := rowsOf(t, s.db), rowsOf(t, model.db); !maps.Equal(now, want) {
+				t.Errorf("rows %q, want %q", slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(want)))
+			}
+			select {
+			case <-s.WatchRepairs():
+			default:
+				t.Error("nobody marks the new database as filled")
+			}
+		})
 	}
 }

@@ -25,43 +25,47 @@ type repair struct {
 // readOnly reports whether the database's disk is read-only.
 func readOnly(path string) bool { return readonly.CheckDisk(filepath.Dir(path)) }
 
-// replace sets a broken database aside, and opens a new one with all readable rows. If the disk is read-only, the new database is in
-// memory.
+// replace replaces a broken database by a new one with all readable rows. If that fails, as on a full disk, the new database is in memory,
+// and the files keep all readable rows. The next start then finds the broken database, or the complete new one, again.
 func (s *Store) replace(ctx context.Context, why error) error {
-	aside, err := setAside(s.path, why, s.log)
-	if err != nil {
-		if isFrozen(err) {
-			return s.openMemory(ctx, why)
-		}
-		return err
+	r := &replacement{path: s.path, kept: corruptName(s.path)}
+	n, err := s.buildDatabase(ctx)
+	if err == nil {
+		err = r.run(0)
 	}
-	if err := s.open(ctx); err != nil {
-		if isFull(err) || isFrozen(err) {
-			s.setHealth(func(h *Health) { h.Aside = aside })
-			return s.fillMemory(ctx, aside, err)
-		}
-		return err
+	aside := r.kept
+	if !exists(aside) {
+		aside = s.path
 	}
-	n, err := salvageRows(ctx, aside, s.db)
-	if err != nil {
-		s.log.Error("not all pages of the broken database could be read", "database", aside, "error", err)
-	}
-	s.log.Warn("rows of the broken database were kept", "rows", n, "database", aside)
 	s.setHealth(func(h *Health) { h.Aside, h.Salvaged = aside, n })
+	if err == nil {
+		s.log.Error("the database cannot be used: a new one with the readable rows replaces it; "+
+			"missing pods are restored from manifests and running containers",
+			"database", s.path, "kept", aside, "rows", n, "error", why)
+		s.pruneBroken(aside)
+		err = s.open(ctx)
+	}
+	if err != nil {
+		return s.openMemory(ctx, errors.Join(why, err))
+	}
 	return nil
 }
 
 // openMemory opens a database in memory and copies all rows of the database on the disk into it. It is used if the disk can be read but not
-// written.
+// written. If the replacement of the database is not complete, the rows are those of the new database.
 func (s *Store) openMemory(ctx context.Context, why error) error {
-	return s.fillMemory(ctx, s.path, why)
+	from := s.path
+	if next, _ := findNext(s.path); next != "" {
+		from = next
+	}
+	return s.fillMemory(ctx, from, why)
 }
 
 func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 	if err := s.openAt(ctx, memoryDSN()); err != nil {
 		return errors.Join(why, err)
 	}
-	n, err := salvageRows(ctx, from, s.db)
+	n, err := s.fillRows(ctx, from)
 	if err != nil {
 		s.closeFiles()
 		return errors.Join(why, err)
@@ -72,6 +76,13 @@ func (s *Store) fillMemory(ctx context.Context, from string, why error) error {
 		h.Volatile = fmt.Sprintf("the disk of %s takes no writes (%v): changes are kept in memory until the agent ends", s.path, why)
 	})
 	return nil
+}
+
+// fillRows copies the readable rows of the database at a path, and then the rows of the mirror, to the open database. It returns the number
+// of readable rows.
+func (s *Store) fillRows(ctx context.Context, from string) (n int, err error) {
+	n, err = salvageRows(ctx, from, s.db)
+	return n, errors.Join(err, s.mirror.restore(ctx, s.db))
 }
 
 // memoryDatabases counts the databases in memory since the start of the process. The number makes their names unique.
@@ -110,6 +121,7 @@ func (s *Store) repairDatabase(why error) bool {
 	if err != nil {
 		return s.startEmpty(errors.Join(why, err))
 	}
+	s.readMirror()
 	s.signalRepaired()
 	return true
 }
@@ -122,6 +134,9 @@ func (s *Store) startEmpty(why error) bool {
 		s.log.Error("no database could be opened", "error", err)
 		s.db, s.readDB = closedDatabase(), closedDatabase()
 		return false
+	}
+	if err := s.mirror.restore(context.Background(), s.db); err != nil {
+		s.log.Error("the small tables could not be filled again", "error", err)
 	}
 	s.setHealth(func(h *Health) {
 		h.Volatile = fmt.Sprintf("the database %s is broken (%v): all data are kept in memory", s.path, why)

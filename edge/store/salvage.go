@@ -24,31 +24,33 @@ const maxSalvaged = 256 << 20
 type rowShape struct {
 	table, columns string
 	types          string // t means text, i integer, b blob
+	repair         tableRepair
 	check          func(v []any) bool
 }
 
 func listShapes() []rowShape {
 	anyRow := func([]any) bool { return true }
+	named := func(v []any) bool { return v[0] != "" }
 	digest := func(v []any) bool { return strings.Contains(v[0].(string), ":") } // unlike the keys of meta, a digest contains a colon
 	return []rowShape{
-		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", func(v []any) bool { return v[0] != "" }},
-		{"objects", "kind, namespace, name, version, gone, data", "ttttib", anyRow},
-		{"volumes", "volume, pod, path, data", "tttb", anyRow},
-		{"local", "source, kind, namespace, name, origin, gone, data", "tttttib", anyRow},
-		{"pulls", "image, name, namespace, secret, uid, hash", "tttttb", anyRow},
-		{"tokens", "uid, audience, seconds, issued, expires, token", "ttiiib", anyRow},
-		{"certificates", "uid, volume, source, state", "ttib", anyRow},
-		{"events", "name, seq, told, event", "tiib", anyRow},
-		{"admissions", "uid, reason, message", "ttt", anyRow},
-		{"evictions", "uid, grace, disrupted", "tii", anyRow},
-		{"allocations", "uid, generation, resources", "tib", anyRow},
-		{"devices", "uid, container, resource, count, given", "tttib", anyRow},
-		{"claims", "uid, driver, namespace, name, state", "ttttb", anyRow},
-		{"leases", "addr, owner", "bt", func(v []any) bool { n := len(v[0].([]byte)); return n == 4 || n == 16 }},
-		{"statuses", "uid, status", "tb", anyRow},
-		{"lives", "uid, lives", "ti", anyRow},
-		{"imports", "digest, name", "tt", digest},
-		{"meta", "key, value", "tt", func(v []any) bool { return !digest(v) && v[0] != "" }},
+		{"pods", "uid, seq, source, origin, manifest, deleting, grace, again", "tittbiii", fromOwner, named},
+		{"objects", "kind, namespace, name, version, gone, data", "ttttib", fromOwner, anyRow},
+		{"volumes", "volume, pod, path, data", "tttb", fromMirror, anyRow},
+		{"local", "source, kind, namespace, name, origin, gone, data", "tttttib", fromOwner, anyRow},
+		{"pulls", "image, name, namespace, secret, uid, hash", "tttttb", fromMirror, anyRow},
+		{"tokens", "uid, audience, seconds, issued, expires, token", "ttiiib", fromMirror, anyRow},
+		{"certificates", "uid, volume, source, state", "ttib", fromMirror, anyRow},
+		{"events", "name, seq, told, event", "tiib", notAtAll, anyRow},
+		{"admissions", "uid, reason, message", "ttt", fromMirror, anyRow},
+		{"evictions", "uid, grace, disrupted", "tii", fromMirror, anyRow},
+		{"allocations", "uid, generation, resources", "tib", fromMirror, anyRow},
+		{"devices", "uid, container, resource, count, given", "tttib", fromMirror, anyRow},
+		{"claims", "uid, driver, namespace, name, state", "ttttb", fromMirror, anyRow},
+		{"leases", "addr, owner", "bt", fromMirror, func(v []any) bool { n := len(v[0].([]byte)); return n == 4 || n == 16 }},
+		{"statuses", "uid, status", "tb", fromOwner, anyRow},
+		{"lives", "uid, lives", "ti", fromMirror, anyRow},
+		{"imports", "digest, name", "tt", fromMirror, digest},
+		{"meta", "key, value", "tt", fromMirror, func(v []any) bool { return !digest(v) && v[0] != "" }},
 	}
 }
 
@@ -73,6 +75,11 @@ func (s rowShape) matchesRow(v []any) bool {
 	return s.check(v)
 }
 
+// insertion returns the statement that adds a row if there is none with the same key.
+func (s *rowShape) insertion() string {
+	return "INSERT OR IGNORE INTO " + s.table + " (" + s.columns + ") VALUES (?" + strings.Repeat(", ?", len(s.types)-1) + ")"
+}
+
 // salvageRows copies all readable rows of the broken database at a path to an open database. It returns the number of rows.
 func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error) {
 	db, err := readFile(path)
@@ -95,8 +102,7 @@ func salvageRows(ctx context.Context, path string, to *sql.DB) (n int, err error
 				continue
 			}
 			// If a row occurs twice, the second one is an old copy and is ignored.
-			q := fmt.Sprintf("INSERT OR IGNORE INTO %s (%s) VALUES (?%s)", s.table, s.columns, strings.Repeat(", ?", len(s.types)-1))
-			result, err := tx.ExecContext(ctx, q, row.Values...)
+			result, err := tx.ExecContext(ctx, s.insertion(), row.Values...)
 			if err != nil {
 				return 0, fmt.Errorf("write a row of %s: %w", s.table, err)
 			}

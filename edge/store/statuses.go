@@ -44,7 +44,7 @@ func (s *Store) StoreStatuses(ctx context.Context, list map[types.UID]*v1.PodSta
 		}
 		s.mu.Unlock()
 		return writeStatuses(tx, raw)
-	})
+	}, noMirror)
 }
 
 // Statuses returns the newest status of each pod, including statuses that are not written yet.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,8 @@ type Store struct {
 	rowsMissing chan struct{} // capacity 1; a value means that rows may be missing after a repair
 	lastRepair  time.Time     // time of the last repair; used only by the writer
 	files       fileSet       // used only by the writer
+	unwritten   unwritten     // used only by the writer
+	mirror      mirror        // used only by the writer
 
 	health sync.Mutex // guards now
 	now    Health
@@ -52,15 +55,17 @@ type Store struct {
 	closed  error
 
 	metaValues metaValues
+	rewriters  rewriters
+	voids      atomic.Int64 // number of calls of VoidObjects
 
 	mu       sync.Mutex
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
 }
 
-// Open opens or creates the database at the given path and migrates it to this version of islet. It renames a broken file together with its
-// -wal and -shm, and replaces it by a new file with all readable rows; see Rebuilt. It uses the database of a newer islet if the migrations
-// permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is not an error. If the disk is read-only, the
-// database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
+// Open opens or creates the database at the given path and migrates it to this version of islet. It replaces a broken file by a new one
+// with all readable rows, and keeps the broken file together with its -wal and -shm under another name; see Rebuilt. It uses the database
+// of a newer islet if the migrations permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is no error. If
+// the disk is read-only, the database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	return OpenSealed(ctx, path, keyfile.Place{}, log)
 }
@@ -78,7 +83,12 @@ func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.L
 	if err := s.seal.openSealed(); err != nil {
 		return nil, err
 	}
-	err := s.open(ctx)
+	err := s.continueReplacement()
+	if err != nil {
+		err = s.openMemory(ctx, err)
+	} else {
+		err = s.open(ctx)
+	}
 	switch {
 	case err == nil && readOnly(path):
 		s.closeFiles()
@@ -94,13 +104,16 @@ func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.L
 	if err != nil {
 		return nil, fmt.Errorf("open the database %s: %w", path, s.explainError(err))
 	}
+	if err := s.mirror.read(ctx, s.db); err != nil { // the checks have not found the damage; the writer finds it again
+		log.Warn("a part of the database cannot be read", "database", path, "error", s.explainError(err))
+	}
 	go s.runWriter()
 	return s, nil
 }
 
 // A Health describes problems of the database. The zero value means that there are no problems.
 type Health struct {
-	Aside    string // path to which a broken database was renamed; empty if no database was broken
+	Aside    string // present path of a broken database; empty if no database was broken
 	Salvaged int    // number of rows that were copied from the broken database
 	Volatile string // reason why all data is only in memory; empty if the data is on the disk
 }
@@ -124,8 +137,8 @@ func (s *Store) setHealth(change func(*Health)) {
 	change(&s.now)
 }
 
-// WatchRepairs returns a channel that receives a value after the database was replaced during use. Receivers should then write all their
-// rows again, because some rows may be missing. Rows that are not missing cause no write.
+// WatchRepairs returns a channel that receives a value after the database was replaced during use. The receiver should then store all pods
+// again and call RewriteRows, because some rows may be missing. Rows that are not missing cause no write.
 func (s *Store) WatchRepairs() <-chan struct{} { return s.rowsMissing }
 
 // Close writes pending statuses and closes the database.

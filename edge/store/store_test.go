@@ -52,6 +52,7 @@ func TestEveryTableSurvivesReopening(t *testing.T) {
 	if _, yes := s.Rebuilt(); yes {
 		t.Error("a new database is not a rebuilt one")
 	}
+	must(t, s.MarkFilled(ctx))
 	a, b := pod("a", "web"), pod("b", "log")
 	b.Deleting, b.Grace, b.Again, b.Lives = true, 3*time.Second, true, 2
 	status := &v1.PodStatus{Phase: v1.PodSucceeded}

@@ -28,19 +28,20 @@ func (k TokenKey) rowKey() []string {
 	return []string{"tokens", string(k.UID), k.Audience, strconv.FormatInt(k.Seconds, 10)}
 }
 
-// PutToken encrypts a token and stores it durably. The token is removed together with its pod.
+// PutToken encrypts a token and stores it durably. The token is removed together with its pod. After an error, the writer repeats the write
+// until it succeeds.
 func (s *Store) PutToken(ctx context.Context, t Token) error {
-	sealed, err := s.seal.encrypt([]byte(t.Token), t.rowKey()...)
-	if err != nil {
-		return fmt.Errorf("seal a token of pod %s: %w", t.UID, err)
-	}
-	err = s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
+	err := s.commitRows(ctx, rowChange{keyOfRow(t.rowKey()...), func(tx *sql.Tx) error {
+		sealed, err := s.seal.encrypt([]byte(t.Token), t.rowKey()...)
+		if err != nil {
+			return fmt.Errorf("seal: %w", err)
+		}
+		_, err = tx.Exec(`
 			INSERT OR REPLACE INTO tokens (uid, audience, seconds, issued, expires, token)
-			SELECT ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)`,
+			SELECT ?, ?, ?, ?, ?, ? WHERE `+podIsKnown,
 			string(t.UID), t.Audience, t.Seconds, t.Issued.Unix(), t.Expires.Unix(), sealed, string(t.UID))
 		return err
-	})
+	}})
 	if err != nil {
 		return fmt.Errorf("store a token of pod %s: %w", t.UID, err)
 	}

@@ -28,7 +28,7 @@ func (s *Store) PutVolume(ctx context.Context, v Volume) error {
 			ON CONFLICT (volume, pod, path) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data`,
 			v.Volume, v.Pod, v.Path, v.Data)
 		return err
-	})
+	}, "volumes")
 	if err != nil {
 		return fmt.Errorf("record the mount of volume %s at %s: %w", v.Volume, v.Path, err)
 	}
@@ -40,7 +40,7 @@ func (s *Store) RemoveVolume(ctx context.Context, k VolumeKey) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM volumes WHERE (volume, pod, path) = (?, ?, ?)", k.Volume, k.Pod, k.Path)
 		return err
-	})
+	}, "volumes")
 	if err != nil {
 		return fmt.Errorf("remove the record of volume %s at %s: %w", k.Volume, k.Path, err)
 	}

@@ -21,11 +21,11 @@ type slowDisk struct {
 	memory
 }
 
-func (d *slowDisk) SetMeta(ctx context.Context, key, value string) error {
+func (d *slowDisk) SetMetaOrRetry(ctx context.Context, key, value string) error {
 	<-d.answers
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.memory.SetMeta(ctx, key, value)
+	return d.memory.SetMetaOrRetry(ctx, key, value)
 }
 
 // TestStalledDisk checks that renewals of the Lease do not wait for the disk. A takeover waits until its record is stored or its context

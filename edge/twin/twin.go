@@ -24,7 +24,7 @@ const forgetRenewals = 4
 // Meta stores small values. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
-	SetMeta(ctx context.Context, key, value string) error
+	SetMetaOrRetry(ctx context.Context, key, value string) error
 }
 
 // Config contains the dependencies and settings of a Twin.
@@ -295,7 +295,7 @@ func (t *Twin) storeRecord(ctx context.Context) {
 		t.mu.Unlock()
 		var data []byte
 		if data, err = json.Marshal(rec); err == nil {
-			err = t.cfg.Meta.SetMeta(ctx, MetaKey, string(data))
+			err = t.cfg.Meta.SetMetaOrRetry(ctx, MetaKey, string(data))
 		}
 		<-t.storing
 	case <-ctx.Done():

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,4 +151,61 @@ func TestFullDisk(t *testing.T) {
 	pods := m.WaitReady("a-edge", "b", "c-edge")
 	requireSame(t, before, pods["a-edge"])
 	noGap(t, m.Islet("logs", "a-edge"))
+}
+
+// TestStoreDamagedWhileRunning overwrites the database while the agent runs, except its first page. The agent finds the damage by itself.
+// After kill -9, the next agent has all objects of islet apply, which nobody else has.
+func TestStoreDamagedWhileRunning(t *testing.T) {
+	t.Parallel()
+	m, names := fleet(t, 1)
+	m.Write("config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n")
+	m.Islet("apply", "-f", m.Disk+"/config.yaml")
+	before := containers(m.WaitReady(names...))
+	db := filepath.Join(m.Disk, "state/islet.db")
+	found := func() bool {
+		out, _ := m.Try("status")
+		return strings.Contains(out, db+".corrupt-")
+	}
+	if found() {
+		t.Fatal("the database is already damaged")
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		f, err := os.OpenFile(db+suffix, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fi, err := f.Stat()
+		if err == nil {
+			_, err = f.WriteAt(bytes.Repeat([]byte{0xa5}, int(fi.Size())), 1024)
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := 0
+	m.Await("the damage to be found", func() bool { // only a read finds it, such as that of the records of a pod's image
+		late++
+		m.Write(fmt.Sprintf("manifests/late%d.yaml", late), manifest(fmt.Sprintf("late%d", late), "", "sleep"))
+		m.Try("apply", "-f", m.Disk+"/config.yaml")
+		return found()
+	})
+	for i := range late {
+		m.Remove(fmt.Sprintf("manifests/late%d.yaml", i+1))
+	}
+	m.Write("more.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: more}\nstringData: {a: b}\n")
+	m.Islet("apply", "-f", m.Disk+"/more.yaml")
+	m.Await("the ConfigMap to be stored again", func() bool {
+		file, _ := os.ReadFile(db)
+		wal, _ := os.ReadFile(db + "-wal")
+		return bytes.Contains(append(file, wal...), []byte("settings")) // the name is not encrypted
+	})
+	m.Kill()
+	m.StartAgent()
+	pods := m.WaitReady(names...)
+	if n := changed(before, pods); n != 0 || restarts(pods) != 0 {
+		t.Errorf("%d pods were replaced, %d containers restarted", n, restarts(pods))
+	}
+	if out := m.Islet("objects", "-o", "name"); !strings.Contains(out, "settings") || !strings.Contains(out, "more") {
+		t.Errorf("objects of islet apply are lost:\n%s", out)
+	}
 }

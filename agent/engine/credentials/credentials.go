@@ -35,7 +35,7 @@ type API interface {
 // Meta stores small values across restarts. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
-	SetMeta(ctx context.Context, key, value string) error
+	SetMetaOrRetry(ctx context.Context, key, value string) error
 }
 
 // Config is the input of Open.

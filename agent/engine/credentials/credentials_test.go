@@ -55,7 +55,7 @@ func (m memory) Meta(_ context.Context, key string) (string, bool, error) {
 	return v, ok, nil
 }
 
-func (m memory) SetMeta(_ context.Context, key, value string) error {
+func (m memory) SetMetaOrRetry(_ context.Context, key, value string) error {
 	m[key] = value
 	return nil
 }

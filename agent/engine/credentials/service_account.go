@@ -118,7 +118,7 @@ func (a *accounts) saveUID(ctx context.Context, name string, uid types.UID) erro
 	if err != nil {
 		return err
 	}
-	return a.meta.SetMeta(ctx, accountsKey, string(text))
+	return a.meta.SetMetaOrRetry(ctx, accountsKey, string(text))
 }
 
 // accountReference identifies the service account of a pod. While the API server is unreachable, it uses the last known UID

@@ -38,6 +38,7 @@ type Store interface {
 	Allocate(context.Context, map[types.UID]store.Allocation) error
 	Statuses(context.Context) (map[types.UID]*v1.PodStatus, error)
 	PutStatus(types.UID, *v1.PodStatus) error
+	AddRewriter(table string, rewrite func(context.Context) error)
 }
 
 // Workers carry out the decisions. *worker.Set implements it.
@@ -146,11 +147,13 @@ func New(c Config) *Pods {
 	if c.Resizes == nil {
 		c.Resizes = noCounter{}
 	}
-	return &Pods{
+	p := &Pods{
 		c: c, dirty: dirty.New[types.UID](), changeSignal: make(chan struct{}), freedCount: 1, version: 1,
 		decisionLock: make(chan struct{}, 1),
 		verdicts:     map[types.UID]verdict{}, states: map[types.UID]state{}, recordedVersions: map[types.UID]*v1.Pod{},
 	}
+	c.Store.AddRewriter("statuses", p.rewriteStatuses)
+	return p
 }
 
 // Connect sets the outbox and the Node in the API server. Both use Pods, so they are created after Pods. Connect is called once, before

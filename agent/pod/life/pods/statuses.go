@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"errors"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -100,6 +101,16 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 		return podTerminated
 	}
 	return freed
+}
+
+// rewriteStatuses stores all statuses again.
+func (p *Pods) rewriteStatuses(context.Context) (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid, s := range p.states {
+		err = errors.Join(err, p.c.Store.PutStatus(uid, &s.status))
+	}
+	return err
 }
 
 // setState replaces the state of a pod and wakes the watchers. The caller holds mu.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,6 +78,7 @@ type Store interface {
 	IsNew(context.Context) (bool, error)
 	MarkFilled(context.Context) error
 	WatchRepairs() <-chan struct{}
+	RewriteRows(context.Context) error
 	AddLease(ctx context.Context, addr netip.Addr, sandbox string) error
 }
 
@@ -134,8 +136,9 @@ func Rebuild(ctx context.Context, c Config) (found int, err error) {
 		known[s.Metadata.GetUid()] = true
 		pod := &v1.Pod{}
 		if err := json.Unmarshal([]byte(text), pod); err != nil {
-			errs = append(errs, fmt.Errorf("pod %s/%s: %w", s.Metadata.GetNamespace(), s.Metadata.GetName(), err))
-			continue
+			c.Log.Error("a pod cannot be restored from the manifest in its sandbox",
+				"pod", s.Metadata.GetNamespace()+"/"+s.Metadata.GetName(), "uid", s.Metadata.GetUid(), "error", err)
+			continue // without an error, because a repetition would have the same result
 		}
 		restoreImages(pod, made.Containers)
 		pods = append(pods, desired.Recovered{Source: pod.Annotations[keys.ConfigSource], Pod: pod})
@@ -149,23 +152,42 @@ type Refill struct{ c Config }
 // New returns a Refill.
 func New(c Config) *Refill { return &Refill{c} }
 
-// Run restores the database each time it was created again. It returns when ctx ends.
+// Run restores the database each time it was created again. After an error, it tries again at growing intervals. It returns when ctx ends.
 func (r *Refill) Run(ctx context.Context) error {
+	var retry <-chan time.Time
+	pause := firstRetry
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.c.Store.WatchRepairs():
+			pause = firstRetry
+		case <-retry:
 		}
-		err := r.c.Desired.Rewrite(ctx)
-		_, missed := Rebuild(ctx, r.c)
-		if err = errors.Join(err, missed); err == nil {
-			err = r.c.Store.MarkFilled(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			r.c.Log.Error("cannot restore all data that the database lost", "error", err)
+		retry = nil
+		if err := r.refill(ctx); err != nil && ctx.Err() == nil {
+			r.c.Log.Error("cannot restore all data that the database lost; this is retried", "error", err)
+			retry = time.After(pause)
+			pause = min(2*pause, lastRetry)
 		}
 	}
+}
+
+// Times between two attempts to restore the database.
+const (
+	firstRetry = time.Minute
+	lastRetry  = time.Hour
+)
+
+// refill stores all rows that this process has in memory, and those of the running pods. The pods come first, because the store accepts no
+// row of an unknown pod.
+func (r *Refill) refill(ctx context.Context) error {
+	err := r.c.Desired.Rewrite(ctx)
+	_, missed := Rebuild(ctx, r.c)
+	if err = errors.Join(err, missed, r.c.Store.RewriteRows(ctx)); err != nil {
+		return err
+	}
+	return r.c.Store.MarkFilled(ctx)
 }
 
 // restoreImages sets the images of a pod's containers to those with which the containers were last created. The manifest
