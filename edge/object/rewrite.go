@@ -3,6 +3,8 @@ package object
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/islet-edge/islet/edge/store"
 )
@@ -10,21 +12,31 @@ import (
 // rewrite stores all known objects, because the store may have lost objects, or may have old copies. The stored objects get no versions, so
 // the next start of the agent lists them again. That start also removes old copies of objects that no pod uses.
 func (c *Cache) rewrite(ctx context.Context) error {
-	c.storing.Lock()
-	defer c.storing.Unlock()
-	var list []store.Object
 	c.mu.Lock()
-	for k, it := range c.items {
-		if it.isKnown() {
-			if data, err := it.content.Marshal(); err == nil { // it was encoded before, for the store
-				list = append(list, store.Object{ObjectKey: k, Gone: it.gone, Data: data})
-			}
-		}
-	}
+	keys := slices.Collect(maps.Keys(c.items)) // objects that arrive later are stored in any case
 	c.mu.Unlock()
 	var err error
-	for _, o := range list {
-		err = errors.Join(err, c.cfg.Store.PutObject(ctx, o))
+	for _, k := range keys {
+		err = errors.Join(err, c.rewriteObject(ctx, k))
 	}
 	return err
+}
+
+// rewriteObject stores an object if it is known. It holds storing only for one write, because a failing disk may take long for each.
+func (c *Cache) rewriteObject(ctx context.Context, key store.ObjectKey) error {
+	c.storing.Lock()
+	defer c.storing.Unlock()
+	c.mu.Lock()
+	it := c.items[key]
+	if it == nil || !it.isKnown() {
+		c.mu.Unlock()
+		return nil
+	}
+	data, err := it.content.Marshal()
+	o := store.Object{ObjectKey: key, Gone: it.gone, Data: data}
+	c.mu.Unlock()
+	if err != nil {
+		return nil // it was encoded before, for the store
+	}
+	return c.cfg.Store.PutObject(ctx, o)
 }

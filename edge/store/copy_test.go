@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"os"
@@ -57,6 +58,7 @@ func TestCopyTo(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	must(t, s.commit(t.Context(), func(*sql.Tx) error { return nil }, noMirror)) // now the writer has read all tables that have changed
 	s.dbMu.Lock()
 	s.closeFiles()
 	if err := s.openMemory(t.Context(), os.ErrPermission); err != nil {

@@ -42,8 +42,9 @@ var suffixes = []string{"", "-wal", "-shm"}
 
 // open opens the database file. It sets the connections for writing and for reading.
 func (s *Store) open(ctx context.Context) error {
-	isNew := !exists(s.path)
-	err := ensurePrivate(s.path)
+	_, err := os.Lstat(s.path)
+	isNew := errors.Is(err, fs.ErrNotExist) // any other error may be one of the disk
+	err = ensurePrivate(s.path)
 	if err == nil {
 		err = s.openAt(ctx, connectionStrings(s.path))
 	}

@@ -194,7 +194,7 @@ func (s *Store) buildDatabase(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	n, err = s.fillRows(ctx, s.path)
-	if err != nil && !isFull(err) && !isFrozen(err) {
+	if err != nil && ctx.Err() == nil && !isFull(err) && !isFrozen(err) { // if ctx has ended, the old database stays in its place
 		s.log.Error("not all pages of the broken database could be read", "database", s.path, "error", err)
 		err = nil
 	}

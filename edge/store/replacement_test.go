@@ -133,9 +133,10 @@ func TestReplacementIsInterrupted(t *testing.T) {
 func TestReplacementIsKilled(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "islet.db")
 	want := breakDatabase(t, from)
-	begin := time.Now()
-	killOpening(t, copyFiles(t, from), time.Hour)
-	limit := time.Since(begin)
+	limit := time.Hour
+	for range 3 { // the shortest time, because a busy machine may delay a process
+		limit = min(limit, killOpening(t, copyFiles(t, from), time.Hour))
+	}
 	interrupted := 0
 	for round := 0; interrupted < 5; round++ {
 		if round == 300 {
@@ -314,8 +315,9 @@ func openingChild(path string) {
 	select {}
 }
 
-// killOpening starts a process that opens a database. It kills the process after the given time, or when the database is open.
-func killOpening(t *testing.T, path string, after time.Duration) {
+// killOpening starts a process that opens a database. It kills the process after the given time, or when the database is open. It returns
+// the time that the process had, without its start.
+func killOpening(t *testing.T, path string, after time.Duration) time.Duration {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), openingEnv+"="+path)
@@ -329,7 +331,10 @@ func killOpening(t *testing.T, path string, after time.Duration) {
 	}
 	kill := time.AfterFunc(after, func() { cmd.Process.Kill() })
 	defer kill.Stop()
+	begin := time.Now()
 	lines.Scan()
+	took := time.Since(begin)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
+	return took
 }

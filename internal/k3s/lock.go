@@ -47,7 +47,7 @@ func lock(dir string, how int) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(d.Fd()), how); err != nil {
 		d.Close()
-		return nil, fmt.Errorf("%s: another islet join, islet restore or islet setup is running: %w", dir, err)
+		return nil, fmt.Errorf("%s: another islet join, islet restore, islet setup or islet backup is running: %w", dir, err)
 	}
 	return d, nil
 }

@@ -241,15 +241,16 @@ func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r 
 	return path, nil
 }
 
-// keepPortals returns the source of an iSCSI disk with the portals of the row that records the disk, if there is such a row. The sessions
-// of these portals may exist. If the row got another spelling of the portals, Unstage would not log out of these sessions.
+// keepPortals returns the source of an iSCSI disk, also with the portals of the row that records the disk, if there is such a row. The
+// sessions of these portals may exist, and Unstage must log out of them. But they may also never have worked.
 func (k *Mounter) keepPortals(key store.VolumeKey, source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
 	k.mu.Lock()
 	old := k.rows[key].Volume.Source.ISCSI
 	k.mu.Unlock()
 	if source.ISCSI != nil && old != nil {
 		s := *source.ISCSI
-		s.TargetPortal, s.Portals = old.TargetPortal, old.Portals
+		s.TargetPortal, s.Portals = old.TargetPortal, slices.Concat(old.Portals, listPortals(source.ISCSI))
+		s.Portals = listPortals(&s)[1:] // each one once
 		source.ISCSI = &s
 	}
 	return source

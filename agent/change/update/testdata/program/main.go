@@ -47,6 +47,12 @@ func main() {
 			fmt.Println(strings.Repeat("spam", 100))
 		}
 	case "eat":
+		var limit syscall.Rlimit // the caller sets it after the start
+		for limit.Cur == 0 || limit.Cur > 8<<30 {
+			if err := syscall.Getrlimit(syscall.RLIMIT_AS, &limit); err != nil {
+				panic(err)
+			}
+		}
 		b := make([]byte, 8<<30)
 		fmt.Println(len(b))
 	case "threads":
