@@ -35,11 +35,24 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 		return entries
 	}
 	each := func(dir string, keep func(string) bool, remove func(ctx context.Context, id string) error) {
+		var mu sync.Mutex
+		var g errgroup.Group
+		g.SetLimit(16) // those that wait in the kernel must not delay the start of the node one after the other
 		for _, e := range list(dir) {
-			if !keep(e.Name()) && !r.removeWithin(ctx, filepath.Join(dir, e.Name()), remove) && containers[dir] {
-				left[e.Name()] = true
+			if keep(e.Name()) {
+				continue
 			}
+			g.Go(func() error {
+				removed := r.removeWithin(ctx, filepath.Join(dir, e.Name()), remove)
+				mu.Lock()
+				defer mu.Unlock()
+				if !removed && containers[dir] {
+					left[e.Name()] = true
+				}
+				return nil
+			})
 		}
+		g.Wait()
 	}
 	each(r.dirs.state, inUse, func(ctx context.Context, id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
 	for _, e := range list(r.dirs.handlers) {

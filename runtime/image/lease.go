@@ -104,7 +104,7 @@ func (s *Service) newLease(ctx context.Context) (leased context.Context, done fu
 }
 
 // collectGarbage runs the garbage collector, by deleting a lease, and waits for at most cleanupTimeout. A collection that takes longer
-// continues. The result is an error if ctx has ended or if there is no lease. All other errors are only logged.
+// continues. The result is an error if ctx has ended, if the time has passed, or if there is no lease. All other errors are only logged.
 func (s *Service) collectGarbage(ctx context.Context) error {
 	leased, _, err := s.newLease(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Service) collectGarbage(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	err = s.c.Client.LeasesService().Delete(limited, l, leases.SynchronousDelete)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && limited.Err() == nil {
 		s.log.Warn(notCollected, "error", err)
 		return nil
 	}

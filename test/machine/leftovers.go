@@ -43,7 +43,7 @@ func (m *Machine) Mounts() []string {
 	m.t.Helper()
 	var found []string
 	for id, p := range m.mountInfo() {
-		if _, born := m.born[id]; !born && (strings.HasPrefix(p, m.Disk+"/") || strings.HasPrefix(p, "/run/")) {
+		if m.born[id] != p && (strings.HasPrefix(p, m.Disk+"/") || strings.HasPrefix(p, "/run/")) {
 			found = append(found, p)
 		}
 	}

@@ -88,6 +88,7 @@ func TestHostMounts(t *testing.T) {
 		m.Remove("manifests/" + n + ".yaml")
 	}
 	m.WaitPods("the others to be gone", func(pods map[string]machine.Pod) bool { return len(pods) == 1 })
+	m.Run("test", "-e", host+"/data/late/kept")
 	after := append(slices.Clone(before), host+"/data/late")
 	slices.Sort(after)
 	if got := hostMounts(m); !slices.Equal(got, after) {

@@ -29,7 +29,6 @@ func (s *Server) holdContainer(by *conn, r wire.RunRequest) error {
 		s.dropContainer(c)
 		return err
 	}
-	c.io.startCopying()
 	return nil
 }
 

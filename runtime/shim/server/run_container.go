@@ -56,7 +56,6 @@ func (s *Server) runContainer(by *conn, r wire.RunRequest) (wire.Running, error)
 		s.dropContainer(c)
 		return wire.Running{}, err
 	}
-	c.io.startCopying()
 	go s.waitForEnd(c, status)
 	return wire.Running{Pid: pid, StartedAt: c.started}, nil
 }
@@ -69,6 +68,7 @@ func (s *Server) confirmStart(c *container, pid int) error {
 	if err := s.checkOwner(c.by); err != nil {
 		return err
 	}
+	c.io.startCopying() // before other requests find the container
 	s.mu.Lock()
 	c.pid, c.started = pid, time.Now()
 	s.mu.Unlock()
