@@ -134,6 +134,7 @@ func (s *Store) readMirrorAfter(list []write, results []error) {
 			tables = append(tables, w.tables...)
 		}
 	}
+	tables = slices.DeleteFunc(tables, func(t string) bool { return t == noMirror })
 	if len(tables) > 0 {
 		s.readMirror(tables...)
 	}
