@@ -58,7 +58,7 @@ func (s *Supervisor) renew(ctx context.Context, r *k3s.Record) error {
 			logged = ""
 			continue
 		}
-		if text := err.Error(); text != logged && ctx.Err() == nil {
+		if text := fmt.Sprint(due, err); text != logged && ctx.Err() == nil {
 			logged = text
 			s.cfg.Log.Warn("the certificates cannot be renewed at the k3s server yet", "server", r.Server, "due", due, "error", err)
 		}
