@@ -22,16 +22,10 @@ import (
 // followed.
 type logFiles struct{ root, sub, dir, base string }
 
-// newLogFiles returns the log file at path with its rotated files. In a path
-// <logs>/<namespace>_<name>_<uid>/<container>/<file>, root is <logs>. In any other path, root is the directory of the
-// file.
+// newLogFiles returns the log file at path with its rotated files.
 func newLogFiles(path string) logFiles {
-	dir, base := filepath.Dir(path), filepath.Base(path)
-	pod := filepath.Dir(dir)
-	if strings.Count(filepath.Base(pod), "_") >= 2 {
-		return logFiles{root: filepath.Dir(pod), sub: filepath.Join(filepath.Base(pod), filepath.Base(dir)), dir: dir, base: base}
-	}
-	return logFiles{root: dir, sub: ".", dir: dir, base: base}
+	root, name := untrusted.SplitLog(path)
+	return logFiles{root: root, sub: filepath.Dir(name), dir: filepath.Dir(path), base: filepath.Base(path)}
 }
 
 // rotatedNames returns the names of the rotated files, without .gz and sorted by age. The oldest is
