@@ -1,15 +1,20 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io"
+	"io/fs"
 	"path/filepath"
+	"strings"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/untrusted"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // removeContainer removes a container, its log and the rotated parts of the log. If the pod is removed too, the logs stay
@@ -25,12 +30,39 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 		if c.ID != a.ID || c.LogPath == "" || a.KeepsLog && e.cfg.Links.Retire(c.LogPath) == nil {
 			continue
 		}
-		parts, err := filepath.Glob(c.LogPath + "*") // LogPath is from the runtime and has no wildcards
-		errs = append(errs, err)
-		for _, p := range parts {
-			errs = append(errs, os.Remove(p))
-		}
-		errs = append(errs, e.cfg.Links.Unlink(c.LogPath))
+		errs = append(errs, removeLog(ctx, c.LogPath), e.cfg.Links.Unlink(c.LogPath))
 	}
 	return errors.Join(errs...)
+}
+
+// namesPerRead is the maximum number of names that removeLog keeps in memory.
+const namesPerRead = 1000
+
+// removeLog removes a log and its rotated parts. A pod that mounts the host's log directory may have replaced the directories of the
+// log by symlinks, and then removeLog returns an error and removes nothing. A missing log is not an error.
+func removeLog(ctx context.Context, path string) (err error) {
+	root, name := untrusted.SplitLog(path)
+	dir, err := untrusted.OpenDir(root, filepath.Dir(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove the log: %w", err)
+	}
+	defer dir.Close()
+	for ctx.Err() == nil {
+		names, end := dir.Readdirnames(namesPerRead)
+		for _, n := range names {
+			if strings.HasPrefix(n, filepath.Base(name)) {
+				err = cmp.Or(err, mounts.RemoveAt(dir, n))
+			}
+		}
+		if end == io.EOF {
+			return err
+		}
+		if end != nil {
+			return fmt.Errorf("remove the log: %w", end)
+		}
+	}
+	return cmp.Or(err, ctx.Err())
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
 // linkRecorder records the logs whose links are removed, and the logs that are retired.
@@ -65,6 +67,47 @@ func TestLogsOfRemoved(t *testing.T) {
 			if more := len(links.unlinked) - unlinked; (more == 0) != (fail == nil) {
 				t.Errorf("with %v %d links were removed", fail, more)
 			}
+		})
+	}
+}
+
+// TestRemovedLogBehindSymlink checks that a pod that can write to the directory of all logs cannot make the agent remove files elsewhere.
+// A log without symlinks above it is removed with its rotated parts, also after the pod has put other files in their place.
+func TestRemovedLogBehindSymlink(t *testing.T) {
+	for name, above := range map[string]string{"none": "", "pod": "pods/ns_web_u1", "container": "pods/ns_web_u1/c"} {
+		t.Run(name, func(t *testing.T) {
+			root, outside := t.TempDir(), t.TempDir()
+			dir := filepath.Join(root, "pods/ns_web_u1/c")
+			must := func(errs ...error) {
+				t.Helper()
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(os.MkdirAll(dir+"/0.log.d/e", 0o755), os.Symlink(outside, dir+"/0.log.link"), os.WriteFile(outside+"/kept", nil, 0o600))
+			for _, file := range []string{"0.log", "0.log.20261128-120000", "0.log.20261127-120000.gz", "1.log", "x0.log"} {
+				must(os.WriteFile(filepath.Join(dir, file), nil, 0o600))
+			}
+			if above != "" {
+				must(os.Rename(filepath.Join(root, above), outside+"/moved"), os.Symlink(outside+"/moved", filepath.Join(root, above)))
+			}
+			before, err := os.ReadDir(dir)
+			must(err)
+			links := &linkRecorder{}
+			e := NewExecutor(ExecutorConfig{Runtime: newMachine(), Links: links})
+			in, action := plan.Input{}, plan.Action{Op: plan.RemoveContainer, Container: "c", ID: "i"}
+			in.Observed.Containers = []plan.Container{{ID: "i", LogPath: dir + "/0.log"}, {ID: "j", LogPath: dir + "/1.log"}}
+			err = e.removeContainer(t.Context(), in, action)
+			after, failed := os.ReadDir(dir)
+			must(failed)
+			if want := map[bool]int{true: 2, false: len(before)}[above == ""]; len(after) != want || (err == nil) != (above == "") {
+				t.Errorf("%d files are left, not %d: %v", len(after), want, err)
+			}
+			if !slices.Equal(links.unlinked, []string{dir + "/0.log"}) {
+				t.Errorf("unlinked are %q", links.unlinked)
+			}
+			_, err = os.Stat(outside + "/kept")
+			must(err, os.RemoveAll(root), e.removeContainer(t.Context(), in, action))
 		})
 	}
 }
