@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -363,6 +364,33 @@ func TestTerminationMessage(t *testing.T) {
 	st := &api.ContainerStatus{ExitCode: 1, LogPath: file("long", lines.String()), Annotations: map[string]string{keys.MessagePolicy: "FallbackToLogsOnError"}}
 	if got := terminationMessage(root, st); len(got) != maxMessageLines*len("a line of the log\n") || !strings.HasPrefix(got, "a line") {
 		t.Errorf("%d bytes of a long log: %.40q", len(got), got)
+	}
+}
+
+// TestMessageOfALogBehindSymlink checks that a pod that can write to the directory of all logs cannot get the lines of a file elsewhere as
+// its termination message.
+func TestMessageOfALogBehindSymlink(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	log := filepath.Join(root, "pods/ns_web_u1/c/0.log")
+	line := []byte("2026-01-01T00:00:00Z stdout F bye\n")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o700), os.WriteFile(log, line, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	st := &api.ContainerStatus{ExitCode: 1, LogPath: log, Annotations: map[string]string{keys.MessagePolicy: "FallbackToLogsOnError"}}
+	if got := terminationMessage(root, st); got != "bye\n" {
+		t.Errorf("%q", got)
+	}
+	for i, dir := range []string{filepath.Dir(log), filepath.Dir(filepath.Dir(log))} {
+		to := filepath.Join(outside, strconv.Itoa(i))
+		if err := errors.Join(os.Rename(dir, to), os.Symlink(to, dir)); err != nil {
+			t.Fatal(err)
+		}
+		if got := terminationMessage(root, st); got != "" {
+			t.Errorf("%s is a symlink: %q", dir, got)
+		}
+		if err := errors.Join(os.Remove(dir), os.Rename(to, dir)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -26,13 +26,14 @@ const (
 // https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
 func terminationMessage(root string, st *api.ContainerStatus) string {
 	if log := terminationLog(root, st); log != "" {
-		if b := readTail(log, maxMessage); len(b) > 0 {
+		if b := readTail(filepath.Dir(log), filepath.Base(log), maxMessage); len(b) > 0 {
 			return strings.ToValidUTF8(string(b), "")
 		}
 	}
 	policy := v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy])
 	if policy == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
-		return lastLines(readTail(st.GetLogPath(), 4*maxMessageLog))
+		root, name := untrusted.SplitLog(st.GetLogPath())
+		return lastLines(readTail(root, name, 4*maxMessageLog))
 	}
 	return ""
 }
@@ -52,11 +53,11 @@ func terminationLog(root string, st *api.ContainerStatus) (log string) {
 	return log
 }
 
-// readTail returns at most the last n bytes of a file. It returns nil if the path is not a regular file, or cannot be read.
-// The file is not trusted: a container writes it, and a pod that mounts the host's log directory can replace it with a
-// link or a device.
-func readTail(path string, n int64) []byte {
-	f, err := untrusted.Open(filepath.Dir(path), filepath.Base(path))
+// readTail returns at most the last n bytes of a file. Its name is relative to the directory root. readTail returns nil if the
+// file is not a regular file, or cannot be read. The file is not trusted: a container writes it, and a pod that mounts the host's
+// log directory can replace the file, or a directory above it, by a symlink or a device.
+func readTail(root, name string, n int64) []byte {
+	f, err := untrusted.Open(root, name)
 	if err != nil {
 		return nil
 	}
