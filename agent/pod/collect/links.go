@@ -63,18 +63,15 @@ func (l *Links) Link(pod *v1.Pod, container, id, log string) error {
 
 // Unlink removes the link to the log of a removed container.
 func (l *Links) Unlink(log string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.byPod == nil {
-		if err := l.read(); err != nil {
-			return err
-		}
-	}
-	return l.remove(l.podOf(log), func(to string) bool { return to == log })
+	return l.removeOf(l.podOf(log), func(to string) bool { return to == log })
 }
 
 // unlinkBelow removes the links of a pod to the logs below a removed directory.
 func (l *Links) unlinkBelow(uid types.UID, dir string) error {
+	return l.removeOf(uid, func(to string) bool { return strings.HasPrefix(to, dir+"/") })
+}
+
+func (l *Links) removeOf(uid types.UID, unwanted func(to string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byPod == nil {
@@ -82,7 +79,7 @@ func (l *Links) unlinkBelow(uid types.UID, dir string) error {
 			return err
 		}
 	}
-	return l.remove(uid, func(to string) bool { return strings.HasPrefix(to, dir+"/") })
+	return l.remove(uid, unwanted)
 }
 
 // Sweep removes links whose log no longer exists. A container whose directory exists may run: its log does not exist for a moment
