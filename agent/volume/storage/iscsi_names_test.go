@@ -144,7 +144,7 @@ func TestTwoSpellingsOfADisk(t *testing.T) {
 			requireNoError(t, os.WriteFile(path+"/file", []byte(p.Name), 0o600))
 		}
 		if old {
-			requireNoError(t, rowsOfEarlierVersion(t, s, pods))
+			writeRowsOfEarlierVersion(t, s, pods)
 			k = start()
 		}
 		staged := d.StagePath(Volume{Source: v1.PersistentVolumeSource{ISCSI: persistentISCSI(pods[0], pods[0].Spec.Volumes[0].ISCSI)}})
@@ -164,8 +164,8 @@ func TestTwoSpellingsOfADisk(t *testing.T) {
 	}
 }
 
-// rowsOfEarlierVersion changes the rows of the ledger to those that an earlier version has written for the pods.
-func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
+// writeRowsOfEarlierVersion changes the rows of the ledger to those that an earlier version has written for the pods.
+func writeRowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) {
 	t.Helper()
 	rows, err := s.Volumes(t.Context())
 	requireNoError(t, err)
@@ -181,7 +181,6 @@ func rowsOfEarlierVersion(t *testing.T, s *store.Store, pods []*v1.Pod) error {
 			requireNoError(t, s.PutVolume(t.Context(), spelled))
 		}
 	}
-	return nil
 }
 
 // A fullDisk is a ledger that cannot be written.
@@ -204,7 +203,7 @@ func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
 	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
 	requireNoError(t, err)
 	want := maps.Clone(k.rows)
-	requireNoError(t, rowsOfEarlierVersion(t, s, []*v1.Pod{p}))
+	writeRowsOfEarlierVersion(t, s, []*v1.Pod{p})
 	for _, l := range []Ledger{fullDisk{s}, s} {
 		k = newMounter(t, root, l, nil)
 		for key := range want {
