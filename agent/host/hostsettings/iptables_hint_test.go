@@ -27,7 +27,7 @@ func programs(t *testing.T, script string) string {
 	return dir
 }
 
-// This helper runs the settings for a minute after the start, and for the given minutes after each of the rounds. It returns the log.
+// This helper runs the settings in a bubble: for the given minutes after the start, and again after each of the rounds. It returns the log.
 func run(t *testing.T, wanted bool, minutes int, rounds ...func()) string {
 	t.Helper()
 	var log bytes.Buffer
@@ -39,7 +39,7 @@ func run(t *testing.T, wanted bool, minutes int, rounds ...func()) string {
 		go func() { done <- (Settings{Config: c, Log: slog.New(slog.NewTextHandler(&log, nil))}).Run(ctx) }()
 		for _, f := range append([]func(){func() {}}, rounds...) {
 			f()
-			time.Sleep(time.Duration(minutes)*hintInterval + time.Second)
+			time.Sleep(time.Duration(minutes)*hintInterval + time.Second) // in the bubble's time
 			synctest.Wait()
 		}
 		stop()
@@ -121,7 +121,7 @@ func TestHintIsAligned(t *testing.T) {
 	c.Kubelet.MakeIPTablesUtilChains = &wanted
 	synctest.Test(t, func(t *testing.T) {
 		const late = 37 * time.Second // after the full minute
-		time.Sleep(late)
+		time.Sleep(late)              // in the bubble's time
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- (Settings{Config: c, Log: slog.New(slog.DiscardHandler)}).Run(ctx) }()
@@ -129,7 +129,7 @@ func TestHintIsAligned(t *testing.T) {
 			after time.Duration
 			calls int
 		}{{0, 4}, {hintInterval - late - 1, 4}, {1, 6}, {hintInterval - 1, 6}, {1, 8}} {
-			time.Sleep(x.after)
+			time.Sleep(x.after) // in the bubble's time
 			synctest.Wait()
 			calls, err := os.ReadFile(filepath.Join(dir, "calls"))
 			if got := bytes.Count(calls, []byte("\n")); err != nil || got != x.calls {

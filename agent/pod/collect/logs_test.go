@@ -79,8 +79,9 @@ func (s *stage) release(uid types.UID) {
 	}
 }
 
+// after waits in a bubble.
 func after(d time.Duration) {
-	time.Sleep(d)
+	time.Sleep(d) // in the bubble's time
 	synctest.Wait()
 }
 

@@ -266,7 +266,7 @@ func TestHangingUnstage(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
-		time.Sleep(time.Hour) // the call has ended
+		time.Sleep(time.Hour) // in the bubble's time, until the call has ended
 		d.hang.Store(false)
 		d.refuses.Store(false)
 		if err := n.Release(t.Context(), "uid-other"); err != nil || len(k.InUse()) != 0 {

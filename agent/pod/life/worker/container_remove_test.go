@@ -50,7 +50,7 @@ func TestLogsOfRemoved(t *testing.T) {
 				}
 				logs = append(logs, c.LogPath)
 				n.End(c.ID, 1)
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute) // in the bubble's time, until the next attempt runs
 				synctest.Wait()
 			}
 			if _, err := os.Stat(logs[0]); err == nil || !slices.Equal(links.unlinked, logs[:2]) && !slices.Equal(links.unlinked, logs[:1]) {
@@ -58,7 +58,7 @@ func TestLogsOfRemoved(t *testing.T) {
 			}
 			unlinked := len(links.unlinked)
 			n.setWish("a", Wanted{})
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // in the bubble's time, until the pod is removed
 			synctest.Wait()
 			_, err := os.Stat(logs[2])
 			if kept := err == nil; kept != (fail == nil) || !slices.Contains(links.retired, logs[2]) {
