@@ -26,11 +26,12 @@ const (
 
 // A hint is the chain of one program.
 type hint struct {
-	iptables        string
-	log             *slog.Logger
-	delay           time.Duration
-	due             time.Time
-	failed, removed bool // the result of the last check
+	iptables string
+	log      *slog.Logger
+	delay    time.Duration // until the next check
+	due      time.Time     // the time of the next check
+	failed   bool          // the last check has failed
+	created  bool          // the last check has created the chain; true before the first check
 }
 
 // keepHints creates the chain with the host's iptables and ip6tables, and creates it again when another program has removed it. It returns
@@ -40,7 +41,7 @@ func keepHints(ctx context.Context, log *slog.Logger) {
 	for _, program := range []string{"iptables", "ip6tables"} {
 		if path, err := exec.LookPath(program); err == nil {
 			with := log.With("program", path, "chain", hintChain)
-			hints = append(hints, &hint{iptables: path, log: with, delay: hintInterval, removed: true})
+			hints = append(hints, &hint{iptables: path, log: with, delay: hintInterval, created: true})
 		}
 	}
 	for len(hints) > 0 && ctx.Err() == nil {
@@ -59,8 +60,8 @@ func keepHints(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// check creates the chain if it does not exist. It logs a failure, or that the chain was removed, only if the check before had another
-// result.
+// check creates the chain if it does not exist. It logs a failure only if the previous check has not failed, and a removed chain only if
+// the previous check has found the chain.
 func (h *hint) check(ctx context.Context) {
 	created, err := makeChain(ctx, h.iptables)
 	switch {
@@ -68,14 +69,14 @@ func (h *hint) check(ctx context.Context) {
 		return
 	case err != nil && !h.failed:
 		h.log.Info("cannot create the iptables hint chain", "error", err)
-	case err == nil && created && !h.removed && !h.failed:
+	case err == nil && created && !h.created && !h.failed:
 		h.log.Info("the iptables hint chain was removed by another program and has been created again")
 	}
 	h.delay = min(2*h.delay, maxHintDelay)
 	if err == nil {
 		h.delay = hintInterval
 	}
-	h.failed, h.removed = err != nil, created
+	h.failed, h.created = err != nil, created
 	h.due = time.Now().Add(clock.UntilMultiple(h.delay))
 }
 

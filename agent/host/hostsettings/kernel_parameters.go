@@ -16,10 +16,10 @@ import (
 // https://github.com/torvalds/linux/blob/master/include/uapi/linux/nsfs.h
 const initialPIDNamespace = "pid:[4026531836]"
 
-// setKernelParameters sets the kernel parameters that a kubelet sets at its start. They belong to the whole machine. So an
-// agent in a container with its own PID namespace leaves them to its host, and an agent with its own run directory to the
-// machine's agent. Parameters that cannot be set, for example because /proc/sys is read-only, are only logged. Parameters
-// that the kernel does not have are ignored.
+// setKernelParameters sets the kernel parameters that a kubelet sets at its start. They affect the whole machine. An agent in a
+// container with its own PID namespace does not change the parameters, because its host sets them. An agent with its own run
+// directory does not change them either, because the agent with the default run directory sets them. A parameter that cannot be
+// set, for example because /proc/sys is read-only, is only logged. A parameter that the kernel does not have is ignored.
 func (s Settings) setKernelParameters() {
 	proc := cmp.Or(s.Proc, "/proc")
 	namespace, _ := os.Readlink(filepath.Join(proc, "self/ns/pid")) // does not exist without PID namespaces
