@@ -32,8 +32,8 @@ type Logs struct {
 	grace time.Duration
 	log   *slog.Logger
 	mu    sync.Mutex // a marked directory is removed before a new pod uses its path
-	// timers has one timer for each released pod. The removal of its directory stops the timer, which so never removes the logs of a
-	// later release.
+	// timers has one timer for each released pod. The removal of the pod's directory stops the timer, because the pod may return and be
+	// released again, and its new logs must stay for the whole grace time.
 	timers map[types.UID]*time.Timer
 }
 
