@@ -70,9 +70,7 @@ func withServers(t *testing.T) (m *machine.Machine, exe string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m = machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m = bootMachine(t)
 	nfsProgram(t, m, "exec "+exe+" "+hungfs.Process+" \"$2\"")
 	return m, exe
 }
