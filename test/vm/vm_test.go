@@ -3,6 +3,7 @@ package vm
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -77,7 +78,7 @@ func payload(t *testing.T) map[string]string {
 	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
 }
 
-// distribution returns the path of the archive that machines install.
+// distribution returns the path of the archive that machines install. Without one it skips the test, so call it before slow preparations.
 func distribution(t *testing.T) string {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -112,13 +113,27 @@ func writeBulk(t *testing.T, dir string) {
 	}
 }
 
+// unpack is a command that unpacks islet's archive in /root/islet, from where install.sh installs it.
+const unpack = "mkdir -p /root/islet /etc/islet && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet"
+
+// bootUnpacked returns a virtual machine that is on, with islet unpacked but not installed. Its /payload contains the archive, the image of
+// the tests, and the given files.
+func bootUnpacked(t *testing.T, files map[string]string) *VM {
+	t.Helper()
+	all := map[string]string{"islet.tar.gz": distribution(t), "podtool.tar": machine.Archive(t)}
+	maps.Copy(all, files)
+	v := New(t, filepath.Join(machine.Root(t), ".cache"), all)
+	v.Diagnose = diagnose
+	v.Boot()
+	v.Run(unpack)
+	return v
+}
+
 // This function returns a virtual machine with islet installed from its archive.
 func node(t *testing.T) *VM {
 	t.Helper()
-	v := New(t, filepath.Join(machine.Root(t), ".cache"), payload(t))
-	v.Diagnose = diagnose
-	v.Boot()
-	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet")
+	v := bootUnpacked(t, payload(t))
+	v.Run("mkdir -p /var/lib/islet/images /etc/kubernetes/manifests")
 	v.Run("cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/")
 	v.Run("cp /payload/files/cgroupfs.yaml /etc/islet/kubelet.yaml && echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet")
 	v.Run("/root/islet/install.sh")
