@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A version is a program that a node of versions runs.
+// A version is a program of islet.
 type version struct {
 	version string
 	text    []byte
@@ -21,7 +21,7 @@ type version struct {
 // versions is a node that goes from an earlier version to this one and back.
 type versions struct {
 	*updates
-	at    map[bool]version // the earlier one, and this one
+	at    map[bool]version // false: the earlier one, true: this one
 	newer bool             // this version runs
 }
 

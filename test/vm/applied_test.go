@@ -44,8 +44,8 @@ func changes() []change {
 	}
 }
 
-// TestAcknowledgedWrites records all writes to the disk while pods and objects are applied, changed and deleted. For each write it boots
-// the disk that a power cut leaves. The node has all changes that were acknowledged before the cut, and of the next one all or nothing.
+// TestAcknowledgedWrites records all writes to the disk while pods and objects are applied, changed and deleted. It boots the disks that
+// power cuts at these writes leave. The node has all changes that were acknowledged before the cut, and of the next one all or nothing.
 func TestAcknowledgedWrites(t *testing.T) {
 	v := appliedNode(t)
 	prepareNamespaces(v)

@@ -55,9 +55,9 @@ func TestBundleCuts(t *testing.T) {
 	}
 }
 
-// TestBundleWrites records all writes to the disk during one application of a bundle. For each write it makes the disk that a power cut at
-// this write leaves, and boots it in namespaces, in seconds. The node has either the old or the new bundle, as in TestBundleCuts, and the
-// application then succeeds.
+// TestBundleWrites records all writes to the disk during one application of a bundle. It boots the disks that power cuts at these writes
+// leave, each in seconds (bootStates). The node has either the old or the new bundle, as in TestBundleCuts, and the application then
+// succeeds.
 func TestBundleWrites(t *testing.T) {
 	v := bundleNode(t)
 	v.Run(apply(1) + " && " + apply(2))

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/system"
 )
 
-// TestUpdateWrites records all writes to the disk during an update of islet, from the start of the command to the end of the trial. For
-// each write it boots the disk that a power cut leaves. The node has the old or the new version, with its pods, and the update can be made
+// TestUpdateWrites records all writes to the disk during an update of islet, from the start of the command to the end of the trial. It
+// boots the disks that power cuts at these writes leave. The node has the old or the new version, with its pods, and the update can be made
 // again.
 func TestUpdateWrites(t *testing.T) {
 	distribution(t)
