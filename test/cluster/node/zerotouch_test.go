@@ -137,7 +137,8 @@ func TestZeroTouch(t *testing.T) {
 	}
 	good := text(fmt.Sprintf("caHash: sha256:%x", sha256.Sum256(ca.RawSubjectPublicKeyInfo)))
 
-	f.put(strings.Replace(good, "token: "+c.Token(), "tokn: without", 1)) // without the token, which must be at one place of the partition only
+	// Without the token: the test later searches the whole image for it, also old blocks.
+	f.put(strings.Replace(good, "token: "+c.Token(), "tokn: without", 1))
 	if out, code := f.Try("setup", "--state-dir="+f.Disk+"/state"); code != 1 || !strings.Contains(out, "/boot/firmware/islet.yaml:7: cluster.tokn: unknown field") {
 		t.Errorf("islet setup: %d: %s", code, out)
 	}
@@ -145,7 +146,7 @@ func TestZeroTouch(t *testing.T) {
 		t.Errorf("the console shows %q", line)
 	}
 	f.put(good)
-	for i := range 12 { // kill -9 at several moments, none of which is 0: that is no timeout. The unit tests kill it at each step
+	for i := range 12 { // kill -9 at several moments; 0 would be no timeout. The unit tests kill the command at each step
 		f.Command("timeout", "-s", "KILL", fmt.Sprintf("0.0%02d", 4*(i+1)), f.Binary(), "setup", "--state-dir="+f.Disk+"/state").Run()
 	}
 	f.cut()
