@@ -337,10 +337,12 @@ test-vm: ## one subject: virtual machines: 20 power cuts, kubeadm, hardware, mem
 	$(ON_PACKAGES) ISLET_VM_ARCHITECTURES=arm64,armhf ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 go test -v -count=1 -timeout 180m ./vm
 	$(MAKE) test-kubeadm CUTS=20
 
+# check_cuts fails, before minutes of building, if a variable is not a number.
+check_cuts = @case "$($1)" in ""|*[!0-9]*) echo "$1=$($1) is not a number of power cuts, such as $1=20" >&2; exit 2 ;; esac
 CUTS ?= 3
 .PHONY: test-kubeadm
 test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset; init and join of two: 40 minutes (root needed)
-	@case "$(CUTS)" in ""|*[!0-9]*) echo "CUTS=$(CUTS) is not a number of power cuts, such as CUTS=20" >&2; exit 2 ;; esac
+	$(call check_cuts,CUTS)
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
 	test/cluster/build.sh >/dev/null
@@ -349,6 +351,7 @@ test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade
 STATES ?= 400
 .PHONY: test-power
 test-power: ## one subject: STATES (400) power cuts each while a bundle, a version of islet and pods are applied: 1 hour (root needed)
+	$(call check_cuts,STATES)
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_STATES=$(STATES) ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m -parallel 2 -run 'TestBundleCuts|Writes$$' ./vm
