@@ -25,13 +25,14 @@ export CGO_ENABLED ?= 0
 # Programs, tests and vet are compiled with the settings of the shipped program. Go's cache keeps a
 # package once for each set of settings. No program is shipped with DWARF, and without it the compilers take a tenth less CPU time.
 NO_DWARF := -dwarf=false
-# The generated code of Kubernetes' types is compiled without inlining. It makes the program 0.66 MB smaller. Encoding a pod takes a third
-# longer, which is some microseconds. So are the commands and backups, which run for seconds at most: 0.14 MB. So are packages that only
-# work when the agent, or a sandbox, starts or ends: 0.07 MB.
-COMMANDS := $(addprefix github.com/islet-edge/islet/,agent/cli/... agent/doctor/... agent/host/... agent/pod/collect edge/backup internal/hostcommand net/cni/...)
-# So is the container runtime, whose calls wait for other processes: 0.11 MB.
-COMMANDS += github.com/islet-edge/islet/runtime/ctrd
-SMALL := '-gcflags=k8s.io/api/...=-l $(NO_DWARF)' $(COMMANDS:%='-gcflags=%=-l $(NO_DWARF)')
+# These packages are compiled without inlining, which makes the program smaller:
+# - the generated code of Kubernetes' types: 0.66 MB. Encoding a pod takes a third longer, which is some microseconds
+# - the commands and backups, which run for seconds at most: 0.14 MB
+# - packages that only work when the agent or a sandbox starts or ends: 0.07 MB
+# - the container runtime, whose calls wait for other processes: 0.11 MB
+NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/cli/... agent/doctor/... agent/host/... agent/pod/collect edge/backup \
+	internal/hostcommand net/cni/... runtime/ctrd)
+SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)
 export GOFLAGS := $(filter-out $(GOFLAGS_OF_ALL),$(shell go env GOFLAGS 2>/dev/null)) $(GOFLAGS_OF_ALL)
 GO_HERE = GOARCH= GOARM= go run .
@@ -336,10 +337,12 @@ test-vm: ## one subject: virtual machines: 20 power cuts, kubeadm, hardware, mem
 	$(ON_PACKAGES) ISLET_VM_ARCHITECTURES=arm64,armhf ISLET_VM_CUTS=20 ISLET_VM_HARDWARE=1 ISLET_VM_MEMORY=1 go test -v -count=1 -timeout 180m ./vm
 	$(MAKE) test-kubeadm CUTS=20
 
+# check_cuts fails, before minutes of building, if a variable is not a number.
+check_cuts = @case "$($1)" in ""|*[!0-9]*) echo "$1=$($1) is not a number of power cuts, such as $1=20" >&2; exit 2 ;; esac
 CUTS ?= 3
 .PHONY: test-kubeadm
 test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade, CUTS (3) power cuts, 1970, reset; init and join of two: 40 minutes (root needed)
-	@case "$(CUTS)" in ""|*[!0-9]*) echo "CUTS=$(CUTS) is not a number of power cuts, such as CUTS=20" >&2; exit 2 ;; esac
+	$(call check_cuts,CUTS)
 	@packaging/deps.sh run test vm
 	$(MAKE) build packages-two
 	test/cluster/build.sh >/dev/null
@@ -347,7 +350,8 @@ test-kubeadm: ## one subject: kubeadm in virtual machines: join, reboot, upgrade
 
 STATES ?= 400
 .PHONY: test-power
-test-power: ## one subject: power cuts at STATES (400) writes of a bundle's application, of an update of islet, and of islet apply and delete: 1 hour (root needed)
+test-power: ## one subject: STATES (400) power cuts each while a bundle, a version of islet and pods are applied: 1 hour (root needed)
+	$(call check_cuts,STATES)
 	@packaging/deps.sh run test vm
 	$(MAKE) build dist-one
 	cd test && ISLET_VM_STATES=$(STATES) ISLET_DIST=$(CURDIR)/$(DIST).tar.gz go test -v -count=1 -timeout 180m -parallel 2 -run 'TestBundleCuts|Writes$$' ./vm

@@ -216,8 +216,8 @@ func (b *board) refuse() {
 	put(whole)
 }
 
-// interrupt kills a restore at different moments. If the last one was decided, the next start of the agent completes it. If it was not, or
-// was complete, another restore follows.
+// interrupt kills restores at different moments. If the last one was decided and is not complete, the next start of the agent completes it.
+// Otherwise interrupt runs another restore.
 func (b *board) interrupt() {
 	b.Helper()
 	args := append([]string{"restore", b.file, "--key=" + b.key, "--include=" + b.Disk}, flags(b.Machine, "/run/islet")...)

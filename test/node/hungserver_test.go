@@ -70,9 +70,7 @@ func withServers(t *testing.T) (m *machine.Machine, exe string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m = machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m = bootMachine(t)
 	nfsProgram(t, m, "exec "+exe+" "+hungfs.Process+" \"$2\"")
 	return m, exe
 }
@@ -159,8 +157,8 @@ func TestHungServer(t *testing.T) {
 	})
 }
 
-// TestHungMessage checks a container that has mounted a file of the host at the path of its termination message, and the server of that
-// file does not respond when the container ends. Other pods must start, also after a restart of the agent, and the pod must be deletable.
+// TestHungMessage mounts a file of the host at the path of a container's termination message. The server of that file does not respond when
+// the container ends. Other pods must start, also after a restart of the agent, and the pod must be deletable.
 func TestHungMessage(t *testing.T) {
 	t.Parallel()
 	m, exe := withServers(t)

@@ -115,9 +115,7 @@ func TestShipper(t *testing.T) {
 // returns with the same UID has a new log. After the agent was killed, its next start removes the logs.
 func TestLogsOfRemovedPod(t *testing.T) {
 	t.Parallel()
-	m := machine.New(t, "edge")
-	m.InstallImage()
-	m.Boot()
+	m := bootMachine(t)
 	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy+"containerLogMonitorInterval: 1h\n"))
 	m.StartAgent()
 	links := filepath.Join(m.Disk, "state", "container-logs")

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// fleetAndApplied is as fleet, with a further pod that was applied on the node. It also returns the containers of all pods.
+// fleetAndApplied is like fleet, with another pod that was applied on the node. It also returns the containers of all pods.
 func fleetAndApplied(t *testing.T, pods int) (*machine.Machine, []string, map[string]string) {
 	t.Helper()
 	m, names := fleet(t, pods)

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// A version is a program that a node of versions runs.
+// A version is a program of islet.
 type version struct {
 	version string
 	text    []byte
@@ -21,7 +21,7 @@ type version struct {
 // versions is a node that goes from an earlier version to this one and back.
 type versions struct {
 	*updates
-	at    map[bool]version // the earlier one, and this one
+	at    map[bool]version // false: the earlier one, true: this one
 	newer bool             // this version runs
 }
 
@@ -155,9 +155,9 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVersionsBundle goes to the earlier version and back while a bundle is in force. That version does not know bundles: it refuses a node
-// whose own EdgeConfiguration names their keys, and says so. Without the keys, it keeps the pods of the bundle, also over a reboot, and
-// this version finds the bundle in force again.
+// TestVersionsBundle goes to the earlier version and back while a bundle is in force. The earlier version does not know bundles. While the
+// node's own EdgeConfiguration has keys of bundles, the update to it fails with a message that names the field. Without the keys, the
+// earlier version keeps the pods of the bundle, also over a reboot. This version then finds the bundle in force again.
 func TestVersionsBundle(t *testing.T) {
 	t.Parallel()
 	v := bootVersions(t)
@@ -218,9 +218,10 @@ func TestVersionsBundle(t *testing.T) {
 	v.m.WaitReady("one-edge", "two-edge", "four")
 }
 
-// TestVersionsConfiguration goes to the earlier version and back with configurations of both API versions. The earlier version refuses an
-// EdgeConfiguration in v1beta1 and says so. If its program is installed nevertheless, as by a package manager, it sets a configuration that
-// was sent to the node aside, and uses the node's own files. This version then uses that configuration again.
+// TestVersionsConfiguration goes to the earlier version and back with configurations of both API versions. While the node has an
+// EdgeConfiguration in v1beta1, the update to the earlier version fails with a message that says why. If a package manager installs its
+// program nevertheless, the earlier version uses the node's own files instead of a configuration in v1beta1 that was sent. This version
+// then uses the sent configuration again.
 func TestVersionsConfiguration(t *testing.T) {
 	t.Parallel()
 	v := bootVersions(t)

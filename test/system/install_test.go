@@ -9,13 +9,20 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a system with the packages and the unpacked archive of make dist in /root/islet.
-func archived(t *testing.T, init []string) *System {
+// distribution returns the path of the archive of make dist. Without one it skips the test.
+func distribution(t *testing.T) string {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
 	if dist == "" {
 		t.Skip("no archive to install: make test-system")
 	}
+	return dist
+}
+
+// This function returns a system with the packages and the unpacked archive of make dist in /root/islet.
+func archived(t *testing.T, init []string) *System {
+	t.Helper()
+	dist := distribution(t)
 	debs, err := filepath.Glob(filepath.Join(packages(t, false), "islet_*_amd64.deb"))
 	if err != nil || len(debs) != 1 {
 		t.Fatal(debs, err)

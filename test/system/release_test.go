@@ -26,10 +26,7 @@ type gathered struct {
 // the OCI runtime are replaced by small files.
 func gather(t *testing.T, keys ...string) (g gathered) {
 	t.Helper()
-	real := os.Getenv("ISLET_DIST")
-	if real == "" {
-		t.Skip("no archive to release: make test-system")
-	}
+	real := distribution(t)
 	machine.RequireTools(t, "gpg")
 	g.archive = filepath.Base(real)
 	g.version = strings.TrimSuffix(strings.TrimPrefix(g.archive, "islet-"), "-linux-"+runtime.GOARCH+".tar.gz")

@@ -1,7 +1,6 @@
 package system
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,10 +11,7 @@ import (
 // TestZeroTouch checks that the service applies the islet.yaml of a boot partition before its agent starts, that a mistake does not keep
 // the agent from its start, and that install.sh --config does the same with another file.
 func TestZeroTouch(t *testing.T) {
-	dist := os.Getenv("ISLET_DIST")
-	if dist == "" {
-		t.Skip("no archive to install: make test-system")
-	}
+	dist := distribution(t)
 	for _, c := range []struct {
 		name, restart string
 		init          []string

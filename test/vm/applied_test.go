@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,13 +22,13 @@ type change struct {
 }
 
 // changes returns commands that create, change and remove pods and objects. The effects name each object by its kind and name, and give its
-// version: the size of the value of its only key, or an argument of the pod.
+// version: its keys with the sizes of their values, or an argument of the pod.
 func changes() []change {
 	object := func(kind, name string, size int) change {
 		field := map[string]string{"ConfigMap": "data", "Secret": "stringData"}[kind]
 		return change{
 			manifest: fmt.Sprintf("apiVersion: v1\nkind: %s\nmetadata: {name: %s}\n%s: {k: %s}\n", kind, name, field, strings.Repeat("x", size)),
-			set:      map[string]string{kind + "/" + name: fmt.Sprint(size)},
+			set:      map[string]string{kind + "/" + name: fmt.Sprint(map[string]int{"k": size})},
 		}
 	}
 	pod := func(name, interval string) change {
@@ -45,8 +44,8 @@ func changes() []change {
 	}
 }
 
-// TestAcknowledgedWrites records all writes to the disk while pods and objects are applied, changed and deleted. For each write it boots
-// the disk that a power cut leaves. The node has all changes that were acknowledged before the cut, and of the next one all or nothing.
+// TestAcknowledgedWrites records all writes to the disk while pods and objects are applied, changed and deleted. It boots the disks that
+// power cuts at these writes leave. The node has all changes that were acknowledged before the cut, and of the next one all or nothing.
 func TestAcknowledgedWrites(t *testing.T) {
 	v := appliedNode(t)
 	prepareNamespaces(v)
@@ -87,20 +86,14 @@ func TestAcknowledgedWrites(t *testing.T) {
 		if !found {
 			t.Errorf("the node has %v, want one of %v", got, allowed)
 		}
-		if out := s.Run("ls /var/lib/islet | grep corrupt | cat"); out != "" {
-			t.Errorf("damage after a power cut:\n%s", out)
-		}
 	})
 }
 
 // appliedNode returns a machine whose node has the image of the tests, and neither pods nor objects.
 func appliedNode(t *testing.T) *VM {
 	t.Helper()
-	v := New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{"islet.tar.gz": distribution(t), "podtool.tar": machine.Archive(t)})
-	v.Diagnose = diagnose
-	v.Boot()
-	v.Run("mkdir -p /root/islet /etc/islet && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && /root/islet/install.sh")
-	v.Run("islet images import /payload/podtool.tar && sync")
+	v := bootUnpacked(t, nil)
+	v.Run("/root/islet/install.sh && islet images import /payload/podtool.tar && sync")
 	return v
 }
 
@@ -124,7 +117,7 @@ func readApplied(t *testing.T, s shell) map[string]string {
 		}
 	}
 	for _, o := range objects {
-		got[o.Kind+"/"+o.Name] = fmt.Sprint(slices.Collect(maps.Values(o.Keys))[0])
+		got[o.Kind+"/"+o.Name] = fmt.Sprint(o.Keys)
 	}
 	for _, p := range pods.Items {
 		got["Pod/"+p.Metadata.Name] = p.Spec.Containers[0].Args[1]

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/islet-edge/islet/test/machine"
 	"github.com/islet-edge/islet/test/system"
 )
 
@@ -56,9 +55,9 @@ func TestBundleCuts(t *testing.T) {
 	}
 }
 
-// TestBundleWrites records all writes to the disk during one application of a bundle. For each write it makes the disk that a power cut at
-// this write leaves, and boots it in namespaces, in seconds. The node has either the old or the new bundle, as in TestBundleCuts, and the
-// application then succeeds.
+// TestBundleWrites records all writes to the disk during one application of a bundle. It boots the disks that power cuts at these writes
+// leave, each in seconds (bootStates). The node has either the old or the new bundle, as in TestBundleCuts, and the application then
+// succeeds.
 func TestBundleWrites(t *testing.T) {
 	v := bundleNode(t)
 	v.Run(apply(1) + " && " + apply(2))
@@ -109,14 +108,12 @@ func goBack(v *VM) {
 // more image.
 func bundleNode(t *testing.T) *VM {
 	t.Helper()
-	dist, dir := distribution(t), t.TempDir()
+	distribution(t)
+	dir := t.TempDir()
 	writeBulk(t, dir)
-	v := New(t, filepath.Join(machine.Root(t), ".cache"), map[string]string{
-		"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "bulk.tar": filepath.Join(dir, "bulk.tar"),
-	})
-	v.Diagnose = diagnose + "; islet bundle status; cat /var/lib/islet/bundle.json; ls -R /var/lib/islet/bundles"
-	v.Boot()
-	v.Run("mkdir -p /root/islet /etc/islet /root/kiosk/manifests /root/kiosk/images && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet")
+	v := bootUnpacked(t, map[string]string{"bulk.tar": filepath.Join(dir, "bulk.tar")})
+	v.Diagnose += "; islet bundle status; cat /var/lib/islet/bundle.json; ls -R /var/lib/islet/bundles"
+	v.Run("mkdir -p /root/kiosk/manifests /root/kiosk/images")
 	v.Run("cp /payload/podtool.tar /payload/bulk.tar /root/kiosk/images/ && echo ISLET_ARGS=--edge-config=/etc/islet/edge.yaml >/etc/default/islet")
 	v.Write("/etc/islet/edge.yaml", "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n")
 	v.Run("/root/islet/install.sh")

@@ -26,8 +26,8 @@ func prepareNamespaces(v *VM) {
 }
 
 // bootStates makes the disks that power cuts at the writes of a record leave, spread evenly over all writes. It boots each of them in
-// namespaces, as a subtest that runs check. Afterwards the file system must have no damage. ISLET_VM_STATES is the number of disks. There
-// can be several for one write, which differ by the lost sectors.
+// namespaces, as a subtest that runs check. Afterwards neither the database nor the file system may have damage. ISLET_VM_STATES is the
+// number of disks. There can be several for one write, which differ by the lost sectors.
 func bootStates(t *testing.T, record *Record, check func(t *testing.T, s *system.System, writes int)) {
 	states, all := number(t, "ISLET_VM_STATES", 12), record.Writes()+1
 	t.Run("cut", func(t *testing.T) {
@@ -44,6 +44,9 @@ func bootStates(t *testing.T, record *Record, check func(t *testing.T, s *system
 				s := system.NewOf(t, image, system.Systemd, nil)
 				s.Boot()
 				check(t, s, writes)
+				if out := s.Run("ls /var/lib/islet | grep corrupt | cat"); out != "" {
+					t.Errorf("the node has moved a damaged database aside:\n%s", out)
+				}
 				s.PowerOff()
 				checkFiles(t, image)
 			})

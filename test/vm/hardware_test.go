@@ -56,7 +56,8 @@ func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, s
 	v = NewHardware(t, filepath.Join(machine.Root(t), ".cache"), files)
 	v.Diagnose = diagnoses + "; " + diagnose
 	v.Boot()
-	v.Run(`mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet
+	v.Run(unpack)
+	v.Run(`mkdir -p /var/lib/islet/images /etc/kubernetes/manifests
 cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/cgroupfs.yaml /etc/islet/kubelet.yaml && echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet`)
 	return v, func(what string) { t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what) }
 }

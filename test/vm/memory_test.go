@@ -35,7 +35,7 @@ func TestMemoryCgroups(t *testing.T) {
 	v.AddDisk(512)
 	v.Boot()
 	v.Run("mkswap /dev/vdc && swapon /dev/vdc")
-	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /var/lib/islet/images/")
+	v.Run(unpack + " && mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /var/lib/islet/images/")
 	v.Write("/etc/islet/kubelet.yaml",
 		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nstaticPodPath: /etc/kubernetes/manifests\nfeatureGates: {MemoryQoS: true}\n"+
 			"memoryThrottlingFactor: 0.9\nmemoryReservationPolicy: TieredReservation\nfailSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")

@@ -68,7 +68,7 @@ func TestSmall(t *testing.T) {
 		t.Logf("%4.0fs %s", time.Since(begin).Seconds(), what)
 	}
 	v.Boot()
-	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet && cp /payload/podtool.tar /payload/still.tar /var/lib/islet/images/")
+	v.Run(unpack + " && mkdir -p /var/lib/islet/images /etc/kubernetes/manifests && cp /payload/podtool.tar /payload/still.tar /var/lib/islet/images/")
 	v.Write("/etc/default/islet", "ISLET_ARGS='--pod-manifest-path=/etc/kubernetes/manifests --seccomp-default --read-only-port=10255'\n")
 	v.Write("/etc/kubernetes/manifests/critical.yaml", unlimited("critical", "system-node-critical", machine.Image, "count", "1001ms"))
 	place := func(from, to int) {

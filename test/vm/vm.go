@@ -4,6 +4,7 @@
 //
 //	base.sh --> base image --copy--> disk <--NBD-- emulator <--commands-- VM
 //	New --> Boot --> Run(command) ... --> PowerCut or Reboot --> Boot ...
+//	Record --> Run(command) ... --> State(n): the disk after a power cut at any of the writes
 package vm
 
 import (

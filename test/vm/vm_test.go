@@ -1,12 +1,10 @@
 package vm
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -45,90 +43,6 @@ const (
 	diagnose = "ps axfo pid,stat,wchan:22,args | grep -v '\\]$' | tail -45; cat /run/islet/s/*.log; islet pods -o wide; islet status; islet images ls; " +
 		"ls /run/islet /run/islet/b; dmesg | grep -i apparmor | tail; journalctl -u islet -b --no-pager -o short-monotonic | tail -40; df -h / | tail -1"
 )
-
-// This function creates the files of a machine.
-func payload(t *testing.T) map[string]string {
-	t.Helper()
-	dist, dir := distribution(t), t.TempDir()
-	write := func(name string, content []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	for i := range 4 {
-		write(fmt.Sprintf("p%d.yaml", i), []byte(manifest(fmt.Sprint("p", i), "count", "20ms")))
-	}
-	write("p4.yaml", []byte(claims))
-	write("first.yaml", []byte(ordered("first", 0, 7)))
-	write("last.yaml", []byte(ordered("last", 2_000_000_000, 4)))
-	write("oom.yaml", []byte(manifest("oom", "eat", "200")))
-	for _, driver := range []string{"cgroupfs", "systemd"} {
-		write(driver+".yaml", fmt.Appendf(nil, kubeletConfig, driver))
-	}
-	writeBulk(t, dir)
-	r := machine.NewReleaser(t)
-	r.Release(filepath.Join(dir, "next.tar.gz"), nextVersion, r.BuildVersion(nextVersion))
-	write("edge.yaml", fmt.Appendf(nil,
-		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nconfiguration: {healthyFor: 5s, deadline: 2m}\nupdate: {keys: [%q]}\n",
-		r.Public))
-	write("sent.yaml", []byte(sentConfiguration))
-	return map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "runc": machine.Runc(t), "podtool": filepath.Join(filepath.Dir(machine.Archive(t)), "podtool"), "files": dir}
-}
-
-// distribution returns the path of the archive that machines install.
-func distribution(t *testing.T) string {
-	t.Helper()
-	dist := os.Getenv("ISLET_DIST")
-	if dist == "" {
-		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
-	}
-	return dist
-}
-
-// writeBulk writes the image bulk to a directory, its files, and the checksums of the files.
-func writeBulk(t *testing.T, dir string) {
-	t.Helper()
-	random, sums := rand.NewChaCha8([32]byte{}), ""
-	files := []string{"run", "./packaging/mkimage", "-ref", bulk, "-entrypoint", "/bulk0", "-o", filepath.Join(dir, "bulk.tar")}
-	for i := range 64 {
-		content := make([]byte, 1<<(i%18)+i)
-		random.Read(content)
-		name := fmt.Sprint("bulk", i)
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, filepath.Join(dir, name))
-		sums += fmt.Sprintf("%x  %s\n", sha256.Sum256(content), name)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bulk.sums"), []byte(sums), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	pack := exec.Command("go", files...)
-	pack.Dir = machine.Root(t)
-	if out, err := pack.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-}
-
-// This function returns a virtual machine with islet installed from its archive.
-func node(t *testing.T) *VM {
-	t.Helper()
-	v := New(t, filepath.Join(machine.Root(t), ".cache"), payload(t))
-	v.Diagnose = diagnose
-	v.Boot()
-	v.Run("mkdir -p /root/islet /var/lib/islet/images /etc/islet /etc/kubernetes/manifests && tar xzf /payload/islet.tar.gz --strip-components=1 -C /root/islet")
-	v.Run("cp /payload/podtool.tar /var/lib/islet/images/ && cp /payload/files/p[0-3].yaml /etc/kubernetes/manifests/")
-	v.Run("cp /payload/files/cgroupfs.yaml /etc/islet/kubelet.yaml && echo ISLET_ARGS=--config=/etc/islet/kubelet.yaml >/etc/default/islet")
-	v.Run("/root/islet/install.sh")
-	return v
-}
-
-// waitForPods waits until exactly n pods exist and run.
-func waitForPods(v shell, n int) {
-	v.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
-}
 
 // TestNode installs islet from its archive on Debian with systemd and cgroup v2. It checks many features, and reboots and cuts the power
 // at random moments.

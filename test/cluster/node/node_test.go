@@ -38,7 +38,7 @@ func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, strin
 	return c, n, c.Namespace(t)
 }
 
-// This function is as join, with a proxy between the node and the API server, which has counted no request yet.
+// joinProxy is like join, with a proxy between the node and the API server. The proxy has not counted a request yet.
 func joinProxy(t *testing.T) (*cluster.Cluster, *cluster.Proxy, *cluster.Node, string) {
 	t.Helper()
 	t.Parallel()

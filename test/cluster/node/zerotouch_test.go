@@ -23,7 +23,7 @@ type flashed struct {
 	t *testing.T
 }
 
-// flash makes the boot partition: FAT as on a card, where the kernel and the host have it.
+// flash returns a board with a boot partition. Its file system is FAT, as on a card, if the kernel and the host support that, or else ext4.
 func flash(t *testing.T, c *cluster.Cluster) flashed {
 	t.Helper()
 	f := flashed{c.Node(t, ""), t}
@@ -47,7 +47,7 @@ func flash(t *testing.T, c *cluster.Cluster) flashed {
 	return f
 }
 
-// insert mounts what the firmware and the init of a board mount.
+// insert mounts the boot partition and /etc/islet, as the init of a board does.
 func (f flashed) insert() {
 	f.t.Helper()
 	f.OwnDirs("/etc", "/boot")
@@ -69,7 +69,7 @@ func (f flashed) put(text string) {
 	f.Run("cp", f.Disk+"/islet.yaml", "/boot/firmware/islet.yaml")
 }
 
-// service does what the service does: it sets the board up and starts the agent, which has no flags of a cluster.
+// service sets the board up and starts the agent, as the service does. The agent has no flags of a cluster.
 func (f flashed) service() {
 	f.t.Helper()
 	if out, code := f.Try("setup", "--state-dir="+f.Disk+"/state"); code != 0 {
@@ -82,7 +82,7 @@ func (f flashed) flags() []string {
 	return []string{"--cert-dir=" + f.Disk + "/pki", "--node-ip=" + f.Addr, "--config=/etc/islet/kubelet.yaml", "--edge-config=/etc/islet/edge.yaml"}
 }
 
-// console puts a terminal on the console of the machine, and returns what is written to it.
+// console makes a terminal the console of the machine. The function read returns what was written to it since the last call.
 func (f flashed) console() (read func() string) {
 	f.t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
@@ -107,8 +107,8 @@ func (f flashed) console() (read func() string) {
 	}
 }
 
-// TestZeroTouch checks that a flashed board joins by the islet.yaml of its boot partition. A mistake is on the console. Neither a power cut
-// after any step nor kill -9 leaves a half of the setup. The token is removed from the boot partition, and no start needs it any more.
+// TestZeroTouch checks that a flashed board joins by the islet.yaml of its boot partition. A mistake is on the console. Neither kill -9 nor
+// a power cut leaves a half of the setup. The token is removed from the boot partition, and no later start needs it.
 func TestZeroTouch(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -137,7 +137,8 @@ func TestZeroTouch(t *testing.T) {
 	}
 	good := text(fmt.Sprintf("caHash: sha256:%x", sha256.Sum256(ca.RawSubjectPublicKeyInfo)))
 
-	f.put(strings.Replace(good, "token: "+c.Token(), "tokn: without", 1)) // the partition never has the token elsewhere
+	// Without the token: the test later searches the whole image for it, also old blocks.
+	f.put(strings.Replace(good, "token: "+c.Token(), "tokn: without", 1))
 	if out, code := f.Try("setup", "--state-dir="+f.Disk+"/state"); code != 1 || !strings.Contains(out, "/boot/firmware/islet.yaml:7: cluster.tokn: unknown field") {
 		t.Errorf("islet setup: %d: %s", code, out)
 	}
@@ -145,8 +146,8 @@ func TestZeroTouch(t *testing.T) {
 		t.Errorf("the console shows %q", line)
 	}
 	f.put(good)
-	for delay := range 12 { // kill -9 at any time; the unit tests kill the command at each step
-		f.Command("timeout", "-s", "KILL", fmt.Sprintf("0.0%02d", 4*delay), f.Binary(), "setup", "--state-dir="+f.Disk+"/state").Run()
+	for i := range 12 { // kill -9 at several moments; 0 would be no timeout. The unit tests kill the command at each step
+		f.Command("timeout", "-s", "KILL", fmt.Sprintf("0.0%02d", 4*(i+1)), f.Binary(), "setup", "--state-dir="+f.Disk+"/state").Run()
 	}
 	f.cut()
 	said = f.console()
