@@ -28,6 +28,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/ptytest"
 )
 
 // A fakeLink is a link whose state the test sets.
@@ -81,7 +82,7 @@ type watched struct {
 	end    func() // ends Watch
 	ended  chan struct{}
 	events []string // read them after the end
-	tty    *os.File // of the console
+	tty    int      // file descriptor of the other side of the console
 	led    string
 }
 
@@ -116,7 +117,7 @@ func watchBoard(t *testing.T, b *board) *watched {
 func (w *watched) said() string {
 	w.t.Helper()
 	buffer := make([]byte, 4096)
-	n, err := unix.Read(int(w.tty.Fd()), buffer)
+	n, err := unix.Read(w.tty, buffer)
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
 		w.t.Fatal(err)
 	}
@@ -130,18 +131,13 @@ func (w *watched) trigger() string {
 	return string(text)
 }
 
-// terminal returns a pseudoterminal: the side to read, and the path of the other one.
-func terminal(t *testing.T) (*os.File, string) {
+// terminal returns a pseudoterminal: the file descriptor of the side to read, which does not block, and the path of the other side.
+func terminal(t *testing.T) (int, string) {
 	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	f := os.NewFile(uintptr(fd), "ptmx")
-	t.Cleanup(func() { f.Close() })
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	must(t, err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0), unix.SetNonblock(fd, true))
-	return f, fmt.Sprintf("/dev/pts/%d", number)
+	ours, theirs := ptytest.Open(t)
+	fd := int(ours.Fd())
+	must(t, unix.SetNonblock(fd, true))
+	return fd, theirs.Name()
 }
 
 // TestWatch checks that a person at the board is told why it cannot join, and that the token is removed once it has joined.
