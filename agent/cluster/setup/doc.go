@@ -31,7 +31,7 @@
 //
 // # Mistakes
 //
-// A mistake is written to standard error, to the console of the machine and into the record. The LED of the board gets the trigger
-// heartbeat. The agent starts with its previous settings. No failure of the disk stops the agent. If the disk fails between two renames,
+// A mistake is written to standard error, into the record and, once until it changes or the machine boots, to the console of the machine. The
+// LED of the board gets the trigger heartbeat. The agent starts with its previous settings. No failure of the disk stops the agent. If the disk fails between two renames,
 // the agent starts with a part of the targets, Watch does nothing, and the next run completes them.
 package setup

@@ -12,7 +12,6 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/hostcommand"
-	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -25,10 +24,10 @@ const (
 
 // Main runs the command islet setup, whose arguments are a file and the flags of the agent. Both may be missing.
 func Main(args []string, stdout, stderr io.Writer) int {
-	return hostcommand.Report(stderr, "setup", run(args, stdout))
+	return hostcommand.Report(stderr, "setup", run(args, stdout, teller{Console, "/run/islet-setup.told"}))
 }
 
-func run(args []string, stdout io.Writer) error {
+func run(args []string, stdout io.Writer, t teller) error {
 	files := Files()
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		path, err := filepath.Abs(args[0])
@@ -43,7 +42,7 @@ func run(args []string, stdout io.Writer) error {
 	dirs, err := config.Directories(args)
 	if err != nil {
 		err = fmt.Errorf("the flags of the agent: %s: %w", strings.Join(args, " "), err)
-		tell(Console, "setup: "+err.Error()) // they may be those of config.FlagsFile
+		t.fail(err.Error()) // they may be those of config.FlagsFile
 		return hostcommand.Usage(err)
 	}
 	s := &Setup{
@@ -51,10 +50,16 @@ func run(args []string, stdout io.Writer) error {
 		Up: func() time.Duration { up, _ := clock.Uptime(); return up },
 	}
 	out, err := s.Apply(files...)
+	return t.report(out, err, stdout)
+}
+
+// report tells what Apply has done, and returns the error of the command.
+func (t teller) report(out Result, err error, stdout io.Writer) error {
 	if err == nil {
+		t.forget()
 		if out.Applied {
 			fmt.Fprintln(stdout, out.text())
-			tell(Console, out.text())
+			tell(t.console, out.text())
 		}
 		return nil
 	}
@@ -62,19 +67,13 @@ func run(args []string, stdout io.Writer) error {
 	if out.File == "" {
 		text = err.Error()
 	}
+	t.fail(text)
+	code := ExitRepeat
 	if errors.As(err, new(*RefusedError)) {
-		tell(Console, "setup: "+text)
-		return hostcommand.ExitError{Code: ExitRefused, Err: errors.New(text)}
+		code = ExitRefused
 	}
-	if old, _ := regular.Read(toldFile, 2*maxReport); string(old) != shorten(text) { // if it cannot be read, it has another text
-		tell(Console, "setup: "+text)
-		_ = os.WriteFile(toldFile, []byte(shorten(text)), 0o600)
-	}
-	return hostcommand.ExitError{Code: ExitRepeat, Err: errors.New(text)}
+	return hostcommand.ExitError{Code: code, Err: errors.New(text)}
 }
-
-// toldFile has the last line about a run that is repeated, because the service repeats it every two seconds.
-const toldFile = "/run/islet-setup.told"
 
 func (r *Result) text() string {
 	name, server := r.Name, r.Server
