@@ -350,7 +350,7 @@ func TestOtherCluster(t *testing.T) {
 		w := watchBoard(t, b)
 		w.setServer("https://192.0.2.9")
 		w.set(link.Up, "")
-		time.Sleep(patience + time.Second)
+		time.Sleep(patience + time.Second) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); !strings.Contains(said, "has not joined https://192.0.2.1:6443: its credentials are those of https://192.0.2.9") {
 			t.Errorf("%q", said)

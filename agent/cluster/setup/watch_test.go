@@ -135,12 +135,12 @@ func TestWatch(t *testing.T) {
 	b.inUse()
 	synctest.Test(t, func(t *testing.T) {
 		w := watchBoard(t, b)
-		time.Sleep(patience - time.Second)
+		time.Sleep(patience - time.Second) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); said != "" || w.trigger() != "none [mmc0] heartbeat" {
 			t.Errorf("too early: %q, %q", said, w.trigger())
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); said != "islet: kiosk-10000000abcdef01 has not joined https://192.0.2.1:6443: no route\r\n" || w.trigger() != "heartbeat" {
 			t.Errorf("%q, %q", said, w.trigger())
@@ -150,7 +150,7 @@ func TestWatch(t *testing.T) {
 			w.set(link.Down, "Unauthorized\x1b[2J")
 			synctest.Wait()
 		}
-		time.Sleep(2 * reportEvery)
+		time.Sleep(2 * reportEvery) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "Unauthorized\ufffd[2J\r") {
 			t.Errorf("%q", said)
@@ -182,21 +182,17 @@ func TestWatch(t *testing.T) {
 
 // TestWatchReadOnly checks that a token is removed when the boot partition takes writes again.
 func TestWatchReadOnly(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounts need root")
-	}
 	b, ca := newBoard(t), newCA(t)
-	must(t, unix.Mount("none", b.boot, "tmpfs", 0, ""))
-	t.Cleanup(func() { must(t, unix.Unmount(b.boot, unix.MNT_DETACH)) })
+	b.mountBoot()
 	b.write(joining(ca))
 	b.inUse()
-	must(t, unix.Mount("none", b.boot, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	must(t, b.setReadOnly(true))
 	synctest.Test(t, func(t *testing.T) {
 		w := watchBoard(t, b)
 		w.set(link.Up, "")
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // in the bubble's time
 		synctest.Wait()
-		must(t, unix.Mount("none", b.boot, "", unix.MS_REMOUNT, ""))
+		must(t, b.setReadOnly(false))
 		<-w.ended
 		if len(w.events) != 1 || !strings.Contains(w.events[0], "read-only file system: mount its file system writable") {
 			t.Errorf("%q", w.events)
@@ -242,7 +238,7 @@ func TestWatchAgain(t *testing.T) {
 	b.inUse()
 	synctest.Test(t, func(t *testing.T) {
 		w := watchBoard(t, b)
-		time.Sleep(patience + time.Second)
+		time.Sleep(patience + time.Second) // in the bubble's time
 		synctest.Wait()
 		if w.trigger() != "heartbeat" {
 			t.Error(w.trigger())
@@ -265,7 +261,7 @@ func TestNotMounted(t *testing.T) {
 		must(t, os.Rename(b.boot, b.boot+".away"))
 		w := watchBoard(t, b)
 		w.set(link.Up, "")
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // in the bubble's time
 		synctest.Wait()
 		must(t, os.Rename(b.boot+".away", b.boot))
 		<-w.ended
