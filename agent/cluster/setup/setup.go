@@ -192,43 +192,37 @@ func (s *Setup) checkChange(src *source, r *record) error {
 
 // checkFlags adds the settings that a flag would replace.
 func (s *Setup) checkFlags(c *checker, r *record) {
-	b := &c.s.board
-	base := s.baseFlags(r)
-	for i, arg := range append(base, s.Args...) {
-		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
-		field, given := "", false
-		switch flag {
-		case "--config":
-			field, given = "kubeletConfiguration", b.KubeletConfiguration != ""
-			if n := b.Network; n.PodCIDR != "" || n.ClusterDomain != "" || len(n.ClusterDNS) > 0 {
-				field, given = "network", true
-			}
-		case "--edge-config":
-			field, given = "edgeConfiguration", b.EdgeConfiguration != "" || b.Bundle != nil || b.Update != nil
-		case "--kubeconfig", "--bootstrap-kubeconfig":
-			field, given = "cluster", b.Cluster != nil
-		case "--hostname-override":
-			field, given = "name", b.Name != "" || c.s.certName != ""
+	b, n := &c.s.board, c.s.board.Network
+	listed := s.baseFlags(r)
+	for _, f := range []struct {
+		flag, field string
+		isSet       bool // in islet.yaml
+		isMade      bool // addFlags adds the flag to the file of flags, after one that was there
+	}{
+		{"--config", "kubeletConfiguration", b.KubeletConfiguration != "", false},
+		{"--config", "network", n.PodCIDR != "" || n.ClusterDomain != "" || len(n.ClusterDNS) > 0, false},
+		{"--edge-config", "edgeConfiguration", b.EdgeConfiguration != "" || b.Bundle != nil || b.Update != nil, false},
+		{"--kubeconfig", "cluster", b.Cluster != nil, true},
+		{"--bootstrap-kubeconfig", "cluster", b.Cluster != nil, true},
+		{"--hostname-override", "name", b.Name != "" || c.s.certName != "", true},
+	} {
+		const message = "%s has %s, which replaces the setting of this file: remove it from there"
+		if f.isSet && !f.isMade && config.HasFlag(listed, f.flag) {
+			c.add(f.field, message, filepath.Join(s.Dir, config.FlagsFile), f.flag)
 		}
-		place := "ISLET_ARGS"
-		if i < len(base) {
-			place = filepath.Join(s.Dir, config.FlagsFile)
-		}
-		if given {
-			c.add(field, "%s has %s, which replaces the setting of this file: remove it from there", place, flag)
+		if f.isSet && config.HasFlag(s.Args, f.flag) {
+			c.add(f.field, message, "ISLET_ARGS", f.flag)
 		}
 	}
 }
 
-// baseFlags returns the flags for files of settings in the file of flags that were not made here. The others are overridden.
-func (s *Setup) baseFlags(r *record) (flags []string) {
+// baseFlags returns the lines of the file of flags that were not made here.
+func (s *Setup) baseFlags(r *record) (lines []string) {
 	text, _, _ := (&plan{old: r}).base(filepath.Join(s.Dir, config.FlagsFile)) // the plan reports the error
 	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "--config=") || strings.HasPrefix(line, "--edge-config=") {
-			flags = append(flags, line)
-		}
+		lines = append(lines, strings.TrimSpace(line))
 	}
-	return flags
+	return lines
 }
 
 // checkName returns an error if a board that has joined would get another name.

@@ -146,21 +146,29 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestOtherFlags checks that flags which were in the file stay.
+// TestOtherFlags checks that flags which were in the file stay, and that a setting which a flag would replace is a mistake, also if the flag
+// has an underscore.
 func TestOtherFlags(t *testing.T) {
 	b := newBoard(t)
-	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", []byte("--node-labels=a=b"), 0o644))
+	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", []byte("# --config=/x\n--node-labels=a=b"), 0o644))
 	b.write(head + "name: one\n")
 	b.inUse()
-	b.write(head + "name: two\n")
+	b.write(head + "name: two\nnetwork: {podCIDR: 10.8.0.0/24}\n")
 	b.inUse()
-	must(t, os.WriteFile(b.Dir+"/flags", []byte("--config=/elsewhere\n"+b.made("flags")), 0o644))
-	b.write(head + "network: {podCIDR: 10.9.0.0/24}\n")
-	if got := b.refused(); !strings.Contains(got, "network: "+b.Dir+"/flags has --config") {
-		t.Error(got)
+	flags := b.made("flags")
+	for _, c := range []struct{ flag, text, want string }{
+		{"--config", "network: {podCIDR: 10.9.0.0/24}\n", "network: %s has --config"},
+		{"--edge-config", "bundle: {every: 1h}\n", "edgeConfiguration: %s has --edge-config"},
+		{" --edge_config", "bundle: {every: 2h}\n", "edgeConfiguration: %s has --edge-config"},
+	} {
+		must(t, os.WriteFile(b.Dir+"/flags", []byte(c.flag+"=/elsewhere\n"+flags), 0o644))
+		b.write(head + c.text)
+		if got := b.refused(); !strings.Contains(got, fmt.Sprintf(c.want, b.Dir+"/flags")) {
+			t.Error(got)
+		}
 	}
-	must(t, os.WriteFile(b.Dir+"/flags", []byte(strings.TrimPrefix(b.made("flags"), "--config=/elsewhere\n")), 0o644))
-	if got := b.made("flags"); !strings.HasPrefix(got, "--node-labels=a=b\n# From ") || strings.Contains(got, "one") ||
+	must(t, os.WriteFile(b.Dir+"/flags", []byte(flags), 0o644))
+	if got := b.made("flags"); !strings.HasPrefix(got, "# --config=/x\n--node-labels=a=b\n# From ") || strings.Contains(got, "one") ||
 		!strings.Contains(got, "\n--hostname-override=two\n") {
 		t.Error(got)
 	}
