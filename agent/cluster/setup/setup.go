@@ -201,6 +201,9 @@ func (s *Setup) checkFlags(c *checker, r *record) {
 	}{
 		{"--config", "kubeletConfiguration", b.KubeletConfiguration != "", false},
 		{"--config", "network", n.PodCIDR != "" || n.ClusterDomain != "" || len(n.ClusterDNS) > 0, false},
+		{"--pod-cidr", "network.podCIDR", n.PodCIDR != "", false},
+		{"--cluster-dns", "network.clusterDNS", len(n.ClusterDNS) > 0, false},
+		{"--cluster-domain", "network.clusterDomain", n.ClusterDomain != "", false},
 		{"--edge-config", "edgeConfiguration", b.EdgeConfiguration != "" || b.Bundle != nil || b.Update != nil, false},
 		{"--kubeconfig", "cluster", b.Cluster != nil, true},
 		{"--bootstrap-kubeconfig", "cluster", b.Cluster != nil, true},

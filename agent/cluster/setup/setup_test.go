@@ -158,6 +158,9 @@ func TestOtherFlags(t *testing.T) {
 	flags := b.made("flags")
 	for _, c := range []struct{ flag, text, want string }{
 		{"--config", "network: {podCIDR: 10.9.0.0/24}\n", "network: %s has --config"},
+		{"--pod-cidr", "network: {podCIDR: 10.9.0.0/24}\n", "network.podCIDR: %s has --pod-cidr"},
+		{"--cluster-dns", "network: {clusterDNS: [10.9.0.1]}\n", "network.clusterDNS: %s has --cluster-dns"},
+		{"--cluster-domain", "network: {clusterDomain: a.b}\n", "network.clusterDomain: %s has --cluster-domain"},
 		{"--edge-config", "bundle: {every: 1h}\n", "edgeConfiguration: %s has --edge-config"},
 		{" --edge_config", "bundle: {every: 2h}\n", "edgeConfiguration: %s has --edge-config"},
 	} {
@@ -172,11 +175,11 @@ func TestOtherFlags(t *testing.T) {
 		!strings.Contains(got, "\n--hostname-override=two\n") {
 		t.Error(got)
 	}
-	b.Args = []string{"--hostname_override=x", "--config", "y", "--edge-config=z", "--kubeconfig=k"}
+	b.Args = []string{"--hostname_override=x", "--config", "y", "--edge-config=z", "--kubeconfig=k", "--cluster-dns=192.0.2.1"}
 	b.write(head + "name: three\nnetwork: {podCIDR: 10.9.0.0/24}\n")
 	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS has --hostname-override") ||
 		!strings.Contains(got, "network: ISLET_ARGS has --config") || strings.Contains(got, "--edge-config") ||
-		strings.Contains(got, "--kubeconfig") {
+		strings.Contains(got, "--kubeconfig") || strings.Contains(got, "--cluster-dns") {
 		t.Error(got)
 	}
 }
