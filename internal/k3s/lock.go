@@ -34,10 +34,15 @@ func LockFiles(root string) (*os.File, error) {
 	return l, err
 }
 
-// LockState locks a state directory against islet setup, which locks it too, until the result is closed. It does not wait.
+// LockState locks a state directory until the result is closed, so that neither islet setup nor the files of islet join change. It does not
+// wait.
 func LockState(state string) (*os.File, error) { return lock(state, syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read.
+// AwaitState is like LockState, but waits until the lock is free.
+func AwaitState(state string) (*os.File, error) { return lock(state, syscall.LOCK_EX) }
+
+// lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read. It is
+// not inlined, because it is called in many places.
 //
 //go:noinline
 func lock(dir string, how int) (*os.File, error) {

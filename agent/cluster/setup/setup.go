@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
@@ -267,14 +265,8 @@ func lock(state string) (unlock func(), err error) {
 	if err := os.MkdirAll(state, 0o711); err != nil {
 		return nil, err
 	}
-	d, err := os.Open(state)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	return func() { d.Close() }, nil
+	d, err := k3s.AwaitState(state)
+	return func() { d.Close() }, err
 }
 
 // refuse stores why a file cannot be used, if it was not stored before, and lets the LED beat.
