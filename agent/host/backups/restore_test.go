@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
@@ -101,7 +102,7 @@ func TestStarts(t *testing.T) {
 		{fstest.MapFS{"service": {Data: []byte("--wrong")}}, []string{"--hostname-override=given", "--state-dir=/given"}, "/given given"},
 		{fstest.MapFS{"service": {Data: []byte("--wrong")}}, nil, "error"},
 		{fstest.MapFS{"etc/islet/flags": {Data: []byte("wrong")}}, nil, "error"},
-		{fstest.MapFS{"etc/islet/flags": {Data: bytes.Repeat([]byte("\n"), maxFlags+1)}}, nil, "error"}, // a bomb
+		{fstest.MapFS{"etc/islet/flags": {Data: bytes.Repeat([]byte("\n"), config.MaxFlagsFile+1)}}, nil, "error"}, // a bomb
 	} {
 		list, err := env.starts(&options{agent: c.flags}, c.board)
 		var got []string
