@@ -52,7 +52,7 @@ func newPlan(s *source, dir, name string, old *record, joined *k3s.Record) (*pla
 	return p, errors.Join(p.errs...)
 }
 
-// base returns the file that a file made here replaces, or the base of that file.
+// base returns the content that a file had before this package wrote it, and its current content. Both are nil if the file does not exist.
 func (p *plan) base(path string) (data, current []byte, err error) {
 	current, err = regular.Read(path, maxBeside)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,7 +24,8 @@ func Files() []string { return []string{"/boot/firmware/islet.yaml", "/boot/isle
 type Setup struct {
 	State string // the state directory
 	Dir   string // the directory of the configuration, /etc/islet
-	Args  []string
+	// Args are the flags of the agent on its command line. They override the files that Apply writes.
+	Args []string
 	// Marks returns the serial numbers of the machine, and the addresses of its network cards.
 	Marks func() (serials, cards []string)
 	Now   func() time.Time
@@ -49,7 +50,8 @@ type RefusedError struct {
 	err  error
 }
 
-// Error returns the mistakes, one on each line, without tokens: in the wrong place, one is the name of an unknown field.
+// Error returns the mistakes, one on each line. Text that looks like a token is replaced, because a token in a wrong place may be reported
+// as the name of an unknown field.
 func (e *RefusedError) Error() string { return tokens().ReplaceAllString(e.err.Error(), "(a token)") }
 
 var tokens = pattern.New(`[a-z0-9]{6}\.[a-z0-9]{16}`)
@@ -60,8 +62,8 @@ func (e *RefusedError) Unwrap() error { return e.err }
 // cardTime is the time after the boot in which a network card may appear.
 const cardTime = 3 * time.Minute
 
-// Apply applies the first of the files that exists, unless it is in use already. After any error that is no RefusedError, it must be
-// called again before an agent starts. No such error lasts: an agent runs static pods also on a damaged or full disk.
+// Apply applies the first of the files that exists, unless it is in use already. After a RefusedError, the agent may start. After any other
+// error, Apply must be called again before the agent starts. A damaged or full disk is a RefusedError, so that the agent runs static pods.
 func (s *Setup) Apply(files ...string) (Result, error) {
 	unlock, err := lock(s.State)
 	if err != nil {
@@ -235,9 +237,9 @@ func (s *Setup) checkName(src *source, r *record, name string) error {
 	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", old)
 }
 
-// joined returns the cluster that the board has joined, and its name there. They are empty before. The command islet join names a
-// directory in edge.yaml. Otherwise, the agent writes a kubeconfig when it has a certificate. What that file says is true also if the
-// record was lost, or if the kubeconfig was in the image.
+// joined returns the cluster that the board has joined, and its name there. Both are empty if it has not joined. The command islet join
+// names a directory in edge.yaml. Otherwise, the agent writes a kubeconfig when it has a certificate. The kubeconfig is right even if the
+// record was lost, or if the image had a kubeconfig.
 func (s *Setup) joined(r *record) (server, name string) {
 	if d, m := s.joinedK3s(r); d != "" {
 		return m.APIServer, m.Node
@@ -285,8 +287,8 @@ func (s *Setup) refuse(r *record, e *RefusedError) error {
 	return errors.Join(e, r.store(s.State))
 }
 
-// keep updates the record for a file that is in use already. The file of before is back after a refusal, or it was copied again with its
-// secrets.
+// keep updates the record for a file that is in use already. The record has to change if another file was refused meanwhile, or if the file
+// was copied to the boot partition again with its secrets.
 func (s *Setup) keep(r *record, data []byte) error {
 	again := r.Removed && !bytes.Equal(mask(data, r.Secrets), data)
 	if r.Refused == nil && !again {
