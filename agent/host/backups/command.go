@@ -134,6 +134,14 @@ func parse(verb string, args []string) (*options, error) {
 	return o, nil
 }
 
+// fileOr returns the path of the backup for a message. If the path is -, it returns the given name of the stream.
+func (o *options) fileOr(stream string) string {
+	if o.file == "-" {
+		return stream
+	}
+	return o.file
+}
+
 func (o *options) check(verb string) error {
 	opens := verb == "restore" || o.verify
 	switch {

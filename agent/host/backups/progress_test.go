@@ -54,6 +54,17 @@ func TestProgress(t *testing.T) {
 			t.Errorf("%q, on a terminal %q", out[false], out[true])
 		}
 	}
+	var said func() string
+	d.errs, said = terminal(t)
+	piped := d.run(0, "backup", "-", "--to="+d.to)
+	d.in = strings.NewReader(piped)
+	d.run(0, "backup", "--verify", "-", "--key="+d.key)
+	d.in = strings.NewReader(piped[:len(piped)-10])
+	d.run(1, "backup", "--verify", "-", "--key="+d.key)
+	if text := said(); !strings.Contains(text, "writing the standard output ...") || !strings.Contains(text, "reading the standard input ...") ||
+		!strings.Contains(text, "islet: backup: the standard input: ") {
+		t.Errorf("%q", text)
+	}
 	var to bytes.Buffer
 	large := &counted{ReadCloser: io.NopCloser(io.LimitReader(zeros{}, 2*progressStep+1)), progress: progress{&to}, what: "reading\nx"}
 	if n, err := io.Copy(io.Discard, large); n != 2*progressStep+1 || err != nil || strings.Count(to.String(), "\n") != 2 ||
