@@ -12,8 +12,8 @@ import (
 )
 
 // TestFailuresOnConsole checks that each failure is on the console once, however often the service repeats the command: wrong flags, a
-// restore that the agent cannot complete, a mistake in the file, and a network card that is missing. After another failure or a success, the
-// same failure is told again.
+// restore that the agent cannot complete, a mistake in the file, and a network card that is missing. After another failure or a success,
+// the same failure is told again.
 func TestFailuresOnConsole(t *testing.T) {
 	tty, console := terminal(t)
 	w := &watched{t: t, tty: tty}
@@ -28,13 +28,15 @@ func TestFailuresOnConsole(t *testing.T) {
 		}
 	}
 	b.cards = nil
+	wrongFlags := func() error { return run([]string{"--no-such"}, io.Discard, told) }
+	restore := func() error { return run([]string{b.boot, "--state-dir=" + restored}, io.Discard, told) }
 	failures := []struct {
 		do   func() error
 		code int
 		want string
 	}{
-		{func() error { return run([]string{"--no-such"}, io.Discard, told) }, hostcommand.ExitUsage, "setup: the flags of the agent: --no-such: "},
-		{func() error { return run([]string{b.boot, "--state-dir=" + restored}, io.Discard, told) }, ExitRefused, "islet restore was interrupted"},
+		{wrongFlags, hostcommand.ExitUsage, "setup: the flags of the agent: --no-such: "},
+		{restore, ExitRefused, "islet restore was interrupted"},
 		{apply(head + "nmae: x\n"), ExitRefused, "nmae: unknown field"},
 		{apply(head + "name: k-{mac}\n"), ExitRepeat, "no network card"},
 	}

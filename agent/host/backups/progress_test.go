@@ -61,9 +61,11 @@ func TestProgress(t *testing.T) {
 	d.run(0, "backup", "--verify", "-", "--key="+d.key)
 	d.in = strings.NewReader(piped[:len(piped)-10])
 	d.run(1, "backup", "--verify", "-", "--key="+d.key)
-	if text := said(); !strings.Contains(text, "writing the standard output ...") || !strings.Contains(text, "reading the standard input ...") ||
-		!strings.Contains(text, "islet: backup: the standard input: ") {
-		t.Errorf("%q", text)
+	text := said()
+	for _, want := range []string{"writing the standard output ...", "reading the standard input ...", "islet: backup: the standard input: "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q, want %s", text, want)
+		}
 	}
 	var to bytes.Buffer
 	large := &counted{ReadCloser: io.NopCloser(io.LimitReader(zeros{}, 2*progressStep+1)), progress: progress{&to}, what: "reading\nx"}
