@@ -29,7 +29,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 func run(args []string, stdout io.Writer, t teller) error {
 	files := Files()
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+	isNamed := len(args) > 0 && args[0] != "" && args[0][0] != '-'
+	if isNamed {
 		path, err := filepath.Abs(args[0])
 		if err == nil {
 			_, err = os.Lstat(path)
@@ -50,16 +51,20 @@ func run(args []string, stdout io.Writer, t teller) error {
 		Up: func() time.Duration { up, _ := clock.Uptime(); return up },
 	}
 	out, err := s.Apply(files...)
-	return t.report(out, err, stdout)
+	return t.report(out, err, isNamed, stdout)
 }
 
-// report tells what Apply has done, and returns the error of the command.
-func (t teller) report(out Result, err error, stdout io.Writer) error {
+// report tells what Apply has done, and returns the error of the command. The parameter isNamed is true if a person has named the file. The
+// service names none, and has no output while the file stays the same.
+func (t teller) report(out Result, err error, isNamed bool, stdout io.Writer) error {
 	if err == nil {
 		t.forget()
-		if out.Applied {
+		switch {
+		case out.Applied:
 			fmt.Fprintln(stdout, out.text())
 			tell(t.console, out.text())
+		case isNamed:
+			fmt.Fprintf(stdout, "setup: %s is in use already\n", out.File)
 		}
 		return nil
 	}

@@ -24,7 +24,7 @@ func TestFailuresOnConsole(t *testing.T) {
 		return func() error {
 			b.write(text)
 			out, err := b.apply()
-			return told.report(out, err, io.Discard)
+			return told.report(out, err, false, io.Discard)
 		}
 	}
 	b.cards = nil
@@ -56,6 +56,13 @@ func TestFailuresOnConsole(t *testing.T) {
 	must(t, apply(head+"name: one\n")())
 	if said := w.said(); !strings.Contains(said, "is in use: one has no cluster") {
 		t.Errorf("%q", said)
+	}
+	for isNamed, want := range map[bool]string{true: "setup: " + b.file() + " is in use already\n", false: ""} {
+		var stdout strings.Builder
+		out, err := b.apply()
+		if err := told.report(out, err, isNamed, &stdout); err != nil || stdout.String() != want || w.said() != "" {
+			t.Errorf("again, named %v: %v, %q", isNamed, err, stdout.String())
+		}
 	}
 	last := failures[2]
 	for i, do := range []func() error{last.do, apply(head + "name: one\n"), last.do} {
