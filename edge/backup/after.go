@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// after has the files of this board as they are after a restore. It opens files, and lists directories and reads links of the board as they
-// are. A file that is listed and was set aside does not open.
+// after is the file system of this board as it is after a restore. Open returns the files of that time. Directories are listed, and links
+// are read, as they are on the board before the restore. So a listed file that is set aside does not open.
 type after struct {
 	fs.ReadLinkFS                   // the board
 	files         map[string]string // paths of new files by name, without the leading slash. A path is "" for what is set aside

@@ -80,6 +80,14 @@ func TestRefused(t *testing.T) {
 		"another name":      {func(q *Request) { q.Start = w.startAs(w.dirs, "other") }, "hostnamectl set-hostname edge"},
 		"another directory": {func(q *Request) { q.Dirs.Cert = "/elsewhere" }, "--cert-dir=" + w.dirs.Cert},
 		"another service":   {func(q *Request) { q.Start = w.startAs(config.Dirs{State: "/x", Cert: w.dirs.Cert}, "edge") }, "--state-dir"},
+		"the name in another directory": {func(q *Request) {
+			q.Start = func(fs.FS) ([]Identity, error) {
+				return []Identity{{config.Dirs{State: "/x", Cert: w.dirs.Cert}, "edge"}, {w.dirs, "other"}}, nil
+			}
+		}, "--state-dir"},
+		"two other names": {func(q *Request) {
+			q.Start = func(fs.FS) ([]Identity, error) { return []Identity{{w.dirs, "other"}, {config.Dirs{}, "host"}}, nil }
+		}, "would be other or host: set its host name (hostnamectl set-hostname edge)"},
 		"wrong flags": {func(q *Request) {
 			q.Start = func(fs.FS) ([]Identity, error) { return nil, errors.New("unknown flag") }
 		}, "unknown flag"},

@@ -145,8 +145,8 @@ func isRecord(name string) bool {
 		name != "bundle-report.json" && name != "bundle-source.json"
 }
 
-// isK3sFile reports whether a name is that of a file of the k3s cluster. The list of files that islet join has still to write is none:
-// the agent would write them wherever that list says.
+// isK3sFile reports whether a name is that of a file of the k3s cluster. The list of files that an interrupted islet join has still to
+// write is not such a file, because the agent would write to the paths in that list.
 func isK3sFile(name string) bool {
 	file, ok := strings.CutPrefix(name, k3sDir)
 	return ok && k3s.IsFile(file)

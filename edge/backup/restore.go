@@ -186,19 +186,24 @@ func (q *Request) checkStart(m *Manifest, board fs.FS) error {
 	if err != nil {
 		return fmt.Errorf("the agent would not start after the restore: %w", err)
 	}
-	names := ""
+	var names []string
 	for _, i := range list {
-		if i.Node == m.Node && m.checkDirs(i.Dirs) == nil {
+		dirs := m.checkDirs(i.Dirs)
+		switch {
+		case i.Node != m.Node:
+			names = append(names, i.Node)
+		case dirs == nil:
 			return nil
+		default:
+			err = dirs
 		}
-		names += " " + i.Node
-		err = m.checkDirs(i.Dirs)
 	}
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the backup is of the node %s, and after the restore this board would be%s: set its host name "+
-		"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node, names)
+	return fmt.Errorf("the backup is of the node %s, and after the restore this board would be %s: set its host name "+
+		"(hostnamectl set-hostname %[1]s), or give --hostname-override=%[1]s if the agent is started with this flag", m.Node,
+		strings.Join(names, " or "))
 }
 
 // addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.

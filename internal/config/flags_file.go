@@ -64,12 +64,12 @@ func flagsOf(text string) (flags []string, err error) {
 	return flags, nil
 }
 
-// maxFlagsFile is the maximum size of a FlagsFile that ListedFlags reads, in bytes.
-const maxFlagsFile = 1 << 20
+// MaxFlagsFile is the maximum size of a FlagsFile for those who read it without Load, in bytes.
+const MaxFlagsFile = 1 << 20
 
 // ListedFlags returns the flags in a FlagsFile. There are none if the file does not exist, or has a mistake, which Load reports.
 func ListedFlags(file string) []string {
-	text, err := regular.Read(file, maxFlagsFile)
+	text, err := regular.Read(file, MaxFlagsFile)
 	if err != nil {
 		return nil
 	}

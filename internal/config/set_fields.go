@@ -26,9 +26,6 @@ func NewFileError(name string, data []byte, field, format string, args ...any) *
 	return &FileError{File: name, Line: lineOf(data, field), Field: field, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Mistakes returns the mistakes that are joined in an error of Load, Decode or Merge. The parameter file is the one that was read.
-func Mistakes(file string, err error) []FileError { return mistakesIn(file, err) }
-
 // SetFields returns a configuration with more fields set: those of fields, by their paths, such as authentication.x509.clientCAFile. The
 // configuration is a KubeletConfiguration, or an EdgeConfiguration if edge is set. It may be empty. SetFields also returns the paths that
 // the configuration had set before, sorted. Lists are replaced.

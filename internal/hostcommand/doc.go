@@ -1,4 +1,5 @@
-// Package hostcommand has what the commands need that need no running agent, but take the flags of an agent after their own:
+// Package hostcommand parses the flags of commands such as islet backup and islet setup, and computes their exit codes. These commands run
+// without an agent. The flags of an agent may follow their own flags.
 //
 //	arguments --Flags.Take--> the command's own flags
 //	                   |

@@ -24,8 +24,8 @@ func Lock(root string) (*os.File, error) {
 	return lockWhenFree(root, pause)
 }
 
-// LockFiles prevents other commands from replacing the files below root until the result is closed. The caller sends no request meanwhile,
-// because a command waits. If root does not exist, the result is nil.
+// LockFiles prevents other commands from replacing the files below root until the result is closed. The caller must not send a request
+// before that, because a command may wait for the lock. If root does not exist, the result is nil.
 func LockFiles(root string) (*os.File, error) {
 	l, err := lock(root, syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, os.ErrNotExist) {
@@ -34,10 +34,15 @@ func LockFiles(root string) (*os.File, error) {
 	return l, err
 }
 
-// LockState locks a state directory against islet setup, which locks it too, until the result is closed. It does not wait.
+// LockState locks a state directory until the result is closed, so that neither islet setup nor the files of islet join change. It does not
+// wait.
 func LockState(state string) (*os.File, error) { return lock(state, syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read.
+// AwaitState is like LockState, but waits until the lock is free.
+func AwaitState(state string) (*os.File, error) { return lock(state, syscall.LOCK_EX) }
+
+// lock locks a directory. A command locks it exclusively. The renewal and a backup share the lock for the time of a write or a read. It is
+// not inlined, because it is called in many places.
 //
 //go:noinline
 func lock(dir string, how int) (*os.File, error) {
@@ -52,7 +57,7 @@ func lock(dir string, how int) (*os.File, error) {
 	return d, nil
 }
 
-// Nobody keeps a shared lock during a request, so a command waits for its end, but at most 10 s.
+// A command waits for the end of shared locks, but at most for 10 s, because nobody keeps a shared lock during a request.
 const (
 	maxPauses = 200
 	pauseTime = 50 * time.Millisecond
@@ -71,7 +76,7 @@ func lockWhenFree(dir string, pause func()) (d *os.File, err error) {
 		if e != nil {
 			return nil, err
 		}
-		shared.Close() // now, because two callers would else wait for each other
+		shared.Close() // otherwise two callers would wait for each other
 		pause()
 	}
 	return nil, err

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/regular"
@@ -96,7 +95,7 @@ func Store(root string, c *Cluster, files []File, check func() error) error {
 	for i, s := range append(steps, step{check, func() error { return nil }}) {
 		err := s.do()
 		if i == 0 && err == nil { // now, because on a disk that takes no writes, an agent may have the lock
-			state, err = lock(filepath.Dir(root), syscall.LOCK_EX) // waits, as islet setup does
+			state, err = AwaitState(filepath.Dir(root))
 		}
 		if err == nil {
 			continue

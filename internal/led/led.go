@@ -80,14 +80,14 @@ func (l *LED) write(trigger string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Before returns the trigger that the LED had before the first Set. It is empty before.
+// Before returns the trigger that the LED had before the first Set, or "" if Set was not called.
 func (l *LED) Before() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.before
 }
 
-// SetBack sets the trigger that another process has returned by Before.
+// SetBack sets a trigger that Before has returned in an earlier process. It does nothing if the trigger is empty.
 func (l *LED) SetBack(before string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

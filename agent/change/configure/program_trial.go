@@ -92,8 +92,8 @@ func (k *Keeper) ProgramTrials() api.UpdateState {
 	return out
 }
 
-// AddUntriedProgram records that a program has failed before its trial: see trial.Record.AddUntried. If that cannot be stored, it counts
-// until the agent restarts.
+// AddUntriedProgram records that a program has failed before its trial: see trial.Record.AddUntried. If the record cannot be stored, the
+// failure counts until the agent restarts.
 func (k *Keeper) AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string, asked bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +102,7 @@ func (k *Keeper) AddUntriedProgram(p trial.Program, from string, how trial.Untri
 	added := k.record
 	if err := k.saveRecord(before); err != nil {
 		k.record = added
-		k.c.Log.Error("it cannot be stored that a version of islet has failed before its trial", "version", p.Version, "error", err)
+		k.c.Log.Error("cannot store that a version of islet has failed before its trial", "version", p.Version, "error", err)
 	}
 	if failed {
 		k.reportFailedProgram(added.History[len(added.History)-1])
@@ -121,8 +121,8 @@ func (k *Keeper) ConfirmPrograms(f func(ctx context.Context, id string) (due boo
 const maxLooks = 10
 
 // isConfirmed reports whether the trial of c may begin, because a program may have waited for the link or for its download since it was
-// chosen. It gives up a program that must not be tried any longer. If the result is true, the trials of bundles are held, as by
-// waitForHealth, but not during the confirmation.
+// chosen. It gives up a program that must not be tried any longer. The caller holds the trials of bundles. isConfirmed releases them during
+// the confirmation, and holds them again if it returns true.
 func (k *Keeper) isConfirmed(ctx context.Context, c *trial.Configuration) bool {
 	if k.confirmProgram == nil || c.Program == nil || !isRemote(c) {
 		return true

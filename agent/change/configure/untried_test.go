@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/rollout"
 )
 
-// This helper returns how often an untried program is added to a record.
+// untried returns a function that adds a program, which has failed before its trial, to a record several times.
 func untried(how trial.Untried, times int) func(r *trial.Record, p trial.Program) {
 	return func(r *trial.Record, p trial.Program) {
 		for range times {
@@ -27,7 +27,7 @@ func untried(how trial.Untried, times int) func(r *trial.Record, p trial.Program
 	}
 }
 
-// This helper returns the end of a trial of a program.
+// tried returns a function that assigns a program for a trial, and then ends this trial.
 func tried(end func(r *trial.Record)) func(r *trial.Record, p trial.Program) {
 	return func(r *trial.Record, p trial.Program) {
 		r.Assigned = nil

@@ -181,7 +181,7 @@ type Outcome struct {
 	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Program is set if a version of islet was tried, or was to be tried.
 	Program bool `json:"program,omitempty"`
-	// Untried is empty if a trial was possible. Otherwise it says how a program has failed before.
+	// Untried says how a program has failed before its trial. It is empty if a trial was possible.
 	Untried Untried `json:"untried,omitempty"`
 }
 

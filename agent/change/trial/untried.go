@@ -18,13 +18,13 @@ const (
 	Unknown Untried = "unknown" // its self-test has no result, and this machine may be the cause
 )
 
-// maxCrashes is the number of self-tests that crash or do not end in time, after which a program has failed. A busy machine may be the
-// cause of one. Those before a self-test with another result do not count.
+// maxCrashes is the number of self-tests after which a program has failed, if each of them crashes or does not end in time. A busy machine
+// may be the cause of one. A self-test with another result, except Unknown, starts the count again.
 const maxCrashes = 3
 
-// AddUntried adds the outcome of a program that has failed before its trial. It returns whether the program counts as failed, so that only
-// an operator's request tries it again. A program never counts as failed by such a request, for which asked is true: the operator sees the
-// error, and the node has not chosen the program.
+// AddUntried adds the outcome of a program that has failed before its trial. It returns whether the program counts as failed. Then only an
+// operator's request tries it again. If asked is true, an operator has requested the program, and it does not count as failed: the operator
+// sees the error, and the node has not chosen the program.
 func (r *Record) AddUntried(p Program, from Source, how Untried, why string, asked bool, now time.Time) (failed bool) {
 	c := &Configuration{ID: p.id(), Program: &p, Source: from}
 	crashes := 1

@@ -21,7 +21,7 @@ type attempts struct {
 	id    string // of the program
 	count int
 	last  time.Time
-	why   string // the last one was in vain
+	why   string // the last fetch did not lead to a trial
 }
 
 // check returns an error if the program was fetched too often, and must wait.
@@ -40,7 +40,7 @@ func (a *attempts) add(id, why string) {
 	a.count, a.last, a.why = a.count+1, time.Now(), why
 }
 
-// stageCounted stages a followed program, but not one that was fetched too often. The caller has locked once.
+// stageCounted stages a followed program. It returns an error instead if the program was fetched too often. The caller has locked u.once.
 func (u *Updater) stageCounted(ctx context.Context, src *source, refused func(version, sum string) bool) (*StagedProgram, error) {
 	var waits error
 	s, err := u.c.stage(ctx, src, false, func(version, sum string) bool {

@@ -40,7 +40,7 @@ func TestAttempts(t *testing.T) {
 				err != nil && !errors.As(err, new(untriedError)) {
 				t.Errorf("%s: an operator's request: %v", how, err)
 			}
-			time.Sleep(attemptWait - 3*time.Hour)
+			time.Sleep(attemptWait - 3*time.Hour) // in the bubble's time
 			if !take() || take() {
 				t.Errorf("%s: not fetched once after a day", how)
 			}

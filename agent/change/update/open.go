@@ -28,8 +28,8 @@ type Trials interface {
 	StagedPath() string
 	// CheckOffer returns an error if no program can be offered now.
 	CheckOffer(asked bool) error
-	// AddUntriedProgram records that a program has failed before its trial. It has not failed for an operator's request, for which asked is
-	// true.
+	// AddUntriedProgram records that a program has failed before its trial. If asked is true, an operator has requested the program, and it
+	// does not count as failed.
 	AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string, asked bool)
 	// ProgramTrials returns the outcomes of programs.
 	ProgramTrials() api.UpdateState

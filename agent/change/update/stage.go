@@ -281,8 +281,8 @@ const UnfitExit = 78
 // testDir returns the directory for the temporary files of a self-test. No other user can fill it.
 func (s *Stager) testDir() string { return filepath.Join(s.Dir, "self-test") }
 
-// selfTest runs the self-test of a program that is not installed yet. The result is how the program has failed. It is unfit if it is
-// another version, no program for this machine, or says by its exit code that it does not fit.
+// selfTest runs the self-test of a program that is not installed yet, and returns how the program has failed. The result is trial.Unfit if
+// the program has another version, is not a program for this machine, or ends with UnfitExit.
 func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.Untried, error) {
 	tmp := s.testDir()
 	if err := errors.Join(mounts.RemoveAll(tmp), os.MkdirAll(tmp, 0o700)); err != nil {
@@ -324,8 +324,8 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 	return "", nil
 }
 
-// failureOf returns how a self-test has failed. A machine without free memory or disk space ends a good program with the exit code of an
-// error, or kills it. If it has no memory or threads for the runtime of Go, the program ends as by a panic.
+// failureOf returns how a self-test has failed. On a machine without free memory or disk space, a good program ends with the exit code of
+// an error, or is killed. Without memory or threads for the runtime of Go, a good program ends as after a panic.
 func failureOf(s *os.ProcessState, output []byte) trial.Untried {
 	status, _ := s.Sys().(syscall.WaitStatus)
 	switch code := s.ExitCode(); {

@@ -24,8 +24,8 @@ type Config struct {
 	// IsRefused reports whether a version is tried only on an operator's request. Its parameter sum is the
 	// checksum of the archive. IsRefused may be nil.
 	IsRefused func(version, sum string) bool
-	// AddUntried records that a program has failed before its trial. An operator's request, for which anew is true, has the failure as its
-	// answer. AddUntried may be nil.
+	// AddUntried records that a program has failed before its trial. The parameter anew is true if an operator has requested the program;
+	// the operator then sees the error too. AddUntried may be nil.
 	AddUntried func(p trial.Program, from string, how trial.Untried, why string, anew bool)
 	// StagedPath returns the path of the program that waits for its trial or is on trial, or "".
 	StagedPath func() string

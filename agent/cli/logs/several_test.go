@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/agent/cli"
-	"github.com/islet-edge/islet/agent/cli/clitest"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/ptytest"
 )
 
 // logNode returns a node with two pods with the label app=web, and a third pod in another namespace.
@@ -84,7 +84,7 @@ func TestLogsOnTerminal(t *testing.T) {
 	if got := run(t, n, "", "logs", "a", "-c", "app", "--tail=1"); got.Out != hostile {
 		t.Errorf("to a file: %q", got.Out)
 	}
-	master, slave := clitest.OpenPty(t)
+	master, slave := ptytest.Open(t)
 	code := make(chan int, 1)
 	go func() {
 		code <- cli.Main(t.Context(), []string{"logs", "a", "-c", "app", "--tail=1"}, env(n, nil, slave, os.Stderr))

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/agent/cli"
-	"github.com/islet-edge/islet/agent/cli/clitest"
+	"github.com/islet-edge/islet/internal/ptytest"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -48,7 +48,7 @@ func TestExec(t *testing.T) {
 // TestExecTerminal checks that islet exec -it connects a terminal to a shell in a container.
 func TestExecTerminal(t *testing.T) {
 	n, _ := startNode(t)
-	master, slave := clitest.OpenPty(t)
+	master, slave := ptytest.Open(t)
 	resize := func(w, h uint16) {
 		if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: w, Row: h}); err != nil {
 			t.Fatal(err)

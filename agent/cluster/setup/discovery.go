@@ -23,9 +23,10 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// A discovery is what the node needs to obtain the CA of its cluster. The first answer of a server is not trusted: only a CA with the hash
-// is used, and only to ask a server again whose certificate is of that CA. The hash covers only the public key of the CA, so that a
-// stranger can make certificates with it that have other names, dates and constraints. The second answer has the CA of the cluster.
+// A discovery is what the node needs to obtain the CA of its cluster. The node sends two requests. The first one accepts any server, and
+// only takes a CA with the hash from the answer. The hash covers nothing but the public key of the CA, so a stranger can make a CA
+// certificate with this hash and other names, dates and constraints. The second request therefore accepts only a server whose certificate
+// that CA has signed. Its answer has the CA of the cluster.
 // https://kubernetes.io/docs/reference/setup-tools/kubeadm/kubeadm-join/#token-based-discovery-with-ca-pinning
 type discovery struct {
 	Server string `json:"server"`
@@ -38,7 +39,7 @@ const (
 	answerTime    = 30 * time.Second
 	maxAnswer     = 1 << 20 // bytes
 	maxAnswerSize = 8 << 20 // memory of the decoded answer
-	// clusterInfo is the ConfigMap that everybody may read where kubeadm has made the cluster.
+	// clusterInfo is the path of a ConfigMap. In a cluster of kubeadm, everybody may read it.
 	clusterInfo = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 )
 

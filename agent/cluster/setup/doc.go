@@ -14,10 +14,10 @@
 //	                               |
 //	   Watch: the link is up, so the node has its certificate --> the secrets in islet.yaml are overwritten
 //
-// The command islet setup runs before each start of the service. It has applied a file if the record has the file's digest. The digest
-// does not cover the secrets, so it stays the same when they are removed. An edited file is applied again. A board that has joined keeps
-// its name and its cluster, also one that has joined by the command islet join, with the fields that this
-// command has set. If a power cut has ended it, its files are completed before islet.yaml is compared with them.
+// The command islet setup runs before each start of the service. A file counts as applied if the record has its digest. The digest does
+// not cover the secrets, so it stays the same when they are removed. An edited file is applied again. A board that has joined keeps its
+// name and its cluster. A board that has joined by the command islet join also keeps the fields that islet join has set. If a power cut has
+// ended islet join, islet setup completes the files of islet join before it compares islet.yaml with them.
 //
 // # Power cuts
 //
@@ -31,7 +31,7 @@
 //
 // # Mistakes
 //
-// A mistake is written to standard error, to the console of the machine and into the record. The LED of the board gets the trigger
-// heartbeat. The agent starts with its previous settings. No failure of the disk stops the agent. If the disk fails between two renames,
-// the agent starts with a part of the targets, Watch does nothing, and the next run completes them.
+// A mistake is written to standard error, into the record and, once until it changes or the machine boots, to the console of the machine.
+// The LED of the board gets the trigger heartbeat. The agent starts with its previous settings. No failure of the disk stops the agent. If
+// the disk fails between two renames, the agent starts with a part of the targets, Watch does nothing, and the next run completes them.
 package setup

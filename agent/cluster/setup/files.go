@@ -52,7 +52,7 @@ func newPlan(s *source, dir, name string, old *record, joined *k3s.Record) (*pla
 	return p, errors.Join(p.errs...)
 }
 
-// base returns the file that a file made here replaces, or the base of that file.
+// base returns the content that a file had before this package wrote it, and its current content. Both are nil if the file does not exist.
 func (p *plan) base(path string) (data, current []byte, err error) {
 	current, err = regular.Read(path, maxBeside)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,14 +89,15 @@ func (p *plan) remove(name string) {
 func (p *plan) addSettings() error {
 	b := &p.s.board
 	kube, edge := map[string]any{}, map[string]any{}
-	if n := b.Network; n.PodCIDR != "" {
+	n := b.Network
+	if n.PodCIDR != "" {
 		kube["podCIDR"] = n.PodCIDR
 	}
-	if len(b.Network.ClusterDNS) > 0 {
-		kube["clusterDNS"] = b.Network.ClusterDNS
+	if len(n.ClusterDNS) > 0 {
+		kube["clusterDNS"] = n.ClusterDNS
 	}
-	if b.Network.ClusterDomain != "" {
-		kube["clusterDomain"] = b.Network.ClusterDomain
+	if n.ClusterDomain != "" {
+		kube["clusterDomain"] = n.ClusterDomain
 	}
 	if b.Bundle != nil {
 		edge["bundle"] = b.Bundle
@@ -104,15 +105,14 @@ func (p *plan) addSettings() error {
 	if b.Update != nil {
 		edge["update"] = b.Update
 	}
-	parts := make([]part, 2)
-	for i, f := range []part{
+	parts := []part{
 		{name: kubeletFile, beside: b.KubeletConfiguration, field: "kubeletConfiguration", fields: kube},
 		{name: edgeFile, beside: b.EdgeConfiguration, field: "edgeConfiguration", fields: edge, edge: true},
-	} {
-		if err := p.merge(&f); err != nil {
+	}
+	for i := range parts {
+		if err := p.merge(&parts[i]); err != nil {
 			return err
 		}
-		parts[i] = f
 	}
 	p.check(parts)
 	return nil

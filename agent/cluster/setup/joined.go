@@ -13,8 +13,8 @@ import (
 )
 
 // joinedK3s returns the directory of the k3s cluster that the board has joined by the command islet join, and what is known of it. The
-// directory is empty if there is none. A cluster of islet.yaml is stronger, as its flags are for the agent. If edge.yaml has a mistake, it
-// is the directory in which islet join stores the cluster.
+// directory is empty if there is none, or if the board has a cluster of islet.yaml, whose flags override edge.yaml. If edge.yaml has a
+// mistake, joinedK3s returns the directory in which islet join stores the cluster.
 func (s *Setup) joinedK3s(r *record) (k3s.Directory, *k3s.Record) {
 	data, err := regular.Read(filepath.Join(s.Dir, edgeFile), maxBeside)
 	if err != nil || r.Server != "" {

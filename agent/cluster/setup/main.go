@@ -12,7 +12,6 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/hostcommand"
-	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -25,12 +24,13 @@ const (
 
 // Main runs the command islet setup, whose arguments are a file and the flags of the agent. Both may be missing.
 func Main(args []string, stdout, stderr io.Writer) int {
-	return hostcommand.Report(stderr, "setup", run(args, stdout))
+	return hostcommand.Report(stderr, "setup", run(args, stdout, teller{Console, "/run/islet-setup.told"}))
 }
 
-func run(args []string, stdout io.Writer) error {
+func run(args []string, stdout io.Writer, t teller) error {
 	files := Files()
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+	isNamed := len(args) > 0 && args[0] != "" && args[0][0] != '-'
+	if isNamed {
 		path, err := filepath.Abs(args[0])
 		if err == nil {
 			_, err = os.Lstat(path)
@@ -43,7 +43,7 @@ func run(args []string, stdout io.Writer) error {
 	dirs, err := config.Directories(args)
 	if err != nil {
 		err = fmt.Errorf("the flags of the agent: %s: %w", strings.Join(args, " "), err)
-		tell(Console, "setup: "+err.Error()) // they may be those of config.FlagsFile
+		t.fail(err.Error()) // they may be those of config.FlagsFile
 		return hostcommand.Usage(err)
 	}
 	s := &Setup{
@@ -51,10 +51,20 @@ func run(args []string, stdout io.Writer) error {
 		Up: func() time.Duration { up, _ := clock.Uptime(); return up },
 	}
 	out, err := s.Apply(files...)
+	return t.report(out, err, isNamed, stdout)
+}
+
+// report tells what Apply has done, and returns the error of the command. The parameter isNamed is true if a person has named the file. The
+// service names none, and has no output while the file stays the same.
+func (t teller) report(out Result, err error, isNamed bool, stdout io.Writer) error {
 	if err == nil {
-		if out.Applied {
+		t.forget()
+		switch {
+		case out.Applied:
 			fmt.Fprintln(stdout, out.text())
-			tell(Console, out.text())
+			tell(t.console, out.text())
+		case isNamed:
+			fmt.Fprintf(stdout, "setup: %s is in use already\n", out.File)
 		}
 		return nil
 	}
@@ -62,19 +72,13 @@ func run(args []string, stdout io.Writer) error {
 	if out.File == "" {
 		text = err.Error()
 	}
+	t.fail(text)
+	code := ExitRepeat
 	if errors.As(err, new(*RefusedError)) {
-		tell(Console, "setup: "+text)
-		return hostcommand.ExitError{Code: ExitRefused, Err: errors.New(text)}
+		code = ExitRefused
 	}
-	if old, _ := regular.Read(toldFile, 2*maxReport); string(old) != shorten(text) { // if it cannot be read, it has another text
-		tell(Console, "setup: "+text)
-		_ = os.WriteFile(toldFile, []byte(shorten(text)), 0o600)
-	}
-	return hostcommand.ExitError{Code: ExitRepeat, Err: errors.New(text)}
+	return hostcommand.ExitError{Code: code, Err: errors.New(text)}
 }
-
-// toldFile has the last line about a run that is repeated, because the service repeats it every two seconds.
-const toldFile = "/run/islet-setup.told"
 
 func (r *Result) text() string {
 	name, server := r.Name, r.Server

@@ -31,7 +31,7 @@ type record struct {
 	LED    string `json:"led,omitempty"`
 	// Before is the trigger that the LED had before Watch let it beat. It is empty if the LED does not beat.
 	Before string `json:"before,omitempty"`
-	// OwnKubeconfig is set if the kubeconfig is of the file, and not of the agent.
+	// OwnKubeconfig is set if this package has written the kubeconfig. Otherwise the agent writes it.
 	OwnKubeconfig bool `json:"ownKubeconfig,omitempty"`
 
 	// Made are the files with a base that this package has written, by path.

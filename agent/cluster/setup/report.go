@@ -10,6 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/led"
 	"github.com/islet-edge/islet/internal/printable"
+	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
@@ -40,6 +41,25 @@ func tell(console, text string) {
 	_ = f.SetWriteDeadline(time.Now().Add(consoleTime)) // a file that cannot be polled does not block
 	_, _ = f.WriteString("islet: " + shorten(text) + "\n")
 }
+
+// A teller tells a person at the board about the command.
+type teller struct {
+	console string
+	file    string // has the failure that was told last; a reboot removes it
+}
+
+// fail writes a failure to the console, unless it was told last. While an agent cannot start, the service repeats the command, and with it
+// the failure, every two seconds.
+func (t teller) fail(text string) {
+	if last, err := regular.Read(t.file, 2*maxReport); err == nil && string(last) == shorten(text) {
+		return
+	}
+	tell(t.console, "setup: "+text)
+	_ = os.WriteFile(t.file, []byte(shorten(text)), 0o600) // without the file, the failure is told again
+}
+
+// forget ends a failure. If the same one comes back, fail tells it again.
+func (t teller) forget() { _ = os.Remove(t.file) }
 
 // boardLED returns the LED with a name, or else that of a Raspberry Pi. It is empty if there is none.
 func boardLED(dir, name string) string {

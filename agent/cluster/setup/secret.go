@@ -57,8 +57,8 @@ func mask(data []byte, secrets []secret) []byte {
 	return masked
 }
 
-// isFile reports whether data is the file of the record: as it was applied, or with secrets that are removed, also in part. It is another
-// file if a secret was replaced.
+// isFile reports whether data is the file of the record: as it was applied, or with its secrets overwritten, completely or in part. A file
+// with another secret is another file.
 func (r *record) isFile(data []byte) bool {
 	if r.Digest == "" || sum(mask(data, r.Secrets)) != r.Digest {
 		return false
@@ -74,7 +74,7 @@ func (r *record) isFile(data []byte) bool {
 // errEdited means that the file is not the one that was applied.
 var errEdited = errors.New("it was edited since it was applied")
 
-// removeSecrets overwrites the secrets of the applied file in place. It returns once the medium has stored that.
+// removeSecrets overwrites the secrets of the applied file in place, and syncs the file.
 func (r *record) removeSecrets() error {
 	done, err := r.overwrite(os.O_RDONLY)
 	if err == nil && !done {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
@@ -26,7 +24,8 @@ func Files() []string { return []string{"/boot/firmware/islet.yaml", "/boot/isle
 type Setup struct {
 	State string // the state directory
 	Dir   string // the directory of the configuration, /etc/islet
-	Args  []string
+	// Args are the flags of the agent on its command line. They override the files that Apply writes.
+	Args []string
 	// Marks returns the serial numbers of the machine, and the addresses of its network cards.
 	Marks func() (serials, cards []string)
 	Now   func() time.Time
@@ -51,7 +50,8 @@ type RefusedError struct {
 	err  error
 }
 
-// Error returns the mistakes, one on each line, without tokens: in the wrong place, one is the name of an unknown field.
+// Error returns the mistakes, one on each line. Text that looks like a token is replaced, because a token in a wrong place may be reported
+// as the name of an unknown field.
 func (e *RefusedError) Error() string { return tokens().ReplaceAllString(e.err.Error(), "(a token)") }
 
 var tokens = pattern.New(`[a-z0-9]{6}\.[a-z0-9]{16}`)
@@ -62,8 +62,8 @@ func (e *RefusedError) Unwrap() error { return e.err }
 // cardTime is the time after the boot in which a network card may appear.
 const cardTime = 3 * time.Minute
 
-// Apply applies the first of the files that exists, unless it is in use already. After any error that is no RefusedError, it must be
-// called again before an agent starts. No such error lasts: an agent runs static pods also on a damaged or full disk.
+// Apply applies the first of the files that exists, unless it is in use already. After a RefusedError, the agent may start. After any other
+// error, Apply must be called again before the agent starts. A damaged or full disk is a RefusedError, so that the agent runs static pods.
 func (s *Setup) Apply(files ...string) (Result, error) {
 	unlock, err := lock(s.State)
 	if err != nil {
@@ -192,43 +192,40 @@ func (s *Setup) checkChange(src *source, r *record) error {
 
 // checkFlags adds the settings that a flag would replace.
 func (s *Setup) checkFlags(c *checker, r *record) {
-	b := &c.s.board
-	base := s.baseFlags(r)
-	for i, arg := range append(base, s.Args...) {
-		flag, _, _ := strings.Cut(strings.ReplaceAll(arg, "_", "-"), "=")
-		field, given := "", false
-		switch flag {
-		case "--config":
-			field, given = "kubeletConfiguration", b.KubeletConfiguration != ""
-			if n := b.Network; n.PodCIDR != "" || n.ClusterDomain != "" || len(n.ClusterDNS) > 0 {
-				field, given = "network", true
-			}
-		case "--edge-config":
-			field, given = "edgeConfiguration", b.EdgeConfiguration != "" || b.Bundle != nil || b.Update != nil
-		case "--kubeconfig", "--bootstrap-kubeconfig":
-			field, given = "cluster", b.Cluster != nil
-		case "--hostname-override":
-			field, given = "name", b.Name != "" || c.s.certName != ""
+	b, n := &c.s.board, c.s.board.Network
+	listed := s.baseFlags(r)
+	for _, f := range []struct {
+		flag, field string
+		isSet       bool // in islet.yaml
+		isMade      bool // addFlags adds the flag to the file of flags, after one that was there
+	}{
+		{"--config", "kubeletConfiguration", b.KubeletConfiguration != "", false},
+		{"--config", "network", n.PodCIDR != "" || n.ClusterDomain != "" || len(n.ClusterDNS) > 0, false},
+		{"--pod-cidr", "network.podCIDR", n.PodCIDR != "", false},
+		{"--cluster-dns", "network.clusterDNS", len(n.ClusterDNS) > 0, false},
+		{"--cluster-domain", "network.clusterDomain", n.ClusterDomain != "", false},
+		{"--edge-config", "edgeConfiguration", b.EdgeConfiguration != "" || b.Bundle != nil || b.Update != nil, false},
+		{"--kubeconfig", "cluster", b.Cluster != nil, true},
+		{"--bootstrap-kubeconfig", "cluster", b.Cluster != nil, true},
+		{"--hostname-override", "name", b.Name != "" || c.s.certName != "", true},
+	} {
+		const message = "%s has %s, which replaces the setting of this file: remove it from there"
+		if f.isSet && !f.isMade && config.HasFlag(listed, f.flag) {
+			c.add(f.field, message, filepath.Join(s.Dir, config.FlagsFile), f.flag)
 		}
-		place := "ISLET_ARGS"
-		if i < len(base) {
-			place = filepath.Join(s.Dir, config.FlagsFile)
-		}
-		if given {
-			c.add(field, "%s has %s, which replaces the setting of this file: remove it from there", place, flag)
+		if f.isSet && config.HasFlag(s.Args, f.flag) {
+			c.add(f.field, message, "ISLET_ARGS", f.flag)
 		}
 	}
 }
 
-// baseFlags returns the flags for files of settings in the file of flags that were not made here. The others are overridden.
-func (s *Setup) baseFlags(r *record) (flags []string) {
+// baseFlags returns the lines of the file of flags that were not made here.
+func (s *Setup) baseFlags(r *record) (lines []string) {
 	text, _, _ := (&plan{old: r}).base(filepath.Join(s.Dir, config.FlagsFile)) // the plan reports the error
 	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "--config=") || strings.HasPrefix(line, "--edge-config=") {
-			flags = append(flags, line)
-		}
+		lines = append(lines, strings.TrimSpace(line))
 	}
-	return flags
+	return lines
 }
 
 // checkName returns an error if a board that has joined would get another name.
@@ -240,9 +237,9 @@ func (s *Setup) checkName(src *source, r *record, name string) error {
 	return config.NewFileError(src.path, src.data, "name", "this board has joined as %q, and keeps that name", old)
 }
 
-// joined returns the cluster that the board has joined, and its name there. They are empty before. The command islet join names a
-// directory in edge.yaml. Otherwise, the agent writes a kubeconfig when it has a certificate. What that file says is true also if the
-// record was lost, or if the kubeconfig was in the image.
+// joined returns the cluster that the board has joined, and its name there. Both are empty if it has not joined. The command islet join
+// names a directory in edge.yaml. Otherwise, the agent writes a kubeconfig when it has a certificate. The kubeconfig is right even if the
+// record was lost, or if the image had a kubeconfig.
 func (s *Setup) joined(r *record) (server, name string) {
 	if d, m := s.joinedK3s(r); d != "" {
 		return m.APIServer, m.Node
@@ -270,14 +267,8 @@ func lock(state string) (unlock func(), err error) {
 	if err := os.MkdirAll(state, 0o711); err != nil {
 		return nil, err
 	}
-	d, err := os.Open(state)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	return func() { d.Close() }, nil
+	d, err := k3s.AwaitState(state)
+	return func() { d.Close() }, err
 }
 
 // refuse stores why a file cannot be used, if it was not stored before, and lets the LED beat.
@@ -296,8 +287,8 @@ func (s *Setup) refuse(r *record, e *RefusedError) error {
 	return errors.Join(e, r.store(s.State))
 }
 
-// keep updates the record for a file that is in use already. The file of before is back after a refusal, or it was copied again with its
-// secrets.
+// keep updates the record for a file that is in use already. The record has to change if another file was refused meanwhile, or if the file
+// was copied to the boot partition again with its secrets.
 func (s *Setup) keep(r *record, data []byte) error {
 	again := r.Removed && !bytes.Equal(mask(data, r.Secrets), data)
 	if r.Refused == nil && !again {

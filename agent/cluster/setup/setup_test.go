@@ -1,18 +1,13 @@
 package setup
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
@@ -151,29 +146,40 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestOtherFlags checks that flags which were in the file stay.
+// TestOtherFlags checks that flags which were in the file stay, and that a setting which a flag would replace is a mistake, also if the
+// flag has an underscore.
 func TestOtherFlags(t *testing.T) {
 	b := newBoard(t)
-	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", []byte("--node-labels=a=b"), 0o644))
+	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", []byte("# --config=/x\n--node-labels=a=b"), 0o644))
 	b.write(head + "name: one\n")
 	b.inUse()
-	b.write(head + "name: two\n")
+	b.write(head + "name: two\nnetwork: {podCIDR: 10.8.0.0/24}\n")
 	b.inUse()
-	must(t, os.WriteFile(b.Dir+"/flags", []byte("--config=/elsewhere\n"+b.made("flags")), 0o644))
-	b.write(head + "network: {podCIDR: 10.9.0.0/24}\n")
-	if got := b.refused(); !strings.Contains(got, "network: "+b.Dir+"/flags has --config") {
-		t.Error(got)
+	flags := b.made("flags")
+	for _, c := range []struct{ flag, text, want string }{
+		{"--config", "network: {podCIDR: 10.9.0.0/24}\n", "network: %s has --config"},
+		{"--pod-cidr", "network: {podCIDR: 10.9.0.0/24}\n", "network.podCIDR: %s has --pod-cidr"},
+		{"--cluster-dns", "network: {clusterDNS: [10.9.0.1]}\n", "network.clusterDNS: %s has --cluster-dns"},
+		{"--cluster-domain", "network: {clusterDomain: a.b}\n", "network.clusterDomain: %s has --cluster-domain"},
+		{"--edge-config", "bundle: {every: 1h}\n", "edgeConfiguration: %s has --edge-config"},
+		{" --edge_config", "bundle: {every: 2h}\n", "edgeConfiguration: %s has --edge-config"},
+	} {
+		must(t, os.WriteFile(b.Dir+"/flags", []byte(c.flag+"=/elsewhere\n"+flags), 0o644))
+		b.write(head + c.text)
+		if got := b.refused(); !strings.Contains(got, fmt.Sprintf(c.want, b.Dir+"/flags")) {
+			t.Error(got)
+		}
 	}
-	must(t, os.WriteFile(b.Dir+"/flags", []byte(strings.TrimPrefix(b.made("flags"), "--config=/elsewhere\n")), 0o644))
-	if got := b.made("flags"); !strings.HasPrefix(got, "--node-labels=a=b\n# From ") || strings.Contains(got, "one") ||
+	must(t, os.WriteFile(b.Dir+"/flags", []byte(flags), 0o644))
+	if got := b.made("flags"); !strings.HasPrefix(got, "# --config=/x\n--node-labels=a=b\n# From ") || strings.Contains(got, "one") ||
 		!strings.Contains(got, "\n--hostname-override=two\n") {
 		t.Error(got)
 	}
-	b.Args = []string{"--hostname_override=x", "--config", "y", "--edge-config=z", "--kubeconfig=k"}
+	b.Args = []string{"--hostname_override=x", "--config", "y", "--edge-config=z", "--kubeconfig=k", "--cluster-dns=192.0.2.1"}
 	b.write(head + "name: three\nnetwork: {podCIDR: 10.9.0.0/24}\n")
 	if got := b.refused(); !strings.Contains(got, "name: ISLET_ARGS has --hostname-override") ||
 		!strings.Contains(got, "network: ISLET_ARGS has --config") || strings.Contains(got, "--edge-config") ||
-		strings.Contains(got, "--kubeconfig") {
+		strings.Contains(got, "--kubeconfig") || strings.Contains(got, "--cluster-dns") {
 		t.Error(got)
 	}
 }
@@ -321,124 +327,6 @@ func TestEdited(t *testing.T) {
 	}
 }
 
-// TestPowerCut kills the process before each step. Either nothing was done, or the next run completes everything.
-func TestPowerCut(t *testing.T) {
-	ca := newCA(t)
-	program, err := os.Executable()
-	must(t, err)
-	text := joining(ca) + "bundle: {every: 2h}\n"
-	want := ""
-	for at := 99; at != 0; { // first without a cut
-		b := newBoard(t)
-		dir := filepath.Dir(b.boot)
-		must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/edge.yaml", []byte("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"), 0o600))
-		before := strings.Join(placed(t, b.Dir), "")
-		b.write(text)
-		cmd := exec.Command(program)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", cutVariable, at, dir))
-		out, err := cmd.CombinedOutput()
-		cut := cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled()
-		if err != nil && !cut {
-			t.Fatalf("%v: %s", err, out)
-		}
-		_, err = os.Stat(filepath.Join(b.State, setuprecord.File))
-		isStored := err == nil
-		if !isStored && strings.Join(placed(t, b.Dir), "") != before {
-			t.Error("a file was put in place before the record")
-		}
-		if result := b.inUse(); result.Applied == isStored {
-			t.Errorf("cut at step %d: applied again: %v", at, result.Applied)
-		}
-		got := strings.ReplaceAll(contents(t, b.Dir), dir, "DIR")
-		switch {
-		case at == 99:
-			want = got
-			at = 1
-		case got != want:
-			t.Errorf("cut at step %d: %s\nwant %s", at, got, want)
-			at++
-		case cut:
-			at++
-		default:
-			if at < 7 {
-				t.Errorf("only %d steps", at-1)
-			}
-			at = 0
-		}
-	}
-}
-
-// placed returns the names of the files of the configuration that are not staged.
-func placed(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	list, err := os.ReadDir(dir)
-	must(t, err)
-	for _, e := range list {
-		if !strings.Contains(e.Name(), stagedSuffix) {
-			names = append(names, e.Name())
-		}
-	}
-	return names
-}
-
-// TestUnwritable checks that nothing is changed if the record or a file cannot be stored, and that the agent may start then.
-func TestUnwritable(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounts need root")
-	}
-	b, ca := newBoard(t), newCA(t)
-	b.write(joining(ca))
-	must(t, os.MkdirAll(filepath.Join(b.State, setuprecord.File), 0o755))
-	if _, err := b.apply(); !errors.As(err, new(*RefusedError)) || contents(t, b.Dir) != "" {
-		t.Errorf("got %v", err)
-	}
-	must(t, os.Remove(filepath.Join(b.State, setuprecord.File)))
-	for _, name := range []string{"flags", "ca.crt"} {
-		must(t, os.MkdirAll(filepath.Join(b.Dir, name, "x"), 0o755))
-		if got := b.refused(); !strings.Contains(got, name) || len(placed(t, b.Dir)) != 1 {
-			t.Errorf("a directory has the place of a file: %s", got)
-		}
-		must(t, os.RemoveAll(filepath.Join(b.Dir, name)))
-	}
-	must(t, unix.Mount("none", b.Dir, "tmpfs", 0, "size=8k")) // the first file fits
-	if got := b.refused(); !strings.Contains(got, "no space") || contents(t, b.Dir) != "" {
-		t.Errorf("%s, left %s", got, contents(t, b.Dir))
-	}
-	must(t, unix.Mount("none", b.Dir, "", unix.MS_REMOUNT, "size=1m"))
-	// The disk fails when the files are staged and a part of them is in place.
-	steps, failAt := 0, 8
-	b.Step = func() {
-		if steps++; steps == failAt {
-			must(t, unix.Mount("none", b.Dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-		}
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(b.Dir, unix.MNT_DETACH)) })
-	for range 2 {
-		if got := b.refused(); !strings.Contains(got, "read-only") {
-			t.Error(got)
-		}
-	}
-	if r, err := load(b.State); err != nil || len(r.Pending) == 0 {
-		t.Errorf("not partly in place: %v", err)
-	}
-	synctest.Test(t, func(t *testing.T) { // the agent changes nothing of that
-		w := watchBoard(t, b)
-		w.set(link.Up, "")
-		<-w.ended
-		if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), token) {
-			t.Errorf("the token is gone: %v", err)
-		}
-	})
-	must(t, unix.Mount("none", b.Dir, "", unix.MS_REMOUNT, ""))
-	b.inUse()
-	if b.made("ca.crt") != ca.pem || !strings.Contains(b.made("flags"), "kiosk") || strings.Contains(contents(t, b.Dir), stagedSuffix) {
-		t.Error(contents(t, b.Dir))
-	}
-	if r, err := load(b.State); err != nil || r.Refused != nil || len(r.Pending) > 0 {
-		t.Errorf("%+v, %v", r, err)
-	}
-}
-
 // TestOtherCluster checks that credentials of another cluster, from an earlier file or from the image, are not used for the cluster of the
 // file.
 func TestOtherCluster(t *testing.T) {
@@ -473,7 +361,7 @@ func TestOtherCluster(t *testing.T) {
 		w := watchBoard(t, b)
 		w.setServer("https://192.0.2.9")
 		w.set(link.Up, "")
-		time.Sleep(patience + time.Second)
+		time.Sleep(patience + time.Second) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); !strings.Contains(said, "has not joined https://192.0.2.1:6443: its credentials are those of https://192.0.2.9") {
 			t.Errorf("%q", said)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/led"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // Reasons of the events.
@@ -150,7 +151,8 @@ func (w *watch) awaitLink(ctx context.Context) error {
 // removeSecrets removes the secrets from the file. While the boot partition takes no writes, it tries again.
 func (w *watch) removeSecrets(ctx context.Context) error {
 	said := ""
-	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+	backoff := retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry, MaxWindow: lastRetry}
+	for {
 		err := w.r.removeSecrets()
 		switch {
 		case err == nil:
@@ -172,12 +174,8 @@ func (w *watch) removeSecrets(ctx context.Context) error {
 				w.Warn(reasonSecrets, "the secrets in "+w.r.File+" were used, and cannot be removed: "+shorten(text))
 			}
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if _, err := backoff.Wait(ctx, 0, nil); err != nil {
+			return err
 		}
 	}
 }

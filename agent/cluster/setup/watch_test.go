@@ -2,22 +2,10 @@ package setup
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/big"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/ptytest"
 )
 
 // A fakeLink is a link whose state the test sets.
@@ -81,7 +70,7 @@ type watched struct {
 	end    func() // ends Watch
 	ended  chan struct{}
 	events []string // read them after the end
-	tty    *os.File // of the console
+	tty    int      // file descriptor of the other side of the console
 	led    string
 }
 
@@ -116,7 +105,7 @@ func watchBoard(t *testing.T, b *board) *watched {
 func (w *watched) said() string {
 	w.t.Helper()
 	buffer := make([]byte, 4096)
-	n, err := unix.Read(int(w.tty.Fd()), buffer)
+	n, err := unix.Read(w.tty, buffer)
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
 		w.t.Fatal(err)
 	}
@@ -130,18 +119,13 @@ func (w *watched) trigger() string {
 	return string(text)
 }
 
-// terminal returns a pseudoterminal: the side to read, and the path of the other one.
-func terminal(t *testing.T) (*os.File, string) {
+// terminal returns a pseudoterminal: the file descriptor of the side to read, which does not block, and the path of the other side.
+func terminal(t *testing.T) (int, string) {
 	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	f := os.NewFile(uintptr(fd), "ptmx")
-	t.Cleanup(func() { f.Close() })
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	must(t, err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0), unix.SetNonblock(fd, true))
-	return f, fmt.Sprintf("/dev/pts/%d", number)
+	ours, theirs := ptytest.Open(t)
+	fd := int(ours.Fd())
+	must(t, unix.SetNonblock(fd, true))
+	return fd, theirs.Name()
 }
 
 // TestWatch checks that a person at the board is told why it cannot join, and that the token is removed once it has joined.
@@ -151,12 +135,12 @@ func TestWatch(t *testing.T) {
 	b.inUse()
 	synctest.Test(t, func(t *testing.T) {
 		w := watchBoard(t, b)
-		time.Sleep(patience - time.Second)
+		time.Sleep(patience - time.Second) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); said != "" || w.trigger() != "none [mmc0] heartbeat" {
 			t.Errorf("too early: %q, %q", said, w.trigger())
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); said != "islet: kiosk-10000000abcdef01 has not joined https://192.0.2.1:6443: no route\r\n" || w.trigger() != "heartbeat" {
 			t.Errorf("%q, %q", said, w.trigger())
@@ -166,7 +150,7 @@ func TestWatch(t *testing.T) {
 			w.set(link.Down, "Unauthorized\x1b[2J")
 			synctest.Wait()
 		}
-		time.Sleep(2 * reportEvery)
+		time.Sleep(2 * reportEvery) // in the bubble's time
 		synctest.Wait()
 		if said := w.said(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "Unauthorized\ufffd[2J\r") {
 			t.Errorf("%q", said)
@@ -198,21 +182,17 @@ func TestWatch(t *testing.T) {
 
 // TestWatchReadOnly checks that a token is removed when the boot partition takes writes again.
 func TestWatchReadOnly(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounts need root")
-	}
 	b, ca := newBoard(t), newCA(t)
-	must(t, unix.Mount("none", b.boot, "tmpfs", 0, ""))
-	t.Cleanup(func() { must(t, unix.Unmount(b.boot, unix.MNT_DETACH)) })
+	b.mountBoot()
 	b.write(joining(ca))
 	b.inUse()
-	must(t, unix.Mount("none", b.boot, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	must(t, b.setReadOnly(true))
 	synctest.Test(t, func(t *testing.T) {
 		w := watchBoard(t, b)
 		w.set(link.Up, "")
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // in the bubble's time
 		synctest.Wait()
-		must(t, unix.Mount("none", b.boot, "", unix.MS_REMOUNT, ""))
+		must(t, b.setReadOnly(false))
 		<-w.ended
 		if len(w.events) != 1 || !strings.Contains(w.events[0], "read-only file system: mount its file system writable") {
 			t.Errorf("%q", w.events)
@@ -250,126 +230,6 @@ func TestWatchRefused(t *testing.T) {
 	})
 }
 
-// clusterInfoOf returns the ConfigMap cluster-info as kubeadm makes it.
-func clusterInfoOf(t *testing.T, cas ...string) string {
-	t.Helper()
-	text := "apiVersion: v1\nkind: Config\nclusters:\n"
-	for _, ca := range cas {
-		text += "- name: ''\n  cluster: {server: 'https://x', certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(ca)) + "}\n"
-	}
-	data, err := json.Marshal(map[string]any{"kind": "ConfigMap", "data": map[string]string{"kubeconfig": text}})
-	must(t, err)
-	return string(data)
-}
-
-// serve runs a server with a certificate of the CA.
-func serve(t *testing.T, ca clusterCA, answer func(w http.ResponseWriter, r *http.Request)) *httptest.Server {
-	t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(answer))
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{ca.pair(t, "kube-apiserver")}}
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return s
-}
-
-// TestDiscovery checks that only a CA with the hash is used, and that the token is not sent.
-func TestDiscovery(t *testing.T) {
-	ca, other := newCA(t), newCA(t)
-	server := serve(t, ca, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" || r.URL.Path != clusterInfo {
-			t.Errorf("%s %v", r.URL, r.Header)
-		}
-		fmt.Fprint(w, clusterInfoOf(t, other.pem, "x", other.pem+ca.pem))
-	})
-	b := newBoard(t)
-	b.write(head + "cluster:\n  server: " + server.URL + "\n  caHash: " + ca.hash + "\n  token: " + token + "\n")
-	b.inUse()
-	if b.made("bootstrap.kubeconfig") != "" || b.made("ca.crt") != "" || !strings.Contains(b.made("flags"), "--bootstrap-kubeconfig=") {
-		t.Error(contents(t, b.Dir))
-	}
-	w := watchBoard(t, b)
-	w.set(link.Up, "")
-	<-w.ended
-	if b.made("ca.crt") != ca.pem || !strings.Contains(b.made("bootstrap.kubeconfig"), token) {
-		t.Error(contents(t, b.Dir))
-	}
-	if r, err := load(b.State); err != nil || r.Discovery != nil || !r.Removed {
-		t.Errorf("%+v, %v", r, err)
-	}
-	d := discovery{Server: server.URL, Hash: newCA(t).hash}
-	if _, err := d.fetch(t.Context(), time.Now); err == nil || !strings.Contains(err.Error(), "no CA with the hash") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestForgedAuthority checks that a stranger cannot give the node a CA which has the public key of the right one, but other names or dates.
-// Also a board without a clock obtains the CA.
-func TestForgedAuthority(t *testing.T) {
-	ca, thief := newCA(t), newCA(t)
-	form := &x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: "forged"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	raw, err := x509.CreateCertificate(rand.Reader, form, form, &ca.key.PublicKey, ca.key)
-	must(t, err)
-	forged := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}))
-	for name, tt := range map[string]struct {
-		server clusterCA
-		first  string
-		now    time.Time
-		want   string
-	}{
-		"another server":             {thief, ca.pem, time.Now(), ""},
-		"a forged CA":                {ca, forged, time.Now(), ""},
-		"a forged CA with the right": {ca, forged + ca.pem, time.Now(), ca.pem},
-		"no clock":                   {ca, ca.pem, time.Unix(0, 0), ca.pem},
-	} {
-		asked := 0
-		server := serve(t, tt.server, func(w http.ResponseWriter, _ *http.Request) {
-			if asked++; asked == 1 {
-				fmt.Fprint(w, clusterInfoOf(t, tt.first))
-			} else {
-				fmt.Fprint(w, clusterInfoOf(t, ca.pem))
-			}
-		})
-		got, err := (&discovery{Server: server.URL, Hash: ca.hash}).fetch(t.Context(), func() time.Time { return tt.now })
-		if string(got) != tt.want || (err == nil) != (tt.want != "") {
-			t.Errorf("%s: %s, %v", name, got, err)
-		}
-	}
-}
-
-// TestReplacedToken checks that a discovery which ends after the file was applied with another token changes nothing.
-func TestReplacedToken(t *testing.T) {
-	ca := newCA(t)
-	text := func(server, token string) string {
-		return head + "cluster:\n  server: " + server + "\n  caHash: " + ca.hash + "\n  token: " + token + "\n"
-	}
-	b := newBoard(t)
-	asked := 0
-	var server *httptest.Server
-	server = serve(t, ca, func(w http.ResponseWriter, _ *http.Request) {
-		if asked++; asked == 2 {
-			b.write(text(server.URL, newToken))
-			b.inUse()
-		}
-		fmt.Fprint(w, clusterInfoOf(t, ca.pem))
-	})
-	b.write(text(server.URL, token))
-	b.inUse()
-	w := watchBoard(t, b)
-	w.set(link.Up, "")
-	<-w.ended
-	if r, err := load(b.State); err != nil || r.Discovery == nil || r.Discovery.Token != newToken || b.made("bootstrap.kubeconfig") != "" {
-		t.Errorf("%+v, %v, %s", r, err, b.made("bootstrap.kubeconfig"))
-	}
-	w = watchBoard(t, b)
-	w.set(link.Up, "")
-	<-w.ended
-	if !strings.Contains(b.made("bootstrap.kubeconfig"), newToken) {
-		t.Error(contents(t, b.Dir))
-	}
-}
-
 // TestWatchAgain checks that an agent which starts while the LED of an earlier one beats gives it back its trigger of before, also if
 // the file does not name the LED.
 func TestWatchAgain(t *testing.T) {
@@ -378,7 +238,7 @@ func TestWatchAgain(t *testing.T) {
 	b.inUse()
 	synctest.Test(t, func(t *testing.T) {
 		w := watchBoard(t, b)
-		time.Sleep(patience + time.Second)
+		time.Sleep(patience + time.Second) // in the bubble's time
 		synctest.Wait()
 		if w.trigger() != "heartbeat" {
 			t.Error(w.trigger())
@@ -401,7 +261,7 @@ func TestNotMounted(t *testing.T) {
 		must(t, os.Rename(b.boot, b.boot+".away"))
 		w := watchBoard(t, b)
 		w.set(link.Up, "")
-		time.Sleep(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // in the bubble's time
 		synctest.Wait()
 		must(t, os.Rename(b.boot+".away", b.boot))
 		<-w.ended
@@ -409,56 +269,4 @@ func TestNotMounted(t *testing.T) {
 			t.Errorf("the token is still there: %v, %q", err, w.events)
 		}
 	})
-}
-
-// TestHostileServers checks answers that are no answers, and bombs.
-func TestHostileServers(t *testing.T) {
-	ca := newCA(t)
-	info := func(text string) string {
-		data, err := json.Marshal(map[string]any{"data": map[string]string{"kubeconfig": text}})
-		must(t, err)
-		return string(data)
-	}
-	for name, answer := range map[string]string{
-		"nothing": "", "a page": "<html>", "another object": "{}", "null": "null", "endless": strings.Repeat(" ", maxAnswer+1),
-		"wide":            `{"data":{"kubeconfig":"","x":[` + strings.Repeat("{},", 200_000) + `{}]}}`,
-		"deep":            strings.Repeat(`{"data":`, 100_000),
-		"wide kubeconfig": info("clusters: [" + strings.Repeat("{},", 200_000) + "]"),
-		"aliases":         info("a: &a [x,x]\nb: [*a,*a]\n"),
-		"PEM headers":     info("clusters: [{cluster: {certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte("-----BEGIN A-----\n"+strings.Repeat("a:b\n", 20_000))) + "}}]"),
-	} {
-		server := serve(t, ca, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
-		d := discovery{Server: server.URL, Hash: ca.hash}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := d.fetch(t.Context(), time.Now)
-		runtime.ReadMemStats(&after)
-		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 32<<20 {
-			t.Errorf("%s: %v, %d MiB", name, err, took>>20)
-		}
-	}
-	away := serve(t, ca, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "https://192.0.2.1/", http.StatusFound)
-	})
-	if _, err := (&discovery{Server: away.URL, Hash: ca.hash}).fetch(t.Context(), time.Now); err == nil || !strings.Contains(err.Error(), "302") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestTell checks that a console that is none is not written, and that one which takes nothing does not block.
-func TestTell(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "console")
-	must(t, os.WriteFile(file, []byte("before"), 0o600))
-	tell(file, "x")
-	tell(file+".missing", "x")
-	if text, err := os.ReadFile(file); err != nil || string(text) != "before" {
-		t.Errorf("%q, %v", text, err)
-	}
-	fifo := file + ".fifo"
-	must(t, unix.Mkfifo(fifo, 0o600))
-	tell(fifo, "x")
-	_, tty := terminal(t)
-	for range 5 { // more than the terminal stores
-		tell(tty, strings.Repeat("x", maxReport))
-	}
 }

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
@@ -134,6 +136,25 @@ func (b *board) file() string { return filepath.Join(b.boot, "islet.yaml") }
 func (b *board) write(text string) {
 	b.t.Helper()
 	must(b.t, os.WriteFile(b.file(), []byte(text), 0o755))
+}
+
+// mountBoot mounts a file system of its own as the boot partition.
+func (b *board) mountBoot() {
+	b.t.Helper()
+	if os.Geteuid() != 0 {
+		b.t.Skip("mounts need root")
+	}
+	must(b.t, unix.Mount("none", b.boot, "tmpfs", 0, ""))
+	b.t.Cleanup(func() { must(b.t, unix.Unmount(b.boot, unix.MNT_DETACH)) })
+}
+
+// setReadOnly sets whether the boot partition, after mountBoot, takes no writes.
+func (b *board) setReadOnly(is bool) error {
+	flags := uintptr(unix.MS_REMOUNT)
+	if is {
+		flags |= unix.MS_RDONLY
+	}
+	return unix.Mount("none", b.boot, "", flags, "")
 }
 
 // apply applies the file of the boot partition.

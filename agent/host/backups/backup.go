@@ -98,8 +98,7 @@ func (env Env) backup(ctx context.Context, o *options) error {
 		return err
 	}
 	defer archive.Close()
-	told.stage("writing "+o.file, 0)
-	archive = &counted{ReadCloser: archive, progress: told, what: "writing " + o.file}
+	archive = told.follow(archive, "writing "+o.fileOr("the standard output"), 0)
 	if o.file == "-" {
 		_, err := writeSealed(env.Stdout, archive, seal)
 		return err
@@ -332,24 +331,22 @@ func (env Env) openFile(o *options) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.key, err)
 	}
-	f := io.NopCloser(env.Stdin)
+	f, size := io.NopCloser(env.Stdin), int64(0)
 	if o.file != "-" {
-		if f, err = regular.Open(o.file); err != nil {
+		file, err := regular.Open(o.file)
+		if err != nil {
 			return nil, err
 		}
-	}
-	r, err := sealed.OpenStream(f, keys)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", o.file, err), f.Close())
-	}
-	told, size := env.progress(o), int64(0)
-	if file, ok := f.(interface{ Stat() (fs.FileInfo, error) }); ok {
 		if info, err := file.Stat(); err == nil {
 			size = info.Size()
 		}
+		f = file
 	}
-	told.stage("reading "+o.file, size)
-	return &counted{ReadCloser: opened{r, f}, progress: told, what: "reading " + o.file}, nil
+	r, err := sealed.OpenStream(f, keys)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", o.fileOr("the standard input"), err), f.Close())
+	}
+	return env.progress(o).follow(opened{r, f}, "reading "+o.fileOr("the standard input"), size), nil
 }
 
 // verify checks a backup, and shows what it contains.
@@ -361,7 +358,7 @@ func (env Env) verify(ctx context.Context, o *options) error {
 	defer archive.Close()
 	s, err := backup.Check(ctx, archive)
 	if err != nil {
-		return fmt.Errorf("%s: %w", o.file, err)
+		return fmt.Errorf("%s: %w", o.fileOr("the standard input"), err)
 	}
 	env.printSummary(s)
 	env.printNotes(env.Stdout, s)

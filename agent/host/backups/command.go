@@ -134,6 +134,14 @@ func parse(verb string, args []string) (*options, error) {
 	return o, nil
 }
 
+// fileOr returns the path of the backup for a message. If the path is -, it returns the given name of the stream.
+func (o *options) fileOr(stream string) string {
+	if o.file == "-" {
+		return stream
+	}
+	return o.file
+}
+
 func (o *options) check(verb string) error {
 	opens := verb == "restore" || o.verify
 	switch {
@@ -166,20 +174,17 @@ func (env Env) agentFlags(o *options) []string {
 	return flags
 }
 
-// maxFlags is the maximum size of a file of flags in bytes.
-const maxFlags = 1 << 20
-
 // starts returns the agents that may be started on a board with the given files: that of its service, and one with the flags of the command
-// line.
+// line. If there are both, it does not return an error about the flags of the service, because the other agent is enough.
 func (env Env) starts(o *options, board fs.FS) (list []backup.Identity, _ error) {
 	var listed []byte
 	file, err := board.Open(strings.TrimPrefix(filepath.Join(config.DefaultDir, config.FlagsFile), "/"))
 	if err == nil {
-		listed, err = io.ReadAll(io.LimitReader(file, maxFlags+1))
+		listed, err = io.ReadAll(io.LimitReader(file, config.MaxFlagsFile+1))
 		file.Close()
 	}
-	if len(listed) > maxFlags {
-		err = fmt.Errorf("%s has more than %d bytes", config.FlagsFile, maxFlags)
+	if len(listed) > config.MaxFlagsFile {
+		err = fmt.Errorf("%s has more than %d bytes", config.FlagsFile, config.MaxFlagsFile)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -34,6 +34,12 @@ func (p progress) stage(what string, bytes int64) {
 	fmt.Fprintln(p.w, printable.Line(what)+" ...")
 }
 
+// follow tells that a stage begins which reads an archive of the given size. It returns an archive that tells how much of it was read.
+func (p progress) follow(archive io.ReadCloser, what string, size int64) io.ReadCloser {
+	p.stage(what, size)
+	return &counted{ReadCloser: archive, progress: p, what: what}
+}
+
 // progressStep is the number of bytes after which a stage that reads is told again.
 const progressStep = 32 << 20
 

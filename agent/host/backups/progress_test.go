@@ -2,39 +2,22 @@ package backups
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/islet-edge/islet/internal/ptytest"
 )
 
-// terminal returns a pseudoterminal, and a function that returns what was written to it and closes it.
+// terminal returns a terminal, and a function that closes it and returns what was written to it.
 func terminal(t *testing.T) (*os.File, func() string) {
 	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	reader := os.NewFile(uintptr(fd), "ptmx")
-	t.Cleanup(func() { reader.Close() })
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	writer, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	return writer, func() string {
-		writer.Close()
-		text, _ := io.ReadAll(reader) // ends with an error when the other side is closed
+	ours, theirs := ptytest.Open(t)
+	return theirs, func() string {
+		theirs.Close()
+		text, _ := io.ReadAll(ours) // ends with an error when the other side is closed
 		return string(text)
 	}
 }
@@ -69,6 +52,19 @@ func TestProgress(t *testing.T) {
 		}
 		if out[false] != out[true] || out[false] == "" {
 			t.Errorf("%q, on a terminal %q", out[false], out[true])
+		}
+	}
+	var said func() string
+	d.errs, said = terminal(t)
+	piped := d.run(0, "backup", "-", "--to="+d.to)
+	d.in = strings.NewReader(piped)
+	d.run(0, "backup", "--verify", "-", "--key="+d.key)
+	d.in = strings.NewReader(piped[:len(piped)-10])
+	d.run(1, "backup", "--verify", "-", "--key="+d.key)
+	text := said()
+	for _, want := range []string{"writing the standard output ...", "reading the standard input ...", "islet: backup: the standard input: "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q, want %s", text, want)
 		}
 	}
 	var to bytes.Buffer

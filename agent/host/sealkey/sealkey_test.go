@@ -10,11 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/ptytest"
 )
 
 // TestParse checks which arguments belong to the command, and that the others are passed to the agent's configuration.
@@ -57,30 +56,10 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// terminal opens a pseudoterminal.
-func terminal(t *testing.T) (ours, theirs *os.File) {
-	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("no pseudoterminals here:", err)
-	}
-	t.Cleanup(func() { ours.Close() })
-	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
-	if err := errors.Join(err, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0)); err != nil {
-		t.Fatal(err)
-	}
-	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip("no pseudoterminals here:", err)
-	}
-	t.Cleanup(func() { theirs.Close() })
-	return ours, theirs
-}
-
 // TestShow checks that the recovery key is shown on a terminal, and that it counts as shown only after Enter.
 func TestShow(t *testing.T) {
 	for typed, shown := range map[string]bool{"noted\n": true, "\x04": false} { // Ctrl-D
-		ours, theirs := terminal(t)
+		ours, theirs := ptytest.Open(t)
 		if _, err := ours.WriteString(typed); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +127,7 @@ func TestAgentRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	seal := func() string {
-		_, theirs := terminal(t)
+		_, theirs := ptytest.Open(t)
 		var errs bytes.Buffer
 		if code := Main([]string{"seal"}, Env{Stdin: theirs, Stdout: theirs, Stderr: &errs,
 			Load: func([]string) (*config.Config, []config.Notice, error) {

@@ -1,0 +1,224 @@
+package backup
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestConfigurationOfBoard restores over the configuration of a board that an agent reads without a flag. What the archive lacks is not in
+// force any more, and what it has in the same form stays.
+func TestConfigurationOfBoard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("conf/edge.yaml", "its own")
+	s := w.source()
+	s.Include = []string{w.root + "/conf/edge.yaml"}
+	data := w.archive(s)
+	for _, name := range ofConf {
+		w.empty()
+		w.write("conf/edge.yaml", "its own")
+		if name != "edge.yaml" {
+			w.write("conf/"+name, "another node")
+		}
+		w.write("conf/local.txt", "a file of nobody")
+		q := w.request()
+		q.Conf = w.root + "/conf"
+		_, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if name == "edge.yaml" {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		if err == nil {
+			t.Errorf("%s is no file of a node", name)
+		}
+		q.SetAside = true
+		res, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := w.files()
+		if _, ok := now["conf/"+name]; ok || now["conf/."+name+res.Aside] != "another node" {
+			t.Errorf("%s is in force, or lost", name)
+		}
+		if now["conf/edge.yaml"] != "its own" || now["conf/local.txt"] == "" {
+			t.Errorf("%s: other files were set aside", name)
+		}
+	}
+}
+
+// TestIndex restores over a node that has seen another index of versions. The later one stays in force. A record that cannot be read, such
+// as a large or a deep one, is named. A node that has seen none gets none.
+func TestIndex(t *testing.T) {
+	t.Parallel()
+	const early, late = `{"signed":"2026-11-01T00:00:00Z"}`, `{"signed":"2026-11-27T00:00:00Z"}`
+	bomb := `{"signed":` + strings.Repeat("[", maxRecord/2)
+	for name, c := range map[string]struct {
+		archive, board, want string
+		unread               bool
+	}{
+		"a later one on the board":    {early, late, late, false},
+		"a later one in the backup":   {late, early, late, false},
+		"none on the board":           {early, "", early, false},
+		"none in the backup":          {"", late, "", false},
+		"a damaged one on the board":  {early, "{", early, true},
+		"a damaged one in the backup": {"{", early, early, true},
+		"a large one in the backup":   {bomb, early, early, true},
+		"a deep one in the backup":    {bomb[:maxIndex], early, early, true},
+	} {
+		w := newWorld(t)
+		if c.archive != "" {
+			w.write("state/update/index.json", c.archive)
+		}
+		data := w.archive(w.source())
+		w.empty()
+		q := w.request()
+		if c.board != "" {
+			w.write("state/update/index.json", c.board)
+			if _, err := Restore(t.Context(), bytes.NewReader(data), q); err == nil {
+				t.Errorf("%s: it is no file of a node", name)
+			}
+		}
+		q.SetAside = c.board != ""
+		res, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		now := w.files()
+		if got := now["state/update/index.json"]; got != c.want || (res.UnreadIndex != nil) != c.unread {
+			t.Errorf("%s: %.80q, %v", name, got, res.UnreadIndex)
+		}
+		if c.board != "" && now["state/update/.index.json"+res.Aside] != c.board {
+			t.Errorf("%s: the record of the board is lost", name)
+		}
+	}
+}
+
+// TestOtherDisk restores a record in a directory that may be on another disk. Before the decision it is copied beside its place, because a
+// rename from the state directory could fail after the decision.
+func TestOtherDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write("state/update/index.json", "{}")
+	s := w.source()
+	s.Bundles = true
+	data := w.archive(s)
+	w.empty()
+	w.write("disk/other", "")
+	if err := os.Symlink(w.root+"/disk", w.dirs.State+"/update"); err != nil {
+		t.Fatal(err)
+	}
+	q, seen := w.request(), false
+	q.Step = func(step string) error {
+		if step == "copied" {
+			seen = exists(besidePath(w.root + "/disk/index.json"))
+		}
+		return nil
+	}
+	if _, err := Restore(t.Context(), bytes.NewReader(data), q); err != nil || !seen {
+		t.Errorf("copied: %v, %v", seen, err)
+	}
+	if now := w.files(); now["disk/index.json"] != "{}" || now["state/bundles/sha256-ab/contents.json"] != "{}" {
+		t.Errorf("%q", slices.Sorted(maps.Keys(now)))
+	}
+}
+
+// TestFlags restores over the flags of an agent, and is cut at the steps around their change. An agent finds the restore by its flags, so
+// they change first and are there at each moment.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	for cut := range 7 { // the first one is no cut
+		w := newWorld(t)
+		w.write("conf/flags", "--of=backup")
+		s := w.source()
+		s.Include = []string{w.root + "/conf/flags"}
+		data := w.archive(s)
+		w.write("conf/flags", "--of=board")
+		moved, steps := 0, 0
+		look := func(step string) {
+			flags := w.files()["conf/flags"]
+			if step == "moved" {
+				moved++
+			}
+			if want := moved > 1; flags != map[bool]string{false: "--of=board", true: "--of=backup"}[want] {
+				t.Errorf("%d files were moved (%s), and the flags are %q", moved, step, flags)
+			}
+		}
+		q := w.request()
+		q.Conf, q.SetAside = w.root+"/conf", true
+		q.Step = func(step string) error {
+			look(step)
+			if steps++; steps == cut {
+				return errCrash
+			}
+			return nil
+		}
+		_, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if (err != nil) != (cut > 0) || err != nil && !errors.Is(err, errCrash) {
+			t.Fatal(err)
+		}
+		decided := err == nil || IsDecided(w.dirs.State)
+		if err := Recover(w.dirs.State); err != nil {
+			t.Fatal(err)
+		}
+		now := w.files()
+		if decided && (now["conf/flags"] != "--of=backup" || now["conf/.flags.before-restore-20261128T120000Z"] != "--of=board") {
+			t.Errorf("after step %d: %q", cut, now["conf/flags"])
+		}
+	}
+}
+
+// TestAfter checks that the name of the node is that of the flags after the restore: those of the archive, or none, and never those of the
+// board, which are set aside.
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	for _, ofBackup := range []string{"edge", "other", ""} {
+		for _, ofBoard := range []string{"edge", "other", ""} {
+			w := newWorld(t)
+			s := w.source()
+			if ofBackup != "" {
+				w.write("conf/flags", ofBackup)
+				s.Include = []string{w.root + "/conf/flags"}
+			}
+			data := w.archive(s)
+			w.empty()
+			w.write("conf/local", "a file of nobody")
+			if err := os.Symlink("local", w.root+"/conf/link"); err != nil {
+				t.Fatal(err)
+			}
+			if ofBoard != "" {
+				w.write("conf/flags", ofBoard)
+			}
+			q := w.request()
+			q.Conf, q.SetAside = w.root+"/conf", true
+			q.Start = func(board fs.FS) ([]Identity, error) {
+				dir := strings.TrimPrefix(w.root, "/") + "/conf"
+				flags, err := fs.ReadFile(board, dir+"/flags")
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return nil, err
+				}
+				if local, err := fs.ReadFile(board, dir+"/local"); err != nil || string(local) != "a file of nobody" {
+					t.Errorf("%q, %v", local, err)
+				}
+				if conf, err := fs.ReadFile(board, dir+"/kubelet.conf"); err != nil || len(conf) == 0 {
+					t.Errorf("%q, %v", conf, err)
+				}
+				if to, err := fs.ReadLink(board, dir+"/link"); err != nil || to != "local" {
+					t.Errorf("%q, %v", to, err)
+				}
+				return []Identity{{w.dirs, "host"}, {w.dirs, string(flags)}}, nil
+			}
+			_, err := Restore(t.Context(), bytes.NewReader(data), q)
+			if want := ofBackup == "edge"; (err == nil) != want {
+				t.Errorf("flags of the backup %q, of the board %q: %v", ofBackup, ofBoard, err)
+			}
+		}
+	}
+}
