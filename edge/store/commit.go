@@ -101,12 +101,12 @@ func (s *Store) commitGroup(first write) {
 			results[i] = s.transact(syncedMode, w)
 		}
 	}
-	s.restoreFiles(false) // before the results are sent, because a successful change must survive kill -9
+	s.readMirrorAfter(list, results) // before restoreFiles, which may need the mirror
+	s.restoreFiles(false)            // before the results are sent, because a successful change must survive kill -9
 	for i, w := range list {
 		s.unwritten.record(w.rows, results[i])
 		w.done <- results[i]
 	}
-	s.readMirrorAfter(list, results)
 }
 
 // Values of PRAGMA synchronous. They determine whether a commit waits for the disk.

@@ -86,11 +86,7 @@ func (s *Store) recreateFiles() error {
 	if exists(made) { // the replacement has not begun
 		fill = func(ctx context.Context, why error) error { return s.fillMemory(ctx, made, why) }
 	}
-	before := s.mirror
-	s.mirror = mirror{} // the copy has all rows, also those of writes after which the mirror was not read yet
-	full := fill(ctx, err)
-	s.mirror = before
-	if full != nil { // if fill succeeds, it logs err and records it in Health
+	if full := fill(ctx, err); full != nil { // if fill succeeds, it logs err and records it in Health
 		s.startEmpty(full)
 	} else {
 		s.signalRepaired() // so that the new database is marked as filled
