@@ -134,8 +134,11 @@ func (s *Store) continueReplacement() error {
 	removeFiles(s.path + newSuffix)
 	for _, name := range outdated {
 		kept := corruptName(s.path)
-		s.log.Warn("a new database does not belong to the present one and is not used", "database", s.path, "kept", kept,
-			"error", os.Rename(name, kept))
+		if err := os.Rename(name, kept); err != nil {
+			s.log.Error("a new database does not belong to the present one and cannot be renamed", "database", name, "error", err)
+			continue
+		}
+		s.log.Warn("a new database does not belong to the present one and is not used", "database", s.path, "kept", kept)
 		s.pruneBroken(kept)
 	}
 	if next == "" {
