@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,11 +115,7 @@ func nextName(path string) string {
 // findNext returns the complete new database with which the replacement of the database continues, or "" if there is none. It also returns
 // the complete new databases of replacements that do not continue.
 func findNext(path string) (next string, outdated []string) {
-	names, err := filepath.Glob(path + nextSuffix + "*")
-	if err != nil {
-		return "", nil
-	}
-	for _, name := range names {
+	for _, name := range listFiles(path + nextSuffix) {
 		if name == nextName(path) || next == "" && !exists(path) {
 			next = name
 		} else {
@@ -161,9 +158,8 @@ func (s *Store) continueReplacement() error {
 
 // keptName returns the further name that the database at a path already has, or "".
 func keptName(path string) string {
-	names, _ := filepath.Glob(path + corruptSuffix + "*") // the pattern is valid
 	now, err := os.Lstat(path)
-	for _, name := range append(names, path+replacedSuffix) {
+	for _, name := range append(listFiles(path+corruptSuffix), path+replacedSuffix) {
 		if fi, err2 := os.Lstat(name); err == nil && err2 == nil && os.SameFile(now, fi) {
 			return name
 		}
@@ -205,6 +201,19 @@ func (s *Store) buildDatabase(ctx context.Context) (n int, err error) {
 		err = fmt.Errorf("%s: not all rows are in the file", made)
 	}
 	return n, err
+}
+
+// listFiles returns the files whose paths begin with the given text, in lexical order. The directory may have any name, unlike in a pattern
+// of filepath.Glob. An unreadable directory has no files.
+func listFiles(begin string) (paths []string) {
+	dir, base := filepath.Split(begin)
+	files, _ := os.ReadDir(cmp.Or(dir, "."))
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), base) {
+			paths = append(paths, dir+f.Name())
+		}
+	}
+	return paths
 }
 
 // removeFiles removes a database that nobody uses, as far as possible.
