@@ -4,11 +4,6 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/islet-edge/islet/edge/apitest"
 )
 
 // This type is a Meta that counts the writes. The test can make the writes wait until their context ends.
@@ -30,10 +25,7 @@ func TestHoldTime(t *testing.T) {
 	at(t, func(s *site) {
 		s.limit = 10 * time.Hour
 		s.restart()
-		s.away(func() {
-			s.Restore(&apitest.Snapshot{}, 50)
-			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
-		})
+		s.away(func() { s.recreateCluster() })
 		s.want("a b c d", "a b c d")
 		before := s.writes.Load()
 		for i, ahead := range []time.Duration{years, -years, 0, years} {
@@ -65,10 +57,7 @@ func TestEndOnAStalledDisk(t *testing.T) {
 	at(t, func(s *site) {
 		s.limit = 10 * time.Hour
 		s.restart()
-		s.away(func() {
-			s.Restore(&apitest.Snapshot{}, 50)
-			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
-		})
+		s.away(func() { s.recreateCluster() })
 		s.want("a b c d", "a b c d")
 		before := s.writes.Load()
 		s.stalled.Store(true)
