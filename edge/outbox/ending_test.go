@@ -221,16 +221,16 @@ func TestStoreIsNotTheServer(t *testing.T) {
 					}
 					ended = append(ended, p)
 				}
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute) // the removals fail, in the bubble's time
 				p := w.bind("other")
 				for i := range 10 {
 					w.box.Put(p, status([]v1.PodPhase{v1.PodRunning, v1.PodPending}[i%2], fmt.Sprint(i)))
-					time.Sleep(10 * time.Second)
+					time.Sleep(10 * time.Second) // longer than every delay, in the bubble's time
 					if got := w.shown("other"); !strings.HasSuffix(got, fmt.Sprint(" ", i)) {
 						t.Errorf("after %d changes, the server has %q", i+1, got)
 					}
 				}
-				time.Sleep(time.Hour)
+				time.Sleep(time.Hour) // retries, in the bubble's time
 				if n := attempts.Load(); n < int32(len(ended)) || n > 30*int32(len(ended)) {
 					t.Errorf("%d attempts in an hour", n)
 				}
@@ -238,7 +238,7 @@ func TestStoreIsNotTheServer(t *testing.T) {
 					t.Errorf("%d pods are pending", n)
 				}
 				close(repaired)
-				time.Sleep(2 * maxRefusedRetry)
+				time.Sleep(2 * maxRefusedRetry) // longer than the interval of retries, in the bubble's time
 				for _, p := range ended {
 					if _, ok := w.wanted.Get(p.UID); ok {
 						t.Errorf("pod %s is not forgotten", p.Name)

@@ -22,7 +22,7 @@ func New(t testing.TB) *Disk {
 	}
 	d := &Disk{t, t.TempDir()}
 	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skip("cannot mount a small disk:", err)
+		t.Skip("cannot mount a small disk:", err) // as in a container whose root may not mount
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(d.Dir, syscall.MNT_DETACH); err != nil {
