@@ -124,8 +124,8 @@ func writeKubeconfig(path, bootstrap, pairFile string) error {
 	return writeFile(path, text)
 }
 
-// Membership returns the server of a kubeconfig, and the name of the node in its client certificate. The name is empty if the kubeconfig has
-// no certificate of a node.
+// Membership returns the server of a kubeconfig, and the name of the node in its client certificate. The name is empty if the kubeconfig
+// has no certificate of a node.
 func Membership(path string) (server, node string, err error) {
 	cfg, user, err := readKubeconfig(path)
 	if err != nil {

@@ -18,8 +18,8 @@ type write struct {
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
-// even if ctx ends, because the caller must know the result. The given tables are those of the mirror in which the change may change rows,
-// or noMirror.
+// even if ctx ends, because the caller must know the result. The tables are the mirrored tables whose rows the change may
+// change, or noMirror.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error, table string, more ...string) error {
 	return s.send(ctx, write{change: do, tables: append(more, table)})
 }

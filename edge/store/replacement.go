@@ -25,7 +25,8 @@ import (
 //	install islet.db            the new database
 //
 // The ID identifies the old database by its inode and its modification time. If another program, such as an older islet, has put another
-// database in its place, the new database is outdated. The next start then renames it like a broken one, because it is complete.
+// database in its place, the new database is outdated. The next start then renames it like a broken
+// database, because it may have rows that no other file has.
 const (
 	newSuffix      = ".new"
 	nextSuffix     = ".next-"
@@ -55,7 +56,7 @@ func (r *replacement) run(first int) error {
 	return nil
 }
 
-// finish makes the new database the one with which a start continues. The old database must be closed.
+// finish renames the new database, so that the next start continues with it. The old database must be closed.
 func (r *replacement) finish() error {
 	made := r.path + newSuffix
 	if err := syncFile(made); err != nil {
@@ -66,8 +67,8 @@ func (r *replacement) finish() error {
 	return r.rename(made, r.next)
 }
 
-// keep gives the old files further names. If that is not possible, it renames them. If there is no old database, keep does nothing, so
-// that the database of an earlier replacement is kept.
+// keep links the old files to further names. If the file system has no links, keep renames the files. If there is no old database, keep
+// does nothing, so that the database of an earlier replacement is kept.
 func (r *replacement) keep() error {
 	if !exists(r.path) {
 		return nil
@@ -132,10 +133,11 @@ func (s *Store) continueReplacement() error {
 	for _, name := range outdated {
 		kept := corruptName(s.path)
 		if err := os.Rename(name, kept); err != nil {
-			s.log.Error("a new database does not belong to the present one and cannot be renamed", "database", name, "error", err)
+			s.log.Error("an interrupted replacement does not belong to the present database and cannot be renamed",
+				"database", name, "error", err)
 			continue
 		}
-		s.log.Warn("a new database does not belong to the present one and is not used", "database", s.path, "kept", kept)
+		s.log.Warn("an interrupted replacement does not belong to the present database and is not used", "database", s.path, "kept", kept)
 		s.pruneBroken(kept)
 	}
 	if next == "" {
@@ -216,7 +218,7 @@ func listFiles(begin string) (paths []string) {
 	return paths
 }
 
-// removeFiles removes a database that nobody uses, as far as possible.
+// removeFiles removes the files of an unused database. It ignores errors.
 func removeFiles(path string) {
 	for _, suffix := range suffixes {
 		_ = os.Remove(path + suffix)

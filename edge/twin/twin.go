@@ -63,7 +63,7 @@ const (
 type Twin struct {
 	cfg     Config
 	changed chan struct{} // capacity 1
-	storing chan struct{} // a lock of capacity 1: an older record never replaces a newer one
+	storing chan struct{} // a lock, of capacity 1, so that an older record never replaces a newer one
 
 	mu    sync.Mutex
 	state state

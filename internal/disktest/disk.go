@@ -62,8 +62,8 @@ func (d *Disk) Shrink(free int64) {
 	}
 }
 
-// Exhaust fills the disk, and then calls write with ever new texts until write fails. After that, not even a small write to the file of
-// write succeeds.
+// Exhaust fills the disk, and then calls write with longer and longer texts until write fails. After that, not even a small write to the
+// same file succeeds.
 func (d *Disk) Exhaust(write func(text string) error) {
 	d.Helper()
 	d.Fill()

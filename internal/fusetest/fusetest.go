@@ -18,8 +18,7 @@ func MountSilent(t testing.TB, dir string) (end func()) {
 	return mount(t, dir, func(*os.File) {})
 }
 
-// MountDeaf is like MountSilent, but the server has received each request. The kernel does not even kill a process that waits for the
-// response.
+// MountDeaf is like MountSilent, but the server reads each request. A process that waits for the response cannot even be killed.
 func MountDeaf(t testing.TB, dir string) (end func()) {
 	t.Helper()
 	return mount(t, dir, receive)
