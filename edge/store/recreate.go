@@ -65,17 +65,19 @@ func (s *Store) recreateFiles() error {
 	if err := durable.Write(made, nil, 0o600); err != nil { // SQLite would set another mode
 		return err
 	}
-	if _, err := s.db.Exec("VACUUM INTO ?", made); err != nil {
-		return errors.Join(err, os.Remove(made))
+	_, err := s.db.Exec("VACUUM INTO ?", made)
+	if err == nil {
+		err = syncFile(made) // while the removed database is still open
 	}
-	if err := syncFile(made); err != nil {
-		return errors.Join(err, os.Remove(made))
+	if err != nil {
+		removeFiles(made)
+		return err
 	}
 	s.dbMu.Lock()
 	defer s.dbMu.Unlock()
 	s.closeFiles() // errors are ignored, because the copy has all rows
 	ctx := context.Background()
-	err := (&replacement{path: s.path, kept: s.path + replacedSuffix}).run(0)
+	err = (&replacement{path: s.path, kept: s.path + replacedSuffix}).run(0)
 	if err == nil {
 		err = s.open(ctx)
 	}

@@ -143,9 +143,9 @@ func (s *Store) continueReplacement() error {
 	if next == "" {
 		return nil
 	}
-	r, first := &replacement{path: s.path, next: next, kept: keptName(s.path)}, 2
+	r, first := &replacement{path: s.path, next: next, kept: keptName(s.path)}, 2 // from clear on
 	if r.kept == "" {
-		r.kept, first = corruptName(s.path), 1
+		r.kept, first = corruptName(s.path), 1 // from keep on
 	}
 	if err := r.run(first); err != nil {
 		return err
