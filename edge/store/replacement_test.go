@@ -1,14 +1,12 @@
 package store
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -356,22 +354,15 @@ func openingChild(path string) {
 // the time that the process had, without its start.
 func killOpening(t *testing.T, path string, after time.Duration) time.Duration {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), openingEnv+"="+path)
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	lines := bufio.NewScanner(out)
+	lines, kill, wait := startChild(t, openingEnv, path)
+	defer wait()
+	defer kill()
 	if !lines.Scan() {
 		t.Fatal("the process has not begun:", lines.Err())
 	}
-	kill := time.AfterFunc(after, func() { cmd.Process.Kill() })
-	defer kill.Stop()
+	timer := time.AfterFunc(after, kill)
+	defer timer.Stop()
 	begin := time.Now()
 	lines.Scan()
-	took := time.Since(begin)
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	return took
+	return time.Since(begin)
 }
