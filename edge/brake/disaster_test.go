@@ -12,9 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/islet-edge/islet/edge/apitest"
 )
 
 func TestRestoredFromABackup(t *testing.T) {
@@ -105,8 +102,7 @@ func TestClusterMadeAnew(t *testing.T) {
 	at(t, func(s *site) {
 		right := s.Snapshot()
 		s.away(func() {
-			s.Restore(&apitest.Snapshot{}, 50)
-			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+			s.recreateCluster()
 			s.Put(pod("new"))
 		})
 		s.want("a b c d new", "a b c d")
@@ -301,10 +297,7 @@ func TestHoldEndsByTime(t *testing.T) {
 	at(t, func(s *site) {
 		s.limit = time.Hour
 		s.restart()
-		s.away(func() {
-			s.Restore(&apitest.Snapshot{}, 50)
-			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
-		})
+		s.away(func() { s.recreateCluster() })
 		s.stays("a b c d", "a b c d")
 		time.Sleep(55 * time.Minute)
 		s.want("", "")

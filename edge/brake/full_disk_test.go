@@ -20,7 +20,7 @@ func TestFullDisk(t *testing.T) {
 		s.brake.setState(s.Context(), held)
 		s.brake.setState(s.Context(), held) // the same state again
 		d.Free()
-		time.Sleep(3 * time.Minute)
+		time.Sleep(3 * time.Minute)                   // the store repeats its writes, in the bubble's time
 		copied := filepath.Join(d.Copy(), "islet.db") // after a power cut
 		s.stop()
 		s.Disconnect()

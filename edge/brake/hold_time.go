@@ -58,7 +58,8 @@ func (b *Brake) HoldDeadline() time.Time {
 	return b.Now().Add(max(0, b.Limit-held))
 }
 
-// endTimeout is the maximum time for storing the duration of the hold when the agent ends. After a kill, the hold would last longer too.
+// endTimeout is the maximum time for storing the duration of the hold when the agent ends. If the disk takes longer, the time since
+// the last stored duration does not count, as after a kill.
 const endTimeout = 2 * time.Second
 
 // Run checks the current hold periodically until ctx ends, and then stores its duration. It ends a hold whose time limit has passed. It

@@ -4,11 +4,6 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/islet-edge/islet/edge/apitest"
 )
 
 // This type is a Meta that counts the writes. The test can make the writes wait until their context ends.
@@ -30,15 +25,12 @@ func TestHoldTime(t *testing.T) {
 	at(t, func(s *site) {
 		s.limit = 10 * time.Hour
 		s.restart()
-		s.away(func() {
-			s.Restore(&apitest.Snapshot{}, 50)
-			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
-		})
+		s.away(func() { s.recreateCluster() })
 		s.want("a b c d", "a b c d")
 		before := s.writes.Load()
 		for i, ahead := range []time.Duration{years, -years, 0, years} {
 			s.ahead.Store(int64(ahead))
-			time.Sleep(2 * time.Hour)
+			time.Sleep(2 * time.Hour) // the hold lasts, in the bubble's time
 			s.want("a b c d", "a b c d")
 			if left := s.brake.HoldDeadline().Sub(time.Now().Add(ahead)); left > s.limit-time.Duration(i)*2*time.Hour || left < time.Hour {
 				t.Errorf("%v with a clock of %v: %v are left", i, ahead, left)
@@ -48,14 +40,14 @@ func TestHoldTime(t *testing.T) {
 			} else {
 				s.stop()
 			}
-			time.Sleep(24 * time.Hour) // the machine is off
+			time.Sleep(24 * time.Hour) // the machine is off, in the bubble's time
 			s.start()
 			s.want("a b c d", "a b c d")
 		}
 		if n := s.writes.Load() - before; n > 4*(2*6+2) {
 			t.Errorf("%d writes in 8 hours", n)
 		}
-		time.Sleep(2*time.Hour + 2*storeHeldEvery + 5*time.Minute)
+		time.Sleep(2*time.Hour + 2*storeHeldEvery + 5*time.Minute) // the rest of the limit, in the bubble's time
 		s.want("", "")
 	})
 }
@@ -65,14 +57,11 @@ func TestEndOnAStalledDisk(t *testing.T) {
 	at(t, func(s *site) {
 		s.limit = 10 * time.Hour
 		s.restart()
-		s.away(func() {
-			s.Restore(&apitest.Snapshot{}, 50)
-			s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
-		})
+		s.away(func() { s.recreateCluster() })
 		s.want("a b c d", "a b c d")
 		before := s.writes.Load()
 		s.stalled.Store(true)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // the next check of the hold, in the bubble's time
 		began := time.Now()
 		s.stop()
 		if took := time.Since(began); took > 2*endTimeout || s.writes.Load() == before {

@@ -66,7 +66,7 @@ func atPath(t *testing.T, path string, test func(s *site)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &site{TB: t, Server: apitest.New(t), path: path}
-		s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
+		s.putService()
 		for _, name := range []string{"a", "b", "c", "d"} {
 			s.Put(pod(name))
 		}
@@ -212,6 +212,17 @@ func (s *site) away(happens func()) {
 	happens()
 	s.Reconnect()
 	time.Sleep(30 * time.Second) // until the node has reconnected
+}
+
+// recreateCluster replaces the data of the API server by those of a new cluster without pods.
+func (s *site) recreateCluster() {
+	s.Restore(&apitest.Snapshot{}, 50)
+	s.putService()
+}
+
+// putService creates the Service kubernetes, as each API server does. Its UID identifies the cluster.
+func (s *site) putService() {
+	s.Put(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}})
 }
 
 func (s *site) accept(want int) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 
@@ -116,5 +117,50 @@ func TestAChangeFailsAlone(t *testing.T) {
 	_, bad := d.Get("bad")
 	if !good || bad {
 		t.Errorf("the good one: %v, the bad one: %v", good, bad)
+	}
+}
+
+// TestFullDisk checks that nothing changes on a full disk. The reported problem must contain the reason, and a later call must succeed.
+func TestFullDisk(t *testing.T) {
+	disk := &memory{pods: map[types.UID]store.Pod{}, full: true}
+	d, err := New(Config{Store: disk, Poke: func(types.UID) {}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	bad := []Problem{{Origin: "x", Message: "bad"}}
+	if err := d.Set(ctx, File, claims("a/a1"), bad); !errors.Is(err, errFull) || len(d.List()) != 0 || d.HasReported(File) {
+		t.Error(err, d.List())
+	}
+	if got := d.Problems(); len(got) != 2 || !strings.Contains(got[0].Message, "full") {
+		t.Error(got)
+	}
+	disk.full = false
+	if err := d.Set(ctx, File, claims("a/a1"), bad); err != nil || len(d.List()) != 1 || len(d.Problems()) != 1 {
+		t.Error(err, d.List(), d.Problems())
+	}
+}
+
+// TestPokeMayCallBack checks that Poke may call methods of Desired, including methods that change it.
+func TestPokeMayCallBack(t *testing.T) {
+	var d *Desired
+	disk := &memory{pods: map[types.UID]store.Pod{}}
+	d, err := New(Config{Store: disk, Log: slog.New(slog.DiscardHandler), Poke: func(uid types.UID) {
+		if p, ok := d.Get(uid); ok && p.Deleting {
+			if err := d.Forget(t.Context(), uid); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range [][]Claim{claims("a/a1"), nil} {
+		if err := d.Set(t.Context(), File, set, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := d.List(); len(left) != 0 {
+		t.Error(left)
 	}
 }

@@ -157,8 +157,8 @@ func (h *History) VerifyServer(ctx context.Context) error {
 		h.SuspectServer()
 		return fmt.Errorf("read the lease of this node: %w", err)
 	}
-	// The Lease is compared with what was acknowledged before the read. A renewal during the read may be newer than the content that was
-	// read. If such a renewal has revealed another history, there is nothing left to detect.
+	// The Lease is compared with the last renewal before the read, because a renewal during the read may be newer than the Lease that was
+	// read. If a renewal during the read has begun a new epoch, the change is already detected.
 	h.mu.Lock()
 	isDetected := h.last.Epoch != last.Epoch
 	h.mu.Unlock()
@@ -256,8 +256,8 @@ func (h *History) Resume(ctx context.Context, version string) error {
 	return nil
 }
 
-// beginEpoch begins a new epoch and signals all channels of WatchEpoch. Run stores the epoch, as does a transaction that stores pods. If it
-// is not stored, the next start of the agent detects the change again.
+// beginEpoch begins a new epoch and signals all channels of WatchEpoch. Run stores the epoch. A transaction that stores pods also stores
+// it. If the epoch is not stored, the next start of the agent detects the change again.
 func (h *History) beginEpoch(version uint64, renewed time.Time, why string) {
 	h.mu.Lock()
 	h.last = marker{Epoch: h.last.Epoch + 1, Version: version, Renewed: renewed}
@@ -278,7 +278,7 @@ func notifyChannel(c chan struct{}) {
 	}
 }
 
-// store writes the marker, if it has changed. Only Run calls store.
+// store writes the marker if the marker has changed. Only Run calls store.
 func (h *History) store(ctx context.Context) {
 	h.mu.Lock()
 	now, before := h.last, h.stored

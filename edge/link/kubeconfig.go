@@ -124,7 +124,8 @@ func writeKubeconfig(path, bootstrap, pairFile string) error {
 	return writeFile(path, text)
 }
 
-// Membership returns the server of a kubeconfig, and the name of the node in its client certificate. The name is empty if it is unknown.
+// Membership returns the server of a kubeconfig, and the name of the node in its client certificate. The name is empty if the kubeconfig
+// has no certificate of a node.
 func Membership(path string) (server, node string, err error) {
 	cfg, user, err := readKubeconfig(path)
 	if err != nil {
@@ -134,7 +135,9 @@ func Membership(path string) (server, node string, err error) {
 		server = c.Server
 	}
 	if leaf, err := leafOfUser(user); err == nil { // the agent reports the error
-		node, _ = strings.CutPrefix(leaf.Subject.CommonName, "system:node:")
+		if name, ok := strings.CutPrefix(leaf.Subject.CommonName, commonName("")); ok {
+			node = name
+		}
 	}
 	return server, node, nil
 }

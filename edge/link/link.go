@@ -157,7 +157,7 @@ func (l *Link) RequestProbe() {
 	signalChannel(l.health.retryRequest)
 }
 
-// Server returns the URL of the API server of the node's credentials. It is empty if the node has none.
+// Server returns the URL of the API server in the node's credentials. It returns "" if the node has no credentials.
 func (l *Link) Server() string {
 	c, err := l.identity.restConfig()
 	if err != nil {

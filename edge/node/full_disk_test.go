@@ -16,14 +16,14 @@ func TestFullDisk(t *testing.T) {
 		w := prepare(t)
 		w.path = filepath.Join(d.Dir, "islet.db")
 		w.start()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // the Node is registered, in the bubble's time
 		d.Exhaust(func(text string) error { return w.Meta.SetMetaOrRetry(t.Context(), "text", text) })
 		n := w.node()
 		n.Labels["admin"] = "2"
 		w.Put(n)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // the next status of the Node, in the bubble's time
 		d.Free()
-		time.Sleep(3 * time.Minute)
+		time.Sleep(3 * time.Minute)                   // the store repeats its writes, in the bubble's time
 		copied := filepath.Join(d.Copy(), "islet.db") // after a power cut
 		w.end()
 		w.Disconnect()

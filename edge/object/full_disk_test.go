@@ -48,7 +48,7 @@ func TestFullDisk(t *testing.T) {
 		cut.wants(p, "changed", "old")
 		cut.wants(p, "new", "error: ")
 		d.Free()
-		time.Sleep(3 * time.Minute)
+		time.Sleep(3 * time.Minute) // the store repeats its writes, in the bubble's time
 		cut = afterCut()
 		cut.wants(p, "changed", "now")
 		cut.wants(p, "new", "now")

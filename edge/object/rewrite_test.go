@@ -19,7 +19,7 @@ func TestRewrite(t *testing.T) {
 		p := podOf("p", "kept", "lost", "old", "deleted", "none")
 		w.prepare(p)
 		w.server.Remove(configMap("deleted", ""))
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // the watch reports it, in the bubble's time
 		w.wants(p, "deleted", "now")
 		key := func(name string) store.ObjectKey {
 			return store.ObjectKey{Kind: configMapKind, Namespace: "default", Name: name}
@@ -68,7 +68,7 @@ func TestRewrite(t *testing.T) {
 		w.wants(p, "none", "error: configmap")
 		w.server.Reconnect()
 		w.server.Put(configMap("lost", "later"))
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * time.Minute) // the link is up again, in the bubble's time
 		w.wants(p, "lost", "later")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestEndIsToldOnce checks that the end of a deleted pod is reported in one request. If the pod's cleanup takes long, the end is reported
@@ -129,4 +131,123 @@ func manyStart(t *testing.T, link, each time.Duration, most int) {
 			t.Errorf("%d requests for %d pods, %d are pending", n, len(pods), w.box.Pending())
 		}
 	})
+}
+
+func TestEndIsAcknowledged(t *testing.T) {
+	in(t, func(w *world) {
+		p, ctx := w.bind("a"), t.Context()
+		w.box.Put(p, status(v1.PodRunning, ""))
+		synctest.Wait()
+		w.Terminate(p, 5)
+		time.Sleep(5 * time.Second)
+		w.Disconnect()
+		w.CloseConnections()
+		w.box.Put(p, status(v1.PodFailed, "last words"))
+		if err := w.box.Finish(ctx, p); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if _, ok := w.wanted.Get(p.UID); !ok {
+			t.Error("the pod was forgotten before the API server had its status")
+		}
+		w.Reconnect()
+		w.retry <- struct{}{}
+		time.Sleep(time.Minute) // longer than every back-off
+		// The response to an earlier list request may have added the pod again, as a deleting pod. The pod's worker then calls Finish
+		// again.
+		if d, ok := w.wanted.Get(p.UID); ok && d.Deleting {
+			if err := w.box.Finish(ctx, p); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if _, ok := w.wanted.Get(p.UID); ok || w.shown("a") != "gone" {
+			t.Error("not acknowledged", ok, w.shown("a"))
+		}
+
+		// A pod that was replaced meanwhile is not mistaken for the new pod.
+		p = w.bind("b")
+		w.Disconnect()
+		w.CloseConnections()
+		w.Remove(p)
+		w.Put(bound("b"))
+		w.Reconnect()
+		time.Sleep(time.Minute) // longer than every back-off
+		if d, ok := w.wanted.Get(p.UID); !ok || !d.Deleting {
+			t.Error("the replaced pod is not being deleted:", d)
+		}
+		w.box.Put(p, status(v1.PodFailed, "of the old one"))
+		if err := w.box.Finish(ctx, p); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // longer than every back-off
+		if _, ok := w.wanted.Get(p.UID); ok || w.shown("b") != "" {
+			t.Error(ok, w.shown("b"))
+		}
+	})
+}
+
+// TestStoreIsNotTheServer checks that the statuses of all other pods are sent while the node's own store fails or blocks for many pods. A
+// pod that could not be forgotten is forgotten later.
+func TestStoreIsNotTheServer(t *testing.T) {
+	for name, blocks := range map[string]bool{"fails": false, "blocks": true} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(w *world) {
+				var attempts atomic.Int32
+				broken, repaired := errors.New("database or disk is full"), make(chan struct{})
+				w.forget = func(types.UID) error {
+					attempts.Add(1)
+					if blocks {
+						<-repaired
+						return nil
+					}
+					select {
+					case <-repaired:
+						return nil
+					default:
+						return broken
+					}
+				}
+				var ended []*v1.Pod
+				for i := range 2 * maxParallel {
+					p := w.bind(fmt.Sprint("ended", i))
+					w.box.Put(p, status(v1.PodRunning, ""))
+					synctest.Wait()
+					w.Terminate(p, 5)
+					synctest.Wait()
+					w.box.Put(p, status(v1.PodFailed, ""))
+					if err := w.box.Finish(t.Context(), p); err != nil {
+						t.Error(err)
+					}
+					ended = append(ended, p)
+				}
+				time.Sleep(time.Minute) // the removals fail, in the bubble's time
+				p := w.bind("other")
+				for i := range 10 {
+					w.box.Put(p, status([]v1.PodPhase{v1.PodRunning, v1.PodPending}[i%2], fmt.Sprint(i)))
+					time.Sleep(10 * time.Second) // longer than every delay, in the bubble's time
+					if got := w.shown("other"); !strings.HasSuffix(got, fmt.Sprint(" ", i)) {
+						t.Errorf("after %d changes, the server has %q", i+1, got)
+					}
+				}
+				time.Sleep(time.Hour) // retries, in the bubble's time
+				if n := attempts.Load(); n < int32(len(ended)) || n > 30*int32(len(ended)) {
+					t.Errorf("%d attempts in an hour", n)
+				}
+				if n := w.box.Pending(); !blocks && n != len(ended) {
+					t.Errorf("%d pods are pending", n)
+				}
+				close(repaired)
+				time.Sleep(2 * maxRefusedRetry) // longer than the interval of retries, in the bubble's time
+				for _, p := range ended {
+					if _, ok := w.wanted.Get(p.UID); ok {
+						t.Errorf("pod %s is not forgotten", p.Name)
+					}
+				}
+				if n := w.box.Pending(); n != 0 {
+					t.Errorf("%d pods are pending", n)
+				}
+			})
+		})
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,4 +41,46 @@ func TestMirrorNamesNothing(t *testing.T) {
 			t.Errorf("no %s in %s", want, text)
 		}
 	}
+}
+
+func TestMirrorPods(t *testing.T) {
+	in(t, func(w *world) {
+		s := static("s-n", "1")
+		w.box.Put(s, status(v1.PodRunning, ""))
+		synctest.Wait()
+		m := w.Pod("default", "s-n")
+		if m == nil || m.Annotations[v1.MirrorPodAnnotationKey] != "1" || m.OwnerReferences[0].UID != "node-uid" ||
+			w.shown("s-n") != "Running" {
+			t.Fatalf("%+v", m)
+		}
+		w.Terminate(m, 30)
+		time.Sleep(time.Second)
+		if again := w.Pod("default", "s-n"); again == nil || again.UID == m.UID || w.shown("s-n") != "Running" {
+			t.Error("not made again")
+		}
+		w.box.Put(static("s-n", "2"), status(v1.PodRunning, "other"))
+		time.Sleep(time.Second)
+		if m := w.Pod("default", "s-n"); m.Annotations[v1.MirrorPodAnnotationKey] != "2" || w.shown("s-n") != "Running other" {
+			t.Errorf("%+v", m)
+		}
+		w.end()
+		w.spoken.Store(false)
+		w.start()
+		time.Sleep(time.Minute)
+		if w.shown("s-n") != "Running other" {
+			t.Error("deleted before its source has delivered its set")
+		}
+		w.spoken.Store(true)
+		time.Sleep(10 * time.Second)
+		if w.shown("s-n") != "gone" {
+			t.Error("the mirror pod was kept although no source has the pod")
+		}
+		// A pod of the API server with the name of a mirror pod is not modified.
+		w.bind("s-n")
+		w.box.Put(s, status(v1.PodRunning, "static"))
+		time.Sleep(time.Hour)
+		if w.shown("s-n") != "" || w.Requests("POST pods") > 30 {
+			t.Error(w.shown("s-n"), w.Requests("POST pods"))
+		}
+	})
 }

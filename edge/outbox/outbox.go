@@ -27,7 +27,7 @@ const (
 	startingDelay    = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
-	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts that the server rejects, or that the store fails
+	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts after the server has rejected a request or the store has failed
 )
 
 // Config contains the dependencies of an Outbox.
@@ -238,7 +238,7 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		it.tries = 0
 		o.serverBackoff.Reset()
 	case errors.Is(err, errStore):
-		o.retryAlone(it, "an ended pod cannot be removed from the database of this node: it is tried again later", err)
+		o.retryAlone(it, "an ended pod cannot be removed from the database of this node: the removal is retried later", err)
 	case isRefusal(err):
 		o.serverBackoff.Reset()
 		o.retryAlone(it, "the API server rejects the status of a pod: the status is sent again later", err)

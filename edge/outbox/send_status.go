@@ -51,7 +51,8 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	return nil
 }
 
-// forget removes the pod from the node's store. The write is not a request, so requests for other pods do not wait for the disk.
+// forget removes the pod from the node's store. While it waits for the disk, it is not counted as a request, so that requests for other
+// pods can be sent.
 func (o *Outbox) forget(ctx context.Context, it *item) error {
 	o.dropWanted(it) // called before Forget, because after Forget the pod may start again
 	o.mu.Lock()

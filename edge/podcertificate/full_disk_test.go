@@ -22,6 +22,7 @@ func TestFullDisk(t *testing.T) {
 		w.issue(24 * time.Hour)
 		has := w.has(p)
 		d.Free()
+		// The store repeats its writes, in the bubble's time.
 		time.Sleep(3 * time.Minute)
 		db, err := store.Open(w.Context(), filepath.Join(d.Copy(), "islet.db"), slog.New(slog.DiscardHandler)) // after a power cut
 		if err != nil {

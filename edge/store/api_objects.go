@@ -42,7 +42,7 @@ func (s *Store) PutObject(ctx context.Context, o Object) error {
 		} else if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		sealed, err := s.seal.encrypt(o.Data, "objects", o.Kind, o.Namespace, o.Name) // here, because a full disk may have no key file yet
+		sealed, err := s.seal.encrypt(o.Data, "objects", o.Kind, o.Namespace, o.Name) // here: a retry also creates a missing key file
 		if err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}

@@ -18,8 +18,8 @@ type write struct {
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
-// even if ctx ends, because the caller must know the result. The given tables are those of the mirror in which the change may change rows,
-// or noMirror.
+// even if ctx ends, because the caller must know the result. The tables are the mirrored tables whose rows the change may
+// change, or noMirror.
 func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error, table string, more ...string) error {
 	return s.send(ctx, write{change: do, tables: append(more, table)})
 }
@@ -101,12 +101,12 @@ func (s *Store) commitGroup(first write) {
 			results[i] = s.transact(syncedMode, w)
 		}
 	}
-	s.restoreFiles(false) // before the results are sent, because a successful change must survive kill -9
+	s.readMirrorAfter(list, results) // before restoreFiles, which may need the mirror
+	s.restoreFiles(false)            // before the results are sent, because a successful change must survive kill -9
 	for i, w := range list {
 		s.unwritten.record(w.rows, results[i])
 		w.done <- results[i]
 	}
-	s.readMirrorAfter(list, results)
 }
 
 // Values of PRAGMA synchronous. They determine whether a commit waits for the disk.

@@ -170,21 +170,29 @@ func addSealed(t *testing.T, s *Store, has map[string]bool) {
 // returns true, or when the time d has passed since the first report.
 func acknowledged(t *testing.T, path string, d time.Duration, said func(what, id string) (enough bool)) {
 	t.Helper()
+	lines, kill, wait := startChild(t, childEnv, path)
+	defer wait()
+	var timer *time.Timer
+	for lines.Scan() {
+		if timer == nil {
+			timer = time.AfterFunc(d, kill)
+		}
+		var what, id string
+		if n, _ := fmt.Sscan(lines.Text(), &what, &id); n == 2 && said(what, id) {
+			kill()
+		}
+	}
+}
+
+// startChild starts the test program as the child process that an environment variable selects. It returns the lines that the child prints,
+// and functions that kill the child and wait for its end.
+func startChild(t *testing.T, env, path string) (lines *bufio.Scanner, kill, wait func()) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+path)
+	cmd.Env = append(os.Environ(), env+"="+path)
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	defer cmd.Wait()
-	var kill *time.Timer
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if kill == nil {
-			kill = time.AfterFunc(d, func() { cmd.Process.Kill() })
-		}
-		var what, id string
-		if n, _ := fmt.Sscan(lines.Text(), &what, &id); n == 2 && said(what, id) {
-			cmd.Process.Kill()
-		}
-	}
+	return bufio.NewScanner(out), func() { _ = cmd.Process.Kill() }, func() { _ = cmd.Wait() }
 }

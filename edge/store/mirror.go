@@ -17,7 +17,7 @@ type mirror struct {
 	stale  map[string]bool    // tables that have changed after they were read
 }
 
-// A tableRepair describes what restores the rows of a table that the replacement of a damaged database has lost.
+// A tableRepair is the source of a table's rows that the replacement of a damaged database has lost.
 type tableRepair int
 
 const (

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,14 +242,9 @@ func migrate(ctx context.Context, db *sql.DB, version int, script string) error 
 // prune removes old broken databases and keeps the last keepBroken. Otherwise a board that damages its database repeatedly would fill its
 // disk. The names contain the time, which may be wrong. The caller therefore passes the newest broken database, which is never removed.
 func prune(path, newest string) error {
-	names, err := filepath.Glob(path + corruptSuffix + "*")
-	if err != nil {
-		return err
-	}
-	old := slices.DeleteFunc(names, func(name string) bool {
+	old := slices.DeleteFunc(listFiles(path+corruptSuffix), func(name string) bool {
 		return name == newest || strings.HasSuffix(name, "-wal") || strings.HasSuffix(name, "-shm")
 	})
-	slices.Sort(old)
 	for _, name := range old[:max(0, len(old)-keepBroken+1)] {
 		for _, suffix := range suffixes {
 			if err := os.RemoveAll(name + suffix); err != nil {

@@ -58,8 +58,8 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 	return err
 }
 
-// podIsKnown is a condition for the rows of a pod with the given UID. It also holds while rows of the database may be missing, because the
-// row of the pod may be one of them. A write after the damage of the database must not do nothing and report success.
+// podIsKnown is an SQL condition for writes to the rows of a pod. Its parameter is the pod's UID. It is also true while rows of the
+// database may be missing, because the pod may be among them. Otherwise, such a write would store nothing and still succeed.
 const podIsKnown = "(EXISTS (SELECT 1 FROM pods WHERE uid = ?) OR EXISTS (SELECT 1 FROM meta WHERE key = '" + emptyKey + "'))"
 
 func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {

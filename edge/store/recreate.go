@@ -65,17 +65,19 @@ func (s *Store) recreateFiles() error {
 	if err := durable.Write(made, nil, 0o600); err != nil { // SQLite would set another mode
 		return err
 	}
-	if _, err := s.db.Exec("VACUUM INTO ?", made); err != nil {
-		return errors.Join(err, os.Remove(made))
+	_, err := s.db.Exec("VACUUM INTO ?", made)
+	if err == nil {
+		err = syncFile(made) // while the removed database is still open
 	}
-	if err := syncFile(made); err != nil {
-		return errors.Join(err, os.Remove(made))
+	if err != nil {
+		removeFiles(made)
+		return err
 	}
 	s.dbMu.Lock()
 	defer s.dbMu.Unlock()
 	s.closeFiles() // errors are ignored, because the copy has all rows
 	ctx := context.Background()
-	err := (&replacement{path: s.path, kept: s.path + replacedSuffix}).run(0)
+	err = (&replacement{path: s.path, kept: s.path + replacedSuffix}).run(0)
 	if err == nil {
 		err = s.open(ctx)
 	}
@@ -86,11 +88,7 @@ func (s *Store) recreateFiles() error {
 	if exists(made) { // the replacement has not begun
 		fill = func(ctx context.Context, why error) error { return s.fillMemory(ctx, made, why) }
 	}
-	before := s.mirror
-	s.mirror = mirror{} // the copy has all rows, also those of writes after which the mirror was not read yet
-	full := fill(ctx, err)
-	s.mirror = before
-	if full != nil { // if fill succeeds, it logs err and records it in Health
+	if full := fill(ctx, err); full != nil { // if fill succeeds, it logs err and records it in Health
 		s.startEmpty(full)
 	} else {
 		s.signalRepaired() // so that the new database is marked as filled

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,8 @@ import (
 //	install islet.db            the new database
 //
 // The ID identifies the old database by its inode and its modification time. If another program, such as an older islet, has put another
-// database in its place, the new database is outdated. The next start then renames it like a broken one, because it is complete.
+// database in its place, the new database is outdated. The next start then renames it like a broken
+// database, because it may have rows that no other file has.
 const (
 	newSuffix      = ".new"
 	nextSuffix     = ".next-"
@@ -54,7 +56,7 @@ func (r *replacement) run(first int) error {
 	return nil
 }
 
-// finish makes the new database the one with which a start continues. The old database must be closed.
+// finish renames the new database, so that the next start continues with it. The old database must be closed.
 func (r *replacement) finish() error {
 	made := r.path + newSuffix
 	if err := syncFile(made); err != nil {
@@ -65,8 +67,8 @@ func (r *replacement) finish() error {
 	return r.rename(made, r.next)
 }
 
-// keep gives the old files further names. If that is not possible, it renames them. If there is no old database, keep does nothing, so
-// that the database of an earlier replacement is kept.
+// keep links the old files to further names. If the file system has no links, keep renames the files. If there is no old database, keep
+// does nothing, so that the database of an earlier replacement is kept.
 func (r *replacement) keep() error {
 	if !exists(r.path) {
 		return nil
@@ -114,11 +116,7 @@ func nextName(path string) string {
 // findNext returns the complete new database with which the replacement of the database continues, or "" if there is none. It also returns
 // the complete new databases of replacements that do not continue.
 func findNext(path string) (next string, outdated []string) {
-	names, err := filepath.Glob(path + nextSuffix + "*")
-	if err != nil {
-		return "", nil
-	}
-	for _, name := range names {
+	for _, name := range listFiles(path + nextSuffix) {
 		if name == nextName(path) || next == "" && !exists(path) {
 			next = name
 		} else {
@@ -134,16 +132,20 @@ func (s *Store) continueReplacement() error {
 	removeFiles(s.path + newSuffix)
 	for _, name := range outdated {
 		kept := corruptName(s.path)
-		s.log.Warn("a new database does not belong to the present one and is not used", "database", s.path, "kept", kept,
-			"error", os.Rename(name, kept))
+		if err := os.Rename(name, kept); err != nil {
+			s.log.Error("an interrupted replacement does not belong to the present database and cannot be renamed",
+				"database", name, "error", err)
+			continue
+		}
+		s.log.Warn("an interrupted replacement does not belong to the present database and is not used", "database", s.path, "kept", kept)
 		s.pruneBroken(kept)
 	}
 	if next == "" {
 		return nil
 	}
-	r, first := &replacement{path: s.path, next: next, kept: keptName(s.path)}, 2
+	r, first := &replacement{path: s.path, next: next, kept: keptName(s.path)}, 2 // from clear on
 	if r.kept == "" {
-		r.kept, first = corruptName(s.path), 1
+		r.kept, first = corruptName(s.path), 1 // from keep on
 	}
 	if err := r.run(first); err != nil {
 		return err
@@ -158,9 +160,8 @@ func (s *Store) continueReplacement() error {
 
 // keptName returns the further name that the database at a path already has, or "".
 func keptName(path string) string {
-	names, _ := filepath.Glob(path + corruptSuffix + "*") // the pattern is valid
 	now, err := os.Lstat(path)
-	for _, name := range append(names, path+replacedSuffix) {
+	for _, name := range append(listFiles(path+corruptSuffix), path+replacedSuffix) {
 		if fi, err2 := os.Lstat(name); err == nil && err2 == nil && os.SameFile(now, fi) {
 			return name
 		}
@@ -204,7 +205,20 @@ func (s *Store) buildDatabase(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// removeFiles removes a database that nobody uses, as far as possible.
+// listFiles returns the files whose paths begin with the given text, in lexical order. The directory may have any name, unlike in a pattern
+// of filepath.Glob. An unreadable directory has no files.
+func listFiles(begin string) (paths []string) {
+	dir, base := filepath.Split(begin)
+	files, _ := os.ReadDir(cmp.Or(dir, "."))
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), base) {
+			paths = append(paths, dir+f.Name())
+		}
+	}
+	return paths
+}
+
+// removeFiles removes the files of an unused database. It ignores errors.
 func removeFiles(path string) {
 	for _, suffix := range suffixes {
 		_ = os.Remove(path + suffix)

@@ -1,13 +1,12 @@
 package store
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,9 +69,9 @@ func hasRows(t testing.TB, path string, want map[string]bool) *Store {
 	if h := s.Health(); h.Volatile != "" {
 		t.Errorf("%+v", h)
 	}
-	for _, pattern := range []string{newSuffix + "*", nextSuffix + "*"} {
-		if left, err := filepath.Glob(path + pattern); err != nil || len(left) > 0 {
-			t.Error("left:", left, err)
+	for _, suffix := range []string{newSuffix, nextSuffix} {
+		if left := listFiles(path + suffix); len(left) > 0 {
+			t.Error("left:", left)
 		}
 	}
 	return s
@@ -290,6 +289,42 @@ func TestOutdatedReplacement(t *testing.T) {
 	hasRows(t, kept[0], want)
 }
 
+// TestNameOfTheDirectory continues a replacement in directories whose names have characters of a pattern. The files of the old database
+// that have another name are found there, too, and only the last of them are kept.
+func TestNameOfTheDirectory(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "islet.db")
+	want := breakDatabase(t, from)
+	for _, name := range []string{"[a]", "*", "?", "[", `\`} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), name)
+			must(t, os.Mkdir(dir, 0o700))
+			path := filepath.Join(dir, "islet.db")
+			must(t, os.Rename(copyFiles(t, from), path))
+			must(t, os.Link(from+"-wal", path+"-wal"))
+			for i := range keepBroken + 1 {
+				must(t, os.WriteFile(fmt.Sprint(path, corruptSuffix, i), nil, 0o600))
+			}
+			_, err := stopped(path).buildDatabase(t.Context())
+			must(t, err)
+			r := &replacement{path: path, kept: corruptName(path)}
+			for _, step := range r.steps()[:3] {
+				must(t, step())
+			}
+			must(t, hasRows(t, path, want).Close())
+			files, err := os.ReadDir(dir)
+			must(t, err)
+			names := map[string]bool{}
+			for _, f := range files {
+				base, _ := strings.CutSuffix(f.Name(), "-wal")
+				names[base] = true
+			}
+			if len(names) != 1+keepBroken || !names[filepath.Base(r.kept)] {
+				t.Errorf("files %q", slices.Sorted(maps.Keys(names)))
+			}
+		})
+	}
+}
+
 // TestNoEmptyFileIsLeft checks that a start that cannot create a database leaves no empty file, which would look like one.
 func TestNoEmptyFileIsLeft(t *testing.T) {
 	d := disktest.New(t)
@@ -297,7 +332,7 @@ func TestNoEmptyFileIsLeft(t *testing.T) {
 	path := filepath.Join(d.Dir, "islet.db")
 	if s, err := Open(t.Context(), path, slog.New(slog.DiscardHandler)); err == nil {
 		must(t, s.Close())
-		t.Skip("a full disk takes a new database")
+		t.Error("a full disk takes a new database")
 	}
 	if exists(path) {
 		t.Error("an empty file is left")
@@ -319,22 +354,15 @@ func openingChild(path string) {
 // the time that the process had, without its start.
 func killOpening(t *testing.T, path string, after time.Duration) time.Duration {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), openingEnv+"="+path)
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	lines := bufio.NewScanner(out)
+	lines, kill, wait := startChild(t, openingEnv, path)
+	defer wait()
+	defer kill()
 	if !lines.Scan() {
 		t.Fatal("the process has not begun:", lines.Err())
 	}
-	kill := time.AfterFunc(after, func() { cmd.Process.Kill() })
-	defer kill.Stop()
+	timer := time.AfterFunc(after, kill)
+	defer timer.Stop()
 	begin := time.Now()
 	lines.Scan()
-	took := time.Since(begin)
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	return took
+	return time.Since(begin)
 }

@@ -104,6 +104,6 @@ func (s *Store) writeAgain(all []rowChange) {
 	}
 	if n := len(all) - len(u.rows); n > 0 {
 		s.readMirror(w.tables...)
-		s.log.Info("rows that could not be stored before are stored", "rows", n, "missing", len(u.rows))
+		s.log.Info("rows that could not be stored earlier are stored now", "rows", n, "missing", len(u.rows))
 	}
 }

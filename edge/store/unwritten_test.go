@@ -52,10 +52,10 @@ func TestUnwrittenRowsAreRepeated(t *testing.T) {
 				t.Fatalf("write %d succeeded on a full disk", i)
 			}
 		}
-		time.Sleep(time.Hour) // the writer fails again and again
+		time.Sleep(time.Hour) // the writer fails again and again, in the bubble's time
 		d.Free()
-		must(t, s.UpdatePods(ctx, nil, []types.UID{"c"})) // no repeated row may come back with its pod gone
-		time.Sleep(2 * maxRetryPause)
+		must(t, s.UpdatePods(ctx, nil, []types.UID{"c"}))   // no repeated row may come back with its pod gone
+		time.Sleep(2 * maxRetryPause)                       // longer than every pause, in the bubble's time
 		cut := open(t, filepath.Join(d.Copy(), "islet.db")) // after a power cut
 		var got []string
 		objects, err := cut.Objects(ctx)
@@ -103,7 +103,7 @@ func TestFailingDiskDoesNotBlockTheWriter(t *testing.T) {
 					stored.Add(1)
 					return nil
 				}
-				time.Sleep(timeout)
+				time.Sleep(timeout) // a slow disk, in the bubble's time
 				return syscall.EIO
 			}})
 			if err == nil {
@@ -111,7 +111,7 @@ func TestFailingDiskDoesNotBlockTheWriter(t *testing.T) {
 			}
 		}
 		for i := range 30 {
-			time.Sleep(7 * time.Second)
+			time.Sleep(7 * time.Second) // retries, in the bubble's time
 			begin := time.Now()
 			must(t, s.SetMeta(t.Context(), "key", fmt.Sprint(i)))
 			if took := time.Since(begin); took > timeout {
@@ -119,7 +119,7 @@ func TestFailingDiskDoesNotBlockTheWriter(t *testing.T) {
 			}
 		}
 		ok.Store(1)
-		time.Sleep(timeout + maxRetryPause + time.Second)
+		time.Sleep(timeout + maxRetryPause + time.Second) // longer than every pause, in the bubble's time
 		if n := stored.Load(); n != 10 {
 			t.Errorf("%d rows are stored", n)
 		}
@@ -147,7 +147,7 @@ func TestUnwrittenVersionsAreVoid(t *testing.T) {
 			if full {
 				d.Free()
 			}
-			time.Sleep(2 * maxRetryPause)
+			time.Sleep(2 * maxRetryPause) // longer than every pause, in the bubble's time
 			objects, err := s.Objects(t.Context())
 			if err != nil || len(objects) != 2 || objects[0].Version+objects[1].Version != "" {
 				t.Error(objects, err)

@@ -63,7 +63,7 @@ const (
 type Twin struct {
 	cfg     Config
 	changed chan struct{} // capacity 1
-	storing chan struct{} // a lock of capacity 1: an older record never replaces a newer one
+	storing chan struct{} // a lock, of capacity 1, so that an older record never replaces a newer one
 
 	mu    sync.Mutex
 	state state
@@ -285,7 +285,8 @@ func (t *Twin) readMarks() Marks {
 	return marksOf(t.cfg.Marks())
 }
 
-// storeRecord stores the newest record. If the write fails or ctx ends, this machine decides again at its next boot.
+// storeRecord stores the newest record. If ctx ends while an earlier write has not ended, or the agent ends before the store has repeated a
+// failed write, this machine decides again at its next boot.
 func (t *Twin) storeRecord(ctx context.Context) {
 	var err error
 	select {
@@ -302,7 +303,8 @@ func (t *Twin) storeRecord(ctx context.Context) {
 		err = fmt.Errorf("an earlier write has not ended: %w", ctx.Err())
 	}
 	if err != nil {
-		t.cfg.Log.Error("the record of which machine has the name of this node is not stored: the next boot decides again", "error", err)
+		t.cfg.Log.Error("the record of which machine has the name of this node is not stored yet: until then the next boot decides again",
+			"error", err)
 	}
 }
 

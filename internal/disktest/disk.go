@@ -22,7 +22,7 @@ func New(t testing.TB) *Disk {
 	}
 	d := &Disk{t, t.TempDir()}
 	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skip("cannot mount a small disk:", err)
+		t.Skip("cannot mount a small disk:", err) // as in a container whose root may not mount
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(d.Dir, syscall.MNT_DETACH); err != nil {
@@ -62,8 +62,8 @@ func (d *Disk) Shrink(free int64) {
 	}
 }
 
-// Exhaust fills the disk, and then calls write with ever new texts until write fails. After that, not even a small write to the file of
-// write succeeds.
+// Exhaust fills the disk, and then calls write with longer and longer texts until write fails. After that, not even a small write to the
+// same file succeeds.
 func (d *Disk) Exhaust(write func(text string) error) {
 	d.Helper()
 	d.Fill()

@@ -18,8 +18,7 @@ func MountSilent(t testing.TB, dir string) (end func()) {
 	return mount(t, dir, func(*os.File) {})
 }
 
-// MountDeaf is like MountSilent, but the server has received each request. The kernel does not even kill a process that waits for the
-// response.
+// MountDeaf is like MountSilent, but the server reads each request. A process that waits for the response cannot even be killed.
 func MountDeaf(t testing.TB, dir string) (end func()) {
 	t.Helper()
 	return mount(t, dir, receive)
@@ -29,11 +28,11 @@ func mount(t testing.TB, dir string, serve func(server *os.File)) (end func()) {
 	t.Helper()
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Skip("FUSE is needed: ", err)
+		t.Skip("FUSE is needed: ", err) // a kernel without FUSE, or without root
 	}
 	if err := unix.Mount("silent", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)); err != nil {
 		unix.Close(fd)
-		t.Skip("FUSE is needed: ", err)
+		t.Skip("FUSE is needed: ", err) // as in a container whose root may not mount
 	}
 	server := os.NewFile(uintptr(fd), "/dev/fuse") // the file has events only after the mount
 	var served sync.WaitGroup

@@ -166,7 +166,7 @@ func (r *Refill) Run(ctx context.Context) error {
 		}
 		retry = nil
 		if err := r.refill(ctx); err != nil && ctx.Err() == nil {
-			r.c.Log.Error("cannot restore all data that the database lost; this is retried", "error", err)
+			r.c.Log.Error("cannot restore all data that the database lost: restoring is retried", "error", err)
 			retry = time.After(pause)
 			pause = min(2*pause, lastRetry)
 		}

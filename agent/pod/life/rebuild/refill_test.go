@@ -60,9 +60,9 @@ func TestRefillIsRetried(t *testing.T) {
 		go func() {
 			ended <- New(Config{Runtime: r, Desired: r, Store: r, Log: slog.New(slog.DiscardHandler)}).Run(ctx)
 		}()
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // nothing happens without a signal, in the bubble's time
 		r.signal <- struct{}{}
-		time.Sleep(lastRetry)
+		time.Sleep(lastRetry) // longer than the first two retries, in the bubble's time
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)

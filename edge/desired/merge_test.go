@@ -1,0 +1,86 @@
+package desired
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/islet-edge/islet/internal/keys"
+)
+
+func TestFirstWins(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	w.want("first", w.Set(ctx, HTTP, claims("a/a9"), nil), "a9", "a9")
+	w.want("second source", w.Set(ctx, File, claims("a/a1", "a/a2"), nil), "a9")
+	if got := w.problems(); strings.Count(got, "already defined by /manifests/a9") != 2 {
+		t.Error(got)
+	}
+	w.want("first is gone", w.Set(ctx, HTTP, nil, nil), "a1 waiting a9, a9 deleting", "a1", "a9")
+	if got := w.problems(); got != "file /manifests/a2 metadata.name: pod default/a is already defined by /manifests/a1, which came first" {
+		t.Error(got)
+	}
+	w.want("another order", w.Set(ctx, File, claims("a/a2", "a/a1"), nil), "a1 waiting a9, a9 deleting")
+	w.want("only the other", w.Set(ctx, File, claims("a/a2"), []Problem{{Origin: "x", Message: "bad"}}),
+		"a1 deleting, a2 waiting a9, a9 deleting", "a1", "a2")
+	if got := w.problems(); got != "file x : bad" {
+		t.Error(got)
+	}
+	w.want("forget", w.Forget(ctx, "a9"), "a1 deleting, a2 waiting a1", "a2", "a9")
+}
+
+// TestFixedUIDs moves, copies and renames manifests with a fixed UID, and checks the resulting pods.
+func TestFixedUIDs(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	at := func(spec, origin string) Claim { return Claim{Pod: pod(spec), Origin: origin} }
+	w.want("one", w.Set(ctx, File, []Claim{at("a/u", "/m/2")}, nil), "u", "u")
+	w.want("a copy", w.Set(ctx, File, []Claim{at("a/u/other", "/m/1"), at("a/u", "/m/2")}, nil), "u")
+	if got := w.problems(); got != "file /m/1 metadata.uid: the UID of pod default/a is already used in /m/2" {
+		t.Error(got)
+	}
+	w.want("moved", w.Set(ctx, File, []Claim{at("a/u", "/m/1")}, nil), "u", "u")
+	w.want("changed in place", w.Set(ctx, File, []Claim{at("a/u/other", "/m/1")}, nil), "u", "u")
+	if p, _ := w.Get("u"); p.Origin != "/m/1" || p.Pod.Labels["version"] != "other" {
+		t.Error(p)
+	}
+	w.want("another name", w.Set(ctx, File, []Claim{at("b/u", "/m/1")}, nil), "u deleting", "u")
+	w.want("forget", w.Forget(ctx, "u"), "u", "u")
+	if p, _ := w.Get("u"); p.Pod.Name != "b" || w.problems() != "" {
+		t.Error(p, w.problems())
+	}
+	w.want("another source", w.Set(ctx, HTTP, []Claim{at("c/u", "http://h")}, nil), "u")
+	w.want("twice in one file", w.Set(ctx, File, []Claim{at("b/u", "/m/1"), at("c/u", "/m/1"), at("d/", "/m/3")}, nil), "u")
+	if got := w.problems(); got != `file /m/1 metadata.uid: the UID of pod default/c is used twice
+file /m/3 metadata.uid: pod default/d has no UID
+http http://h metadata.name: the UID of pod default/c is already used by pod default/b of /m/1` {
+		t.Error(got)
+	}
+}
+
+// TestSeenAgain checks that a pod stays the same when its unchanged manifest is read again at a later time.
+func TestSeenAgain(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	seen := func(when string) []Claim {
+		c := claims("a/a1")
+		c[0].Pod.Annotations = map[string]string{keys.ConfigSeen: when}
+		return c
+	}
+	w.want("seen", w.Set(ctx, File, seen("1970"), nil), "a1", "a1")
+	w.want("seen again", w.Set(ctx, File, seen("2026"), nil), "a1")
+}
+
+// TestUnsureOriginsKeepTheirPods checks that the pods of a manifest that cannot be read are kept.
+func TestUnsureOriginsKeepTheirPods(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	bad := []Problem{{Origin: "/manifests/a1", Field: "spec", Message: "bad"}}
+	w.want("good", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
+	w.restart()
+	w.want("bad", w.Set(ctx, File, nil, bad), "a1, b1 deleting", "b1")
+	if got := w.problems(); got != "file /manifests/a1 spec: bad" {
+		t.Error(got)
+	}
+	w.Desired.ReportFailure(File, []Problem{{Message: "gone"}})
+	w.want("failed", nil, "a1, b1 deleting")
+	if got := w.problems(); got != "file  : gone" {
+		t.Error(got)
+	}
+	w.want("removed", w.Set(ctx, File, nil, nil), "a1 deleting, b1 deleting", "a1")
+}
