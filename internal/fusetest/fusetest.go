@@ -26,6 +26,12 @@ func MountDeaf(t testing.TB, dir string) (end func()) {
 
 func mount(t testing.TB, dir string, serve func(server *os.File)) (end func()) {
 	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("FUSE is needed, which needs root")
+	}
+	if !hasOwnMounts(t) {
+		t.Fatal("the mount would remain when the tests are killed: call mountstest.MainIfRoot in TestMain")
+	}
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skip("FUSE is needed: ", err) // a kernel without FUSE, or without root
@@ -48,6 +54,29 @@ func mount(t testing.TB, dir string, serve func(server *os.File)) (end func()) {
 		}
 	})
 	return end
+}
+
+// hasOwnMounts reports whether the tests run in another mount namespace than the process that started them.
+func hasOwnMounts(t testing.TB) bool {
+	t.Helper()
+	var namespaces [2]string
+	for i, pid := range []int{os.Getpid(), os.Getppid()} {
+		var err error
+		if namespaces[i], err = os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return namespaces[0] != namespaces[1]
+}
+
+// CheckBlocked ends the test if the call whose result the channel receives has already returned.
+func CheckBlocked(t testing.TB, result <-chan error) {
+	t.Helper()
+	select {
+	case err := <-result:
+		t.Fatalf("the call was not blocked: %v", err)
+	default:
+	}
 }
 
 // receive receives requests until the server is closed. It responds only to the first one, which opens the connection.

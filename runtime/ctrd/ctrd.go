@@ -102,7 +102,7 @@ type Runtime struct {
 	events  taskEvents
 	watch   watchers
 	views   layerCache
-	ops     opLocks        // serializes operations on the same ID
+	ops     opLocks        // serializes operations on the same ID, and checks of the accounts of the same container
 	tasks   sync.WaitGroup // exits that are being handled
 
 	// occupied contains IDs whose records can neither be read nor be removed, and IDs of unknown containers that could not be ended. It

@@ -80,7 +80,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
 		return r.execTask(ctx, tasks, c, o)
 	}
-	if err := awaitAccounts(ctx, c.rec.ID, pid); err != nil {
+	if err := r.awaitAccounts(ctx, c.rec.ID, pid); err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	return r.execOCI(ctx, c, o)

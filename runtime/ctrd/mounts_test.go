@@ -4,43 +4,29 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
-// This environment variable is set in a child process that runs the tests in its own mount namespace. The mounts of this namespace are
-// shared, as on a host with systemd. Therefore shims get their own mount namespaces. The host is not affected.
-const mountsEnv = "ISLET_TEST_MOUNTS"
-
-// amongSharedMounts runs the tests in a child process with shared mounts.
+// amongSharedMounts runs the tests in a mount namespace of their own. Its mounts are shared, as on a host with systemd. Therefore shims get
+// their own mount namespaces. The host is not affected.
 func amongSharedMounts(run func() int) int {
 	if os.Getuid() != 0 {
 		return run()
 	}
-	if os.Getenv(mountsEnv) != "" {
-		for _, kind := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
-			if err := unix.Mount("", "/", "", unix.MS_REC|kind, ""); err != nil {
-				fmt.Fprintln(os.Stderr, "make mounts shared:", err)
-				return 1
-			}
+	return mountstest.Main(func() int {
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+			fmt.Fprintln(os.Stderr, "make mounts shared:", err)
+			return 1
 		}
 		return run()
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), mountsEnv+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "tests in a mount namespace of their own:", err)
-		return 1
-	}
-	return 0
+	})
 }
 
 // TestShimSeesNoMountsOfPods checks that the mounts of pods are not visible in the shim. The root file systems of running containers are

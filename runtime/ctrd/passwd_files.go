@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -66,22 +65,28 @@ func checkAccounts(root string, all []specs.Mount) error {
 	return nil
 }
 
-// accountChecks contains the running calls of checkRunningAccounts, by the ID of the container.
-var accountChecks singleflight.Group
-
 // awaitAccounts calls checkRunningAccounts in a goroutine. The container may have mounted a file of a volume whose server does not
 // answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, awaitAccounts returns while the check
-// continues. Later calls for the same container then wait for that check, so a probe that is repeated for days occupies one goroutine.
-func awaitAccounts(ctx context.Context, id string, pid int) error {
-	ended := accountChecks.DoChan(id, func() (any, error) { return nil, checkRunningAccounts(pid) })
+// continues. At most one check is running for each container, so a probe that is repeated for days occupies one goroutine.
+func (r *Runtime) awaitAccounts(ctx context.Context, id string, pid int) error {
 	ctx, stop := context.WithTimeout(ctx, execStartTimeout)
 	defer stop()
-	select {
-	case r := <-ended:
-		return r.Err
-	case <-ctx.Done():
-		return fmt.Errorf("the volume with its /etc/passwd or /etc/group does not answer: %w", ctx.Err())
+	key := "the accounts of " + id
+	err := r.ops.LockContext(ctx, key)
+	if err == nil {
+		checked := make(chan error, 1)
+		go func() {
+			defer r.ops.Unlock(key)
+			checked <- checkRunningAccounts(pid)
+		}()
+		select {
+		case err := <-checked:
+			return err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
+	return fmt.Errorf("the volume with its /etc/passwd or /etc/group does not answer: %w", err)
 }
 
 // checkRunningAccounts is like checkAccounts, for a running container, whose files may have been

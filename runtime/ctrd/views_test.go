@@ -50,11 +50,7 @@ func TestStartDuringRemoval(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	select {
-	case err := <-removed:
-		t.Errorf("the removal was not blocked: %v", err)
-	default:
-	}
+	fusetest.CheckBlocked(t, removed)
 	end()
 	if err := <-removed; err != nil {
 		t.Error(err)

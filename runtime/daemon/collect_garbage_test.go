@@ -15,10 +15,9 @@ import (
 	"github.com/islet-edge/islet/internal/fusetest"
 )
 
-// TestSlowRemoval checks a collection whose removal of files does not end: the files contain a mount whose FUSE daemon never responds.
-// Other snapshots are created and removed meanwhile, and the caller waits only until its context ends. When the removal continues, and in
-// a later collection if the process died, all files are removed.
-func TestSlowRemoval(t *testing.T) {
+// overlayConfig returns the configuration of a storage with overlayfs. It skips the test if overlayfs does not work.
+func overlayConfig(t *testing.T) Config {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -26,9 +25,17 @@ func TestSlowRemoval(t *testing.T) {
 	if err := overlayutils.Supported(root); err != nil {
 		t.Skip("overlayfs does not work here:", err)
 	}
+	return Config{Root: root, Snapshotter: Overlay, Log: slog.New(slog.DiscardHandler)}
+}
+
+// TestSlowRemoval checks a collection whose removal of files does not end: the files contain a mount whose FUSE daemon never responds.
+// Other snapshots are created and removed meanwhile, and the caller waits only until its context ends. When the removal continues, all
+// files are removed.
+func TestSlowRemoval(t *testing.T) {
+	c := overlayConfig(t)
 	ctx := namespaces.WithNamespace(t.Context(), Namespace)
-	c := Config{Root: root, Snapshotter: Overlay, Log: slog.New(slog.DiscardHandler)}
 	d := start(t, c)
+	t.Cleanup(func() { d.Close() }) // when the mount has ended
 	leased := func(name string) (context.Context, leases.Lease) {
 		t.Helper()
 		l, err := d.Client().LeasesService().Create(ctx, leases.WithID(name))
@@ -38,12 +45,12 @@ func TestSlowRemoval(t *testing.T) {
 		return leases.WithLease(ctx, name), l
 	}
 	snaps := d.Client().SnapshotService(Overlay)
-	dirs := func() []string { return entries(t, filepath.Join(root, Overlay, "snapshots")) }
+	dirs := func() []string { return entries(t, filepath.Join(c.Root, Overlay, "snapshots")) }
 	with, lease := leased("slow")
 	if _, err := snaps.Prepare(with, "slow", ""); err != nil {
 		t.Fatal(err)
 	}
-	slow := filepath.Join(root, Overlay, "snapshots", dirs()[0], "fs", "silent")
+	slow := filepath.Join(c.Root, Overlay, "snapshots", dirs()[0], "fs", "silent")
 	if err := os.Mkdir(slow, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +78,7 @@ func TestSlowRemoval(t *testing.T) {
 	if err := d.collector.collectNow(cancelled); !errors.Is(err, errContinues) || !errors.Is(err, context.Canceled) {
 		t.Errorf("collect now: %v", err)
 	}
-	select {
-	case err := <-collected:
-		t.Fatalf("the removal was not blocked: %v", err)
-	default:
-	}
+	fusetest.CheckBlocked(t, collected)
 	end()
 	if err := <-collected; err != nil {
 		t.Error(err)
@@ -91,20 +94,13 @@ func TestSlowRemoval(t *testing.T) {
 // TestKilledRemoval checks the files of a snapshot whose removal was interrupted by the end of the process. The next collection that
 // deletes a snapshot removes them.
 func TestKilledRemoval(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	root := t.TempDir()
-	if err := overlayutils.Supported(root); err != nil {
-		t.Skip("overlayfs does not work here:", err)
-	}
+	c := overlayConfig(t)
 	ctx := namespaces.WithNamespace(t.Context(), Namespace)
-	c := Config{Root: root, Snapshotter: Overlay, Log: slog.New(slog.DiscardHandler)}
 	d := start(t, c)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(root, Overlay, "snapshots", "7", "fs", "bin"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(c.Root, Overlay, "snapshots", "7", "fs", "bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	d = start(t, c)
@@ -119,7 +115,7 @@ func TestKilledRemoval(t *testing.T) {
 	if err := d.Client().LeasesService().Delete(ctx, lease, leases.SynchronousDelete); err != nil {
 		t.Fatal(err)
 	}
-	if left := entries(t, filepath.Join(root, Overlay, "snapshots")); len(left) > 0 {
+	if left := entries(t, filepath.Join(c.Root, Overlay, "snapshots")); len(left) > 0 {
 		t.Errorf("files are left: %v", left)
 	}
 }

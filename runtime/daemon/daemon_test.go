@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
@@ -61,15 +60,9 @@ func TestStorage(t *testing.T) {
 // TestInterruptedChecks checks the files of an overlayfs test that was interrupted. Start unmounts and removes them. If Start cannot open
 // the storage, it keeps them.
 func TestInterruptedChecks(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	if err := overlayutils.Supported(t.TempDir()); err != nil {
-		t.Skip("overlayfs does not work here:", err)
-	}
-	root := t.TempDir()
-	c := Config{Root: root, Snapshotter: Overlay, Log: slog.New(slog.NewTextHandler(failingLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	d := start(t, c)
+	c := overlayConfig(t)
+	c.Log = slog.New(slog.NewTextHandler(failingLog{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	root, d := c.Root, start(t, c)
 	var checks []string
 	for _, dir := range []string{root, filepath.Join(root, Overlay)} {
 		check := filepath.Join(dir, "multiple-lowerdir-check1")

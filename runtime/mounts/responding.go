@@ -34,6 +34,9 @@ func CheckResponding(path string) error {
 // system. It returns false if the path is in the root file system, or if no FUSE file system is
 // mounted. The path may contain symlinks.
 func mayBeFUSE(path string) bool {
+	if strings.HasPrefix(path, "/proc/") { // may lead to a mount of another mount namespace, such as a container's
+		return true
+	}
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
 	if err == nil {

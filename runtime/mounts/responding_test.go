@@ -15,6 +15,9 @@ func TestMayBeFUSE(t *testing.T) {
 		must(t, os.Mkdir(dir, 0o755))
 	}
 	tmpfs(t, host+"/elsewhere")
+	if !mayBeFUSE("/proc/self/root") {
+		t.Error("a path that may lead to another mount namespace cannot be FUSE")
+	}
 	link := t.TempDir() + "/link"
 	must(t, os.Symlink(host+"/served", link))
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
