@@ -40,7 +40,7 @@ func (q *Request) raiseIndex(s *Staged) (unread, err error) {
 	}
 	of := func(whose string, err error) error {
 		if err != nil {
-			err = fmt.Errorf("the one of %s: %w", whose, err)
+			err = fmt.Errorf("the record of %s: %w", whose, err)
 		}
 		return err
 	}

@@ -39,7 +39,7 @@ func parseArguments(args []string, dir string, contents map[string][]byte) (*set
 	if err == nil {
 		args = append(listed, args...)
 		if s, given, err = parse(args); errors.As(err, new(*InfoRequest)) {
-			err = errors.New("it may not ask for help or the version")
+			err = errors.New("it may not contain --help or --version")
 		}
 	}
 	if err != nil {

@@ -102,7 +102,7 @@ func (k *Keeper) AddUntriedProgram(p trial.Program, from string, how trial.Untri
 	added := k.record
 	if err := k.saveRecord(before); err != nil {
 		k.record = added
-		k.c.Log.Error("it cannot be stored that a version of islet has failed before its trial", "version", p.Version, "error", err)
+		k.c.Log.Error("cannot store that a version of islet has failed before its trial", "version", p.Version, "error", err)
 	}
 	if failed {
 		k.reportFailedProgram(added.History[len(added.History)-1])

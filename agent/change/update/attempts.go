@@ -29,7 +29,7 @@ func (a *attempts) check(id, version string) error {
 	if a.id != id || a.count < maxAttempts || time.Since(a.last) >= attemptWait {
 		return nil
 	}
-	return fmt.Errorf("version %s was fetched %d times without a trial, and waits a day: %s", version, a.count, a.why)
+	return fmt.Errorf("version %s was fetched %d times without a trial, and is not fetched again for a day: %s", version, a.count, a.why)
 }
 
 // add counts a fetch.

@@ -89,7 +89,7 @@ func (o *options) checkJoined(d k3s.Directory) error {
 		return err
 	}
 	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) {
-		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag is stronger: %s, or "+
+		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
 			"join with --config-dir", o.configDir, o.service.remove("--config", "--edge-config"))
 	}
 	return nil

@@ -14,7 +14,7 @@ const (
 )
 
 // errNoCard means that the name needs a network card that the kernel has not found yet.
-var errNoCard = errors.New("this machine has no network card with a permanent address yet, for {mac} in the name")
+var errNoCard = errors.New("{mac} in the name needs a network card with a permanent address, and this machine has none yet")
 
 // checkName checks the name with example values.
 func (c *checker) checkName() {

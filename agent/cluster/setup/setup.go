@@ -171,7 +171,7 @@ func (s *Setup) checkChange(src *source, r *record) error {
 	}
 	if d, m := s.joinedK3s(r); d != "" {
 		if src.board.Cluster != nil {
-			c.add("cluster", "this board has joined %s by islet join, and cannot move by this file", m.APIServer)
+			c.add("cluster", "this board has joined %s by islet join, and this file cannot move it to another cluster", m.APIServer)
 		}
 		return errors.Join(c.errs...)
 	}
@@ -183,9 +183,9 @@ func (s *Setup) checkChange(src *source, r *record) error {
 	}
 	server, _ := s.joined(r)
 	if k := src.board.Cluster; k == nil && server != "" && r.Server != "" {
-		c.add("cluster", "this board has joined %s, and cannot leave it by this file", server)
+		c.add("cluster", "this board has joined %s, and a file without a cluster cannot make it leave", server)
 	} else if k != nil && server != "" && (k.Server != server || r.Server != "" && k.CA+k.CAHash != r.CA) {
-		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", server)
+		c.add("cluster.server", "this board has joined %s with its CA, and this file cannot move it to another cluster", server)
 	}
 	return errors.Join(c.errs...)
 }

@@ -123,7 +123,7 @@ func parse(verb string, args []string) (*options, error) {
 			o.agent = append(o.agent, arg)
 		case o.file != "":
 			return nil, hostcommand.Usage(fmt.Errorf(
-				"unexpected argument %q: one file only, and --flag=VALUE for the flags of the agent", arg))
+				"unexpected argument %q: give one file, and write flags of the agent as --flag=VALUE", arg))
 		default:
 			o.file = arg
 		}
