@@ -115,7 +115,7 @@ func (o *office) run(file string, reports []string) error {
 	return warning{errors.New(strings.TrimSpace(text.String()))}
 }
 
-// next returns the plan of the next index, what has changed, and why the next ring does not open yet.
+// next returns the plan of the next index, descriptions of the changes, and the reason why the next ring does not open yet.
 func (o *office) next(x *rollout.Index, c rollout.Count) (plan rollout.Plan, changes []string, waits string) {
 	isKnown := o.nodes != ""
 	switch {

@@ -92,8 +92,8 @@ func (k *Keeper) ProgramTrials() api.UpdateState {
 	return out
 }
 
-// AddUntriedProgram records that a program has failed before its trial: see trial.Record.AddUntried. If that cannot be stored, it counts
-// until the agent restarts.
+// AddUntriedProgram records that a program has failed before its trial: see trial.Record.AddUntried. If the record cannot be stored, the
+// failure counts until the agent restarts.
 func (k *Keeper) AddUntriedProgram(p trial.Program, from string, how trial.Untried, why string, asked bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -30,8 +30,8 @@ func (c *checker) checkName() {
 	}
 }
 
-// nodeName returns the name of the node. It is empty if the node has the machine's host name. The function marks returns the serial numbers
-// and the addresses of network cards.
+// nodeName returns the name of the node. It is empty if the node has the machine's host name. The parameter marks returns the machine's
+// serial numbers and the addresses of its network cards.
 func (s *source) nodeName(marks func() (serials, cards []string)) (string, error) {
 	name := s.board.Name
 	if name == "" || !strings.Contains(name, "{") {

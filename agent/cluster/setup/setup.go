@@ -43,8 +43,8 @@ type Result struct {
 	Server  string // of the cluster; may be empty
 }
 
-// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with its previous settings. If the
-// disk has failed between the renames of files, a part of them is in place. The next run then completes that.
+// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with its previous settings. There is
+// one exception: if the disk has failed between the renames of the targets, a part of them is in place. The next run then completes them.
 type RefusedError struct {
 	File string
 	LED  string // of the file; may be empty
@@ -70,7 +70,7 @@ func (s *Setup) Apply(files ...string) (Result, error) {
 		return Result{}, &RefusedError{err: fmt.Errorf("lock the state directory: %w", err)}
 	}
 	defer unlock()
-	if err := k3s.CheckRestore(s.State); err != nil { // it replaces what a setup would write, also the record
+	if err := k3s.CheckRestore(s.State); err != nil { // the restore replaces all files that Apply would write, also the record
 		return Result{}, &RefusedError{err: err}
 	}
 	r, err := load(s.State)

@@ -110,7 +110,7 @@ func (o *options) addNumber(s string) error {
 	return nil
 }
 
-// parse returns an error that is a wrong usage.
+// parse parses the arguments of a command. Every error is a wrong usage.
 func parse(verb string, args []string) (*options, error) {
 	o := newOptions(verb)
 	rest, err := o.own.Take(args)

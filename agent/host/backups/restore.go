@@ -102,8 +102,8 @@ func (env Env) printOtherState(state string) {
 		printable.Line(state), why)
 }
 
-// lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join nor islet setup runs. The
-// function release ends the locks. If nothing was restored, it also removes what they have made.
+// lockState locks the state directory and the directory of the k3s cluster below it, so that no agent, islet join or islet setup runs. The
+// returned function releases the locks. If nothing was restored, it also removes the directories and the file that the locks have created.
 func lockState(state string) (release func(nothing bool) error, err error) {
 	lock, cluster := filepath.Join(state, "lock"), k3s.Root(state)
 	_, err = os.Lstat(lock)
