@@ -56,7 +56,8 @@ func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // installed returns the flags that the service of this machine passes to the agent.
 func installed() ([]string, bool) { return doctor.ServiceFlags(os.DirFS("/")) }
 
-// orInstalled returns the arguments of a command that the flags of an agent follow. Without such flags, they are those of the service.
+// orInstalled returns the arguments of a command that takes the flags of an agent after its own arguments. If args contains no flags,
+// orInstalled appends the flags of the service.
 func orInstalled(args []string, service func() ([]string, bool)) []string {
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
 		return args
@@ -65,7 +66,7 @@ func orInstalled(args []string, service func() ([]string, bool)) []string {
 	return slices.Concat(args, flags)
 }
 
-// loadInstalled returns the configuration of an agent with the given flags or, without flags, of the service.
+// loadInstalled returns the configuration of an agent with the given flags. Without flags, it returns that of the service.
 func loadInstalled(flags []string) (*config.Config, []config.Notice, error) {
 	return configure.Load(orInstalled(flags, installed))
 }

@@ -62,7 +62,7 @@ func TestInterruptedJoin(t *testing.T) {
 	}
 }
 
-// TestOrInstalled checks that a command without flags of an agent has those of the service.
+// TestOrInstalled checks that a command without flags of an agent gets the flags of the service.
 func TestOrInstalled(t *testing.T) {
 	service := func() ([]string, bool) { return []string{"--state-dir=/data"}, true }
 	for _, c := range []struct{ args, want string }{

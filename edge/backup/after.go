@@ -11,7 +11,7 @@ import (
 // are read, as they are on the board before the restore. So a listed file that is set aside does not open.
 type after struct {
 	fs.ReadLinkFS                   // the board
-	files         map[string]string // paths of new files by name, without the leading slash. A path is "" for what is set aside
+	files         map[string]string // paths of staged files by their new names without the leading slash; "": set aside
 }
 
 // newAfter returns the files after a plan. The parameter to contains the final paths of staged files.

@@ -285,7 +285,7 @@ func (c *collector) addOptional(name, path string) {
 	c.add(name, path)
 }
 
-// addMatches adds the regular files in a directory whose names match. It records the paths of links and the like.
+// addMatches adds the regular files in a directory whose names match. It records the paths of links and other files that are not regular.
 func (c *collector) addMatches(prefix, dir string, matches func(string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -361,8 +361,9 @@ func (c *collector) addCertificates(dir string) {
 	}
 }
 
-// isCertificate reports whether a file of --cert-dir is in an archive. Hidden files are those of writers that have not ended. A large file
-// of another kind is left out, and a large certificate is an error, because without it a backup is none.
+// isCertificate reports whether a file of --cert-dir is in an archive. Hidden files are left out, because they are incomplete files of
+// programs that still write them. Large files are left out, except certificates and keys: the backup would be useless without them, so they
+// are an error.
 func isCertificate(dir, name string) bool {
 	info, err := os.Lstat(filepath.Join(dir, name))
 	return err == nil && info.Mode().IsRegular() && isPlainName(name) && !strings.HasPrefix(name, ".") &&

@@ -30,9 +30,9 @@ func readIndex(path string) (time.Time, error) {
 	return seen.Signed, err
 }
 
-// raiseIndex puts the record of the node on this board in place of the staged one if its index is newer. So a restore does not let an older
-// index count as new. An archive without such a record gets none: its node followed no index. The error unread names a record that is
-// ignored because it cannot be read.
+// raiseIndex replaces the staged record by that of the node on this board if the index in the latter is newer. Otherwise the restored node
+// could accept an older index as a new one. raiseIndex adds no record to an archive without one, whose node followed no index. The error
+// unread names a record that is ignored because it cannot be read.
 func (q *Request) raiseIndex(s *Staged) (unread, err error) {
 	staged, here := s.path(stateDir+indexRecord), filepath.Join(q.Dirs.State, indexRecord)
 	if staged == "" {
@@ -40,7 +40,7 @@ func (q *Request) raiseIndex(s *Staged) (unread, err error) {
 	}
 	of := func(whose string, err error) error {
 		if err != nil {
-			err = fmt.Errorf("the one of %s: %w", whose, err)
+			err = fmt.Errorf("the record of %s: %w", whose, err)
 		}
 		return err
 	}

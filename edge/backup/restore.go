@@ -43,14 +43,14 @@ type Request struct {
 	// Highest are the least numbers of bundles that the node must have seen.
 	Highest map[string]int64
 	Now     func() time.Time
-	// Stage is told what begins, and for how many bytes. It may be nil.
+	// Stage is called when a stage begins, with a description and the number of bytes, or 0. It may be nil.
 	Stage func(what string, bytes int64)
 
 	// Step is called after each step. After an error, Restore changes nothing any more. Tests end the process there.
 	Step func(step string) error
 }
 
-// An Identity says as which node an agent runs.
+// An Identity is the node as which an agent runs: its directories and its name.
 type Identity struct {
 	Dirs config.Dirs
 	Node string
@@ -62,7 +62,7 @@ type Result struct {
 	PlainKey bool // store.key was sealed and has become plain
 	// Unread says which numbers of bundles of the node before could not be read.
 	Unread error
-	// UnreadIndex says which record of the newest index of versions could not be read. The other one is in force.
+	// UnreadIndex says which record of the newest index of versions could not be read. The other record is in force.
 	UnreadIndex error
 	Aside       string // suffix of the files that were set aside; empty if there were none
 }
@@ -179,8 +179,8 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	return p, err
 }
 
-// checkStart returns an error if no agent would be the node of the archive after the restore. The flags of the service and those of
-// config.FlagsFile are then those of the archive, or there are none.
+// checkStart returns an error if no agent would be the node of the archive after the restore. The parameter board contains the files after
+// the restore. So the flags of the service and of config.FlagsFile are those of the archive, or there are none.
 func (q *Request) checkStart(m *Manifest, board fs.FS) error {
 	list, err := q.Start(board)
 	if err != nil {
@@ -267,7 +267,8 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 		}
 		p.Moves = append(p.Moves, m)
 	}
-	// An agent that starts after a power cut finds the restore by its flags. So they change first, and are never missing.
+	// An agent that starts after a power cut finds the restore by its flags. So the files with flags are replaced first, and are never
+	// missing.
 	sort.SliceStable(p.Moves, func(i, j int) bool { return q.hasFlags(p.Moves[i].To) && !q.hasFlags(p.Moves[j].To) })
 	p.Moves = append(p.Moves, last) // without the database, an agent does not use the state directory
 	if slices.ContainsFunc(s.files, func(f stagedFile) bool { return isK3sFile(strings.TrimPrefix(f.name, stateDir)) }) {
@@ -336,8 +337,8 @@ var ofNode = []string{
 	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json",
 }
 
-// clusterFiles returns what must be set aside of the directory of the k3s cluster. The directory itself stays, because islet join and the
-// caller of Restore lock it. An empty one belongs to no node.
+// clusterFiles returns the paths in the directory of the k3s cluster that must be set aside. The directory itself stays, because islet join
+// and the caller of Restore lock it. An empty directory belongs to no node.
 func clusterFiles(root string) (used []string) {
 	if info, err := os.Lstat(root); err == nil && !info.IsDir() {
 		return []string{root}
@@ -351,8 +352,8 @@ func clusterFiles(root string) (used []string) {
 	return used
 }
 
-// ofConf are files of Request.Conf that make a board a node. An agent would read them also after the restore of a node without them, and so
-// start under another name, or in another cluster.
+// ofConf are files of Request.Conf that make a board a node. Files that the archive lacks are set aside too. Otherwise the restored agent
+// would read them, and start under another name or in another cluster.
 var ofConf = []string{config.FlagsFile, "kubelet.yaml", "edge.yaml", "kubeconfig", "bootstrap.kubeconfig", "ca.crt"}
 
 // haveSameContent reports whether two small files have the same content.

@@ -221,7 +221,7 @@ func (h *History) RecordMissingLease() {
 	hadLease := h.last.Version != 0 || !h.last.Renewed.IsZero()
 	h.mu.Unlock()
 	if hadLease {
-		h.beginEpoch(0, time.Time{}, "it has no lease of this node, which was acknowledged")
+		h.beginEpoch(0, time.Time{}, "it has no lease of this node, although it has acknowledged one")
 	}
 }
 

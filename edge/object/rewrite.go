@@ -22,7 +22,8 @@ func (c *Cache) rewrite(ctx context.Context) error {
 	return err
 }
 
-// rewriteObject stores an object if it is known. It holds storing only for one write, because a failing disk may take long for each.
+// rewriteObject stores an object if it is known. It holds the lock storing only for one write, because a failing disk may take long for
+// each write.
 func (c *Cache) rewriteObject(ctx context.Context, key store.ObjectKey) error {
 	c.storing.Lock()
 	defer c.storing.Unlock()

@@ -18,7 +18,8 @@ const (
 	// minInterval is the minimum time between two renewals of a certificate by one process. The shortest life that k3s gives a certificate
 	// is a day. A server that gives a shorter one must not wear out the flash of the node.
 	minInterval = time.Hour
-	// minAddressInterval is the minimum time between two renewals because of new addresses. It doubles with each one, up to minInterval.
+	// minAddressInterval is the minimum time between two renewals because of new addresses. It doubles with each such renewal, up to
+	// minInterval.
 	minAddressInterval = time.Minute
 	// maxSleep is the maximum time between two checks of the certificates.
 	maxSleep = time.Hour
@@ -99,7 +100,7 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 	return due, max(left, time.Second)
 }
 
-// pause returns the rest of an interval. If the clock was set back since its beginning, there is none.
+// pause returns the rest of an interval. It returns 0 if the clock was set back since the interval began.
 func pause(now, began time.Time, interval time.Duration) time.Duration {
 	if now.Before(began) {
 		return 0
@@ -107,7 +108,7 @@ func pause(now, began time.Time, interval time.Duration) time.Duration {
 	return max(interval-now.Sub(began), 0)
 }
 
-// noteIssued notes that a certificate was received, and for which addresses.
+// noteIssued records that a certificate was received, and its addresses.
 func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Addr) {
 	now := s.cfg.Link.Now()
 	s.issued[use] = now

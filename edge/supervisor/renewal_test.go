@@ -208,7 +208,7 @@ func TestReplaced(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-					if ended { // twice, so that the path of the directory is that of before
+					if ended { // two joins, after which the directory has its former path again
 						store := func() error { return k3s.Store(root, w.other, nil, func() error { return nil }) }
 						if err := errors.Join(store(), store(), l.Close()); err != nil {
 							t.Error(err)
@@ -264,8 +264,8 @@ func TestInterval(t *testing.T) {
 			t.Fatal(err, due())
 		}
 	}
-	w.advance(58 * time.Second)      // from the time at which the test has begun
-	if got := due(); len(got) != 2 { // those of islet join
+	w.advance(58 * time.Second)      // the clock is then 58 s after the start of the test
+	if got := due(); len(got) != 2 { // the certificates of islet join
 		t.Errorf("%v is due", got)
 	}
 	attempt()

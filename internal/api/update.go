@@ -45,7 +45,7 @@ type UpdateState struct {
 	Arch    string            `json:"arch"`             // as GOARCH
 	Labels  map[string]string `json:"labels,omitempty"` // in the node's own configuration: they decide about its ring
 	OnTrial bool              `json:"onTrial,omitempty"`
-	Trials  []UpdateTrial     `json:"trials,omitempty"`  // and self-tests of the last versions; the newest is the last
+	Trials  []UpdateTrial     `json:"trials,omitempty"`  // trials and self-tests of the last versions, oldest first
 	Refused []string          `json:"refused,omitempty"` // IDs of versions that have failed
 	Left    string            `json:"left,omitempty"`    // the newest version from which a person has returned
 }

@@ -93,8 +93,8 @@ type Dirs struct {
 	LogLinks string // links to containers' logs; /var/log/containers
 }
 
-// HasDefaultRun reports whether the agent has the default run directory. An agent with another one may not be alone on its
-// machine.
+// HasDefaultRun reports whether the agent has the default run directory. An agent with another one may share its machine with a second
+// agent.
 func (d *Dirs) HasDefaultRun() bool { return d.Run == defaultRun }
 
 // Node is the identity of this machine in a cluster.

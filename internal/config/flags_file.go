@@ -14,7 +14,7 @@ import (
 const FlagsFile = "flags"
 
 // parseArguments parses the flags of FlagsFile in the directory dir, if it exists, and then the arguments. It returns all of them. If dir
-// is empty, there is no such file. The state directory of the command line has the copy of the file, for a damaged disk.
+// is empty, there is no such file. The copy that replaces the file on a damaged disk is in the state directory of the command line.
 func parseArguments(args []string, dir string, contents map[string][]byte) (*settings, flagSet, *ownFiles, []string, error) {
 	parse := func(args []string) (*settings, flagSet, error) {
 		s := &settings{KubeletConfiguration: defaultKubelet(), Edge: defaultEdge(), Flags: defaultOptions()}
@@ -39,7 +39,7 @@ func parseArguments(args []string, dir string, contents map[string][]byte) (*set
 	if err == nil {
 		args = append(listed, args...)
 		if s, given, err = parse(args); errors.As(err, new(*InfoRequest)) {
-			err = errors.New("it may not ask for help or the version")
+			err = errors.New("it may not contain --help or --version")
 		}
 	}
 	if err != nil {

@@ -35,7 +35,7 @@ func TestFlagsFile(t *testing.T) {
 	}
 }
 
-// TestSetFields checks fields that are set over those of a file.
+// TestSetFields checks that fields are added to a file or replace its fields, and that mistakes and bombs are errors.
 func TestSetFields(t *testing.T) {
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDNS: [10.0.0.1, 10.0.0.2]\nmaxPods: 5\nauthentication: {anonymous: {enabled: false}}\n"
 	out, had, err := SetFields("k.yaml", []byte(text), false, map[string]any{

@@ -14,7 +14,7 @@ func LocateWith(args []string, flags []byte) (Dirs, string, error) {
 	return locate(args, DefaultDir, map[string][]byte{filepath.Join(DefaultDir, FlagsFile): flags})
 }
 
-// Directories is as Locate, but needs no valid node name. A host may get its name later.
+// Directories is like Locate, but it needs no valid node name. A host may get its name later.
 func Directories(args []string) (Dirs, error) {
 	_, dirs, err := parseDirs(args, DefaultDir, nil)
 	return dirs, err

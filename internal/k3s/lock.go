@@ -93,9 +93,9 @@ func CheckRestore(state string) error {
 
 // A Handle is a Directory in use that was opened. It stays the same when a command replaces the directory.
 type Handle struct {
-	// Directory has the path of the directory, and not that of the link to it.
+	// Directory is the path of the directory with all symbolic links resolved.
 	Directory
-	path string // with the link
+	path string // path of the link to the directory
 	open *os.File
 }
 

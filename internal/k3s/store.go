@@ -82,9 +82,9 @@ func (f *File) restore() error {
 // A step is a part of a Store.
 type step struct{ do, undo func() error }
 
-// Store replaces the content of the directory in use below root, and then the files. The caller has locked root. After an error, also one
-// of check, which Store calls last, everything is as before. After a power cut, everything is as before, or Complete does the rest.
-// While the files are replaced, islet setup changes none of them.
+// Store replaces the content of the directory in use below root, and then the files. The caller has locked root. Store calls check last.
+// After an error, also of check, everything is as before. After a power cut, everything is as before, or Complete replaces the remaining
+// files. While Store replaces files, islet setup does not change them.
 func Store(root string, c *Cluster, files []File, check func() error) error {
 	steps, former, err := c.steps(root, files)
 	if err != nil {
@@ -165,14 +165,15 @@ func finish(root, former string) error {
 	return errors.Join(err, durable.SyncDir(string(Current(root))))
 }
 
-// Complete does the rest of a Store that a power cut or a kill has ended. It reports whether there was any. If somebody has changed one of
-// the files since, it writes none, and the Store stays unfinished. If a command is running, that command does the rest.
+// Complete replaces the remaining files of a Store that a power cut or a kill has interrupted. It reports whether there was such a Store.
+// If somebody has changed one of the files since, Complete writes no file, and the Store stays unfinished. If a command is running, that
+// command replaces the files.
 func Complete(root string) (bool, error) {
 	file := filepath.Join(root, currentLink, pendingFile)
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	l, err := lockWhenFree(root, pause) // and not for a command, which may wait for islet setup, which calls this function
+	l, err := lockWhenFree(root, pause) // does not wait for a command, which itself may wait for islet setup, which calls Complete
 	if err != nil {
 		return false, err
 	}
@@ -198,7 +199,7 @@ func Complete(root string) (bool, error) {
 	return true, finish(root, other(current))
 }
 
-// complete replaces all files, or none if somebody has changed one. Nothing else may be replaced than the two configurations.
+// complete replaces all files, or none if somebody has changed one. It returns an error for a file other than the two configurations.
 func complete(files []File) error {
 	for i := range files {
 		f := &files[i]

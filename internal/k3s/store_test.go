@@ -202,8 +202,8 @@ func TestChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForeignFiles checks that a list of files that islet join has not made, such as that of a forged backup, replaces nothing, and that no
-// file gets more than permissions.
+// TestForeignFiles checks that Complete writes no file if the list of files was not made by islet join, as in a forged backup. It also
+// checks that no file gets mode bits other than permissions.
 func TestForeignFiles(t *testing.T) {
 	d := newDisk(t)
 	d.write("etc/edge.yaml", "old")
@@ -237,7 +237,8 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestLock checks that a command waits for a renewal or a backup, which lock the files for a short time, and not for another command.
+// TestLock checks that a command waits for a renewal or a backup, which lock the files for a short time. It does not wait for another
+// command.
 func TestLock(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "k3s")
 	if none, err := LockFiles(root); none != nil || err != nil {
@@ -295,7 +296,7 @@ func TestLock(t *testing.T) {
 	if err := command.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// A lock that stays is waited for only for a time.
+	// The wait for a lock that is not released is limited.
 	backup, pauses = shared(), 0
 	if _, err := lockWhenFree(root, func() { pauses++ }); err == nil || pauses != maxPauses {
 		t.Errorf("%v, %d pauses", err, pauses)
@@ -305,7 +306,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestCompleteDuringCommand checks that Complete waits for a backup, and not for a command, which may wait for islet setup, which calls it.
+// TestCompleteDuringCommand checks that Complete waits for a backup. It does not wait for a command, which itself may wait for islet setup,
+// which calls Complete.
 func TestCompleteDuringCommand(t *testing.T) {
 	d := newDisk(t)
 	d.cut(d.files())

@@ -118,8 +118,8 @@ func (x *Index) untested(u *api.UpdateState) (why string) {
 	return why
 }
 
-// Raise returns the plan with the numbers of failures that the count has, and what has changed. If isKnown is false, anybody may have
-// written the reports, and they change nothing.
+// Raise returns the plan with the numbers of failures in the count, and descriptions of the changes. If isKnown is false, the reports may
+// be forged, because their keys were not checked. Raise then changes nothing.
 func (x *Index) Raise(c Count, isKnown bool) (p Plan, changes []string) {
 	p = x.Plan
 	p.Rings = slices.Clone(p.Rings)
@@ -133,9 +133,9 @@ func (x *Index) Raise(c Count, isKnown bool) (p Plan, changes []string) {
 	return p, changes
 }
 
-// Advance returns the plan after a look at the count, what has changed, and why the next ring does not open yet. It raises the numbers of
-// failures: see Raise. If a ring has too many of them, it pauses the rollout. Otherwise it opens at most one ring: the next one, if the
-// last open one has enough successes and its soak has passed. If isKnown is false, no ring opens.
+// Advance returns the plan that follows from the count, descriptions of the changes, and the reason why the next ring does not open yet. It
+// raises the numbers of failures: see Raise. If a ring has too many failures, Advance pauses the rollout. Otherwise it opens at most one
+// ring: the next one, if the last open one has enough successes and its soak has passed. If isKnown is false, no ring opens.
 func (x *Index) Advance(c Count, isKnown bool, now time.Time) (p Plan, changes []string, waits string) {
 	p, changes = x.Raise(c, isKnown)
 	open := 0 // number of open rings
@@ -175,8 +175,8 @@ func (r *Ring) holds(t Tally, now time.Time) string {
 	return ""
 }
 
-// Resume returns the plan without its pause, and what has changed. The failures in the index and in the count are accepted: a ring's
-// MaxFailed is at least its number of failures. If isKnown is false, only those in the index are: see Raise.
+// Resume returns the plan without its pause, and descriptions of the changes. It accepts the present failures: it raises each ring's
+// MaxFailed to at least the ring's number of failures in the index and, if isKnown is true, in the count.
 func (x *Index) Resume(c Count, isKnown bool) (p Plan, changes []string) {
 	p, changes = x.Raise(c, isKnown)
 	p.Paused = ""

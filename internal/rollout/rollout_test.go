@@ -363,8 +363,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestResume checks that the end of a pause accepts the failures of the index and of the reports, but not those of unknown keys, and that
-// it opens no ring.
+// TestResume checks that Resume accepts the failures in the index and in reports with known keys, but not those in reports with unknown
+// keys, and that it opens no ring.
 func TestResume(t *testing.T) {
 	for name, x := range map[string]struct {
 		count     Count

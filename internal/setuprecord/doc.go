@@ -1,3 +1,3 @@
-// Package setuprecord reads what the record of islet setup says to a user: why the islet.yaml of the boot partition is not in use. Package
-// agent/cluster/setup writes the record.
+// Package setuprecord reads the part of islet setup's record that commands show to users: the reason why the islet.yaml of the boot
+// partition is not in use. Package agent/cluster/setup writes the record.
 package setuprecord

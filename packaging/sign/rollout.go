@@ -46,7 +46,7 @@ func runRollout(args []string, out io.Writer, now time.Time) error {
 	flags.StringVar(&o.nodes, "nodes", "", "a file with the public keys of nodes; a report of another key does not count")
 	flags.StringArrayVar(&o.keyFiles, "key", nil, "a file with a private key that signs the index; can be repeated")
 	flags.StringVar(&o.pause, "pause", "", "pause for this reason, until --resume: no node takes the version")
-	flags.BoolVar(&o.resume, "resume", false, "end the pause: as many nodes of a ring may fail as failed, by index and reports")
+	flags.BoolVar(&o.resume, "resume", false, "end the pause, and accept the failures so far: those in the index and in the reports")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (o *office) run(file string, reports []string) error {
 	return warning{errors.New(strings.TrimSpace(text.String()))}
 }
 
-// next returns the plan of the next index, what has changed, and why the next ring does not open yet.
+// next returns the plan of the next index, descriptions of the changes, and the reason why the next ring does not open yet.
 func (o *office) next(x *rollout.Index, c rollout.Count) (plan rollout.Plan, changes []string, waits string) {
 	isKnown := o.nodes != ""
 	switch {

@@ -189,8 +189,8 @@ func TestBadReports(t *testing.T) {
 	}
 }
 
-// TestResumeAccepts checks that --resume accepts and stores also the failures that only its own reports have, so that the next run of cron
-// does not pause again because of them. A person's pause stores them too.
+// TestResumeAccepts checks that --resume also accepts and stores failures that are in its reports and not yet in the index. So the next run
+// of cron does not pause again because of them. --pause stores such failures too.
 func TestResumeAccepts(t *testing.T) {
 	for _, pause := range []bool{false, true} {
 		f := newFleet(t, nobody)

@@ -107,7 +107,7 @@ func (r *Runtime) killStarting(ctx context.Context, c *container) {
 		return
 	}
 	_, err := r.killRemaining(ctx, s, c.rec.ID)
-	r.log.Warn("the start of a container takes too long: it must stop and is killed", "container", c.rec.ID, "error", err)
+	r.log.Warn("a container must stop, but its start takes too long: its processes are killed", "container", c.rec.ID, "error", err)
 }
 
 // signalContainer sends a signal to the first process of a container. If the container's shim has died, signalContainer calls

@@ -132,7 +132,7 @@ func (s *Service) dropLease(ctx context.Context, l leases.Lease, opts ...leases.
 	err := s.c.Client.LeasesService().Delete(ctx, l, opts...)
 	if err != nil && !errdefs.IsNotFound(err) {
 		// The next sweep will delete the lease.
-		s.log.Warn("the lease of an image was not deleted, or what it protected is not removed yet", "lease", l.ID, "error", err)
+		s.log.Warn("the lease of an image was not deleted, or its content is not removed yet", "lease", l.ID, "error", err)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 )
 
 // TestRollout checks that a node that follows an index takes a version only when its ring is open and the rollout is not paused, and
-// never a version that has failed. The office opens the next ring by the report of the node, and pauses by the report of a failure, also of
-// a self-test that always crashes. A person at the node does not wait.
+// never a version that has failed. The office opens the next ring after the report of the node. It pauses the rollout after the report of a
+// failure, also of a self-test that always crashes. An operator at the node need not wait for a ring.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	u := bootUpdates(t)

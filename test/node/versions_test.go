@@ -18,7 +18,7 @@ type version struct {
 	text    []byte
 }
 
-// versions is a node that goes from an earlier version to this one and back.
+// versions is a node that changes from an earlier version to this version and back.
 type versions struct {
 	*updates
 	at    map[bool]version // false: the earlier one, true: this one

@@ -65,9 +65,8 @@ func (r *Record) Writes() (n int) {
 	return n
 }
 
-// State makes a file with the content of the disk after a power cut at the write after the n-th. A random half of the sectors that were
-// not flushed is lost; the draw decides which. It returns the number of the sectors that are lost. A Record is safe for concurrent calls of
-// State.
+// State makes a file with the content of the disk after a power cut that follows the first n writes. A random half of the unflushed sectors
+// is lost: draw is the seed that selects them. State returns the number of lost sectors. A Record is safe for concurrent calls of State.
 func (r *Record) State(file string, n int, draw uint64) (sectors int, err error) {
 	if out, err := exec.Command("cp", "--sparse=always", r.base, file).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("copy the disk: %w: %s", err, out)

@@ -109,8 +109,8 @@ func TestProgramOutcomes(t *testing.T) {
 	}
 }
 
-// TestUntriedProgram checks that a version that has failed before its trial is stored and reported like one that has failed in it, and that
-// it counts until the restart if it cannot be stored.
+// TestUntriedProgram checks that a failure before a trial is stored and reported like a failure during a trial. If the failure cannot be
+// stored, it counts until the restart.
 func TestUntriedProgram(t *testing.T) {
 	w, p := newWorld(t, ""), staged(t)
 	k := w.start(guard.Role{})

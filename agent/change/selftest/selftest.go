@@ -15,8 +15,8 @@ import (
 )
 
 // Main checks, in a temporary directory, that the database can be opened and written and that the shim can be
-// unpacked. It also checks that the configuration of the agent that runs it is valid. It returns the exit
-// code, which is update.UnfitExit if the program does not fit.
+// unpacked. It also checks that this version accepts the configuration of the agent that started the self-test. It returns the exit code,
+// which is update.UnfitExit if the program does not fit.
 func Main(version string, stdout, stderr io.Writer) int {
 	if err := run(); err != nil {
 		fmt.Fprintln(stderr, "islet:", err)
@@ -26,8 +26,8 @@ func Main(version string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// An unfitError means that this program does not fit this machine or its configuration. Any other error may be one of the machine, such as
-// a full disk.
+// An unfitError means that this program does not fit this machine or its configuration. Any other error may have a temporary cause on the
+// machine, such as a full disk.
 type unfitError struct{ error }
 
 func (e unfitError) Unwrap() error { return e.error }

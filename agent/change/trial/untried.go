@@ -12,7 +12,7 @@ type Untried string
 
 // The values of Untried. They are stored in the record.
 const (
-	Unfit   Untried = "unfit"   // the program says that it does not fit this machine, or it is not what its archive promises
+	Unfit   Untried = "unfit"   // the program says that it does not fit this machine, or it is another program than its archive says
 	Crashed Untried = "crashed" // its self-test has crashed
 	Late    Untried = "late"    // its self-test did not end in time
 	Unknown Untried = "unknown" // its self-test has no result, and this machine may be the cause
@@ -41,9 +41,9 @@ func (r *Record) AddUntried(p Program, from Source, how Untried, why string, ask
 	if failed {
 		r.setFailure(c, why, now, now)
 	} else {
-		if n := len(r.History) - 1; n >= 0 && how != Crashed && how != Late { // the record counts each of these
+		if n := len(r.History) - 1; n >= 0 && how != Crashed && how != Late { // these are counted, so all stay
 			if o := r.History[n]; o.ID == c.ID && o.Untried == how && o.Undecided {
-				r.History = r.History[:n] // a node may repeat it every minute, and other outcomes would be lost
+				r.History = r.History[:n] // a node may repeat this self-test every minute, which would displace other outcomes
 			}
 		}
 		r.addUnsuccessful(c, why, true, now, now)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestCrashes checks that a program has failed after three self-tests that crash or are late. Those of other programs do not count, nor do
-// those before a self-test that the program has passed. A self-test without a result changes nothing.
+// TestCrashes checks that a program has failed after three self-tests that crash or are late. Self-tests of other programs do not count,
+// nor do self-tests before one that the program has passed. A self-test without a result changes nothing.
 func TestCrashes(t *testing.T) {
 	const passed, other Untried = "passed", "other" // the outcome of a trial, and a crash of another program
 	for _, c := range []struct {
@@ -44,7 +44,8 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestRepeatedSelfTests checks that repeated self-tests without a result have one outcome, the last one, and so remove no other outcome.
+// TestRepeatedSelfTests checks that the record keeps only the last of repeated self-tests without a result. So they do not displace other
+// outcomes.
 func TestRepeatedSelfTests(t *testing.T) {
 	var r Record
 	r.takes(sent("a"), false)
@@ -59,7 +60,7 @@ func TestRepeatedSelfTests(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.AddUntried(*p, Source{File: "a"}, how, "bad", asked, last)
-		if now, err := json.Marshal(before); err != nil || string(now) != string(text) { // the caller may go back to it
+		if now, err := json.Marshal(before); err != nil || string(now) != string(text) { // the caller may restore it
 			t.Errorf("the record before has changed: %s, was %s", now, text)
 		}
 	}

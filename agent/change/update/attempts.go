@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxAttempts is the number of times that a followed program is fetched without a trial, before the node waits.
+	// maxAttempts is the number of times that the node fetches a followed program without a trial before it waits.
 	maxAttempts = 3
-	// attemptWait is the least time between later fetches of this program.
+	// attemptWait is the minimum interval between further fetches of this program.
 	attemptWait = 24 * time.Hour
 )
 
-// attempts counts the fetches of one followed program that did not lead to a trial. A trial restarts the agent.
+// attempts counts the fetches of one followed program that did not lead to a trial. A trial restarts the agent, which resets the count.
 type attempts struct {
 	id    string // of the program
 	count int
@@ -24,12 +24,12 @@ type attempts struct {
 	why   string // the last fetch did not lead to a trial
 }
 
-// check returns an error if the program was fetched too often, and must wait.
+// check returns an error if the program was fetched too often, so that its next fetch must wait.
 func (a *attempts) check(id, version string) error {
 	if a.id != id || a.count < maxAttempts || time.Since(a.last) >= attemptWait {
 		return nil
 	}
-	return fmt.Errorf("version %s was fetched %d times without a trial, and waits a day: %s", version, a.count, a.why)
+	return fmt.Errorf("version %s was fetched %d times without a trial, and is not fetched again for a day: %s", version, a.count, a.why)
 }
 
 // add counts a fetch.

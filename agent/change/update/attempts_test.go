@@ -10,9 +10,9 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// TestAttempts checks that a followed program that is fetched again and again without a trial waits for a day after the third fetch: one
-// whose self-test has no result, and one that is given up before its trial. It is not reported as unfit. An operator's request does not
-// wait.
+// TestAttempts checks that the node waits for a day after it has fetched a followed program three times without a trial. This is tested
+// with a program whose self-test has no result, and with one that is given up before its trial. Neither is reported as unfit. An operator's
+// request does not wait.
 func TestAttempts(t *testing.T) {
 	for _, how := range []string{"full", "good"} {
 		synctest.Test(t, func(t *testing.T) {

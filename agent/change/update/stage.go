@@ -34,7 +34,7 @@ type Stager struct {
 	Client    *http.Client
 	Log       *slog.Logger
 
-	testTime time.Duration // for tests: instead of the constant
+	testTime time.Duration // replaces the constant of this name in tests
 }
 
 // A StagedProgram is a program that is ready for a trial.
@@ -249,7 +249,7 @@ func sameDisk(a, b *unix.Statfs_t) bool {
 
 // RemoveOld removes the files of earlier updates, except the named ones.
 func (s *Stager) RemoveOld(but ...string) {
-	_ = mounts.RemoveAll(s.testDir()) // the next self-test repeats it
+	_ = mounts.RemoveAll(s.testDir()) // after an error, the next self-test removes it
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(s.Program), release.Program+"-*.new"))
 	for _, file := range append(left, filepath.Join(s.Dir, "archive")) {
 		keep := false
@@ -288,7 +288,7 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 	if err := errors.Join(mounts.RemoveAll(tmp), os.MkdirAll(tmp, 0o700)); err != nil {
 		return trial.Unknown, err
 	}
-	defer mounts.RemoveAll(tmp) // RemoveOld repeats it
+	defer mounts.RemoveAll(tmp) // after an error, RemoveOld removes it
 	limitedTime, stop := context.WithTimeout(ctx, cmp.Or(s.testTime, testTime))
 	defer stop()
 	var out limitedBuffer

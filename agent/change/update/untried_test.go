@@ -20,9 +20,9 @@ import (
 	"github.com/islet-edge/islet/internal/rollout"
 )
 
-// A way is one by which a version reaches a node.
+// A way is a method by which a version reaches a node, such as a command, a bundle or an index.
 type way struct {
-	asked  bool // by an operator
+	asked  bool // an operator requests the version
 	change func(w *indexWorld, c *Config)
 	take   func(w *indexWorld, u *Updater, file string) error
 }
@@ -86,13 +86,13 @@ func sumOf(t *testing.T, file string) string {
 	return fmt.Sprintf("%x", r.SHA512)
 }
 
-// TestUntried checks what the record and the report say of a version that does not reach its trial, after each of three attempts and for
-// each way to the node. A version has failed if it says that it does not fit, if it is another one, or if its self-test crashes or is late
-// three times. A busy machine may be the cause of anything else. A failed version is read again only for a person, and no version fails by
-// the request of one.
+// TestUntried checks the record and the report of a version that does not reach its trial, after each of three attempts and for each way. A
+// version counts as failed if its self-test says that it does not fit, if the program has another version, or if its self-test crashes or
+// times out three times. Every other failure may be caused by a busy machine. A failed version is read again only at an operator's request,
+// and an operator's request never makes a version count as failed.
 func TestUntried(t *testing.T) {
 	const untested, unfit = api.UpdateUntested, api.UpdateUnfit
-	everyWay := []string{"unfit", "crash", "hang", "killed"} // the others take two ways, because the test is slow
+	everyWay := []string{"unfit", "crash", "hang", "killed"} // the other failures are tested for two ways only, because the test is slow
 	for how, want := range map[string][3]string{
 		"unfit":  {unfit, unfit, unfit},
 		"other":  {unfit, unfit, unfit},
@@ -102,7 +102,7 @@ func TestUntried(t *testing.T) {
 		"hang":   {untested, untested, unfit},
 		"killed": {untested, untested, untested},
 		"full":   {untested, untested, untested},
-		// The runtime of Go ends these with the exit code of a panic.
+		// The Go runtime ends these programs with the exit code of a panic.
 		"eat":     {untested, untested, untested},
 		"threads": {untested, untested, untested},
 	} {
@@ -175,7 +175,7 @@ func TestUntriedPrevious(t *testing.T) {
 	}
 }
 
-// TestUntriedDry checks that a dry run records nothing, whatever the archive has.
+// TestUntriedDry checks that a dry run records nothing, whatever the archive contains.
 func TestUntriedDry(t *testing.T) {
 	w := newIndexWorld(t)
 	u := w.updater("lab", nil)
@@ -189,8 +189,9 @@ func TestUntriedDry(t *testing.T) {
 	}
 }
 
-// TestUntriedStopped checks that an attempt counts neither as an outcome nor as a failure if the agent, or the client of an operator, ends
-// during it. A self-test that could not be started has no result, and one whose time has ended before its start is late.
+// TestUntriedStopped checks that an attempt is neither recorded as an outcome nor counted as a failure if the agent, or an operator's
+// client, ends during the attempt. A self-test that cannot be started has no result. A self-test whose time has ended before its start is
+// late.
 func TestUntriedStopped(t *testing.T) {
 	w := newIndexWorld(t)
 	file := archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "hang"), w.key)

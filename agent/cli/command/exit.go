@@ -22,7 +22,8 @@ type ExitError = hostcommand.ExitError
 // ExitWith returns an error with an exit code.
 func ExitWith(code int, err error) error { return ExitError{Code: code, Err: err} }
 
-// OnHost runs a command that another package implements, which prints its own errors. A program without an agent lacks it.
+// OnHost runs a command of a package outside of agent/cli. The command prints its own errors. It does not exist in a program without an
+// agent, such as the one for macOS: OnHost then returns an error.
 func OnHost(exists bool, run func() (code int)) error {
 	if !exists {
 		return Usage("this program has no agent")

@@ -8,10 +8,10 @@ import (
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// A service is the installed service, if there is one. Its flags come after those of a file.
+// A service is the installed service of the agent, if there is one. Its own flags override those in the flags file.
 type service struct {
 	flags  func() ([]string, bool) // returns false if there is no service; may be nil
-	listed string                  // the path of the file
+	listed string                  // path of the flags file
 }
 
 // config returns the configuration with which the service would start the agent now. It is nil if there is no service.
@@ -27,7 +27,7 @@ func (s *service) config() (*config.Config, error) {
 	return c, nil
 }
 
-// own returns the flags of the service. It returns false if there is no service.
+// own returns the service's own flags. It returns false if there is no service.
 func (s *service) own() ([]string, bool) {
 	if s.flags == nil {
 		return nil, false
@@ -35,11 +35,11 @@ func (s *service) own() ([]string, bool) {
 	return s.flags()
 }
 
-// serviceArgs is the place of the flags of the service, in words.
+// serviceArgs names the place of the service's own flags in messages.
 const serviceArgs = "ISLET_ARGS in /etc/default/islet"
 
-// placesOf returns the places that have one of the given flags, in words. The stronger one is first. If there is none, placesOf returns the
-// place for new flags.
+// placesOf names the places that have one of the given flags. The place whose flags take precedence is first. If no place has such a flag,
+// placesOf returns the place for new flags.
 func (s *service) placesOf(names ...string) (list []string) {
 	own, _ := s.own()
 	isListed := config.HasFlag(config.ListedFlags(s.listed), names...)
@@ -52,17 +52,17 @@ func (s *service) placesOf(names ...string) (list []string) {
 	return list
 }
 
-// remove returns an advice to remove flags.
+// remove returns advice to remove flags.
 func (s *service) remove(names ...string) string {
 	return "remove " + strings.Join(names, " and ") + " from " + strings.Join(s.placesOf(names...), " and ")
 }
 
-// set returns an advice to set a flag.
+// set returns advice to set a flag.
 func (s *service) set(name, value string) string {
 	return fmt.Sprintf("set %s=%s in %s", name, value, s.placesOf(name)[0])
 }
 
-// checkService returns an error if the flags of the service are stronger than what the command writes.
+// checkService returns an error if the flags of the service override the settings that the command writes.
 func (o *options) checkService() error {
 	c, err := o.service.config()
 	if c == nil {
@@ -89,7 +89,7 @@ func (o *options) checkJoined(d k3s.Directory) error {
 		return err
 	}
 	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) {
-		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag is stronger: %s, or "+
+		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
 			"join with --config-dir", o.configDir, o.service.remove("--config", "--edge-config"))
 	}
 	return nil

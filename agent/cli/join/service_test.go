@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPlaces checks that an advice names the file which has the flag.
+// TestPlaces checks that advice about a flag names the file that contains the flag.
 func TestPlaces(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "flags")
 	const args = serviceArgs

@@ -37,7 +37,7 @@ func Doctor(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 // Cleanup sets up islet cleanup.
 func Cleanup(t *command.Tool, _ *pflag.FlagSet) command.Runner { return onHost(t, t.Cleanup) }
 
-// SetUp sets up islet setup.
+// SetUp returns the function that runs islet setup.
 func SetUp(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(_ context.Context, args []string) error {
 		return command.OnHost(t.SetUp != nil, func() int { return t.SetUp(args, t.Stdout, t.Stderr) })

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/command"
 )
 
-// TestNoAgent runs the commands that other packages implement in a program that has no agent, such as the one for macOS.
+// TestNoAgent checks that a program without an agent, such as the one for macOS, rejects the commands that need one.
 func TestNoAgent(t *testing.T) {
 	for _, line := range []string{"agent", "backup f --to=age1", "restore f --key=k", "setup", "doctor", "cleanup", "key status",
 		"key recipient --state-dir=/x", "self-test"} {

@@ -50,7 +50,8 @@ type Board struct {
 	// KubeletConfiguration and EdgeConfiguration are the names of files next to islet.yaml, with other settings.
 	KubeletConfiguration string `json:"kubeletConfiguration,omitempty"`
 	EdgeConfiguration    string `json:"edgeConfiguration,omitempty"`
-	// LED is the name of the LED in /sys/class/leds that beats if something cannot work.
+	// LED is the name of the LED in /sys/class/leds that gets the trigger heartbeat if islet.yaml cannot be used, or if the board cannot
+	// join.
 	LED string `json:"led,omitempty"`
 }
 

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestMistakes checks that a mistake names the file, the field and, where it is known, the line, and that nothing is written.
+// TestMistakes checks that the message about a mistake names the file, the field and, if it is known, the line, and that nothing is
+// written.
 func TestMistakes(t *testing.T) {
 	ca := newCA(t)
 	cert, key := ca.issue(t, "system:node:kiosk-1")
@@ -71,7 +72,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestHostileFiles checks files that are no files, and bombs: small files that would take much memory.
+// TestHostileFiles checks paths that are no regular files, and bombs: small files that would take much memory.
 func TestHostileFiles(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"a directory": func(path string) error { return os.Mkdir(path, 0o755) },

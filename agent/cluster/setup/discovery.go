@@ -82,7 +82,7 @@ func (d *discovery) write(ca []byte) error {
 	return err
 }
 
-// fetch returns the CA of the cluster in PEM. The function now returns the best known time.
+// fetch returns the CA of the cluster in PEM. The parameter now is a clock, which returns the best known time.
 func (d *discovery) fetch(ctx context.Context, now func() time.Time) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -92,14 +92,14 @@ func (d *discovery) fetch(ctx context.Context, now func() time.Time) ([]byte, er
 	}
 	pool, at := x509.NewCertPool(), now()
 	pool.AppendCertsFromPEM(ca)
-	if begins.After(at) { // a board without a clock: the link learns the time in the same way
+	if begins.After(at) { // the board has no clock; the link sets its time in the same way
 		at = begins
 	}
 	ca, _, err = d.get(ctx, &tls.Config{RootCAs: pool, Time: func() time.Time { return at }, MinVersion: tls.VersionTLS12})
 	return ca, err
 }
 
-// get returns the CA with the hash that a server has, in PEM, and when the certificate of that server begins to be valid.
+// get requests cluster-info. It returns the CA with the hash in PEM, and the time from which the server's own certificate is valid.
 func (d *discovery) get(ctx context.Context, c *tls.Config) (ca []byte, begins time.Time, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(d.Server, "/")+clusterInfo, nil)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *discovery) get(ctx context.Context, c *tls.Config) (ca []byte, begins t
 	return ca, response.TLS.PeerCertificates[0].NotBefore, err
 }
 
-// authority returns the certificates with the hash in the answer of the server.
+// authority returns, in PEM, the certificates in the answer whose public key has the hash.
 func (d *discovery) authority(answer []byte) ([]byte, error) {
 	want, err := parseHash(d.Hash)
 	if err != nil {

@@ -22,8 +22,8 @@
 // # Power cuts
 //
 // All targets are staged and synced before the record names them, so a full disk changes nothing. A run that finds targets in the record
-// renames them all, so after a power cut either all of them are in place or none. A file that was not made here is the base of the file
-// that replaces it.
+// renames them all, so after a power cut either all of them are in place or none. If a target replaces a file that this package did not
+// make, the record keeps the old file as the base of the target. A later islet.yaml without these settings restores the base.
 //
 // The secrets are overwritten in place, by as many underscores. No file is created or renamed. On a FAT file system, neither the directory
 // entry nor the table changes, and the old bytes do not stay in a free cluster. After a power cut, a part of a secret may remain. The next

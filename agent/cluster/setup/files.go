@@ -64,7 +64,7 @@ func (p *plan) base(path string) (data, current []byte, err error) {
 	return current, current, err
 }
 
-// add adds a file with a base. Without data, the base is restored.
+// add adds a target with a base. If data is nil, the target restores the base.
 func (p *plan) add(path string, data, base, current []byte) {
 	if data == nil {
 		data = base
@@ -130,7 +130,7 @@ type part struct {
 	text   []byte // all settings; nil if there are none
 }
 
-// merge joins the settings of islet.yaml with those of the file next to it, or else of the file that was there before.
+// merge adds the settings of islet.yaml to those of the file next to it or, without such a file, to those of the base.
 func (p *plan) merge(f *part) error {
 	path := filepath.Join(p.dir, f.name)
 	base, current, err := p.base(path)
@@ -236,7 +236,7 @@ func fieldHere(field string) string {
 // addCredentials adds the files of the cluster and returns the flags that name them.
 func (p *plan) addCredentials() (flags []string) {
 	c := p.s.board.Cluster
-	if p.old.Server != "" && (c == nil || c.Token == "") { // the token of the former file
+	if p.old.Server != "" && (c == nil || c.Token == "") { // bootstrapFile has the token of the former file
 		p.remove(bootstrapFile)
 	}
 	if c == nil {
@@ -253,13 +253,13 @@ func (p *plan) addCredentials() (flags []string) {
 	if c.Token != "" {
 		flags = append(flags, "--bootstrap-kubeconfig="+path(bootstrapFile))
 	}
-	if p.s.tokenRemoved { // the files of the earlier use are there
+	if p.s.tokenRemoved { // the files exist since the token was used
 		return flags
 	}
-	if c.Token != "" && p.old.OwnKubeconfig { // the agent obtains another one
+	if c.Token != "" && p.old.OwnKubeconfig { // the agent replaces it by one with its own certificate
 		p.remove(kubeconfigFile)
 	}
-	if c.CAHash != "" && (p.old.Server != c.Server || p.old.CA != c.CAHash) { // these may be of another cluster
+	if c.CAHash != "" && (p.old.Server != c.Server || p.old.CA != c.CAHash) { // the present files may be of another cluster
 		p.remove(bootstrapFile)
 		p.remove(authorityFile)
 	}

@@ -48,7 +48,7 @@ func k3sDirectory(edge []byte) (k3s.Directory, error) {
 type joinedField struct {
 	name   string
 	value  any
-	isFree bool // a file next to islet.yaml may set it. Without the others, the node would lose its cluster
+	isFree bool // a file next to islet.yaml may set another value; for the other fields, the node would then lose its cluster
 }
 
 // joinedFields returns the fields of a configuration in /etc/islet that the command islet join sets, with their values there.
@@ -71,9 +71,9 @@ func joinedFields(text []byte, isEdge bool) ([]joinedField, error) {
 	}, nil
 }
 
-// keepJoined adds to a configuration, which replaces the one in base, the fields that the command islet join has set. If the configuration
-// has another value for one of them, keepJoined adds a mistake, or keeps that value if it may differ. It returns an error if the fields in
-// base cannot be read, because the node would lose its cluster without them.
+// keepJoined copies the fields that the command islet join has set from base to text, the configuration that replaces base. If text has
+// another value for such a field, keepJoined keeps that value if it may differ, and otherwise adds a mistake. It returns an error if base
+// cannot be decoded, because the node would lose its cluster without these fields.
 func (p *plan) keepJoined(f *part, text, base []byte) ([]byte, error) {
 	fields, err := joinedFields(base, f.edge)
 	if err != nil {

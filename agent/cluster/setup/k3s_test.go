@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
-// clusterFields are the fields that the command islet join sets in kubelet.yaml, but for those of certificates.
+// clusterFields are the fields that the command islet join sets in kubelet.yaml, except those of certificates.
 const clusterFields = "clusterDNS: [10.43.0.10]\nclusterDomain: k3s.local\nrotateCertificates: false\nserverTLSBootstrap: false\n"
 
 // joinK3s does what the command islet join does, until the given function returns an error. The function may be nil.
@@ -98,15 +98,15 @@ func TestK3s(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	b.write(head + "name: kiosk-1\n") // the file of before has the directory
+	b.write(head + "name: kiosk-1\n") // the earlier edge.yaml has the directory
 	b.inUse()
 	must(t, os.RemoveAll(k3s.Root(b.State)))
 	b.write(joining(ca))
 	b.inUse()
 }
 
-// TestK3sUnfinished checks that the files of an islet join which a power cut has ended are completed first, and that nothing is done if
-// they cannot be.
+// TestK3sUnfinished checks that the files of an islet join that a power cut has interrupted are completed first. If they cannot be
+// completed, nothing else is changed.
 func TestK3sUnfinished(t *testing.T) {
 	b, ca := newBoard(t), newCA(t)
 	b.write(head + "name: kiosk-1\n")
@@ -156,7 +156,7 @@ func TestK3sFields(t *testing.T) {
 	use("maxPods: 7\nclusterDNS: [10.96.0.10]\ntlsCertFile: " + serving + "\n")
 	b.inUse()
 	check("10.96.0.10", "k3s.local")
-	use("maxPods: 7\nclusterDomain: own.local\n") // the value of before comes back
+	use("maxPods: 7\nclusterDomain: own.local\n") // the earlier value returns
 	b.inUse()
 	check("10.43.0.10", "own.local")
 	before := b.made(kubeletFile)
@@ -169,8 +169,8 @@ func TestK3sFields(t *testing.T) {
 	}
 }
 
-// TestK3sMistake checks that a file next to islet.yaml does not replace a configuration with a mistake on a board that has joined by islet
-// join, because the fields of the join would be lost, and that it replaces such a file on another board.
+// TestK3sMistake checks a file next to islet.yaml that would replace a configuration with a mistake. It does not replace the configuration
+// on a board that has joined by islet join, because the fields of islet join would be lost. It does on any other board.
 func TestK3sMistake(t *testing.T) {
 	for name, c := range map[string]struct{ field, more string }{
 		kubeletFile: {"kubeletConfiguration", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 7\n"},
@@ -200,8 +200,8 @@ func TestK3sMistake(t *testing.T) {
 	}
 }
 
-// TestRestore checks that a file is refused while a restore of a backup must be completed, because the agent does that first, and that
-// nothing is written, because the restore replaces the record too.
+// TestRestore checks that a file is refused while an interrupted restore of a backup must be completed by the agent. Nothing is written
+// then, because the restore also replaces the record.
 func TestRestore(t *testing.T) {
 	b := newBoard(t)
 	must(t, os.MkdirAll(b.State, 0o700), os.WriteFile(filepath.Join(b.State, k3s.RestoreFile), nil, 0o600))

@@ -14,7 +14,7 @@ const (
 )
 
 // errNoCard means that the name needs a network card that the kernel has not found yet.
-var errNoCard = errors.New("this machine has no network card with a permanent address yet, for {mac} in the name")
+var errNoCard = errors.New("{mac} in the name needs a network card with a permanent address, and this machine has none yet")
 
 // checkName checks the name with example values.
 func (c *checker) checkName() {
@@ -30,8 +30,8 @@ func (c *checker) checkName() {
 	}
 }
 
-// nodeName returns the name of the node. It is empty if the node has the machine's host name. The function marks returns the serial numbers
-// and the addresses of network cards.
+// nodeName returns the name of the node. It is empty if the node has the machine's host name. The parameter marks returns the machine's
+// serial numbers and the addresses of its network cards.
 func (s *source) nodeName(marks func() (serials, cards []string)) (string, error) {
 	name := s.board.Name
 	if name == "" || !strings.Contains(name, "{") {

@@ -45,16 +45,16 @@ type record struct {
 	Refused *setuprecord.Refusal `json:"refused,omitempty"`
 }
 
-// A made is a file that was written here.
+// A made describes a file that this package has written.
 type made struct {
 	Sum  string `json:"sum"`
-	Base []byte `json:"base,omitempty"` // the file before
+	Base []byte `json:"base,omitempty"` // the file that it has replaced
 }
 
 // A target is a file to write or to remove.
 type target struct {
 	Path   string `json:"path"`
-	Data   []byte `json:"-"` // it is in the staged file
+	Data   []byte `json:"-"` // the staged file contains the data
 	Remove bool   `json:"remove,omitempty"`
 }
 
@@ -152,7 +152,7 @@ func (r *record) commit(state string, step func()) error {
 	if err := commit(r.Pending, step); err != nil {
 		return err
 	}
-	restoreLED(r.Refused) // it was about these files
+	restoreLED(r.Refused) // the refusal was about these files
 	r.Pending, r.Refused = nil, nil
 	step()
 	return r.store(state)

@@ -28,7 +28,8 @@ const Console = "/dev/console"
 // consoleTime is the maximum time for a line. A serial line with flow control may take nothing.
 const consoleTime = 2 * time.Second
 
-// tell writes a line to the console, if it is one. Nobody can be told about an error.
+// tell writes a line to the console. It writes nothing to a file that is no character device. It ignores errors, because it has no other
+// way to report them.
 func tell(console, text string) {
 	f, err := os.OpenFile(console, os.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -75,7 +76,7 @@ func boardLED(dir, name string) string {
 	return ""
 }
 
-// beat lets the LED of the board beat. It returns the LED, and the trigger that it had before.
+// beat sets the trigger heartbeat. It returns the name of the LED, and its former trigger.
 func beat(name string) (used, before string) {
 	used = boardLED(led.Dir, name)
 	l := led.New(led.Dir, used)

@@ -83,7 +83,8 @@ func (r *record) removeSecrets() error {
 	return err
 }
 
-// overwrite reports whether the file has no secrets. With os.O_RDWR, it overwrites them in the file that it has read.
+// overwrite reports whether the secrets of the file are removed. With the flag os.O_RDWR, it first removes them, in the same open file that
+// it has compared with the record.
 func (r *record) overwrite(flag int) (done bool, err error) {
 	f, err := untrusted.OpenFile(filepath.Dir(r.File), filepath.Base(r.File), flag, 0)
 	if err != nil {

@@ -42,8 +42,8 @@ type Result struct {
 	Server  string // of the cluster; may be empty
 }
 
-// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with its previous settings. If the
-// disk has failed between the renames of files, a part of them is in place. The next run then completes that.
+// A RefusedError means that islet.yaml cannot be used, and that nothing was changed. The agent starts with its previous settings. There is
+// one exception: if the disk has failed between the renames of the targets, a part of them is in place. The next run then completes them.
 type RefusedError struct {
 	File string
 	LED  string // of the file; may be empty
@@ -70,7 +70,7 @@ func (s *Setup) Apply(files ...string) (Result, error) {
 		return Result{}, &RefusedError{err: fmt.Errorf("lock the state directory: %w", err)}
 	}
 	defer unlock()
-	if err := k3s.CheckRestore(s.State); err != nil { // it replaces what a setup would write, also the record
+	if err := k3s.CheckRestore(s.State); err != nil { // the restore replaces all files that Apply would write, also the record
 		return Result{}, &RefusedError{err: err}
 	}
 	r, err := load(s.State)
@@ -171,7 +171,7 @@ func (s *Setup) checkChange(src *source, r *record) error {
 	}
 	if d, m := s.joinedK3s(r); d != "" {
 		if src.board.Cluster != nil {
-			c.add("cluster", "this board has joined %s by islet join, and cannot move by this file", m.APIServer)
+			c.add("cluster", "this board has joined %s by islet join, and this file cannot move it to another cluster", m.APIServer)
 		}
 		return errors.Join(c.errs...)
 	}
@@ -183,9 +183,9 @@ func (s *Setup) checkChange(src *source, r *record) error {
 	}
 	server, _ := s.joined(r)
 	if k := src.board.Cluster; k == nil && server != "" && r.Server != "" {
-		c.add("cluster", "this board has joined %s, and cannot leave it by this file", server)
+		c.add("cluster", "this board has joined %s, and a file without a cluster cannot make it leave", server)
 	} else if k != nil && server != "" && (k.Server != server || r.Server != "" && k.CA+k.CAHash != r.CA) {
-		c.add("cluster.server", "this board has joined %s with its CA, and cannot move by this file", server)
+		c.add("cluster.server", "this board has joined %s with its CA, and this file cannot move it to another cluster", server)
 	}
 	return errors.Join(c.errs...)
 }

@@ -98,7 +98,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestBundle checks the settings of a node without a cluster, over those of an image and of a file next to islet.yaml.
+// TestBundle checks that the settings of a node without a cluster are added to the settings of an image or of a file next to islet.yaml.
 func TestBundle(t *testing.T) {
 	b := newBoard(t)
 	const edge = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n# of the image\nbridgeName: own0\nbundle: {every: 1h}\n"
@@ -116,7 +116,7 @@ func TestBundle(t *testing.T) {
 	if e := load(); e.BridgeName != "own0" || e.Bundle.Source == "" || e.Bundle.Every.Hours() != 2 || e.Bundle.Keys[0] != key {
 		t.Errorf("%+v", e)
 	}
-	// Without the setting, that of the image is back.
+	// When islet.yaml lacks the setting again, the image's setting is back in force.
 	b.write(strings.Replace(source, "  every: 2h\n", "", 1))
 	b.inUse()
 	if e := load(); e.Bundle.Every.Hours() != 1 {
@@ -210,7 +210,8 @@ func TestEditedCertificate(t *testing.T) {
 	}
 }
 
-// TestLeft checks that the credentials of a file that never joined go with that file. Else a later file would be taken for a move.
+// TestLeft checks that the credentials of a file with which the board has never joined are removed with that file. Otherwise a later file
+// with another server would be refused, as if the board had joined.
 func TestLeft(t *testing.T) {
 	ca, other := newCA(t), newCA(t)
 	cert, key := ca.issue(t, "system:node:kiosk-1")
@@ -237,7 +238,7 @@ func TestLeft(t *testing.T) {
 	if got := b.made(bootstrapFile); got != "" || b.made(kubeconfigFile) == "" {
 		t.Error(contents(t, b.Dir))
 	}
-	b = newBoard(t) // credentials of an image are not those of a file
+	b = newBoard(t) // the credentials of an image stay
 	b.join(ca, "https://192.0.2.1:6443", "kiosk-1")
 	must(t, os.WriteFile(filepath.Join(b.Dir, bootstrapFile), []byte("of the image"), 0o600))
 	b.write(head)

@@ -69,7 +69,7 @@ func Watch(ctx context.Context, c Config) error {
 		c.ledDir = led.Dir
 	}
 	w := &watch{Config: c, r: r, led: led.New(c.ledDir, boardLED(c.ledDir, r.LED)), began: time.Now()}
-	_ = w.led.SetBack(r.Before) // another agent let it beat
+	_ = w.led.SetBack(r.Before) // a previous agent has set heartbeat
 	for _, step := range []func(context.Context) error{w.discover, w.awaitLink, w.removeSecrets} {
 		if err := step(ctx); err != nil {
 			return nil // ctx has ended
@@ -88,8 +88,8 @@ type watch struct {
 	toldAt time.Time
 }
 
-// report tells a person at the board why it has not joined. It says nothing before the board had time to join, and returns when it wants
-// to be called again.
+// report tells a person at the board why it has not joined. It reports nothing before the board had time to join. It returns the time after
+// which it must be called again.
 func (w *watch) report(why string) (again time.Duration) {
 	if w.r.Joined {
 		return reportEvery
@@ -104,7 +104,7 @@ func (w *watch) report(why string) (again time.Duration) {
 		w.told, w.toldAt = why, time.Now()
 		tell(w.Console, fmt.Sprintf("%s has not joined %s: %s", w.name(), w.r.Server, why))
 		w.Log.Warn("the board has not joined its cluster", "server", w.r.Server, "reason", shorten(why))
-		if w.led.Set(led.Heartbeat) == nil && w.led.Before() != w.r.Before { // else the console and the log say it
+		if w.led.Set(led.Heartbeat) == nil && w.led.Before() != w.r.Before { // otherwise only the console and the log report it
 			w.r.Before = w.led.Before()
 			w.store(func(r *record) { r.Before = w.r.Before })
 		}
@@ -170,7 +170,7 @@ func (w *watch) removeSecrets(ctx context.Context) error {
 		if text := err.Error(); text != said {
 			said = text
 			w.Log.Warn("the secrets of a file of the boot partition cannot be removed", "file", w.r.File, "error", err)
-			if !errors.Is(err, fs.ErrNotExist) { // else the partition is not mounted, or somebody has removed the file
+			if !errors.Is(err, fs.ErrNotExist) { // a missing file was removed, or its partition is not mounted
 				w.Warn(reasonSecrets, "the secrets in "+w.r.File+" were used, and cannot be removed: "+shorten(text))
 			}
 		}

@@ -63,7 +63,7 @@ func (l *fakeLink) set(phase link.Phase, message string) {
 	}
 }
 
-// A watched is a Watch that runs.
+// A watched is a running Watch with its inputs and outputs.
 type watched struct {
 	*fakeLink
 	t      *testing.T

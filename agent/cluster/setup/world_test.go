@@ -46,7 +46,7 @@ const (
 	head     = "apiVersion: islet.dev/v1alpha1\nkind: BoardSetup\n"
 )
 
-// A clusterCA is the CA of a test's cluster.
+// A clusterCA is a CA with which a test signs the certificates of a cluster.
 type clusterCA struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -160,7 +160,7 @@ func (b *board) setReadOnly(is bool) error {
 // apply applies the file of the boot partition.
 func (b *board) apply() (Result, error) { return b.Apply(b.file()) }
 
-// inUse checks that the file can be applied.
+// inUse applies the file of the boot partition, which must succeed.
 func (b *board) inUse() Result {
 	b.t.Helper()
 	out, err := b.apply()
@@ -203,10 +203,10 @@ func (b *board) refused() string {
 	return err.Error()
 }
 
-// cutVariable is the environment variable with the step at which the process kills itself.
+// cutVariable is the environment variable with the step at which the process kills itself, and with the directory of the board.
 const cutVariable = "ISLET_TEST_CUT"
 
-// applyUntilCut applies a file in the directory of the environment, and kills the process at a step.
+// applyUntilCut applies the islet.yaml of the board in cutVariable, and kills the process at the step in cutVariable.
 func applyUntilCut() {
 	var step, at int
 	var dir string

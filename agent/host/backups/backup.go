@@ -134,7 +134,8 @@ func (env Env) printNotes(w io.Writer, s *backup.Summary) {
 	fmt.Fprintln(w, "not in a backup: images, data in volumes and claims, logs")
 }
 
-// isOlder reports whether a node takes the bundle that it used only with --older, and the backup does not have it.
+// isOlder reports whether the restored node needs islet bundle apply --older to get its bundle back. This is so if the backup does not
+// contain the bundle, and the node has already seen a higher number.
 func isOlder(s *backup.Summary) bool {
 	b := s.Manifest.InUse
 	return b != nil && s.Bundles == 0 && b.Number < s.Manifest.Bundles[b.Name]

@@ -110,7 +110,7 @@ func (o *options) addNumber(s string) error {
 	return nil
 }
 
-// parse returns an error that is a wrong usage.
+// parse parses the arguments of a command. Every error is a wrong usage.
 func parse(verb string, args []string) (*options, error) {
 	o := newOptions(verb)
 	rest, err := o.own.Take(args)
@@ -123,7 +123,7 @@ func parse(verb string, args []string) (*options, error) {
 			o.agent = append(o.agent, arg)
 		case o.file != "":
 			return nil, hostcommand.Usage(fmt.Errorf(
-				"unexpected argument %q: one file only, and --flag=VALUE for the flags of the agent", arg))
+				"unexpected argument %q: give one file, and write flags of the agent as --flag=VALUE", arg))
 		default:
 			o.file = arg
 		}

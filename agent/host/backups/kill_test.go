@@ -18,10 +18,10 @@ import (
 	"github.com/islet-edge/islet/edge/backup"
 )
 
-// envKill has the arguments of a process that restores and is killed at a step.
+// envKill is the environment variable with the killing that a child process carries out.
 const envKill = "ISLET_TEST_KILL_RESTORE"
 
-// A killing is what envKill has.
+// A killing contains the arguments of islet restore, and the step at which the process kills itself.
 type killing struct {
 	Step int // from 1
 	Args []string
@@ -71,9 +71,9 @@ func (d *desk) names() []string {
 	return slices.Sorted(maps.Keys(files))
 }
 
-// TestKilledRestore kills a restore with another state directory than the default at each of its steps, on an empty board and over another
-// node. The command has named the directory. An agent without the flag does not touch it. The next agent with the flag has the whole node
-// if the restore was decided, and the board of before if it was not.
+// TestKilledRestore kills a restore with --state-dir at each of its steps, on an empty board and over another node. The output names the
+// directory. An agent without the flag does not change the directory. The next agent with the flag finds the whole node if the restore was
+// decided, and otherwise the files that the board had before.
 func TestKilledRestore(t *testing.T) {
 	if text := os.Getenv(envKill); text != "" {
 		var k killing

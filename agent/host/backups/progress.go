@@ -12,10 +12,10 @@ import (
 
 // A progress tells a person at a terminal what a command does, with a line for each stage.
 type progress struct {
-	w io.Writer // nil if nobody is told
+	w io.Writer // nil if nothing is printed
 }
 
-// progress returns the progress of a command. A standard error that is no terminal gets none.
+// progress returns the progress of a command. It prints nothing if the standard error is no terminal.
 func (env Env) progress(o *options) progress {
 	if f, ok := env.Stderr.(*os.File); ok && !o.quiet && term.IsTerminal(int(f.Fd())) {
 		return progress{f}
@@ -23,7 +23,7 @@ func (env Env) progress(o *options) progress {
 	return progress{}
 }
 
-// stage tells that a stage begins. The number of bytes is 0 if it is unknown.
+// stage prints that a stage begins. The number of bytes is 0 if it is unknown.
 func (p progress) stage(what string, bytes int64) {
 	if p.w == nil {
 		return
@@ -43,7 +43,7 @@ func (p progress) follow(archive io.ReadCloser, what string, size int64) io.Read
 // progressStep is the number of bytes after which a stage that reads is told again.
 const progressStep = 32 << 20
 
-// A counted archive tells how much of it was read.
+// A counted archive prints how many bytes of it were read.
 type counted struct {
 	io.ReadCloser
 	progress

@@ -22,7 +22,8 @@ func terminal(t *testing.T) (*os.File, func() string) {
 	}
 }
 
-// TestProgress checks that a person at a terminal is told each stage, that the output stays the same, and that others are told nothing.
+// TestProgress checks that each stage is printed if the standard error is a terminal, unless -q is set. The standard output is always the
+// same.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

@@ -68,12 +68,12 @@ func (env Env) restore(ctx context.Context, o *options) error {
 			printable.Line(res.Unread.Error()))
 	}
 	if res.UnreadIndex != nil {
-		fmt.Fprintf(env.Stdout, "note: a record of the newest index of versions cannot be read, so the other one applies, if there is one "+
-			"(%s)\n", printable.Line(res.UnreadIndex.Error()))
+		fmt.Fprintf(env.Stdout, "note: a record of the newest index of versions cannot be read and is ignored (%s)\n",
+			printable.Line(res.UnreadIndex.Error()))
 	}
 	if isOlder(&res.Summary) {
 		b := res.Manifest.InUse
-		fmt.Fprintf(env.Stdout, "note: the node used %s number %d, and takes no number below %d by itself: bring the one in use back with "+
+		fmt.Fprintf(env.Stdout, "note: the node used %s number %d, and takes no number below %d by itself: to use that bundle again, run "+
 			"islet bundle apply --older\n", printable.Cut(b.Name, 80), b.Number, res.Manifest.Bundles[b.Name])
 	}
 	if o.dryRun {
@@ -102,8 +102,8 @@ func (env Env) printOtherState(state string) {
 		printable.Line(state), why)
 }
 
-// lockState locks the state directory, and in it that of the k3s cluster, so that neither an agent nor islet join nor islet setup runs. The
-// function release ends the locks. If nothing was restored, it also removes what they have made.
+// lockState locks the state directory and the directory of the k3s cluster below it, so that no agent, islet join or islet setup runs. The
+// returned function releases the locks. If nothing was restored, it also removes the directories and the file that the locks have created.
 func lockState(state string) (release func(nothing bool) error, err error) {
 	lock, cluster := filepath.Join(state, "lock"), k3s.Root(state)
 	_, err = os.Lstat(lock)

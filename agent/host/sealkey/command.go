@@ -103,10 +103,10 @@ type call struct {
 	agent    []string // the flags of the agent
 }
 
-// parse returns an error that is a wrong usage.
+// parse parses the arguments of islet key. Every error is a wrong usage.
 func parse(args []string) (c call, err error) {
 	if len(args) == 0 || !slices.Contains([]string{"recipient", "seal", "status", "unseal"}, args[0]) {
-		return c, hostcommand.Usage(errors.New("not one of recipient, seal, status and unseal"))
+		return c, hostcommand.Usage(errors.New("the first argument must be recipient, seal, status or unseal"))
 	}
 	c.verb = args[0]
 	var own hostcommand.Flags

@@ -234,8 +234,8 @@ func TestLogsOfOthers(t *testing.T) {
 	})
 }
 
-// TestLogsBehindSymlink checks that a pod that can write to the directory of all logs cannot make the agent create or believe a mark
-// elsewhere. The log is then removed at once, and so is its link.
+// TestLogsBehindSymlink checks that a pod that can write to the directory of all logs cannot make the agent create a mark elsewhere, or
+// trust a mark there. The log and its link are then removed at once.
 func TestLogsBehindSymlink(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	s := newStage(t, root)

@@ -188,7 +188,7 @@ func TestTakeoverOrder(t *testing.T) {
 				}
 				if ends {
 					s.reaper.reapChildren()
-				} // else both lists time out
+				} // otherwise both lists time out
 				if err := <-lists[living]; err != nil {
 					t.Error(err)
 				}

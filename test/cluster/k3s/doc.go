@@ -14,6 +14,5 @@
 // The server can also lie: Instead replaces the answer of a path, and lies.go has answers that a client must survive. Start starts the
 // server with a whole control plane (package cluster).
 //
-// This server does not have: the join of further servers, the paths for administrators, etcd, the registry mirror, and the controllers
-// of k3s.
+// This server lacks the join of further servers, the paths for administrators, etcd, the registry mirror, and the controllers of k3s.
 package k3s

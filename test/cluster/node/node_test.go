@@ -56,7 +56,7 @@ func configure(n *cluster.Node, lines string) {
 	n.Edit("kubelet.yaml", func(conf string) string { return conf + lines })
 }
 
-// configureDisk does the same for a node whose disk may be full. The lines replace those for a full disk of the test's host.
+// configureDisk is like configure, but removes the lines that keep a node working on a full disk of the test's host.
 func configureDisk(n *cluster.Node, lines string) {
 	n.Edit("kubelet.yaml", func(conf string) string { return strings.TrimSuffix(conf, machine.Roomy) + lines })
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// A flashed is a board with a boot partition. The directory /etc/islet is on its disk.
+// A flashed is a board whose disk has a boot partition and the directory /etc/islet.
 type flashed struct {
 	*cluster.Node
 	t *testing.T

@@ -50,8 +50,8 @@ func (r *repaired) RewriteRows(context.Context) error {
 	return nil
 }
 
-// TestRefillIsRetried checks the order in which a database that was created again is filled, and that an error is not the end of it. The
-// database is complete only after all rows are stored. A manifest that can never be decoded does not prevent this.
+// TestRefillIsRetried checks the order in which a database that was created again is filled, and that the refill is retried after an error.
+// The database is complete only after all rows are stored. A manifest that can never be decoded does not prevent this.
 func TestRefillIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &repaired{signal: make(chan struct{}, 1), failures: 2}

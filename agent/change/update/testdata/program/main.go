@@ -56,7 +56,7 @@ func main() {
 		b := make([]byte, 8<<30)
 		fmt.Println(len(b))
 	case "threads":
-		_ = syscall.Setresuid(65534, 65534, 65534) // the limit is not for root
+		_ = syscall.Setresuid(65534, 65534, 65534) // root is exempt from the limit
 		const processes = 6                        // RLIMIT_NPROC
 		if err := syscall.Setrlimit(processes, &syscall.Rlimit{}); err != nil {
 			panic(err)
