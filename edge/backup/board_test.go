@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestConfigurationOfBoard restores over the configuration of a board that an agent reads without a flag. What the archive lacks is not in
-// force any more, and what it has in the same form stays.
+// TestConfigurationOfBoard restores on a board that has the configuration files that an agent reads without a flag. Files that the archive
+// lacks are set aside. Files with the content of the archive stay.
 func TestConfigurationOfBoard(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -54,8 +54,9 @@ func TestConfigurationOfBoard(t *testing.T) {
 	}
 }
 
-// TestIndex restores over a node that has seen another index of versions. The later one stays in force. A record that cannot be read, such
-// as a large or a deep one, is named. A node that has seen none gets none.
+// TestIndex restores over a node that has seen another index of versions. The later one stays in force. The result names a record that
+// cannot be read, for example because it is too large or nested too deeply. If the archive has no record of an index, the restored node has
+// none.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	const early, late = `{"signed":"2026-11-01T00:00:00Z"}`, `{"signed":"2026-11-27T00:00:00Z"}`
@@ -130,11 +131,11 @@ func TestOtherDisk(t *testing.T) {
 	}
 }
 
-// TestFlags restores over the flags of an agent, and is cut at the steps around their change. An agent finds the restore by its flags, so
-// they change first and are there at each moment.
+// TestFlags restores over a flags file, and interrupts the restore at the steps around its change. An agent finds an interrupted restore by
+// these flags. The file is therefore replaced first, and always exists.
 func TestFlags(t *testing.T) {
 	t.Parallel()
-	for cut := range 7 { // the first one is no cut
+	for cut := range 7 { // 0 means that the restore is not interrupted
 		w := newWorld(t)
 		w.write("conf/flags", "--of=backup")
 		s := w.source()
@@ -175,8 +176,8 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestAfter checks that the name of the node is that of the flags after the restore: those of the archive, or none, and never those of the
-// board, which are set aside.
+// TestAfter checks that the name of the node is that of the flags after the restore: the flags of the archive, or none. The flags of the
+// board never count, because they are set aside.
 func TestAfter(t *testing.T) {
 	t.Parallel()
 	for _, ofBackup := range []string{"edge", "other", ""} {

@@ -289,8 +289,8 @@ func TestOutdatedReplacement(t *testing.T) {
 	hasRows(t, kept[0], want)
 }
 
-// TestNameOfTheDirectory continues a replacement in directories whose names have characters of a pattern. The files of the old database
-// that have another name are found there, too, and only the last of them are kept.
+// TestNameOfTheDirectory continues a replacement in directories whose names have characters of a pattern. The kept files of old databases
+// are found there too, and only the newest ones are kept.
 func TestNameOfTheDirectory(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "islet.db")
 	want := breakDatabase(t, from)

@@ -64,7 +64,7 @@ func flagsOf(text string) (flags []string, err error) {
 	return flags, nil
 }
 
-// MaxFlagsFile is the maximum size of a FlagsFile for those who read it without Load, in bytes.
+// MaxFlagsFile is the maximum size in bytes of a FlagsFile for callers that read the file without Load.
 const MaxFlagsFile = 1 << 20
 
 // ListedFlags returns the flags in a FlagsFile. There are none if the file does not exist, or has a mistake, which Load reports.

@@ -26,9 +26,9 @@ func NewFileError(name string, data []byte, field, format string, args ...any) *
 	return &FileError{File: name, Line: lineOf(data, field), Field: field, Detail: fmt.Sprintf(format, args...)}
 }
 
-// SetFields returns a configuration with more fields set: those of fields, by their paths, such as authentication.x509.clientCAFile. The
-// configuration is a KubeletConfiguration, or an EdgeConfiguration if edge is set. It may be empty. SetFields also returns the paths that
-// the configuration had set before, sorted. Lists are replaced.
+// SetFields sets fields in the configuration data, which may be empty, and returns the result. The keys of the parameter fields are paths,
+// such as authentication.x509.clientCAFile. The configuration is an EdgeConfiguration if edge is true, and otherwise a
+// KubeletConfiguration. SetFields also returns the paths that the configuration had set before, sorted. Lists are replaced.
 func SetFields(name string, data []byte, edge bool, fields map[string]any) (out []byte, had []string, err error) {
 	version, kind, into := kubeletAPIVersion, kubeletKind, any(&kubelet.KubeletConfiguration{})
 	if edge {

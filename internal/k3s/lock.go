@@ -57,7 +57,7 @@ func lock(dir string, how int) (*os.File, error) {
 	return d, nil
 }
 
-// A command waits for the end of shared locks, but at most for 10 s, because nobody keeps a shared lock during a request.
+// A command waits at most 10 s for shared locks to end. Such a lock is short, because nobody holds it during a request.
 const (
 	maxPauses = 200
 	pauseTime = 50 * time.Millisecond

@@ -94,7 +94,7 @@ func Store(root string, c *Cluster, files []File, check func() error) error {
 	defer func() { state.Close() }() // does nothing if it is nil
 	for i, s := range append(steps, step{check, func() error { return nil }}) {
 		err := s.do()
-		if i == 0 && err == nil { // now, because on a disk that takes no writes, an agent may have the lock
+		if i == 0 && err == nil { // after the first write, because an agent may hold the lock on a disk that takes no writes
 			state, err = AwaitState(filepath.Dir(root))
 		}
 		if err == nil {

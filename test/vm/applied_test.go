@@ -45,7 +45,7 @@ func changes() []change {
 }
 
 // TestAcknowledgedWrites records all writes to the disk while pods and objects are applied, changed and deleted. It boots the disks that
-// power cuts at these writes leave. The node has all changes that were acknowledged before the cut, and of the next one all or nothing.
+// power cuts at these writes leave. The node has all changes that were acknowledged before the cut, and all or nothing of the next change.
 func TestAcknowledgedWrites(t *testing.T) {
 	v := appliedNode(t)
 	prepareNamespaces(v)

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/rollout"
 )
 
-// untried returns a function that adds a program, which has failed before its trial, to a record several times.
+// untried returns a function that adds several outcomes to a record: those of a program that fails before its trial.
 func untried(how trial.Untried, times int) func(r *trial.Record, p trial.Program) {
 	return func(r *trial.Record, p trial.Program) {
 		for range times {

@@ -21,7 +21,7 @@ type attempts struct {
 	id    string // of the program
 	count int
 	last  time.Time
-	why   string // the last fetch did not lead to a trial
+	why   string // why the last fetch did not lead to a trial
 }
 
 // check returns an error if the program was fetched too often, so that its next fetch must wait.

@@ -325,7 +325,7 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 }
 
 // failureOf returns how a self-test has failed. On a machine without free memory or disk space, a good program ends with the exit code of
-// an error, or is killed. Without memory or threads for the runtime of Go, a good program ends as after a panic.
+// an error, or is killed. Without memory or threads for the Go runtime, a good program ends with the exit code of a panic.
 func failureOf(s *os.ProcessState, output []byte) trial.Untried {
 	status, _ := s.Sys().(syscall.WaitStatus)
 	switch code := s.ExitCode(); {

@@ -141,7 +141,7 @@ func TestReplacedToken(t *testing.T) {
 	}
 }
 
-// TestHostileServers checks answers that are no answers, and bombs.
+// TestHostileServers checks that invalid answers of a server, and bombs, are errors and take little memory.
 func TestHostileServers(t *testing.T) {
 	ca := newCA(t)
 	info := func(text string) string {

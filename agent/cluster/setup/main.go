@@ -43,7 +43,7 @@ func run(args []string, stdout io.Writer, t teller) error {
 	dirs, err := config.Directories(args)
 	if err != nil {
 		err = fmt.Errorf("the flags of the agent: %s: %w", strings.Join(args, " "), err)
-		t.fail(err.Error()) // they may be those of config.FlagsFile
+		t.fail(err.Error()) // a person at the board must see this if the flags are those of config.FlagsFile
 		return hostcommand.Usage(err)
 	}
 	s := &Setup{
@@ -54,8 +54,8 @@ func run(args []string, stdout io.Writer, t teller) error {
 	return t.report(out, err, isNamed, stdout)
 }
 
-// report tells what Apply has done, and returns the error of the command. The parameter isNamed is true if a person has named the file. The
-// service names none, and has no output while the file stays the same.
+// report prints the result of Apply, and returns the error of the command. The parameter isNamed is true if a person has named the file.
+// The service names none, and has no output while the file stays the same.
 func (t teller) report(out Result, err error, isNamed bool, stdout io.Writer) error {
 	if err == nil {
 		t.forget()

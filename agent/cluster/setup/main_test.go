@@ -13,7 +13,7 @@ import (
 
 // TestFailuresOnConsole checks that each failure is on the console once, however often the service repeats the command: wrong flags, a
 // restore that the agent cannot complete, a mistake in the file, and a network card that is missing. After another failure or a success,
-// the same failure is told again.
+// the same failure is reported again.
 func TestFailuresOnConsole(t *testing.T) {
 	tty, console := terminal(t)
 	w := &watched{t: t, tty: tty}

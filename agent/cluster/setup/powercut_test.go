@@ -24,7 +24,7 @@ func TestPowerCut(t *testing.T) {
 	must(t, err)
 	text := joining(ca) + "bundle: {every: 2h}\n"
 	want := ""
-	for at := 99; at != 0; { // first without a cut
+	for at := 99; at != 0; { // the first run has no power cut
 		b := newBoard(t)
 		dir := filepath.Dir(b.boot)
 		must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/edge.yaml", []byte("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"), 0o600))
@@ -117,7 +117,7 @@ func TestUnwritable(t *testing.T) {
 	if r, err := load(b.State); err != nil || len(r.Pending) == 0 {
 		t.Errorf("not partly in place: %v", err)
 	}
-	synctest.Test(t, func(t *testing.T) { // the agent changes nothing of that
+	synctest.Test(t, func(t *testing.T) { // Watch does nothing while a part of the targets is missing
 		w := watchBoard(t, b)
 		w.set(link.Up, "")
 		<-w.ended

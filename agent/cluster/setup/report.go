@@ -43,26 +43,27 @@ func tell(console, text string) {
 	_, _ = f.WriteString("islet: " + shorten(text) + "\n")
 }
 
-// A teller tells a person at the board about the command.
+// A teller reports the failures of islet setup on the console, and each failure only once.
 type teller struct {
 	console string
-	file    string // has the failure that was told last; a reboot removes it
+	file    string // path of a file with the last reported failure; a reboot removes the file
 }
 
-// fail writes a failure to the console, unless it was told last. While an agent cannot start, the service repeats the command, and with it
-// the failure, every two seconds.
+// fail writes a failure to the console, unless it is the last reported failure. While an agent cannot start, the service repeats the
+// command every two seconds, and each run has the same failure.
 func (t teller) fail(text string) {
 	if last, err := regular.Read(t.file, 2*maxReport); err == nil && string(last) == shorten(text) {
 		return
 	}
 	tell(t.console, "setup: "+text)
-	_ = os.WriteFile(t.file, []byte(shorten(text)), 0o600) // without the file, the failure is told again
+	_ = os.WriteFile(t.file, []byte(shorten(text)), 0o600) // without the file, the next run reports the failure again
 }
 
-// forget ends a failure. If the same one comes back, fail tells it again.
+// forget removes the last reported failure, so that fail reports the same failure again when it returns.
 func (t teller) forget() { _ = os.Remove(t.file) }
 
-// boardLED returns the LED with a name, or else that of a Raspberry Pi. It is empty if there is none.
+// boardLED returns the name of the LED that shows mistakes: the given one or, if the name is empty, that of a Raspberry Pi. It returns ""
+// if the LED does not exist.
 func boardLED(dir, name string) string {
 	names := []string{"ACT", "led0"}
 	if name != "" {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTell checks that a console that is none is not written, and that one which takes nothing does not block.
+// TestTell checks that tell does not write to a regular file, and that a FIFO or a terminal that nobody reads does not block it.
 func TestTell(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "console")
 	must(t, os.WriteFile(file, []byte("before"), 0o600))

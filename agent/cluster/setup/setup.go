@@ -63,7 +63,8 @@ func (e *RefusedError) Unwrap() error { return e.err }
 const cardTime = 3 * time.Minute
 
 // Apply applies the first of the files that exists, unless it is in use already. After a RefusedError, the agent may start. After any other
-// error, Apply must be called again before the agent starts. A damaged or full disk is a RefusedError, so that the agent runs static pods.
+// error, Apply must be called again before the agent starts. A damaged or full disk causes a RefusedError, because the agent can run static
+// pods on it.
 func (s *Setup) Apply(files ...string) (Result, error) {
 	unlock, err := lock(s.State)
 	if err != nil {
@@ -219,9 +220,9 @@ func (s *Setup) checkFlags(c *checker, r *record) {
 	}
 }
 
-// baseFlags returns the lines of the file of flags that were not made here.
+// baseFlags returns the lines of the flags file that this package did not write.
 func (s *Setup) baseFlags(r *record) (lines []string) {
-	text, _, _ := (&plan{old: r}).base(filepath.Join(s.Dir, config.FlagsFile)) // the plan reports the error
+	text, _, _ := (&plan{old: r}).base(filepath.Join(s.Dir, config.FlagsFile)) // newPlan reports the error
 	for line := range strings.Lines(string(text)) {
 		lines = append(lines, strings.TrimSpace(line))
 	}

@@ -146,8 +146,8 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// TestOtherFlags checks that flags which were in the file stay, and that a setting which a flag would replace is a mistake, also if the
-// flag has an underscore.
+// TestOtherFlags checks that other flags in the flags file stay, and that a setting that a flag would replace is a mistake, also if the
+// flag is written with an underscore.
 func TestOtherFlags(t *testing.T) {
 	b := newBoard(t)
 	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", []byte("# --config=/x\n--node-labels=a=b"), 0o644))

@@ -230,8 +230,8 @@ func TestWatchRefused(t *testing.T) {
 	})
 }
 
-// TestWatchAgain checks that an agent which starts while the LED of an earlier one beats gives it back its trigger of before, also if
-// the file does not name the LED.
+// TestWatchAgain checks that an agent restores the original trigger of an LED to which a previous agent has given the trigger heartbeat,
+// also if the file does not name the LED.
 func TestWatchAgain(t *testing.T) {
 	b, ca := newBoard(t), newCA(t)
 	b.write(joining(ca))

@@ -174,8 +174,8 @@ func (env Env) agentFlags(o *options) []string {
 	return flags
 }
 
-// starts returns the agents that may be started on a board with the given files: that of its service, and one with the flags of the command
-// line. If there are both, it does not return an error about the flags of the service, because the other agent is enough.
+// starts returns the agents that may be started on a board with the given files: the agent of the service, and an agent with the flags of
+// the command line. If there are both, it does not return an error about the flags of the service, because the other agent is enough.
 func (env Env) starts(o *options, board fs.FS) (list []backup.Identity, _ error) {
 	var listed []byte
 	file, err := board.Open(strings.TrimPrefix(filepath.Join(config.DefaultDir, config.FlagsFile), "/"))

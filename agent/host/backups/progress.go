@@ -34,13 +34,14 @@ func (p progress) stage(what string, bytes int64) {
 	fmt.Fprintln(p.w, printable.Line(what)+" ...")
 }
 
-// follow tells that a stage begins which reads an archive of the given size. It returns an archive that tells how much of it was read.
+// follow prints that a stage begins. It returns an archive that prints how many bytes of it were read. The parameter size is the size of
+// the archive, or 0 if it is unknown.
 func (p progress) follow(archive io.ReadCloser, what string, size int64) io.ReadCloser {
 	p.stage(what, size)
 	return &counted{ReadCloser: archive, progress: p, what: what}
 }
 
-// progressStep is the number of bytes after which a stage that reads is told again.
+// progressStep is the number of bytes after which a stage that reads is printed again.
 const progressStep = 32 << 20
 
 // A counted archive prints how many bytes of it were read.

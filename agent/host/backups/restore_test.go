@@ -14,7 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// TestOlderInUse restores a node whose bundle is older than one that has failed. The restore names what brings it back.
+// TestOlderInUse restores a node whose bundle is older than one that has failed. The restore prints the command that applies this bundle
+// again.
 func TestOlderInUse(t *testing.T) {
 	t.Parallel()
 	record := `{"format":1,"highest":{"kiosk":3},"failed":["sha256:3"],"current":{"name":"kiosk","number":2}}`
@@ -38,7 +39,7 @@ func TestOlderInUse(t *testing.T) {
 }
 
 // TestJoinRuns checks that islet restore changes nothing while islet join or islet setup runs, and that no backup is made while islet join
-// runs. An empty directory of a join that has failed is not in the way.
+// runs. An empty directory that a failed islet join has left does not prevent the restore.
 func TestJoinRuns(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -75,8 +76,8 @@ func TestJoinRuns(t *testing.T) {
 	lock().Close()
 }
 
-// TestStarts checks which agents may start on a board: that of its service or, if the command line has flags, also one with these. Both
-// have the flags of the file of flags, unless their own are stronger.
+// TestStarts checks which agents may start on a board: the agent of the service and, if the command line has flags of an agent, also an
+// agent with these flags. Both also have the flags of the flags file, which their own flags override.
 func TestStarts(t *testing.T) {
 	t.Parallel()
 	board := fstest.MapFS{"etc/islet/flags": {Data: []byte("--hostname-override=listed\n--state-dir=/listed\n")}, "service": {Data: []byte("--state-dir=/service")}}

@@ -107,8 +107,8 @@ func (f flashed) console() (read func() string) {
 	}
 }
 
-// TestZeroTouch checks that a flashed board joins by the islet.yaml of its boot partition. A mistake is on the console. Neither kill -9 nor
-// a power cut leaves a half of the setup. The token is removed from the boot partition, and no later start needs it.
+// TestZeroTouch checks that a flashed board joins by the islet.yaml of its boot partition. A mistake is printed on the console. Neither
+// kill -9 nor a power cut leaves a half of the setup. The token is removed from the boot partition, and no later start needs it.
 func TestZeroTouch(t *testing.T) {
 	t.Parallel()
 	c := start(t)
