@@ -3,8 +3,8 @@ package ctrd
 import (
 	"context"
 	"io/fs"
-	"maps"
-	"os"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/runtime/cgroup"
@@ -29,29 +29,35 @@ func (r *Runtime) readablePart(entries []fs.DirEntry, err error) ([]fs.DirEntry,
 // sweepContainers kills the processes of containers without a readable record, unless their shim has ended them, and then removes the
 // directories of these containers. It also kills the processes of the containers in left, which are unknown and could not be deleted.
 // Nothing else would end these processes.
-func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adoptedContainer, left map[string]bool) {
-	entries, err := os.ReadDir(r.dirs.containers)
-	if err != nil {
-		r.log.Error("directories of removed containers could not be listed", "error", err)
+func (r *Runtime) sweepContainers(ctx context.Context, adopted map[string]adoptedContainer, left []string) {
+	kill := map[string]bool{}
+	for _, id := range left {
+		kill[id] = true
 	}
-	kill := maps.Clone(left)
-	for _, e := range entries {
-		if _, ended := adopted[e.Name()]; !ended && r.containers[e.Name()] == nil {
-			kill[e.Name()] = true
-		}
-	}
-	for id := range kill {
-		if err := cgroup.KillNamed(ctx, id, "islet-"+id+".scope"); err != nil {
-			r.log.Error("a container without a readable record was not killed", "container", id, "error", err)
-		}
-	}
-	for _, e := range entries {
-		id := e.Name()
-		if r.containers[id] != nil || r.occupied[id] {
+	var paths []string
+	for _, id := range r.listRemains(r.dirs.containers) {
+		if r.containers[id] != nil {
 			continue
 		}
-		r.removeWithin(ctx, r.containerDir(id), func(context.Context, string) error { return r.removeContainerDir(id) })
+		if _, ended := adopted[id]; !ended {
+			kill[id] = true
+		}
+		if !r.occupied[id] {
+			paths = append(paths, r.containerDir(id))
+		}
 	}
+	var g errgroup.Group
+	g.SetLimit(maxRemovals)
+	for id := range kill {
+		g.Go(func() error {
+			if err := cgroup.KillNamed(ctx, id, "islet-"+id+".scope"); err != nil {
+				r.log.Error("a container without a readable record was not killed", "container", id, "error", err)
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	r.removeAll(ctx, paths, func(_ context.Context, id string) error { return r.removeContainerDir(id) })
 }
 
 // freeID returns id. If the disk can neither read nor remove the record of an earlier sandbox or

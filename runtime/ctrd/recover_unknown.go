@@ -3,9 +3,9 @@ package ctrd
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,44 +22,16 @@ import (
 // ID is occupied, and known pods run. The processes of a container that could not be removed are killed.
 func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedContainer) {
 	alive := r.endUnknown(ctx, adopted)
-	left := maps.Clone(alive)
-	inUse := func(id string) bool {
-		return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready || alive[id]
+	kept := func(id string) bool { return r.isInUse(id) || slices.Contains(alive, id) }
+	left := slices.Clone(alive)
+	removeContainers := func(dir string, remove func(ctx context.Context, id string) error) {
+		left = append(left, r.removeEach(ctx, dir, kept, remove)...)
 	}
-	containers := map[string]bool{r.dirs.state: true, r.dirs.bundles: true} // directories whose entries have the IDs of containers
-	list := func(dir string) []os.DirEntry {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			r.log.Error("the remains of unknown containers could not be listed", "dir", dir, "error", err)
-		}
-		return entries
-	}
-	each := func(dir string, keep func(string) bool, remove func(ctx context.Context, id string) error) {
-		var mu sync.Mutex
-		var g errgroup.Group
-		g.SetLimit(16) // those that wait in the kernel must not delay the start of the node one after the other
-		for _, e := range list(dir) {
-			if keep(e.Name()) {
-				continue
-			}
-			g.Go(func() error {
-				removed := r.removeWithin(ctx, filepath.Join(dir, e.Name()), remove)
-				mu.Lock()
-				defer mu.Unlock()
-				if !removed && containers[dir] {
-					left[e.Name()] = true
-				}
-				return nil
-			})
-		}
-		g.Wait()
-	}
-	each(r.dirs.state, inUse, func(ctx context.Context, id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
-	for _, e := range list(r.dirs.handlers) {
-		h, err := r.findHandler(e.Name())
-		dir := filepath.Join(r.dirs.handlers, e.Name())
-		containers[dir] = true
-		each(dir, inUse, func(ctx context.Context, id string) error {
+	removeContainers(r.dirs.state, func(ctx context.Context, id string) error { return r.ociDelete(ctx, r.ociOfState(id), id) })
+	for _, name := range r.listRemains(r.dirs.handlers) {
+		h, err := r.findHandler(name)
+		dir := filepath.Join(r.dirs.handlers, name)
+		removeContainers(dir, func(ctx context.Context, id string) error {
 			path := filepath.Join(dir, id)
 			if st, dir := os.Stat(path); dir != nil || !st.IsDir() {
 				return nil // a file of the program itself
@@ -70,26 +42,82 @@ func (r *Runtime) removeUnknown(ctx context.Context, adopted map[string]adoptedC
 			return r.ociDelete(ctx, h.oci, id)
 		})
 	}
-	each(r.dirs.bundles, inUse, func(ctx context.Context, id string) error {
+	removeContainers(r.dirs.bundles, func(ctx context.Context, id string) error {
 		return errors.Join(r.endTasksOf(ctx, id), r.removeBundle(id))
 	})
 	r.sweepContainers(ctx, adopted, left)
 	sandbox := func(id string) bool { return r.sandboxes[id] != nil && !r.sandboxes[id].rec.Stopped }
-	each(r.dirs.pins, sandbox, func(_ context.Context, id string) error { return namespace.Unpin(filepath.Join(r.dirs.pins, id)) })
-	each(r.dirs.files, sandbox, func(_ context.Context, id string) error { return r.removeSandboxFiles(id) })
+	r.removeEach(ctx, r.dirs.pins, sandbox, func(_ context.Context, id string) error {
+		return namespace.Unpin(filepath.Join(r.dirs.pins, id))
+	})
+	r.removeEach(ctx, r.dirs.files, sandbox, func(_ context.Context, id string) error { return r.removeSandboxFiles(id) })
 	r.shims.endUnused()
 	hasShim := func(name string) bool { return r.shims.hasShim(strings.TrimSuffix(name, ".log")) }
-	each(r.dirs.sockets, hasShim, func(_ context.Context, name string) error {
+	r.removeEach(ctx, r.dirs.sockets, hasShim, func(_ context.Context, name string) error {
 		return mounts.RemoveAll(filepath.Join(r.dirs.sockets, name))
 	})
 	r.removeWithin(ctx, viewPrefix, func(ctx context.Context, _ string) error { return r.dropViews(ctx) })
 }
 
+// isInUse reports whether an ID belongs to a known container, or to the first container of a known sandbox that is ready.
+func (r *Runtime) isInUse(id string) bool {
+	return r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready
+}
+
+// listRemains returns the names of the entries of a directory.
+func (r *Runtime) listRemains(dir string) (names []string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.log.Error("the remains of unknown containers could not be listed", "dir", dir, "error", err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// removeEach removes the entries of a directory, except those for which keep returns true. It returns the names of the entries that could
+// not be removed.
+func (r *Runtime) removeEach(
+	ctx context.Context, dir string, keep func(id string) bool, remove func(ctx context.Context, id string) error,
+) (left []string) {
+	var paths []string
+	for _, name := range r.listRemains(dir) {
+		if !keep(name) {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+	}
+	return r.removeAll(ctx, paths, remove)
+}
+
+// maxRemovals is the maximum number of concurrent removals. If several of them wait in the kernel, their timeouts do not add up.
+const maxRemovals = 16
+
+// removeAll calls removeWithin for each path, and returns the IDs for which it failed.
+func (r *Runtime) removeAll(ctx context.Context, paths []string, remove func(ctx context.Context, id string) error) (left []string) {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(maxRemovals)
+	for _, path := range paths {
+		g.Go(func() error {
+			if !r.removeWithin(ctx, path, remove) {
+				mu.Lock()
+				defer mu.Unlock()
+				left = append(left, filepath.Base(path))
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	return left
+}
+
 // removeGrace is how long a removal may take to return when its context has ended. A system call may take longer, and then continues.
 const removeGrace = time.Second
 
-// removeWithin removes what has an ID, with a timeout. If that fails, it returns false, and the ID is occupied. The given function must not
-// read the sandboxes and containers without the lock, because it may return after New.
+// removeWithin calls a function that removes what is at a path. The last element of the path is the ID that the function gets. If the
+// function fails, or does not return in time, removeWithin returns false, and the ID is occupied. The function may return after New, so it
+// must not read the sandboxes and containers without the lock.
 func (r *Runtime) removeWithin(ctx context.Context, path string, remove func(ctx context.Context, id string) error) bool {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
@@ -118,31 +146,19 @@ func (r *Runtime) removeWithin(ctx context.Context, path string, remove func(ctx
 
 // endUnknown ends the containers of the shims that belong to no known sandbox or container. It returns the IDs of those that did not end in
 // time.
-func (r *Runtime) endUnknown(ctx context.Context, adopted map[string]adoptedContainer) (alive map[string]bool) {
-	alive = map[string]bool{}
-	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(8)
-	for id, h := range adopted {
-		if r.containers[id] != nil || r.sandboxes[id] != nil && r.sandboxes[id].ready {
-			continue
+func (r *Runtime) endUnknown(ctx context.Context, adopted map[string]adoptedContainer) (alive []string) {
+	var unknown []string
+	for id := range adopted {
+		if !r.isInUse(id) {
+			unknown = append(unknown, id)
 		}
-		g.Go(func() error {
-			ended := r.removeWithin(ctx, id, func(ctx context.Context, id string) error {
-				err := h.client.Kill(ctx, wire.KillRequest{ID: id, Signal: 9, All: true})
-				if err == nil {
-					err = h.client.DeleteEnded(ctx, id)
-				}
-				return ignoreNotFound(err) // not found: the previous agent has already deleted it
-			})
-			mu.Lock()
-			defer mu.Unlock()
-			if !ended {
-				alive[id] = true
-			}
-			return nil
-		})
 	}
-	g.Wait()
-	return alive
+	return r.removeAll(ctx, unknown, func(ctx context.Context, id string) error {
+		client := adopted[id].client
+		err := client.Kill(ctx, wire.KillRequest{ID: id, Signal: 9, All: true})
+		if err == nil {
+			err = client.DeleteEnded(ctx, id)
+		}
+		return ignoreNotFound(err) // not found: the previous agent has already deleted it
+	})
 }

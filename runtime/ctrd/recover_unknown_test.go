@@ -46,7 +46,7 @@ func TestUnknownCannotEnd(t *testing.T) {
 		}
 		delete(adopted, "known")
 		want := slices.Sorted(maps.Keys(adopted))
-		if got := slices.Sorted(maps.Keys(alive)); !slices.Equal(got, want) || len(run.killed) != len(want) {
+		if got := slices.Sorted(slices.Values(alive)); !slices.Equal(got, want) || len(run.killed) != len(want) {
 			t.Errorf("alive: %v; %d were killed", got, len(run.killed))
 		}
 		if got := slices.Sorted(maps.Keys(r.occupied)); !slices.Equal(got, want) {
@@ -55,18 +55,26 @@ func TestUnknownCannotEnd(t *testing.T) {
 	})
 }
 
-// TestRemovalIsStuck checks a removal that ignores its context, as a system call does. The start of the agent continues after a timeout,
-// and the ID is occupied.
-func TestRemovalIsStuck(t *testing.T) {
+// TestRemovalsAreStuck checks removals that ignore their context, as a system call does. The start of the agent continues after a timeout,
+// which does not grow with each removal, and the IDs are occupied.
+func TestRemovalsAreStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{log: slog.New(slog.DiscardHandler), occupied: map[string]bool{}}
 		responds := make(chan struct{})
-		begin := time.Now()
-		if r.removeWithin(t.Context(), "/b/c", func(context.Context, string) error { <-responds; return nil }) {
-			t.Error("it was removed")
+		var paths, want []string
+		for i := range maxRemovals {
+			want = append(want, strconv.Itoa(i))
+			paths = append(paths, "/b/"+want[i])
 		}
-		if took := time.Since(begin); took > 2*cleanupTimeout || !r.occupied["c"] {
-			t.Errorf("it took %v; occupied: %v", took, r.occupied)
+		begin := time.Now()
+		left := r.removeAll(t.Context(), paths, func(context.Context, string) error { <-responds; return nil })
+		if took := time.Since(begin); took > 2*cleanupTimeout {
+			t.Errorf("it took %v", took)
+		}
+		slices.Sort(want)
+		slices.Sort(left)
+		if occupied := slices.Sorted(maps.Keys(r.occupied)); !slices.Equal(left, want) || !slices.Equal(occupied, want) {
+			t.Errorf("left: %v; occupied: %v", left, occupied)
 		}
 		close(responds)
 	})
