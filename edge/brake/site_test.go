@@ -24,6 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/podtest"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
 // A site is a control plane and a node in a synctest bubble. The node has all parts from the API source to the set of wanted pods. It has
@@ -44,7 +45,9 @@ type site struct {
 	stalled atomic.Bool // writes of the brake wait
 }
 
-func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "brake")) }
+func TestMain(m *testing.M) {
+	os.Exit(mountstest.MainIfRoot(func() int { return eventtest.Main(m, "brake") }))
+}
 
 func (s *site) event(warning bool, reason, message string) {
 	kind := v1.EventTypeNormal

@@ -29,6 +29,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/podtest"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
 // A world is an API server with a signer, and a node in a synctest bubble. The node's agent can be restarted.
@@ -72,7 +73,9 @@ func inWorldAt(t *testing.T, path string, test func(w *world)) {
 	})
 }
 
-func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "podcertificate")) }
+func TestMain(m *testing.M) {
+	os.Exit(mountstest.MainIfRoot(func() int { return eventtest.Main(m, "podcertificate") }))
+}
 
 func (w *world) start() {
 	w.Helper()

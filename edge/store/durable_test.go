@@ -17,6 +17,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
 // This environment variable makes the test program write rows until it is killed.
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(openingEnv); path != "" {
 		openingChild(path)
 	}
-	os.Exit(m.Run())
+	os.Exit(mountstest.MainIfRoot(m.Run))
 }
 
 // child writes and removes pods, objects and tokens in several goroutines. It also writes addresses. When a row is durable, it reports the

@@ -116,7 +116,8 @@ func (w *nameWalk) resolve() (fd int, last string, err error) {
 	return fd, "", err
 }
 
-// open opens a component of the current directory with O_PATH. This does not access the file system of a mount that is entered.
+// open opens a component of the current directory with O_PATH. This does not access the file system of a mount that is entered. Before
+// Linux 5.6 it cannot detect mounts, and calls entered for each component.
 func (w *nameWalk) open(part string) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if w.entered != nil {

@@ -106,8 +106,10 @@ func (r *Runtime) killStarting(ctx context.Context, c *container) {
 	if !created || s == nil || s.tasks != nil {
 		return
 	}
-	_, err := r.killRemaining(ctx, s, c.rec.ID)
-	r.log.Warn("a container must stop, but its start takes too long: its processes are killed", "container", c.rec.ID, "error", err)
+	r.log.Warn("a container must stop, but its start does not end: its processes are killed", "container", c.rec.ID)
+	if _, err := r.killRemaining(ctx, s, c.rec.ID); err != nil {
+		r.log.Warn("the processes of a container whose start does not end were not killed", "container", c.rec.ID, "error", err)
+	}
 }
 
 // signalContainer sends a signal to the first process of a container. If the container's shim has died, signalContainer calls

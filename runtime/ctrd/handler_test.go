@@ -15,18 +15,24 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
+// ociProgram returns the path of the OCI runtime that works on this host.
+func (n *node) ociProgram(t *testing.T) string {
+	t.Helper()
+	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := exec.LookPath(st.Info["ociRuntime"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // This method creates an OCI runtime that records its arguments and calls the real OCI runtime.
 func (n *node) wrapper(t *testing.T, name string) (program string, calls func(verb string) int) {
 	t.Helper()
-	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // contains the OCI runtime that works on this host
-	if err != nil {
-		t.Fatal(err)
-	}
-	oci, err := exec.LookPath(st.Info["ociRuntime"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	oci, dir := n.ociProgram(t), t.TempDir()
 	program, trace := filepath.Join(dir, name), filepath.Join(dir, "trace")
 	script := fmt.Sprintf("#!/bin/sh\necho \" $* \" >> %s\nexec %s \"$@\"\n", trace, oci)
 	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {

@@ -76,7 +76,8 @@ func (r *Runtime) listRemains(dir string) (names []string) {
 	return names
 }
 
-// removeEach removes the entries of a directory, except those for which keep returns true. It returns the entries that could not be removed.
+// removeEach removes the entries of a directory, except those for which keep returns true. It returns the names of the entries that could
+// not be removed.
 func (r *Runtime) removeEach(
 	ctx context.Context, dir string, keep func(id string) bool, remove func(ctx context.Context, id string) error,
 ) (left []string) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,19 +14,11 @@ import (
 	"github.com/islet-edge/islet/internal/fusetest"
 )
 
-// hangingOCI restarts a node with an OCI runtime that hangs in the cgroup of the container, while the returned file exists: it executes a
-// command. It writes its PID into the file hanging before that.
+// hangingOCI restarts a node with another OCI runtime. While the file hang exists, the OCI runtime does not start a container: it enters
+// the container's cgroup, writes its PID into the file hanging, and executes a command that does not end.
 func hangingOCI(t *testing.T, n *node, command string) (hang, hanging string) {
 	t.Helper()
-	st, err := n.Status(t.Context(), &api.StatusRequest{Verbose: true}) // contains the OCI runtime that works on this host
-	if err != nil {
-		t.Fatal(err)
-	}
-	oci, err := exec.LookPath(st.Info["ociRuntime"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	oci, dir := n.ociProgram(t), t.TempDir()
 	hang, hanging, n.oci = filepath.Join(dir, "hang"), filepath.Join(dir, "hanging"), filepath.Join(dir, "oci")
 	script := fmt.Sprintf(`#!/bin/sh
 case " $* " in *" run "*)
@@ -57,7 +48,7 @@ exec %s "$@"
 // was ended. Other containers of the same shim start and stop meanwhile, and survive a restart of the agent.
 func TestStopDuringStart(t *testing.T) {
 	if systemd() {
-		t.Skip("needs the cgroup's path")
+		t.Skip("hangingOCI needs the path of the container's cgroup, which systemd chooses")
 	}
 	n := newNode(t, 64)
 	hang, hanging := hangingOCI(t, n, "sleep 1000")
@@ -121,7 +112,7 @@ func (n *node) startHanging(t *testing.T, hang, hanging string) (id string, resu
 // other containers of the shim survive, and pods start and stop. When the OCI runtime has ended, the pod can be removed.
 func TestRestartDuringStart(t *testing.T) {
 	if systemd() {
-		t.Skip("needs the cgroup's path")
+		t.Skip("hangingOCI needs the path of the container's cgroup, which systemd chooses")
 	}
 	volume := t.TempDir()
 	end := fusetest.MountDeaf(t, volume)

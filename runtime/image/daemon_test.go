@@ -75,7 +75,7 @@ func serviceOn(tb testing.TB, d *daemon.Daemon, dir string, with func(*Config)) 
 	return s
 }
 
-// This function runs the garbage collector, for which a pull does not wait.
+// collect runs the garbage collector and waits for it. A pull does not wait for it.
 func collect(tb testing.TB, s *Service) {
 	tb.Helper()
 	if err := s.collectGarbage(withNamespace(context.Background())); err != nil {

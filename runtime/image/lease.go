@@ -124,15 +124,15 @@ func (s *Service) collectGarbage(ctx context.Context) error {
 
 const notCollected = "unused layers and content are not removed from the disk yet"
 
-// dropLease deletes a lease, even if ctx has ended. The garbage collector then removes everything that only this lease protected: with the
-// option SynchronousDelete dropLease waits for that. The removal of another image's files may delay it.
+// dropLease deletes a lease, even if ctx has ended. The garbage collector then removes everything that only this lease protected. With the
+// option SynchronousDelete, dropLease waits for the collection, which the removal of another image's files may delay.
 func (s *Service) dropLease(ctx context.Context, l leases.Lease, opts ...leases.DeleteOpt) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	err := s.c.Client.LeasesService().Delete(ctx, l, opts...)
 	if err != nil && !errdefs.IsNotFound(err) {
 		// The next sweep will delete the lease.
-		s.log.Warn("the lease of an image was not deleted, or its content is not removed yet", "lease", l.ID, "error", err)
+		s.log.Warn("the lease of an image was not deleted, or the data that it protected is not removed yet", "lease", l.ID, "error", err)
 	}
 }
 

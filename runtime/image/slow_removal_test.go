@@ -61,7 +61,8 @@ func TestSlowRemoval(t *testing.T) {
 	end()
 }
 
-// TestPullDuringRemoval checks pulls and a stopped pull during the removal of another image that does not end. They do not wait for it.
+// TestPullDuringRemoval checks a pull and a stopped pull while the removal of another image's files is blocked. Neither waits for the
+// removal.
 func TestPullDuringRemoval(t *testing.T) {
 	s := newService(t, nil)
 	hub := newServer(t, false)
@@ -83,8 +84,8 @@ func TestPullDuringRemoval(t *testing.T) {
 	}
 }
 
-// TestCleaningEnds checks a pull that waits for another pull, which removes the unfinished work of an earlier process. It ends with its
-// context.
+// TestCleaningEnds checks a pull that must wait until another pull has removed the unfinished work of an earlier process. The wait ends
+// with the context of the waiting pull.
 func TestCleaningEnds(t *testing.T) {
 	s := newService(t, nil)
 	if !s.leases.cleaning.TryAcquire(1) {

@@ -24,13 +24,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(cutVariable) != "" {
 		applyUntilCut()
 	}
-	os.Exit(eventtest.Main(m, "setup"))
+	os.Exit(mountstest.MainIfRoot(func() int { return eventtest.Main(m, "setup") }))
 }
 
 func must(t testing.TB, errs ...error) {

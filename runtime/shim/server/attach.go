@@ -52,7 +52,8 @@ func (s *Server) attachClient(nc *conn, in *bufio.Reader, r wire.Request) {
 	case c.io.outputEnded:
 		err = fmt.Errorf("%w: container %s has ended", errConflict, req.ID)
 	case len(c.io.clients) >= maxClients:
-		err = fmt.Errorf("%w: container %s has %d attached clients, which is the limit", errConflict, req.ID, maxClients)
+		err = fmt.Errorf("%w: container %s has %d attached clients, which is the maximum: disconnect one of them first",
+			errConflict, req.ID, maxClients)
 	}
 	reply := wire.Reply{ID: r.ID}
 	if req.End {
