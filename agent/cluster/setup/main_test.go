@@ -38,7 +38,7 @@ func TestFailuresOnConsole(t *testing.T) {
 		{wrongFlags, hostcommand.ExitUsage, "setup: the flags of the agent: --no-such: "},
 		{restore, ExitRefused, "islet restore was interrupted"},
 		{apply(head + "nmae: x\n"), ExitRefused, "nmae: unknown field"},
-		{apply(head + "name: k-{mac}\n"), ExitRepeat, "no network card"},
+		{apply(head + "name: k-{mac}\n"), ExitRepeat, "needs a network card"},
 	}
 	for range 2 {
 		for _, f := range failures {
