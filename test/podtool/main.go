@@ -195,15 +195,23 @@ func runTool(args []string) error {
 			return err
 		}
 		for _, f := range args[1:] {
-			b, err := os.ReadFile(f)
-			if err != nil {
+			if err := catFile(f); err != nil {
 				return err
 			}
-			os.Stdout.Write(b)
 		}
 		return nil
 	}
 	return fmt.Errorf("unknown: %q", args[0])
+}
+
+func catFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(os.Stdout, f)
+	return err
 }
 
 // open opens files for reading and writing.
