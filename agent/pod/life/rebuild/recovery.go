@@ -99,8 +99,8 @@ func Begin(ctx context.Context, c Config) {
 	}
 	found, err := Rebuild(ctx, c)
 	if found > 0 && !broken {
-		c.Log.Error("the database was empty, because it was deleted or its -wal file is damaged: it is rebuilt from the sources and from the "+
-			"running pods, and the objects of islet apply are lost", "pods", found)
+		c.Log.Error("the database was empty, because it was deleted or its -wal file is damaged: it is rebuilt from the sources and from "+
+			"the running pods, and the objects of islet apply are lost", "pods", found)
 	}
 	if err != nil {
 		c.Log.Error("cannot recover all data from the running pods", "error", err)
