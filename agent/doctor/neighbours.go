@@ -34,19 +34,23 @@ func (p *checkup) listProcesses() []process {
 	return list
 }
 
-// checkNeighbours reports other kubelets and container runtimes on the host.
+// checkNeighbours reports other kubelets and container runtimes on the host. It ignores those in containers.
 func (p *checkup) checkNeighbours(context.Context) {
+	own := p.pidNamespace(p.Self)
 	for _, proc := range p.listProcesses() {
 		if proc.sameProgram {
 			p.agentRuns = true // the name of islet's process is kubelet if islet is installed as kubelet
 			continue
+		}
+		if p.pidNamespace(proc.pid) != own {
+			continue // it runs in a container, such as a node of kind
 		}
 		where := fmt.Sprintf("%s is running (process %d)", proc.name, proc.pid)
 		switch proc.name {
 		case "kubelet":
 			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets cannot share pods, cgroups and ports",
 				"%s", where)
-		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "microk8s":
+		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "kubelite", "microk8s":
 			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it contains a kubelet, and uses the same cgroups, ports "+
 				"and networks", "%s", where)
 		case "containerd", "dockerd", "crio":
@@ -63,6 +67,12 @@ func (p *checkup) checkNeighbours(context.Context) {
 		p.add("kubelet-unit", Info, "systemctl disable kubelet, unless the unit starts islet",
 			"kubelet.service starts at boot")
 	}
+}
+
+// pidNamespace identifies the PID namespace of a process. It returns "" if the process has ended.
+func (p *checkup) pidNamespace(pid int) string {
+	name, _ := fs.ReadLink(p.Host, fmt.Sprintf("proc/%d/ns/pid", pid))
+	return name
 }
 
 // isListening reports whether a process listens on a TCP port of the host.
