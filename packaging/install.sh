@@ -8,6 +8,7 @@
 #   ./install.sh --kubeadm       as the kubelet, for kubeadm: units kubelet.service and islet-cri.service
 #   ./install.sh --demo          install, and start a first pod that serves a page, from the archive's image
 #   ./install.sh --no-start      install only
+#   ./install.sh --no-start --alone   install only, and not if a kubelet, k3s or another node agent runs
 #   ./install.sh --config FILE   also make this machine a node with FILE, an islet.yaml: docs/zero-touch.md
 #   ./install.sh --cmdline       also switch the memory cgroup on, on a Raspberry Pi; it is offered where it is off
 #   ./install.sh uninstall       remove the program and its service; keep what pods wrote
@@ -39,24 +40,40 @@ reload_units() {
 }
 has_openrc() { [ -z "$root" ] && [ -x /sbin/openrc-run ] && ! has_systemd; }
 
-# put MODE FROM TO: replaces the file in one step, as it may be in use. What is half written
-# has a name that no directory of units or manifests is read for, and does not stay.
-put() {
+# staged FILE: sets $new to the name under which the new file waits until it is on the disk. No
+# directory of units or manifests is read for such a name.
+staged() { new=$root${1%/*}/.${1##*/}.new; }
+
+# stage MODE FROM TO: writes the new file beside TO. place TO: replaces TO by it in one step, as it may be in use.
+stage() {
 	mkdir -p "$root${3%/*}"
-	new=$root${3%/*}/.${3##*/}.new
-	if ! cp "$2" "$new" || ! chmod "$1" "$new" || ! mv -f "$new" "$root$3"; then
-		rm -f "$new"
-		fail "could not write $3; what was there is still there"
-	fi
+	staged "$3"
+	if ! cp "$2" "$new" || ! chmod "$1" "$new"; then unwritten "$3"; fi
+}
+place() {
+	staged "$1"
+	mv -f "$new" "$root$1" || unwritten "$1"
+}
+unwritten() {
+	rm -f "$new"
+	fail "could not write $1; what was there is still there"
 }
 
-# ours LINK: is a link to islet, so made by this script.
+# put MODE FROM TO: replaces one file. After a power cut it has its old or its new content.
+put() {
+	stage "$@"
+	sync
+	place "$3"
+}
+
+# ours LINK: is a link to islet, so made by this script. vacant LINK: nothing else is there.
 ours() { [ -L "$root$1" ] && [ "$(readlink "$root$1")" = "$bin/islet" ]; }
+vacant() { ours "$1" || { [ ! -e "$root$1" ] && [ ! -L "$root$1" ]; }; }
 
 # link LINK: makes it unless something else is there.
 link() {
 	mkdir -p "$root$(dirname "$1")"
-	if ours "$1" || { [ ! -e "$root$1" ] && [ ! -L "$root$1" ]; }; then
+	if vacant "$1"; then
 		ln -sfn "$bin/islet" "$root$1"
 	else
 		say "kept $1, which is not islet's"
@@ -81,15 +98,35 @@ table() {
 	done
 }
 
-# install_part PART
-install_part() {
+# stage_part PART: makes its directories and stages its files. Settings that are there stay.
+stage_part() {
 	table "$1" | while read -r type mode source path; do
 		case $type in
 		dir) mkdir -p "$root$path"; chmod "$mode" "$root$path" ;;
-		link) link "$path" ;;
-		config) [ -e "$root$path" ] || put "$mode" "$here/$source" "$path" ;;
-		*) put "$mode" "$here/$source" "$path" ;;
+		link) ;;
+		config) [ -e "$root$path" ] || stage "$mode" "$here/$source" "$path" ;;
+		*) stage "$mode" "$here/$source" "$path" ;;
 		esac
+	done
+}
+
+# place_part PART: places all its files but the program, and makes its links.
+place_part() {
+	table "$1" | while read -r type mode source path; do
+		case $type:$path in
+		dir:* | *:"$bin/islet") ;;
+		link:*) link "$path" ;;
+		config:*) [ -e "$root$path" ] || place "$path" ;;
+		*) place "$path" ;;
+		esac
+	done
+}
+
+# unstage removes the files that wait, also those of an earlier run that was cut off.
+unstage() {
+	for part in islet islet-cni islet-kubelet; do table "$part"; done | while read -r type mode source path; do
+		staged "$path"
+		[ ! -f "$new" ] || rm -f "$new" || true
 	done
 }
 
@@ -97,6 +134,7 @@ install_part() {
 # them, and one that is not there is no fault either: that is all for which rmdir fails.
 remove_part() {
 	table "$1" | while read -r type mode source path; do
+		[ "$path" != "$bin/islet" ] || continue # the last that goes
 		case $type in
 		dir) [ "$purge" = no ] || rmdir "$root$path" 2>/dev/null || true ;;
 		link) if ours "$path"; then rm -f "$root$path"; fi ;;
@@ -125,12 +163,24 @@ whole() {
 	"$here/islet" --version >/dev/null 2>&1 || fail "the program does not run here: this archive is not for $(uname -m)"
 }
 
+# install_program: a run may be cut off at each step, also by the power. Every file is on the disk before
+# one gets its name, so none is empty. The program gets its name last: if it has the new version,
+# everything else is there. Ansible and first boots go by that.
 install_program() {
-	install_part islet
+	# Network plugins of others delegate to the links of islet-cni; islet itself needs none of them.
+	parts='islet-cni islet'
+	[ "$kubeadm" = no ] || parts="islet-kubelet $parts"
+	trap unstage EXIT
+	trap 'exit 1' HUP INT TERM
+	for part in $parts; do stage_part "$part"; done
 	# By the time of the program islet doctor knows a clock that is wrong.
-	touch -d "@$(cat "$here/built")" "$root$bin/islet"
-	# Network plugins of others delegate to these; islet itself needs none of them.
-	install_part islet-cni
+	staged "$bin/islet"
+	touch -d "@$(cat "$here/built")" "$new"
+	sync
+	for part in $parts; do place_part "$part"; done
+	sync
+	place "$bin/islet"
+	sync
 	# As the CIS benchmark for Kubernetes has them: who may write here runs pods as root.
 	for f in "$root"/etc/kubernetes/manifests/*.yaml "$root"/etc/kubernetes/manifests/*.yml "$root"/etc/kubernetes/manifests/*.json \
 		"$root"/etc/kubernetes/kubelet.conf "$root"/etc/kubernetes/bootstrap-kubelet.conf; do
@@ -139,9 +189,6 @@ install_program() {
 }
 
 install_kubelet() {
-	link "$bin/kubelet"
-	ours "$bin/kubelet" || fail "$bin/kubelet is another program: remove it first"
-	install_part islet-kubelet
 	stop_service islet # one agent at a time has the directories
 	[ -z "$root" ] || disable_below islet
 	rm -f "$root$units/islet.service"
@@ -239,9 +286,10 @@ do_install() {
 
 # before: what a first look at the machine says, before anything is changed.
 before() {
+	[ "$kubeadm" = no ] || vacant "$bin/kubelet" || fail "$bin/kubelet is another program: remove it first"
 	[ -z "$root" ] || return 0
 	[ ! -e /usr/bin/islet ] || fail "islet is installed as a package, whose upgrades would have no effect beside this: upgrade that (apt, dpkg, dnf, rpm), or remove it first"
-	[ "$start" = no ] || alone
+	[ "$start$lone" = nono ] || alone
 	swaps=${ISLET_PROC:-/proc}/swaps # a kernel without swap has none
 	if [ -e "$swaps" ] && [ "$(wc -l <"$swaps")" -gt 1 ]; then
 		say "this machine has swap; pods may not use it, and Kubernetes wants it off: islet doctor says how"
@@ -251,9 +299,9 @@ before() {
 	# An upgrade writes nothing there, and may be what frees it.
 	[ "$free" -ge 200 ] || [ -e "$bin/islet" ] || fail "only $free MiB are free in /var/lib: islet and a first image need 200"
 	[ "$free" -ge 1024 ] || say "only $free MiB are free in /var/lib: images need room"
-	need=$(du -sk "$here/islet" "$here/lib" | awk '{ sum += $1 } END { print int(sum / 1024) + 2 }')
+	need=$(du -sk "$here/islet" "$here/lib" "$here/doc" "$here/man" | awk '{ sum += $1 } END { print int(sum / 1024) + 2 }')
 	free=$(mib_free "$bin")
-	[ "$free" -ge "$need" ] || fail "only $free MiB are free for $bin: islet needs $need, the old program stays until the new one is there"
+	[ "$free" -ge "$need" ] || fail "only $free MiB are free for $bin: islet needs $need, the old files stay until the new ones are there"
 	memory_cgroup
 }
 
@@ -272,7 +320,7 @@ mib_free() {
 # alone: two node agents that have the same static pods start each of them twice. For kubeadm,
 # islet takes over the unit of a kubelet, which ends it.
 alone() {
-	[ "$kubeadm" = no ] || has_systemd || fail "--kubeadm starts kubelet.service, and systemd does not run here: --no-start installs without that"
+	[ "$kubeadm$start" != yesyes ] || has_systemd || fail "--kubeadm starts kubelet.service, and systemd does not run here: --no-start installs without that"
 	others='k3s|k3s-agent|k3s-server|k0s|rke2|kubelite|edgecore'
 	[ "$kubeadm" = yes ] || others="$others|kubelet"
 	# shellcheck disable=SC2013 # a path has no blank
@@ -281,7 +329,9 @@ alone() {
 		# Neither islet by the kubelet's name, nor one in a container.
 		case $(readlink "$dir/exe") in *islet*) continue ;; esac
 		[ "$(readlink "$dir/ns/pid")" = "$(readlink /proc/self/ns/pid)" ] || continue
-		fail "$(cat "$dir/comm") (process ${dir#/proc/}) makes this machine a node already, and both would run the same pods: stop and disable it first, or install with --no-start"
+		hint='stop and disable it first'
+		[ $lone = yes ] || hint="$hint, or install with --no-start"
+		fail "$(cat "$dir/comm") (process ${dir#/proc/}) makes this machine a node already, and both would run the same pods: $hint"
 	done
 }
 
@@ -417,6 +467,10 @@ do_uninstall() {
 	f=$root/etc/systemd/logind.conf.d/99-islet.conf # which lets logind wait for the pods
 	if grep -qs '^# Made by islet:' "$f"; then rm -f "$f"; fi
 	if has_systemd; then reload_units; fi
+	unstage
+	# As long as the program is there, so is something to remove.
+	rm -f "$root$bin/islet"
+	rmdir "$root$bin" 2>/dev/null || true
 	say "removed"
 }
 
@@ -451,7 +505,7 @@ from_archive() {
 
 usage() { sed -n '2,/^set -eu/{/^#/s/^# \{0,1\}//p;}' "$0"; }
 
-action=install kubeadm=no start=yes purge=no demo=no cmdline=ask from='' config='' value=no
+action=install kubeadm=no start=yes lone=no purge=no demo=no cmdline=ask from='' config='' value=no
 for arg in "$@"; do
 	shift
 	if [ $value = yes ]; then
@@ -463,6 +517,7 @@ for arg in "$@"; do
 	install | uninstall) action=$arg ;;
 	--kubeadm) kubeadm=yes ;;
 	--no-start) start=no ;;
+	--alone) lone=yes ;;
 	--demo) demo=yes ;;
 	--cmdline) cmdline=yes ;;
 	--config) value=yes ;;

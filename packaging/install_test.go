@@ -177,9 +177,15 @@ func TestInstallFails(t *testing.T) {
 	if err == nil || !strings.Contains(out, "could not write /etc/systemd/system/islet.service") {
 		t.Errorf("%v: %s", err, out)
 	}
-	after := tree(t, root)
-	if after["/usr/local/bin/islet"] = before["/usr/local/bin/islet"]; !same(before, after) {
+	if after := tree(t, root); !same(before, after) {
 		t.Errorf("left over: %v", after)
+	}
+	// Another kubelet is found before anything changes.
+	write(t, filepath.Join(root, "usr/local/bin/kubelet"), "another's", 0o755)
+	before = tree(t, root)
+	out, err = try(exec.Command("sh", filepath.Join(unpacked(t, "two"), "install.sh"), "--kubeadm"), "DESTDIR="+root)
+	if after := tree(t, root); err == nil || !strings.Contains(out, "is another program") || !same(before, after) {
+		t.Errorf("%v: %s\n%v", err, out, after)
 	}
 }
 
