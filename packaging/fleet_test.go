@@ -102,8 +102,9 @@ func TestRoleVariables(t *testing.T) {
 	}
 }
 
-// TestUserData checks that the user-data contains and runs first-boot.sh, and that only root can read its secrets.
+// TestUserData checks that the user-data contains first-boot.sh and a unit that runs it, and that only root can read its secrets.
 func TestUserData(t *testing.T) {
+	const program, unit = "/usr/local/sbin/islet-first-boot", "islet-first-boot.service"
 	script, err := os.ReadFile("cloud-init/first-boot.sh")
 	if err != nil {
 		t.Fatal(err)
@@ -114,15 +115,13 @@ func TestUserData(t *testing.T) {
 			Run   [][]string                                    `json:"runcmd"`
 		}
 		readYAML(t, file, &data)
-		found := false
+		content := map[string]string{}
 		for _, f := range data.Files {
+			content[f.Path] = f.Content
 			mode := "0644"
 			switch f.Path {
-			case "/usr/local/sbin/islet-first-boot":
-				mode, found = "0755", true
-				if f.Content != string(script) {
-					t.Errorf("%s does not contain first-boot.sh", file)
-				}
+			case program:
+				mode = "0755"
 			case "/etc/islet/bootstrap.kubeconfig":
 				mode = "0600"
 			}
@@ -130,7 +129,22 @@ func TestUserData(t *testing.T) {
 				t.Errorf("%s: %s has mode %s, want %s", file, f.Path, f.Permissions, mode)
 			}
 		}
-		if !found || len(data.Run) != 1 || data.Run[0][0] != "/usr/local/sbin/islet-first-boot" {
+		if content[program] != string(script) {
+			t.Errorf("%s does not contain first-boot.sh", file)
+		}
+		// The unit repeats the script until it succeeds. cloud-init would run it once.
+		lines := strings.Split(content["/etc/systemd/system/"+unit], "\n")
+		for _, want := range []string{"Restart=on-failure", "StartLimitIntervalSec=0", "RestartPreventExitStatus=3", "WantedBy=multi-user.target"} {
+			if !slices.Contains(lines, want) {
+				t.Errorf("%s: the unit lacks %s", file, want)
+			}
+		}
+		if slices.Contains(lines, "Type=oneshot") { // a boot would wait for it, and systemd before 244 would refuse Restart=
+			t.Errorf("%s: the unit is a oneshot", file)
+		}
+		starts := func(line string) bool { return strings.HasPrefix(line, "ExecStart="+program+" --reboot https://") }
+		if !slices.ContainsFunc(lines, starts) || len(data.Run) != 1 ||
+			!slices.Equal(data.Run[0], []string{"systemctl", "enable", "--now", "--no-block", unit}) {
 			t.Errorf("%s does not run the script: %v", file, data.Run)
 		}
 	}

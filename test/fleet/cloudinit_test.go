@@ -69,7 +69,7 @@ func TestCloudInitSchema(t *testing.T) {
 	for _, name := range []string{"join.yaml", "standalone.yaml"} {
 		says(t, s, 0, "cloud-init schema --config-file /payload/packaging/cloud-init/"+name, "Valid cloud-config")
 	}
-	s.Run("sed 's/condition:/conditoin:/' /payload/packaging/cloud-init/join.yaml >/root/wrong.yaml")
+	s.Run("sed 's/permissions:/permisions:/' /payload/packaging/cloud-init/join.yaml >/root/wrong.yaml")
 	if out, code := s.Try("cloud-init schema --config-file /root/wrong.yaml"); code == 0 {
 		t.Errorf("a misspelled field is valid: %s", out)
 	}
@@ -85,21 +85,27 @@ func TestCloudInitStandalone(t *testing.T) {
 		./islet bundle keys new bundle.key >bundle.pub && ./islet bundle build kiosk -o /srv/kiosk.tar && ./islet bundle sign /srv/kiosk.tar --key bundle.key`)
 	key := strings.TrimSpace(s.Run("cat /root/bundle.pub"))
 	sum := strings.Fields(s.Run("sha256sum /srv/" + archive))[0]
-	data := userData(t, "standalone.yaml", "PUBLIC-KEY-OF-BUNDLES", key, "PUBLIC-KEY-OF-RELEASES", key, "https://mirror.example.com/islet/islet-0.1.0-linux-arm64.tar.gz",
-		"https://localhost:8443/"+archive, `"SHA256"`, `"`+sum+`"`, "bundles.example.com", "localhost:8443", "every: 1h", "every: 1m")
+	data := userData(t, "standalone.yaml", "PUBLIC-KEY-OF-BUNDLES", key, "PUBLIC-KEY-OF-RELEASES", key,
+		"https://mirror.example.com/islet/islet-"+shown+"-linux-arm64.tar.gz SHA256", "https://localhost:8443/"+archive+" "+sum, "bundles.example.com", "localhost:8443", "every: 1h", "every: 1m")
+	// The first boot has no link to the mirror, and ends by a power cut. cloud-init does not run the script again.
+	s.Run("systemctl disable mirror")
 	if code := first(t, s, data); code != 0 {
 		t.Error(s.Run("cat /var/log/cloud-init-output.log"))
 	}
+	s.Run("systemctl is-enabled islet-first-boot && ! test -e /usr/local/bin/islet && systemctl enable mirror && sync")
+	s.PowerOff()
+	s.Boot()
 	waitForPods(s, "web")
-	s.Run("systemctl is-enabled islet && ! test -e /run/islet-reboot && ! ls -d /var/tmp/islet-first-boot.*")
+	s.Await("! systemctl is-enabled islet-first-boot && ! systemctl is-active islet-first-boot")
+	s.Run("systemctl is-enabled islet && ! test -e /run/islet-reboot && ! ls -d /var/tmp/islet* && ! test -e /var/lib/islet-first-boot")
 	s.Run("/usr/local/bin/islet check /etc/islet/edge.yaml")
 	// The script may run again.
 	s.Run(firstBoot + "https://localhost:8443/" + archive + " " + sum)
 	waitForPods(s, "web")
 	// An archive without a checksum, with another one, and by http.
-	says(t, s, 1, firstBoot+"https://localhost:8443/"+archive, "the SHA-256 of https://localhost:8443/"+archive+" is missing")
-	says(t, s, 1, firstBoot+"https://localhost:8443/"+archive+" "+strings.Repeat("0", 64), "does not have the SHA-256")
-	says(t, s, 1, firstBoot+"http://localhost:8443/"+archive+" "+sum, "only https")
+	says(t, s, 3, firstBoot+"https://localhost:8443/"+archive, "the SHA-256 of https://localhost:8443/"+archive+" is missing")
+	says(t, s, 3, firstBoot+"https://localhost:8443/"+archive+" "+strings.Repeat("0", 64), "does not have the SHA-256")
+	says(t, s, 3, firstBoot+"http://localhost:8443/"+archive+" "+sum, "only https")
 }
 
 // TestCloudInitJoin boots a system with the user-data of a node of a cluster, and installs the archive on the boot partition. The kernel of
@@ -109,10 +115,11 @@ func TestCloudInitJoin(t *testing.T) {
 	s.Run("mkdir -p /boot/firmware && cp /payload/" + archive + " /boot/firmware/ && echo console=tty1 >/boot/firmware/cmdline.txt")
 	data := userData(t, "join.yaml", "CONTROL-PLANE:6443", "127.0.0.1:1", ", certificate-authority-data: CA-IN-BASE64", "",
 		"TOKEN-ID.TOKEN-SECRET", "abcdef.0123456789abcdef",
-		`"https://mirror.example.com/islet/islet-0.1.0-linux-arm64.tar.gz", "SHA256"`, archive)
+		"https://mirror.example.com/islet/islet-"+shown+"-linux-arm64.tar.gz SHA256", archive)
 	if code := first(t, s, data); code != 0 {
 		t.Error(s.Run("cat /var/log/cloud-init-output.log"))
 	}
+	s.Await("! systemctl is-enabled islet-first-boot")
 	s.Run(`[ "$(stat -c %a%U /etc/islet/bootstrap.kubeconfig)" = 600root ] && /usr/local/bin/islet check /etc/islet/kubelet.yaml`)
 	s.Await("/usr/local/bin/islet status | grep -q 'no link to the API server'")
 	s.Run(`tr '\0' ' ' </proc/$(pgrep -o -x islet)/cmdline |

@@ -23,11 +23,14 @@ const (
 	cloudInit = "cloud-init ca-certificates curl openssl python3-cffi-backend"
 )
 
-// version is the version of the archive of make dist.
-const version = "0.1.0"
+// archive is the name of the archive of make dist in a release, and version is its version.
+var (
+	archive = filepath.Base(os.Getenv("ISLET_DIST"))
+	version = strings.TrimSuffix(strings.TrimPrefix(archive, "islet-"), "-linux-amd64.tar.gz")
+)
 
-// archive is the archive's name in a release.
-const archive = "islet-" + version + "-linux-amd64.tar.gz"
+// shown is the version in the files of packaging that a user copies.
+const shown = "0.2.0"
 
 // boot returns a system with packages of Debian, in whose /payload are the archive of islet, the folder packaging and the given files. A
 // cloud-init does nothing until its test removes the file cloud-init.disabled. It never asks a cloud for its data.
