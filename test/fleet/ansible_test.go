@@ -25,7 +25,7 @@ type play struct {
 
 func (p *play) command(options string) string {
 	p.t.Helper()
-	vars := "islet_kind: " + p.kind + "\nislet_source: /payload\n" + strings.Join(p.vars, "\n") + "\n"
+	vars := "islet_kind: " + p.kind + "\nislet_version: " + version + "\nislet_source: /payload\n" + strings.Join(p.vars, "\n") + "\n"
 	if err := os.WriteFile(filepath.Join(p.s.Dir, "payload/vars.yaml"), []byte(vars), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
@@ -67,8 +67,15 @@ func (p *play) fails(text string, more ...string) {
 	before := p.vars
 	p.vars = append(p.vars[:len(p.vars):len(p.vars)], more...)
 	says(p.t, p.s, 2, p.command(""), text)
-	p.s.Run("! ls -d /var/tmp/islet-*")
+	p.s.Run("! ls -d /var/lib/islet-ansible")
 	p.vars = before
+}
+
+// cutOff runs the role, and kills it when a command has ended, as a link that is lost.
+func (p *play) cutOff(when string) {
+	p.t.Helper()
+	command := strings.ReplaceAll(p.command(""), "'", `'\''`)
+	p.s.Run("{ setsid sh -c '" + command + "' >/root/cut.log 2>&1 & } && play=$! && " + when + " && pkill -9 -s $play; cat /root/cut.log")
 }
 
 // token is a bootstrap kubeconfig for a server that does not exist.
@@ -123,13 +130,17 @@ func TestAnsible(t *testing.T) {
 			file := map[string]string{"archive": archive, "deb": "islet_" + version + "-1_amd64.deb"}[c.kind]
 			p := &play{t: t, s: s, kind: c.kind, refusals: name == "archive, systemd"} // they are the same everywhere
 			// The directories, the file of flags and the message.
-			if out, n := p.run("--check"); n != "3" || !strings.Contains(out, "no islet would become islet 0.1.0") {
+			if out, n := p.run("--check"); n != "3" || !strings.Contains(out, "no islet would become islet "+version) {
 				t.Errorf("%s: %s", n, out)
 			}
 			s.Run("! test -e " + c.program + " && ! test -e /etc/islet")
 			p.fails("and not that of islet_checksums", fmt.Sprintf("islet_checksums: {%s: %s}", file, strings.Repeat("0", 64)))
 			p.fails("islet_checksums has no SHA-256 of "+file, "islet_source: https://127.0.0.1:1")
 			p.fails("has a wrong value", `islet_args: ["--node-ip=$(id)"]`)
+			// The role does not make a machine a second node. A package is installed, and is not started.
+			s.Run("cp /bin/sleep /root/k3s-server && { setsid /root/k3s-server 6000 >/dev/null 2>&1 & } && until pgrep -x k3s-server; do :; done")
+			says(t, s, 2, p.command(""), "k3s-server")
+			s.Run("! pgrep -x islet && ! { " + c.enabled + "; } && pkill -x k3s-server && while pgrep -x k3s-server; do :; done")
 			p.changes("islet_edge: {update: {keys: ['"+r.Public+"']}, configuration: {healthyFor: 2s, deadline: 20s}}", "islet_kubelet: {maxPods: 7}",
 				fmt.Sprintf("islet_checksums: {%s: %s}", file, strings.Fields(s.Run("sha256sum /payload/" + file))[0]))
 			s.Run(c.enabled + ` && [ "$(stat -c %a /etc/islet/edge.yaml /etc/islet/kubelet.yaml /etc/default/islet | sort -u)" = 644 ]`)
@@ -163,7 +174,11 @@ func TestAnsible(t *testing.T) {
 			}
 			p.changes("islet_kubelet: {maxPods: 9}", token)
 			restarted("another setting")
-			s.Run("grep -qx 'maxPods: 9' /etc/islet/kubelet.yaml && [ \"$(stat -c %a%U /etc/islet/bootstrap.kubeconfig)\" = 600root ]")
+			// A run wrote one file and failed at another one. The next run writes nothing, and restarts the agent.
+			p.fails("nonsense", "islet_kubelet: {maxPods: 10}", "islet_edge: {nonsense: 1}")
+			p.changes("islet_kubelet: {maxPods: 10}")
+			restarted("a setting that a failed run has written")
+			s.Run("grep -qx 'maxPods: 10' /etc/islet/kubelet.yaml && [ \"$(stat -c %a%U /etc/islet/bootstrap.kubeconfig)\" = 600root ]")
 			if out, _ := p.run("--diff -vvv"); strings.Contains(out, "not-in-any-output") {
 				t.Error("the output contains the token")
 			}
@@ -176,7 +191,7 @@ func TestAnsible(t *testing.T) {
 				}
 			}
 			p.fails("9.2.0", "islet_version: 9.2.0")
-			installed("0.1.0")
+			installed(version)
 			p.changes("islet_version: 9.1.0")
 			installed("9.1.0")
 			p.fails("it is not newer than the running version", "islet_version: 9.0.0")
@@ -190,9 +205,29 @@ func TestAnsible(t *testing.T) {
 				t.Errorf("the pod's process %s is now %s", pods, now)
 			}
 
-			p.changes("islet_state: absent")
+			p.vars = append(p.vars, "islet_upgrade: install")
+			if c.kind == "archive" {
+				p.cutOff("until [ $(" + c.program + " --version | head -n 1 | cut -d ' ' -f 2) = " + version + " ]; do :; done")
+				p.changes()
+				restarted("a run that was cut after the installation")
+				s.Run(c.program + " status | grep -q 'islet " + version + ",'")
+				p.changes("islet_state: absent")
+				s.Run("pgrep -x demo")
+			} else {
+				says(t, s, 2, p.command("-e islet_state=absent"), "islet_end_pods")
+				s.Run("pgrep -x demo && pgrep -x islet")
+				p.changes("islet_state: absent", "islet_end_pods: true")
+				s.Run("! pgrep -x demo")
+			}
 			s.Run("! test -e " + c.program + " && test -e /var/lib/islet/islet.db && test -e /etc/islet/bootstrap.kubeconfig && test -e /etc/islet/edge.yaml")
-			p.changes("islet_state: present", "islet_upgrade: install")
+			if c.kind == "deb" { // dpkg was cut off before the maintainer script
+				s.Run("dpkg --unpack /payload/" + file)
+			}
+			p.changes("islet_state: present")
+			s.Run(c.enabled)
+			if c.kind == "deb" {
+				s.Run("[ \"$(dpkg-query -Wf '${db:Status-Status}' islet)\" = installed ]")
+			}
 			waitForPods(s, "web-edge")
 			p.changes("islet_state: absent", "islet_purge: true")
 			s.Run("! pgrep -x demo && ! pgrep -x islet && ! find /var/lib/islet /etc/islet /etc/default/islet " + c.program + " -type f | grep .")
