@@ -77,22 +77,24 @@ func TestFirstBootLink(t *testing.T) {
 	}
 	from := mirror(fmt.Sprintf("%x", sha256.Sum256(data)))
 	files := map[string]string{"mirror": string(data), "part": fmt.Sprintln(len(data)/3 + 1)}
-	out := firstBoot(t, "boot"+from+"boot"+from+": >/usr/local/lib; boot"+from+
-		"rm /usr/local/lib; boot"+from+"/usr/local/bin/islet; find /var/lib /var/tmp -mindepth 1; tr '\\n' ' ' <$BOARD/downloads", files)
+	out := firstBoot(t, "boot"+from+"boot"+from+": >/usr/local/lib; boot"+from+"rm /usr/local/lib; boot"+from+
+		"/usr/local/bin/islet; find /var/lib /var/tmp -mindepth 1; tr '\\n' ' ' <$BOARD/downloads", files)
 	third := len(data)/3 + 1
-	if want := fmt.Sprintf("0 %d %d ", third, 2*third); strings.Count(out, "exit code 1\n") != 3 || !strings.Contains(out, "exit code 0\none\n") ||
+	want := fmt.Sprintf("0 %d %d ", third, 2*third)
+	if strings.Count(out, "exit code 1\n") != 3 || !strings.Contains(out, "exit code 0\none\n") ||
 		!strings.HasSuffix(out, want) || strings.Contains(out, "/var/") {
 		t.Errorf("want %q at the end of\n%s", want, out)
 	}
 
 	// A power cut leaves the unpacked archive. The next run removes it.
 	cut := "mkdir -p /var/lib/islet-first-boot/islet.abcdef; "
-	if out := firstBoot(t, cut+"boot"+from+"ls /var/lib/islet-first-boot", files); strings.Contains(out, "abcdef") || !strings.Contains(out, "exit code 1\n") {
+	out = firstBoot(t, cut+"boot"+from+"ls /var/lib/islet-first-boot", files)
+	if strings.Contains(out, "abcdef") || !strings.Contains(out, "exit code 1\n") {
 		t.Error(out)
 	}
 	spoil := "head -c 100 /dev/zero >$(find /var/lib -name 'islet-9*'); "
-	if out := firstBoot(t, "boot"+from+spoil+"echo 9999999 >$BOARD/part; boot"+from+"boot"+from, files); strings.Count(out, "exit code 1\n") != 2 ||
-		!strings.HasSuffix(out, "exit code 0\n") {
+	out = firstBoot(t, "boot"+from+spoil+"echo 9999999 >$BOARD/part; boot"+from+"boot"+from, files)
+	if strings.Count(out, "exit code 1\n") != 2 || !strings.HasSuffix(out, "exit code 0\n") {
 		t.Error(out)
 	}
 	// Only another boot repeats what no repetition can change.
@@ -104,32 +106,35 @@ func TestFirstBootLink(t *testing.T) {
 	}
 }
 
-// TestFirstBootReboots checks that the machine reboots if the kernel does not have the words of its command line yet, also if an earlier run
-// has written them and failed. The unit is disabled before. A kernel with the words causes no reboot.
+// TestFirstBootReboots checks that the machine reboots if the kernel does not have the words of its command line yet, also if an earlier
+// run has written them and failed. The unit is disabled before. A kernel with the words causes no reboot.
 func TestFirstBootReboots(t *testing.T) {
 	data, err := os.ReadFile(packed(t, unpacked(t, "one")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name, done = "islet-9.0.0+x-linux-amd64.tar.gz", "exit code 0\n"
+	const name, done, mark = "islet-9.0.0+x-linux-amd64.tar.gz", "exit code 0\n", "ls /run/islet-reboot 2>/dev/null || true"
 	files := map[string]string{name: string(data)}
-	const begin = "cp $BOARD/" + name + " /boot/firmware/; echo console=tty1 >/boot/firmware/cmdline.txt; : >/etc/systemd/system/islet-first-boot.service\n"
+	const begin = "cp $BOARD/" + name + " /boot/firmware/; echo console=tty1 >/boot/firmware/cmdline.txt; " +
+		": >/etc/systemd/system/islet-first-boot.service\n"
 	// A file is in the place of a directory, so the installation fails after it has changed the command line.
 	const fails = "mkdir -p /usr/local/bin; : >/usr/local/lib; boot --reboot " + name + "; rm /usr/local/lib; cat /boot/firmware/cmdline.txt; "
-	out := firstBoot(t, begin+fails+"test ! -e /run/islet-reboot && boot --reboot "+name+"; ls /run/islet-reboot 2>/dev/null || true", files)
+	out := firstBoot(t, begin+fails+"test ! -e /run/islet-reboot && boot --reboot "+name+"; "+mark, files)
 	first, second, _ := strings.Cut(out, "exit code 1\n")
-	disabled, reboots := strings.Index(second, "systemctl --quiet disable islet-first-boot.service"), strings.Index(second, "systemctl --no-block reboot")
-	if strings.Contains(first, "systemctl") || !strings.HasPrefix(second, "console=tty1 cgroup_enable=memory") || disabled < 0 || reboots < disabled ||
-		!strings.HasSuffix(second, done+"/run/islet-reboot\n") {
+	disabled := strings.Index(second, "systemctl --quiet disable islet-first-boot.service")
+	reboots := strings.Index(second, "systemctl --no-block reboot")
+	if strings.Contains(first, "systemctl") || !strings.HasPrefix(second, "console=tty1 cgroup_enable=memory") || disabled < 0 ||
+		reboots < disabled || !strings.HasSuffix(second, done+"/run/islet-reboot\n") {
 		t.Error(out)
 	}
 	files["proc/cmdline"] = "console=tty1 cgroup_enable=memory cgroup_memory=1\n"
-	if out := firstBoot(t, begin+"boot --reboot "+name+"; ls /run/islet-reboot 2>/dev/null || true", files); strings.Contains(out, "reboot") && strings.Contains(out, "no-block") ||
+	if out := firstBoot(t, begin+"boot --reboot "+name+"; "+mark, files); strings.Contains(out, "no-block") ||
 		!strings.HasSuffix(out, done) {
 		t.Error(out)
 	}
 	delete(files, "proc/cmdline")
-	if out := firstBoot(t, begin+"boot "+name+"; ls /run/islet-reboot 2>/dev/null || true", files); strings.Contains(out, "no-block") || !strings.HasSuffix(out, done+"/run/islet-reboot\n") {
+	out = firstBoot(t, begin+"boot "+name+"; "+mark, files)
+	if strings.Contains(out, "no-block") || !strings.HasSuffix(out, done+"/run/islet-reboot\n") {
 		t.Error(out)
 	}
 	// Beside another node agent nothing is installed, also without a start.

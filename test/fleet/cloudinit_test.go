@@ -86,7 +86,8 @@ func TestCloudInitStandalone(t *testing.T) {
 	key := strings.TrimSpace(s.Run("cat /root/bundle.pub"))
 	sum := strings.Fields(s.Run("sha256sum /srv/" + archive))[0]
 	data := userData(t, "standalone.yaml", "PUBLIC-KEY-OF-BUNDLES", key, "PUBLIC-KEY-OF-RELEASES", key,
-		"https://mirror.example.com/islet/islet-"+shown+"-linux-arm64.tar.gz SHA256", "https://localhost:8443/"+archive+" "+sum, "bundles.example.com", "localhost:8443", "every: 1h", "every: 1m")
+		"https://mirror.example.com/islet/islet-"+shown+"-linux-arm64.tar.gz SHA256", "https://localhost:8443/"+archive+" "+sum,
+		"bundles.example.com", "localhost:8443", "every: 1h", "every: 1m")
 	// The first boot has no link to the mirror, and ends by a power cut. cloud-init does not run the script again.
 	s.Run("systemctl disable mirror")
 	if code := first(t, s, data); code != 0 {
