@@ -72,7 +72,7 @@ func loadInstalled(flags []string) (*config.Config, []config.Notice, error) {
 }
 
 func setUp(args []string, stdout, stderr io.Writer) int {
-	return setup.Main(orInstalled(args, installed), stdout, stderr)
+	return setup.Main(orInstalled(args, installed), configure.Load, stdout, stderr)
 }
 
 // cleanup removes the pods of the service, or of an agent without flags if the configuration of the service cannot be read any more.
