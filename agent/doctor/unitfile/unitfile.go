@@ -97,16 +97,6 @@ func (u *Unit) Environment(host fs.FS) map[string]string {
 	return env
 }
 
-// ParseEnvironment adds the assignments of an environment file of systemd, or of a simple shell script, to env.
-func ParseEnvironment(text string, env map[string]string) {
-	for _, line := range Lines(text) {
-		key, value, ok := strings.Cut(line, "=")
-		if key = strings.TrimPrefix(strings.TrimSpace(key), "export "); ok && !strings.ContainsAny(key, " \t[(") {
-			env[key] = strings.Join(Words(value), " ")
-		}
-	}
-}
-
 // Lines joins continued lines, and omits empty lines and comments.
 func Lines(text string) (lines []string) {
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
