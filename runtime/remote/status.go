@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -28,11 +29,14 @@ type state struct {
 	at          time.Time // time of the last successful check, or zero
 	runtime     error     // why the runtime is not ready, in the text of a kubelet; nil if it is ready
 	network     error     // why the network is not ready; nil if it is ready
+
+	features *api.RuntimeFeatures // nil if the runtime reports none
 }
 
 // equalsState reports whether two states are equal except for their times.
 func (s state) equalsState(o state) bool {
-	return s.isAnswering == o.isAnswering && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network)
+	return s.isAnswering == o.isAnswering && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network) &&
+		proto.Equal(s.features, o.features)
 }
 
 func errorText(err error) string {
@@ -86,9 +90,10 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	before := r.state
-	now := state{isAnswering: err == nil, at: before.at, runtime: before.runtime, network: before.network}
+	now := before
+	now.isAnswering = err == nil
 	if err == nil {
-		now.at = time.Now()
+		now.at, now.features = time.Now(), withoutUnknownFields(resp.GetFeatures())
 		now.runtime, now.network = readConditions(resp.GetStatus())
 	}
 	r.state = now
@@ -111,6 +116,21 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 		r.c.Changed()
 	}
 	return err == nil
+}
+
+// Features returns the features that the runtime has last reported, or nil if it reports none or has not responded yet.
+func (r *Runtime) Features() *api.RuntimeFeatures {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state.features
+}
+
+// withoutUnknownFields removes the fields that this version does not know, which could have any size. It returns f.
+func withoutUnknownFields(f *api.RuntimeFeatures) *api.RuntimeFeatures {
+	if f != nil {
+		f.ProtoReflect().SetUnknown(nil)
+	}
+	return f
 }
 
 // readConditions returns why the runtime and its network are not ready, or nil.

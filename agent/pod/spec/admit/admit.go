@@ -33,6 +33,7 @@ type Node struct {
 	Quotas       bool              // set if the file system of the volumes supports project quotas
 	Limits       bool              // set if local storage is measured, and its limits are enforced by eviction
 	ShuttingDown bool              // set if the machine is shutting down; then no pod is admitted
+	StrictGroups bool              // set if the runtime supports supplementalGroupsPolicy: Strict
 	// StaticCPU and StaticMemory are set if guaranteed pods have exclusive CPUs or memory, which a resize cannot
 	// change.
 	StaticCPU, StaticMemory bool
@@ -112,7 +113,7 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // admitted pods that have not ended. Admit returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
-		checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
+		checkGroups, checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
 		checkPorts, checkRealTime, checkResources} {
 		if r := check(pod, others, n); r != nil {
 			return r
