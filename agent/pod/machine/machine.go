@@ -245,7 +245,7 @@ func (n *Machine) Admit() admit.Node {
 		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
 		StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux,
 		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alphaGates(),
-		RealTime: n.RealTime(), StrictGroups: n.runtimeFeatures().GetSupplementalGroupsPolicy()}
+		RealTime: n.RealTime(), StrictGroups: n.runtimeFeatures().GetSupplementalGroupsPolicy(), HasSwap: now.HasSwap}
 }
 
 // RealTime returns the facts that decide about real time. It reads the kernel's limits only if the configuration allows real

@@ -16,13 +16,16 @@ import "github.com/islet-edge/islet/internal/podspec"
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 
-// Resources contains the CPU shares, CPU limit and memory limit of a container or of a pod. Zero means that
-// there is no limit. Comparisons ignore a wanted value of zero, because a limit of a running container cannot
+// Resources contains the CPU shares, CPU limit, memory limit and memory request of a container or of a pod. Zero means
+// that there is no limit. Comparisons ignore a wanted value of zero, because a limit of a running container cannot
 // be removed.
 type Resources struct {
 	Shares int64 // CPU shares, as in cgroup v1
 	Milli  int64 // CPU limit in thousandths of a CPU
 	Memory int64 // memory limit in bytes
+	// MemoryRequest is a text that differs if the memory requests differ. The protection, the throttling and the swap of
+	// a cgroup depend on the request, and the runtime does not report it. The text is empty if the request is unknown.
+	MemoryRequest string
 }
 
 // FromCRI converts values of the CRI to Resources. The CPU quota and its period are in microseconds.
@@ -35,8 +38,13 @@ func FromCRI(shares, quota, period, memory int64) Resources {
 }
 
 // hasValues reports whether the resources have the wanted values. It ignores wanted values of
-// zero.
+// zero, and an unknown memory request.
 func (r Resources) hasValues(want Resources) bool {
+	return r.hasLimits(want) && (r.MemoryRequest == "" || r.MemoryRequest == want.MemoryRequest)
+}
+
+// hasLimits does the same as hasValues for the values that the runtime reports.
+func (r Resources) hasLimits(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)
 }
@@ -64,8 +72,9 @@ func ResizeNeedsRestart(in Input, c Container) bool {
 
 // ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated resources
 // with the resources that the runtime last accepted, even if the runtime reports other values. If the runtime has not
-// accepted any resources yet, it compares the resources that the runtime reports. If the runtime reports none,
-// ResourcesApplied returns false.
+// accepted any resources yet, it compares the resources that the runtime reports, and the memory request at the
+// container's creation. If the runtime reports no resources, ResourcesApplied returns false. If the request at the creation
+// is unknown, ResourcesApplied returns false while the resources of the pod differ or are unknown.
 func ResourcesApplied(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
@@ -74,22 +83,27 @@ func ResourcesApplied(in Input, c Container) bool {
 	if got, ok := in.Sized[c.ID]; ok {
 		return got == want.Resources
 	}
-	return c.Resources != nil && c.Resources.hasValues(want.Resources)
+	unknown := want.MemoryRequest != "" && c.Resources != nil && c.Resources.MemoryRequest == ""
+	return c.Resources != nil && c.Resources.hasValues(want.Resources) && !(unknown && (in.Unsure || podLevelDiffers(in)))
 }
 
+// podLevelDiffers reports whether the pod as a whole lacks its allocated resources.
+func podLevelDiffers(in Input) bool { return in.Leveled != nil && !in.Leveled.hasValues(in.PodLevel) }
+
 // ResizeInProgress reports whether a running container or the pod as a whole still lacks its allocated
-// resources. It ignores a container whose actual resources are unknown.
+// resources. It ignores a container whose actual resources are unknown. After a restart of the agent, this is the memory
+// request of each container of a pod that was resized.
 func ResizeInProgress(in Input) bool {
 	sb, ok := in.Observed.Sandbox()
 	if !ok || !sb.Ready {
 		return false
 	}
-	if in.Leveled != nil && !in.Leveled.hasValues(in.PodLevel) {
+	if podLevelDiffers(in) {
 		return true
 	}
 	for c := range resizableContainers(in) {
 		_, accepted := in.Sized[c.ID]
-		silent := !accepted && c.Resources == nil // the resources are unknown
+		silent := !accepted && (c.Resources == nil || in.Unsure && c.Resources.hasLimits(in.Sizes[c.Name].Resources))
 		if ResizeNeedsRestart(in, c) || !ResourcesApplied(in, c) && !silent {
 			return true
 		}
@@ -144,7 +158,7 @@ func (p *planner) startResize(sb Sandbox) {
 			return
 		}
 	}
-	if p.Unsure || p.Leveled != nil && !p.Leveled.hasValues(p.PodLevel) || len(NeedResize(p.Input)) > 0 {
+	if p.Unsure || podLevelDiffers(p.Input) || len(NeedResize(p.Input)) > 0 {
 		p.startAction(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

@@ -188,6 +188,7 @@ func (o *Observer) readContainer(ctx context.Context, c *api.Container) (*plan.C
 	}
 	if l := st.GetResources().GetLinux(); l != nil {
 		held := plan.FromCRI(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
+		held.MemoryRequest = st.GetAnnotations()[keys.MemoryRequest]
 		out.Resources = &held
 	}
 	out.Streak, out.Round = readCount(st, keys.Streak), readCount(st, keys.Round)

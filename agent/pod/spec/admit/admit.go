@@ -37,6 +37,8 @@ type Node struct {
 	// StaticCPU and StaticMemory are set if guaranteed pods have exclusive CPUs or memory, which a resize cannot
 	// change.
 	StaticCPU, StaticMemory bool
+	// HasSwap reports whether a container may use swap. It may be nil if none may.
+	HasSwap func(*v1.Pod, *v1.Container) bool
 
 	Pressures []v1.NodeConditionType // pressure conditions of the node
 	Alpha     []string               // feature gates of the alpha fields that have an effect on this node

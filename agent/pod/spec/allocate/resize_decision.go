@@ -12,6 +12,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/spec/admit"
 	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
@@ -92,6 +93,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 		return infeasible("limit_removed", "resource limits cannot be removed")
 	case changesOtherResources(&wanted.Spec, &allocated.Spec):
 		return infeasible("other_resources", "only cpu and memory resources are mutable")
+	case n.HasSwap != nil && changesSwap(wanted, allocated, n):
+		return infeasible("swap_limitation", "In-place resize of containers with swap is not supported.")
 	}
 	if demand.Class(wanted) == v1.PodQOSGuaranteed {
 		if n.StaticCPU && resourceDiffers(wanted, allocated, v1.ResourceCPU) {
@@ -107,6 +110,24 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 		return &Refusal{Reason: v1.PodReasonDeferred, Message: r.Message, LacksResources: r.OfResources()}
 	}
 	return nil
+}
+
+// changesSwap reports whether a resize would change the swap of a running container: another memory request of a container that may use
+// swap, before or after the resize. A container that restarts for the resize gets its new swap by the restart.
+func changesSwap(wanted, allocated *v1.Pod, n admit.Node) bool {
+	for _, want := range podspec.Containers(&wanted.Spec) {
+		kind, have := podspec.Find(&allocated.Spec, want.Name)
+		if have == nil || kind == podspec.Ephemeral || want.Resources.Requests.Memory().Cmp(*have.Resources.Requests.Memory()) == 0 {
+			continue
+		}
+		restarts := slices.ContainsFunc(have.ResizePolicy, func(p v1.ContainerResizePolicy) bool {
+			return p.ResourceName == v1.ResourceMemory && p.RestartPolicy == v1.RestartContainer
+		})
+		if !restarts && (n.HasSwap(wanted, want) || n.HasSwap(allocated, have)) {
+			return true
+		}
+	}
+	return false
 }
 
 // anyResource reports whether a function returns true for the wanted and allocated resources of the pod as a whole, or

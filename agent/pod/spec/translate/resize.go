@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,19 +20,33 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.Ephemeral {
 			r := linuxResources(pod, ctr, n)
-			out[ctr.Name] = plan.Size{Resources: plan.FromCRI(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
+			size := plan.Size{Resources: plan.FromCRI(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
 				RestartResources: restartResources(pod, ctr)}
+			size.MemoryRequest = memoryRequest(pod, ctr)
+			out[ctr.Name] = size
 		}
 	}
 	return out
 }
 
+// memoryRequest returns a container's memory request as plan.Resources.MemoryRequest. The text also says whether only the pod as a whole
+// throttles the container, because the memory limit that the runtime reports is the same in both cases.
+func memoryRequest(pod *v1.Pod, ctr *v1.Container) string {
+	text := strconv.FormatInt(ctr.Resources.Requests.Memory().Value(), 10)
+	if demand.ThrottledAsPod(pod, ctr) {
+		text += "/pod"
+	}
+	return text
+}
+
 // PodLevel returns the resources of a pod as a whole.
 func PodLevel(pod *v1.Pod, n Node) plan.Resources {
-	limits := demand.Limits(pod)
-	out := plan.Resources{Shares: demand.MinShares}
+	requests, limits := demand.Requests(pod), demand.Limits(pod)
+	out := plan.Resources{Shares: demand.MinShares, MemoryRequest: strconv.FormatInt(requests.Memory().Value(), 10)}
+	if demand.AsWhole(&pod.Spec) { // only then the cgroup of the pod is throttled
+		out.MemoryRequest += "/pod"
+	}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
-		requests := demand.Requests(pod)
 		out.Shares = demand.CPUShares(requests.Cpu().MilliValue())
 	}
 	if demand.IsLimited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {
