@@ -88,7 +88,7 @@ type backend interface {
 	// IsResponding reports whether the runtime answers. Await waits until the runtime answers.
 	IsResponding() bool
 	Await(ctx context.Context) error
-	// Features returns the features that the runtime has last reported, or nil if it reports none.
+	// Features returns the features that the runtime has last reported.
 	Features() *api.RuntimeFeatures
 	// Reconcile releases the network resources of sandboxes that no longer exist. It is
 	// called before any pod starts.

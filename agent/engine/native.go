@@ -131,7 +131,7 @@ func (c *nativeBackend) Ready() error { return networkNotReady(c.network.Ready()
 
 func (c *nativeBackend) IsResponding() bool { return true }
 
-func (c *nativeBackend) Features() *api.RuntimeFeatures { return c.runtime.Features() }
+func (c *nativeBackend) Features() *api.RuntimeFeatures { return ctrd.Features() }
 
 func (c *nativeBackend) Await(context.Context) error { return nil }
 

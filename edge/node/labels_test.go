@@ -2,14 +2,15 @@ package node
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestLabelsOfExistingNode checks that a start with other labels in the configuration changes those labels of an existing Node that a kubelet
-// changes, and no others. A label with an empty value is removed. The labels of other programs stay.
+// TestLabelsOfExistingNode checks that a start with other labels in the configuration changes those labels of an existing Node that a
+// kubelet changes, and no others. A label with an empty value is removed. The labels of other programs stay.
 func TestLabelsOfExistingNode(t *testing.T) {
 	own := map[string]string{v1.LabelHostname: "n", v1.LabelOSStable: "linux", "mine": "1"} // of a node without further labels
 	labels := map[string]string{"mine": "1"}
@@ -42,7 +43,7 @@ func TestLabelsOfExistingNode(t *testing.T) {
 		}
 		for _, value := range []string{"first", "second", ""} {
 			changed := map[string]string{}
-			for _, key := range defaultLabels() {
+			for _, key := range strings.Fields(defaultLabels) {
 				changed[key] = value
 			}
 			labels = maps.Clone(changed)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,14 +23,10 @@ const (
 	betaArch = "beta.kubernetes.io/arch"
 )
 
-// defaultLabels returns the keys of the labels that a kubelet sets at each start, also on an existing Node.
-func defaultLabels() []string {
-	return []string{
-		v1.LabelHostname, v1.LabelOSStable, v1.LabelArchStable, betaOS, betaArch, v1.LabelWindowsBuild,
-		v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
-		v1.LabelInstanceTypeStable, v1.LabelInstanceType,
-	}
-}
+// defaultLabels contains the keys of the labels that a kubelet sets at each start, also on an existing Node.
+const defaultLabels = v1.LabelHostname + " " + v1.LabelOSStable + " " + v1.LabelArchStable + " " + betaOS + " " + betaArch + " " +
+	v1.LabelWindowsBuild + " " + v1.LabelTopologyZone + " " + v1.LabelTopologyRegion + " " + v1.LabelFailureDomainBetaZone + " " +
+	v1.LabelFailureDomainBetaRegion + " " + v1.LabelInstanceTypeStable + " " + v1.LabelInstanceType
 
 // register returns the Node from the API server. If the Node does not exist, register creates it. It also sets the standard labels of an
 // existing Node. The returned Node does not contain this change, but the watch reports it.
@@ -62,7 +59,7 @@ func (n *Node) standardLabels() map[string]string {
 		v1.LabelHostname: n.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		betaOS: runtime.GOOS, betaArch: runtime.GOARCH,
 	}
-	for _, key := range defaultLabels() {
+	for _, key := range strings.Fields(defaultLabels) {
 		if value, found := n.Labels[key]; found {
 			labels[key] = value
 		}
@@ -112,8 +109,9 @@ func (n *Node) tellReady(s *v1.NodeStatus) {
 
 // reconcile sets the standard labels of an existing Node. Other labels and the taints of the configuration (--node-labels,
 // registerWithTaints) are set only when the Node is created, as by a kubelet, because an administrator may have changed them since.
-// reconcile also clears the managedFields, unless server-side apply is used. The managedFields are most of a Node's metadata, and the answer to every report contains
-// the metadata. See https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
+// reconcile also clears the managedFields, unless server-side apply is used. The managedFields are most of a Node's metadata, and the
+// answer to every report contains the metadata.
+// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]any{}
 	for key, want := range n.standardLabels() {

@@ -81,8 +81,9 @@ func TestClassOfZero(t *testing.T) {
 		check("container with defaults of "+text, classOf(full), v1.PodSpec{Containers: container(full)})
 		check("guaranteed container beside "+text, classOf(full, sure), v1.PodSpec{Containers: append(container(r), container(sure)...)})
 		check("init container with "+text, classOf(full, sure), v1.PodSpec{InitContainers: container(r), Containers: container(sure)})
-		if AsWhole(&v1.PodSpec{Resources: &r}) { // otherwise the containers decide
-			check("pod with "+text, classOf(full), v1.PodSpec{Resources: &r, Containers: container(v1.ResourceRequirements{})})
+		spec := v1.PodSpec{Resources: &r, Containers: container(v1.ResourceRequirements{})}
+		if AsWhole(&v1.Pod{Spec: spec}) { // otherwise the containers decide
+			check("pod with "+text, classOf(full), spec)
 		}
 	}
 }

@@ -124,8 +124,8 @@ type preparedCgroup struct {
 // memory depend on the memory request, and on whether spec.resources has any.
 type wantedBounds struct {
 	currentBounds
-	memoryRequest int64  // bytes
-	memoryFiles   string // Memory.forPod, as text
+	memoryRequest int64 // bytes
+	asWhole       bool  // spec.resources has a request or a limit
 }
 
 // boundsOf returns the wantedBounds of a pod.
@@ -133,7 +133,7 @@ func (p *Pods) boundsOf(pod *v1.Pod) wantedBounds {
 	limits, requests := podLimits(pod, 0, p.quotaPeriod(pod)), demand.Requests(pod)
 	return wantedBounds{
 		currentBounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)},
-		requests.Memory().Value(), fmt.Sprint(p.c.Memory.forPod(pod)),
+		requests.Memory().Value(), demand.AsWhole(pod),
 	}
 }
 

@@ -124,8 +124,8 @@ func TestResize(t *testing.T) {
 	must(p.Release(t.Context(), first.UID))
 }
 
-// TestNoResizeIsOverlooked checks that Prepare does not overlook a resize: if two pods give their cgroup, or the cgroups of the QoS classes,
-// other values, their wantedBounds differ.
+// TestNoResizeIsOverlooked checks that Prepare does not overlook a resize: if two pods give their cgroup, or the cgroups of the QoS
+// classes, other values, their wantedBounds differ.
 func TestNoResizeIsOverlooked(t *testing.T) {
 	var pods []*v1.Pod
 	for _, whole := range []string{"", "64Mi", "96Mi"} {

@@ -31,7 +31,7 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 	}
 	out := &api.StatusResponse{
 		Status:   &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{{Type: "RuntimeReady", Status: true}, network}},
-		Features: r.Features(),
+		Features: Features(),
 
 		RuntimeHandlers: r.listHandlers(),
 	}
@@ -49,7 +49,7 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 }
 
 // Features returns the features of this runtime.
-func (r *Runtime) Features() *api.RuntimeFeatures {
+func Features() *api.RuntimeFeatures {
 	return &api.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true}
 }
 

@@ -233,27 +233,30 @@ func TestFeatures(t *testing.T) {
 		if r.CheckStatus(t.Context()) != answers {
 			t.Errorf("%s: responds %v", when, !answers)
 		}
-		if got := r.Features(); !proto.Equal(got, want) || (got == nil) != (want == nil) {
+		if got := Features(r); !proto.Equal(got, want) {
 			t.Errorf("%s: %v, not %v", when, got, want)
 		}
 		if changes-before != changed {
 			t.Errorf("%s: %d changes, not %d", when, changes-before, changed)
 		}
 	}
-	if got := r.Features(); got != nil {
+	none := &api.RuntimeFeatures{}
+	if got := Features(r); !proto.Equal(got, none) {
 		t.Errorf("before the first response: %v", got)
 	}
 	stop := serve(t, path, featured{f, now}, f)
-	check("an old runtime", true, nil, 1)
-	check("an old runtime", true, nil, 0)
-	groups := &api.RuntimeFeatures{SupplementalGroupsPolicy: true}
+	check("an old runtime", true, none, 1)
+	check("an old runtime", true, none, 0)
+	groups, options := &api.RuntimeFeatures{SupplementalGroupsPolicy: true}, &api.RuntimeFeatures{MountOptions: true}
 	sent := proto.Clone(groups).(*api.RuntimeFeatures)
 	sent.ProtoReflect().SetUnknown(protoreflect.RawFields{0xf8, 0x01, 0x01}) // the field 31, with the value 1
 	now.Store(sent)
 	check("a new runtime", true, groups, 1)
 	check("a new runtime", true, groups, 0)
+	now.Store(options)
+	check("another runtime", true, options, 1)
 	now.Store(nil)
-	check("replaced by an old runtime", true, nil, 1)
+	check("replaced by an old runtime", true, none, 1)
 	now.Store(groups)
 	check("replaced by a new runtime", true, groups, 1)
 	stop()

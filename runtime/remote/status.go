@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -30,13 +29,13 @@ type state struct {
 	runtime     error     // why the runtime is not ready, in the text of a kubelet; nil if it is ready
 	network     error     // why the network is not ready; nil if it is ready
 
-	features *api.RuntimeFeatures // nil if the runtime reports none
+	strictGroups, mountOptions bool // features of the runtime
 }
 
 // equalsState reports whether two states are equal except for their times.
 func (s state) equalsState(o state) bool {
 	return s.isAnswering == o.isAnswering && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network) &&
-		proto.Equal(s.features, o.features)
+		s.strictGroups == o.strictGroups && s.mountOptions == o.mountOptions
 }
 
 func errorText(err error) string {
@@ -93,7 +92,8 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	now := before
 	now.isAnswering = err == nil
 	if err == nil {
-		now.at, now.features = time.Now(), withoutUnknownFields(resp.GetFeatures())
+		now.at = time.Now()
+		now.strictGroups, now.mountOptions = resp.GetFeatures().GetSupplementalGroupsPolicy(), resp.GetFeatures().GetMountOptions()
 		now.runtime, now.network = readConditions(resp.GetStatus())
 	}
 	r.state = now
@@ -118,19 +118,11 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	return err == nil
 }
 
-// Features returns the features that the runtime has last reported, or nil if it reports none or has not responded yet.
-func (r *Runtime) Features() *api.RuntimeFeatures {
+// Features returns the features that a runtime has last reported, of those that a pod may need. It has none before its first response.
+func Features(r *Runtime) *api.RuntimeFeatures {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.state.features
-}
-
-// withoutUnknownFields removes the fields that this version does not know, which could have any size. It returns f.
-func withoutUnknownFields(f *api.RuntimeFeatures) *api.RuntimeFeatures {
-	if f != nil {
-		f.ProtoReflect().SetUnknown(nil)
-	}
-	return f
+	return &api.RuntimeFeatures{SupplementalGroupsPolicy: r.state.strictGroups, MountOptions: r.state.mountOptions}
 }
 
 // readConditions returns why the runtime and its network are not ready, or nil.

@@ -181,8 +181,8 @@ func (n *Machine) SetRuntime(name string, features func() *cri.RuntimeFeatures) 
 	n.engine, n.features = name, features
 }
 
-// runtimeFeatures returns the features that the runtime has last reported, which are nil if it reports none. Before the runtime is known,
-// no pod is admitted. A preview of the admission then assumes all features.
+// runtimeFeatures returns the features that the runtime has last reported. Before the runtime is known, no pod is admitted. A preview of
+// the admission then assumes all features.
 func (n *Machine) runtimeFeatures() *cri.RuntimeFeatures {
 	n.mu.Lock()
 	features := n.features

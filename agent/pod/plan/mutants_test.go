@@ -425,17 +425,17 @@ var mutants = map[string]func(Input, *Decision){
 	"ignores the memory requests": func(in Input, d *Decision) {
 		in.Sizes, in.Sized = maps.Clone(in.Sizes), maps.Clone(in.Sized)
 		for name, s := range in.Sizes {
-			s.MemoryRequest = ""
+			s.MemoryRequest = 0
 			in.Sizes[name] = s
 		}
 		for id, r := range in.Sized {
-			r.MemoryRequest = ""
+			r.MemoryRequest = 0
 			in.Sized[id] = r
 		}
-		in.PodLevel.MemoryRequest = ""
+		in.PodLevel.MemoryRequest = 0
 		if in.Leveled != nil {
 			in.Leveled = new(*in.Leveled)
-			in.Leveled.MemoryRequest = ""
+			in.Leveled.MemoryRequest = 0
 		}
 		*d = Decide(withoutRequests(in))
 	},
@@ -473,7 +473,7 @@ func withoutRequests(in Input) Input {
 	for i, c := range in.Observed.Containers {
 		if c.Resources != nil {
 			c.Resources = new(*c.Resources)
-			c.Resources.MemoryRequest = ""
+			c.Resources.MemoryRequest = 0
 			in.Observed.Containers[i] = c
 		}
 	}

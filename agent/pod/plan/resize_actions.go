@@ -23,9 +23,18 @@ type Resources struct {
 	Shares int64 // CPU shares, as in cgroup v1
 	Milli  int64 // CPU limit in thousandths of a CPU
 	Memory int64 // memory limit in bytes
-	// MemoryRequest is a text that differs if the memory requests differ. The protection, the throttling and the swap of
-	// a cgroup depend on the request, and the runtime does not report it. The text is empty if the request is unknown.
-	MemoryRequest string
+	// MemoryRequest is the result of the function MemoryRequest, or zero if the request is unknown. The protection, the
+	// throttling and the swap of a cgroup depend on the request, and the runtime does not report it.
+	MemoryRequest int64
+}
+
+// MemoryRequest returns a number that is not zero, and that differs if the memory requests differ, or if a limit of the
+// pod as a whole throttles only one of the two cgroups.
+func MemoryRequest(bytes int64, byPod bool) int64 {
+	if byPod {
+		return bytes*4 + 3
+	}
+	return bytes*4 + 1
 }
 
 // FromCRI converts values of the CRI to Resources. The CPU quota and its period are in microseconds.
@@ -40,7 +49,7 @@ func FromCRI(shares, quota, period, memory int64) Resources {
 // hasValues reports whether the resources have the wanted values. It ignores wanted values of
 // zero, and an unknown memory request.
 func (r Resources) hasValues(want Resources) bool {
-	return r.hasLimits(want) && (r.MemoryRequest == "" || r.MemoryRequest == want.MemoryRequest)
+	return r.hasLimits(want) && (r.MemoryRequest == 0 || r.MemoryRequest == want.MemoryRequest)
 }
 
 // hasLimits does the same as hasValues for the values that the runtime reports.
@@ -83,12 +92,12 @@ func ResourcesApplied(in Input, c Container) bool {
 	if got, ok := in.Sized[c.ID]; ok {
 		return got == want.Resources
 	}
-	unknown := want.MemoryRequest != "" && c.Resources != nil && c.Resources.MemoryRequest == ""
-	return c.Resources != nil && c.Resources.hasValues(want.Resources) && !(unknown && (in.Unsure || podLevelDiffers(in)))
+	unknown := want.MemoryRequest != 0 && c.Resources != nil && c.Resources.MemoryRequest == 0
+	return c.Resources != nil && c.Resources.hasValues(want.Resources) && !(unknown && (in.Unsure || in.Leveled.lacks(in.PodLevel)))
 }
 
-// podLevelDiffers reports whether the pod as a whole lacks its allocated resources.
-func podLevelDiffers(in Input) bool { return in.Leveled != nil && !in.Leveled.hasValues(in.PodLevel) }
+// lacks reports whether the known resources of a pod as a whole are not the wanted ones.
+func (r *Resources) lacks(want Resources) bool { return r != nil && !r.hasValues(want) }
 
 // ResizeInProgress reports whether a running container or the pod as a whole still lacks its allocated
 // resources. It ignores a container whose actual resources are unknown. After a restart of the agent, this is the memory
@@ -98,7 +107,7 @@ func ResizeInProgress(in Input) bool {
 	if !ok || !sb.Ready {
 		return false
 	}
-	if podLevelDiffers(in) {
+	if in.Leveled.lacks(in.PodLevel) {
 		return true
 	}
 	for c := range resizableContainers(in) {
@@ -158,7 +167,7 @@ func (p *planner) startResize(sb Sandbox) {
 			return
 		}
 	}
-	if p.Unsure || podLevelDiffers(p.Input) || len(NeedResize(p.Input)) > 0 {
+	if p.Unsure || p.Leveled.lacks(p.PodLevel) || len(NeedResize(p.Input)) > 0 {
 		p.startAction(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,7 +16,7 @@ import (
 // whose name ends with 1 is resized only by a restart. The runtime reports the limits, and the requests at the creation.
 type resizes struct {
 	asks     map[string]memory // what is requested but not allocated; the key is the container
-	requests map[string]string // the request that a container has; the key is its ID
+	requests map[string]int64  // the MemoryRequest that a container has; the key is its ID
 	prepared *Resources        // size for which this agent has prepared the pod's cgroup; nil: not prepared
 	level    Resources         // size of the pod's cgroup
 	leveled  *Resources        // size of the pod's cgroup that the worker knows
@@ -55,7 +54,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 			continue
 		}
 		m := memoryOf(ctr)
-		s := Size{Resources: Resources{Memory: m.limit, MemoryRequest: strconv.FormatInt(m.request, 10)}}
+		s := Size{Resources: Resources{Memory: m.limit, MemoryRequest: MemoryRequest(m.request, false)}}
 		if kind == podspec.Main { // the size of a container can change without that of the pod
 			level.Memory += m.limit
 			requests += m.request
@@ -65,7 +64,7 @@ func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
 		}
 		sizes[ctr.Name] = s
 	}
-	level.MemoryRequest = strconv.FormatInt(requests, 10)
+	level.MemoryRequest = MemoryRequest(requests, false)
 	return sizes, level
 }
 
@@ -137,10 +136,10 @@ func (w *world) begin(a Action) {
 }
 
 // created records the request of a new container.
-func (w *world) created(id, request string) {
+func (w *world) created(id string, request int64) {
 	w.requests = maps.Clone(w.requests)
 	if w.requests == nil {
-		w.requests = map[string]string{}
+		w.requests = map[string]int64{}
 	}
 	w.requests[id] = request
 }

@@ -115,8 +115,8 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // admitted pods that have not ended. Admit returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
-		checkGroups, checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
-		checkPorts, checkRealTime, checkResources} {
+		checkGroups, checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures,
+		checkDuplicate, checkPorts, checkRealTime, checkResources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}

@@ -239,8 +239,8 @@ func hasGroups(policy v1.SupplementalGroupsPolicy) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: &policy} }
 }
 
-// TestStrictGroups checks that a pod with strict groups is admitted if the runtime supports them. The command islet check does not reject it,
-// because islet's own runtime supports them.
+// TestStrictGroups checks that a pod with strict groups is admitted if the runtime supports them. The command islet check does not reject
+// the pod, because islet's own runtime supports them.
 func TestStrictGroups(t *testing.T) {
 	p := pod("a", hasGroups(v1.SupplementalGroupsPolicyStrict))
 	if r := Admit(NewHolder(p), nil, Node{StrictGroups: true}); r != nil {

@@ -31,7 +31,8 @@ func checkGroups(h *Holder, _ []*Holder, n Node) *Rejection {
 	if n.StrictGroups || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != strict {
 		return nil
 	}
-	return newRejection("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=%s is not supported in this node", strict)
+	message := "SupplementalGroupsPolicy=" + string(strict) + " is not supported in this node"
+	return &Rejection{"SupplementalGroupsPolicyNotSupported", message}
 }
 
 // unconfinedSELinux is the SELinux type of containers that SELinux does not confine. It has the same effect

@@ -73,7 +73,7 @@ func TestDecide(t *testing.T) {
 // with a kubelet. A container that restarts for the resize may be resized.
 func TestSwapLimitation(t *testing.T) {
 	n := room
-	n.HasSwap = translate.Node{SwapCgroup: 2, SwapBytes: 1 << 30, MemoryBytes: 4 << 30}.HasSwap
+	n.HasSwap = (&translate.Node{SwapCgroup: 2, SwapBytes: 1 << 30, MemoryBytes: 4 << 30}).HasSwap
 	sized := func(request, limit string, change ...func(*v1.Pod)) *v1.Pod {
 		return pod("a", list("cpu", "1", "memory", request), list("memory", limit), change...)
 	}

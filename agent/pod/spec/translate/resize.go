@@ -2,7 +2,6 @@ package translate
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,23 +28,16 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 	return out
 }
 
-// memoryRequest returns a container's memory request as plan.Resources.MemoryRequest. The text also says whether only the pod as a whole
-// throttles the container, because the memory limit that the runtime reports is the same in both cases.
-func memoryRequest(pod *v1.Pod, ctr *v1.Container) string {
-	text := strconv.FormatInt(ctr.Resources.Requests.Memory().Value(), 10)
-	if demand.ThrottledAsPod(pod, ctr) {
-		text += "/pod"
-	}
-	return text
+// memoryRequest returns a container's plan.Resources.MemoryRequest. It depends also on whether only the pod as a whole throttles the
+// container, because the memory limit that the runtime reports is the same in both cases.
+func memoryRequest(pod *v1.Pod, ctr *v1.Container) int64 {
+	return plan.MemoryRequest(ctr.Resources.Requests.Memory().Value(), demand.ThrottledAsPod(pod, ctr))
 }
 
 // PodLevel returns the resources of a pod as a whole.
 func PodLevel(pod *v1.Pod, n Node) plan.Resources {
 	requests, limits := demand.Requests(pod), demand.Limits(pod)
-	out := plan.Resources{Shares: demand.MinShares, MemoryRequest: strconv.FormatInt(requests.Memory().Value(), 10)}
-	if demand.AsWhole(&pod.Spec) { // only then the cgroup of the pod is throttled
-		out.MemoryRequest += "/pod"
-	}
+	out := plan.Resources{Shares: demand.MinShares, MemoryRequest: plan.MemoryRequest(requests.Memory().Value(), demand.AsWhole(pod))}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
 		out.Shares = demand.CPUShares(requests.Cpu().MilliValue())
 	}

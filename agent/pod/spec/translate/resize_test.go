@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,9 +42,9 @@ func TestSizes(t *testing.T) {
 	for _, period := range []int64{0, 20_000} {
 		got := Sizes(pod, Node{CPUPeriod: period})
 		for name, want := range map[string]plan.Size{
-			"init": {Resources: plan.Resources{Shares: 2, Memory: 1 << 30, MemoryRequest: "0/pod"}},
-			"side": {Resources: plan.Resources{Shares: 102, Milli: 2000, Memory: 1 << 30, MemoryRequest: "0/pod"}, RestartResources: "cpu=100m/2,memory=0/1073741824"},
-			"c":    {Resources: plan.Resources{Shares: 102, Milli: 200, Memory: 2 << 20, MemoryRequest: "1048576"}},
+			"init": {Resources: plan.Resources{Shares: 2, Memory: 1 << 30, MemoryRequest: plan.MemoryRequest(0, true)}},
+			"side": {Resources: plan.Resources{Shares: 102, Milli: 2000, Memory: 1 << 30, MemoryRequest: plan.MemoryRequest(0, true)}, RestartResources: "cpu=100m/2,memory=0/1073741824"},
+			"c":    {Resources: plan.Resources{Shares: 102, Milli: 200, Memory: 2 << 20, MemoryRequest: plan.MemoryRequest(1<<20, false)}},
 		} {
 			if got[name] != want {
 				t.Errorf("%s: %+v, not %+v", name, got[name], want)
@@ -51,12 +52,13 @@ func TestSizes(t *testing.T) {
 		}
 		cfg := ContainerUpdate(pod, &pod.Spec.Containers[0], Node{CPUPeriod: period})
 		held := plan.FromCRI(cfg.CpuShares, cfg.CpuQuota, cfg.CpuPeriod, cfg.MemoryLimitInBytes)
-		held.MemoryRequest = containerAnnotations(pod, &pod.Spec.Containers[0], Attempt{})[keys.MemoryRequest]
+		text := containerAnnotations(pod, &pod.Spec.Containers[0], Attempt{})[keys.MemoryRequest]
+		held.MemoryRequest, _ = strconv.ParseInt(text, 10, 64)
 		if held != got["c"].Resources {
 			t.Errorf("the runtime is given %+v", held)
 		}
 	}
-	if got, want := PodLevel(pod, Node{}), (plan.Resources{Shares: 204, Memory: 1 << 30, MemoryRequest: "1048576/pod"}); got != want {
+	if got, want := PodLevel(pod, Node{}), (plan.Resources{Shares: 204, Memory: 1 << 30, MemoryRequest: plan.MemoryRequest(1<<20, true)}); got != want {
 		t.Errorf("the pod: %+v, not %+v", got, want)
 	}
 	pod.Spec.Overhead = quantities("memory", "16Mi", "cpu", "1")
@@ -105,11 +107,11 @@ func TestPodMemoryRequest(t *testing.T) {
 	p := memoryPod("32Mi", "64Mi", false)
 	was := PodLevel(p, Node{})
 	p.Spec.Containers[0].Resources.Requests = quantities("memory", "48Mi")
-	if is := PodLevel(p, Node{}); is == was || is.MemoryRequest != "50331648" {
+	if is := PodLevel(p, Node{}); is == was || is.MemoryRequest != plan.MemoryRequest(48<<20, false) {
 		t.Errorf("%+v became %+v", was, is)
 	}
 	p.Spec.Overhead = quantities("memory", "16Mi")
-	if is := PodLevel(p, Node{}); is.MemoryRequest != "67108864" {
+	if is := PodLevel(p, Node{}); is.MemoryRequest != plan.MemoryRequest(64<<20, false) {
 		t.Errorf("with overhead: %+v", is)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // HasSwap reports whether a container may use the node's swap (KEP-2400). Its pod must be burstable and not critical. Its memory
 // request must be set and differ from its memory limit.
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/2400-node-swap
-func (n Node) HasSwap(pod *v1.Pod, ctr *v1.Container) bool {
+func (n *Node) HasSwap(pod *v1.Pod, ctr *v1.Container) bool {
 	request, limit := ctr.Resources.Requests.Memory(), ctr.Resources.Limits.Memory()
 	critical := demand.IsCritical(pod)
 	if pod.Annotations[keys.ConfigSource] == keys.SourceLocal { // a pod applied by a user is not a static pod
