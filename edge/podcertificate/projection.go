@@ -22,6 +22,7 @@ const (
 	checkEvery    = 10 * time.Minute // maximum sleep, because the clock may jump
 	retryMin      = time.Second      // window of the first retry
 	retryMax      = time.Minute
+	minInterval   = time.Minute // between two certificates, see issuedPace
 )
 
 // state is the stored part of a projection.
@@ -42,6 +43,7 @@ type projection struct {
 	pod              *v1.Pod
 	wantedProjection *v1.PodCertificateProjection
 	renewalDelay     time.Duration // random delay of the renewal after beginRefreshAt
+	issuedPace       retry.Pace    // limits renewals that are due at once, for example because the clock is wrong
 	attemptRequest   chan struct{} // capacity 1; a value requests an attempt
 	firstResult      chan struct{} // closed when the first certificate or error is known
 	stop             context.CancelFunc
@@ -56,7 +58,7 @@ type projection struct {
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
 	return &projection{
 		CertificateKey: k, state: s, pod: pod, wantedProjection: want, renewalDelay: retry.RandomWait(renewalSpread),
-		attemptRequest: make(chan struct{}, 1), firstResult: make(chan struct{}),
+		issuedPace: retry.Pace{First: minInterval}, attemptRequest: make(chan struct{}, 1), firstResult: make(chan struct{}),
 	}
 }
 
@@ -77,6 +79,11 @@ func (p *projection) finishAttempt() {
 }
 
 func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.renewalDelay) }
+
+// untilRenewal returns the time until the certificate must be renewed.
+func (p *projection) untilRenewal(clock time.Time) time.Duration {
+	return max(p.refreshAt().Sub(clock), p.issuedPace.Left(time.Now()))
+}
 
 // stateName returns the name of the state in the kubelet's metric.
 func (p *projection) stateName(now time.Time) string {
@@ -122,7 +129,7 @@ func (c *Certificates) maintainCertificate(ctx context.Context, p *projection) {
 		} else {
 			again.Reset()
 			if p.Request == "" && p.Key != nil {
-				pause = min(max(p.refreshAt().Sub(c.cfg.Now()), 0), checkEvery)
+				pause = min(p.untilRenewal(c.cfg.Now()), checkEvery)
 			}
 		}
 		timer := time.NewTimer(pause)
@@ -143,7 +150,7 @@ func (c *Certificates) executeStep(ctx context.Context, p *projection) error {
 	if p.Request != "" {
 		return c.await(ctx, p, false)
 	}
-	if p.Key != nil && c.cfg.Now().Before(p.refreshAt()) {
+	if p.Key != nil && p.untilRenewal(c.cfg.Now()) > 0 {
 		return nil
 	}
 	if err := c.newRequest(ctx, p); err != nil {
@@ -213,6 +220,8 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	p.state = next
 	if issued {
 		p.renewalDelay, p.reportedLate, p.reportedExpired = retry.RandomWait(renewalSpread), false, false
+		// A quarter of the time between the refresh and the expiry: the interval never lets a certificate expire.
+		p.issuedPace.Succeeded(time.Now(), next.NotAfter.Sub(next.BeginRefreshAt)/4)
 		p.finishAttempt()
 	}
 }
