@@ -15,7 +15,6 @@ import (
 	"math/big"
 	"net"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +23,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// selfSignedLife is the validity of a self-signed certificate, as in a kubelet.
-const selfSignedLife = 365 * 24 * time.Hour
+const (
+	// selfSignedLife is the validity of a self-signed certificate, as in a kubelet.
+	selfSignedLife = 365 * 24 * time.Hour
+	// maxMoveInterval is the longest interval between two certificates of a node whose names change often.
+	maxMoveInterval = time.Hour
+)
 
 // servingCert maintains the certificate of the node's own server. The certificate has one of three sources: files that another program
 // manages, the control plane, or a self-signature. A certificate of the control plane is obtained in the background. The other
@@ -39,6 +42,12 @@ type servingCert struct {
 	failures        atomic.Uint64
 	observeRotation atomic.Pointer[func(age time.Duration)] // nil if ObserveRotation was not called
 
+	// The next fields are used only by run.
+
+	renewals  retry.Pace // limits the renewals
+	moves     retry.Pace // limits the renewals because of new names
+	requested certNames  // names for which the last certificate was requested
+
 	mu    sync.Mutex
 	cert  *tls.Certificate // nil if the certificate is missing or not needed yet
 	names certNames
@@ -48,6 +57,7 @@ func newServing(l *Link) *servingCert {
 	s := &servingCert{
 		link: l, log: l.cfg.Log, pairs: pairFiles{dir: l.cfg.CertDir, prefix: "kubelet-server"},
 		namesChanged: make(chan struct{}, 1), names: certNames{ips: l.cfg.NodeIPs},
+		renewals: retry.Pace{First: minInterval}, moves: retry.Pace{First: minInterval},
 	}
 	if l.cfg.Hostname != "" {
 		s.names.dns = []string{l.cfg.Hostname}
@@ -58,7 +68,7 @@ func newServing(l *Link) *servingCert {
 func (s *servingCert) setNames(n certNames) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Equal(n.dns, s.names.dns) && slices.Equal(n.ips, s.names.ips) {
+	if n.equals(s.names) {
 		return
 	}
 	s.names = n
@@ -213,7 +223,7 @@ func (s *servingCert) run(ctx context.Context) error {
 			if f := s.observeRotation.Load(); f != nil && former != nil {
 				(*f)(s.link.clock.Now().Sub(former.Leaf.NotBefore))
 			}
-			s.log.Info("the node has a serving certificate")
+			s.noteIssued(p.cert.Leaf, wanted)
 		case ctx.Err() == nil && !errors.Is(err, errMoved):
 			s.failures.Add(1)
 			s.log.Warn("a serving certificate cannot be obtained from the control plane yet", "error", err)
@@ -225,6 +235,29 @@ func (s *servingCert) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// noteIssued records that a certificate was received for the given names.
+func (s *servingCert) noteIssued(leaf *x509.Certificate, wanted certNames) {
+	now, longest := time.Now(), longestInterval(leaf)
+	s.renewals.Succeeded(now, longest)
+	if !wanted.equals(s.requested) {
+		if len(s.requested.dns)+len(s.requested.ips) > 0 {
+			s.moves.Succeeded(now, min(longest, maxMoveInterval))
+		}
+		s.requested = wanted
+	}
+	switch {
+	case !coversNames(leaf, wanted):
+		s.failures.Add(1)
+		s.log.Warn("the control plane has issued a serving certificate that lacks a name of the node, and another one is requested later",
+			"names", wanted.dns, "addresses", wanted.ips)
+	case !s.link.clock.Now().Before(rotateAt(leaf)):
+		s.failures.Add(1)
+		s.log.Warn("the node has a serving certificate", "error", errDueAgain)
+	default:
+		s.log.Info("the node has a serving certificate")
+	}
 }
 
 // errMoved ends the wait for a certificate when the node's names have changed.
@@ -243,7 +276,7 @@ func (s *servingCert) obtainServingCert(ctx context.Context, wanted certNames) (
 	}()
 	p, err := obtainPair(ctx, s.pairs, servingRequest(s.link.cfg.NodeName, wanted), s.link.client, s.link.clock, func(name string) {
 		s.log.Info("the serving certificate waits for approval", "csr", name)
-	})
+	}, nil)
 	if err != nil && errors.Is(context.Cause(ctx), errMoved) {
 		err = errMoved
 	}
@@ -260,10 +293,16 @@ func (s *servingCert) namesToRequest() (certNames, time.Duration) {
 	if len(s.names.dns)+len(s.names.ips) == 0 {
 		return certNames{}, maxSleep
 	}
-	if s.cert == nil || !coversNames(s.cert.Leaf, s.names) {
-		return s.names, 0
+	now := time.Now()
+	left := s.renewals.Left(now)
+	switch {
+	case s.cert == nil:
+	case coversNames(s.cert.Leaf, s.names):
+		left = max(left, rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()))
+	case !s.names.equals(s.requested):
+		left = s.moves.Left(now)
 	}
-	if left := rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()); left > 0 {
+	if left > 0 {
 		return certNames{}, min(left, maxSleep)
 	}
 	return s.names, 0
