@@ -20,6 +20,8 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 		case it.busy || it.due.IsZero() || !o.listed || o.offline:
 		case t.now.Before(o.pausedUntil):
 			t.limitDelay(o.pausedUntil)
+		case it.tries > 0 && t.now.Before(o.failed.until):
+			t.limitDelay(o.failed.until)
 		case t.now.Before(it.due):
 			t.limitDelay(it.due)
 		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(startingDelay)):
@@ -55,6 +57,9 @@ func (t *turn) limitDelay(at time.Time) {
 }
 
 func (t *turn) addItem(it *item) {
+	if it.tries > 0 { // one item that has failed at a time, because its request may wait for a webhook
+		t.o.failed.until = t.now.Add(lastRetry)
+	}
 	t.o.busy++
 	it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
 	t.due = append(t.due, it)

@@ -1,0 +1,38 @@
+package outbox
+
+import (
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/retry"
+)
+
+// A hold delays the requests that have failed, while other requests are sent. It is for failures that may concern only some objects, such
+// as those of a webhook that cannot be called.
+type hold struct {
+	backoff retry.Backoff
+	until   time.Time
+}
+
+func newHold() hold {
+	return hold{backoff: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}}
+}
+
+// extend counts a failure and sets the end of the hold.
+func (h *hold) extend(now time.Time) {
+	if now.Sub(h.until) > 2*lastRetry { // an earlier outage
+		h.backoff.Reset()
+	}
+	h.until = now.Add(h.backoff.Next(0))
+}
+
+// mayConcernOne reports whether the server has answered with an error that may concern only the object of the request. The server may then
+// accept other requests. An answer that requests a pause or other credentials concerns all requests.
+func mayConcernOne(err error) bool {
+	return kube.IsAnswer(err) && kube.RetryAfter(err) == 0 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err)
+}
+
+// ownDelay returns the delay of an object after the given number of failures.
+func ownDelay(tries int) time.Duration { return min(firstRetry<<min(tries, maxTries), lastRetry) }
