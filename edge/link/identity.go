@@ -79,7 +79,7 @@ func newIdentity(l *Link) *identity {
 		link: l, log: l.cfg.Log, pairs: pairFiles{dir: l.cfg.CertDir, prefix: "kubelet-client"},
 		rotations: retry.Pace{First: minInterval}, bootstraps: retry.Pace{First: minInterval},
 		refused: refusal{pace: retry.Pace{First: minInterval}},
-		files: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		files:   make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		missingReason: &noCredentials{ReasonNoCredentials, "this node has no cluster"},
 	}
 }

@@ -263,8 +263,8 @@ func TestOtherPair(t *testing.T) {
 	})
 }
 
-// TestNoPairIsAccepted checks that a node tries its other pair seldom if the server rejects both, and that it uses each pair that the server
-// accepts later.
+// TestNoPairIsAccepted checks that a node tries its other pair seldom if the server rejects both, and that it uses each pair that the
+// server accepts later.
 func TestNoPairIsAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSigning(t)

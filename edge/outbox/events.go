@@ -312,8 +312,8 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	return true
 }
 
-// nextToSend returns a copy of the oldest event that is due. It prefers events that have not failed. If no event is due, it returns the time
-// until the next call.
+// nextToSend returns a copy of the oldest event that is due. It prefers events that have not failed. If no event is due, it returns the
+// time until the next call.
 func (e *Events) nextToSend() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

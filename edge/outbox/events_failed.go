@@ -27,8 +27,10 @@ func (e *Events) postpone(sent *record, err error) (others bool) {
 			r.acceptedBefore = e.accepted
 		}
 		r.tries = min(r.tries+1, maxTries)
-		if r.next = now.Add(ownDelay(int(r.tries))); r.tries == maxTries && e.accepted != r.acceptedBefore {
-			e.Log.Warn("the API server does not accept an event, which is given up", "reason", r.key.reason, "object", r.object, "error", err)
+		r.next = now.Add(ownDelay(int(r.tries)))
+		if r.tries == maxTries && e.accepted != r.acceptedBefore {
+			e.Log.Warn("the API server does not accept an event, which is given up", "reason", r.key.reason, "object", r.object,
+				"error", err)
 			e.dropped++
 			e.markSent(r, sent.count)
 		}
