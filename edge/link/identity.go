@@ -71,15 +71,10 @@ type refusal struct {
 	pace retry.Pace        // limits the attempts with the other pair
 }
 
-// minInterval is the minimum time between two certificates, and between two attempts with the other pair.
-const minInterval = time.Minute
-
 func newIdentity(l *Link) *identity {
 	return &identity{
 		link: l, log: l.cfg.Log, pairs: pairFiles{dir: l.cfg.CertDir, prefix: "kubelet-client"},
-		rotations: retry.Pace{First: minInterval}, bootstraps: retry.Pace{First: minInterval},
-		refused: refusal{pace: retry.Pace{First: minInterval}},
-		files:   make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		files: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		missingReason: &noCredentials{ReasonNoCredentials, "this node has no cluster"},
 	}
 }

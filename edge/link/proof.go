@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/islet-edge/islet/edge/kube"
 )
 
@@ -54,9 +52,9 @@ func (i *identity) prove(ctx context.Context, p *pair) error {
 	if err != nil {
 		return err
 	}
-	with := rest.CopyConfig(used)
+	with := *used
 	with.CertData, with.KeyData = p.pem, p.pem
-	c, err := i.newClient(with)
+	c, err := i.newClient(&with)
 	if err != nil {
 		return err
 	}
@@ -65,13 +63,10 @@ func (i *identity) prove(ctx context.Context, p *pair) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("try the new certificate: %w", err)
-	case a.Status == http.StatusUnauthorized && !a.Date.IsZero() && a.Date.Before(leaf.NotBefore):
-		return fmt.Errorf("the new certificate is valid from %s, and the API server's time is %s",
-			leaf.NotBefore.UTC().Format(time.RFC3339), a.Date.UTC().Format(time.RFC3339))
-	case a.Status == http.StatusUnauthorized:
+	case a.Status == http.StatusUnauthorized && (a.Date.IsZero() || !a.Date.Before(leaf.NotBefore)):
 		return fmt.Errorf("%w: %s answers 401 Unauthorized", errRejected, with.Host)
-	case a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
-		return fmt.Errorf("try the new certificate: %s answers %d %s", with.Host, a.Status, http.StatusText(a.Status))
+	case a.Status == http.StatusUnauthorized, a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
+		return fmt.Errorf("try the new certificate, which is valid from %s: %s answers %d at %s", leaf.NotBefore, with.Host, a.Status, a.Date)
 	}
 	return nil
 }
@@ -102,15 +97,12 @@ func (i *identity) tryOtherPair(ctx context.Context) {
 		if err != nil || other.cert.Leaf.Equal(refused) || i.link.clock.Now().After(other.cert.Leaf.NotAfter) {
 			continue
 		}
-		if err := i.prove(ctx, other); err != nil {
-			i.log.Debug("the other client certificate is not accepted either", "file", file, "error", err)
-			continue
+		if err = i.prove(ctx, other); err == nil {
+			err = i.pairs.link(file)
 		}
-		if err := i.pairs.link(file); err != nil {
-			i.log.Warn("the other client certificate cannot be used", "file", file, "error", err)
+		i.log.Warn("the API server rejects the client certificate, and the node has tried the other one", "file", file, "error", err)
+		if err == nil {
 			return
 		}
-		i.log.Warn("the API server rejects the client certificate and accepts the other stored one, which is used now", "file", file)
-		return
 	}
 }

@@ -57,7 +57,6 @@ func newServing(l *Link) *servingCert {
 	s := &servingCert{
 		link: l, log: l.cfg.Log, pairs: pairFiles{dir: l.cfg.CertDir, prefix: "kubelet-server"},
 		namesChanged: make(chan struct{}, 1), names: certNames{ips: l.cfg.NodeIPs},
-		renewals: retry.Pace{First: minInterval}, moves: retry.Pace{First: minInterval},
 	}
 	if l.cfg.Hostname != "" {
 		s.names.dns = []string{l.cfg.Hostname}
@@ -247,17 +246,12 @@ func (s *servingCert) noteIssued(leaf *x509.Certificate, wanted certNames) {
 		}
 		s.requested = wanted
 	}
-	switch {
-	case !coversNames(leaf, wanted):
-		s.failures.Add(1)
-		s.log.Warn("the control plane has issued a serving certificate that lacks a name of the node, and another one is requested later",
-			"names", wanted.dns, "addresses", wanted.ips)
-	case !s.link.clock.Now().Before(rotateAt(leaf)):
-		s.failures.Add(1)
-		s.log.Warn("the node has a serving certificate", "error", errDueAgain)
-	default:
+	if coversNames(leaf, wanted) && s.link.clock.Now().Before(rotateAt(leaf)) {
 		s.log.Info("the node has a serving certificate")
+		return
 	}
+	s.failures.Add(1)
+	s.log.Warn("the new serving certificate lacks a name of the node or is already due for renewal: another one is requested later")
 }
 
 // errMoved ends the wait for a certificate when the node's names have changed.

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"errors"
-	"maps"
 	"time"
 
 	"github.com/islet-edge/islet/edge/kube"
@@ -38,17 +37,17 @@ func (e *Events) postpone(sent *record, err error) (others bool) {
 	if !mayConcernOne(err) {
 		return false
 	}
-	waiting := map[string]bool{}
-	for _, r := range e.records {
-		waiting[r.eventNamespace()] = waiting[r.eventNamespace()] || r.sentCount != r.count
+	for namespace, h := range e.holds {
+		if h.isOver(now) { // also of namespaces that have no events any more
+			delete(e.holds, namespace)
+		}
 	}
-	maps.DeleteFunc(e.holds, func(namespace string, _ *hold) bool { return !waiting[namespace] })
-	namespace := sent.eventNamespace()
-	if e.holds[namespace] == nil {
-		h := newHold()
-		e.holds[namespace] = &h
+	h := e.holds[sent.eventNamespace()]
+	if h == nil {
+		h = &hold{}
+		e.holds[sent.eventNamespace()] = h
 	}
-	e.holds[namespace].extend(now)
+	h.extend(now)
 	return true
 }
 

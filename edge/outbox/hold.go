@@ -16,17 +16,16 @@ type hold struct {
 	until   time.Time
 }
 
-func newHold() hold {
-	return hold{backoff: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}}
-}
-
 // extend counts a failure and sets the end of the hold.
 func (h *hold) extend(now time.Time) {
-	if now.Sub(h.until) > 2*lastRetry { // an earlier outage
-		h.backoff.Reset()
+	if h.isOver(now) {
+		h.backoff = retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	}
 	h.until = now.Add(h.backoff.Next(0))
 }
+
+// isOver reports whether the failures belong to an earlier outage.
+func (h *hold) isOver(now time.Time) bool { return now.Sub(h.until) > 2*lastRetry }
 
 // mayConcernOne reports whether the server has answered with an error that may concern only the object of the request. The server may then
 // accept other requests. An answer that requests a pause or other credentials concerns all requests.

@@ -78,7 +78,7 @@ func New(c Config) (*Outbox, error) {
 		Config: c, wake: make(chan struct{}, 1),
 		serverBackoff: retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry},
 		pods:          map[types.UID]*item{}, mirrors: map[types.NamespacedName]*item{},
-		deleted: map[types.UID]bool{}, failed: newHold(),
+		deleted:      map[types.UID]bool{},
 		startLimiter: rate.NewLimiter(rate.Every(stepEvery), stepBurst),
 	}, nil
 }

@@ -22,7 +22,6 @@ const (
 	checkEvery    = 10 * time.Minute // maximum sleep, because the clock may jump
 	retryMin      = time.Second      // window of the first retry
 	retryMax      = time.Minute
-	minInterval   = time.Minute // between two certificates, see issuedPace
 )
 
 // state is the stored part of a projection.
@@ -58,7 +57,7 @@ type projection struct {
 func newProjection(k store.CertificateKey, pod *v1.Pod, want *v1.PodCertificateProjection, s state) *projection {
 	return &projection{
 		CertificateKey: k, state: s, pod: pod, wantedProjection: want, renewalDelay: retry.RandomWait(renewalSpread),
-		issuedPace: retry.Pace{First: minInterval}, attemptRequest: make(chan struct{}, 1), firstResult: make(chan struct{}),
+		attemptRequest: make(chan struct{}, 1), firstResult: make(chan struct{}),
 	}
 }
 

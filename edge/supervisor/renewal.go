@@ -18,9 +18,6 @@ const (
 	// minInterval is the minimum time between two renewals of a certificate by one process. The shortest life that k3s gives a certificate
 	// is a day. A server that gives a shorter one must not wear out the flash of the node.
 	minInterval = time.Hour
-	// minAddressInterval is the minimum time between two renewals because of new addresses. It doubles with each such renewal, up to
-	// minInterval.
-	minAddressInterval = time.Minute
 	// maxSleep is the maximum time between two checks of the certificates.
 	maxSleep = time.Hour
 	// refreshInterval is the interval of reading the CAs of the cluster.

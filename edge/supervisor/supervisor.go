@@ -52,7 +52,7 @@ type Supervisor struct {
 	refreshed   time.Time                   // when the CAs were read
 	warned      bool                        // about a certificate with a short life
 	requested   []netip.Addr                // addresses of the last serving certificate that this process has received
-	addressPace retry.Pace                  // limits the renewals because of new addresses
+	addressPace retry.Pace                  // limits the renewals because of new addresses, from a minute up to minInterval
 }
 
 // New returns a Supervisor. It does no I/O.
@@ -62,9 +62,8 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	return &Supervisor{
 		cfg: cfg, changed: cfg.Link.Changed(), renewNow: make(chan struct{}, 1), issued: map[k3s.Purpose]time.Time{},
-		paces:       map[k3s.Purpose]*retry.Pace{k3s.ForClient: {First: minInterval}, k3s.ForServing: {First: minInterval}},
-		addressPace: retry.Pace{First: minAddressInterval},
-		refreshed:   cfg.Link.Now().Add(firstRefresh - refreshInterval), // islet join or an earlier process has read the CAs
+		paces:     map[k3s.Purpose]*retry.Pace{k3s.ForClient: {First: minInterval}, k3s.ForServing: {First: minInterval}},
+		refreshed: cfg.Link.Now().Add(firstRefresh - refreshInterval), // islet join or an earlier process has read the CAs
 	}, nil
 }
 
