@@ -66,7 +66,8 @@ func (i *identity) prove(ctx context.Context, p *pair) error {
 	case a.Status == http.StatusUnauthorized && (a.Date.IsZero() || !a.Date.Before(leaf.NotBefore)):
 		return fmt.Errorf("%w: %s answers 401 Unauthorized", errRejected, with.Host)
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusTooManyRequests, a.Status >= http.StatusInternalServerError:
-		return fmt.Errorf("try the new certificate, which is valid from %s: %s answers %d at %s", leaf.NotBefore, with.Host, a.Status, a.Date)
+		return fmt.Errorf("try the new certificate, which is valid from %s: %s answers %d at %s", leaf.NotBefore, with.Host, a.Status,
+			a.Date)
 	}
 	return nil
 }
