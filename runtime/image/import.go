@@ -8,12 +8,14 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -239,15 +241,22 @@ func (s *Service) storeDocuments(ctx context.Context, p *pickedImage, read readF
 	return nil
 }
 
+// storeBlob writes a document to the content store, if it does not exist there. An existing file that is damaged is replaced.
 func (s *Service) storeBlob(ctx context.Context, desc ocispec.Descriptor, labels map[string]string, read readFunc) error {
 	b, err := read(ctx, desc)
+	if err == nil {
+		err = checkDigest(desc.Digest, b)
+	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", desc.Digest, err)
 	}
 	store := s.c.Client.ContentStore()
 	size := ocispec.Descriptor{Digest: desc.Digest, Size: int64(len(b))}
-	// If the blob already exists, WriteBlob adds it to the lease.
+	// If the blob already exists, WriteBlob adds it to the lease, and does not read it.
 	err = content.WriteBlob(ctx, store, "keep-"+leaseOf(ctx)+"-"+desc.Digest.String(), bytes.NewReader(b), size, content.WithLabels(labels))
+	if err == nil {
+		err = s.repairBlob(ctx, desc.Digest, b)
+	}
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", desc.Digest, err)
 	}
@@ -268,4 +277,19 @@ func (s *Service) storeBlob(ctx context.Context, desc ocispec.Descriptor, labels
 		return fmt.Errorf("label %s: %w", desc.Digest, err)
 	}
 	return nil
+}
+
+// repairBlob replaces the file of a recorded document if the file is missing or damaged. containerd cannot do that: its content store takes
+// a file with the name of the digest for the content, until the garbage collector has removed the file.
+func (s *Service) repairBlob(ctx context.Context, d digest.Digest, b []byte) error {
+	_, err := readStored(ctx, s.c.Client.ContentStore(), ocispec.Descriptor{Digest: d})
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.log.Warn("a stored document of an image was damaged and is replaced", "digest", d, "error", err)
+	path := filepath.Join(s.c.Root, "content", "blobs", d.Algorithm().String(), d.Encoded())
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return durable.Write(path, b, 0o444)
 }
