@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -156,6 +157,7 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	if err := removeChecks(c.Root, dir); err != nil {
 		c.Log.Warn("the remains of an interrupted overlayfs test could not be removed", "error", err)
 	}
+	sn = leftoverRemover{sn, filepath.Join(dir, snapshotsDir), &sync.Mutex{}}
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }
 
