@@ -209,7 +209,8 @@ func TestDetachBelowKeepsTheDirectoryItself(t *testing.T) {
 	tmpfs(t, own+"-other")
 	must(t, DetachBelow(own))
 	for path, want := range map[string]bool{own: true, own + "-other": true, own + "/v": false, host: true} {
-		if got := slices.ContainsFunc(table(t, filepath.Dir(host)), func(m string) bool { return strings.HasSuffix(m, " at "+path) }); got != want {
+		got := slices.ContainsFunc(table(t, filepath.Dir(host)), func(m string) bool { return strings.HasSuffix(m, " at "+path) })
+		if got != want {
 			t.Errorf("%s is a mount point: %v", path, got)
 		}
 	}
