@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // An item contains the status that the node wants to report for one pod, and the status that the server has. The Outbox's mu protects it.
@@ -83,6 +85,8 @@ func containerStates(s *v1.PodStatus) (all []containerState) {
 		}
 		all = append(all, st)
 	}
+	// The order in a status that an earlier version of the agent sent can be another one.
+	sorting.StableBy(all, func(a, b containerState) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
 

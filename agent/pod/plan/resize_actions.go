@@ -82,8 +82,9 @@ func ResizeNeedsRestart(in Input, c Container) bool {
 // ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated resources
 // with the resources that the runtime last accepted, even if the runtime reports other values. If the runtime has not
 // accepted any resources yet, it compares the resources that the runtime reports, and the memory request at the
-// container's creation. If the runtime reports no resources, ResourcesApplied returns false. If the request at the creation
-// is unknown, ResourcesApplied returns false while the resources of the pod differ or are unknown.
+// container's creation. If the runtime reports no resources, ResourcesApplied returns false. It returns false if
+// the memory request may differ from the one at the creation, because the pod was resized before the agent started. If the
+// request at the creation is unknown, ResourcesApplied returns false while the resources of the pod differ or are unknown.
 func ResourcesApplied(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
@@ -92,8 +93,11 @@ func ResourcesApplied(in Input, c Container) bool {
 	if got, ok := in.Sized[c.ID]; ok {
 		return got == want.Resources
 	}
-	unknown := want.MemoryRequest != 0 && c.Resources != nil && c.Resources.MemoryRequest == 0
-	return c.Resources != nil && c.Resources.hasValues(want.Resources) && !(unknown && (in.Unsure || in.Leveled.lacks(in.PodLevel)))
+	if c.Resources == nil || !c.Resources.hasValues(want.Resources) {
+		return false
+	}
+	unknown := c.Resources.MemoryRequest == 0 && (in.Unsure || in.Leveled.lacks(in.PodLevel))
+	return want.MemoryRequest == 0 || !in.Resized && !unknown
 }
 
 // lacks reports whether the known resources of a pod as a whole are not the wanted ones.

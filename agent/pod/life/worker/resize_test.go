@@ -254,6 +254,12 @@ func TestResizeOfRequests(t *testing.T) {
 			if in := n.set.Input("a"); plan.ResizeInProgress(in) {
 				t.Errorf("a resize is in progress: %+v", in.Sized)
 			}
+			n.stop() // the last resize can have been interrupted before the runtime got the request of the creation
+			n.wishes.pods["a"] = Wanted{Pod: requesting(4, whole), Resized: true}
+			n.start(t)
+			m.did(t, "grow", "c 10", "shrink")
+			time.Sleep(time.Hour)
+			m.did(t)
 		})
 	}
 }
