@@ -11,14 +11,18 @@ import (
 )
 
 // curl stands for a link that breaks: it continues a download by one more part of the file, and fails if that is not the last one. The file
-// "parts" has the size of a part.
+// "part" has the size of a part. The file "answer" has the HTTP status of a server that rejects the request.
 const curl = `#!/bin/sh
 while [ $# -gt 1 ]; do
 	[ "$1" != -o ] || to=$2
 	shift
 done
+if [ -e "$BOARD/answer" ]; then
+	cat "$BOARD/answer"
+	exit 22
+fi
 have=$(stat -c %s "$to" 2>/dev/null || echo 0)
-tail -c +$((have + 1)) "$BOARD/mirror" | head -c "$(cat "$BOARD/part")" >>"$to"
+tail -c +$((have + 1)) "$BOARD/mirror" | head -c "$(cat "$BOARD/part")" >>"$to" || exit
 echo "$have" >>"$BOARD/downloads"
 [ "$(stat -c %s "$to")" -ge "$(stat -c %s "$BOARD/mirror")" ] || exit 56
 `
@@ -81,7 +85,7 @@ func TestFirstBootLink(t *testing.T) {
 		"/usr/local/bin/islet; find /var/lib /var/tmp -mindepth 1; tr '\\n' ' ' <$BOARD/downloads", files)
 	third := len(data)/3 + 1
 	want := fmt.Sprintf("0 %d %d ", third, 2*third)
-	if strings.Count(out, "exit code 1\n") != 3 || !strings.Contains(out, "exit code 0\none\n") ||
+	if strings.Count(out, "exit code 1\n") != 2 || strings.Count(out, "exit code 3\n") != 1 || !strings.Contains(out, "exit code 0\none\n") ||
 		!strings.HasSuffix(out, want) || strings.Contains(out, "/var/") {
 		t.Errorf("want %q at the end of\n%s", want, out)
 	}
@@ -97,6 +101,19 @@ func TestFirstBootLink(t *testing.T) {
 	if strings.Count(out, "exit code 1\n") != 2 || !strings.HasSuffix(out, "exit code 0\n") {
 		t.Error(out)
 	}
+	// An error of the server leaves the part. A whole file that is wrong is downloaded once more, and then only at the next boot, also over
+	// a link that never delivers the file in one run.
+	const size = "stat -c %s $(find /var/lib -name 'islet-9*'); "
+	out = firstBoot(t, "boot"+from+"echo 503 >$BOARD/answer; boot"+from+size+"echo 416 >$BOARD/answer; boot"+from+"rm $BOARD/answer; boot"+
+		from+spoil+"boot"+from+"boot"+from+"boot"+from, files)
+	if want := "exit code 1\nexit code 1\n" + fmt.Sprintln(third) + "exit code 1\nexit code 1\nexit code 1\nexit code 1\nexit code 3\n"; codes(out) != want {
+		t.Errorf("want %s of\n%s", want, out)
+	}
+	// A server that sends too much is not asked again before the next boot.
+	if out := firstBoot(t, "echo 200000000 >$BOARD/part; truncate -s 200M $BOARD/mirror; boot"+from+"find /var/lib -name 'islet-9*'",
+		files); codes(out) != "exit code 3\n" {
+		t.Error(out)
+	}
 	// Only another boot repeats what no repetition can change.
 	files["part"] = "9999999\n"
 	for says, args := range map[string]string{"does not have the SHA-256 0": mirror("0"), "is missing": mirror(""), "only https": " http://mirror/x 0"} {
@@ -104,6 +121,17 @@ func TestFirstBootLink(t *testing.T) {
 			t.Errorf("%q: %s", args, out)
 		}
 	}
+}
+
+// codes returns the lines of an output that are exit codes or sizes.
+func codes(out string) string {
+	var b strings.Builder
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "exit code ") || strings.Trim(line, "0123456789\n") == "" {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 // TestFirstBootReboots checks that the machine reboots if the kernel does not have the words of its command line yet, also if an earlier
@@ -120,7 +148,7 @@ func TestFirstBootReboots(t *testing.T) {
 	// A file is in the place of a directory, so the installation fails after it has changed the command line.
 	const fails = "mkdir -p /usr/local/bin; : >/usr/local/lib; boot --reboot " + name + "; rm /usr/local/lib; cat /boot/firmware/cmdline.txt; "
 	out := firstBoot(t, begin+fails+"test ! -e /run/islet-reboot && boot --reboot "+name+"; "+mark, files)
-	first, second, _ := strings.Cut(out, "exit code 1\n")
+	first, second, _ := strings.Cut(out, "exit code 3\n")
 	disabled := strings.Index(second, "systemctl --quiet disable islet-first-boot.service")
 	reboots := strings.Index(second, "systemctl --no-block reboot")
 	if strings.Contains(first, "systemctl") || !strings.HasPrefix(second, "console=tty1 cgroup_enable=memory") || disabled < 0 ||
@@ -141,8 +169,19 @@ func TestFirstBootReboots(t *testing.T) {
 	other := "cp /bin/sleep /run/k3s; /run/k3s 60 & until grep -qx k3s /proc/$!/comm; do :; done\n"
 	for _, option := range []string{"", "--no-start ", "--reboot "} {
 		out := firstBoot(t, other+begin+"boot "+option+name+"; find /usr/local -type f", files)
-		if !strings.HasSuffix(out, "exit code 1\n") || !strings.Contains(out, "k3s (process ") {
+		if !strings.HasSuffix(out, "exit code 3\n") || !strings.Contains(out, "k3s (process ") {
 			t.Errorf("%s: %s", option, out)
 		}
+	}
+	// An islet that is there already is not replaced, but one whose service is not enabled was not completed.
+	const newer = "mkdir -p /usr/local/bin; echo newer >/usr/local/bin/islet; "
+	out = firstBoot(t, newer+begin+"boot --reboot "+name+"; cat /usr/local/bin/islet", files)
+	if !strings.HasSuffix(out, "disable islet-first-boot.service\n"+done+"newer\n") {
+		t.Error(out)
+	}
+	const disabledUnit = "printf '#!/bin/sh\\n! [ \"$2\" = is-enabled ]\\n' >$BOARD/bin/systemctl; "
+	out = firstBoot(t, newer+disabledUnit+begin+"boot --reboot "+name+"; /usr/local/bin/islet", files)
+	if !strings.HasSuffix(out, done+"one\n") {
+		t.Error(out)
 	}
 }

@@ -122,7 +122,7 @@ func TestUserData(t *testing.T) {
 			switch f.Path {
 			case program:
 				mode = "0755"
-			case "/etc/islet/bootstrap.kubeconfig":
+			case "/etc/islet/bootstrap.kubeconfig", "/etc/systemd/system/" + unit:
 				mode = "0600"
 			}
 			if f.Permissions != mode {
