@@ -438,6 +438,7 @@ do_uninstall() {
 	elif [ "$purge" = no ]; then
 		say "kept /var/lib/islet and /var/lib/kubelet; pods that run go on until the next boot (--purge ends them)"
 	fi
+	unstage # before remove_part, which removes only empty directories
 	[ "$kubeadm" = no ] || remove_part islet-kubelet
 	remove_part islet-cni
 	[ "$purge" = no ] || rm -f "$root/etc/conf.d/islet" "$root$first_manifest"
@@ -450,7 +451,6 @@ do_uninstall() {
 	f=$root/etc/systemd/logind.conf.d/99-islet.conf # which lets logind wait for the pods
 	if grep -qs '^# Made by islet:' "$f"; then rm -f "$f"; fi
 	if has_systemd; then reload_units; fi
-	unstage
 	# As long as the program is there, so is something to remove.
 	rm -f "$root$bin/islet"
 	rmdir "$root$bin" 2>/dev/null || true

@@ -42,7 +42,7 @@ func (p *checkup) checkNeighbours(context.Context) {
 			p.agentRuns = true // the name of islet's process is kubelet if islet is installed as kubelet
 			continue
 		}
-		if p.pidNamespace(proc.pid) != own {
+		if ns := p.pidNamespace(proc.pid); ns != "" && own != "" && ns != own {
 			continue // it runs in a container, such as a node of kind
 		}
 		where := fmt.Sprintf("%s is running (process %d)", proc.name, proc.pid)
@@ -69,7 +69,8 @@ func (p *checkup) checkNeighbours(context.Context) {
 	}
 }
 
-// pidNamespace identifies the PID namespace of a process. It returns "" if the process has ended.
+// pidNamespace identifies the PID namespace of a process. It returns "" if the process has ended, or belongs to
+// another user and doctor does not run as root.
 func (p *checkup) pidNamespace(pid int) string {
 	name, _ := fs.ReadLink(p.Host, fmt.Sprintf("proc/%d/ns/pid", pid))
 	return name
