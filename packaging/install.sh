@@ -67,7 +67,7 @@ link() {
 # install is a word of each line, so no path has a blank.
 table() {
 	sed -e '/^#/d' -e "s|{bin}|$bin|; s|{bin}|$bin|; s|{lib}|/usr/local/lib|; s|{share}|/usr/local/share|; s|{zsh}|/usr/local/share/zsh/site-functions|" \
-		-e "s|{drop-in}|10-kubeadm|; s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path; do
+		-e "s|{drop-in}|10-kubeadm|; s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path _; do
 		[ "$part" = "$1" ] || continue
 		case $type:$path in
 		*'{presets}'*) continue ;; # the units are enabled here
@@ -81,13 +81,22 @@ table() {
 	done
 }
 
+# stays SETTING: is there, and not as an earlier version had it, which nobody has edited.
+stays() {
+	[ -e "$root$1" ] || return 1
+	former=$(awk -v path="$1" '$2 == "config" && $5 == path { for (i = 6; i <= NF; i++) print $i }' "$here/files")
+	for sum in $former; do
+		[ -L "$root$1" ] || [ "$(sha256sum <"$root$1")" != "$sum  -" ] || return 1
+	done
+}
+
 # install_part PART
 install_part() {
 	table "$1" | while read -r type mode source path; do
 		case $type in
 		dir) mkdir -p "$root$path"; chmod "$mode" "$root$path" ;;
 		link) link "$path" ;;
-		config) [ -e "$root$path" ] || put "$mode" "$here/$source" "$path" ;;
+		config) stays "$path" || put "$mode" "$here/$source" "$path" ;;
 		*) put "$mode" "$here/$source" "$path" ;;
 		esac
 	done
