@@ -84,7 +84,7 @@ link() {
 # install is a word of each line, so no path has a blank.
 table() {
 	sed -e '/^#/d' -e "s|{bin}|$bin|; s|{bin}|$bin|; s|{lib}|/usr/local/lib|; s|{share}|/usr/local/share|; s|{zsh}|/usr/local/share/zsh/site-functions|" \
-		-e "s|{drop-in}|10-kubeadm|; s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path; do
+		-e "s|{drop-in}|10-kubeadm|; s|{units}|$units|; s|{sysctl}|/etc/sysctl.d|; s|{init}|/etc/init.d|" "$here/files" | while read -r part type mode source path _; do
 		[ "$part" = "$1" ] || continue
 		case $type:$path in
 		*'{presets}'*) continue ;; # the units are enabled here
@@ -98,13 +98,22 @@ table() {
 	done
 }
 
-# stage_part PART: makes its directories and stages its files. Settings that are there stay.
+# stays SETTING: is there, and not as an earlier version had it, which nobody has edited.
+stays() {
+	[ -e "$root$1" ] || return 1
+	former=$(awk -v path="$1" '$2 == "config" && $5 == path { for (i = 6; i <= NF; i++) print $i }' "$here/files")
+	for sum in $former; do
+		[ -L "$root$1" ] || [ "$(sha256sum <"$root$1")" != "$sum  -" ] || return 1
+	done
+}
+
+# stage_part PART: makes its directories and stages its files. Settings that stay are not staged.
 stage_part() {
 	table "$1" | while read -r type mode source path; do
 		case $type in
 		dir) mkdir -p "$root$path"; chmod "$mode" "$root$path" ;;
 		link) ;;
-		config) [ -e "$root$path" ] || stage "$mode" "$here/$source" "$path" ;;
+		config) stays "$path" || stage "$mode" "$here/$source" "$path" ;;
 		*) stage "$mode" "$here/$source" "$path" ;;
 		esac
 	done
@@ -116,7 +125,7 @@ place_part() {
 		case $type:$path in
 		dir:* | *:"$bin/islet") ;;
 		link:*) link "$path" ;;
-		config:*) [ -e "$root$path" ] || place "$path" ;;
+		config:*) stays "$path" || place "$path" ;;
 		*) place "$path" ;;
 		esac
 	done
@@ -165,7 +174,9 @@ whole() {
 
 # install_program: a run may be cut off at each step, also by the power. Every file is on the disk before
 # one gets its name, so none is empty. The program gets its name last: if it has the new version,
-# everything else is there. Ansible and first boots go by that.
+# everything else is there. Ansible and first boots go by that. After an upgrade that was cut off, the
+# former program runs with the new unit and OCI runtime until the next run, so a unit must work with the
+# program of the version before.
 install_program() {
 	# Network plugins of others delegate to the links of islet-cni; islet itself needs none of them.
 	parts='islet-cni islet'

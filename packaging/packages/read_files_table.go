@@ -18,6 +18,8 @@ type Entry struct {
 	Mode   fs.FileMode
 	Source string // path in the archive, or target of a link
 	Path   string // installation path
+	// Former has the SHA-256 of each content that earlier versions had. Only a config has some.
+	Former []string
 }
 
 // placeholderValues returns the values of the placeholders for a kind of package. Only the directory for zsh differs between the kinds.
@@ -48,14 +50,14 @@ func readTable(dir, kind string) ([]Entry, error) {
 		if len(f) == 0 || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if len(f) != 5 {
+		if len(f) < 5 || len(f) > 5 && f[1] != "config" {
 			return nil, fmt.Errorf("files: line %d has %d fields, not 5", n+1, len(f))
 		}
 		mode, err := strconv.ParseUint(strings.Replace(f[2], "-", "0", 1), 8, 32)
 		if err != nil {
 			return nil, fmt.Errorf("files: line %d: %w", n+1, err)
 		}
-		e := Entry{Part: f[0], Type: f[1], Mode: fs.FileMode(mode), Source: f[3], Path: f[4]}
+		e := Entry{Part: f[0], Type: f[1], Mode: fs.FileMode(mode), Source: f[3], Path: f[4], Former: f[5:]}
 		for name, is := range where {
 			e.Source, e.Path = strings.ReplaceAll(e.Source, name, is), strings.ReplaceAll(e.Path, name, is)
 		}

@@ -38,7 +38,8 @@ var scriptBeginnings = map[string]map[string]string{
 const settingsDir = "/usr/share/islet"
 
 // settingsVariable returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the
-// shipped content. For an rpm the variable is empty, because rpm keeps existing settings without a question.
+// shipped content and of those of earlier versions. For an rpm the variable is empty, because rpm keeps edited settings without a question,
+// and replaces the others.
 func (b buildArgs) settingsVariable(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {
@@ -49,7 +50,7 @@ func (b buildArgs) settingsVariable(name, kind string, table []Entry) (string, e
 		if err != nil {
 			return "", err
 		}
-		text += fmt.Sprintf("\n%s %x", e.Path, sha256.Sum256(data))
+		text += fmt.Sprintf("\n%s %x", e.Path, sha256.Sum256(data)) + strings.Join(append([]string{""}, e.Former...), " ")
 	}
 	return text + "'\n", nil
 }

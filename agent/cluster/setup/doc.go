@@ -36,5 +36,6 @@
 // the disk fails between two renames, the agent starts with a part of the targets, Watch does nothing, and the next run completes them.
 //
 // Files with which the agent could not start on this machine, for example because swap is on, are a mistake too. If the agent cannot start
-// with the files in use, because the machine or a file has changed since, each run reports the reason in the same way.
+// with the files in use, because the machine or a file has changed since, the run applies islet.yaml again. If the agent could not start
+// afterwards either, or if islet.yaml is missing, each run reports the reason in the same way.
 package setup

@@ -92,53 +92,77 @@ func (s *Setup) Apply(files ...string) (Result, error) {
 		}
 		return s.applyFile(file, r)
 	}
-	return Result{}, nil
+	return s.keepMissing(r)
 }
 
 func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	out := Result{File: file, Name: r.Name, Server: r.Server}
+	refused := &RefusedError{File: file}
 	data, err := readFile(file, maxFile)
-	if err == nil && r.isFile(data) {
-		return out, s.keep(r, data)
-	}
-	var src *source
-	if err == nil {
-		src, err = parse(file, data)
-	}
-	refuse := func(err error) (Result, error) {
-		led := ""
-		if src != nil {
-			led = src.board.LED
+	isUsed := err == nil && r.isFile(data)
+	if isUsed {
+		// A file that is in use is applied again if the agent cannot start. It can start afterwards if this version makes other settings of
+		// the file, or if a person has repaired a file next to it.
+		if refused.err = s.unfit(); refused.err == nil {
+			return out, s.keep(r, data)
 		}
-		return out, s.refuse(r, &RefusedError{File: file, LED: led, err: err})
+		refused.Unfit, refused.LED = true, r.LED
 	}
-	if err != nil {
-		return refuse(err)
+	var next *record
+	if err == nil {
+		var src *source
+		if src, err = parse(file, data); src != nil {
+			refused.LED = src.board.LED
+		}
+		if err == nil {
+			next, err = s.next(src, r, isUsed)
+		}
+	}
+	isEarly := errors.Is(err, errNoCard) && r.File == "" && s.Up() < cardTime
+	if err == nil {
+		if r, err = s.write(r, next); err == nil {
+			out.Applied, out.Name, out.Server = true, next.Name, next.Server
+			return out, nil
+		}
+		err = errors.Join(refused.err, err)
+	}
+	if refused.err == nil || next != nil {
+		refused.err = err
+	}
+	if refusal := s.refuse(r, refused); !isEarly {
+		return out, refusal
+	}
+	return out, err // the caller reports the error
+}
+
+// next returns the record of a file that is to be applied, with its targets. The parameter isUsed is set if the file is in use already.
+func (s *Setup) next(src *source, r *record, isUsed bool) (*record, error) {
+	secrets := src.secrets
+	if isUsed {
+		secrets = r.Secrets // some may be overwritten
+		// A board that has joined keeps its credentials, as if their removal from the file were complete.
+		src.tokenRemoved = src.tokenRemoved || r.Joined && s.exists(kubeconfigFile)
 	}
 	if err := s.checkChange(src, r); err != nil {
-		return refuse(err)
+		return nil, err
 	}
 	name := r.Name
 	if name == "" || r.Rule != src.board.Name || src.certName != "" {
-		name, err = src.nodeName(s.Marks)
+		var err error
+		if name, err = src.nodeName(s.Marks); err != nil {
+			return nil, err
+		}
 	}
-	if errors.Is(err, errNoCard) && r.File == "" && s.Up() < cardTime {
-		_, _ = refuse(err) // the caller reports the error
-		return out, err
-	}
-	if err == nil {
-		err = s.checkName(src, r, name)
-	}
-	if err != nil {
-		return refuse(err)
+	if err := s.checkName(src, r, name); err != nil {
+		return nil, err
 	}
 	_, joined := s.joinedK3s(r)
 	p, err := s.plan(src, name, r, joined)
 	if err != nil {
-		return refuse(err)
+		return nil, err
 	}
 	next := &record{
-		File: file, Digest: sum(mask(data, src.secrets)), Secrets: src.secrets, Time: s.Now().UTC(), Name: name, Rule: src.board.Name,
+		File: src.path, Digest: sum(mask(src.data, secrets)), Secrets: secrets, Time: s.Now().UTC(), Name: name, Rule: src.board.Name,
 		LED: src.board.LED, Made: p.made, Pending: p.targets, Joined: r.Joined && src.tokenRemoved,
 	}
 	if c := src.board.Cluster; c != nil {
@@ -147,11 +171,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 			next.Discovery = &discovery{Server: c.Server, Hash: c.CAHash, Token: c.Token, Dir: s.Dir}
 		}
 	}
-	if r, err = s.write(r, next); err != nil {
-		return refuse(err)
-	}
-	out.Applied, out.Name, out.Server = true, next.Name, next.Server
-	return out, nil
+	return next, nil
 }
 
 // write writes the pending files of the next record. It returns the record on the disk, also after an error.
@@ -294,17 +314,39 @@ func (s *Setup) refuse(r *record, e *RefusedError) error {
 }
 
 // keep updates the record for a file that is in use already. The record has to change if another file was refused meanwhile, or if the file
-// was copied to the boot partition again with its secrets. If the agent cannot start on this machine, keep returns the reason.
+// was copied to the boot partition again with its secrets.
 func (s *Setup) keep(r *record, data []byte) error {
-	if err := s.unfit(); err != nil {
-		return s.refuse(r, &RefusedError{File: r.File, LED: r.LED, Unfit: true, err: err})
-	}
 	again := r.Removed && !bytes.Equal(mask(data, r.Secrets), data)
 	if r.Refused == nil && !again {
 		return nil
 	}
+	r.Removed = r.Removed && !again
+	return s.forgetRefusal(r)
+}
+
+// keepMissing updates the record if no islet.yaml is there: the file was deleted, its partition is not mounted, or a person has named
+// another file. If the agent cannot start on this machine, keepMissing returns the reason. A refusal stays only if it is about a file that
+// exists.
+func (s *Setup) keepMissing(r *record) (Result, error) {
+	if r.File != "" {
+		if err := s.unfit(); err != nil {
+			out := Result{File: r.File, Name: r.Name, Server: r.Server}
+			return out, s.refuse(r, &RefusedError{File: r.File, LED: r.LED, Unfit: true, err: err})
+		}
+	}
+	if r.Refused == nil {
+		return Result{}, nil
+	}
+	if _, err := os.Lstat(r.Refused.File); !r.Refused.Unfit && !errors.Is(err, fs.ErrNotExist) {
+		return Result{}, nil
+	}
+	return Result{}, s.forgetRefusal(r)
+}
+
+// forgetRefusal removes the refusal from the record, and stores it.
+func (s *Setup) forgetRefusal(r *record) error {
 	restoreLED(r.Refused)
-	r.Refused, r.Removed = nil, r.Removed && !again
+	r.Refused = nil
 	s.Step()
 	if err := r.store(s.State); err != nil {
 		return &RefusedError{File: r.File, err: err}

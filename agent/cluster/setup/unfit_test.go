@@ -134,3 +134,130 @@ func TestUnfitLater(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// forgetDefault makes the board one on which a former version, which did not set failSwapOn, has applied the file.
+func (b *board) forgetDefault() {
+	b.t.Helper()
+	path := b.Dir + "/kubelet.yaml"
+	text := strings.Replace(b.made("kubelet.yaml"), "failSwapOn: false\n", "", 1)
+	r, err := load(b.State)
+	must(b.t, err)
+	m := r.Made[path]
+	if text == b.made("kubelet.yaml") || m.Sum == "" {
+		b.t.Fatal("the file does not have the setting")
+	}
+	m.Sum = sum([]byte(text))
+	r.Made[path] = m
+	must(b.t, os.WriteFile(path, []byte(text), 0o600), r.store(b.State))
+}
+
+// TestUnfitRepaired checks that a file in use is applied again if the agent cannot start and could start afterwards: on a board that has
+// not joined, and on one that has, which keeps its name and its credentials, with and without its secrets in the file.
+func TestUnfitRepaired(t *testing.T) {
+	ca := newCA(t)
+	cert, key := ca.issue(t, "system:node:kiosk-1")
+	const server = "https://192.0.2.1:6443"
+	for kind, text := range map[string]string{
+		"token": joining(ca), "certificate": certified(server, ca, cert, key),
+		"hash": head + "name: one\ncluster: {server: \"" + server + "\", caHash: \"" + ca.hash + "\", token: " + token + "}\n",
+	} {
+		for _, state := range []string{"new", "joined", "removed"} {
+			b := newBoard(t)
+			b.write(text)
+			name := b.inUse().Name
+			if state != "new" {
+				r, err := load(b.State)
+				must(t, err)
+				r.Joined, r.Discovery = true, nil
+				must(t, r.store(b.State))
+				b.join(ca, server, name)
+				if state == "removed" {
+					must(t, r.removeSecrets())
+				}
+			}
+			b.forgetDefault()
+			credentials := b.made("kubeconfig")
+			b.Host = machine(zram)
+			for run := range 2 {
+				out := b.inUse()
+				if out.Applied != (run == 0) || out.Name != name || b.start() != nil || b.made("kubeconfig") != credentials {
+					t.Errorf("%s, %s, run %d: %+v, %v", kind, state, run, out, b.start())
+				}
+			}
+			r, err := load(b.State)
+			must(t, err)
+			if r.Joined != (state != "new") || (r.Discovery != nil) != (kind == "hash" && state == "new") || len(r.Secrets) == 0 {
+				t.Errorf("%s, %s: the record has %+v", kind, state, r)
+			}
+			must(t, r.removeSecrets())
+			if left, err := os.ReadFile(b.file()); err != nil || strings.Contains(string(left), token) || b.inUse().Applied {
+				t.Errorf("%s, %s: the secrets are not removed: %v", kind, state, err)
+			}
+		}
+	}
+}
+
+// TestUnfitBeside checks that a person can repair a board by the file next to islet.yaml, although islet.yaml itself stays the same.
+func TestUnfitBeside(t *testing.T) {
+	b, ca := newBoard(t), newCA(t)
+	more := filepath.Join(b.boot, "more.yaml")
+	must(t, os.WriteFile(more, []byte(kubeletHead+"failSwapOn: true\n"), 0o644))
+	b.write(joining(ca) + "kubeletConfiguration: more.yaml\n")
+	b.inUse()
+	b.Host = machine(zram)
+	before := contents(t, b.Dir)
+	if got := b.refused(); !strings.Contains(got, zram) || contents(t, b.Dir) != before {
+		t.Errorf("%s, %s", got, contents(t, b.Dir))
+	}
+	must(t, os.WriteFile(more, []byte(kubeletHead), 0o644))
+	if out := b.inUse(); !out.Applied || b.start() != nil || setuprecord.Problems(b.State) != nil {
+		t.Errorf("%+v, %v, %q", out, b.start(), setuprecord.Problems(b.State))
+	}
+}
+
+// TestMissing checks that a report ends when its cause has ended and no islet.yaml is there, and that an agent that cannot start is
+// reported then too.
+func TestMissing(t *testing.T) {
+	b := newBoard(t)
+	missing := filepath.Join(b.boot, "none.yaml")
+	without := func() (Result, []string) {
+		t.Helper()
+		out, err := b.Apply(missing)
+		if got := setuprecord.Problems(b.State); (err == nil) != (got == nil) {
+			t.Errorf("%v, but the record has %q", err, got)
+		}
+		return out, setuprecord.Problems(b.State)
+	}
+	if out, got := without(); out != (Result{}) || got != nil {
+		t.Errorf("%+v, %q", out, got)
+	}
+	if _, err := os.Stat(filepath.Join(b.State, setuprecord.File)); !os.IsNotExist(err) {
+		t.Errorf("a machine without islet.yaml has a record: %v", err)
+	}
+
+	b.write(head + "nonsense: 1\n")
+	b.refused()
+	if _, err := b.Apply(missing); err != nil || setuprecord.Problems(b.State) == nil {
+		t.Errorf("the mistake of a file that exists is forgotten: %v", err)
+	}
+	must(t, os.Remove(b.file()))
+	without()
+
+	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/kubelet.yaml", []byte(kubeletHead+"failSwapOn: true\n"), 0o644))
+	b.write(joining(newCA(t)))
+	b.inUse()
+	for _, remove := range []bool{false, true} {
+		b.Host = machine(zram)
+		if remove {
+			b.refused()
+			must(t, os.Remove(b.file()))
+		}
+		if out, got := without(); len(got) != 1 || !strings.Contains(got[0], zram) || out.File != b.file() || out.Applied {
+			t.Errorf("removed %v: %+v, %q", remove, out, got)
+		}
+		b.Host = machine("")
+		if _, got := without(); got != nil {
+			t.Errorf("removed %v: %q", remove, got)
+		}
+	}
+}

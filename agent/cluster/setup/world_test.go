@@ -133,7 +133,14 @@ func newBoard(t testing.TB) *board {
 func (b *board) in(dir string) *Setup {
 	etc := filepath.Join(dir, "etc")
 	load := func(args []string) (*config.Config, []config.Notice, error) {
-		return config.Load(append([]string{"--hostname-override=node", "--config=" + etc + "/kubelet.yaml"}, args...))
+		flags := []string{"--hostname-override=node", "--config=" + etc + "/kubelet.yaml"}
+		text, _ := os.ReadFile(filepath.Join(etc, config.FlagsFile)) // missing without a name or a cluster
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "--") {
+				flags = append(flags, strings.TrimSpace(line))
+			}
+		}
+		return config.Load(append(flags, args...))
 	}
 	return &Setup{State: filepath.Join(dir, "state"), Dir: etc, Now: time.Now, Step: func() {}, Up: func() time.Duration { return 0 },
 		Host: machine(""), Load: load,

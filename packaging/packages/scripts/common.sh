@@ -12,7 +12,7 @@ is_kubelet() { [ "$(readlink /usr/bin/kubelet 2>/dev/null)" = islet ]; }
 
 # settings_there: settings that are not there are put there, at an installation only. They are no
 # conffiles, about which dpkg asks, and fails where nobody answers: another one's may be there
-# before. $settings has a line for each: the file and the SHA-256 of what is shipped.
+# before. $settings has a line for each: the file, the SHA-256 of what is shipped, and those of earlier versions.
 settings_there() {
 	echo "$settings" | while read -r f _; do
 		[ -z "$f" ] || [ -e "$f" ] || [ -L "$f" ] || put_setting "$f"
@@ -20,11 +20,27 @@ settings_there() {
 }
 put_setting() { install -D -m 0644 "/usr/share/islet$1" "$1"; }
 
+# settings_renewed: those of an earlier version that nobody changed are replaced, and printed.
+settings_renewed() {
+	echo "$settings" | while read -r f _ former; do
+		if has_sum "$f" "$former"; then put_setting "$f" && echo "$f"; fi
+	done
+}
+
 # settings_gone: those that nobody changed go.
 settings_gone() {
-	echo "$settings" | while read -r f sum; do
-		if [ -f "$f" ] && [ ! -L "$f" ] && echo "$sum  $f" | sha256sum -c >/dev/null 2>&1; then rm -f "$f"; fi
+	echo "$settings" | while read -r f sums; do
+		if has_sum "$f" "$sums"; then rm -f "$f"; fi
 	done
+}
+
+# has_sum FILE SUMS: is a file with one of the SHA-256.
+has_sum() {
+	if [ ! -f "$1" ] || [ -L "$1" ]; then return 1; fi
+	for sum in $2; do
+		[ "$(sha256sum <"$1")" != "$sum  -" ] || return 0
+	done
+	return 1
 }
 
 # empty DIR: removes it with what is on its file system; the directory stays where another one is
