@@ -14,9 +14,9 @@ import (
 // formerKubelet is /etc/default/kubelet of version 0.1.0. It replaces the flags of other files by nothing.
 const formerKubelet = "# Flags of islet in the kubelet's place; the last and strongest ones.\nKUBELET_EXTRA_ARGS=\n"
 
-// TestFormerSettings checks that packaging/files has the checksum of each former content of the settings. If this test fails because shipped
-// settings have changed, append their former checksum to the line in packaging/files, and replace it here. Otherwise nodes keep the former
-// settings at an upgrade, also those that nobody has edited.
+// TestFormerSettings checks that packaging/files has the checksum of each former content of the settings. If this test fails because
+// shipped settings have changed, append their former checksum to the line in packaging/files, and replace it here. Otherwise nodes keep the
+// former settings at an upgrade, also those that nobody has edited.
 func TestFormerSettings(t *testing.T) {
 	sums := map[string][]string{ // the last one is that of the shipped content
 		"/etc/default/islet": {"37106e48e104a8896686aef6a022056891edd503230a0ba76845eafc2ebf1aeb"},

@@ -129,10 +129,11 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	if refused.err == nil || next != nil {
 		refused.err = err
 	}
-	if refusal := s.refuse(r, refused); !isEarly {
-		return out, refusal
+	refusal := s.refuse(r, refused)
+	if isEarly {
+		return out, err // the caller reports the error
 	}
-	return out, err // the caller reports the error
+	return out, refusal
 }
 
 // next returns the record of a file that is to be applied, with its targets. The parameter isUsed is set if the file is in use already.
