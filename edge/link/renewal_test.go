@@ -149,7 +149,7 @@ func TestShortLivesWithoutRotation(t *testing.T) {
 		defer stop()
 		up60(t, l, time.Now(), "after the first bootstrap")
 		down, longest := time.Duration(0), time.Duration(0)
-		for began := time.Now(); time.Since(began) < 2*time.Hour; time.Sleep(5*time.Second) {
+		for began := time.Now(); time.Since(began) < 2*time.Hour; time.Sleep(5 * time.Second) {
 			if get(t.Context(), l) == nil {
 				down = 0
 			}

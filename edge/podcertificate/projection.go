@@ -221,7 +221,7 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 		p.renewalDelay, p.reportedLate, p.reportedExpired = retry.RandomWait(renewalSpread), false, false
 		// A quarter of the time between the refresh and the expiry: no certificate expires during the interval, which also passes while
 		// the machine is suspended.
-		p.issuedPace.Succeeded(next.NotAfter.Sub(next.BeginRefreshAt)/4)
+		p.issuedPace.Succeeded(next.NotAfter.Sub(next.BeginRefreshAt) / 4)
 		p.finishAttempt()
 	}
 }
