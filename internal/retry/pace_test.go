@@ -21,10 +21,12 @@ func TestPace(t *testing.T) {
 			p.Succeeded(longest)
 			left := p.Left()
 			waited = append(waited, left/time.Minute)
-			if now = now.Add(left - 1); p.Left() != 1 {
+			now = now.Add(left - 1)
+			if p.Left() != 1 {
 				t.Fatalf("the interval is over before %s", left)
 			}
-			if now = now.Add(1); p.Left() != 0 {
+			now = now.Add(1)
+			if p.Left() != 0 {
 				t.Fatalf("the interval is not over after %s", left)
 			}
 		}
@@ -38,7 +40,8 @@ func TestPace(t *testing.T) {
 		t.Errorf("after a quiet time: %v", got)
 	}
 	p.Succeeded(longest)
-	if now = now.Add(-time.Hour); p.Left() != 0 {
+	now = now.Add(-time.Hour)
+	if p.Left() != 0 {
 		t.Errorf("waits for %s after the clock was set back", p.Left())
 	}
 	if got := repeat(1); got[0] != 1 {
@@ -59,7 +62,8 @@ func TestPaceOfSeldomRenewals(t *testing.T) {
 		p := Pace{Now: func() time.Time { return now }}
 		for n := range 100 {
 			p.Succeeded(life / 10)
-			if now = now.Add(life * 7 / 10); p.Left() != 0 {
+			now = now.Add(life * 7 / 10)
+			if p.Left() != 0 {
 				t.Fatalf("a certificate with a life of %s waits for %s after %d renewals", life, p.Left(), n)
 			}
 		}
