@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // bootstrap obtains a client certificate with the credentials of the bootstrap kubeconfig. It is called for the node's first certificate,
@@ -41,7 +43,8 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	if !a.Date.IsZero() && !a.CertificateEnd.IsZero() {
 		i.link.clock.evaluateDate(a.Date, a.CertificateEnd, true)
 	}
-	if err := i.obtainClientCert(ctx, c, nil); err != nil {
+	made, err := i.obtainClientCert(ctx, c, nil)
+	if err != nil {
 		i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
 		return err
 	}
@@ -53,8 +56,22 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		}
 	}
 	i.log.Info("the node has a client certificate")
-	i.bootstraps.Succeeded(time.Now(), afterDenial)
+	i.bootstrappedBy = with
+	i.bootstraps.Succeeded(min(longestInterval(made.cert.Leaf), afterDenial))
 	return nil
+}
+
+// untilBootstrap returns the minimum time until the next bootstrap. It returns 0 if the bootstrap kubeconfig has changed, because the
+// certificate may then be one that the node can use.
+func (i *identity) untilBootstrap() time.Duration {
+	left := i.bootstraps.Left()
+	if left > 0 {
+		with, err := readRest(i.link.cfg.BootstrapKubeconfig)
+		if err == nil && !reflect.DeepEqual(with, i.bootstrappedBy) {
+			i.bootstraps, left = retry.Pace{}, 0
+		}
+	}
+	return left
 }
 
 // newClient returns a client with its own connections, for requests with other credentials than those in use.
@@ -66,7 +83,7 @@ func (i *identity) newClient(with *rest.Config) (*kube.Client, error) {
 	})
 }
 
-func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client, prove func(*pair) error) error {
+func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client, prove func(*pair) error) (*pair, error) {
 	waiting := func(name string) {
 		i.mu.Lock()
 		without := i.config == nil
@@ -75,8 +92,7 @@ func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client, prove f
 			i.setMissing(&noCredentials{ReasonBootstrapping, "certificate signing request " + name + " waits for approval"})
 		}
 	}
-	_, err := obtainPair(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting, prove)
-	return err
+	return obtainPair(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting, prove)
 }
 
 // obtainPair requests a certificate and saves it with its key. If the function prove is not nil and returns an error, the current pair

@@ -29,7 +29,8 @@
 // The node uses a new client certificate only after the API server has accepted it. Until then, the old certificate stays in use. If the
 // server rejects the certificate in use later, the node tries the other stored pair, and uses that pair if the server accepts it. A
 // certificate may be due for renewal as soon as it is issued, because a clock is wrong or because the signer has left out a name of the
-// node. It is then renewed at growing intervals, from a minute up to a tenth of its life, and at most a day.
+// node. It is then renewed at growing intervals, from a minute up to a tenth of its life, and at most a day. The intervals
+// of bootstraps grow up to ten minutes, and end when the bootstrap kubeconfig changes.
 //
 // # Time
 //

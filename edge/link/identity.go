@@ -48,9 +48,12 @@ type identity struct {
 	files   chan struct{} // capacity 1; a value means that files may have changed
 	changed chan struct{} // capacity 1; a value means that the result of restConfig has changed
 
-	loggedFailure string     // the last error that run has logged
-	rotations     retry.Pace // used by run
-	bootstraps    retry.Pace // used by run
+	// The next fields are used only by run.
+
+	loggedFailure  string // the last error that run has logged
+	rotations      retry.Pace
+	bootstraps     retry.Pace
+	bootstrappedBy *rest.Config // the credentials of the last bootstrap; nil if there was none
 
 	failures atomic.Uint64
 
@@ -105,7 +108,7 @@ func (i *identity) whyRefused() (reason, message string) {
 	until := i.expiryTime()
 	if files, err := i.pairs.listFiles(); err == nil && len(files) > 1 {
 		i.mu.Lock()
-		if i.refused.pace.Left(time.Now()) == 0 {
+		if i.refused.pace.Left() == 0 {
 			i.refused.cert = i.leaf
 			i.filesChanged() // makes run try the other pair
 		}

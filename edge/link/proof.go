@@ -22,10 +22,10 @@ var (
 // rotate replaces the certificate with a new one. The current certificate stays in use until the API server has accepted the new one.
 // Otherwise a signer with another CA, such as a control plane in the middle of a change of its CA, could cut off the node for good.
 func (i *identity) rotate(ctx context.Context) error {
-	err := i.obtainClientCert(ctx, i.link.client, func(p *pair) error {
+	_, err := i.obtainClientCert(ctx, i.link.client, func(p *pair) error {
 		err := i.prove(ctx, p)
 		if err == nil || errors.Is(err, errRejected) { // otherwise the next attempt tries the same certificate again
-			i.rotations.Succeeded(time.Now(), longestInterval(p.cert.Leaf))
+			i.rotations.Succeeded(longestInterval(p.cert.Leaf))
 		}
 		return err
 	})
@@ -36,7 +36,7 @@ func (i *identity) rotate(ctx context.Context) error {
 }
 
 // longestInterval returns the longest interval between two renewals: a tenth of the certificate's life, so that no certificate expires
-// during the interval.
+// during the interval. The interval also passes while the machine is suspended.
 func longestInterval(leaf *x509.Certificate) time.Duration {
 	return leaf.NotAfter.Sub(leaf.NotBefore) / 10
 }
@@ -79,7 +79,7 @@ func (i *identity) tryOtherPair(ctx context.Context) {
 	refused := i.refused.cert
 	i.refused.cert = nil
 	if refused != nil {
-		i.refused.pace.Succeeded(time.Now(), afterDenial)
+		i.refused.pace.Succeeded(afterDenial)
 	}
 	i.mu.Unlock()
 	if refused == nil {

@@ -137,6 +137,74 @@ func TestRenewalsHaveAPrice(t *testing.T) {
 	}
 }
 
+// TestShortLivesWithoutRotation checks that a node that does not rotate its certificate, and whose certificates expire after minutes, gets
+// each new one soon after the old one has expired.
+func TestShortLivesWithoutRotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSigning(t)
+		w.life = 5 * time.Minute
+		cfg := w.bootstrap()
+		cfg.Dial, cfg.Clock, cfg.Rotate = w.line.Dial, w.machine, false
+		l, stop := w.boot(cfg)
+		defer stop()
+		up60(t, l, time.Now(), "after the first bootstrap")
+		down, longest := time.Duration(0), time.Duration(0)
+		for began := time.Now(); time.Since(began) < 2*time.Hour; time.Sleep(5 * time.Second) {
+			if get(t.Context(), l) == nil {
+				down = 0
+			}
+			longest = max(longest, down)
+			down += 5 * time.Second
+		}
+		if n := w.requested(); n < 20 || n > 30 {
+			t.Errorf("%d requests", n)
+		}
+		if longest > time.Minute {
+			t.Errorf("the node had no credentials for %s", longest)
+		}
+	})
+}
+
+// TestNewBootstrapKubeconfig checks that the node requests a certificate soon after the bootstrap kubeconfig was replaced, although the
+// interval after unusable certificates is not over. The same kubeconfig does not end the interval.
+func TestNewBootstrapKubeconfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSigning(t)
+		const newToken = "123456.0123456789abcdef"
+		w.server.Authenticate = func(r *http.Request) bool {
+			return r.Header.Get("Authorization") == "Bearer "+newToken || w.authenticate(r)
+		}
+		cfg := w.bootstrap()
+		cfg.Dial, cfg.Clock = w.line.Dial, w.machine
+		begin, end := time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)
+		cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, begin, end)
+		w.kubeconfig(cfg.Kubeconfig, &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key})
+		w.alter = func(cert *x509.Certificate) *kubetest.CA {
+			cert.Subject.CommonName = "system:node:m"
+			return nil
+		}
+		l, stop := w.boot(cfg)
+		defer stop()
+		time.Sleep(3 * time.Hour)
+		w.requested()
+		<-w.asked
+		time.Sleep(time.Minute)
+		w.set(func() { w.alter = nil })
+		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})
+		l.identity.filesChanged()
+		time.Sleep(time.Minute)
+		if n := w.requested(); n != 0 {
+			t.Errorf("%d requests with the same kubeconfig", n)
+		}
+		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: newToken})
+		l.identity.filesChanged()
+		time.Sleep(time.Minute)
+		if s := l.State(); s.Phase != Up || w.requested() != 1 {
+			t.Errorf("the link is %+v after the new kubeconfig", s)
+		}
+	})
+}
+
 // TestChangingNames checks that a node whose addresses change often requests serving certificates at growing intervals. The certificate for
 // the first new address is requested at once.
 func TestChangingNames(t *testing.T) {

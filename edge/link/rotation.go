@@ -23,7 +23,7 @@ func (i *identity) run(ctx context.Context) error {
 		usable := i.load()
 		switch {
 		case !usable && i.link.cfg.BootstrapKubeconfig != "":
-			if wait := i.bootstraps.Left(time.Now()); wait > 0 {
+			if wait := i.untilBootstrap(); wait > 0 {
 				sleep(ctx, wait, i.files)
 				continue
 			}
@@ -33,7 +33,7 @@ func (i *identity) run(ctx context.Context) error {
 				sleep(ctx, maxSleep, i.files, moved)
 				continue
 			}
-			if wait := i.rotations.Left(time.Now()); wait > 0 {
+			if wait := i.rotations.Left(); wait > 0 {
 				sleep(ctx, min(wait, maxSleep), i.files)
 				continue
 			}

@@ -238,11 +238,11 @@ func (s *servingCert) run(ctx context.Context) error {
 
 // noteIssued records that a certificate was received for the given names.
 func (s *servingCert) noteIssued(leaf *x509.Certificate, wanted certNames) {
-	now, longest := time.Now(), longestInterval(leaf)
-	s.renewals.Succeeded(now, longest)
+	longest := longestInterval(leaf)
+	s.renewals.Succeeded(longest)
 	if !wanted.equals(s.requested) {
 		if len(s.requested.dns)+len(s.requested.ips) > 0 {
-			s.moves.Succeeded(now, min(longest, maxMoveInterval))
+			s.moves.Succeeded(min(longest, maxMoveInterval))
 		}
 		s.requested = wanted
 	}
@@ -287,14 +287,13 @@ func (s *servingCert) namesToRequest() (certNames, time.Duration) {
 	if len(s.names.dns)+len(s.names.ips) == 0 {
 		return certNames{}, maxSleep
 	}
-	now := time.Now()
-	left := s.renewals.Left(now)
+	left := s.renewals.Left()
 	switch {
 	case s.cert == nil:
 	case coversNames(s.cert.Leaf, s.names):
 		left = max(left, rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()))
 	case !s.names.equals(s.requested):
-		left = s.moves.Left(now)
+		left = s.moves.Left()
 	}
 	if left > 0 {
 		return certNames{}, min(left, maxSleep)

@@ -19,7 +19,12 @@
 // sent when nothing of the pod is left on the node, but at the latest after a short delay. After a failure of the server, only one request
 // at a time is sent, with a back-off.
 //
-// An error such as 500 may concern only some objects, for example because a webhook of their namespace cannot be called. Statuses and
-// events that have failed in this way wait with a back-off, one request at a time, while the others are sent. An event that has failed
-// twelve times, while the server has accepted other events, is given up. A status is never given up.
+// An error such as 500 may concern only some objects, for example because a webhook of their namespace cannot be called. Statuses that have
+// failed in this way wait with a back-off that they share, one request at a time, while the others are sent. Their namespaces take turns.
+// After such a failure, the other statuses of the namespace wait with another back-off, until the server has stored one of them. If the
+// server fails for two namespaces and has stored nothing in between, all statuses wait, as after other failures of the server. The same
+// rules apply to events. When the link is up again, the next attempt is made at once, but the back-offs stay.
+//
+// An event is given up after twelve such failures. A failure counts only if the server has accepted another event since the previous one,
+// so no event is lost in an outage. A status is never given up.
 package outbox

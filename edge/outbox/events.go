@@ -66,9 +66,8 @@ type Events struct {
 	nameCounter int64
 	seq         int64 // sequence number of the newest event
 	dropped     int
-	sent        time.Time        // time when the server last accepted an event
-	accepted    uint32           // number of requests that the server has accepted
-	holds       map[string]*hold // by namespace
+	sent        time.Time // time when the server last accepted an event
+	holds       holds
 }
 
 // NewEvents loads the stored events. It starts no goroutine.
@@ -81,7 +80,7 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	}
 	e := &Events{
 		EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		byObject: map[types.UID][]*record{}, budgets: map[budgetKey]*rate.Limiter{}, holds: map[string]*hold{},
+		byObject: map[types.UID][]*record{}, budgets: map[budgetKey]*rate.Limiter{},
 	}
 	if c.Store != nil {
 		if err := e.load(context.Background()); err != nil {
@@ -328,12 +327,14 @@ func (e *Events) nextToSend() (*record, time.Duration) {
 	for _, r := range e.records {
 		switch {
 		case r.overBudget || r.sentCount == r.count:
-		case now.Before(e.heldUntil(r)):
-			in(e.heldUntil(r).Sub(now))
+		case now.Before(e.heldUntil(r, now)):
+			in(e.heldUntil(r, now).Sub(now))
 		case yields > 0 && r.key.kind == v1.EventTypeNormal:
 			in(yields)
 		case r.tries > 0:
-			failed = cmp.Or(failed, r)
+			if failed == nil || e.compareFailed(r, failed) < 0 {
+				failed = r
+			}
 		default:
 			c := *r
 			return &c, 0
@@ -368,11 +369,10 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	defer e.mu.Unlock()
 	e.sent = time.Now()
 	if err == nil {
-		e.accepted++
-		delete(e.holds, r.eventNamespace())
+		e.holds.accept(r.eventNamespace(), r.tries > 0, e.sent)
 	}
 	if k := e.original(r); k != nil {
-		k.tries = 0
+		k.tries, k.refused, k.givenUp = 0, 0, false
 		e.markSent(k, r.count)
 	}
 	return nil

@@ -24,7 +24,9 @@ type record struct {
 	last                          time.Time // monotonic time of the last occurrence
 	next                          time.Time // the event is not sent before this time
 	tries                         uint8     // number of failures since the event was last sent, at most maxTries
-	acceptedBefore                uint32    // Events.accepted at the first of these failures
+	refused                       uint8     // number of these failures that count for giving up, at most maxTries
+	givenUp                       bool      // the event was given up and has not been sent since
+	acceptedBefore                uint32    // holds.accepted at the last failure that counts
 
 	seq    int64
 	stored storedValues

@@ -1,12 +1,14 @@
 package outbox
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
 // nextToSend returns the items to send now and marks them as busy. It also returns the time until the next call. It prefers urgent changes,
-// then steps of starting pods, then pods that wait for their sandbox or will soon be removed.
+// then items that have failed or will probably fail, then steps of starting pods, then pods that wait for their sandbox or will soon be
+// removed.
 func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -14,7 +16,7 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	if o.serverBackoff.HasFailed() {
 		t.maxRequests = 1
 	}
-	var steps, last []*item
+	var doubtful, steps, last []*item
 	for _, it := range o.allItems() {
 		switch {
 		case it.busy || it.due.IsZero() || !o.listed || o.offline:
@@ -23,6 +25,8 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 		case t.isHeld(it):
 		case t.now.Before(it.due):
 			t.limitDelay(it.due)
+		case t.holdOf(it) != nil:
+			doubtful = append(doubtful, it)
 		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(startingDelay)):
 			t.limitDelay(it.due.Add(startingDelay))
 			if it.onlyStarting() && it.hasSandbox() {
@@ -34,6 +38,7 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 			t.addItem(it)
 		}
 	}
+	t.takeDoubtful(doubtful)
 	t.takeSteps(steps)
 	t.takeLast(last)
 	return t.due, t.wait
@@ -55,22 +60,45 @@ func (t *turn) limitDelay(at time.Time) {
 	}
 }
 
+// holdOf returns the hold that concerns an item, or nil if there is none.
+func (t *turn) holdOf(it *item) *hold { return t.o.holds.of(it.name.Namespace, it.tries > 0, t.now) }
+
 // isHeld reports whether an item must wait because of failures.
 func (t *turn) isHeld(it *item) bool {
-	if it.tries == 0 || !t.now.Before(t.o.failed.until) {
+	h := t.holdOf(it)
+	if h == nil || !t.now.Before(h.until) {
 		return false
 	}
-	t.limitDelay(t.o.failed.until)
+	t.limitDelay(h.until)
 	return true
 }
 
 func (t *turn) addItem(it *item) {
-	if it.tries > 0 { // one item that has failed at a time, because its request may wait for a webhook
-		t.o.failed.until = t.now.Add(lastRetry)
+	if it.tries > 0 { // one item that has failed at a time, because its request may wait for a webhook; send ends the hold
+		t.o.holds.failed.until = t.now.Add(lastRetry)
 	}
 	t.o.busy++
 	it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
 	t.due = append(t.due, it)
+}
+
+// takeDoubtful takes items whose requests have failed or will probably fail. They leave one request to the other items, because their
+// requests may wait for a webhook.
+func (t *turn) takeDoubtful(items []*item) {
+	slices.SortFunc(items, func(a, b *item) int {
+		if failed := a.tries > 0; failed != (b.tries > 0) {
+			return cmp.Compare(b.tries, a.tries)
+		}
+		return cmp.Or(t.o.holds.compare(a.name.Namespace, b.name.Namespace, a.tries, b.tries), dueFirst(a, b))
+	})
+	for _, it := range items {
+		if t.o.busy >= max(t.maxRequests-1, 1) {
+			return // nextToSend is called again after the end of a request
+		}
+		if !t.isHeld(it) {
+			t.addItem(it)
+		}
+	}
 }
 
 // takeSteps takes steps of starting pods, oldest first, until the limit of requests or the rate limit is reached. When many pods start at
@@ -80,9 +108,6 @@ func (t *turn) takeSteps(steps []*item) {
 	for _, it := range steps {
 		if t.o.busy >= t.maxRequests {
 			return // nextToSend is called again after the end of a request
-		}
-		if t.isHeld(it) {
-			continue
 		}
 		if !t.o.startLimiter.AllowN(t.now, 1) {
 			t.limitDelay(t.now.Add(stepEvery))

@@ -66,7 +66,7 @@ type Outbox struct {
 	serverBackoff retry.Backoff                  // back-off for failures of the server
 	retrySignals  int                            // number of values that Retry has delivered
 	offline       bool                           // nothing is sent until Retry receives a value
-	failed        hold                           // delays the items that have failed
+	holds         holds
 }
 
 // New returns an Outbox. It starts no goroutine.
@@ -216,7 +216,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-o.Retry:
 			o.mu.Lock()
-			o.pausedUntil, o.failed.until, o.offline = o.retryAfterEnd, time.Time{}, false
+			o.pausedUntil, o.offline = o.retryAfterEnd, false
+			o.holds.end(time.Now())
 			o.retrySignals++
 			o.mu.Unlock()
 		}
@@ -233,15 +234,14 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	defer o.mu.Unlock()
 	it.busy = false
 	o.busy--
+	now := time.Now()
 	if it.tries > 0 { // see addItem
-		o.failed.until = time.Now()
+		o.holds.failed.end(now)
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		if it.tries > 0 {
-			o.failed.backoff.Reset()
-		}
+		o.holds.accept(it.name.Namespace, it.tries > 0, now)
 		it.tries = 0
 		o.serverBackoff.Reset()
 	case errors.Is(err, errStore):
@@ -253,16 +253,18 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
 	case mayConcernOne(err):
-		if !o.failed.backoff.HasFailed() {
+		if !o.holds.hasFailed() {
 			o.Log.Warn("the API server fails to store the status of a pod: the status is sent again later", "pod", it.name.String(),
 				"uid", it.uid, "error", err)
 		}
+		if o.holds.fail(it.name.Namespace, it.tries == 0, now) && !now.Before(o.pausedUntil) {
+			o.pausedUntil = now.Add(o.serverBackoff.Next(0))
+		}
 		it.tries++
 		it.dueWithin(ownDelay(it.tries))
-		o.failed.extend(time.Now())
 	default:
 		it.dueWithin(0)
-		if now := time.Now(); !now.Before(o.pausedUntil) {
+		if !now.Before(o.pausedUntil) {
 			if !o.serverBackoff.HasFailed() {
 				o.Log.Warn("the statuses of pods cannot be sent and are retried, because the API server does not answer",
 					"pod", it.name.String(), "uid", it.uid, "error", err)

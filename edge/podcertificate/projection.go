@@ -81,7 +81,7 @@ func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.renew
 
 // untilRenewal returns the time until the certificate must be renewed.
 func (p *projection) untilRenewal(clock time.Time) time.Duration {
-	return max(p.refreshAt().Sub(clock), p.issuedPace.Left(time.Now()))
+	return max(p.refreshAt().Sub(clock), p.issuedPace.Left())
 }
 
 // stateName returns the name of the state in the kubelet's metric.
@@ -219,8 +219,9 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	p.state = next
 	if issued {
 		p.renewalDelay, p.reportedLate, p.reportedExpired = retry.RandomWait(renewalSpread), false, false
-		// A quarter of the time between the refresh and the expiry: the interval never lets a certificate expire.
-		p.issuedPace.Succeeded(time.Now(), next.NotAfter.Sub(next.BeginRefreshAt)/4)
+		// A quarter of the time between the refresh and the expiry: no certificate expires during the interval, which also passes while
+		// the machine is suspended.
+		p.issuedPace.Succeeded(next.NotAfter.Sub(next.BeginRefreshAt) / 4)
 		p.finishAttempt()
 	}
 }

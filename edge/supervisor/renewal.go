@@ -79,11 +79,11 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 			issued = written
 		}
 		wait := k3s.RenewAt(pair.Leaf, issued).Sub(now)
-		wait = max(wait, s.paces[use].Left(now))
+		wait = max(wait, s.paces[use].Left())
 		if use == k3s.ForServing {
 			ips := s.addresses()
 			if !pair.Covers(ips) && !slices.Equal(ips, s.requested) {
-				wait = min(wait, s.addressPace.Left(now))
+				wait = min(wait, s.addressPace.Left())
 			}
 		}
 		if wait <= 0 {
@@ -99,10 +99,10 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Addr) {
 	now := s.cfg.Link.Now()
 	s.issued[use] = now
-	s.paces[use].Succeeded(now, minInterval)
+	s.paces[use].Succeeded(minInterval)
 	if use == k3s.ForServing && !slices.Equal(ips, s.requested) {
 		if s.requested != nil {
-			s.addressPace.Succeeded(now, minInterval)
+			s.addressPace.Succeeded(minInterval)
 		}
 		s.requested = ips
 	}

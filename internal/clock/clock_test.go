@@ -23,3 +23,20 @@ func TestIsSet(t *testing.T) {
 		}
 	}
 }
+
+// TestSteady checks that the time for which the machine was suspended has passed for Steady, and that Steady never runs backwards. A
+// machine that was suspended has a longer uptime, which the test simulates.
+func TestSteady(t *testing.T) {
+	defer suspended.Store(suspended.Load())
+	before := Steady()
+	const slept = 22 * time.Hour
+	addSuspended(suspended.Load() + int64(slept))
+	after := Steady()
+	if passed := after.Sub(before); passed < slept || passed > slept+time.Hour {
+		t.Errorf("%s have passed", passed)
+	}
+	addSuspended(int64(time.Second)) // the two clocks are not read at the same time
+	if again := Steady(); again.Before(after) || again.Sub(after) > time.Hour {
+		t.Errorf("%s have passed then", again.Sub(after))
+	}
+}

@@ -3,6 +3,8 @@ package retry
 import (
 	"cmp"
 	"time"
+
+	"github.com/islet-edge/islet/internal/clock"
 )
 
 const (
@@ -14,11 +16,13 @@ const (
 
 // A Pace limits the repetition of an operation that succeeds, such as the renewal of a certificate. Such an operation may be due again at
 // once, because a clock is wrong or because the other machine does not deliver everything that was requested. Without a minimum interval
-// the operation would then be repeated without end, each time with requests and writes to the disk. The caller passes the current time,
-// preferably with its monotonic reading. A Pace is not safe for concurrent use.
+// the operation would then be repeated without end, each time with requests and writes to the disk. A Pace is not safe for concurrent use.
 type Pace struct {
 	// First is the minimum interval after a success. The default is a minute.
 	First time.Duration
+	// Now returns the current time. The default is clock.Steady. The intervals of certificates then also pass while the machine is
+	// suspended, and do not end early when the clock of the machine is set.
+	Now func() time.Time
 
 	last     time.Time // time of the last success; zero if there is none
 	interval time.Duration
@@ -26,7 +30,8 @@ type Pace struct {
 
 // Succeeded records a success. The minimum interval doubles with each success, up to the given longest interval, which is at most a day.
 // It becomes First again after a time of twice the longest interval without a success.
-func (p *Pace) Succeeded(now time.Time, longest time.Duration) {
+func (p *Pace) Succeeded(longest time.Duration) {
+	now := p.now()
 	first := cmp.Or(p.First, defaultFirst)
 	longest = max(min(longest, maxInterval), first)
 	if since := now.Sub(p.last); since < 0 || since > 2*longest {
@@ -36,9 +41,17 @@ func (p *Pace) Succeeded(now time.Time, longest time.Duration) {
 }
 
 // Left returns the time until the operation may be repeated. It returns 0 if the clock was set back since the last success.
-func (p *Pace) Left(now time.Time) time.Duration {
+func (p *Pace) Left() time.Duration {
+	now := p.now()
 	if p.last.IsZero() || now.Before(p.last) {
 		return 0
 	}
 	return max(p.interval-now.Sub(p.last), 0)
+}
+
+func (p *Pace) now() time.Time {
+	if p.Now != nil {
+		return p.Now()
+	}
+	return clock.Steady()
 }
