@@ -16,14 +16,16 @@ import (
 
 const (
 	// Sizes of a page, in objects. A page of the usual size contains all objects of a node. The server compresses only large answers, so
-	// large pages need fewer bytes. After a failed list, pages are smaller, so that a retry repeats less.
+	// large pages need fewer bytes. After a failed list, pages are smaller, so that a retry repeats less. A page of a few objects can still
+	// be too long for one answer. Then each page has only one object.
 	usualPage, smallestPage, pageFactor = 500, 5, 10
 	// maxPages is the maximum number of pages of a list. Real lists of a node have far fewer.
 	maxPages = 2000
 )
 
 // List reads a list in pages. T is the type of the list, such as corev1.PodList. All pages have the same resource version. If the server
-// has compacted that version, the list is read again without paging. The Limit of the options is the page size. See
+// has compacted that version, the list is read again without paging. The Limit of the options is the page size. Pods and Services that are
+// too large are reduced (see reduce.go). See
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks.
 func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
 	if o.Limit == 0 {
@@ -35,8 +37,8 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	defer on.release()
 	ctx = context.WithValue(ctx, listShareKey{}, on)
 	all, err := listPages[T, P](ctx, c, on, namespace, o)
-	for isTooLarge(err) && o.Limit > smallestPage {
-		o.Limit = max(o.Limit/pageFactor, smallestPage)
+	for isTooLarge(err) && o.Limit > 1 {
+		o.Limit = max(o.Limit/pageFactor, 1)
 		all, err = listPages[T, P](ctx, c, on, namespace, o)
 	}
 	if apierrors.IsResourceExpired(err) && errors.Is(err, errContinued) {
@@ -86,7 +88,10 @@ func listPages[T any, P Object[T]](ctx context.Context, c *Client, on *share, na
 			return nil, err
 		}
 		// The decoded page stays in memory until the last page has been read.
-		memory += inputweight.SizeOf(page)
+		if memory += inputweight.SizeOf(page); memory > maxListed {
+			items, more = append(items, more...), nil
+			memory = reduceHeaviest(items)
+		}
 		if _, err := on.acquireBytes(ctx, int(memory)); err != nil {
 			return nil, err
 		}

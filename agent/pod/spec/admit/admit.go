@@ -111,12 +111,21 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // Admit decides whether a pod may run in addition to the pods in the list others. This list must contain the
 // admitted pods that have not ended. Admit returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkSize, checkPressure, rejectDuringShutdown, checkOperatingSystem,
 		checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
 		checkPorts, checkRealTime, checkResources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
+	}
+	return nil
+}
+
+// checkSize rejects a pod whose spec the node does not know, because the pod is too large. A kubelet has no such limit.
+func checkSize(h *Holder, _ []*Holder, _ Node) *Rejection {
+	if podspec.IsTooLarge(h.Pod) {
+		return newRejection("PodTooLarge", "The pod would need too much memory of this node, alone or together with all other pods. "+
+			"Large parts of it, such as labels, affinities or arguments, must be smaller")
 	}
 	return nil
 }

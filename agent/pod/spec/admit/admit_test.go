@@ -211,6 +211,8 @@ func TestAdmit(t *testing.T) {
 			asks("cpu", "0")(p)
 			p.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + p.Spec.Containers[0].Name: "localhost/x"}
 		}), nil, "AppArmor"},
+		{"too large", pod("a", tooLarge), nil, "PodTooLarge"},
+		{"called too large by its user", pod("a", func(p *v1.Pod) { p.Annotations = map[string]string{keys.TooLarge: ""} }), nil, ""},
 		{"options of mounts", pod("a", bindOptions), nil, "PodFeatureUnsupported"},
 		{"SELinux", pod("a", labelled("container_t")), nil, "SELinux"},
 		{"no SELinux", pod("a", labelled("spc_t")), nil, ""},
@@ -230,6 +232,10 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
 	}
+}
+
+func tooLarge(p *v1.Pod) {
+	p.Annotations, p.Spec = map[string]string{keys.TooLarge: ""}, v1.PodSpec{}
 }
 
 func bindOptions(p *v1.Pod) {
