@@ -33,10 +33,10 @@ const (
 
 // A reducer reduces encoded objects of one kind.
 type reducer struct {
-	newObject func() runtime.Object
-	newKept   func() any       // returns the kept part
-	kept      protowire.Number // the field of the kept part, in protobuf and in JSON
-	keptName  string
+	object   runtime.Object   // an empty object
+	part     any              // an empty kept part
+	kept     protowire.Number // the field of the kept part, in protobuf and in JSON
+	keptName string
 }
 
 // reducerOf returns the reducer for objects of a kind, and whether the kind is a list of these objects. The reducer is nil if objects of
@@ -44,17 +44,26 @@ type reducer struct {
 func reducerOf(kind schema.GroupVersionKind) (r *reducer, isList bool) {
 	switch kind {
 	case corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("PodList"):
-		r = &reducer{func() runtime.Object { return &corev1.Pod{} }, func() any { return &corev1.PodStatus{} }, 3, "status"}
+		r = &reducer{&corev1.Pod{}, &corev1.PodStatus{}, 3, "status"}
 	case corev1.SchemeGroupVersion.WithKind("Service"), corev1.SchemeGroupVersion.WithKind("ServiceList"):
-		r = &reducer{func() runtime.Object { return &corev1.Service{} }, func() any { return &corev1.ServiceSpec{} }, 2, "spec"}
+		r = &reducer{&corev1.Service{}, &corev1.ServiceSpec{}, 2, "spec"}
 	}
 	return r, kind.Kind == "PodList" || kind.Kind == "ServiceList"
 }
 
 // reduceEnvelope returns the runtime.Unknown of a reduced object with its prefix, and the object itself. It returns nil if it cannot reduce
-// the kind, or if the bytes are not valid.
+// the object.
 func reduceEnvelope(kind schema.GroupVersionKind, objects [][]byte) (data []byte, reduced [][]byte) {
-	object := reduceProtobuf(kind, slices.Concat(objects...))
+	r, isList := reducerOf(kind)
+	if r == nil || len(objects) != 1 {
+		return nil, nil
+	}
+	var object []byte
+	if isList {
+		object = r.reduceProtobufItems(objects[0])
+	} else {
+		object = r.reduceProtobuf(objects[0])
+	}
 	if object == nil {
 		return nil, nil
 	}
@@ -62,31 +71,22 @@ func reduceEnvelope(kind schema.GroupVersionKind, objects [][]byte) (data []byte
 	return appendField(appendField(slices.Clone(protobufPrefix), 1, typeMeta), 2, object), [][]byte{object}
 }
 
-// reduceProtobuf reduces an object that is too large, or the items of a list that are too large. It returns nil if it cannot reduce the
-// kind, or if the bytes are not valid.
-func reduceProtobuf(kind schema.GroupVersionKind, data []byte) (reduced []byte) {
-	r, isList := reducerOf(kind)
-	if r == nil {
-		return nil
-	}
-	var err error
-	if !isList {
-		reduced, err = r.reduceProtobuf(data)
-	} else {
-		err = visitAllFields(data, func(n protowire.Number, value, whole []byte) {
-			if n == itemsField && value != nil && isTooHeavy(inputweight.Protobuf(value, r.newObject(), maxItem)) {
-				if item, err := r.reduceProtobuf(value); err == nil {
-					reduced = appendField(reduced, itemsField, item)
-					return
-				}
+// reduceProtobufItems reduces the items of a list that are too large. It returns nil if no item is too large, or if the list is not valid.
+func (r *reducer) reduceProtobufItems(list []byte) (reduced []byte) {
+	at, copied := 0, 0 // positions in the list
+	err := visitAllFields(list, func(n protowire.Number, value, whole []byte) {
+		if n == itemsField && value != nil && isTooHeavy(inputweight.Protobuf(value, r.object, maxItem)) {
+			if item := r.reduceProtobuf(value); item != nil {
+				reduced = appendField(append(reduced, list[copied:at]...), itemsField, item)
+				copied = at + len(whole)
 			}
-			reduced = append(reduced, whole...)
-		})
-	}
-	if err != nil {
+		}
+		at += len(whole)
+	})
+	if err != nil || reduced == nil {
 		return nil
 	}
-	return reduced
+	return append(reduced, list[copied:]...)
 }
 
 // The numbers of fields in protobuf.
@@ -98,13 +98,14 @@ const (
 	lastScalarField  = 10 // name, generateName, namespace, selfLink, uid, resourceVersion, generation, three times of creation and deletion
 )
 
-func (r *reducer) reduceProtobuf(object []byte) ([]byte, error) {
-	var reduced, metadata, short []byte
+// reduceProtobuf returns a reduced object, or nil if the bytes are not valid.
+func (r *reducer) reduceProtobuf(object []byte) (reduced []byte) {
+	var metadata, short []byte
 	err := visitAllFields(object, func(n protowire.Number, value, whole []byte) {
 		switch {
 		case n == metadataField:
 			metadata = append(metadata, value...) // the decoder merges repeated messages in the same way
-		case n == r.kept && inputweight.Protobuf(value, r.newKept(), maxKept) == nil:
+		case n == r.kept && inputweight.Protobuf(value, r.part, maxKept) == nil:
 			reduced = append(reduced, whole...)
 		}
 	})
@@ -115,8 +116,11 @@ func (r *reducer) reduceProtobuf(object []byte) ([]byte, error) {
 			}
 		})
 	}
+	if err != nil {
+		return nil
+	}
 	short = appendField(short, annotationsField, appendField(nil, 1, []byte(keys.TooLarge)))
-	return appendField(reduced, metadataField, short), err
+	return appendField(reduced, metadataField, short)
 }
 
 // isMirrorAnnotation reports whether an entry of a map is the annotation of mirror pods, which distinguishes them from other pods.
@@ -131,56 +135,74 @@ func appendField(message []byte, n protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(message, n, protowire.BytesType), value)
 }
 
-// reduceJSON is like reduceProtobuf.
+// reduceJSON reduces an object, or the items of a list that are too large. It returns nil if it cannot reduce the object.
 func reduceJSON(kind schema.GroupVersionKind, data []byte) []byte {
 	r, isList := reducerOf(kind)
-	if r == nil {
+	switch {
+	case r == nil:
+		return nil
+	case isList:
+		return r.reduceJSONItems(data)
+	}
+	return r.reduceJSON(kind, data)
+}
+
+type jsonFields = map[string]json.RawMessage
+
+// reduceJSONItems is like reduceProtobufItems.
+func (r *reducer) reduceJSONItems(data []byte) []byte {
+	list, ok := decodeBounded[jsonFields](data)
+	items, valid := decodeBounded[[]json.RawMessage](list["items"])
+	if !ok || !valid {
 		return nil
 	}
-	if !isList {
-		return r.reduceJSON(kind, data)
-	}
-	list := decodeBounded[map[string]json.RawMessage](data)
-	items := decodeBounded[[]json.RawMessage](list["items"])
+	found := false
 	for i, item := range items {
-		if isTooHeavy(inputweight.JSON(item, r.newObject(), maxItem)) {
-			items[i] = r.reduceJSON(schema.GroupVersionKind{}, item)
+		if isTooHeavy(inputweight.JSON(item, r.object, maxItem)) {
+			if item := r.reduceJSON(schema.GroupVersionKind{}, item); item != nil {
+				items[i], found = item, true
+			}
 		}
+	}
+	if !found {
+		return nil
 	}
 	list["items"] = encode(items)
 	return encode(list)
 }
 
+// reduceJSON is like reduceProtobuf. The kind is empty for an item of a list.
 func (r *reducer) reduceJSON(kind schema.GroupVersionKind, data []byte) []byte {
-	object := decodeBounded[map[string]json.RawMessage](data)
-	metadata := decodeBounded[map[string]json.RawMessage](object["metadata"])
-	annotations := map[string]json.RawMessage{keys.TooLarge: json.RawMessage(`""`)}
-	if hash, ok := decodeBounded[map[string]json.RawMessage](metadata["annotations"])[corev1.MirrorPodAnnotationKey]; ok {
-		annotations[corev1.MirrorPodAnnotationKey] = hash
+	object, ok := decodeBounded[jsonFields](data)
+	metadata, valid := decodeBounded[jsonFields](object["metadata"])
+	if !ok || !valid {
+		return nil
 	}
-	short := map[string]json.RawMessage{"annotations": encode(annotations)}
+	annotations := jsonFields{keys.TooLarge: encode("")}
+	if all, ok := decodeBounded[jsonFields](metadata["annotations"]); ok && all[corev1.MirrorPodAnnotationKey] != nil {
+		annotations[corev1.MirrorPodAnnotationKey] = all[corev1.MirrorPodAnnotationKey]
+	}
+	short := jsonFields{"annotations": encode(annotations)}
 	for _, name := range []string{"name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
 		"deletionTimestamp", "deletionGracePeriodSeconds"} {
 		if value, ok := metadata[name]; ok {
 			short[name] = value
 		}
 	}
-	reduced := map[string]json.RawMessage{"metadata": encode(short)}
+	reduced := jsonFields{"metadata": encode(short)}
 	if !kind.Empty() {
 		reduced["apiVersion"], reduced["kind"] = encode(kind.GroupVersion().String()), encode(kind.Kind)
 	}
-	if kept := object[r.keptName]; kept != nil && inputweight.JSON(kept, r.newKept(), maxKept) == nil {
+	if kept := object[r.keptName]; kept != nil && inputweight.JSON(kept, r.part, maxKept) == nil {
 		reduced[r.keptName] = kept
 	}
 	return encode(reduced)
 }
 
-// decodeBounded decodes a JSON value. It returns an empty value if the result would use more than maxDecoded bytes.
-func decodeBounded[T map[string]json.RawMessage | []json.RawMessage](data []byte) (value T) {
-	if inputweight.JSON(data, &value, maxDecoded) == nil {
-		_ = json.Unmarshal(data, &value)
-	}
-	return value
+// decodeBounded decodes a JSON value. It returns false if the value is invalid or would use more than maxDecoded bytes.
+func decodeBounded[T jsonFields | []json.RawMessage](data []byte) (value T, ok bool) {
+	err := inputweight.JSON(data, &value, maxDecoded)
+	return value, err == nil && json.Unmarshal(data, &value) == nil
 }
 
 // encode returns the JSON of a string, or of parts that are already encoded. Both are always valid.
