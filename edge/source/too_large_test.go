@@ -110,6 +110,29 @@ func TestAPIPodGrows(t *testing.T) {
 	})
 }
 
+// TestAPITooManyContainers checks that a pod with too many containers is too large, whether it is new or gets ephemeral containers later.
+func TestAPITooManyContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		for _, n := range []int{1000, 1001} {
+			p := bound(fmt.Sprint("p", n))
+			for len(p.Spec.Containers) < n {
+				p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint(len(p.Spec.Containers))})
+			}
+			c.Put(p)
+		}
+		c.Put(bound("grows"))
+		c.settled("new", "grows=a:1, p1000=a:1, p1001=too large")
+		p := c.Pod("default", "grows")
+		p.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 1000)
+		c.Put(p)
+		c.settled("grown", "grows=a:1, p1000=a:1, p1001=too large")
+		if got, _ := c.Get(p.UID); len(got.Pod.Spec.EphemeralContainers) > 0 || len(c.Problems()) != 1 {
+			t.Errorf("%d ephemeral containers, problems %v", len(got.Pod.Spec.EphemeralContainers), c.Problems())
+		}
+	})
+}
+
 // TestAPITooManyLargePods checks that pods that are too large only together do not stop the source, and that the pods of other users and
 // the running pods stay as they are.
 func TestAPITooManyLargePods(t *testing.T) {
