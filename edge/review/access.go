@@ -20,7 +20,8 @@ type Access struct {
 // NewAccess returns an Access. The configuration determines how long it caches positive answers (authorization.webhook.cacheAuthorizedTTL)
 // and negative answers (cacheUnauthorizedTTL).
 func NewAccess(c *kube.Client, allowed, denied time.Duration) *Access {
-	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers[authorizationv1.SubjectAccessReviewStatus]()}
+	isAllowed := func(s authorizationv1.SubjectAccessReviewStatus) bool { return s.Allowed }
+	return &Access{client: c, allowed: allowed, denied: denied, answers: newAnswers(isAllowed, false)}
 }
 
 // Authorize reports whether the user may make the described request. The answer contains a reason. An error means that the API server did

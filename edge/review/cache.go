@@ -6,38 +6,47 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"net/netip"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/islet-edge/islet/internal/connlimit"
 )
 
 const (
-	maxEntries    = 512 // maximum number of cached answers
-	maxConcurrent = 8   // maximum number of concurrent requests
-	timeout       = 10 * time.Second
+	maxEntries = 512 // maximum number of cached answers
+	timeout    = 10 * time.Second
 )
+
+// errRejected is part of the errors that the API server has answered because of the client's token.
+var errRejected = errors.New("the API server did not accept the token")
 
 // An answerCache caches the API server's answers. It uses monotonic times, so a change of the wall clock does not affect the lifetime of an
 // answer.
 type answerCache[V any] struct {
-	salt    [32]byte // protects tokens against reads of the memory and against timing attacks
-	flights singleflight.Group
-	slots   *semaphore.Weighted
+	salt       [32]byte // protects tokens against reads of the memory and against timing attacks
+	isPositive func(V) bool
+	networkOf  func(context.Context) netip.Prefix
+	flights    singleflight.Group
+	turns      *turns
 
 	mu      sync.Mutex
 	entries map[string]cachedAnswer[V]
 }
 
+// A cachedAnswer may have expired. It then only shows whether the answer was positive.
 type cachedAnswer[V any] struct {
-	value   V
-	expires time.Time
+	value    V
+	positive bool
+	expires  time.Time
 }
 
-func newAnswers[V any]() *answerCache[V] {
-	a := &answerCache[V]{slots: semaphore.NewWeighted(maxConcurrent), entries: map[string]cachedAnswer[V]{}}
+func newAnswers[V any](isPositive func(V) bool, limitsRejected bool) *answerCache[V] {
+	a := &answerCache[V]{isPositive: isPositive, networkOf: connlimit.NetworkOf, turns: newTurns(limitsRejected),
+		entries: map[string]cachedAnswer[V]{}}
 	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
 }
@@ -60,11 +69,12 @@ func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
-		if err := a.slots.Acquire(asking, 1); err != nil {
-			return none, fmt.Errorf("too many concurrent reviews: %w", err)
+		end, err := a.turns.begin(asking, a.networkOf(ctx), a.wasPositive(key))
+		if err != nil {
+			return none, err
 		}
-		defer a.slots.Release(1)
 		v, ttl, err := ask(asking)
+		end(err == nil && !a.isPositive(v) || errors.Is(err, errRejected))
 		if err == nil && ttl > 0 {
 			a.add(key, v, ttl)
 		}
@@ -98,29 +108,30 @@ func (a *answerCache[V]) findCached(key string) (V, bool) {
 	if ok && time.Now().Before(k.expires) {
 		return k.value, true
 	}
-	delete(a.entries, key)
 	var none V
 	return none, false
 }
 
-// add stores an answer. If the cache is full, add removes the expired answers. If no answer has expired, add removes the answer that
-// expires next.
-func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
-	now := time.Now()
+// wasPositive reports whether the last answer was positive. The answer may have expired.
+func (a *answerCache[V]) wasPositive(key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.entries) >= maxEntries {
-		var next string
+	return a.entries[key].positive
+}
+
+// add stores an answer. If the cache is full, add removes another one: a negative answer if there is any, so that invalid tokens do not
+// replace valid ones. Among these answers, it removes the one that expires first.
+func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, known := a.entries[key]; !known && len(a.entries) >= maxEntries {
+		next := ""
 		for k, e := range a.entries {
-			if !now.Before(e.expires) {
-				delete(a.entries, k)
-			} else if next == "" || e.expires.Before(a.entries[next].expires) {
+			if o := a.entries[next]; next == "" || o.positive && !e.positive || o.positive == e.positive && e.expires.Before(o.expires) {
 				next = k
 			}
 		}
-		if len(a.entries) >= maxEntries {
-			delete(a.entries, next)
-		}
+		delete(a.entries, next)
 	}
-	a.entries[key] = cachedAnswer[V]{v, now.Add(ttl)}
+	a.entries[key] = cachedAnswer[V]{v, a.isPositive(v), time.Now().Add(ttl)}
 }

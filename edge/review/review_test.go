@@ -128,7 +128,7 @@ func TestAccess(t *testing.T) {
 // TestAnswersHoldForTheirTime checks that responses are cached for their TTL. The number of cached responses must be limited.
 func TestAnswersHoldForTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, asked := newAnswers[int](), 0
+		a, asked := newAnswers(func(n int) bool { return n > 0 }, true), 0
 		get := func(q string) {
 			t.Helper()
 			if _, err := a.get(t.Context(), q, func(context.Context) (int, time.Duration, error) {
@@ -162,7 +162,7 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 // lookup.
 func TestAnswersThatLandMeanwhile(t *testing.T) {
 	for range 200 {
-		a := newAnswers[int]()
+		a := newAnswers(func(n int) bool { return n > 0 }, true)
 		var asked atomic.Int32
 		var all sync.WaitGroup
 		for range 8 {
@@ -185,7 +185,7 @@ func TestAnswersThatLandMeanwhile(t *testing.T) {
 
 // TestWhoGoesDoesNotTakeOthersAlong checks that a request continues when the context of its first caller ends.
 func TestWhoGoesDoesNotTakeOthersAlong(t *testing.T) {
-	a := newAnswers[int]()
+	a := newAnswers(func(n int) bool { return n > 0 }, true)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	ask := func(ctx context.Context) (int, time.Duration, error) {
 		close(asked)

@@ -10,6 +10,10 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
+// maxToken is the maximum length of a token, in bytes. Tokens of service accounts have about 1 KiB. Among the tokens of identity providers,
+// those with 200 groups are the longest, with about 12 KiB. Anybody can send a token, and each new token is sent to the API server.
+const maxToken = 16 << 10
+
 // Tokens authenticates bearer tokens by TokenReview. See
 // https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 type Tokens struct {
@@ -21,13 +25,14 @@ type Tokens struct {
 // NewTokens returns a Tokens. It caches positive and negative answers for ttl
 // (authentication.webhook.cacheTTL).
 func NewTokens(c *kube.Client, ttl time.Duration) *Tokens {
-	return &Tokens{client: c, ttl: ttl, answers: newAnswers[*authenticationv1.UserInfo]()}
+	return &Tokens{client: c, ttl: ttl, answers: newAnswers(func(u *authenticationv1.UserInfo) bool { return u != nil }, true)}
 }
 
 // AuthenticateToken returns the user of a token, or nil if the token is not valid. Callers must not modify
-// the user. An error means that the API server did not answer.
+// the user. An error means that there is no answer of the API server: the request has failed, or the client's network has sent too many
+// invalid tokens.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
-	if token == "" {
+	if token == "" || len(token) > maxToken {
 		return nil, nil
 	}
 	return t.answers.get(ctx, token, func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
@@ -38,7 +43,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 		case r.Status.Authenticated:
 			return &r.Status.User, t.ttl, nil
 		case r.Status.Error != "": // the error may be temporary
-			return nil, 0, fmt.Errorf("review a token: %s", r.Status.Error)
+			return nil, 0, fmt.Errorf("review a token: %w: %s", errRejected, r.Status.Error)
 		}
 		return nil, t.ttl, nil
 	})

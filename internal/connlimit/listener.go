@@ -358,6 +358,18 @@ func Watch(hs *http.Server) {
 	}
 }
 
+// NetworkOf returns the network of the client whose request has this context. It has only one address if the address has reserved places or
+// has sent an authenticated request before. The result is the zero value if no Listener of this package accepted the connection.
+func NetworkOf(ctx context.Context) netip.Prefix {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		return netip.Prefix{}
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.l.networkOf(c.from.Addr())
+}
+
 // ReportAuthenticated reports to the Listener that the request with this context was authenticated
 // and authorized. It must not be called for anonymous requests.
 func ReportAuthenticated(ctx context.Context) {
