@@ -129,7 +129,8 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 			taken[c.Pod.UID] = c
 			if row, found := r[c.Pod.UID]; found && podspec.IsTooLarge(c.Pod) && !podspec.IsTooLarge(row.Pod) {
 				block("", "pod %s, or the list of all pods, is too large for this node: the pod's changes have no effect here", nameOf(c.Pod))
-				c.Pod = withStatusOf(row.Pod, c.Pod)
+				r.applyClaim(source, Claim{withStatusOf(row.Pod, c.Pod), c.Origin, c.Ending})
+				continue
 			}
 			r.applyClaim(source, c)
 		}

@@ -1,10 +1,11 @@
 package kube
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
+	"sort"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/internal/keys"
-	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // Every user who may create pods or Services in one namespace can create some that are too large for the node. A node reads them together
@@ -33,22 +33,24 @@ const (
 
 // A reducer reduces encoded objects of one kind.
 type reducer struct {
-	object   runtime.Object   // an empty object
-	part     any              // an empty kept part
-	kept     protowire.Number // the field of the kept part, in protobuf and in JSON
-	keptName string
+	object runtime.Object   // an empty object
+	part   any              // an empty kept part
+	kept   protowire.Number // the field of the kept part
 }
 
 // reducerOf returns the reducer for objects of a kind, and whether the kind is a list of these objects. The reducer is nil if objects of
 // this kind must not be reduced. An incomplete ConfigMap, for example, must not be used.
 func reducerOf(kind schema.GroupVersionKind) (r *reducer, isList bool) {
-	switch kind {
-	case corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("PodList"):
-		r = &reducer{&corev1.Pod{}, &corev1.PodStatus{}, 3, "status"}
-	case corev1.SchemeGroupVersion.WithKind("Service"), corev1.SchemeGroupVersion.WithKind("ServiceList"):
-		r = &reducer{&corev1.Service{}, &corev1.ServiceSpec{}, 2, "spec"}
+	if kind.Group != corev1.GroupName || kind.Version != "v1" {
+		return nil, false
 	}
-	return r, kind.Kind == "PodList" || kind.Kind == "ServiceList"
+	switch kind.Kind {
+	case "Pod", "PodList":
+		r = &reducer{&corev1.Pod{}, &corev1.PodStatus{}, statusField}
+	case "Service", "ServiceList":
+		r = &reducer{&corev1.Service{}, &corev1.ServiceSpec{}, specField}
+	}
+	return r, strings.HasSuffix(kind.Kind, "List")
 }
 
 // reduceEnvelope returns the runtime.Unknown of a reduced object with its prefix, and the object itself. It returns nil if it cannot reduce
@@ -92,6 +94,8 @@ func (r *reducer) reduceProtobufItems(list []byte) (reduced []byte) {
 // The numbers of fields in protobuf.
 const (
 	metadataField    = 1 // of each object
+	specField        = 2 // of a pod and of a Service
+	statusField      = 3
 	itemsField       = 2 // of each list
 	annotationsField = 12
 	selfLinkField    = 4
@@ -123,7 +127,7 @@ func (r *reducer) reduceProtobuf(object []byte) (reduced []byte) {
 	return appendField(reduced, metadataField, short)
 }
 
-// isMirrorAnnotation reports whether an entry of a map is the annotation of mirror pods, which distinguishes them from other pods.
+// isMirrorAnnotation reports whether an entry of a map is the annotation of mirror pods.
 func isMirrorAnnotation(entry []byte) (found bool) {
 	_ = visitFields(entry, func(n protowire.Number, value []byte) {
 		found = found || n == 1 && string(value) == corev1.MirrorPodAnnotationKey
@@ -144,70 +148,84 @@ func reduceJSON(kind schema.GroupVersionKind, data []byte) []byte {
 	case isList:
 		return r.reduceJSONItems(data)
 	}
-	return r.reduceJSON(kind, data)
+	return r.reduceJSON(data)
 }
 
-type jsonFields = map[string]json.RawMessage
+// jsonObject is the part of an object that a reduced object may have.
+type jsonObject struct {
+	APIVersion string          `json:"apiVersion,omitempty"`
+	Kind       string          `json:"kind,omitempty"`
+	Metadata   jsonMetadata    `json:"metadata"`
+	Spec       json.RawMessage `json:"spec,omitempty"`
+	Status     json.RawMessage `json:"status,omitempty"`
+}
+
+type jsonMetadata struct {
+	Name              string            `json:"name,omitempty"`
+	GenerateName      string            `json:"generateName,omitempty"`
+	Namespace         string            `json:"namespace,omitempty"`
+	UID               string            `json:"uid,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`
+	Generation        json.RawMessage   `json:"generation,omitempty"`
+	CreationTimestamp json.RawMessage   `json:"creationTimestamp,omitempty"`
+	DeletionTimestamp json.RawMessage   `json:"deletionTimestamp,omitempty"`
+	DeletionGrace     json.RawMessage   `json:"deletionGracePeriodSeconds,omitempty"`
+	Annotations       map[string]string `json:"annotations,omitempty"`
+}
+
+// jsonList is a list of encoded objects.
+type jsonList struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Metadata   json.RawMessage   `json:"metadata"`
+	Items      []json.RawMessage `json:"items"`
+}
 
 // reduceJSONItems is like reduceProtobufItems.
 func (r *reducer) reduceJSONItems(data []byte) []byte {
-	list, ok := decodeBounded[jsonFields](data)
-	items, valid := decodeBounded[[]json.RawMessage](list["items"])
-	if !ok || !valid {
+	var list jsonList
+	if !decodeBounded(data, &list) {
 		return nil
 	}
 	found := false
-	for i, item := range items {
+	for i, item := range list.Items {
 		if isTooHeavy(inputweight.JSON(item, r.object, maxItem)) {
-			if item := r.reduceJSON(schema.GroupVersionKind{}, item); item != nil {
-				items[i], found = item, true
+			if item := r.reduceJSON(item); item != nil {
+				list.Items[i], found = item, true
 			}
 		}
 	}
 	if !found {
 		return nil
 	}
-	list["items"] = encode(items)
 	return encode(list)
 }
 
-// reduceJSON is like reduceProtobuf. The kind is empty for an item of a list.
-func (r *reducer) reduceJSON(kind schema.GroupVersionKind, data []byte) []byte {
-	object, ok := decodeBounded[jsonFields](data)
-	metadata, valid := decodeBounded[jsonFields](object["metadata"])
-	if !ok || !valid {
+// reduceJSON is like reduceProtobuf.
+func (r *reducer) reduceJSON(data []byte) []byte {
+	var o jsonObject
+	if !decodeBounded(data, &o) {
 		return nil
 	}
-	annotations := jsonFields{keys.TooLarge: encode("")}
-	if all, ok := decodeBounded[jsonFields](metadata["annotations"]); ok && all[corev1.MirrorPodAnnotationKey] != nil {
-		annotations[corev1.MirrorPodAnnotationKey] = all[corev1.MirrorPodAnnotationKey]
+	o.Metadata.Annotations = reducedAnnotations(o.Metadata.Annotations)
+	kept, dropped := &o.Spec, &o.Status
+	if r.kept == statusField {
+		kept, dropped = dropped, kept
 	}
-	short := jsonFields{"annotations": encode(annotations)}
-	for _, name := range []string{"name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
-		"deletionTimestamp", "deletionGracePeriodSeconds"} {
-		if value, ok := metadata[name]; ok {
-			short[name] = value
-		}
+	if *dropped = nil; inputweight.JSON(*kept, r.part, maxKept) != nil {
+		*kept = nil
 	}
-	reduced := jsonFields{"metadata": encode(short)}
-	if !kind.Empty() {
-		reduced["apiVersion"], reduced["kind"] = encode(kind.GroupVersion().String()), encode(kind.Kind)
-	}
-	if kept := object[r.keptName]; kept != nil && inputweight.JSON(kept, r.part, maxKept) == nil {
-		reduced[r.keptName] = kept
-	}
-	return encode(reduced)
+	return encode(o)
 }
 
 // decodeBounded decodes a JSON value. It returns false if the value is invalid or would use more than maxDecoded bytes.
-func decodeBounded[T jsonFields | []json.RawMessage](data []byte) (value T, ok bool) {
-	err := inputweight.JSON(data, &value, maxDecoded)
-	return value, err == nil && json.Unmarshal(data, &value) == nil
+func decodeBounded(data []byte, into any) bool {
+	return inputweight.JSON(data, into, maxDecoded) == nil && json.Unmarshal(data, into) == nil
 }
 
-// encode returns the JSON of a string, or of parts that are already encoded. Both are always valid.
-func encode(value any) json.RawMessage {
-	data, _ := json.Marshal(value)
+// encode returns the JSON of an object whose parts are valid JSON, or nil.
+func encode(object any) []byte {
+	data, _ := json.Marshal(object)
 	return data
 }
 
@@ -229,14 +247,9 @@ func reduceHeaviest(items []runtime.Object) (memory int64) {
 		list = append(list, weighed{item, inputweight.SizeOf(item), ended})
 		memory += list[len(list)-1].bytes
 	}
-	sorting.By(list, func(a, b weighed) int {
-		switch {
-		case a.ended == b.ended:
-			return cmp.Compare(b.bytes, a.bytes)
-		case a.ended:
-			return -1
-		}
-		return 1
+	sort.Slice(list, func(i, j int) bool { // slices.SortFunc would add 20 KB to the program
+		a, b := &list[i], &list[j]
+		return a.ended && !b.ended || a.ended == b.ended && a.bytes > b.bytes
 	})
 	for _, item := range list {
 		if memory <= listTarget {
@@ -253,31 +266,33 @@ func reduceHeaviest(items []runtime.Object) (memory int64) {
 func reduceObject(object runtime.Object) bool {
 	switch o := object.(type) {
 	case *corev1.Pod:
-		reduced := corev1.Pod{ObjectMeta: reducedMetadata(&o.ObjectMeta)}
-		if inputweight.SizeOf(&o.Status) <= maxKept {
-			reduced.Status = o.Status
+		reduceMetadata(&o.ObjectMeta)
+		o.Spec = corev1.PodSpec{}
+		if inputweight.SizeOf(&o.Status) > maxKept {
+			o.Status = corev1.PodStatus{}
 		}
-		*o = reduced
 	case *corev1.Service:
-		reduced := corev1.Service{ObjectMeta: reducedMetadata(&o.ObjectMeta)}
-		if inputweight.SizeOf(&o.Spec) <= maxKept {
-			reduced.Spec = o.Spec
+		reduceMetadata(&o.ObjectMeta)
+		o.Status = corev1.ServiceStatus{}
+		if inputweight.SizeOf(&o.Spec) > maxKept {
+			o.Spec = corev1.ServiceSpec{}
 		}
-		*o = reduced
 	default:
 		return false
 	}
 	return true
 }
 
-func reducedMetadata(m *metav1.ObjectMeta) metav1.ObjectMeta {
-	reduced := metav1.ObjectMeta{
-		Name: m.Name, GenerateName: m.GenerateName, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
-		Generation: m.Generation, CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
-		DeletionGracePeriodSeconds: m.DeletionGracePeriodSeconds, Annotations: map[string]string{keys.TooLarge: ""},
-	}
-	if hash, mirror := m.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		reduced.Annotations[corev1.MirrorPodAnnotationKey] = hash
+func reduceMetadata(m *metav1.ObjectMeta) {
+	m.Annotations = reducedAnnotations(m.Annotations)
+	m.SelfLink, m.Labels, m.OwnerReferences, m.Finalizers, m.ManagedFields = "", nil, nil, nil, nil
+}
+
+// reducedAnnotations returns the annotations of a reduced object. The annotation of mirror pods distinguishes them from other pods.
+func reducedAnnotations(all map[string]string) map[string]string {
+	reduced := map[string]string{keys.TooLarge: ""}
+	if hash, mirror := all[corev1.MirrorPodAnnotationKey]; mirror {
+		reduced[corev1.MirrorPodAnnotationKey] = hash
 	}
 	return reduced
 }

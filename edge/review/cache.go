@@ -24,29 +24,29 @@ const (
 // errRejected is part of the errors that the API server has answered because of the client's token.
 var errRejected = errors.New("the API server did not accept the token")
 
-// An answerCache caches the API server's answers. It uses monotonic times, so a change of the wall clock does not affect the lifetime of an
+// An answerCache caches the API server's answers, which have one type. It uses monotonic times, so a change of the wall clock does not affect the lifetime of an
 // answer.
-type answerCache[V any] struct {
+type answerCache struct {
 	salt       [32]byte // protects tokens against reads of the memory and against timing attacks
-	isPositive func(V) bool
+	isPositive func(any) bool
 	networkOf  func(context.Context) netip.Prefix
 	flights    singleflight.Group
 	turns      *turns
 
 	mu      sync.Mutex
-	entries map[string]cachedAnswer[V]
+	entries map[string]cachedAnswer
 }
 
 // A cachedAnswer may have expired. It then only shows whether the answer was positive.
-type cachedAnswer[V any] struct {
-	value    V
+type cachedAnswer struct {
+	value    any
 	positive bool
 	expires  time.Time
 }
 
-func newAnswers[V any](isPositive func(V) bool, limitsRejected bool) *answerCache[V] {
-	a := &answerCache[V]{isPositive: isPositive, networkOf: connlimit.NetworkOf, turns: newTurns(limitsRejected),
-		entries: map[string]cachedAnswer[V]{}}
+func newAnswers(isPositive func(any) bool, limitsRejected bool) *answerCache {
+	a := &answerCache{isPositive: isPositive, networkOf: connlimit.NetworkOf, turns: newTurns(limitsRejected),
+		entries: map[string]cachedAnswer{}}
 	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
 }
@@ -54,11 +54,10 @@ func newAnswers[V any](isPositive func(V) bool, limitsRejected bool) *answerCach
 // get returns a cached answer. If the cache has no answer, get calls the function ask, which requests the answer from the API server. That
 // function also returns the TTL of the answer. The request continues when the caller's context ends, because other callers may wait for the
 // same answer.
-func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
-	var none V
+func (a *answerCache) get(ctx context.Context, question any, ask func(context.Context) (any, time.Duration, error)) (any, error) {
 	key, err := a.hashQuestion(question)
 	if err != nil {
-		return none, err
+		return nil, err
 	}
 	if v, ok := a.findCached(key); ok {
 		return v, nil
@@ -71,7 +70,7 @@ func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context
 		defer cancel()
 		end, err := a.turns.begin(asking, a.networkOf(ctx), a.wasPositive(key))
 		if err != nil {
-			return none, err
+			return nil, err
 		}
 		v, ttl, err := ask(asking)
 		end(err == nil && !a.isPositive(v) || errors.Is(err, errRejected))
@@ -82,16 +81,13 @@ func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context
 	})
 	select {
 	case r := <-result:
-		if r.Err != nil {
-			return none, r.Err
-		}
-		return r.Val.(V), nil
+		return r.Val, r.Err
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
-func (a *answerCache[V]) hashQuestion(question any) (string, error) {
+func (a *answerCache) hashQuestion(question any) (string, error) {
 	text, err := json.Marshal(question)
 	if err != nil {
 		return "", err
@@ -101,19 +97,18 @@ func (a *answerCache[V]) hashQuestion(question any) (string, error) {
 	return string(h.Sum(nil)), nil
 }
 
-func (a *answerCache[V]) findCached(key string) (V, bool) {
+func (a *answerCache) findCached(key string) (any, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k, ok := a.entries[key]
 	if ok && time.Now().Before(k.expires) {
 		return k.value, true
 	}
-	var none V
-	return none, false
+	return nil, false
 }
 
 // wasPositive reports whether the last answer was positive. The answer may have expired.
-func (a *answerCache[V]) wasPositive(key string) bool {
+func (a *answerCache) wasPositive(key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.entries[key].positive
@@ -121,7 +116,7 @@ func (a *answerCache[V]) wasPositive(key string) bool {
 
 // add stores an answer. If the cache is full, add removes another one: a negative answer if there is any, so that invalid tokens do not
 // replace valid ones. Among these answers, it removes the one that expires first.
-func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
+func (a *answerCache) add(key string, v any, ttl time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, known := a.entries[key]; !known && len(a.entries) >= maxEntries {
@@ -133,5 +128,5 @@ func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
 		}
 		delete(a.entries, next)
 	}
-	a.entries[key] = cachedAnswer[V]{v, a.isPositive(v), time.Now().Add(ttl)}
+	a.entries[key] = cachedAnswer{v, a.isPositive(v), time.Now().Add(ttl)}
 }

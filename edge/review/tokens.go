@@ -19,13 +19,14 @@ const maxToken = 16 << 10
 type Tokens struct {
 	client  *kube.Client
 	ttl     time.Duration
-	answers *answerCache[*authenticationv1.UserInfo]
+	answers *answerCache
 }
 
 // NewTokens returns a Tokens. It caches positive and negative answers for ttl
 // (authentication.webhook.cacheTTL).
 func NewTokens(c *kube.Client, ttl time.Duration) *Tokens {
-	return &Tokens{client: c, ttl: ttl, answers: newAnswers(func(u *authenticationv1.UserInfo) bool { return u != nil }, true)}
+	isValid := func(user any) bool { return user != (*authenticationv1.UserInfo)(nil) }
+	return &Tokens{client: c, ttl: ttl, answers: newAnswers(isValid, true)}
 }
 
 // AuthenticateToken returns the user of a token, or nil if the token is not valid. Callers must not modify
@@ -35,16 +36,21 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	if token == "" || len(token) > maxToken {
 		return nil, nil
 	}
-	return t.answers.get(ctx, token, func(ctx context.Context) (*authenticationv1.UserInfo, time.Duration, error) {
+	answer, err := t.answers.get(ctx, token, func(ctx context.Context) (any, time.Duration, error) {
+		var none *authenticationv1.UserInfo
 		r, err := kube.PostReview(ctx, t.client, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}})
 		switch {
 		case err != nil:
-			return nil, 0, fmt.Errorf("review a token: %w", err)
+			return none, 0, fmt.Errorf("review a token: %w", err)
 		case r.Status.Authenticated:
 			return &r.Status.User, t.ttl, nil
 		case r.Status.Error != "": // the error may be temporary
-			return nil, 0, fmt.Errorf("review a token: %w: %s", errRejected, r.Status.Error)
+			return none, 0, fmt.Errorf("review a token: %w: %s", errRejected, r.Status.Error)
 		}
-		return nil, t.ttl, nil
+		return none, t.ttl, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*authenticationv1.UserInfo), nil
 }

@@ -3,9 +3,7 @@ package review
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 )
@@ -23,13 +21,19 @@ const (
 	maxNetworks = 256 // maximum number of networks whose rejections are remembered
 )
 
+var (
+	errManyReviews  = errors.New("too many reviews wait")
+	errManyRejected = errors.New("too many invalid tokens from the client's network")
+)
+
 // turns limits the concurrent reviews, so that clients with invalid tokens can neither keep other clients waiting nor fill the uplink.
 type turns struct {
 	limitsRejected bool // maxRejected applies
 
 	mu       sync.Mutex
 	free     int
-	waiting  []*turn // in the order of their arrival
+	arrived  uint64 // number of reviews so far
+	waiting  map[*turn]bool
 	networks map[netip.Prefix]*network
 }
 
@@ -38,6 +42,7 @@ type turn struct {
 	of    *network
 	known bool // the same question had a positive answer before
 	first bool // the client is known, by its question or by its address
+	order uint64
 	ready chan struct{}
 }
 
@@ -50,7 +55,7 @@ type network struct {
 }
 
 func newTurns(limitsRejected bool) *turns {
-	return &turns{limitsRejected: limitsRejected, free: maxConcurrent, networks: map[netip.Prefix]*network{}}
+	return &turns{limitsRejected: limitsRejected, free: maxConcurrent, waiting: map[*turn]bool{}, networks: map[netip.Prefix]*network{}}
 }
 
 // begin waits until a review may begin. The caller must call end after the review. The parameter known reports whether the same question
@@ -59,15 +64,16 @@ func newTurns(limitsRejected bool) *turns {
 func (t *turns) begin(ctx context.Context, from netip.Prefix, known bool) (end func(rejected bool), err error) {
 	t.mu.Lock()
 	n := t.findNetwork(from)
-	r := &turn{of: n, known: known, first: known || from.IsSingleIP(), ready: make(chan struct{})}
+	t.arrived++
+	r := &turn{of: n, known: known, first: known || from.IsSingleIP(), order: t.arrived, ready: make(chan struct{})}
 	switch {
 	case t.limitsRejected && !r.first && n.recent() >= maxRejected:
-		err = fmt.Errorf("too many invalid tokens from network %s", from)
+		err = errManyRejected
 	case !known && n.waiting >= maxWaiting:
-		err = fmt.Errorf("too many reviews wait for network %s", from)
+		err = errManyReviews
 	default:
 		n.waiting++
-		t.waiting = append(t.waiting, r)
+		t.waiting[r] = true
 		t.startReviews()
 	}
 	t.mu.Unlock()
@@ -80,50 +86,53 @@ func (t *turns) begin(ctx context.Context, from netip.Prefix, known bool) (end f
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	i := slices.Index(t.waiting, r)
-	if i >= 0 {
-		t.waiting = slices.Delete(t.waiting, i, i+1)
+	waits := t.waiting[r]
+	if waits {
+		delete(t.waiting, r)
 		n.waiting--
 		t.forgetIdle(n)
 	}
 	t.mu.Unlock()
-	if i < 0 {
+	if !waits {
 		t.end(n, false)
 	}
-	return nil, errors.Join(errors.New("too many concurrent reviews"), ctx.Err())
+	return nil, errManyReviews
 }
 
 // startReviews starts waiting reviews while there are free places. Known clients are first, and then the networks with the fewest running
 // reviews and recent rejections. The caller holds mu.
 func (t *turns) startReviews() {
 	for t.free > 0 {
-		best := -1
-		for i, r := range t.waiting {
+		var next *turn
+		for r := range t.waiting {
 			if !r.known && r.of.running >= maxOfNetwork || !r.first && t.free <= reservedTurns {
 				continue
 			}
-			if best < 0 || r.isBefore(t.waiting[best]) {
-				best = i
+			if next == nil || r.isBefore(next) {
+				next = r
 			}
 		}
-		if best < 0 {
+		if next == nil {
 			return
 		}
-		r := t.waiting[best]
-		t.waiting = slices.Delete(t.waiting, best, best+1)
+		delete(t.waiting, next)
 		t.free--
-		r.of.waiting--
-		r.of.running++
-		close(r.ready)
+		next.of.waiting--
+		next.of.running++
+		close(next.ready)
 	}
 }
 
-// isBefore reports whether a review starts before one that has waited longer.
+// isBefore reports whether a review starts before another one.
 func (r *turn) isBefore(o *turn) bool {
-	if r.first != o.first {
+	a, b := r.of.load(), o.of.load()
+	switch {
+	case r.first != o.first:
 		return r.first
+	case a != b:
+		return a < b
 	}
-	return r.of.load() < o.of.load()
+	return r.order < o.order
 }
 
 func (t *turns) end(n *network, rejected bool) {

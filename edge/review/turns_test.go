@@ -21,18 +21,18 @@ func from(t *testing.T, prefix string) context.Context {
 
 // A slow is an API server behind a slow link. It accepts the tokens that begin with "good".
 type slow struct {
-	*answerCache[bool]
+	*answerCache
 	reviews, running, most atomic.Int32
 }
 
 func newSlow() *slow {
-	s := &slow{answerCache: newAnswers(func(ok bool) bool { return ok }, true)}
+	s := &slow{answerCache: newAnswers(func(ok any) bool { return ok.(bool) }, true)}
 	s.networkOf = func(ctx context.Context) netip.Prefix { return ctx.Value(fromKey{}).(netip.Prefix) }
 	return s
 }
 
 func (s *slow) review(ctx context.Context, token string) (bool, error) {
-	return s.get(ctx, token, func(context.Context) (bool, time.Duration, error) {
+	ok, err := s.get(ctx, token, func(context.Context) (any, time.Duration, error) {
 		s.reviews.Add(1)
 		s.most.Store(max(s.most.Load(), s.running.Add(1)))
 		defer s.running.Add(-1)
@@ -45,6 +45,7 @@ func (s *slow) review(ctx context.Context, token string) (bool, error) {
 		}
 		return false, 2 * time.Minute, nil
 	})
+	return ok == true, err
 }
 
 // attack sends new tokens from a network, with the given number of requests at a time, until the context ends.
@@ -138,7 +139,7 @@ func TestQueueOfNetwork(t *testing.T) {
 		s := newSlow()
 		const requests = 50
 		failed := make(chan error, requests)
-		ask := func(context.Context) (bool, time.Duration, error) {
+		ask := func(context.Context) (any, time.Duration, error) {
 			time.Sleep(time.Minute)
 			return false, 0, nil
 		}
