@@ -128,7 +128,7 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 		default:
 			taken[c.Pod.UID] = c
 			if row, found := r[c.Pod.UID]; found && podspec.IsTooLarge(c.Pod) && !podspec.IsTooLarge(row.Pod) {
-				block("", "pod %s, or the list of all pods, is too large for this node: the pod's changes have no effect here", nameOf(c.Pod))
+				block("", "pod %s, or the list of all pods, is too large for this node: its changes have no effect here", nameOf(c.Pod))
 				r.applyClaim(source, Claim{withStatusOf(row.Pod, c.Pod), c.Origin, c.Ending})
 				continue
 			}

@@ -212,7 +212,8 @@ func (r *reducer) reduceJSON(data []byte) []byte {
 	if r.kept == statusField {
 		kept, dropped = dropped, kept
 	}
-	if *dropped = nil; inputweight.JSON(*kept, r.part, maxKept) != nil {
+	*dropped = nil
+	if inputweight.JSON(*kept, r.part, maxKept) != nil {
 		*kept = nil
 	}
 	return encode(o)

@@ -24,8 +24,8 @@ const (
 // errRejected is part of the errors that the API server has answered because of the client's token.
 var errRejected = errors.New("the API server did not accept the token")
 
-// An answerCache caches the API server's answers, which have one type. It uses monotonic times, so a change of the wall clock does not affect the lifetime of an
-// answer.
+// An answerCache caches the API server's answers, which have one type. It uses monotonic times, so a change of the wall clock does not
+// affect the lifetime of an answer.
 type answerCache struct {
 	salt       [32]byte // protects tokens against reads of the memory and against timing attacks
 	isPositive func(any) bool

@@ -11,7 +11,7 @@
 // with a cached answer are therefore admitted. Errors are not cached. The number of concurrent reviews is limited, so unknown clients
 // cannot delay the node's own requests.
 //
-// Anybody who can reach the port can send tokens. A network (see package connlimit) therefore gets at most half of the concurrent reviews, a
-// short queue, and few reviews after many rejections. Clients are first if their question had a positive answer before, or if their address
-// was authenticated before. Negative answers never replace positive ones in the cache.
+// Anybody who can reach the port can send tokens. A network (see package connlimit) therefore gets at most half of the concurrent reviews,
+// a short queue, and few reviews after many rejections. Clients are first if their question had a positive answer before, or if their
+// address was authenticated before. Negative answers never replace positive ones in the cache.
 package review

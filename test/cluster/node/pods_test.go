@@ -134,8 +134,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestTooLargePod checks pods that the API server accepts and that need too much memory once they are decoded. Such a pod must fail, and the
-// node must follow the other pods: from a watch, and from a list after a restart of the agent.
+// TestTooLargePod checks pods that the API server accepts and that need too much memory once they are decoded. Such a pod must fail, and
+// the node must follow the other pods: from a watch, and from a list after a restart of the agent.
 func TestTooLargePod(t *testing.T) {
 	c, n, ns := join(t)
 	create := func(name string, enlarge func(p *corev1.Pod)) {

@@ -308,8 +308,8 @@ func findShortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	return out
 }
 
-// usedBy returns the sums of the requests of other pods, for the resources that the pod requests. For each of these pods, it visits only the
-// smaller of two lists: the requests of that pod, and the requests of h.
+// usedBy returns the sums of the requests of other pods, for the resources that the pod requests. For each of these pods, it visits only
+// the smaller of two lists: the requests of that pod, and the requests of h.
 func usedBy(h *Holder, others []*Holder) v1.ResourceList {
 	used := v1.ResourceList{}
 	for _, o := range others {
