@@ -167,8 +167,7 @@ func TestTooLargePod(t *testing.T) {
 	c.Apply(t, pod(ns, "last", "nodeName: "+n.Name, "", "sleep"))
 	n.Start()
 	fails("listed")
-	c.AwaitReady(t, ns, "last")
-	n.WaitReady("next", "last")
+	c.AwaitReady(t, ns, "next", "last")
 	for _, name := range []string{"watched", "listed"} {
 		if out := c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=60s"); !strings.Contains(out, "deleted") {
 			t.Error(out)
