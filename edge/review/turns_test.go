@@ -64,7 +64,7 @@ func (s *slow) attack(ctx context.Context, kind string, requests int) {
 // cause a limited number of reviews. Clients that are known from before are not affected at all.
 func TestHostileNetworks(t *testing.T) {
 	for _, kind := range []string{"bad", "error"} {
-		for _, networks := range []int{1, 20} {
+		for _, networks := range []int{1, 12} {
 			t.Run(fmt.Sprint(kind, networks), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { attackFrom(t, kind, networks) })
 			})
@@ -100,7 +100,9 @@ func attackFrom(t *testing.T, kind string, networks int) {
 	}
 	began, before := time.Now(), s.reviews.Load()
 	time.Sleep(10 * time.Minute)
-	if n, most := float64(s.reviews.Load()-before), time.Since(began).Seconds()/10*float64(networks); n > most+float64(networks*maxOfNetwork) {
+	// One rejection is forgotten every 10 s, and then a whole queue may begin.
+	most := (time.Since(began).Seconds()/10 + maxOfNetwork + maxWaiting) * float64(networks)
+	if n := float64(s.reviews.Load() - before); n > most {
 		t.Errorf("%v reviews in ten minutes, more than %v", n, most)
 	}
 	if s.most.Load() > maxConcurrent {
