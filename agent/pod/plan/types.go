@@ -104,7 +104,9 @@ type Container struct {
 	RestartResources                 string // Size.RestartResources at the container's creation; empty if it was empty or is unknown
 	Scheduler                        string // keys.ContainerScheduler at the container's creation; empty for the default
 
-	Resources *Resources // resources that the runtime reports; nil if it reports none
+	// Resources contains the resources that the runtime reports, and the memory request at the container's creation. It is nil if the
+	// runtime reports no resources.
+	Resources *Resources
 }
 
 // A User contains the IDs with which a process runs.

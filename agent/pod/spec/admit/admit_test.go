@@ -214,6 +214,9 @@ func TestAdmit(t *testing.T) {
 		{"too large", pod("a", tooLarge), nil, "PodTooLarge"},
 		{"called too large by its user", pod("a", func(p *v1.Pod) { p.Annotations = map[string]string{keys.TooLarge: ""} }), nil, ""},
 		{"options of mounts", pod("a", bindOptions), nil, "PodFeatureUnsupported"},
+		{"strict groups", pod("a", hasGroups(v1.SupplementalGroupsPolicyStrict)), nil, "SupplementalGroupsPolicyNotSupported"},
+		{"merged groups", pod("a", hasGroups(v1.SupplementalGroupsPolicyMerge)), nil, ""},
+		{"groups", pod("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroups: []int64{7}} }), nil, ""},
 		{"SELinux", pod("a", labelled("container_t")), nil, "SELinux"},
 		{"no SELinux", pod("a", labelled("spc_t")), nil, ""},
 		{"SELinux level", pod("a", asks("cpu", "0"), func(p *v1.Pod) {
@@ -236,6 +239,22 @@ func TestAdmit(t *testing.T) {
 
 func tooLarge(p *v1.Pod) {
 	p.Annotations, p.Spec = map[string]string{keys.TooLarge: ""}, v1.PodSpec{}
+}
+
+func hasGroups(policy v1.SupplementalGroupsPolicy) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: &policy} }
+}
+
+// TestStrictGroups checks that a pod with strict groups is admitted if the runtime supports them. The command islet check does not reject
+// the pod, because islet's own runtime supports them.
+func TestStrictGroups(t *testing.T) {
+	p := pod("a", hasGroups(v1.SupplementalGroupsPolicyStrict))
+	if r := Admit(NewHolder(p), nil, Node{StrictGroups: true}); r != nil {
+		t.Errorf("rejected: %+v", r)
+	}
+	if got := Unsupported(p, config.RealTime{}); len(got) > 0 {
+		t.Errorf("unsupported: %+v", got)
+	}
 }
 
 func bindOptions(p *v1.Pod) {
