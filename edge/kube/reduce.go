@@ -20,22 +20,26 @@ import (
 // Every user who may create pods or Services in one namespace can create some that are too large for the node. A node reads them together
 // with the objects of all other users. The client therefore reduces such an object instead of returning an error. The reduced object has
 // its name, UID, resource version, the times of its creation and deletion, and the annotation keys.TooLarge. A reduced pod also has its
-// status, and a reduced Service its spec, unless that part is too large, too.
+// status. If the status is too large, too, the pod has only the fields of the status that decide whether and how it has ended. A reduced
+// Service also has its spec, unless the spec is too large, too.
 const (
 	// maxItem is the maximum memory of an item of a page that is too large. Heavier items are reduced. The smallest regular page without
 	// such items uses less than maxDecoded.
 	maxItem = maxDecoded / (smallestPage + 1)
 	// maxKept is the maximum memory of the status or spec of a reduced object.
 	maxKept = 256 << 10
+	// maxOutline is the maximum length of a field that is kept although the status is too large.
+	maxOutline = 4 << 10
 	// listTarget is the memory of a list that was larger than maxListed, after its heaviest items were reduced.
 	listTarget = maxListed / 4 * 3
 )
 
 // A reducer reduces encoded objects of one kind.
 type reducer struct {
-	object runtime.Object   // an empty object
-	part   any              // an empty kept part
-	kept   protowire.Number // the field of the kept part
+	object  runtime.Object     // an empty object
+	part    any                // an empty kept part
+	kept    protowire.Number   // the field of the kept part
+	outline []protowire.Number // the fields of the kept part that remain if that part is too large
 }
 
 // reducerOf returns the reducer for objects of a kind, and whether the kind is a list of these objects. The reducer is nil if objects of
@@ -46,9 +50,9 @@ func reducerOf(kind schema.GroupVersionKind) (r *reducer, isList bool) {
 	}
 	switch kind.Kind {
 	case "Pod", "PodList":
-		r = &reducer{&corev1.Pod{}, &corev1.PodStatus{}, statusField}
+		r = &reducer{&corev1.Pod{}, &corev1.PodStatus{}, statusField, statusOutline}
 	case "Service", "ServiceList":
-		r = &reducer{&corev1.Service{}, &corev1.ServiceSpec{}, specField}
+		r = &reducer{&corev1.Service{}, &corev1.ServiceSpec{}, specField, nil}
 	}
 	return r, strings.HasSuffix(kind.Kind, "List")
 }
@@ -102,6 +106,20 @@ const (
 	lastScalarField  = 10 // name, generateName, namespace, selfLink, uid, resourceVersion, generation, three times of creation and deletion
 )
 
+// statusOutline contains the fields phase, message, reason, startTime and qosClass of a pod's status. The API server does not change the QoS
+// class of a pod, so the node must know the class.
+var statusOutline = []protowire.Number{1, 3, 4, 7, 9}
+
+// reducePart returns the outline of a kept part that is too large.
+func (r *reducer) reducePart(part []byte) (outline []byte) {
+	_ = visitAllFields(part, func(n protowire.Number, _, whole []byte) {
+		if slices.Contains(r.outline, n) && len(whole) <= maxOutline {
+			outline = append(outline, whole...)
+		}
+	})
+	return outline
+}
+
 // reduceProtobuf returns a reduced object, or nil if the bytes are not valid.
 func (r *reducer) reduceProtobuf(object []byte) (reduced []byte) {
 	var metadata, short []byte
@@ -111,6 +129,8 @@ func (r *reducer) reduceProtobuf(object []byte) (reduced []byte) {
 			metadata = append(metadata, value...) // the decoder merges repeated messages in the same way
 		case n == r.kept && inputweight.Protobuf(value, r.part, maxKept) == nil:
 			reduced = append(reduced, whole...)
+		case n == r.kept:
+			reduced = appendField(reduced, n, r.reducePart(value))
 		}
 	})
 	if err == nil {
@@ -214,9 +234,29 @@ func (r *reducer) reduceJSON(data []byte) []byte {
 	}
 	*dropped = nil
 	if inputweight.JSON(*kept, r.part, maxKept) != nil {
-		*kept = nil
+		*kept = r.reduceJSONPart(*kept)
 	}
 	return encode(o)
+}
+
+// reduceJSONPart is like reducePart.
+func (r *reducer) reduceJSONPart(part []byte) json.RawMessage {
+	var outline struct {
+		Phase     json.RawMessage `json:"phase,omitempty"`
+		Message   json.RawMessage `json:"message,omitempty"`
+		Reason    json.RawMessage `json:"reason,omitempty"`
+		StartTime json.RawMessage `json:"startTime,omitempty"`
+		QOSClass  json.RawMessage `json:"qosClass,omitempty"`
+	}
+	if r.outline == nil || !decodeBounded(part, &outline) {
+		return nil
+	}
+	for _, field := range []*json.RawMessage{&outline.Phase, &outline.Message, &outline.Reason, &outline.StartTime, &outline.QOSClass} {
+		if len(*field) > maxOutline {
+			*field = nil
+		}
+	}
+	return encode(outline)
 }
 
 // decodeBounded decodes a JSON value. It returns false if the value is invalid or would use more than maxDecoded bytes.
@@ -269,8 +309,14 @@ func reduceObject(object runtime.Object) bool {
 	case *corev1.Pod:
 		reduceMetadata(&o.ObjectMeta)
 		o.Spec = corev1.PodSpec{}
-		if inputweight.SizeOf(&o.Status) > maxKept {
-			o.Status = corev1.PodStatus{}
+		if s := &o.Status; inputweight.SizeOf(s) > maxKept {
+			if len(s.Message) > maxOutline {
+				s.Message = ""
+			}
+			if len(s.Reason) > maxOutline {
+				s.Reason = ""
+			}
+			*s = corev1.PodStatus{Phase: s.Phase, Message: s.Message, Reason: s.Reason, StartTime: s.StartTime, QOSClass: s.QOSClass}
 		}
 	case *corev1.Service:
 		reduceMetadata(&o.ObjectMeta)

@@ -36,6 +36,14 @@ var tooLarge = map[string]func(p *corev1.Pod){
 	"conditions": func(p *corev1.Pod) {
 		p.Status.Conditions = make([]corev1.PodCondition, 130_000)
 	},
+	"long message": func(p *corev1.Pod) {
+		p.Status.Message = strings.Repeat("x", 300_000)
+		p.Spec.Tolerations = make([]corev1.Toleration, 175_000)
+	},
+	"many statuses": func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = make([]corev1.ContainerStatus, 1000)
+		p.Spec.Tolerations = make([]corev1.Toleration, 175_000)
+	},
 	"labels and owners": func(p *corev1.Pod) {
 		p.Labels = map[string]string{}
 		for i := range 50_000 {
@@ -79,6 +87,8 @@ func readTooLarge(t *testing.T, enlarge func(p *corev1.Pod), json bool) {
 	s := apitest.New(t)
 	large := usual("large")
 	large.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "hash", "other": "x"}
+	large.Status = corev1.PodStatus{Phase: corev1.PodRunning, Message: "message", Reason: "why", QOSClass: corev1.PodQOSBurstable,
+		StartTime: new(metav1.Unix(1_800_000_000, 0))}
 	enlarge(large)
 	s.Put(usual("a"))
 	s.Put(large)
@@ -96,8 +106,12 @@ func readTooLarge(t *testing.T, enlarge func(p *corev1.Pod), json bool) {
 		if len(m.Annotations) != 2 || m.Annotations[corev1.MirrorPodAnnotationKey] != "hash" || len(m.Labels)+len(m.OwnerReferences) > 0 {
 			t.Errorf("got the annotations %v, %d labels and %d owners", m.Annotations, len(m.Labels), len(m.OwnerReferences))
 		}
-		if kept := got.Status.Phase; len(want.Status.Conditions) < 100 && kept != corev1.PodRunning {
-			t.Errorf("got the phase %q", kept)
+		if s := got.Status; s.Phase != corev1.PodRunning || s.Reason != "why" || s.QOSClass != corev1.PodQOSBurstable ||
+			!s.StartTime.Equal(want.Status.StartTime) || len(want.Status.Message) < 100 && s.Message != want.Status.Message {
+			t.Errorf("got the phase %q, %q, %.300q, %q, %v", s.Phase, s.Reason, s.Message, s.QOSClass, s.StartTime)
+		}
+		if n := inputweight.SizeOf(got); n > 300_000 {
+			t.Errorf("the reduced pod uses %d bytes", n)
 		}
 	}
 	checkList := func(pods []corev1.Pod) {
@@ -133,7 +147,7 @@ func readTooLarge(t *testing.T, enlarge func(p *corev1.Pod), json bool) {
 		return p
 	}
 	large = s.Pod("ns", "large")
-	large.Status.Message = "changed"
+	large.Status.Message = "changed" + large.Status.Message
 	s.Put(large)
 	check(next(watch.Modified))
 	s.Terminate(large, 7)
@@ -189,6 +203,41 @@ func TestTooManyLargePods(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTooLargeStatusesInList checks that a pod of a list that is too large still shows how it has ended, also if its status was too large.
+func TestTooLargeStatusesInList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apitest.New(t)
+		for i := range 60 {
+			p := usual(fmt.Sprintf("p%02d", i))
+			p.Status = corev1.PodStatus{Phase: corev1.PodSucceeded, Reason: "why", Message: "m", QOSClass: corev1.PodQOSBurstable}
+			if i%2 == 0 {
+				p.Status.Message = strings.Repeat("x", 300_000)
+			}
+			p.Status.ContainerStatuses = make([]corev1.ContainerStatus, 1000)
+			p.Spec.Containers[0].Args = []string{strings.Repeat("x", 300_000)}
+			s.Put(p)
+		}
+		l, err := kube.List[corev1.PodList](t.Context(), clientOf(t, s, false), "", ofNode)
+		if err != nil || len(l.Items) != 60 {
+			t.Fatalf("got %v", err)
+		}
+		reduced := 0
+		for i := range l.Items {
+			p := &l.Items[i]
+			if s := p.Status; s.Phase != corev1.PodSucceeded || s.Reason != "why" || s.QOSClass != corev1.PodQOSBurstable ||
+				s.Message != "m" && i%2 == 1 {
+				t.Errorf("%s: got %.300v", p.Name, s)
+			}
+			if podspec.IsTooLarge(p) && len(p.Status.ContainerStatuses) == 0 {
+				reduced++
+			}
+		}
+		if reduced == 0 {
+			t.Error("no status was reduced")
+		}
+	})
 }
 
 // TestLargeObjectsInPages checks that the client reads objects that are too long together, although the server cannot send a few of them in
