@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -29,7 +28,7 @@ var errRejected = errors.New("the API server did not accept the token")
 type answerCache struct {
 	salt       [32]byte // protects tokens against reads of the memory and against timing attacks
 	isPositive func(any) bool
-	networkOf  func(context.Context) netip.Prefix
+	clientOf   func(context.Context) connlimit.Client
 	flights    singleflight.Group
 	turns      *turns
 
@@ -37,15 +36,16 @@ type answerCache struct {
 	entries map[string]cachedAnswer
 }
 
-// A cachedAnswer may have expired. It then only shows whether the answer was positive.
+// A cachedAnswer may have expired. It then only shows whether the last answer was positive.
 type cachedAnswer struct {
 	value    any
+	err      error // errRejected, or nil
 	positive bool
 	expires  time.Time
 }
 
 func newAnswers(isPositive func(any) bool, limitsRejected bool) *answerCache {
-	a := &answerCache{isPositive: isPositive, networkOf: connlimit.NetworkOf, turns: newTurns(limitsRejected),
+	a := &answerCache{isPositive: isPositive, clientOf: connlimit.ClientOf, turns: newTurns(limitsRejected),
 		entries: map[string]cachedAnswer{}}
 	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
@@ -59,23 +59,25 @@ func (a *answerCache) get(ctx context.Context, question any, ask func(context.Co
 	if err != nil {
 		return nil, err
 	}
-	if v, ok := a.findCached(key); ok {
-		return v, nil
+	if k, ok := a.findCached(key); ok {
+		return k.value, k.err
 	}
 	result := a.flights.DoChan(key, func() (any, error) {
-		if v, ok := a.findCached(key); ok { // another call has stored the answer in the meantime
-			return v, nil
+		if k, ok := a.findCached(key); ok { // another call has stored the answer in the meantime
+			return k.value, k.err
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
-		end, err := a.turns.begin(asking, a.networkOf(ctx), a.wasPositive(key))
+		end, err := a.turns.begin(asking, a.clientOf(ctx), a.wasPositive(key))
 		if err != nil {
 			return nil, err
 		}
 		v, ttl, err := ask(asking)
-		end(err == nil && !a.isPositive(v) || errors.Is(err, errRejected))
-		if err == nil && ttl > 0 {
-			a.add(key, v, ttl)
+		positive := err == nil && a.isPositive(v)
+		isAnswer := err == nil || errors.Is(err, errRejected)
+		end(isAnswer && !positive)
+		if isAnswer {
+			a.add(key, cachedAnswer{v, err, positive, time.Now().Add(ttl)}, ttl > 0)
 		}
 		return v, err
 	})
@@ -97,14 +99,11 @@ func (a *answerCache) hashQuestion(question any) (string, error) {
 	return string(h.Sum(nil)), nil
 }
 
-func (a *answerCache) findCached(key string) (any, bool) {
+func (a *answerCache) findCached(key string) (cachedAnswer, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k, ok := a.entries[key]
-	if ok && time.Now().Before(k.expires) {
-		return k.value, true
-	}
-	return nil, false
+	return k, ok && time.Now().Before(k.expires)
 }
 
 // wasPositive reports whether the last answer was positive. The answer may have expired.
@@ -114,19 +113,30 @@ func (a *answerCache) wasPositive(key string) bool {
 	return a.entries[key].positive
 }
 
-// add stores an answer. If the cache is full, add removes another one: a negative answer if there is any, so that invalid tokens do not
-// replace valid ones. Among these answers, it removes the one that expires first.
-func (a *answerCache) add(key string, v any, ttl time.Duration) {
+// add stores the newest answer to a question, or only removes the former one. If the cache is full, add removes the answer that expires first:
+// a positive one if more than half of the answers are positive, or else a negative one. Invalid tokens therefore never remove the last
+// maxEntries/2 valid tokens, and there is always room for negative answers.
+func (a *answerCache) add(key string, answer cachedAnswer, isCached bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, known := a.entries[key]; !known && len(a.entries) >= maxEntries {
+	delete(a.entries, key)
+	if !isCached {
+		return
+	}
+	if len(a.entries) >= maxEntries {
+		positives := 0
+		for _, e := range a.entries {
+			if e.positive {
+				positives++
+			}
+		}
 		next := ""
 		for k, e := range a.entries {
-			if o := a.entries[next]; next == "" || o.positive && !e.positive || o.positive == e.positive && e.expires.Before(o.expires) {
+			if e.positive == (positives > maxEntries/2) && (next == "" || e.expires.Before(a.entries[next].expires)) {
 				next = k
 			}
 		}
 		delete(a.entries, next)
 	}
-	a.entries[key] = cachedAnswer{v, a.isPositive(v), time.Now().Add(ttl)}
+	a.entries[key] = answer
 }

@@ -30,8 +30,7 @@ func NewTokens(c *kube.Client, ttl time.Duration) *Tokens {
 }
 
 // AuthenticateToken returns the user of a token, or nil if the token is not valid. Callers must not modify
-// the user. An error means that there is no answer of the API server: the request has failed, or the client's network has sent too many
-// invalid tokens.
+// the user. An error means that there is no answer of the API server: the request has failed, or too many reviews wait.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticationv1.UserInfo, error) {
 	if token == "" || len(token) > maxToken {
 		return nil, nil
@@ -44,8 +43,8 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 			return none, 0, fmt.Errorf("review a token: %w", err)
 		case r.Status.Authenticated:
 			return &r.Status.User, t.ttl, nil
-		case r.Status.Error != "": // the error may be temporary
-			return none, 0, fmt.Errorf("review a token: %w: %s", errRejected, r.Status.Error)
+		case r.Status.Error != "": // the error may be temporary, so it is not cached for the TTL
+			return none, forgetEvery, fmt.Errorf("review a token: %w: %s", errRejected, r.Status.Error)
 		}
 		return none, t.ttl, nil
 	})

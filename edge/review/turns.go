@@ -3,186 +3,256 @@ package review
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/islet-edge/islet/internal/connlimit"
 )
 
 const (
-	maxConcurrent = 8  // maximum number of concurrent reviews
-	maxOfNetwork  = 4  // maximum number of concurrent reviews for one network
-	maxWaiting    = 16 // maximum number of waiting reviews of one network
-	// reservedTurns is the number of concurrent reviews that only known clients can use.
-	reservedTurns = 2
-	// A network without known clients gets a review only while it has less than maxRejected recent rejections. One rejection is forgotten
-	// every forgetEvery.
-	maxRejected = 32
-	forgetEvery = 10 * time.Second
-	maxNetworks = 256 // maximum number of networks whose rejections are remembered
+	maxConcurrent = 8   // maximum number of concurrent reviews
+	maxOfNetwork  = 4   // maximum number of concurrent reviews for one network
+	maxWaiting    = 256 // maximum number of waiting reviews
+	reservedTurns = 2   // number of concurrent reviews that only known tokens and authenticated addresses can use
+	// An address with maxRejected recent rejections waits until one is forgotten.
+	maxRejected           = 32
+	forgetEvery           = 10 * time.Second
+	forgetOfAuthenticated = time.Second // forgetEvery of an address that was authenticated before
+	maxAddresses          = 256         // maximum number of addresses whose rejections are remembered
 )
 
-var (
-	errManyReviews  = errors.New("too many reviews wait")
-	errManyRejected = errors.New("too many invalid tokens from the client's network")
-)
+// errManyReviews means that a review waited for too long, or was removed from the queue.
+var errManyReviews = errors.New("too many reviews wait")
 
-// turns limits the concurrent reviews, so that clients with invalid tokens can neither keep other clients waiting nor fill the uplink.
+// turns decides when reviews begin. The rules are in doc.go.
 type turns struct {
 	limitsRejected bool // maxRejected applies
 
-	mu       sync.Mutex
-	free     int
-	arrived  uint64 // number of reviews so far
-	waiting  map[*turn]bool
-	networks map[netip.Prefix]*network
+	mu        sync.Mutex
+	free      int
+	waiting   map[*turn]bool
+	addresses map[netip.Addr]*address
+	networks  map[netip.Prefix]*network
 }
 
 // A turn is a review that waits or runs.
 type turn struct {
-	of    *network
-	known bool // the same question had a positive answer before
-	first bool // the client is known, by its question or by its address
-	order uint64
-	ready chan struct{}
+	network *network
+	address *address
+	known   bool   // the same question had a positive answer before
+	first   bool   // the address was authenticated before
+	order   uint64 // random, so that many reviews of one address do not keep a later one waiting
+	ready   chan struct{}
+	dropped bool // set before ready is closed
+}
+
+// An address contains the reviews for the clients with one address.
+type address struct {
+	addr             netip.Addr
+	running, waiting int
+	rejected         float64 // recent rejections at the time counted
+	counted          time.Time
+	forgetEvery      time.Duration
 }
 
 // A network contains the reviews for the clients of one network, as package connlimit counts networks.
 type network struct {
 	prefix           netip.Prefix
 	running, waiting int
-	rejected         float64 // recent rejections at the time counted
-	counted          time.Time
 }
 
 func newTurns(limitsRejected bool) *turns {
-	return &turns{limitsRejected: limitsRejected, free: maxConcurrent, waiting: map[*turn]bool{}, networks: map[netip.Prefix]*network{}}
+	return &turns{limitsRejected: limitsRejected, free: maxConcurrent, waiting: map[*turn]bool{},
+		addresses: map[netip.Addr]*address{}, networks: map[netip.Prefix]*network{}}
 }
 
 // begin waits until a review may begin. The caller must call end after the review. The parameter known reports whether the same question
-// had a positive answer before. A network with one address is an address that was authenticated before. An error means that the network
-// has too many reviews, or that ctx has ended.
-func (t *turns) begin(ctx context.Context, from netip.Prefix, known bool) (end func(rejected bool), err error) {
+// had a positive answer before. An error means that too many reviews wait, or that ctx has ended.
+func (t *turns) begin(ctx context.Context, from connlimit.Client, known bool) (end func(rejected bool), err error) {
+	r := &turn{known: known, first: from.Network.IsSingleIP(), order: rand.Uint64(), ready: make(chan struct{})}
 	t.mu.Lock()
-	n := t.findNetwork(from)
-	t.arrived++
-	r := &turn{of: n, known: known, first: known || from.IsSingleIP(), order: t.arrived, ready: make(chan struct{})}
-	switch {
-	case t.limitsRejected && !r.first && n.recent() >= maxRejected:
-		err = errManyRejected
-	case !known && n.waiting >= maxWaiting:
-		err = errManyReviews
-	default:
-		n.waiting++
-		t.waiting[r] = true
-		t.startReviews()
-	}
+	t.enterQueue(r, from)
+	t.startReviews()
+	t.dropExcess()
 	t.mu.Unlock()
-	if err != nil {
-		return nil, err
+	forgotten := time.NewTicker(time.Second)
+	defer forgotten.Stop()
+	for {
+		select {
+		case <-r.ready:
+			if r.dropped {
+				return nil, errManyReviews
+			}
+			return func(rejected bool) { t.end(r, rejected) }, nil
+		case <-forgotten.C: // an address at its limit may have a review again
+			t.mu.Lock()
+			t.startReviews()
+			t.mu.Unlock()
+		case <-ctx.Done():
+			t.mu.Lock()
+			if t.waiting[r] {
+				r.dropped = true
+				t.leaveQueue(r)
+			}
+			t.mu.Unlock()
+			if !r.dropped {
+				t.end(r, false)
+			}
+			return nil, errManyReviews
+		}
 	}
-	select {
-	case <-r.ready:
-		return func(rejected bool) { t.end(n, rejected) }, nil
-	case <-ctx.Done():
-	}
-	t.mu.Lock()
-	waits := t.waiting[r]
-	if waits {
-		delete(t.waiting, r)
-		n.waiting--
-		t.forgetIdle(n)
-	}
-	t.mu.Unlock()
-	if !waits {
-		t.end(n, false)
-	}
-	return nil, errManyReviews
 }
 
-// startReviews starts waiting reviews while there are free places. Known clients are first, and then the networks with the fewest running
-// reviews and recent rejections. The caller holds mu.
+func (t *turns) enterQueue(r *turn, from connlimit.Client) {
+	if r.network = t.networks[from.Network]; r.network == nil {
+		r.network = &network{prefix: from.Network}
+		t.networks[from.Network] = r.network
+	}
+	if r.address = t.addresses[from.Addr]; r.address == nil {
+		t.limitAddresses()
+		r.address = &address{addr: from.Addr, counted: time.Now(), forgetEvery: forgetEvery}
+		t.addresses[from.Addr] = r.address
+	}
+	if r.first {
+		r.address.forgetEvery = forgetOfAuthenticated
+	}
+	r.network.waiting++
+	r.address.waiting++
+	t.waiting[r] = true
+}
+
+// leaveQueue removes a review from the queue, and forgets records that are not needed any more.
+func (t *turns) leaveQueue(r *turn) {
+	delete(t.waiting, r)
+	r.network.waiting--
+	r.address.waiting--
+	t.forgetIdle(r)
+}
+
+// startReviews starts waiting reviews while there are free places. The caller holds mu.
 func (t *turns) startReviews() {
 	for t.free > 0 {
 		var next *turn
 		for r := range t.waiting {
-			if !r.known && r.of.running >= maxOfNetwork || !r.first && t.free <= reservedTurns {
-				continue
-			}
-			if next == nil || r.isBefore(next) {
+			if t.mayStart(r) && (next == nil || r.isBefore(next)) {
 				next = r
 			}
 		}
 		if next == nil {
 			return
 		}
-		delete(t.waiting, next)
 		t.free--
-		next.of.waiting--
-		next.of.running++
+		next.network.running++
+		next.address.running++
+		t.leaveQueue(next)
 		close(next.ready)
 	}
 }
 
+// mayStart reports whether a review may begin now.
+func (t *turns) mayStart(r *turn) bool {
+	switch {
+	case r.known:
+		return true
+	case r.network.running >= maxOfNetwork, !r.first && t.free <= reservedTurns:
+		return false
+	}
+	return !t.limitsRejected || r.address.recent()+float64(r.address.running) < maxRejected
+}
+
 // isBefore reports whether a review starts before another one.
 func (r *turn) isBefore(o *turn) bool {
-	a, b := r.of.load(), o.of.load()
+	a, b := r.address.load(), o.address.load()
 	switch {
+	case r.known != o.known:
+		return r.known
 	case r.first != o.first:
 		return r.first
+	case r.network.running != o.network.running:
+		return r.network.running < o.network.running
 	case a != b:
 		return a < b
 	}
 	return r.order < o.order
 }
 
-func (t *turns) end(n *network, rejected bool) {
+// dropExcess removes reviews from a queue that is too long. It never removes the review of a known token. The caller holds mu.
+func (t *turns) dropExcess() {
+	for len(t.waiting) > maxWaiting {
+		var last *turn
+		for r := range t.waiting {
+			if !r.known && (last == nil || r.isDroppedBefore(last)) {
+				last = r
+			}
+		}
+		if last == nil {
+			return
+		}
+		last.dropped = true
+		t.leaveQueue(last)
+		close(last.ready)
+	}
+}
+
+// isDroppedBefore reports whether a review is removed before another one.
+func (r *turn) isDroppedBefore(o *turn) bool {
+	a, b := r.address.load(), o.address.load()
+	switch {
+	case r.network.waiting != o.network.waiting:
+		return r.network.waiting > o.network.waiting
+	case a != b:
+		return a > b
+	}
+	return r.order > o.order
+}
+
+func (t *turns) end(r *turn, rejected bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
-	n.running--
-	if rejected {
-		n.rejected, n.counted = n.recent()+1, time.Now()
+	r.network.running--
+	r.address.running--
+	if a := r.address; rejected {
+		a.rejected, a.counted = a.recent()+1, time.Now()
 	}
-	t.forgetIdle(n)
+	t.forgetIdle(r)
 	t.startReviews()
 }
 
 // recent returns the number of recent rejections.
-func (n *network) recent() float64 {
-	return max(0, n.rejected-float64(time.Since(n.counted))/float64(forgetEvery))
+func (a *address) recent() float64 {
+	return max(0, a.rejected-float64(time.Since(a.counted))/float64(a.forgetEvery))
 }
 
-// load returns the number of running reviews and recent rejections.
-func (n *network) load() float64 { return float64(n.running) + n.recent() }
+// load returns the number of reviews and of recent rejections.
+func (a *address) load() float64 { return float64(a.running+a.waiting) + a.recent() }
 
-func (n *network) isIdle() bool { return n.running+n.waiting == 0 }
+func (a *address) isIdle() bool { return a.running+a.waiting == 0 }
 
-// findNetwork returns the record of a network. If there are too many records, it removes the one with the fewest rejections. The caller
-// holds mu.
-func (t *turns) findNetwork(prefix netip.Prefix) *network {
-	n := t.networks[prefix]
-	if n != nil {
-		return n
+// limitAddresses removes the record of an address if there are too many: the idle one with the fewest recent rejections.
+func (t *turns) limitAddresses() {
+	if len(t.addresses) < maxAddresses {
+		return
 	}
-	if len(t.networks) >= maxNetworks {
-		var least *network
-		for _, o := range t.networks {
-			if o.isIdle() && (least == nil || o.recent() < least.recent()) {
-				least = o
-			}
-		}
-		if least != nil {
-			delete(t.networks, least.prefix)
+	var least *address
+	for _, a := range t.addresses {
+		if a.isIdle() && (least == nil || a.recent() < least.recent()) {
+			least = a
 		}
 	}
-	n = &network{prefix: prefix, counted: time.Now()}
-	t.networks[prefix] = n
-	return n
+	if least != nil {
+		delete(t.addresses, least.addr)
+	}
 }
 
-// forgetIdle removes the record of a network that has neither reviews nor recent rejections. The caller holds mu.
-func (t *turns) forgetIdle(n *network) {
-	if n.isIdle() && n.recent() < 1 {
+// forgetIdle removes the records of a network without reviews, and of an address that has no recent rejections either. The caller holds mu.
+func (t *turns) forgetIdle(r *turn) {
+	if n := r.network; n.running+n.waiting == 0 {
 		delete(t.networks, n.prefix)
+	}
+	if a := r.address; a.isIdle() && a.recent() < 1 {
+		delete(t.addresses, a.addr)
 	}
 }

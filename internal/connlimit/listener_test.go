@@ -242,11 +242,15 @@ func TestSessionsApart(t *testing.T) {
 	}
 }
 
-// TestNetworkOf checks which network a request has. An address that was authenticated before is a network of its own.
-func TestNetworkOf(t *testing.T) {
+// TestClientOf checks which network a request has. An address that was authenticated before is a network of its own.
+func TestClientOf(t *testing.T) {
 	h := newHouse(t, 8)
 	of := func(addr string) string {
-		return NetworkOf(context.WithValue(t.Context(), connKey{}, h.connect(addr))).String()
+		c := ClientOf(context.WithValue(t.Context(), connKey{}, h.connect(addr)))
+		if c.Addr.String() != addr {
+			t.Errorf("got the address %s", c.Addr)
+		}
+		return c.Network.String()
 	}
 	if got := of("192.0.2.7") + " " + of("fd00::7") + " " + of("127.0.0.3"); got != "192.0.2.0/24 fd00::/64 127.0.0.0/8" {
 		t.Error(got)
@@ -255,7 +259,7 @@ func TestNetworkOf(t *testing.T) {
 	if got := of("192.0.2.7") + " " + of("192.0.2.8"); got != "192.0.2.7/32 192.0.2.0/24" {
 		t.Error(got)
 	}
-	if got := NetworkOf(t.Context()); got.IsValid() {
-		t.Errorf("a request of another listener has the network %s", got)
+	if got := ClientOf(t.Context()); got != (Client{}) {
+		t.Errorf("a request of another listener is from %v", got)
 	}
 }
