@@ -106,8 +106,8 @@ const (
 	lastScalarField  = 10 // name, generateName, namespace, selfLink, uid, resourceVersion, generation, three times of creation and deletion
 )
 
-// statusOutline contains the fields phase, message, reason, startTime and qosClass of a pod's status. The API server does not change the QoS
-// class of a pod, so the node must know the class.
+// statusOutline contains the fields phase, message, reason, startTime and qosClass of a pod's status. The API server rejects a status with
+// another QoS class, so the node must know the class.
 var statusOutline = []protowire.Number{1, 3, 4, 7, 9}
 
 // reducePart returns the outline of a kept part that is too large.

@@ -113,9 +113,9 @@ func (a *answerCache) wasPositive(key string) bool {
 	return a.entries[key].positive
 }
 
-// add stores the newest answer to a question, or only removes the former one. If the cache is full, add removes the answer that expires first:
-// a positive one if more than half of the answers are positive, or else a negative one. Invalid tokens therefore never remove the last
-// maxEntries/2 valid tokens, and there is always room for negative answers.
+// add stores the newest answer to a question, or only removes the former one. If the cache is full, add removes the answer that expires
+// first: a positive one if more than half of the answers are positive, or else a negative one. Invalid tokens therefore never remove the
+// last maxEntries/2 valid tokens, and there is always room for negative answers.
 func (a *answerCache) add(key string, answer cachedAnswer, isCached bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -112,8 +112,8 @@ func computeStatus(in plan.Input, before v1.PodStatus, host status.Host) v1.PodS
 	return status.Compute(in, before, host)
 }
 
-// isServersAlone reports whether only the API server has the complete status of a pod: the pod has ended, and is too large for the node. The
-// node must not send a status, because it does not know the containers.
+// isServersAlone reports whether only the API server has the complete status of a pod: the pod has ended, and is too large for the node.
+// The node must not send a status, because it does not know the containers.
 func isServersAlone(p *v1.Pod) bool { return podspec.IsTooLarge(p) && isTerminal(p.Status.Phase) }
 
 // rewriteStatuses stores all statuses again.
