@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -203,6 +205,37 @@ func TestTooManyLargePods(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLongEventInJSON checks that a watch in JSON that contains a pod that is too long for an event requests a new list, because the next
+// watch would have the same event.
+func TestLongEventInJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := apitest.New(t)
+		s.Put(usual("a"))
+		c := clientOf(t, s, true)
+		_, _, w, err := kube.WatchList[corev1.Pod](t.Context(), c, "", ofNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		long := usual("long")
+		long.Spec.Containers[0].Args = []string{strings.Repeat("x", 5<<20)}
+		s.Put(long)
+		e := <-w.ResultChan()
+		if err := apierrors.FromObject(e.Object); e.Type != watch.Error || !apierrors.IsResourceExpired(err) {
+			t.Errorf("got %s, %v", e.Type, err)
+		}
+		if _, open := <-w.ResultChan(); open {
+			t.Error("the watch continues")
+		}
+		if _, _, _, err := kube.WatchList[corev1.Pod](t.Context(), c, "", ofNode); !errors.Is(err, kube.ErrNoWatchList) {
+			t.Errorf("got %v", err)
+		}
+		if l, err := kube.List[corev1.PodList](t.Context(), c, "", ofNode); err != nil || len(l.Items) != 2 {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // TestTooLargeStatusesInList checks that a pod of a list that is too large still shows how it has ended, also if its status was too large.

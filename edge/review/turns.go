@@ -214,8 +214,8 @@ func (t *turns) end(r *turn, rejected bool) {
 	t.free++
 	r.network.running--
 	r.address.running--
-	if a := r.address; rejected {
-		a.rejected, a.counted = a.recent()+1, time.Now()
+	if rejected {
+		r.address.rejected, r.address.counted = r.address.recent()+1, time.Now()
 	}
 	t.forgetIdle(r)
 	t.startReviews()

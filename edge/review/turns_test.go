@@ -155,7 +155,8 @@ func TestSharedAddress(t *testing.T) {
 	})
 }
 
-// TestFormerlyValidToken checks that a token that is not valid any more loses its precedence, in each way in which an API server rejects it.
+// TestFormerlyValidToken checks that a token that is not valid any more loses its precedence, in each way in which an API server rejects
+// it.
 func TestFormerlyValidToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlow()

@@ -131,8 +131,8 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// TestTooLarge checks that a pod that is too large for the node, and therefore has no containers here, neither succeeds nor becomes ready. It
-// is deleted before the node has rejected it, or it waits for another pod with its name.
+// TestTooLarge checks that a pod that is too large for the node, and therefore has no containers here, neither succeeds nor becomes ready.
+// It is deleted before the node has rejected it, or it waits for another pod with its name.
 func TestTooLarge(t *testing.T) {
 	large := podtest.New("large")
 	large.Spec, large.Annotations = v1.PodSpec{}, map[string]string{keys.TooLarge: ""}
