@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errLongEvent ends a watch after an event that is longer than maxEvent. Only an event in JSON can contain such an object of the API server.
+// errLongEvent ends a watch after an event that is longer than maxEvent. An object of the API server has this length only in JSON.
 var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", maxEvent>>20)
 
 // eventDecoder decodes the events of a watch. It differs from client-go's decoder: it also limits the size of events in JSON, uses the
