@@ -76,7 +76,7 @@ func (s *slow) attack(ctx context.Context, kind string, requests int) {
 // client in a hostile network, and that each hostile address causes a limited number of reviews. Known clients are not affected at all.
 func TestHostileNetworks(t *testing.T) {
 	for _, kind := range []string{"bad", "error"} {
-		for _, hosts := range []struct{ networks, addresses int }{{1, 1}, {12, 1}, {1, 20}, {4, 5}} {
+		for _, hosts := range []struct{ networks, addresses int }{{1, 1}, {12, 1}, {1, 14}, {4, 5}} {
 			t.Run(fmt.Sprint(kind, hosts), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { attackFrom(t, kind, hosts.networks, hosts.addresses) })
 			})
@@ -103,7 +103,7 @@ func attackFrom(t *testing.T, kind string, networks, addresses int) {
 	}
 	time.Sleep(500 * time.Millisecond)
 	const oneReview = 2 * time.Second // a review, after another one has ended
-	for i, after := range []time.Duration{0, 2 * time.Minute, 3 * time.Minute} {
+	for i, after := range []time.Duration{0, time.Minute, 2 * time.Minute} {
 		time.Sleep(after + time.Second)
 		newcomer := func(name string) string { return fmt.Sprint("good-", name, i) }
 		check("an authenticated address", "10.1.0.9/32", newcomer("address"), oneReview)
@@ -243,6 +243,7 @@ func TestFullQueue(t *testing.T) {
 			t.Errorf("%d requests failed after %v", n, timeout)
 		}
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if n := len(s.turns.waiting) + len(s.turns.networks); n > 0 || s.turns.free != maxConcurrent {
 			t.Errorf("%d records, %d free places", n, s.turns.free)
 		}
