@@ -19,6 +19,9 @@
 // name is blocked until the name is free, and is reported as a Problem. If a deleting pod has the same name, the wanted pod starts after
 // the deleting pod was forgotten.
 //
+// A pod that has become too large for the node keeps running as it was. The change of such a pod is reported as a Problem. Its deletion
+// takes effect.
+//
 // A change is computed on a copy, committed to the store, and only then published to readers. A node therefore never acts on a change
 // that a power cut could revert. Waiting changes are committed in one transaction.
 package desired

@@ -13,13 +13,14 @@ import (
 
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // rows is the set of all pods, by UID. Its methods do no I/O.
 type rows map[types.UID]store.Pod
 
-// A blockedClaim is a claim that cannot be applied now. Most blocked claims wait until their name is free.
+// A blockedClaim is a claim that cannot be applied now, or only in part. Most blocked claims wait until their name is free.
 type blockedClaim struct {
 	Claim
 	field, why string
@@ -93,7 +94,7 @@ func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool)
 }
 
 // applyClaims applies the claims of a source and returns the blocked claims. If two pods of the API server have the same name, the new pod
-// replaces the old one.
+// replaces the old one. If a known pod is now too large for the node, applyClaims keeps its former version and also returns its claim.
 func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 	// If two files define a pod with the same UID, the file of the stored pod takes precedence.
 	moved := func(c Claim) int {
@@ -126,10 +127,25 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 			failed = append(failed, blockedClaim{c, "metadata.name", why, false})
 		default:
 			taken[c.Pod.UID] = c
+			if row, found := r[c.Pod.UID]; found && podspec.IsTooLarge(c.Pod) && !podspec.IsTooLarge(row.Pod) {
+				block("", "pod %s, or the list of all pods, is too large for this node: its changes have no effect here", nameOf(c.Pod))
+				r.applyClaim(source, Claim{withStatusOf(row.Pod, c.Pod), c.Origin, c.Ending})
+				continue
+			}
 			r.applyClaim(source, c)
 		}
 	}
 	return failed
+}
+
+// withStatusOf returns the former version of a pod that is now too large. If the pod has ended, the result has the present status.
+func withStatusOf(former, now *v1.Pod) *v1.Pod {
+	if now.Status.Phase != v1.PodSucceeded && now.Status.Phase != v1.PodFailed {
+		return former
+	}
+	ended := *former
+	ended.Status = now.Status
+	return &ended
 }
 
 // whyBlocked returns the reason why a claim is blocked, or "" if it is not blocked.

@@ -292,8 +292,8 @@ func TestEvents(t *testing.T) {
 		for n := range 3 {
 			fmt.Fprintf(w, " {\"type\":\"ADDED\",\n\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"p%d\",\"annotations\":{\"a\":\"}\\\"{ %s\"}}}}", n, strings.Repeat("x", n*300_000))
 		}
-		fmt.Fprint(w, "\n{\"type\":\"ADDED\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"spec\":{\"containers\":[{}"+
-			strings.Repeat(",{}", 100_000)+"]}}}")
+		fmt.Fprint(w, "\n{\"type\":\"ADDED\",\"object\":{\"kind\":\"Node\",\"apiVersion\":\"v1\",\"spec\":{\"taints\":[{}"+
+			strings.Repeat(",{}", 300_000)+"]}}}")
 	})
 	w, err := kube.Watch[corev1.Pod](t.Context(), client(t, s), "", metav1.ListOptions{})
 	if err != nil {

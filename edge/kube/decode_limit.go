@@ -41,14 +41,14 @@ type scales struct {
 	scheme *runtime.Scheme
 }
 
-// Decode decodes an object. It returns inputweight.ErrTooHeavy or inputweight.ErrTooDeep if the object would need too much
-// memory or is nested too deeply.
+// Decode decodes an object. If the object would need too much memory, Decode reduces it (see reduce.go), or returns
+// inputweight.ErrTooHeavy if it cannot reduce it. It returns inputweight.ErrTooDeep if the object is nested too deeply.
 func (s scales) Decode(
 	data []byte, defaults *schema.GroupVersionKind, into runtime.Object,
 ) (runtime.Object, *schema.GroupVersionKind, error) {
-	weigh, parts, kind := inputweight.JSON, [][]byte{data}, schema.GroupVersionKind{}
-	if message, ok := bytes.CutPrefix(data, []byte("k8s\x00")); ok {
-		weigh = inputweight.Protobuf
+	isProtobuf, parts, kind := false, [][]byte{data}, schema.GroupVersionKind{}
+	if message, ok := bytes.CutPrefix(data, protobufPrefix); ok {
+		isProtobuf = true
 		var err error
 		if kind, parts, err = parseEnvelope(message); err != nil {
 			return nil, nil, err
@@ -66,6 +66,30 @@ func (s scales) Decode(
 	case kind.Empty() && defaults != nil:
 		kind = *defaults
 	}
+	err := s.weigh(isProtobuf, parts, kind, into)
+	if isTooHeavy(err) {
+		if isProtobuf {
+			data, parts = reduceEnvelope(kind, parts)
+		} else {
+			data = reduceJSON(kind, data)
+			parts = [][]byte{data}
+		}
+		if data != nil {
+			err = s.weigh(isProtobuf, parts, kind, into)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.Decoder.Decode(data, defaults, into)
+}
+
+// weigh returns an error if the parts of an encoded object would need too much memory.
+func (s scales) weigh(isProtobuf bool, parts [][]byte, kind schema.GroupVersionKind, into runtime.Object) error {
+	weigh := inputweight.JSON
+	if isProtobuf {
+		weigh = inputweight.Protobuf
+	}
 	targets := []runtime.Object{into}
 	// If the data contains another kind than the requested one, the decoder creates an object of the other kind.
 	if o, err := s.scheme.New(kind); err == nil && reflect.TypeOf(o) != reflect.TypeOf(into) {
@@ -77,12 +101,15 @@ func (s scales) Decode(
 				continue
 			}
 			if err := weigh(part, target, maxDecoded); err != nil {
-				return nil, nil, err
+				return err
 			}
 		}
 	}
-	return s.Decoder.Decode(data, defaults, into)
+	return nil
 }
+
+// protobufPrefix begins every object in protobuf. A runtime.Unknown follows.
+var protobufPrefix = []byte("k8s\x00")
 
 // parseEnvelope parses a runtime.Unknown without copying it. It returns the kind and the bytes of the object.
 func parseEnvelope(message []byte) (kind schema.GroupVersionKind, objects [][]byte, err error) {
@@ -108,20 +135,31 @@ func parseEnvelope(message []byte) (kind schema.GroupVersionKind, objects [][]by
 
 // visitFields calls f for each length-delimited field of a message.
 func visitFields(message []byte, f func(n protowire.Number, value []byte)) error {
+	return visitAllFields(message, func(n protowire.Number, value, _ []byte) {
+		if value != nil {
+			f(n, value)
+		}
+	})
+}
+
+// visitAllFields calls f for each field of a message, with the bytes of the whole field. The value is nil if the field is not
+// length-delimited.
+func visitAllFields(message []byte, f func(n protowire.Number, value, whole []byte)) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
-		message = message[n:]
-		if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-			return protowire.ParseError(n)
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return protowire.ParseError(size)
 		}
+		var value []byte
 		if kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(message[:n])
-			f(number, value)
+			value, _ = protowire.ConsumeBytes(message[n : n+size])
 		}
-		message = message[n:]
+		f(number, value, message[:n+size])
+		message = message[n+size:]
 	}
 	return nil
 }

@@ -16,16 +16,29 @@ import (
 
 const (
 	// Sizes of a page, in objects. A page of the usual size contains all objects of a node. The server compresses only large answers, so
-	// large pages need fewer bytes. After a failed list, pages are smaller, so that a retry repeats less.
+	// large pages need fewer bytes. After a failed list, pages are smaller, so that a retry repeats less. A page of a few objects can still
+	// be too long for one answer. Then each page has only one object.
 	usualPage, smallestPage, pageFactor = 500, 5, 10
 	// maxPages is the maximum number of pages of a list. Real lists of a node have far fewer.
 	maxPages = 2000
 )
 
 // List reads a list in pages. T is the type of the list, such as corev1.PodList. All pages have the same resource version. If the server
-// has compacted that version, the list is read again without paging. The Limit of the options is the page size. See
+// has compacted that version, the list is read again without paging. The Limit of the options is the page size. Pods and Services that are
+// too large are reduced (see reduce.go). See
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks.
 func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, o metav1.ListOptions) (*T, error) {
+	all, err := c.list(ctx, func() runtime.Object { return P(new(T)) }, namespace, o)
+	if err != nil {
+		return nil, err
+	}
+	return all.(P), nil
+}
+
+// list is List without type parameters, because each instantiation would add 2 KB to the program. newList returns an empty list.
+func (c *Client) list(
+	ctx context.Context, newList func() runtime.Object, namespace string, o metav1.ListOptions,
+) (all runtime.Object, err error) {
 	if o.Limit == 0 {
 		if o.Limit = c.page.Load(); o.Limit == 0 {
 			o.Limit = usualPage
@@ -34,14 +47,14 @@ func List[T any, P Object[T]](ctx context.Context, c *Client, namespace string, 
 	on := &share{answers: c.answers}
 	defer on.release()
 	ctx = context.WithValue(ctx, listShareKey{}, on)
-	all, err := listPages[T, P](ctx, c, on, namespace, o)
-	for isTooLarge(err) && o.Limit > smallestPage {
-		o.Limit = max(o.Limit/pageFactor, smallestPage)
-		all, err = listPages[T, P](ctx, c, on, namespace, o)
+	all, err = c.listPages(ctx, on, newList, namespace, o)
+	for isTooLarge(err) && o.Limit > 1 {
+		o.Limit = max(o.Limit/pageFactor, 1)
+		all, err = c.listPages(ctx, on, newList, namespace, o)
 	}
 	if apierrors.IsResourceExpired(err) && errors.Is(err, errContinued) {
 		o.Limit = 0
-		all, err = listPages[T, P](ctx, c, on, namespace, o)
+		all, err = c.listPages(ctx, on, newList, namespace, o)
 	}
 	switch {
 	case err == nil:
@@ -60,12 +73,13 @@ func isTooLarge(err error) bool {
 	return errors.Is(err, errTooLong) || errors.Is(err, inputweight.ErrTooHeavy)
 }
 
-func listPages[T any, P Object[T]](ctx context.Context, c *Client, on *share, namespace string, o metav1.ListOptions) (*T, error) {
-	var first P
+func (c *Client) listPages(
+	ctx context.Context, on *share, newList func() runtime.Object, namespace string, o metav1.ListOptions,
+) (first runtime.Object, err error) {
 	var items []runtime.Object
 	memory, seen := int64(0), map[string]bool{}
 	for n := 0; n < maxPages; n++ {
-		page, err := requestObject[T, P](ctx, c, P(new(T)), "GET", func(r *rest.Request) *rest.Request {
+		page, err := c.request(ctx, newList(), newList, "GET", func(r *rest.Request) *rest.Request {
 			return inNamespace(r, namespace).VersionedParams(&o, c.params)
 		})
 		if err != nil && n > 0 {
@@ -73,7 +87,7 @@ func listPages[T any, P Object[T]](ctx context.Context, c *Client, on *share, na
 		} else if err != nil {
 			return nil, err
 		}
-		m, err := meta.ListAccessor(P(page))
+		m, err := meta.ListAccessor(page)
 		if err != nil {
 			return nil, err
 		}
@@ -81,12 +95,15 @@ func listPages[T any, P Object[T]](ctx context.Context, c *Client, on *share, na
 		if n == 0 && o.Continue == "" {
 			return page, nil
 		}
-		more, err := meta.ExtractList(P(page))
+		more, err := meta.ExtractList(page)
 		if err != nil {
 			return nil, err
 		}
 		// The decoded page stays in memory until the last page has been read.
-		memory += inputweight.SizeOf(page)
+		if memory += inputweight.SizeOf(page); memory > maxListed {
+			items, more = append(items, more...), nil
+			memory = reduceHeaviest(items)
+		}
 		if _, err := on.acquireBytes(ctx, int(memory)); err != nil {
 			return nil, err
 		}

@@ -127,21 +127,19 @@ func TestEndlessPages(t *testing.T) {
 		{"always the same token", 10, func(int64) string { return "t" }, 2, "has a loop"},
 		{"two tokens in turn", 10, func(n int64) string { return fmt.Sprint("t", n%2) }, 3, "has a loop"},
 		{"pages without end", 10, func(n int64) string { return fmt.Sprint("t", n) }, 2000, "more than 2000 pages"},
-		{"large ones", 4 << 20, func(n int64) string { return fmt.Sprint("t", n) }, 6, "more than 24 MiB"},
+		{"large ones", 4 << 20, func(n int64) string { return fmt.Sprint("t", n) }, 6, "more than 24 MiB"}, // pods would be reduced
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := kubetest.New(t, corev1.AddToScheme)
 			var asked atomic.Int64
 			text := strings.Repeat("x", c.bytes)
-			s.Mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, r *http.Request) {
+			s.Mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, r *http.Request) {
 				n := asked.Add(1)
-				l := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: c.token(n)}}
-				p := bound(fmt.Sprint("p", n))
-				p.Annotations = map[string]string{"a": text}
-				l.Items = append(l.Items, *p)
+				l := &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: c.token(n)}}
+				l.Items = append(l.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", n), Labels: map[string]string{"a": text}}})
 				s.Write(w, r, 200, l)
 			})
-			l, err := kube.List[corev1.PodList](t.Context(), client(t, s), "", metav1.ListOptions{})
+			l, err := kube.List[corev1.NodeList](t.Context(), client(t, s), "", metav1.ListOptions{})
 			if err == nil || !strings.Contains(err.Error(), c.says) || l != nil || asked.Load() != c.most {
 				t.Errorf("got %v after %d pages", err, asked.Load())
 			}

@@ -130,15 +130,22 @@ func requestMetadata(
 func requestObject[T any, P Object[T]](
 	ctx context.Context, c *Client, like runtime.Object, verb string, build func(*rest.Request) *rest.Request,
 ) (*T, error) {
-	var out P
-	err := c.sendForVersion(ctx, like, verb, func(ctx context.Context, r *rest.Request) error {
-		out = P(new(T))
-		return build(r).Do(ctx).Into(out)
-	})
+	out, err := c.request(ctx, like, func() runtime.Object { return P(new(T)) }, verb, build)
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	return out.(P), nil
+}
+
+// request is requestObject without type parameters. newObject returns an empty object for the answer.
+func (c *Client) request(
+	ctx context.Context, like runtime.Object, newObject func() runtime.Object, verb string, build func(*rest.Request) *rest.Request,
+) (out runtime.Object, err error) {
+	err = c.sendForVersion(ctx, like, verb, func(ctx context.Context, r *rest.Request) error {
+		out = newObject()
+		return build(r).Do(ctx).Into(out)
+	})
+	return out, err
 }
 
 // sendForVersion makes a request for a resource, in the version that the API server serves, and repeats it after temporary errors. The

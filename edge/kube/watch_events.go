@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errLongEvent ends a watch after an event that is longer than maxEvent.
+// errLongEvent ends a watch after an event that is longer than maxEvent. An object of the API server has this length only in JSON.
 var errLongEvent = fmt.Errorf("an event of the server's watch is longer than %d MiB", maxEvent>>20)
 
 // eventDecoder decodes the events of a watch. It differs from client-go's decoder: it also limits the size of events in JSON, uses the
@@ -24,6 +24,7 @@ type eventDecoder struct {
 	body       io.Closer
 	p          *requestTimeouts
 	serializer limitedSerializer
+	ended      bool   // an event was too long
 	stop       func() // stops the timeout for the current event; nil if no timeout runs
 }
 
@@ -37,6 +38,9 @@ func (e *eventDecoder) Close() { _ = e.body.Close() }
 
 // Decode waits for the next event. The error is io.EOF if the server has ended the watch.
 func (e *eventDecoder) Decode() (watch.EventType, runtime.Object, error) {
+	if e.ended {
+		return "", nil, io.EOF
+	}
 	frame, mediaType, err := e.readFrame()
 	defer e.p.share.release()
 	if e.stop != nil {
@@ -45,6 +49,10 @@ func (e *eventDecoder) Decode() (watch.EventType, runtime.Object, error) {
 	}
 	if late := e.p.timeoutError(); err != nil && late != nil {
 		err = late
+	}
+	if errors.Is(err, errLongEvent) { // the caller must list, because a watch from the same version would have the same event
+		e.ended = true
+		return watch.Error, &apierrors.NewResourceExpired(err.Error()).ErrStatus, nil
 	}
 	if err != nil {
 		return "", nil, err

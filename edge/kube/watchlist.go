@@ -103,7 +103,11 @@ func (s *initialObjects[T, P]) read(ctx context.Context, w watch.Interface) (ver
 func (s *initialObjects[T, P]) addEvent(e watch.Event) (version string, err error) {
 	p, is := e.Object.(P)
 	if e.Type == watch.Error || !is {
-		return "", apierrors.FromObject(e.Object)
+		err := apierrors.FromObject(e.Object)
+		if apierrors.IsResourceExpired(err) { // an event is too long, or the server has lost the version
+			err = fmt.Errorf("%w: %w", ErrNoWatchList, err)
+		}
+		return "", err
 	}
 	m, err := meta.Accessor(p)
 	if err != nil {

@@ -6,38 +6,47 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/islet-edge/islet/internal/connlimit"
 )
 
 const (
-	maxEntries    = 512 // maximum number of cached answers
-	maxConcurrent = 8   // maximum number of concurrent requests
-	timeout       = 10 * time.Second
+	maxEntries = 512 // maximum number of cached answers
+	timeout    = 10 * time.Second
 )
 
-// An answerCache caches the API server's answers. It uses monotonic times, so a change of the wall clock does not affect the lifetime of an
-// answer.
-type answerCache[V any] struct {
-	salt    [32]byte // protects tokens against reads of the memory and against timing attacks
-	flights singleflight.Group
-	slots   *semaphore.Weighted
+// errRejected is part of the errors that the API server has answered because of the client's token.
+var errRejected = errors.New("the API server did not accept the token")
+
+// An answerCache caches the API server's answers, which have one type. It uses monotonic times, so a change of the wall clock does not
+// affect the lifetime of an answer.
+type answerCache struct {
+	salt       [32]byte // protects tokens against reads of the memory and against timing attacks
+	isPositive func(any) bool
+	clientOf   func(context.Context) connlimit.Client
+	flights    singleflight.Group
+	turns      *turns
 
 	mu      sync.Mutex
-	entries map[string]cachedAnswer[V]
+	entries map[string]cachedAnswer
 }
 
-type cachedAnswer[V any] struct {
-	value   V
-	expires time.Time
+// A cachedAnswer may have expired. It then only shows whether the last answer was positive.
+type cachedAnswer struct {
+	value    any
+	err      error // errRejected, or nil
+	positive bool
+	expires  time.Time
 }
 
-func newAnswers[V any]() *answerCache[V] {
-	a := &answerCache[V]{slots: semaphore.NewWeighted(maxConcurrent), entries: map[string]cachedAnswer[V]{}}
+func newAnswers(isPositive func(any) bool, limitsRejected bool) *answerCache {
+	a := &answerCache{isPositive: isPositive, clientOf: connlimit.ClientOf, turns: newTurns(limitsRejected),
+		entries: map[string]cachedAnswer{}}
 	_, _ = rand.Read(a.salt[:]) // never fails
 	return a
 }
@@ -45,43 +54,42 @@ func newAnswers[V any]() *answerCache[V] {
 // get returns a cached answer. If the cache has no answer, get calls the function ask, which requests the answer from the API server. That
 // function also returns the TTL of the answer. The request continues when the caller's context ends, because other callers may wait for the
 // same answer.
-func (a *answerCache[V]) get(ctx context.Context, question any, ask func(context.Context) (V, time.Duration, error)) (V, error) {
-	var none V
+func (a *answerCache) get(ctx context.Context, question any, ask func(context.Context) (any, time.Duration, error)) (any, error) {
 	key, err := a.hashQuestion(question)
 	if err != nil {
-		return none, err
+		return nil, err
 	}
-	if v, ok := a.findCached(key); ok {
-		return v, nil
+	if k, ok := a.findCached(key); ok {
+		return k.value, k.err
 	}
 	result := a.flights.DoChan(key, func() (any, error) {
-		if v, ok := a.findCached(key); ok { // another call has stored the answer in the meantime
-			return v, nil
+		if k, ok := a.findCached(key); ok { // another call has stored the answer in the meantime
+			return k.value, k.err
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
-		if err := a.slots.Acquire(asking, 1); err != nil {
-			return none, fmt.Errorf("too many concurrent reviews: %w", err)
+		end, err := a.turns.begin(asking, a.clientOf(ctx), a.wasPositive(key))
+		if err != nil {
+			return nil, err
 		}
-		defer a.slots.Release(1)
 		v, ttl, err := ask(asking)
-		if err == nil && ttl > 0 {
-			a.add(key, v, ttl)
+		positive := err == nil && a.isPositive(v)
+		isAnswer := err == nil || errors.Is(err, errRejected)
+		end(isAnswer && !positive)
+		if isAnswer {
+			a.add(key, cachedAnswer{v, err, positive, time.Now().Add(ttl)}, ttl > 0)
 		}
 		return v, err
 	})
 	select {
 	case r := <-result:
-		if r.Err != nil {
-			return none, r.Err
-		}
-		return r.Val.(V), nil
+		return r.Val, r.Err
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
-func (a *answerCache[V]) hashQuestion(question any) (string, error) {
+func (a *answerCache) hashQuestion(question any) (string, error) {
 	text, err := json.Marshal(question)
 	if err != nil {
 		return "", err
@@ -91,36 +99,44 @@ func (a *answerCache[V]) hashQuestion(question any) (string, error) {
 	return string(h.Sum(nil)), nil
 }
 
-func (a *answerCache[V]) findCached(key string) (V, bool) {
+func (a *answerCache) findCached(key string) (cachedAnswer, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k, ok := a.entries[key]
-	if ok && time.Now().Before(k.expires) {
-		return k.value, true
-	}
-	delete(a.entries, key)
-	var none V
-	return none, false
+	return k, ok && time.Now().Before(k.expires)
 }
 
-// add stores an answer. If the cache is full, add removes the expired answers. If no answer has expired, add removes the answer that
-// expires next.
-func (a *answerCache[V]) add(key string, v V, ttl time.Duration) {
-	now := time.Now()
+// wasPositive reports whether the last answer was positive. The answer may have expired.
+func (a *answerCache) wasPositive(key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.entries[key].positive
+}
+
+// add stores the newest answer to a question, or only removes the former one. If the cache is full, add removes the answer that expires
+// first: a positive one if more than half of the answers are positive, or else a negative one. Invalid tokens therefore never remove the
+// last maxEntries/2 valid tokens, and there is always room for negative answers.
+func (a *answerCache) add(key string, answer cachedAnswer, isCached bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.entries, key)
+	if !isCached {
+		return
+	}
 	if len(a.entries) >= maxEntries {
-		var next string
+		positives := 0
+		for _, e := range a.entries {
+			if e.positive {
+				positives++
+			}
+		}
+		next := ""
 		for k, e := range a.entries {
-			if !now.Before(e.expires) {
-				delete(a.entries, k)
-			} else if next == "" || e.expires.Before(a.entries[next].expires) {
+			if e.positive == (positives > maxEntries/2) && (next == "" || e.expires.Before(a.entries[next].expires)) {
 				next = k
 			}
 		}
-		if len(a.entries) >= maxEntries {
-			delete(a.entries, next)
-		}
+		delete(a.entries, next)
 	}
-	a.entries[key] = cachedAnswer[V]{v, now.Add(ttl)}
+	a.entries[key] = answer
 }

@@ -128,10 +128,10 @@ func TestAccess(t *testing.T) {
 // TestAnswersHoldForTheirTime checks that responses are cached for their TTL. The number of cached responses must be limited.
 func TestAnswersHoldForTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, asked := newAnswers[int](), 0
+		a, asked := newAnswers(func(n any) bool { return n.(int) > 0 }, true), 0
 		get := func(q string) {
 			t.Helper()
-			if _, err := a.get(t.Context(), q, func(context.Context) (int, time.Duration, error) {
+			if _, err := a.get(t.Context(), q, func(context.Context) (any, time.Duration, error) {
 				asked++
 				return 1, time.Minute, nil
 			}); err != nil {
@@ -162,17 +162,17 @@ func TestAnswersHoldForTheirTime(t *testing.T) {
 // lookup.
 func TestAnswersThatLandMeanwhile(t *testing.T) {
 	for range 200 {
-		a := newAnswers[int]()
+		a := newAnswers(func(n any) bool { return n.(int) > 0 }, true)
 		var asked atomic.Int32
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				v, err := a.get(t.Context(), "q", func(context.Context) (int, time.Duration, error) {
+				v, err := a.get(t.Context(), "q", func(context.Context) (any, time.Duration, error) {
 					asked.Add(1)
 					return 7, time.Minute, nil
 				})
 				if v != 7 || err != nil {
-					t.Errorf("got %d, %v", v, err)
+					t.Errorf("got %v, %v", v, err)
 				}
 			})
 		}
@@ -185,9 +185,9 @@ func TestAnswersThatLandMeanwhile(t *testing.T) {
 
 // TestWhoGoesDoesNotTakeOthersAlong checks that a request continues when the context of its first caller ends.
 func TestWhoGoesDoesNotTakeOthersAlong(t *testing.T) {
-	a := newAnswers[int]()
+	a := newAnswers(func(n any) bool { return n.(int) > 0 }, true)
 	asked, answer := make(chan struct{}), make(chan struct{})
-	ask := func(ctx context.Context) (int, time.Duration, error) {
+	ask := func(ctx context.Context) (any, time.Duration, error) {
 		close(asked)
 		<-answer
 		return 7, time.Minute, ctx.Err()
@@ -200,10 +200,10 @@ func TestWhoGoesDoesNotTakeOthersAlong(t *testing.T) {
 	if err := <-gone; err == nil {
 		t.Error("want the end of the context")
 	}
-	got := make(chan int)
+	got := make(chan any)
 	go func() { v, _ := a.get(t.Context(), "q", ask); got <- v }()
 	close(answer)
 	if v := <-got; v != 7 {
-		t.Errorf("got %d", v)
+		t.Errorf("got %v", v)
 	}
 }

@@ -12,6 +12,10 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
+// maxContainers is the maximum number of containers of a pod. The work for a pod grows with the square of this number, and a status of more
+// containers hardly fits into the API server's database.
+const maxContainers = 1000
+
 // claimOf returns the claim for a pod of the API server. It returns false for a mirror pod, which only represents a static pod of this
 // node.
 func claimOf(p *v1.Pod) (desired.Claim, bool) {
@@ -40,7 +44,8 @@ func endingOf(p *v1.Pod) *desired.Ending {
 // neededFields returns a copy of a pod with the fields that its containers and local users can read. The copy has no status, because each
 // change of the status would cost a write to the disk. Three parts of the status are kept: the QoS class, the generated ResourceClaims,
 // and the conditions of readiness gates. The whole status of an ended pod is kept, because it does not change any more and no other copy
-// of it exists. Such a pod was evicted, for example, or ended on this node before the store was lost.
+// of it exists. Such a pod was evicted, for example, or ended on this node before the store was lost. The copy of a pod with too many
+// containers has no spec.
 func neededFields(p *v1.Pod) *v1.Pod {
 	n := &v1.Pod{Spec: p.Spec}
 	n.ObjectMeta = metav1.ObjectMeta{
@@ -52,6 +57,10 @@ func neededFields(p *v1.Pod) *v1.Pod {
 		n.Annotations = map[string]string{}
 	}
 	n.Annotations[keys.ConfigSource] = desired.API
+	if len(p.Spec.InitContainers)+len(p.Spec.Containers)+len(p.Spec.EphemeralContainers) > maxContainers {
+		n.Spec = v1.PodSpec{}
+		n.Annotations[keys.TooLarge] = ""
+	}
 	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 		n.Status = p.Status
 		return n

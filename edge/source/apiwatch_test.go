@@ -24,6 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
@@ -110,7 +111,12 @@ func bound(name string) *v1.Pod {
 func (c *cluster) show() string {
 	var all []string
 	for _, p := range c.List() {
-		s := p.Pod.Name + "=" + p.Pod.Spec.Containers[0].Image
+		s := p.Pod.Name + "="
+		if podspec.IsTooLarge(p.Pod) {
+			s += "too large"
+		} else {
+			s += p.Pod.Spec.Containers[0].Image
+		}
 		if p.Deleting {
 			s += fmt.Sprintf(" ends in %v", p.Grace)
 		}

@@ -18,6 +18,9 @@
 // A pod of the API server is identified by its UID. All other fields may change. The pod ends when the server deletes the pod, or no longer
 // has the pod.
 //
+// A pod of the API server may be too large for the node. Its claim then has the identity of the pod without its spec. A new pod of this
+// kind is rejected, and a known pod keeps its former spec. The other pods are not affected.
+//
 // A pod from a manifest ends when its file is removed or renamed, or when it is missing from the list at the URL. A file without pods is
 // a problem, because a power cut can leave an empty file.
 package source

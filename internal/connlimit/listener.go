@@ -358,6 +358,25 @@ func Watch(hs *http.Server) {
 	}
 }
 
+// A Client is the origin of a request. Its network has only one address if the address has reserved places or has sent an authenticated
+// request before.
+type Client struct {
+	Addr    netip.Addr
+	Network netip.Prefix
+}
+
+// ClientOf returns the client whose request has this context. The result is the zero value if no Listener of this package accepted the
+// connection.
+func ClientOf(ctx context.Context) Client {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	if !ok {
+		return Client{}
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return Client{c.from.Addr(), c.l.networkOf(c.from.Addr())}
+}
+
 // ReportAuthenticated reports to the Listener that the request with this context was authenticated
 // and authorized. It must not be called for anonymous requests.
 func ReportAuthenticated(ctx context.Context) {

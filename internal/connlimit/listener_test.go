@@ -1,6 +1,7 @@
 package connlimit
 
 import (
+	"context"
 	"io"
 	"log"
 	"log/slog"
@@ -238,5 +239,27 @@ func TestSessionsApart(t *testing.T) {
 	}
 	if h.sessions != 0 || h.authenticated != 0 || len(h.conns) != 0 {
 		t.Errorf("in the end %d sessions, %d known ones, %d connections", h.sessions, h.authenticated, len(h.conns))
+	}
+}
+
+// TestClientOf checks which network a request has. An address that was authenticated before is a network of its own.
+func TestClientOf(t *testing.T) {
+	h := newHouse(t, 8)
+	of := func(addr string) string {
+		c := ClientOf(context.WithValue(t.Context(), connKey{}, h.connect(addr)))
+		if c.Addr.String() != addr {
+			t.Errorf("got the address %s", c.Addr)
+		}
+		return c.Network.String()
+	}
+	if got := of("192.0.2.7") + " " + of("fd00::7") + " " + of("127.0.0.3"); got != "192.0.2.0/24 fd00::/64 127.0.0.0/8" {
+		t.Error(got)
+	}
+	ReportAuthenticated(context.WithValue(t.Context(), connKey{}, h.connect("192.0.2.7")))
+	if got := of("192.0.2.7") + " " + of("192.0.2.8"); got != "192.0.2.7/32 192.0.2.0/24" {
+		t.Error(got)
+	}
+	if got := ClientOf(t.Context()); got != (Client{}) {
+		t.Errorf("a request of another listener is from %v", got)
 	}
 }

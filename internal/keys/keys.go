@@ -82,6 +82,9 @@ const (
 	CloudUninitialized            = "node.cloudprovider.kubernetes.io/uninitialized" // a taint
 )
 
+// TooLarge is an annotation of a pod that is too large for the node. Package edge/kube has removed its spec.
+const TooLarge = "islet.dev/too-large"
+
 // These are the keys of dynamic configuration. The condition has the same type as in the kubelet's
 // former dynamic configuration.
 const (

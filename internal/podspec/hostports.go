@@ -38,3 +38,34 @@ func HostPorts(spec *v1.PodSpec) (out []HostPort) {
 	}
 	return out
 }
+
+// A PortSet contains host ports. A search in it takes the same time for any number of ports.
+type PortSet map[HostPort]struct{}
+
+// someAddress is the IP of an additional entry for each protocol and number in a PortSet.
+const someAddress = "*"
+
+// NewPortSet returns a set of the given ports.
+func NewPortSet(ports []HostPort) PortSet {
+	s := make(PortSet, 2*len(ports))
+	for _, p := range ports {
+		s[p] = struct{}{}
+		p.IP = someAddress
+		s[p] = struct{}{}
+	}
+	return s
+}
+
+// Conflicts reports whether the port conflicts with a port of the set.
+func (s PortSet) Conflicts(p HostPort) bool {
+	if _, found := s[p]; found {
+		return true
+	}
+	if p.IP == "" {
+		p.IP = someAddress
+	} else {
+		p.IP = ""
+	}
+	_, found := s[p]
+	return found
+}

@@ -69,23 +69,52 @@ func (m Mapping) protocolNumber() (uint8, error) {
 	return 0, fmt.Errorf("host port %d: protocol %q is none of TCP, UDP, SCTP", m.HostPort, m.Protocol)
 }
 
-// Conflict returns an error if one of the ports overlaps with one of the other ports.
-func Conflict(ports, others []nft.Port) error {
+// Conflict returns an error if one of the ports overlaps with one of the other ports. Its time is proportional to the number of ports, not
+// to the number of pairs.
+func Conflict(ports, others []nft.Port) error { return indexPorts(ports).findConflict(others) }
+
+// A slot identifies the packets that a port matches. The address is invalid for a port on all addresses.
+type slot struct {
+	protocol uint8
+	port     uint16
+	is4      bool
+	host     netip.Addr
+	some     bool // an additional entry of an index: it has the port on some address
+}
+
+type portIndex map[slot]struct{}
+
+func slotOf(p nft.Port) slot {
+	s := slot{protocol: p.Protocol, port: p.HostPort, is4: p.To.Addr().Is4(), host: p.HostIP}
+	if s.host.IsUnspecified() {
+		s.host = netip.Addr{}
+	}
+	return s
+}
+
+func indexPorts(ports []nft.Port) portIndex {
+	index := make(portIndex, 2*len(ports))
 	for _, p := range ports {
-		for _, o := range others {
-			if doOverlap(p, o) {
-				return fmt.Errorf("host port %d is in use by %s", p.HostPort, o.Owner)
-			}
+		s := slotOf(p)
+		index[s] = struct{}{}
+		s.host, s.some = netip.Addr{}, true
+		index[s] = struct{}{}
+	}
+	return index
+}
+
+// findConflict returns an error if one of the other ports matches the same packets as a port of the index.
+func (i portIndex) findConflict(others []nft.Port) error {
+	for _, o := range others {
+		s := slotOf(o)
+		_, found := i[s]
+		if !found {
+			s.some, s.host = !s.host.IsValid(), netip.Addr{}
+			_, found = i[s]
+		}
+		if found {
+			return fmt.Errorf("host port %d is in use by %s", o.HostPort, o.Owner)
 		}
 	}
 	return nil
-}
-
-// doOverlap reports whether two ports match the same packets.
-func doOverlap(a, b nft.Port) bool {
-	if a.Protocol != b.Protocol || a.HostPort != b.HostPort || a.To.Addr().Is4() != b.To.Addr().Is4() {
-		return false
-	}
-	anyA, anyB := !a.HostIP.IsValid() || a.HostIP.IsUnspecified(), !b.HostIP.IsValid() || b.HostIP.IsUnspecified()
-	return anyA || anyB || a.HostIP == b.HostIP
 }

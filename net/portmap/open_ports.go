@@ -128,9 +128,10 @@ func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 	if err != nil || len(ports) == 0 {
 		return err
 	}
+	index := indexPorts(ports)
 	t.mu.Lock()
 	same := slices.Equal(t.ports[owner], ports)
-	if err := t.checkConflicts(owner, ports); err != nil {
+	if err := t.checkConflicts(owner, index); err != nil {
 		t.mu.Unlock()
 		return err
 	}
@@ -151,12 +152,12 @@ func (t *Table) Add(owner string, mappings []Mapping, pod []netip.Addr) error {
 	return ForgetFlows(t.ns, ports)
 }
 
-func (t *Table) checkConflicts(owner string, ports []nft.Port) error {
+func (t *Table) checkConflicts(owner string, index portIndex) error {
 	for other, theirs := range t.ports {
 		if other == owner {
 			continue
 		}
-		if err := Conflict(ports, theirs); err != nil {
+		if err := index.findConflict(theirs); err != nil {
 			return err
 		}
 	}

@@ -187,3 +187,16 @@ func TestStreak(t *testing.T) {
 		}
 	}
 }
+
+// TestPodWithoutContainers checks that a pod whose spec was too large to be read is decided about. It has not finished, although none of
+// its containers runs.
+func TestPodWithoutContainers(t *testing.T) {
+	in := Input{Want: newPod("Always", 0, 0, 0)}
+	if d := Decide(in); len(d.Start) != 1 || d.Start[0].Op != Admit || IsFinished(in) {
+		t.Errorf("got %+v", d)
+	}
+	in.End = &End{Reason: "PodTooLarge"}
+	if d := Decide(in); slices.ContainsFunc(d.Start, func(a Action) bool { return a.Op == RunSandbox || a.Op == Admit }) {
+		t.Errorf("after its rejection: %+v", d)
+	}
+}

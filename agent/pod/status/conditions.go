@@ -151,7 +151,8 @@ func (m *maker) containersReady(st *v1.PodStatus) v1.PodCondition {
 			unready = append(unready, c.Name)
 		}
 	}
-	return newCondition(v1.ContainersReady, len(unready) == 0, reasonUnless(len(unready) == 0, "ContainersNotReady"),
+	ready := len(unready) == 0 && !podspec.IsTooLarge(m.pod) // the containers of a pod that is too large are not known
+	return newCondition(v1.ContainersReady, ready, reasonUnless(ready, "ContainersNotReady"),
 		fmt.Sprintf("containers with unready status: %v", unready))
 }
 

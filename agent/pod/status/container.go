@@ -179,10 +179,11 @@ func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
 // will not start again.
 func (m *maker) lastTerminated(name string) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.previous) {
+		if st.Name != name {
+			continue
+		}
 		c := *st
 		switch t := c.LastTerminationState.Terminated; {
-		case c.Name != name:
-			continue
 		case c.State.Terminated != nil:
 			return &c
 		case c.State.Running != nil:

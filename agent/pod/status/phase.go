@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // podPhase returns the pod's phase. The phase is not terminal while a container is running. Otherwise a
@@ -30,6 +31,10 @@ func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
 	case m.isRunning():
 	case m.end != nil:
 		return v1.PodFailed
+	case podspec.IsTooLarge(m.pod) && m.in.Deleting: // it is deleted before the node has rejected it
+		return v1.PodFailed
+	case podspec.IsTooLarge(m.pod):
+		return v1.PodPending
 	case plan.IsFinished(m.in), m.in.Deleting && (waiting == 0 || !m.sandbox.Ready):
 		if failed == 0 && waiting == 0 && !m.endsForShutdown() {
 			return v1.PodSucceeded

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
@@ -124,6 +125,39 @@ func TestMake(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := brief(Compute(tt.in, v1.PodStatus{}, Host{Runtime: "containerd"}))
 			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestTooLarge checks that a pod that is too large for the node, and therefore has no containers here, neither succeeds nor becomes ready.
+// It is deleted before the node has rejected it, or it waits for another pod with its name.
+func TestTooLarge(t *testing.T) {
+	large := podtest.New("large")
+	large.Spec, large.Annotations = v1.PodSpec{}, map[string]string{keys.TooLarge: ""}
+	stopped := observedWith(ended("c", 0, 0))
+	for _, tt := range []struct {
+		name string
+		in   plan.Input
+		want string
+	}{
+		{"new", plan.Input{}, "Pending"},
+		{"waits", plan.Input{Waiting: true}, "Pending"},
+		{"waits, with a sandbox", plan.Input{Waiting: true, Observed: observedWith()}, "Pending"},
+		{"runs, and the database was lost", plan.Input{Observed: observedWith(running("c", 0))}, "Running"},
+		{"has run, and the database was lost", plan.Input{Observed: stopped}, "Pending"},
+		{"deleted", plan.Input{Deleting: true}, "Failed"},
+		{"deleted, with a sandbox", plan.Input{Deleting: true, Observed: dead()}, "Failed"},
+		{"deleted after it has run", plan.Input{Deleting: true, Observed: stopped}, "Failed"},
+		{"deleted while it runs", plan.Input{Deleting: true, Observed: observedWith(running("c", 0))}, "Running"},
+		{"rejected", plan.Input{End: &plan.End{Reason: "PodTooLarge"}}, "Failed PodTooLarge"},
+		{"rejected and deleted", plan.Input{End: &plan.End{Reason: "PodTooLarge"}, Deleting: true}, "Failed PodTooLarge"},
+		{"a shutdown", plan.Input{ShutdownSince: t0, Now: t0}, "Pending Terminated"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.in.Want = large
+			if got := brief(Compute(tt.in, v1.PodStatus{}, Host{Runtime: "containerd"})); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})

@@ -134,6 +134,47 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
+// TestTooLargePod checks pods that the API server accepts and that need too much memory once they are decoded. Such a pod must fail, and
+// the node must follow the other pods: from a watch, and from a list after a restart of the agent.
+func TestTooLargePod(t *testing.T) {
+	c, n, ns := join(t)
+	create := func(name string, enlarge func(p *corev1.Pod)) {
+		t.Helper()
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: n.Name,
+			Containers: []corev1.Container{{Name: "c", Image: machine.Image, Args: []string{"sleep"}}}}}
+		enlarge(p)
+		if _, err := c.Admin().CoreV1().Pods(ns).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	affinity := func(p *corev1.Pod) {
+		required := &corev1.NodeSelector{NodeSelectorTerms: make([]corev1.NodeSelectorTerm, 270_000)}
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+	}
+	fails := func(name string) {
+		t.Helper()
+		p := c.AwaitPod(t, ns, name, "to fail", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+		if p.Status.Reason != "PodTooLarge" || p.Status.Message == "" {
+			t.Errorf("%s: the reason is %q, the message %q", name, p.Status.Reason, p.Status.Message)
+		}
+	}
+	create("watched", affinity)
+	fails("watched")
+	c.Apply(t, pod(ns, "next", "nodeName: "+n.Name, "", "sleep"))
+	c.AwaitReady(t, ns, "next")
+	n.Stop()
+	create("listed", affinity)
+	c.Apply(t, pod(ns, "last", "nodeName: "+n.Name, "", "sleep"))
+	n.Start()
+	fails("listed")
+	c.AwaitReady(t, ns, "next", "last")
+	for _, name := range []string{"watched", "listed"} {
+		if out := c.Kubectl(t, "-n", ns, "delete", "pod", name, "--timeout=60s"); !strings.Contains(out, "deleted") {
+			t.Error(out)
+		}
+	}
+}
+
 // awaitStubborn waits until pods that run podtool stubborn ignore SIGTERM. A container is ready before its program ignores the signal.
 func awaitStubborn(n *cluster.Node, ns string, names ...string) {
 	for _, name := range names {

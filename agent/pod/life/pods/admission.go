@@ -65,17 +65,20 @@ func (p *Pods) tryDecide(ctx context.Context, uid types.UID, isFresh *bool) (fir
 	}
 	node := p.c.Node()
 	node.ShuttingDown = p.c.ShuttingDown()
+	pod := admit.NewHolder(d.Pod)
 	p.mu.Lock()
 	before, known := p.verdicts[uid]
 	if known && !p.mustDecideAgain(d, before) {
 		p.mu.Unlock()
 		return nil, nil
 	}
-	pod, made := admit.NewHolder(d.Pod), p.freedCount
+	made := p.freedCount
 	h := p.collectHolders(uid)
 	refusal := admit.Admit(pod, h.listHolders(), node)
 	if refusal == nil && !known && !p.c.Devices.NeedsAllocation(d.Pod) {
-		p.verdicts[uid] = admittedVerdict(d, made) // after a restart of the agent, the running pod shows this decision
+		v := admittedVerdict(d, made) // after a restart of the agent, the running pod shows this decision
+		v.reserved = pod
+		p.verdicts[uid] = v
 		p.mu.Unlock()
 		p.c.Admissions.Admitted(d.Pod)
 		return nil, nil

@@ -51,6 +51,18 @@ func TestOnePort(t *testing.T) {
 	}
 }
 
+// TestTooLargePod checks that a pod whose spec is too large for the node is rejected like any other pod, also after a restart.
+func TestTooLargePod(t *testing.T) {
+	w := newWorld(t)
+	large := aPod("large", "1", 0)
+	large.Annotations, large.Spec = map[string]string{keys.TooLarge: ""}, v1.PodSpec{}
+	w.setPods(t, desired.API, large)
+	w.admit(t, "large", "PodTooLarge")
+	w.checkEvents(t, "Warning large PodTooLarge")
+	w.restart(t)
+	w.checkDecision(t, "large", "PodTooLarge")
+}
+
 // TestRefusalIsStored checks that a rejection takes effect when it is stored, and that it survives restarts of the agent. Its event is sent
 // once.
 func TestRefusalIsStored(t *testing.T) {

@@ -30,8 +30,11 @@ func (p *Pods) recordVersion(uid types.UID, in plan.Input) {
 	}
 	fields := admit.IgnoredFields(d.Pod, p.c.Node())
 	if before != nil {
-		known := admit.IgnoredFields(before, p.c.Node())
-		fields = slices.DeleteFunc(fields, func(f admit.IgnoredField) bool { return slices.Contains(known, f) })
+		known := map[admit.IgnoredField]bool{}
+		for _, f := range admit.IgnoredFields(before, p.c.Node()) {
+			known[f] = true
+		}
+		fields = slices.DeleteFunc(fields, func(f admit.IgnoredField) bool { return known[f] })
 		for _, r := range allocate.Requests(&before.Spec, &d.Pod.Spec) {
 			p.c.Resizes.CountRequested(r.Resource, r.Requirement, r.Operation)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/status"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // StatusChanged makes Run compute the status of a pod again. It does not block.
@@ -76,7 +77,7 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	if !known && in.End != nil {
 		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
-	now := state{status: status.Compute(in, before.status, host), computedFor: in.Want, version: p.version + 1}
+	now := state{status: computeStatus(in, before.status, host), computedFor: in.Want, version: p.version + 1}
 	if in.Deleting {
 		now.stopRequested = in.Stopping
 	}
@@ -102,6 +103,18 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	}
 	return freed
 }
+
+// computeStatus returns the status of a pod.
+func computeStatus(in plan.Input, before v1.PodStatus, host status.Host) v1.PodStatus {
+	if isServersAlone(in.Want) {
+		return in.Want.Status
+	}
+	return status.Compute(in, before, host)
+}
+
+// isServersAlone reports whether only the API server has the complete status of a pod: the pod has ended, and is too large for the node.
+// The node must not send a status, because it does not know the containers.
+func isServersAlone(p *v1.Pod) bool { return podspec.IsTooLarge(p) && isTerminal(p.Status.Phase) }
 
 // rewriteStatuses stores all statuses again.
 func (p *Pods) rewriteStatuses(context.Context) (err error) {
@@ -134,12 +147,12 @@ func isUndecided(in plan.Input) bool {
 	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Observed.Sandboxes)+len(in.Observed.Containers) == 0
 }
 
-// sendStatus puts the status of a pod into the outbox. The caller holds mu.
+// sendStatus puts the status of a pod into the outbox, unless the API server knows more than the node. The caller holds mu.
 func (p *Pods) sendStatus(uid types.UID, s *v1.PodStatus) {
 	if p.outbox == nil {
 		return
 	}
-	if d, ok := p.c.Desired.Get(uid); ok && d.Predecessor == "" {
+	if d, ok := p.c.Desired.Get(uid); ok && d.Predecessor == "" && !isServersAlone(d.Pod) {
 		p.outbox.Put(d.Pod, s)
 	}
 }

@@ -72,12 +72,14 @@ const (
 type Holder struct {
 	Pod      *v1.Pod
 	ports    []podspec.HostPort
+	portSet  podspec.PortSet // contains ports
 	requests v1.ResourceList
 }
 
 // NewHolder returns the Holder of a pod. The pod must not be changed afterwards.
 func NewHolder(pod *v1.Pod) *Holder {
-	h := &Holder{Pod: pod, ports: podspec.HostPorts(&pod.Spec), requests: demand.Requests(withoutClaimed(pod))}
+	ports := podspec.HostPorts(&pod.Spec)
+	h := &Holder{Pod: pod, ports: ports, portSet: podspec.NewPortSet(ports), requests: demand.Requests(withoutClaimed(pod))}
 	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return h
 }
@@ -114,12 +116,21 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // Admit decides whether a pod may run in addition to the pods in the list others. This list must contain the
 // admitted pods that have not ended. Admit returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
-	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
+	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkSize, checkPressure, rejectDuringShutdown, checkOperatingSystem,
 		checkGroups, checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures,
 		checkDuplicate, checkPorts, checkRealTime, checkResources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}
+	}
+	return nil
+}
+
+// checkSize rejects a pod whose spec the node does not know, because the pod is too large. A kubelet has no such limit.
+func checkSize(h *Holder, _ []*Holder, _ Node) *Rejection {
+	if podspec.IsTooLarge(h.Pod) {
+		return newRejection("PodTooLarge", "The pod has more than 1000 containers, or it would need too much memory of this node, "+
+			"alone or together with all other pods")
 	}
 	return nil
 }
@@ -243,14 +254,20 @@ func checkDuplicate(h *Holder, others []*Holder, _ Node) *Rejection {
 	return nil
 }
 
+// checkPorts rejects a pod with a host port of another pod. Its time is proportional to the number of ports, not to the number of pairs,
+// because users choose both pods and the caller may hold a lock.
 func checkPorts(h *Holder, others []*Holder, _ Node) *Rejection {
 	for _, o := range others {
-		for _, taken := range o.ports {
-			if o.Pod.UID != h.Pod.UID && slices.ContainsFunc(h.ports, taken.Conflicts) {
-				return newRejection("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", taken.Number,
-					taken.Protocol,
-					o.Pod.Namespace, o.Pod.Name)
-			}
+		if o.Pod.UID == h.Pod.UID {
+			continue
+		}
+		few, many := h, o
+		if len(few.ports) > len(many.ports) {
+			few, many = many, few
+		}
+		if i := slices.IndexFunc(few.ports, many.portSet.Conflicts); i >= 0 {
+			return newRejection("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", few.ports[i].Number,
+				few.ports[i].Protocol, o.Pod.Namespace, o.Pod.Name)
 		}
 	}
 	return nil
@@ -277,18 +294,14 @@ func findShortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 	if n.Allocatable == nil {
 		return nil
 	}
+	used := usedBy(h, others)
 	for _, name := range slices.Sorted(maps.Keys(h.requests)) {
 		have, ok := n.Allocatable[name]
 		q := h.requests[name]
 		if q.IsZero() || !ok && (name == v1.ResourcePods || IsExtended(name)) {
 			continue
 		}
-		var taken resource.Quantity
-		for _, o := range others {
-			if o.Pod.UID != h.Pod.UID {
-				taken.Add(o.requests[name])
-			}
-		}
+		taken := used[name]
 		sum := taken.DeepCopy()
 		sum.Add(q)
 		if sum.Cmp(have) > 0 {
@@ -296,6 +309,26 @@ func findShortages(h *Holder, others []*Holder, n Node) (out []shortage) {
 		}
 	}
 	return out
+}
+
+// usedBy returns the sums of the requests of other pods, for the resources that the pod requests. For each of these pods, it visits only
+// the smaller of two lists: the requests of that pod, and the requests of h.
+func usedBy(h *Holder, others []*Holder) v1.ResourceList {
+	used := v1.ResourceList{}
+	for _, o := range others {
+		few, many := h.requests, o.requests
+		if len(few) > len(many) {
+			few, many = many, few
+		}
+		for name := range few {
+			if _, both := many[name]; both && o.Pod.UID != h.Pod.UID {
+				sum := used[name]
+				sum.Add(o.requests[name])
+				used[name] = sum
+			}
+		}
+	}
+	return used
 }
 
 // IsExtended reports whether a resource is an extended resource. Requests for an extended resource that the

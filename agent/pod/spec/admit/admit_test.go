@@ -211,6 +211,8 @@ func TestAdmit(t *testing.T) {
 			asks("cpu", "0")(p)
 			p.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + p.Spec.Containers[0].Name: "localhost/x"}
 		}), nil, "AppArmor"},
+		{"too large", pod("a", tooLarge), nil, "PodTooLarge"},
+		{"called too large by its user", pod("a", func(p *v1.Pod) { p.Annotations = map[string]string{keys.TooLarge: ""} }), nil, ""},
 		{"options of mounts", pod("a", bindOptions), nil, "PodFeatureUnsupported"},
 		{"strict groups", pod("a", hasGroups(v1.SupplementalGroupsPolicyStrict)), nil, "SupplementalGroupsPolicyNotSupported"},
 		{"merged groups", pod("a", hasGroups(v1.SupplementalGroupsPolicyMerge)), nil, ""},
@@ -233,6 +235,10 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
 	}
+}
+
+func tooLarge(p *v1.Pod) {
+	p.Annotations, p.Spec = map[string]string{keys.TooLarge: ""}, v1.PodSpec{}
 }
 
 func hasGroups(policy v1.SupplementalGroupsPolicy) func(*v1.Pod) {

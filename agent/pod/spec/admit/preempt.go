@@ -35,10 +35,10 @@ type Victims struct {
 // of other pods that use resources but are never selected. It returns false if the pod is not critical, or if ending
 // all pods that may be preempted would not free enough.
 func Preempt(pod *Holder, others, beside []*Holder, n Node) (Victims, bool) {
-	need := findShortages(pod, slices.Concat(others, beside), n)
 	if !Critical(pod.Pod) {
 		return Victims{}, false
 	}
+	need := findShortages(pod, slices.Concat(others, beside), n)
 	if len(need) == 0 {
 		return Victims{}, true
 	}

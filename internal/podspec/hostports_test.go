@@ -1,0 +1,31 @@
+package podspec
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestPortSet checks that a set finds the same conflicts as a comparison of all pairs of ports.
+func TestPortSet(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	someOf := func(list ...string) string { return list[r.IntN(len(list))] }
+	somePort := func() HostPort {
+		p := v1.ContainerPort{Protocol: v1.Protocol(someOf("", "TCP", "UDP")), HostPort: int32(1 + r.IntN(4)),
+			HostIP: someOf("", "0.0.0.0", "::", "10.0.0.1", "10.0.0.2", "fd00::1")}
+		h, _ := HostPortOf(&p)
+		return h
+	}
+	for range 2000 {
+		ports := make([]HostPort, r.IntN(4))
+		for i := range ports {
+			ports[i] = somePort()
+		}
+		p := somePort()
+		if got, want := NewPortSet(ports).Conflicts(p), slices.ContainsFunc(ports, p.Conflicts); got != want {
+			t.Fatalf("%v conflicts with %v: %t", ports, p, got)
+		}
+	}
+}
