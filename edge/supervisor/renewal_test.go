@@ -44,6 +44,19 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// TestClockSetBack checks that the CAs are read although the clock was years ahead when the process began.
+func TestClockSetBack(t *testing.T) {
+	w := newWorld(t, year, nil)
+	w.advance(100 * 24 * time.Hour)
+	w.run(w.config())
+	w.pass(-99 * 24 * time.Hour)
+	for !slices.Contains(w.Requests(), "GET /v1-k3s/server-ca.crt") {
+		if t.Context().Err() != nil {
+			t.Fatal("the CAs were not read")
+		}
+	}
+}
+
 // TestAddresses checks that a new address of the node causes one request for a serving certificate, which then has the address.
 func TestAddresses(t *testing.T) {
 	w := newWorld(t, year, nil)

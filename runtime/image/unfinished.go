@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
@@ -120,7 +121,7 @@ func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) e
 			return err
 		}
 		*kept += size
-		if *kept <= partialBytes && time.Since(at) < partialAge {
+		if *kept <= partialBytes && clock.IsRecent(at, time.Now(), partialAge) {
 			return nil
 		}
 	}

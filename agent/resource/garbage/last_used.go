@@ -30,7 +30,13 @@ type imageUse struct {
 type storedUses struct {
 	Since  int64               `json:"since"`
 	Images map[string]imageUse `json:"images"`
+
+	aheadSince time.Time // when this process first saw stored times in the future; zero if there are none
 }
+
+// settleTime is how long stored times must be in the future before they are replaced. After a boot, the clock may be behind until it is
+// synchronized. If the times of that clock replaced the stored ones, all unused images would be too old as soon as the clock is right.
+const settleTime = time.Hour
 
 // shortID returns a prefix of an image ID that is unique on the node.
 func shortID(id string) string {
@@ -52,15 +58,18 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*storedUses, error
 	return u, nil
 }
 
-// fixClock replaces the times that were recorded before the clock was set. The parameter now is the time that replaces
-// them. It reports whether it has replaced any.
+// fixClock replaces the times that were recorded before the clock was set, and those that have been in the future for
+// settleTime, because the clock was ahead. The parameter now is the time that replaces them. It reports whether it has
+// replaced any.
 func (u *storedUses) fixClock(now int64) (changed bool) {
 	first := clock.EarliestTime().Unix()
 	if now < first {
 		return false
 	}
+	ahead, settled := false, !u.aheadSince.IsZero() && time.Since(u.aheadSince) >= settleTime
 	right := func(at *int64) {
-		if *at > 0 && *at < first {
+		ahead = ahead || *at > now
+		if *at > 0 && *at < first || settled && *at > now {
 			*at, changed = now, true
 		}
 	}
@@ -69,6 +78,11 @@ func (u *storedUses) fixClock(now int64) (changed bool) {
 		right(&is.First)
 		right(&is.Used)
 		u.Images[key] = is
+	}
+	if !ahead {
+		u.aheadSince = time.Time{}
+	} else if u.aheadSince.IsZero() {
+		u.aheadSince = time.Now()
 	}
 	return changed
 }

@@ -30,7 +30,8 @@ type folder struct {
 // Remove removes the files that the Opener has fetched. No Layout may be open.
 func (o *Opener) Remove() error { return (&folder{dir: o.c.Dir}).remove() }
 
-// Age returns the time since a file in the folder was last written. If there is no folder, found is false.
+// Age returns the time since a file in the folder was last written, or until then if the clock was set back. If there is no folder, found
+// is false.
 func (o *Opener) Age(now time.Time) (age time.Duration, found bool) {
 	list, err := os.ReadDir(o.c.Dir)
 	if err != nil {
@@ -42,7 +43,7 @@ func (o *Opener) Age(now time.Time) (age time.Duration, found bool) {
 			last = info.ModTime()
 		}
 	}
-	return now.Sub(last), true
+	return now.Sub(last).Abs(), true
 }
 
 func (f *folder) remove() error { return mounts.RemoveAll(f.dir) }
