@@ -164,13 +164,14 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 			os.Remove(r.shims.socketPath(name))
 			continue
 		}
-		if pid := client.PID(); inOtherMounts(pid) {
-			r.log.Warn("a shim runs in another mount namespace than the agent: its containers continue to run, and new pods get "+
-				"another shim",
-				"shim", name, "pid", pid)
-			r.shims.mu.Lock()
-			g.otherMounts = true
-			r.shims.mu.Unlock()
+		if pid := client.PID(); pid > 0 {
+			if why := r.whyNoNewPods(pid); why != "" {
+				r.log.Warn("the containers of a shim continue to run, and new pods get another shim",
+					"shim", name, "pid", pid, "reason", why)
+				r.shims.mu.Lock()
+				g.noNewPods = true
+				r.shims.mu.Unlock()
+			}
 		}
 		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
 		list, err := client.List(callCtx)

@@ -30,9 +30,8 @@ type shimGroup struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
 	client *shim.Client    // nil if it is not connected
-	// otherMounts reports whether the shim is in another mount namespace than this process. New sandboxes
-	// do not join such a shim. shims.mu guards it.
-	otherMounts bool
+	// noNewPods reports whether new sandboxes do not join the shim; see whyNoNewPods. shims.mu guards it.
+	noNewPods bool
 
 	mu sync.Mutex
 }
@@ -56,7 +55,7 @@ func (s *shimSet) assignSandbox(sandbox string, streams bool) string {
 		if streams {
 			name = "t" + name
 		}
-		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.otherMounts {
+		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.noNewPods {
 			s.put(sandbox, name)
 			return name
 		}
@@ -150,7 +149,7 @@ func (s *shimSet) startClient(ctx context.Context, name string) (*shim.Client, e
 		return nil, err
 	}
 	s.mu.Lock()
-	g.otherMounts = false
+	g.noNewPods = false
 	s.mu.Unlock()
 	return s.connect(ctx, g)
 }
