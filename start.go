@@ -38,6 +38,7 @@ type runner func(
 //	           ^                          |
 //	           +--- restart: a new role --+
 func start(args []string, version string, run runner, stdout, stderr io.Writer) int {
+	stdout, stderr = process.LimitLogs(stdout, stderr)
 	stays := inherit.ResetAgent()
 	began := configure.Begin(guard.TakeRole(), args)
 	if began.Role.Kind == guard.Guard {
