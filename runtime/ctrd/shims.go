@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -220,31 +221,30 @@ func (s *shimSet) cutLog(g *shimGroup, c *shim.Client) {
 func (s *shimSet) onGone(g *shimGroup) {
 	s.mu.Lock()
 	g.client = nil
-	pods := make([]string, 0, len(g.pods))
+	pods := make(map[string]*sandbox, len(g.pods))
+	s.r.mu.Lock()
 	for id := range g.pods {
-		pods = append(pods, id)
+		pods[id] = cmp.Or(s.r.starting[id], s.r.sandboxes[id])
 	}
+	s.r.mu.Unlock()
 	closed := s.closed
 	s.mu.Unlock()
 	if closed || len(pods) == 0 {
 		return
 	}
 	s.r.log.Error("a shim has died: its containers are ended", "shim", g.name, "pods", len(pods))
-	for _, id := range pods {
-		s.r.tasks.Go(func() { s.r.endPodOfShim(id) })
+	for id, sandbox := range pods {
+		s.r.tasks.Go(func() { s.r.endPodOfShim(id, sandbox) })
 	}
 }
 
-// endPodOfShim ends the containers and the init of a sandbox whose shim has died.
-func (r *Runtime) endPodOfShim(sandbox string) {
-	for _, c := range r.containersOf(sandbox) {
+// endPodOfShim ends the containers and the init of a sandbox whose shim has died. s is nil if the sandbox is not known yet. It is not a
+// sandbox that was created with the same ID after the end of the shim.
+func (r *Runtime) endPodOfShim(id string, s *sandbox) {
+	for _, c := range r.containersOf(id) {
 		r.endWithLostShim(c)
 	}
-	r.mu.Lock()
-	s := r.sandboxes[sandbox]
-	hasInit := s != nil && s.pid > 0
-	r.mu.Unlock()
-	if hasInit {
+	if s != nil && s.hasInit() {
 		r.handleInitEnd(s)
 	}
 }
