@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,7 +19,7 @@ func (r *Runtime) handleEnd(id string, exit wire.Exit) {
 	r.mu.Lock()
 	c := r.containers[id]
 	if c == nil {
-		s := r.sandboxes[id]
+		s := cmp.Or(r.starting[id], r.sandboxes[id])
 		r.mu.Unlock()
 		if s != nil {
 			r.handleInitEnd(s)

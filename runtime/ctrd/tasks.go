@@ -109,9 +109,15 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 		Bundles: r.dirs.bundles, Sockets: r.dirs.tasks, Events: r.eventsSocket(),
 		Streams:   func(ctx context.Context) (*shim.Client, error) { return r.shims.startClient(ctx, s.rec.Shim) },
 		Connected: func() *shim.Client { return r.shims.connectedClient(s.rec.Shim) },
-		Ended:     func(c wire.Container) { r.handleEnd(c.ID, *c.Exit) },
-		Gone:      func() { r.tasksGone(id) },
-		OOM:       r.outOfMemory, Logger: r.log,
+		Ended: func(c wire.Container) {
+			if c.ID == id {
+				r.handleInitEnd(s)
+			} else {
+				r.handleEnd(c.ID, *c.Exit)
+			}
+		},
+		Gone: func() { r.tasksGone(s) },
+		OOM:  r.outOfMemory, Logger: r.log,
 	}), nil
 }
 
@@ -125,9 +131,9 @@ func (r *Runtime) outOfMemory(id string) bool {
 }
 
 // tasksGone ends the containers of a containerd shim that has died.
-func (r *Runtime) tasksGone(sandbox string) {
-	r.log.Error("a containerd shim has died: its containers are ended", "sandbox", sandbox)
-	r.tasks.Go(func() { r.endPodOfShim(sandbox) })
+func (r *Runtime) tasksGone(s *sandbox) {
+	r.log.Error("a containerd shim has died: its containers are ended", "sandbox", s.rec.ID)
+	r.tasks.Go(func() { r.endPodOfShim(s.rec.ID, s) })
 }
 
 // closeTasks closes the connections to all containerd shims. Their containers continue to run.

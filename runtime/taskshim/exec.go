@@ -30,7 +30,8 @@ type Exec struct {
 }
 
 // Exec runs a command, waits until it has ended, and returns its exit code. If ctx ends first, Exec
-// kills the command. If output could not be delivered, the error is a *drain.LostError.
+// kills the command, and waits for its end at most for commandTimeout. If output could not be
+// delivered, the error is a *drain.LostError.
 func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	spec, err := packJSON("Process", e.Process)
 	if err != nil {
@@ -77,11 +78,6 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	defer out.Finish(canceledContext(), 0) // after an error
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	stop := context.AfterFunc(ctx, func() {
-		kill := &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(unix.SIGKILL)}
-		s.call(context.WithoutCancel(ctx), "Kill", kill, &emptypb.Empty{})
-	})
-	defer stop()
 	go s.forwardSizes(running, e.ID, exec, e.Resize)
 	if e.Stdin != nil {
 		in, err := os.OpenFile(f.stdin, os.O_RDWR|unix.O_NONBLOCK, 0)
@@ -97,14 +93,30 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 			}
 		}()
 	}
+	if code, err = s.awaitCommand(ctx, e.ID, exec); err != nil {
+		return code, err
+	}
+	return code, out.Finish(ctx, e.Children)
+}
+
+// awaitCommand waits until a command has ended, and returns its exit code. If ctx ends first, awaitCommand kills the command, and waits at
+// most for commandTimeout: a hanging shim does not report the end, and a process may wait in the kernel.
+func (s *Shim) awaitCommand(ctx context.Context, id, exec string) (code uint32, err error) {
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(commandTimeout, giveUp)
+		s.call(waiting, "Kill", &task.KillRequest{ID: id, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
+	})
 	var end task.WaitResponse
-	if err := s.call(context.WithoutCancel(ctx), "Wait", &task.WaitRequest{ID: e.ID, ExecID: exec}, &end); err != nil {
+	if err := s.call(waiting, "Wait", &task.WaitRequest{ID: id, ExecID: exec}, &end); err != nil {
+		stop()
 		return 0, errors.Join(ctx.Err(), err)
 	}
 	if !stop() {
 		return end.ExitStatus, ctx.Err()
 	}
-	return end.ExitStatus, out.Finish(ctx, e.Children)
+	return end.ExitStatus, nil
 }
 
 // canceledContext returns a canceled context.
