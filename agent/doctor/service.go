@@ -100,7 +100,7 @@ func openRCService(host fs.FS, script string) *service {
 		unitfile.ParseShell(unitfile.Text(host, file), env)
 	}
 	unitfile.ParseShell(script, env)
-	return &service{name: "islet", openRC: true, args: agentFlags(append([]string{"islet"}, unitfile.Words(env["command_args"])...))}
+	return &service{name: "islet", openRC: true, args: agentFlags(append([]string{"islet"}, unitfile.ShellWords(env["command_args"])...))}
 }
 
 // isIslet reports whether a program, such as /usr/local/bin/kubelet, is a link to islet.

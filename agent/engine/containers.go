@@ -57,6 +57,7 @@ type Containers struct {
 	backend
 	podsKnown chan struct{} // closed once the running pods have been listed
 	moveError error         // why the configured runtime is not in use
+	damage    string        // why the storage of images was replaced; empty if it was not
 	cfg       *config.Config
 	log       *slog.Logger
 }
@@ -142,6 +143,9 @@ func (c *Containers) Problems() (out []string) {
 		if err != nil {
 			out = append(out, err.Error())
 		}
+	}
+	if c.damage != "" {
+		out = append(out, c.damage)
 	}
 	for _, item := range c.Network.Repairs().Contested {
 		out = append(out, "another program repeatedly removes or changes the "+item+

@@ -50,9 +50,11 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 		return nil, fmt.Errorf("pod network: %w", err)
 	}
 	root := filepath.Join(dirs.State, storageDir)
-	if c.daemon, err = daemon.Start(ctx, daemon.Config{Root: root, Log: a.Log}); err != nil {
+	records := filepath.Join(dirs.State, recordsDir)
+	if c.daemon, err = daemon.Start(ctx, daemon.Config{Root: root, Containers: ctrd.Containers(records), Log: a.Log}); err != nil {
 		return nil, fmt.Errorf("containerd: %w", err)
 	}
+	imports := a.reportDamage(c.daemon.Damage())
 	c.service, err = image.New(image.Config{
 		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
 		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config),
@@ -63,13 +65,13 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 		return nil, errors.Join(err, c.daemon.Close())
 	}
 	c.inbox, err = image.NewInbox(image.InboxConfig{
-		Dir: inboxDir(a.Config), Service: c.service, Imports: a.Store, Report: c.report, Log: a.Log,
+		Dir: inboxDir(a.Config), Service: c.service, Imports: imports, Report: c.report, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.daemon.Close())
 	}
 	c.runtime, err = ctrd.New(ctx, ctrd.Config{
-		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: filepath.Join(dirs.State, recordsDir), RunDir: dirs.Run,
+		Daemon: c.daemon, Images: c.service, Network: c.network, StateDir: records, RunDir: dirs.Run,
 		PodDirs:  []string{filepath.Join(dirs.Root, "pods")},
 		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, RemoveOnly: a.RemoveOnly, Handlers: runtimeHandlers(e.RuntimeHandlers),
 		SystemdCgroup: k.CgroupDriver == "systemd",
@@ -82,7 +84,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 	rt := operations.Runtime{Runtime: c.runtime, Operations: ops}
 	return &Containers{
 		Runtime: rt, Streams: rt, Images: operations.Images{Service: c.service, Operations: ops}, Network: c.network,
-		Operations: ops, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, backend: c,
+		Operations: ops, Cgroups: cgroups, CgroupDriver: k.CgroupDriver, damage: c.daemon.Damage(), backend: c,
 	}, nil
 }
 

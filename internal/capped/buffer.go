@@ -1,11 +1,10 @@
-// Package capped keeps the first bytes of an output whose length somebody else decides, such as that of a program, a plugin or a
-// container.
 package capped
 
 import "sync"
 
-// A Buffer is an io.WriteCloser that keeps the first Max bytes that are written to it and discards the rest. A write never fails. Its methods
-// may be called at the same time, because package os/exec may still copy the output of a killed program after Wait has returned.
+// A Buffer is an io.WriteCloser that keeps the first Max bytes that are written to it and discards the rest. A write never fails.
+// Its methods may be called at the same time, because package os/exec may still copy the output of a killed program after Wait has
+// returned.
 //
 // Buffer does not embed a bytes.Buffer: io.Copy would call the method ReadFrom, which reads without a limit.
 type Buffer struct {

@@ -22,6 +22,7 @@ var errClosed = errors.New("containerd's storage is closed")
 // on request. All collections run in one goroutine.
 type collector struct {
 	db         *metadata.DB
+	disk       storage
 	log        *slog.Logger
 	deleted    chan struct{}   // capacity 1; receives a value after a deletion
 	requests   chan chan error // requests to collect now; each channel receives the result
@@ -29,9 +30,9 @@ type collector struct {
 	ended      chan struct{}
 }
 
-func newCollector(db *metadata.DB, log *slog.Logger) *collector {
+func newCollector(db *metadata.DB, disk storage, log *slog.Logger) *collector {
 	c := &collector{
-		db: db, log: log,
+		db: db, disk: disk, log: log,
 		deleted:    make(chan struct{}, 1),
 		requests:   make(chan chan error),
 		stopSignal: make(chan struct{}),
@@ -52,6 +53,9 @@ func newCollector(db *metadata.DB, log *slog.Logger) *collector {
 func (c *collector) run() {
 	defer close(c.ended)
 	var due <-chan time.Time
+	if len(c.disk.listAside()) > 0 {
+		due = time.After(collectDelay)
+	}
 	for {
 		select {
 		case <-c.stopSignal:
@@ -65,9 +69,17 @@ func (c *collector) run() {
 			if err := c.collect(); err != nil {
 				c.log.Warn("containerd's garbage collection failed", "error", err)
 			}
+			c.removeAside()
 		case done := <-c.requests:
 			done <- c.collect()
+			c.removeAside()
 		}
+	}
+}
+
+func (c *collector) removeAside() {
+	if err := c.disk.removeUnused(c.stopSignal); err != nil {
+		c.log.Warn("the layers of a damaged storage could not be removed", "error", err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -43,19 +44,24 @@ type Config struct {
 	// Snapshotter is Overlay or Native. The default is Overlay if the file system of Root supports
 	// overlayfs, and Native otherwise.
 	Snapshotter string
-	Log         *slog.Logger
+	// Containers is a directory with a subdirectory for each container. If the storage is damaged, the layers of these containers remain
+	// until the subdirectories are removed. If it is empty, there are no containers.
+	Containers string
+	Log        *slog.Logger
 }
 
 // A Daemon is containerd's opened storage.
 type Daemon struct {
 	client      *client.Client
 	snapshotter string
+	damage      string
 	collector   *collector
 	closers     []io.Closer
 }
 
 // Start opens the storage under c.Root. It fails if another process has the storage open. The
-// storage stays open until Close, even if ctx ends.
+// storage stays open until Close, even if ctx ends. A database that bbolt cannot open is set aside
+// together with the layers, and the storage begins empty: see Damage.
 func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if c.Root == "" || c.Log == nil {
 		return nil, errors.New("daemon: Root and Log are needed")
@@ -82,6 +88,13 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 			d.snapshotter = Native
 		}
 	}
+	disk := storage{root: c.Root, dir: filepath.Join(c.Root, d.snapshotter), containers: c.Containers}
+	if d.damage, err = disk.setAsideDamaged(); err != nil {
+		return nil, err
+	}
+	if d.damage != "" {
+		c.Log.Error("the storage of images was damaged and has been replaced", "error", d.damage)
+	}
 	db, err := d.open(c)
 	if err != nil {
 		return nil, err
@@ -89,7 +102,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 	if err := db.Init(ctx); err != nil {
 		return nil, fmt.Errorf("prepare containerd's database: %w", err)
 	}
-	d.collector = newCollector(db, c.Log)
+	d.collector = newCollector(db, disk, c.Log)
 	cs := db.ContentStore()
 	d.client, err = client.New("", client.WithDefaultNamespace(Namespace), client.WithServices(
 		client.WithContentStore(cs),
@@ -131,7 +144,7 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	o := *bolt.DefaultOptions
 	o.NoFreelistSync = true // fewer page writes; bbolt rebuilds the list when it opens the database
 	o.Timeout = lockTimeout
-	path := filepath.Join(c.Root, "meta.db")
+	path := filepath.Join(c.Root, metaFile)
 	b, err := bolt.Open(path, 0o600, &o)
 	if err != nil {
 		return nil, fmt.Errorf("open %s (is another agent using it?): %w", path, err)
@@ -144,6 +157,7 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	if err := removeChecks(c.Root, dir); err != nil {
 		c.Log.Warn("the remains of an interrupted overlayfs test could not be removed", "error", err)
 	}
+	sn = leftoverRemover{sn, filepath.Join(dir, snapshotsDir), &sync.Mutex{}}
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }
 
@@ -153,6 +167,9 @@ func (d *Daemon) Client() *client.Client { return d.client }
 
 // Snapshotter returns the name of the snapshotter in use.
 func (d *Daemon) Snapshotter() string { return d.snapshotter }
+
+// Damage describes why Start has replaced the storage by an empty one. It returns "" if it has not.
+func (d *Daemon) Damage() string { return d.damage }
 
 // Close waits for a running collection and closes the storage.
 func (d *Daemon) Close() error {

@@ -5,6 +5,9 @@
 //	                                                  |
 //	                                  collector: removes unreferenced data
 //
+// The databases are files that bbolt maps. A damaged page would end the process, so checkBolt reads them first. If one is damaged, both
+// and the layers are renamed (replace_storage.go), and the storage begins empty. Running containers keep their layers.
+//
 // There is no server, no socket and no plugin graph. Containers run in the shims of package shim,
 // not as containerd's tasks, and have no records in containerd's database.
 package daemon

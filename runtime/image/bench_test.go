@@ -104,7 +104,7 @@ func BenchmarkImport(b *testing.B) {
 		how  func(context.Context, *Service, *os.File) error
 	}{
 		{"file", plain, func(ctx context.Context, s *Service, f *os.File) error {
-			_, err := s.importFile(ctx, f, func(digest.Digest) (bool, error) { return false, nil }, func(cri.ImportProgress) {})
+			_, err := s.importFile(ctx, f, func(digest.Digest) (bool, imageFilter, error) { return false, nil, nil }, func(cri.ImportProgress) {})
 			return err
 		}},
 		{"stream", plain, func(ctx context.Context, s *Service, f *os.File) error {

@@ -94,7 +94,8 @@ func (d *documentReader) decode(ctx context.Context, desc ocispec.Descriptor, ma
 }
 
 // readStored reads a document from a content store. It checks the stored size, because a hostile
-// manifest may contain the digest of a much larger blob, such as a layer.
+// manifest may contain the digest of a much larger blob, such as a layer. It also checks the digest,
+// because the disk may have damaged the file.
 func readStored(ctx context.Context, store content.Provider, desc ocispec.Descriptor) ([]byte, error) {
 	ra, err := store.ReaderAt(ctx, ocispec.Descriptor{Digest: desc.Digest})
 	if err != nil {
@@ -108,7 +109,21 @@ func readStored(ctx context.Context, store content.Provider, desc ocispec.Descri
 	if n, err := ra.ReadAt(b, 0); n < len(b) {
 		return nil, fmt.Errorf("read %d of %d bytes: %w", n, len(b), errors.Join(io.ErrUnexpectedEOF, err))
 	}
+	if err := checkDigest(desc.Digest, b); err != nil {
+		return nil, fmt.Errorf("the stored file is damaged: %w", err)
+	}
 	return b, nil
+}
+
+// checkDigest returns an error if a document has another digest.
+func checkDigest(want digest.Digest, b []byte) error {
+	if err := want.Validate(); err != nil {
+		return fmt.Errorf("digest %.300q: %w: %w", want, err, errdefs.ErrInvalidArgument)
+	}
+	if got := want.Algorithm().FromBytes(b); got != want {
+		return fmt.Errorf("its digest is %s instead of %s: %w", got, want, errdefs.ErrDataLoss)
+	}
+	return nil
 }
 
 func kindOf(maxSize int64) string {

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/registry"
 )
 
-// A blobFetcher reads indexes, manifests and configs from the content store or, if they are not
-// there, from the registry.
+// A blobFetcher reads indexes, manifests and configs from the content store or, if they are missing
+// or damaged there, from the registry.
 type blobFetcher struct {
 	store   content.Provider
 	fetcher remotes.Fetcher
@@ -25,10 +25,10 @@ type blobFetcher struct {
 
 func (r *blobFetcher) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	b, err := readStored(ctx, r.store, desc)
-	if errdefs.IsNotFound(err) {
-		b, err = r.fetch(ctx, desc)
+	if err == nil || ctx.Err() != nil {
+		return b, err
 	}
-	return b, err
+	return r.fetch(ctx, desc)
 }
 
 // fetch reads a blob from the registry. It returns an error if the length differs from the size in

@@ -119,7 +119,7 @@ var importers = map[string]func(testing.TB, *Service, []byte) ([]string, error){
 			tb.Fatal(err)
 		}
 		defer f.Close()
-		return s.importFile(tb.Context(), f, func(digest.Digest) (bool, error) { return false, nil }, func(cri.ImportProgress) {})
+		return s.importFile(tb.Context(), f, func(digest.Digest) (bool, imageFilter, error) { return false, nil, nil }, func(cri.ImportProgress) {})
 	},
 }
 

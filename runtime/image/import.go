@@ -8,12 +8,14 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -31,7 +33,7 @@ const (
 func (s *Service) ImportArchive(ctx context.Context, r io.Reader, name string, progress func(cri.ImportProgress)) ([]string, error) {
 	progress, end := s.active.trackActivity(name, 0, progress)
 	defer end()
-	refs, err := s.importStream(withNamespace(ctx), &meteredReader{Reader: r, name: name, report: progress})
+	refs, err := s.importStream(withNamespace(ctx), &meteredReader{Reader: r, name: name, report: progress}, nil)
 	if err != nil {
 		return nil, importError(name, err)
 	}
@@ -45,7 +47,10 @@ func importError(name string, err error) error {
 	return fmt.Errorf("import %s: %w", name, err)
 }
 
-func (s *Service) importStream(ctx context.Context, in *meteredReader) ([]string, error) {
+// An imageFilter reports whether an image of an archive is imported. nil imports all images. The name may be empty.
+type imageFilter func(name string) bool
+
+func (s *Service) importStream(ctx context.Context, in *meteredReader, only imageFilter) ([]string, error) {
 	ctx, done, err := s.withLease(ctx)
 	if err != nil {
 		return nil, err
@@ -55,7 +60,7 @@ func (s *Service) importStream(ctx context.Context, in *meteredReader) ([]string
 	if err != nil {
 		return nil, err
 	}
-	return s.importImages(ctx, a, in.report)
+	return s.importImages(ctx, a, only, in.report)
 }
 
 // readStream reads an archive, which may be compressed as a whole.
@@ -70,13 +75,15 @@ func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error
 	return s.readArchive(ctx, plain, nil)
 }
 
-// importFile does the same as ImportArchive for a file. It imports nothing if the caller's function reports that a file with the same
-// digest was imported before. If the archive is not compressed as a whole, its layers are unpacked directly from the file, so they are not
-// written twice.
+// An importChoice decides which images of a file are imported, when its digest is known: none if skip is true.
+type importChoice func(digest.Digest) (skip bool, only imageFilter, err error)
+
+// importFile does the same as ImportArchive for a file, except that the caller chooses the images. If the archive is not compressed as a
+// whole, its layers are unpacked directly from the file, so they are not written twice.
 func (s *Service) importFile(
-	ctx context.Context, f *os.File, imported func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
+	ctx context.Context, f *os.File, choose importChoice, progress func(cri.ImportProgress),
 ) ([]string, error) {
-	refs, err := s.importFileOnce(withNamespace(ctx), f, imported, progress)
+	refs, err := s.importFileOnce(withNamespace(ctx), f, choose, progress)
 	if err != nil {
 		return nil, importError(f.Name(), err)
 	}
@@ -84,7 +91,7 @@ func (s *Service) importFile(
 }
 
 func (s *Service) importFileOnce(
-	ctx context.Context, f *os.File, imported func(digest.Digest) (bool, error), progress func(cri.ImportProgress),
+	ctx context.Context, f *os.File, choose importChoice, progress func(cri.ImportProgress),
 ) ([]string, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -109,25 +116,26 @@ func (s *Service) importFileOnce(
 	if err != nil {
 		return nil, err
 	}
-	if done, err := imported(sum.Digest()); done || err != nil {
+	skip, only, err := choose(sum.Digest())
+	if skip || err != nil {
 		return nil, err
 	}
 	if a == nil {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, err
 		}
-		return s.importStream(ctx, &meteredReader{Reader: f, name: f.Name(), report: progress})
+		return s.importStream(ctx, &meteredReader{Reader: f, name: f.Name(), report: progress}, only)
 	}
 	ctx, done, err := s.withLease(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return s.importImages(ctx, a, progress)
+	return s.importImages(ctx, a, only, progress)
 }
 
-// importImages imports all images of an archive that are for this host.
-func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.ImportProgress)) ([]string, error) {
+// importImages imports the chosen images of an archive that are for this host. Without a filter, it returns an error if there are none.
+func (s *Service) importImages(ctx context.Context, a *archive, only imageFilter, tell func(cri.ImportProgress)) ([]string, error) {
 	list, err := a.listImages(ctx)
 	if err != nil {
 		return nil, err
@@ -136,6 +144,9 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 	var wrongPlatforms error // error about images for other hosts
 	skipped := 0
 	for _, n := range list {
+		if only != nil && !only(n.name) {
+			continue
+		}
 		tell(cri.ImportProgress{Ref: n.displayName(), Status: "unpacking"})
 		ref, err := s.importImage(ctx, a, n)
 		var wrong *wrongPlatform
@@ -152,7 +163,7 @@ func (s *Service) importImages(ctx context.Context, a *archive, tell func(cri.Im
 			tell(cri.ImportProgress{Ref: ref, Status: "done"})
 		}
 	}
-	if len(refs) > 0 {
+	if len(refs) > 0 || only != nil {
 		return refs, nil
 	}
 	if wrongPlatforms != nil {
@@ -230,15 +241,22 @@ func (s *Service) storeDocuments(ctx context.Context, p *pickedImage, read readF
 	return nil
 }
 
+// storeBlob writes a document to the content store, if it does not exist there. An existing file that is damaged is replaced.
 func (s *Service) storeBlob(ctx context.Context, desc ocispec.Descriptor, labels map[string]string, read readFunc) error {
 	b, err := read(ctx, desc)
+	if err == nil {
+		err = checkDigest(desc.Digest, b)
+	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", desc.Digest, err)
 	}
 	store := s.c.Client.ContentStore()
 	size := ocispec.Descriptor{Digest: desc.Digest, Size: int64(len(b))}
-	// If the blob already exists, WriteBlob adds it to the lease.
+	// If the blob already exists, WriteBlob adds it to the lease, and does not read it.
 	err = content.WriteBlob(ctx, store, "keep-"+leaseOf(ctx)+"-"+desc.Digest.String(), bytes.NewReader(b), size, content.WithLabels(labels))
+	if err == nil {
+		err = s.repairBlob(ctx, desc.Digest, b)
+	}
 	if err != nil {
 		return fmt.Errorf("keep %s: %w", desc.Digest, err)
 	}
@@ -259,4 +277,19 @@ func (s *Service) storeBlob(ctx context.Context, desc ocispec.Descriptor, labels
 		return fmt.Errorf("label %s: %w", desc.Digest, err)
 	}
 	return nil
+}
+
+// repairBlob replaces the file of a recorded document if the file is missing or damaged. containerd cannot do that: its content store takes
+// a file with the name of the digest for the content, until the garbage collector has removed the file.
+func (s *Service) repairBlob(ctx context.Context, d digest.Digest, b []byte) error {
+	_, err := readStored(ctx, s.c.Client.ContentStore(), ocispec.Descriptor{Digest: d})
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	s.log.Warn("a stored document of an image was damaged and is replaced", "digest", d, "error", err)
+	path := filepath.Join(s.c.Root, "content", "blobs", d.Algorithm().String(), d.Encoded())
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return durable.Write(path, b, 0o444)
 }

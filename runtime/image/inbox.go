@@ -5,11 +5,12 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -50,16 +51,17 @@ type InboxConfig struct {
 // an import contains the digest of the content, and also the inode, size and times of the file, so
 // that a restart does not read every archive again. If an image is removed while its archive
 // remains, the image is not imported again automatically, because the removal may be intended. If a
-// pod needs the image, WaitImage makes the Inbox import it again.
+// pod needs the image, WaitImage makes the Inbox import it again, and no other image of its archive.
 type Inbox struct {
 	c             InboxConfig
-	rescanRequest chan struct{} // capacity 1; requests a scan that ignores earlier imports
+	rescanRequest chan struct{} // capacity 1; requests a scan for the images in wanted
 
 	mu        sync.Mutex
 	stepEnded chan struct{}   // closed and replaced when an import or a scan has ended
 	idle      bool            // false until the first scan has ended, and during an import
-	notFound  map[string]bool // images that a forced scan did not find
-	force     bool
+	wanted    map[string]bool // images for which the next scan searches in all archives
+	notFound  map[string]bool // images that such a scan did not find; empty after a new archive
+	force     bool            // whether a search was requested and has not ended
 }
 
 const (
@@ -90,32 +92,40 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 			}
 		}
 	}
-	return &Inbox{c: c, rescanRequest: make(chan struct{}, 1), stepEnded: make(chan struct{}), notFound: map[string]bool{}}, nil
+	return &Inbox{
+		c: c, rescanRequest: make(chan struct{}, 1), stepEnded: make(chan struct{}),
+		wanted: map[string]bool{}, notFound: map[string]bool{},
+	}, nil
 }
 
 // WaitImage returns when the image exists, when no archive in the inbox can contain it any more, or
 // when ctx ends. Before the first scan has ended, every archive may contain the image.
 func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
+	name := ref
+	if named, err := normalizeName(ref); err == nil {
+		name = named.String()
+	}
 	for asked := false; ; {
 		b.mu.Lock()
 		turn, idle := b.stepEnded, b.idle && !b.force
-		notFound := b.notFound[ref]
+		notFound := b.notFound[name]
 		b.mu.Unlock()
 		_, err := b.c.Service.Resolve(ctx, ref)
 		if err == nil || !errors.Is(err, errdefs.ErrNotFound) {
+			if notFound && err == nil {
+				b.setNotFound(name, false)
+			}
 			return err
 		}
 		if idle {
 			if asked {
-				b.mu.Lock()
-				b.notFound[ref] = true
-				b.mu.Unlock()
+				b.setNotFound(name, true)
 			}
-			if asked || notFound || !b.importedBefore(ctx, ref) {
+			if asked || notFound || !b.importedBefore(ctx, name) {
 				return nil
 			}
 			asked = true
-			b.requestRescan()
+			b.requestImage(name)
 			continue
 		}
 		select {
@@ -127,21 +137,19 @@ func (b *Inbox) WaitImage(ctx context.Context, ref string) error {
 }
 
 // importedBefore reports whether an archive that contains this image was imported before.
-func (b *Inbox) importedBefore(ctx context.Context, ref string) bool {
-	named, err := normalizeName(ref)
+func (b *Inbox) importedBefore(ctx context.Context, name string) bool {
+	imported, err := b.c.Imports.WasImported(ctx, imageKey(name))
 	if err != nil {
-		return false
-	}
-	imported, err := b.c.Imports.WasImported(ctx, imageKey(named.String()))
-	if err != nil {
-		b.c.Log.Warn("the record of an earlier import of the image could not be read", "image", ref, "error", err)
+		b.c.Log.Warn("the record of an earlier import of the image could not be read", "image", name, "error", err)
 	}
 	return imported
 }
 
-func (b *Inbox) requestRescan() {
+// requestImage makes the inbox search for an image in all archives.
+func (b *Inbox) requestImage(name string) {
 	b.mu.Lock()
 	b.force = true
+	b.wanted[name] = true
 	b.mu.Unlock()
 	select {
 	case b.rescanRequest <- struct{}{}:
@@ -149,7 +157,22 @@ func (b *Inbox) requestRescan() {
 	}
 }
 
-func imageKey(ref string) string { return "image:" + ref }
+func (b *Inbox) setNotFound(name string, notFound bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if notFound {
+		b.notFound[name] = true
+	} else {
+		delete(b.notFound, name)
+	}
+}
+
+const imageKeyPrefix = "image:"
+
+func imageKey(ref string) string { return imageKeyPrefix + ref }
+
+// IsImageKey reports whether a key of Imports records that an archive had an image. Other keys record the import of an archive.
+func IsImageKey(key string) bool { return strings.HasPrefix(key, imageKeyPrefix) }
 
 // Run imports archives until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {
@@ -168,7 +191,7 @@ func (b *Inbox) Run(ctx context.Context) error {
 	if err != nil {
 		b.c.Log.Warn("the image inbox cannot be watched: it is read at intervals", "dir", b.c.Dir, "every", scanInterval, "error", err)
 	}
-	l := &scanner{inbox: b, files: map[string]*archiveFile{}}
+	l := &scanner{inbox: b, files: map[string]*archiveFile{}, wanted: map[string]bool{}}
 	due := time.NewTimer(0)
 	defer due.Stop()
 	var deadline time.Time // deadline of a scan that events delay, or zero
@@ -188,7 +211,7 @@ func (b *Inbox) Run(ctx context.Context) error {
 		case <-failures: // for example an event overflow; the watcher stops if errors are not read
 			changed()
 		case <-b.rescanRequest:
-			l.forgetImports()
+			l.beginSearch()
 			due.Reset(0)
 		case <-due.C:
 			deadline = time.Time{}
@@ -217,14 +240,50 @@ func (b *Inbox) setIdle(idle bool) {
 type scanner struct {
 	inbox      *Inbox
 	files      map[string]*archiveFile
-	forced     bool // whether to ignore earlier imports
-	unreadable bool // whether the directory could not be read
+	searching  bool            // whether the next scan searches for wanted in all archives
+	wanted     map[string]bool // images that do not exist
+	unreadable bool            // whether the directory could not be read
 }
 
-// forgetImports makes the next scan import all archives again.
-func (l *scanner) forgetImports() {
-	l.forced = true
-	clear(l.files)
+// beginSearch makes the next scan search for the requested images in all archives that may contain them.
+func (l *scanner) beginSearch() {
+	b := l.inbox
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.searching = true
+	maps.Copy(l.wanted, b.wanted)
+	clear(b.wanted)
+}
+
+// endSearch ends a search. If further images were requested during the search, another one follows.
+func (l *scanner) endSearch() {
+	b := l.inbox
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.searching = false
+	clear(l.wanted)
+	b.force = len(b.wanted) > 0
+}
+
+// mayContain reports whether a wanted image may be in an archive. An image is no longer wanted when it exists.
+func (l *scanner) mayContain(ctx context.Context, f *archiveFile) bool {
+	maps.DeleteFunc(l.wanted, func(name string, _ bool) bool {
+		_, err := l.inbox.c.Service.Resolve(ctx, name)
+		return err == nil
+	})
+	if f == nil || f.images == nil {
+		return len(l.wanted) > 0
+	}
+	return slices.ContainsFunc(f.images, func(name string) bool { return l.wanted[name] })
+}
+
+// isWanted reports whether a pod has requested an image. This includes the images that the last search did not find: after an error, the
+// import of an archive is tried again.
+func (l *scanner) isWanted(name string) bool {
+	b := l.inbox
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return l.wanted[name] || b.wanted[name] || b.notFound[name]
 }
 
 // scanDirectory imports new files in the directory and returns the delay until the next scan.
@@ -262,18 +321,15 @@ func (l *scanner) scanDirectory(ctx context.Context) (next time.Duration) {
 			delete(l.files, path)
 		}
 	}
-	if l.forced {
-		l.forced = false
-		b.mu.Lock()
-		b.force = false
-		b.mu.Unlock()
+	if l.searching {
+		l.endSearch()
 	}
 	b.setIdle(true)
 	return next
 }
 
-// importFile imports a file that is new or changed, and complete. It returns true if another process is still writing the file. If the
-// import fails, it returns the error of this attempt.
+// importFile imports a file that is new or changed, and complete. In a search, it also imports the wanted images of other files. It returns
+// true if another process is still writing the file. If the import fails, it returns the error of this attempt.
 func (l *scanner) importFile(ctx context.Context, path string) (open bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a FIFO would block
 	if errors.Is(err, fs.ErrNotExist) {
@@ -289,7 +345,8 @@ func (l *scanner) importFile(ctx context.Context, path string) (open bool, err e
 	}
 	old := l.files[path]
 	disk := l.inbox.c.Service.c.Root
-	if old != nil && old.key == key && !old.isDue(disk) {
+	search := l.searching && l.mayContain(ctx, old)
+	if old != nil && old.key == key && !old.isDue(disk) && !search {
 		return false, nil
 	}
 	if beingWritten(f) {
@@ -299,8 +356,8 @@ func (l *scanner) importFile(ctx context.Context, path string) (open bool, err e
 		old = &archiveFile{key: key, failed: old != nil && old.failed}
 		l.files[path] = old
 	}
-	old.forced = old.forced || l.forced
-	err = l.inbox.importOnce(ctx, f, key, old.forced)
+	old.forced = old.forced || search
+	images, err := l.importOnce(ctx, f, key, old.forced)
 	if ctx.Err() != nil {
 		return false, nil
 	}
@@ -308,65 +365,76 @@ func (l *scanner) importFile(ctx context.Context, path string) (open bool, err e
 		delete(l.files, path) // it was changed during the import, so import it again
 		return true, nil
 	}
-	if err == nil {
-		if old.failed {
-			l.inbox.c.Report(path, nil)
-		}
-		*old = archiveFile{key: key}
-		return false, nil
+	if err != nil {
+		old.setFailed(err, disk)
+		return false, err
 	}
-	old.failed = true
-	old.next, old.free = time.Time{}, 0
-	if errors.Is(err, syscall.ENOSPC) {
-		old.free = max(freeBytes(disk), 1)
+	if old.failed {
+		l.inbox.c.Report(path, nil)
 	}
-	if !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
-		old.next = time.Now().Add(min(maxRetry, scanInterval<<min(old.tries, 10)))
-		old.tries++
+	if images == nil {
+		images = old.images // the file was not read
 	}
-	return false, err
+	*old = archiveFile{key: key, images: images}
+	return false, nil
 }
 
-// importOnce imports an archive if it was not imported before or forced is set.
-func (b *Inbox) importOnce(ctx context.Context, f *os.File, key string, forced bool) error {
-	if !forced {
-		if done, err := b.c.Imports.WasImported(ctx, key); done || err != nil {
-			return err
-		}
+// importOnce imports an archive. If it was imported before, only the wanted images are imported, and none if forced is false. It returns
+// the names of the images in the archive, or nil if they are not known or too many.
+func (l *scanner) importOnce(ctx context.Context, f *os.File, key string, forced bool) (images []string, err error) {
+	b := l.inbox
+	before, err := b.c.Imports.WasImported(ctx, key)
+	if err != nil || before && !forced {
+		return nil, err
 	}
 	b.setIdle(false)
-	var keys []string
-	done := false
-	refs, err := b.c.Service.importFile(ctx, f, func(sum digest.Digest) (bool, error) {
+	images = []string{}
+	var only imageFilter
+	keys := []string{key}
+	refs, err := b.c.Service.importFile(ctx, f, func(sum digest.Digest) (skip bool, _ imageFilter, err error) {
 		keys = append(keys, sum.String())
-		var err error
-		if !forced {
-			done, err = b.c.Imports.WasImported(ctx, sum.String())
+		if !before {
+			before, err = b.c.Imports.WasImported(ctx, sum.String())
 		}
-		return done, err
+		if before {
+			only = func(name string) bool {
+				images = append(images, name)
+				return l.isWanted(name)
+			}
+		}
+		return before && !forced, only, err
 	}, func(p cri.ImportProgress) {
 		if p.Status == "done" {
 			b.setIdle(false)
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if done {
-		return b.c.Imports.AddImport(ctx, key, f.Name())
+	if !forced || !before { // a new archive, which may contain any image
+		b.mu.Lock()
+		clear(b.notFound)
+		b.mu.Unlock()
 	}
-	b.c.Log.Info("imported images", "file", f.Name(), "images", refs)
-	b.mu.Lock()
-	clear(b.notFound)
-	b.mu.Unlock()
-	keys = append(keys, key)
+	if before && !forced {
+		return nil, b.c.Imports.AddImport(ctx, key, f.Name())
+	}
+	if len(refs) > 0 {
+		b.c.Log.Info("imported images", "file", f.Name(), "images", refs)
+	}
+	if !before {
+		images = refs
+	}
 	for _, ref := range refs {
 		keys = append(keys, imageKey(ref))
 	}
 	for _, k := range keys {
 		if err := b.c.Imports.AddImport(ctx, k, f.Name()); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	if len(images) > maxKnownImages {
+		return nil, nil
+	}
+	return images, nil
 }

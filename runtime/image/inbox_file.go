@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,13 +17,30 @@ type archiveFile struct {
 	failed bool
 	tries  int
 	next   time.Time // time of the next attempt after an error; if zero, the next attempt follows a change of the file
-	forced bool      // whether the next attempt ignores earlier imports
+	forced bool      // whether the next attempt imports wanted images of an archive that was imported before
 	free   int64     // number of free bytes when the disk was full, otherwise 0
+	images []string  // names of the images in the archive, or nil if they are not known
 }
+
+// maxKnownImages is the maximum number of images of an archive whose names are kept in memory.
+const maxKnownImages = 1000
 
 // retrySpace is a number of bytes. An import that failed because of a full disk is tried again at
 // once when this number of additional bytes is free.
 const retrySpace = 16 << 20
+
+// setFailed plans the next attempt after an error. An archive that caused the error itself is tried again when it has changed.
+func (f *archiveFile) setFailed(err error, disk string) {
+	f.failed = true
+	f.next, f.free = time.Time{}, 0
+	if errors.Is(err, syscall.ENOSPC) {
+		f.free = max(freeBytes(disk), 1)
+	}
+	if !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
+		f.next = time.Now().Add(min(maxRetry, scanInterval<<min(f.tries, 10)))
+		f.tries++
+	}
+}
 
 // isDue reports whether the next attempt after an error is due.
 func (f *archiveFile) isDue(disk string) bool {

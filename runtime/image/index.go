@@ -40,6 +40,8 @@ type imageIndex struct {
 	names  map[string]record
 	images map[digest.Digest]*entry
 	pins   map[string]bool // names of pinned images: see PinImages
+
+	incomplete map[string]digest.Digest // names of images that cannot be used, and the digests to which they refer
 }
 
 // loadIndex creates the index. The caller holds index.mu.
@@ -51,7 +53,7 @@ func (s *Service) loadIndex(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
 	}
-	names, found := map[string]record{}, map[digest.Digest]*entry{}
+	names, found, incomplete := map[string]record{}, map[digest.Digest]*entry{}, map[string]digest.Digest{}
 	for _, img := range list {
 		e, err := s.readEntry(ctx, img.Target)
 		if err != nil {
@@ -60,12 +62,13 @@ func (s *Service) loadIndex(ctx context.Context) error {
 			}
 			// An image without an entry counts as missing, so it is pulled or imported again.
 			s.log.Warn("image is incomplete and will not be used", "image", img.Name, "error", err)
+			incomplete[img.Name] = img.Target.Digest
 			continue
 		}
 		names[img.Name] = record{target: img.Target.Digest, id: e.id}
 		found[e.id] = e
 	}
-	s.index.names, s.index.images, s.index.loaded = names, found, true
+	s.index.names, s.index.images, s.index.incomplete, s.index.loaded = names, found, incomplete, true
 	return nil
 }
 
@@ -251,6 +254,7 @@ func (s *Service) recordName(ctx context.Context, name string, target ocispec.De
 		return fmt.Errorf("record image %s: %w", name, err)
 	}
 	s.index.names[name] = record{target: target.Digest, id: e.id}
+	delete(s.index.incomplete, name)
 	s.index.images[e.id] = e
 	s.index.dropUnnamed()
 	return nil

@@ -12,11 +12,14 @@ import (
 )
 
 // Reclaim removes all data that belongs to no image: the downloads of stopped pulls, however
-// recent, and unreferenced layers and content. This includes files on disk that are not in
-// containerd's records. Running pulls and imports are not affected.
+// recent, unreferenced layers and content, and images that cannot be used because a part of them is
+// damaged. This includes files on disk that are not in containerd's records. Running pulls and imports are not affected.
 func (s *Service) Reclaim(ctx context.Context) error {
 	ctx = withNamespace(ctx)
 	if err := s.dropUnfinished(ctx); err != nil {
+		return err
+	}
+	if err := s.deleteAllIncomplete(ctx); err != nil {
 		return err
 	}
 	list, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))

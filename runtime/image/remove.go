@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/go-digest"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RemoveImage deletes every name of an image. It frees the disk space before it returns, unless ctx ends first or that takes longer than
-// cleanupTimeout. It returns no error if the image does not exist, and errdefs.ErrFailedPrecondition if the image is pinned (PinImages).
-// The caller must check whether containers use the image. A snapshot that a container uses remains until the container is removed.
+// RemoveImage deletes every name of an image, also of an image that cannot be used because a part of it is damaged. It frees the disk space
+// before it returns, unless ctx ends first or that takes longer than cleanupTimeout. It returns no error if the image does not exist, and
+// errdefs.ErrFailedPrecondition if the image is pinned (PinImages). The caller must check whether containers use the image. A snapshot that
+// a container uses remains until the container is removed.
 func (s *Service) RemoveImage(ctx context.Context, req *api.RemoveImageRequest) (*api.RemoveImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	deleted, err := s.removeNames(withNamespace(ctx), ref)
@@ -39,6 +42,10 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 		return err
 	}
 	e, err := s.findImage(ctx, name)
+	if errors.Is(err, errdefs.ErrNotFound) && len(s.index.incompleteNames(name)) > 0 {
+		_, err := s.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: name}})
+		return err
+	}
 	if err != nil {
 		return err
 	}
@@ -65,10 +72,14 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 // the files may take long. An error of the garbage collector is not returned: the image is removed.
 func (s *Service) removeNames(ctx context.Context, ref string) (deleted bool, err error) {
 	e, err := s.findImage(ctx, ref)
-	if err != nil {
-		return false, err
+	switch {
+	case err == nil:
+		deleted, err = s.deleteNames(ctx, ref, e)
+	case errors.Is(err, errdefs.ErrNotFound):
+		if names := s.index.incompleteNames(ref); len(names) > 0 {
+			deleted, err = s.deleteIncomplete(ctx, names)
+		}
 	}
-	deleted, err = s.deleteNames(ctx, ref, e)
 	if !deleted {
 		return false, err
 	}
@@ -99,4 +110,51 @@ func (s *Service) deleteNames(ctx context.Context, ref string, e *entry) (delete
 	}
 	s.index.dropUnnamed()
 	return deleted, errors.Join(errs...)
+}
+
+// incompleteNames returns the names of the images to which ref refers, and which cannot be used. ref is a name or a digest.
+func (x *imageIndex) incompleteNames(ref string) (names []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id, _ := digest.Parse(ref)
+	if named, err := normalizeName(ref); err == nil {
+		ref = named.String()
+	}
+	for name, target := range x.incomplete {
+		if (name == ref || target == id) && !x.pins[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// deleteIncomplete deletes the names of images that cannot be used. It reports whether it has deleted any.
+func (s *Service) deleteIncomplete(ctx context.Context, names []string) (deleted bool, err error) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	var errs []error
+	for _, name := range names {
+		if _, incomplete := s.index.incomplete[name]; !incomplete {
+			continue // it was pulled or imported meanwhile
+		}
+		if err := s.c.Client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("remove image %s: %w", name, err))
+			continue
+		}
+		delete(s.index.incomplete, name)
+		deleted = true
+	}
+	return deleted, errors.Join(errs...)
+}
+
+// deleteAllIncomplete deletes the names of all images that cannot be used, except pinned ones.
+func (s *Service) deleteAllIncomplete(ctx context.Context) error {
+	s.index.mu.Lock()
+	err := s.loadIndex(ctx)
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(s.index.incomplete)), func(name string) bool { return s.index.pins[name] })
+	s.index.mu.Unlock()
+	if err == nil {
+		_, err = s.deleteIncomplete(ctx, names)
+	}
+	return err
 }

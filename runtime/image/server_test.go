@@ -124,6 +124,28 @@ func (s *server) push(t testing.TB, repo string, img v1.Image) string {
 	return sum.String()
 }
 
+// pushIndex adds an index with its images to the registry.
+func (s *server) pushIndex(t testing.TB, ref string, index v1.ImageIndex) {
+	t.Helper()
+	list, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo, tag, _ := strings.Cut(ref, ":")
+	for _, m := range list.Manifests {
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.push(t, repo+":"+m.Digest.Hex, img)
+	}
+	text, err := index.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.send(t, http.MethodPut, "/v2/"+repo+"/manifests/"+tag, string(list.MediaType), text)
+}
+
 func (s *server) pushBlob(t testing.TB, repo, sum string, r io.Reader) {
 	t.Helper()
 	b, err := io.ReadAll(r)

@@ -85,10 +85,12 @@ func isVariable(name string) bool {
 
 // ParseShell adds the variables that a shell script sets to env, as far as they are known without running the script: assignments alone on
 // a line, also after export. An assignment before a command sets nothing: A=--one --two runs the command --two. $NAME, ${NAME} and
-// ${NAME:-DEFAULT} have the values in env.
+// ${NAME:-DEFAULT} have the values in env. If a value would exceed the limit of all values, its variable stays as it is written: the agent
+// rejects such an argument, so no flag gets lost silently.
 func ParseShell(text string, env map[string]string) {
+	room := MaxFile
 	for _, command := range commands(text + "\n") {
-		words := Words(strings.ReplaceAll(command, "\\\n", ""))
+		words := ShellWords(strings.ReplaceAll(command, "\\\n", ""))
 		if len(words) > 0 && words[0] == "export" {
 			words = words[1:]
 		}
@@ -97,7 +99,7 @@ func ParseShell(text string, env map[string]string) {
 		}
 		for _, word := range words {
 			name, value, _ := strings.Cut(word, "=")
-			env[name] = expand(value, env)
+			env[name] = expand(value, env, &room)
 		}
 	}
 }
@@ -134,23 +136,24 @@ func isCommand(word string) bool {
 	return !ok || !isVariable(name)
 }
 
-// maxValue is the maximum length in bytes of a value in which variables are replaced, before and after.
-const maxValue = 4 << 10
+// maxExpanded is the maximum length in bytes of a value in which variables are replaced.
+const maxExpanded = 4 << 10
 
-// expand replaces the variables in a value of a script.
-func expand(value string, env map[string]string) string {
-	if len(value) > maxValue { // the time of os.Expand may grow with the square of the length
+// expand replaces the variables in a value of a script. The parameter room is the number of bytes that the replaced variables of the script
+// may still have.
+func expand(value string, env map[string]string, room *int) string {
+	if len(value) > maxExpanded { // the time of os.Expand may grow with the square of the length
 		return value
 	}
-	room := maxValue
-	return os.Expand(value, func(name string) string {
-		name, fallback, _ := strings.Cut(name, ":-")
+	return os.Expand(value, func(reference string) string {
+		name, out, _ := strings.Cut(reference, ":-")
 		if value := env[name]; value != "" {
-			fallback = value
+			out = value
 		}
-		if room -= len(fallback); room < 0 {
-			return ""
+		if len(out) > *room {
+			return "${" + reference + "}"
 		}
-		return fallback
+		*room -= len(out)
+		return out
 	})
 }

@@ -113,17 +113,62 @@ func checkSystemd(t *testing.T, text, want string) {
 
 // TestLargeEnvironments checks that values that refer to each other stay small, and that large files are read in time.
 func TestLargeEnvironments(t *testing.T) {
-	texts := []string{"A=xxxxxxxx\n" + strings.Repeat("A=$A$A\n", 1000), "A=" + strings.Repeat("$A", MaxFile/2), strings.Repeat("${", MaxFile/2), strings.Repeat("A="+strings.Repeat("${", maxValue/2-2)+"\n", MaxFile/maxValue),
+	many, large := strings.Builder{}, strings.Repeat("x", MaxFile/4)
+	many.WriteString("A=" + large + "\n")
+	for i := range 10_000 {
+		fmt.Fprintf(&many, "B%d=$A\n", i)
+	}
+	texts := []string{"A=xxxxxxxx\n" + strings.Repeat("A=$A$A\n", 1000), "A=" + strings.Repeat("$A", MaxFile/2),
+		strings.Repeat("${", MaxFile/2),
+		strings.Repeat("A="+strings.Repeat("${", maxExpanded/2-2)+"\n", MaxFile/maxExpanded), many.String(),
 		strings.Repeat("\"", MaxFile+1), strings.Repeat("\\", MaxFile+1), strings.Repeat("A=\n", MaxFile/3)}
 	for i, text := range texts {
 		for _, parse := range []func(string, map[string]string){ParseEnvironment, ParseShell} {
-			env := map[string]string{}
+			env, total := map[string]string{}, 0
 			parse(text, env)
 			for _, name := range slices.Sorted(maps.Keys(env)) {
-				if len(env[name]) > MaxFile {
-					t.Errorf("text %d: %s has %d bytes", i, fmt.Sprintf("%.10s", name), len(env[name]))
-				}
+				total += len(env[name])
 			}
+			if total > 3*MaxFile {
+				t.Errorf("text %d: the values have %d bytes", i, total)
+			}
+		}
+	}
+	env := map[string]string{}
+	ParseShell(many.String(), env)
+	if env["B1"] != large || env["B9999"] != "${A}" {
+		t.Errorf("a variable is lost: %.10q, %.10q", env["B1"], env["B9999"])
+	}
+}
+
+// TestWords checks the separators of words for systemd, and those for a shell. The words are also compared with those of the shell of this
+// machine.
+func TestWords(t *testing.T) {
+	for _, c := range []struct {
+		text           string
+		systemd, shell []string
+	}{
+		{"a\tb\nc d\n\n", []string{"a", "b", "c", "d"}, []string{"a", "b", "c", "d"}},
+		{"a\r\nb\rc", []string{"a", "b", "c"}, []string{"a\r", "b\rc"}},
+		{"'a b'\n\"c d\"", []string{"a b", "c d"}, []string{"a b", "c d"}},
+		{" \n", nil, nil},
+	} {
+		if got := Words(c.text); !slices.Equal(got, c.systemd) {
+			t.Errorf("%q: %q, want %q", c.text, got, c.systemd)
+		}
+		if got := ShellWords(c.text); !slices.Equal(got, c.shell) {
+			t.Errorf("%q: a shell: %q, want %q", c.text, got, c.shell)
+		}
+		sh, err := exec.LookPath("sh")
+		if err != nil {
+			continue
+		}
+		// OpenRC evaluates command_args in this way.
+		cmd := exec.Command(sh, "-c", `eval set -- $A; for word; do printf '%s|' "$word"; done`)
+		cmd.Env = []string{"PATH=/nonexistent", "A=" + c.text}
+		out, err := cmd.Output()
+		if want := strings.Join(append(slices.Clone(c.shell), ""), "|"); err != nil || string(out) != want {
+			t.Errorf("%q: the shell has %q, want %q: %v", c.text, out, want, err)
 		}
 	}
 }

@@ -107,8 +107,15 @@ func Lines(text string) (lines []string) {
 	return lines
 }
 
-// Words splits a text at blanks that are not quoted, and removes the quotes.
-func Words(text string) (words []string) {
+// Words splits a text as systemd splits the command line of a unit and the value of a variable there, and removes the quotes. Blanks that
+// are not quoted separate words, also line breaks: a value in an EnvironmentFile may have several lines.
+func Words(text string) []string { return split(text, blanks+"\n") }
+
+// ShellWords splits a text as a shell splits an expanded variable, and removes the quotes. A carriage return is part of a word.
+func ShellWords(text string) []string { return split(text, " \t\n") }
+
+// split splits a text at the separators that are not quoted, and removes the quotes.
+func split(text, separators string) (words []string) {
 	var word strings.Builder
 	quote, started := rune(0), false
 	escaped := false
@@ -123,7 +130,7 @@ func Words(text string) (words []string) {
 			quote = 0
 		case quote == 0 && (r == '"' || r == '\''):
 			quote, started = r, true
-		case quote == 0 && (r == ' ' || r == '\t'):
+		case quote == 0 && strings.ContainsRune(separators, r):
 			if started {
 				words = append(words, word.String())
 			}

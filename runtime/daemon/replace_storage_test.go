@@ -1,0 +1,262 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/mounts"
+)
+
+// newStorage returns the configuration of a closed storage with one layer, and the directories of three containers. Two of them run.
+func newStorage(t *testing.T) (c Config, layer string) {
+	t.Helper()
+	c = overlayConfig(t)
+	c.Containers = t.TempDir()
+	for _, name := range []string{"one", "two", "ended"} {
+		var paths []any
+		for _, dir := range []string{"lower", "upper", "work", "merged"} {
+			path := filepath.Join(c.Containers, name, dir)
+			if err := os.MkdirAll(path, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			paths = append(paths, path)
+		}
+		if name == "ended" {
+			continue
+		}
+		options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", paths[:3]...)
+		if err := unix.Mount("overlay", paths[3].(string), "overlay", 0, options); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(paths[3].(string), unix.MNT_DETACH) })
+	}
+	d := start(t, c)
+	addLayer(t, d, "layer")
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer = filepath.Join(c.Root, Overlay, snapshotsDir, "1", "fs")
+	if err := os.WriteFile(filepath.Join(layer, "file"), []byte("a file of a running container"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c, layer
+}
+
+func addLayer(t *testing.T, d *Daemon, name string) {
+	t.Helper()
+	ctx := namespaces.WithNamespace(t.Context(), Namespace)
+	sn := d.Client().SnapshotService(d.Snapshotter())
+	root := snapshots.WithLabels(map[string]string{"containerd.io/gc.root": "true"})
+	if _, err := sn.Prepare(ctx, name+"-writable", "", root); err != nil {
+		t.Fatal(err)
+	}
+	if err := sn.Commit(ctx, name, name+"-writable", root); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// collectNow runs the garbage collector, and waits until it has also removed the layers that were set aside.
+func collectNow(t *testing.T, d *Daemon) {
+	t.Helper()
+	for range 2 { // the second collection begins after the first one has removed the layers
+		ctx := namespaces.WithNamespace(t.Context(), Namespace)
+		l, err := d.Client().LeasesService().Create(ctx, leases.WithRandomID())
+		if err == nil {
+			err = d.Client().LeasesService().Delete(ctx, l, leases.SynchronousDelete)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// asideFile returns the path of a file of a running container below the layers that were set aside, or "".
+func asideFile(c Config) string {
+	all, _ := filepath.Glob(filepath.Join(c.Root, Overlay, snapshotsDir+asideSuffix+"*", "1", "fs", "file"))
+	return strings.Join(all, " ")
+}
+
+func overwrite(t *testing.T, path string, change func(b []byte) []byte) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, change(b), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedStorage damages the databases. Start must succeed each time. The layers must remain until the containers of that time are
+// removed, although the garbage collector runs.
+func TestDamagedStorage(t *testing.T) {
+	page := os.Getpagesize()
+	noTree := func(b []byte) []byte { clear(b[2*page:]); return b }
+	noMeta := func(b []byte) []byte { clear(b[:2*page]); return b }
+	for _, test := range []struct {
+		name, file string
+		change     func(b []byte) []byte // nil: the file is removed
+	}{
+		{"pages", metaFile, noTree},
+		{"meta pages", metaFile, noMeta},
+		{"truncated", metaFile, func(b []byte) []byte { return b[:page+1] }},
+		{"not a database", metaFile, func(b []byte) []byte { return []byte("no") }},
+		{"missing", metaFile, nil},
+		{"pages of the snapshotter", Overlay + "/" + namesFile, noTree},
+		{"meta pages of the snapshotter", Overlay + "/" + namesFile, noMeta},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := newStorage(t)
+			path := filepath.Join(c.Root, test.file)
+			if test.change != nil {
+				overwrite(t, path, test.change)
+			} else if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			d := start(t, c)
+			if !strings.Contains(d.Damage(), path) {
+				t.Errorf("the message is %q", d.Damage())
+			}
+			addLayer(t, d, "layer")
+			collectNow(t, d)
+			if asideFile(c) == "" {
+				t.Fatal("a layer of a running container was removed")
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			d = start(t, c) // the containers continue to run
+			defer d.Close()
+			if d.Damage() != "" {
+				t.Errorf("after the next start: %s", d.Damage())
+			}
+			for _, name := range []string{"one", "two"} {
+				collectNow(t, d)
+				if asideFile(c) == "" {
+					t.Fatalf("container %s exists, and its layer was removed", name)
+				}
+				dir := filepath.Join(c.Containers, name)
+				if err := mounts.RemoveMounted(dir, []string{filepath.Join(dir, "merged")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			collectNow(t, d)
+			if left := d.collector.disk.listAside(); len(left) > 0 {
+				t.Errorf("left: %q", left)
+			}
+			if _, err := d.Client().SnapshotService(Overlay).Stat(namespaces.WithNamespace(t.Context(), Namespace), "layer"); err != nil {
+				t.Errorf("the new layer: %v", err)
+			}
+		})
+	}
+}
+
+// TestLayersWithoutUsers checks layers that were set aside while no container ran, as at the first start after a boot. They are removed,
+// although the directories of ended containers exist.
+func TestLayersWithoutUsers(t *testing.T) {
+	c, _ := newStorage(t)
+	for _, name := range []string{"one", "two"} {
+		if err := unix.Unmount(filepath.Join(c.Containers, name, "merged"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overwrite(t, filepath.Join(c.Root, metaFile), func(b []byte) []byte { return []byte("no") })
+	d := start(t, c)
+	defer d.Close()
+	collectNow(t, d)
+	if left := d.collector.disk.listAside(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestLayersOfAnEarlierBoot checks layers that were set aside before a reboot. No container uses them, so they are removed.
+func TestLayersOfAnEarlierBoot(t *testing.T) {
+	c, _ := newStorage(t)
+	disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
+	if _, err := disk.setAside(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range disk.listAside() {
+		if err := os.Rename(path, strings.ReplaceAll(path, bootSuffix(), ".an-earlier-boot")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := start(t, c)
+	defer d.Close()
+	collectNow(t, d)
+	if left := disk.listAside(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// TestInterruptedReplacement ends the replacement of the storage after each step. The next start must complete it, and keep the layers.
+func TestInterruptedReplacement(t *testing.T) {
+	for _, damagedFile := range []string{metaFile, Overlay + "/" + namesFile} {
+		for steps := range 3 {
+			c, layer := newStorage(t)
+			overwrite(t, filepath.Join(c.Root, damagedFile), func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) })
+			disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
+			aside := filepath.Dir(filepath.Dir(layer)) + asideSuffix + "20000101T000000Z" + bootSuffix()
+			for _, step := range []func() error{
+				func() error { return os.WriteFile(aside+usersSuffix, disk.listUsers(), 0o600) },
+				func() error { return os.Rename(filepath.Dir(filepath.Dir(layer)), aside) },
+				func() error {
+					return os.Rename(filepath.Join(c.Root, metaFile), filepath.Join(c.Root, metaFile+asideSuffix+"x"))
+				},
+			}[:steps+1] {
+				if err := step(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := start(t, c)
+			addLayer(t, d, "layer")
+			collectNow(t, d)
+			if asideFile(c) == "" {
+				t.Errorf("%s, %d steps: a layer of a running container was removed", damagedFile, steps+1)
+			}
+			d.Close()
+		}
+	}
+}
+
+// TestCopiesAreLimited damages the storage often. Only the last copies of the databases are kept.
+func TestCopiesAreLimited(t *testing.T) {
+	c, _ := newStorage(t)
+	for range keepAside + 2 {
+		overwrite(t, filepath.Join(c.Root, metaFile), func(b []byte) []byte { return []byte("no") })
+		d := start(t, c)
+		addLayer(t, d, "layer")
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{metaFile, Overlay + "/" + namesFile} {
+		if n := len(listPrefix(filepath.Join(c.Root, path+asideSuffix))); n != keepAside {
+			t.Errorf("%s has %d copies", path, n)
+		}
+	}
+}
+
+// TestStorageInUse checks that a storage which another agent uses is never set aside, even if it seems to be damaged.
+func TestStorageInUse(t *testing.T) {
+	c, layer := newStorage(t)
+	d := start(t, c)
+	defer d.Close()
+	if err := os.Truncate(filepath.Join(c.Root, metaFile), 100); err != nil {
+		t.Fatal(err)
+	}
+	disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
+	if message, err := disk.setAsideDamaged(); message != "" || err != nil || !exists(layer) {
+		t.Errorf("%q, %v", message, err)
+	}
+}
