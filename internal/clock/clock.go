@@ -13,3 +13,13 @@ func IsSet(t time.Time) bool { return !t.Before(EarliestTime()) }
 // was wrong when the time was stored, or was set back since then. Without this, a clock that was once ahead by years would make a time
 // recent for years.
 func IsRecent(at, now time.Time, within time.Duration) bool { return now.Sub(at).Abs() < within }
+
+// SettleTime is how long after a boot the clock may be behind, although it is set: it shows a time from a file until it is synchronized.
+const SettleTime = time.Hour
+
+// IsExpired reports whether a stored time is at least the given duration ago, so that its object can be deleted. A time that is as far in
+// the future has expired too, but not while the clock may be behind. This is so if the clock is not set, or if the uptime up of the machine
+// is less than SettleTime. Without this, a board without a battery-backed clock would delete the objects at each boot.
+func IsExpired(at, now time.Time, within, up time.Duration) bool {
+	return !IsRecent(at, now, within) && (!at.After(now) || IsSet(now) && up >= SettleTime)
+}

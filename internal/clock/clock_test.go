@@ -39,3 +39,29 @@ func TestIsSet(t *testing.T) {
 		}
 	}
 }
+
+// TestIsExpired checks that a time in the future expires as one in the past does, but only when the clock is right: it is behind after a
+// boot.
+func TestIsExpired(t *testing.T) {
+	const day = 24 * time.Hour
+	now := EarliestTime().Add(1000 * day)
+	for name, c := range map[string]struct {
+		at, now time.Time
+		up      time.Duration
+		want    bool
+	}{
+		"recent":                              {at: now.Add(-day + 1), now: now, up: day},
+		"old":                                 {at: now.Add(-day), now: now, want: true},
+		"old, of a clock that was not set":    {at: time.Unix(60, 0), now: now, want: true},
+		"old, and the clock is still at 1970": {at: time.Unix(60, 0), now: time.Unix(60, 0).Add(day), up: day, want: true},
+		"no time":                             {now: now, want: true},
+		"a little ahead":                      {at: now.Add(day - 1), now: now, up: day},
+		"years ahead":                         {at: now.Add(1000 * day), now: now, up: SettleTime, want: true},
+		"the clock is not set":                {at: now, now: time.Unix(60, 0), up: 10 * day},
+		"the clock shows the build date":      {at: now, now: EarliestTime(), up: SettleTime - 1},
+	} {
+		if IsExpired(c.at, c.now, day, c.up) != c.want {
+			t.Errorf("%s: %t", name, !c.want)
+		}
+	}
+}
