@@ -14,13 +14,12 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
-	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // removeContainer removes a container's log with its rotated parts and its link, and then the container. Only the container names the path
-// of its log, so a container whose log cannot be removed stays, and the removal is repeated. If the pod is removed too, the logs stay until
+// of its log, so a container whose log cannot be removed now stays, and the removal is repeated. If the pod is removed too, the logs stay until
 // the pod has been released, so that log shippers can read the last lines.
 func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
@@ -32,7 +31,7 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 		}
 		left = errors.Join(left, removeLog(ctx, c.LogPath), e.cfg.Links.Unlink(c.LogPath))
 	}
-	if left != nil && !a.KeepsLog && !isLost(left) {
+	if left != nil && !a.KeepsLog && isTransient(left) {
 		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, left)
 	}
 	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); ignoreNotFound(err) != nil {
@@ -41,10 +40,17 @@ func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Ac
 	return errors.Join(left, e.cfg.Lifecycle.Forget(a.ID))
 }
 
-// isLost reports whether a log cannot be removed later either: the disk fails, or a pod has replaced the directories of the log. The
-// container is then removed without its log, because it would otherwise stay for ever.
-func isLost(err error) bool {
-	return readonly.IsDiskFault(err) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)
+// isTransient reports whether a log can probably be removed later. After any other error the container is removed without its log, because
+// it would otherwise stay for ever: the disk fails, a pod has replaced the directories of the log, or somebody has made the log immutable.
+func isTransient(err error) bool {
+	for _, e := range []error{
+		context.Canceled, context.DeadlineExceeded, unix.EBUSY, unix.EINTR, unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // namesPerRead is the maximum number of names that removeLog keeps in memory.

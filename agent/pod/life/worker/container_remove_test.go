@@ -79,17 +79,23 @@ func TestLogsOfRemoved(t *testing.T) {
 // killed between two steps: nothing else names the log. The next removal completes the work. A failure that lasts for ever, and the removal
 // of the whole pod, whose directory of logs has the name of the pod, do not keep the container.
 func TestLogBeforeContainer(t *testing.T) {
-	for name, c := range map[string]struct {
+	type failure struct {
 		stuck, runtime error
 		pod            bool // the pod is removed too
 		kept           bool // the container stays
-	}{
+	}
+	cases := map[string]failure{
 		"nothing fails":         {},
 		"the link":              {stuck: unix.EBUSY, kept: true},
 		"the link, with a pod":  {stuck: unix.EBUSY, pod: true},
 		"the link, on the disk": {stuck: unix.EIO},
 		"the runtime":           {runtime: errors.New("it does not answer"), kept: true},
-	} {
+	}
+	for no := unix.Errno(1); no < 134; no++ { // all of Linux
+		transient := slices.Contains([]unix.Errno{unix.EBUSY, unix.EINTR, unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE}, no)
+		cases["the link: "+no.Error()] = failure{stuck: no, kept: transient}
+	}
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "pods/ns_web_u1/c/0.log")
 			if err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o755), os.WriteFile(log, nil, 0o600)); err != nil {
