@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"strconv"
@@ -62,7 +63,8 @@ func (l *logFile) Write(line []byte) (int, error) {
 }
 
 // shorten shortens a file that is too large. If the end of the file cannot be kept, the file becomes empty: a full disk would evict pods.
-// The caller holds mu.
+// Another process of islet may append to the same file, such as the one that supervises an update. A lock on the file makes one of them
+// shorten it. The caller holds mu.
 func (l *logFile) shorten() {
 	st, err := l.f.Stat()
 	if err != nil || st.Size() <= maxLogFile {
@@ -72,21 +74,36 @@ func (l *logFile) shorten() {
 	f, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(l.f.Fd())), os.O_RDWR, 0)
 	if err == nil {
 		defer f.Close()
+		if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+			return
+		}
+		if st, err = f.Stat(); err == nil && st.Size() <= maxLogFile {
+			return
+		}
+	}
+	if err == nil {
 		var kept int64
-		if kept, err = moveToBegin(f, st.Size()-keepLogFile, st.Size()); err == nil {
+		if kept, err = moveToBegin(f, st.Size()-keepLogFile); err == nil {
 			err = f.Truncate(kept)
 		}
+	}
+	if errors.Is(err, io.EOF) { // a program without the lock has shortened it
+		return
 	}
 	if err != nil {
 		_ = l.f.Truncate(0)
 	}
 }
 
-// moveToBegin copies the whole lines in a part of a file to its begin, and returns their size.
-func moveToBegin(f *os.File, from, end int64) (size int64, err error) {
+// moveToBegin copies the lines after an offset to the begin of a file, and returns their size. It includes lines that another process
+// appends meanwhile, but at most maxLogFile/2 bytes. If the file ends before the offset, the error is io.EOF, and the file is unchanged.
+func moveToBegin(f *os.File, from int64) (size int64, err error) {
 	buf := make([]byte, copyBytes)
-	for first := true; from < end; first = false {
-		n, err := f.ReadAt(buf[:min(int64(len(buf)), end-from)], from)
+	for first := true; size < maxLogFile/2; first = false {
+		n, err := f.ReadAt(buf, from)
+		if n == 0 && err == io.EOF && !first {
+			break
+		}
 		if n == 0 {
 			return size, err
 		}

@@ -7,7 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestLimitLogs checks that a file to which both streams of the agent are appended stays small, also if the agent is started again and
@@ -70,6 +73,86 @@ func TestLimitLogs(t *testing.T) {
 	}
 	LimitLogs(nil, open(os.O_APPEND))
 	check()
+}
+
+// TestLogOfTwoProcesses checks a file to which two processes append, and which each of them may shorten. While one of them shortens the
+// file, the other one does not. The file never becomes empty.
+func TestLogOfTwoProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.log")
+	open := func(flags int) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(path, flags|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	size := func() int64 {
+		t.Helper()
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Size()
+	}
+	out, _ := LimitLogs(open(os.O_APPEND|os.O_WRONLY), nil)
+	other, _ := LimitLogs(open(os.O_APPEND|os.O_WRONLY), nil)
+	lock := open(os.O_RDWR)
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	line := append(bytes.Repeat([]byte("x"), 100_000), '\n')
+	for range maxLogFile/len(line) + 2 {
+		if _, err := out.Write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if size() <= maxLogFile {
+		t.Errorf("%d bytes are left while another process shortens the file", size())
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	var writers sync.WaitGroup
+	for _, w := range []io.Writer{out, other} {
+		writers.Go(func() {
+			for range 4 * maxLogFile / len(line) {
+				if _, err := w.Write(line); err != nil {
+					t.Error(err)
+				}
+				if st, err := os.Stat(path); err != nil || st.Size() < keepLogFile-copyBytes-int64(len(line)) {
+					t.Errorf("the file was emptied: %v", err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	if _, err := out.Write(line); err != nil || size() > maxLogFile {
+		t.Errorf("%d bytes: %v", size(), err)
+	}
+}
+
+// TestLogShortenedByOthers checks that a file that a program without the lock has shortened stays as it is, and that lines that are appended
+// while it is shortened are kept.
+func TestLogShortenedByOthers(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("first\nsecond\nthird\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := moveToBegin(f, 100); err != io.EOF {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(f.Name()); err != nil || string(text) != "first\nsecond\nthird\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if n, err := moveToBegin(f, 2); err != nil || n != int64(len("second\nthird\n")) {
+		t.Error(n, err)
+	}
 }
 
 // TestLimitNoOtherStreams checks that streams that are not files to which a service manager appends are used as they are.
