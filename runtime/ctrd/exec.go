@@ -65,9 +65,9 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if pid <= 0 {
 		return fmt.Errorf("exec in container %s: it is not running: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
-	run := func() error {
+	run := func(ctx context.Context, stuck func()) error {
 		if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
-			return r.execTask(ctx, tasks, c, o)
+			return r.execTask(ctx, tasks, c, o, stuck)
 		}
 		if err := r.awaitAccounts(ctx, c.rec.ID, pid); err != nil {
 			return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
@@ -77,7 +77,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if o.Collect {
 		return r.runAbandonable(ctx, c.rec.ID, run)
 	}
-	return run()
+	return run(ctx, nil)
 }
 
 // execOCI runs a command in a container with the OCI runtime, without islet's shim, and waits for it.

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -18,9 +20,9 @@ func TestAbandonedCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{log: slog.New(slog.DiscardHandler)}
 		kernel, commands := make(chan struct{}), 0
-		hang := func() error { commands++; <-kernel; return nil }
-		works := func() error { return nil }
-		probe := func(id string, run func() error) (time.Duration, error) {
+		hang := func(context.Context, func()) error { commands++; <-kernel; return nil }
+		works := func(context.Context, func()) error { return nil }
+		probe := func(id string, run func(context.Context, func()) error) (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			began := time.Now()
@@ -64,13 +66,13 @@ func TestConcurrentAbandonedCommands(t *testing.T) {
 			ends = append(ends, end)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			go r.runAbandonable(ctx, "c1", func() error { <-end; return nil })
+			go r.runAbandonable(ctx, "c1", func(context.Context, func()) error { <-end; return nil })
 		}
 		time.Sleep(time.Second + killGrace)
 		synctest.Wait()
 		waiting := make(chan error, 1)
 		go func() {
-			waiting <- r.runAbandonable(t.Context(), "c1", func() error { return cri.ExitError{Code: 7} })
+			waiting <- r.runAbandonable(t.Context(), "c1", func(context.Context, func()) error { return cri.ExitError{Code: 7} })
 		}()
 		for i, end := range ends {
 			synctest.Wait()
@@ -86,9 +88,34 @@ func TestConcurrentAbandonedCommands(t *testing.T) {
 	})
 }
 
+// TestStuckCommand checks a command without a timeout that its shim does not start. The caller gets an error, and further commands do not
+// start until the shim responds.
+func TestStuckCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Runtime{log: slog.New(slog.DiscardHandler)}
+		answer := make(chan struct{})
+		err := r.runAbandonable(t.Context(), "c1", func(ctx context.Context, stuck func()) error {
+			stuck()
+			<-answer
+			return ctx.Err()
+		})
+		if !errors.Is(err, errdefs.ErrUnavailable) || errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		works := func(context.Context, func()) error { return nil }
+		if err := r.runAbandonable(t.Context(), "c1", works); err == nil {
+			t.Error("a further command has run")
+		}
+		close(answer)
+		if err := r.runAbandonable(t.Context(), "c1", works); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestPanickingCommand checks that a panic is the error of one command.
 func TestPanickingCommand(t *testing.T) {
-	err := new(Runtime).runAbandonable(t.Context(), "c1", func() error { panic("oh") })
+	err := new(Runtime).runAbandonable(t.Context(), "c1", func(context.Context, func()) error { panic("oh") })
 	if err == nil || !strings.Contains(err.Error(), "oh") {
 		t.Error(err)
 	}

@@ -266,8 +266,8 @@ func (s *sandbox) addAnnotations(spec *specs.Spec, ctr *api.ContainerConfig) {
 	}
 }
 
-// execTask runs a command through a containerd shim.
-func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions) error {
+// execTask runs a command through a containerd shim. See taskshim.Exec for stuck.
+func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions, stuck func()) error {
 	dir, err := r.commandDir(c, o)
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *contain
 	caller := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e := taskshim.Exec{ID: c.rec.ID, Dir: dir, Process: p, Stdin: o.Stdin, Resize: shimSizes(ctx, o.Resize)}
+	e := taskshim.Exec{ID: c.rec.ID, Dir: dir, Process: p, Stdin: o.Stdin, Resize: shimSizes(ctx, o.Resize), Stuck: stuck}
 	if o.Stdout != nil {
 		e.Stdout = o.Stdout
 	}

@@ -26,12 +26,16 @@ type Exec struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan shim.Size
-	Children       time.Duration // how long to read the output of remaining child processes after the command has ended; 0 means no limit
+	// Stuck makes Exec wait for the end of the command, and for the answers of the shim, without a limit. Exec calls Stuck once if the shim
+	// has not started the command within commandTimeout. The caller no longer waits for the command then. Stuck is nil for a caller that
+	// waits until Exec returns.
+	Stuck    func()
+	Children time.Duration // how long to read the output of remaining child processes after the command has ended; 0 means no limit
 }
 
 // Exec runs a command, waits until it has ended, and returns its exit code. If ctx ends first, Exec
-// kills the command, and waits for its end at most for commandTimeout. If output could not be
-// delivered, the error is a *drain.LostError.
+// kills the command, and waits for its end. Without e.Stuck, it waits at most for commandTimeout. If output could not be delivered, the
+// error is a *drain.LostError.
 func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	spec, err := packJSON("Process", e.Process)
 	if err != nil {
@@ -46,8 +50,14 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	exec := rand.Text()
 	// The shim completes a call even if its caller no longer waits. Therefore the calls do not end
 	// with ctx.
-	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	stuck := e.Stuck
+	if stuck == nil {
+		stuck = cancel
+	}
+	starting := time.AfterFunc(commandTimeout, stuck)
+	defer starting.Stop()
 	if err := s.call(callCtx, "Exec", &task.ExecProcessRequest{
 		ID: e.ID, ExecID: exec, Terminal: tty, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Spec: spec,
 	}, &emptypb.Empty{}); err != nil {
@@ -62,6 +72,7 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		out.Abort()
 		return 0, err
 	}
+	starting.Stop()
 	f.close() // the shim has opened its ends
 	// The shim also has the FIFOs open for reading, so the command gets no SIGPIPE when this end is
 	// closed.
@@ -93,19 +104,22 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 			}
 		}()
 	}
-	if code, err = s.awaitCommand(ctx, e.ID, exec); err != nil {
+	if code, err = s.awaitCommand(ctx, e.ID, exec, e.Stuck == nil); err != nil {
 		return code, err
 	}
 	return code, out.Finish(ctx, e.Children)
 }
 
-// awaitCommand waits until a command has ended, and returns its exit code. If ctx ends first, awaitCommand kills the command, and waits at
-// most for commandTimeout: a hanging shim does not report the end, and a process may wait in the kernel.
-func (s *Shim) awaitCommand(ctx context.Context, id, exec string) (code uint32, err error) {
+// awaitCommand waits until a command has ended, and returns its exit code. If ctx ends first, awaitCommand kills the command. A hanging
+// shim does not report the end, and a process may wait in the kernel. If limited is true, awaitCommand then waits at most for
+// commandTimeout. Otherwise it waits until the command or the shim has ended.
+func (s *Shim) awaitCommand(ctx context.Context, id, exec string, limited bool) (code uint32, err error) {
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(commandTimeout, giveUp)
+		if limited {
+			time.AfterFunc(commandTimeout, giveUp)
+		}
 		s.call(waiting, "Kill", &task.KillRequest{ID: id, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
 	})
 	var end task.WaitResponse

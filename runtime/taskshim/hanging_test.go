@@ -11,6 +11,7 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/runtime/shim/wire"
@@ -34,12 +35,51 @@ func TestUnansweredCommand(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := s.awaitCommand(ctx, "c1", "probe")
+		_, err := s.awaitCommand(ctx, "c1", "probe", true)
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != time.Second+commandTimeout {
 			t.Errorf("%v after %s", err, took)
 		}
 		s.Close()
 	})
+}
+
+// TestStuckCommand checks a command of a caller that abandons it. Exec does not return while the shim exists, neither when the shim does not
+// answer at all nor when it does not report the end of the command. So the caller starts no further command. A shim that does not answer
+// is reported once.
+func TestStuckCommand(t *testing.T) {
+	for name, run := range map[string]func(ctx context.Context, s *Shim, dir string, stuck func()) error{
+		"start": func(ctx context.Context, s *Shim, dir string, stuck func()) error {
+			_, err := s.Exec(ctx, Exec{ID: "c1", Dir: dir, Process: &specs.Process{}, Stuck: stuck})
+			return err
+		},
+		"end": func(ctx context.Context, s *Shim, dir string, stuck func()) error {
+			stuck()
+			_, err := s.awaitCommand(ctx, "c1", "probe", false)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s, far, _ := pipeShim()
+				go io.Copy(io.Discard, far)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				stuck, returned := 0, make(chan error, 1)
+				go func() { returned <- run(ctx, s, dir, func() { stuck++ }) }()
+				time.Sleep(10 * commandTimeout)
+				synctest.Wait()
+				if len(returned) > 0 || stuck != 1 || !s.Connected() {
+					t.Errorf("the command has ended: %t, reported %d times, connected %t", len(returned) > 0, stuck, s.Connected())
+				}
+				far.Close()
+				if err := <-returned; err == nil {
+					t.Error("no error after the end of the shim")
+				}
+				s.Close()
+			})
+		})
+	}
 }
 
 // TestUnansweredKill checks a shim that does not answer. It survives other signals and a caller that stops waiting. If it does not answer
@@ -83,7 +123,7 @@ func TestSilentShim(t *testing.T) {
 			t.Errorf("%v after %s", err, took)
 		}
 		<-gone
-		if _, err := s.awaitCommand(t.Context(), "c1", "probe"); !errors.Is(err, ErrGone) {
+		if _, err := s.awaitCommand(t.Context(), "c1", "probe", true); !errors.Is(err, ErrGone) {
 			t.Errorf("a command: %v", err)
 		}
 		s.Close()
