@@ -178,3 +178,61 @@ func TestClockAhead(t *testing.T) {
 		}
 	})
 }
+
+// TestClockBehindOffline checks a node that runs without a network for days after a boot, while its clock is behind. No image becomes old
+// when the clock is synchronized, but a full disk removes images meanwhile. A clock that nothing synchronizes is right after a week.
+func TestClockBehindOffline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now, synced := noon.AddDate(0, 6, 0), true
+		w := &world{total: 1000, other: 950}
+		w.image(1, 1, "a:1")
+		start := func() *Garbage {
+			return w.garbage(func(c *Config) {
+				c.MaxAge, c.High, c.Now = 30*day, 100, func() time.Time { return now }
+				c.ClockSynced = func() bool { return synced }
+			})
+		}
+		g := start()
+		look := func(want ...int) {
+			t.Helper()
+			if err := g.collectImages(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.remaining(); !slices.Equal(got, want) {
+				t.Errorf("at %v: left %v", now, got)
+			}
+		}
+		pass := func(d time.Duration) {
+			now = now.Add(d)
+			time.Sleep(d) // in the bubble's time
+		}
+		look(1)
+		w.image(2, 1, "b:1")
+		look(1, 2)
+		now, synced = noon, false // the clock of the next boot is six months behind
+		g = start()
+		look(1, 2)
+		for range 3 {
+			pass(day)
+			look(1, 2)
+		}
+		now, synced = noon.AddDate(0, 6, 4), true
+		look(1, 2)
+		now, synced = noon, false
+		g = start()
+		look(1, 2)
+		pass(settleTime)
+		if err := g.ReclaimImages(t.Context()); err != nil || len(w.remaining()) > 0 {
+			t.Errorf("%v: left %v although the disk is full", err, w.remaining())
+		}
+		now = noon.AddDate(0, 6, 5)
+		w.image(3, 1, "c:1")
+		look(3)
+		now = noon // it was ahead, and nothing synchronizes it
+		look(3)
+		pass(unsyncedSettleTime)
+		look(3)
+		pass(31 * day)
+		look()
+	})
+}
