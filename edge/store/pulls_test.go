@@ -69,8 +69,8 @@ func TestPulls(t *testing.T) {
 	begun(BegunPull{"reg/app:3", ""})
 }
 
-// TestPullsAreBounded checks that the records of an image that stays for years are bounded, if its Secret or service account is created again
-// and again, or if there is always another namespace with one.
+// TestPullsAreBounded checks that the records of an image that stays for years are bounded, if its Secret or service account is created
+// again and again, or if there is always another namespace with one.
 func TestPullsAreBounded(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
 	put := func(name string, source PullSource, want int) {

@@ -214,8 +214,8 @@ func TestFollowedDuringTrial(t *testing.T) {
 	}
 }
 
-// TestFetchOfLaterClock checks an incomplete fetch on a board whose clock begins in the past at each boot. The layers stay until the clock is
-// right, because the fetch can be continued.
+// TestFetchOfLaterClock checks an incomplete fetch on a board whose clock begins in the past at each boot. The layers stay until the clock
+// is right, because the fetch can be continued.
 func TestFetchOfLaterClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock begins before the earliest time
 		w, s := newWorld(t), &webSite{}

@@ -133,8 +133,8 @@ func TestLogOfTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestLogShortenedByOthers checks that a file that a program without the lock has shortened stays as it is, and that lines that are appended
-// while it is shortened are kept.
+// TestLogShortenedByOthers checks that a file that a program without the lock has shortened stays as it is, and that the lines up to the
+// current end are kept.
 func TestLogShortenedByOthers(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

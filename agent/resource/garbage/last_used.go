@@ -139,8 +139,8 @@ func (u *storedUses) update(images []Image, needs []Need, now time.Time, synced 
 	return changed
 }
 
-// setTimes sets First and Used of the images. An image whose First has been in the future for settleTime was pulled at least settleTime ago.
-// Its age then does not prevent its removal when the disk is full.
+// setTimes sets First and Used of the images. An image whose First has been in the future for settleTime was pulled at least settleTime
+// ago. Its age then does not prevent its removal when the disk is full.
 func (u *storedUses) setTimes(images []Image, now time.Time) {
 	for i := range images {
 		use := u.Images[shortID(images[i].ID)]

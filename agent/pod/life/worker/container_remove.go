@@ -19,8 +19,8 @@ import (
 )
 
 // removeContainer removes a container's log with its rotated parts and its link, and then the container. Only the container names the path
-// of its log, so a container whose log cannot be removed now stays, and the removal is repeated. If the pod is removed too, the logs stay until
-// the pod has been released, so that log shippers can read the last lines.
+// of its log, so a container whose log cannot be removed now stays, and the removal is repeated. If the pod is removed too, the logs stay
+// until the pod has been released, so that log shippers can read the last lines.
 func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
