@@ -102,11 +102,13 @@ func TestStuckCommand(t *testing.T) {
 		if !errors.Is(err, errdefs.ErrUnavailable) || errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
+		synctest.Wait()
 		works := func(context.Context, func()) error { return nil }
 		if err := r.runAbandonable(t.Context(), "c1", works); err == nil {
 			t.Error("a further command has run")
 		}
 		close(answer)
+		synctest.Wait()
 		if err := r.runAbandonable(t.Context(), "c1", works); err != nil {
 			t.Error(err)
 		}

@@ -219,7 +219,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adopte
 		case ok:
 			r.recordStart(c, h.Running)
 			if h.Exit != nil {
-				r.handleEnd(c.rec.ID, *h.Exit)
+				r.handleEnd(c.rec.ID, h.Pid, *h.Exit)
 			}
 		default:
 			g.Go(func() error { r.endUnreported(ctx, c); return nil })
@@ -246,7 +246,7 @@ func (r *Runtime) adoptSandboxes(adopted map[string]adoptedContainer) {
 		// runtime.
 		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.hasFiles(s)
 		if s.hasInit() {
-			if h, ok := adopted[id]; ok && h.Exit == nil && !s.initEnded {
+			if h, ok := adopted[id]; ok && h.Exit == nil && !s.initEnded && (s.endedPid == 0 || s.endedPid != h.Pid) {
 				s.pid = h.Pid
 			} else {
 				s.ready = false

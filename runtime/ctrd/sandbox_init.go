@@ -64,7 +64,7 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.initEnded {
+	if s.initEnded || s.endedPid > 0 && s.endedPid == running.Pid {
 		return errInitEnded
 	}
 	s.pid = running.Pid
@@ -130,6 +130,20 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 		return errors.Join(deleted, err)
 	}
 	return r.removeBundle(s.rec.ID)
+}
+
+// handleInitExit handles a shim's report that an init process has ended. The report may be about the init of an earlier sandbox with the
+// same ID, because a shim sends it after other programs can see the end. Only the PID distinguishes the two.
+func (r *Runtime) handleInitExit(s *sandbox, pid int) {
+	r.mu.Lock()
+	own := pid <= 0 || pid == s.pid
+	if !own && s.pid == 0 {
+		s.endedPid = pid
+	}
+	r.mu.Unlock()
+	if own {
+		r.handleInitEnd(s)
+	}
 }
 
 // handleInitEnd makes a sandbox not ready when the init of its PID namespace has ended. If RunPodSandbox is still starting the sandbox,

@@ -178,7 +178,7 @@ func (s *shimSet) connect(ctx context.Context, g *shimGroup) (*shim.Client, erro
 	c, err := shim.Dial(ctx, s.socketPath(g.name),
 		func(e wire.Container) {
 			if e.Exit != nil {
-				s.r.handleEnd(e.ID, *e.Exit)
+				s.r.handleEnd(e.ID, e.Pid, *e.Exit)
 			}
 		},
 		func() { s.onGone(g) })

@@ -113,7 +113,7 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 			if c.ID == id {
 				r.handleInitEnd(s)
 			} else {
-				r.handleEnd(c.ID, *c.Exit)
+				r.handleEnd(c.ID, c.Pid, *c.Exit)
 			}
 		},
 		Gone: func() { r.tasksGone(s) },

@@ -43,9 +43,9 @@ func TestUnansweredCommand(t *testing.T) {
 	})
 }
 
-// TestStuckCommand checks a command of a caller that abandons it. Exec does not return while the shim exists, neither when the shim does not
-// answer at all nor when it does not report the end of the command. So the caller starts no further command. A shim that does not answer
-// is reported once.
+// TestStuckCommand checks a command of a caller that abandons it. Exec does not return while the shim exists, neither when the shim does
+// not answer at all nor when it does not report the end of the command. So the caller starts no further command. A shim that does not
+// answer is reported once.
 func TestStuckCommand(t *testing.T) {
 	for name, run := range map[string]func(ctx context.Context, s *Shim, dir string, stuck func()) error{
 		"start": func(ctx context.Context, s *Shim, dir string, stuck func()) error {
