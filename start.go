@@ -40,10 +40,14 @@ type runner func(
 func start(args []string, version string, run runner, stdout, stderr io.Writer) int {
 	stays := inherit.ResetAgent()
 	began := configure.Begin(guard.TakeRole(), args)
+	// A command such as --version limits no log, because the file of its output belongs to the caller.
+	limit := func() { stdout, stderr = process.LimitLogs(stdout, stderr) }
 	if began.Role.Kind == guard.Guard {
+		limit()
 		return began.Role.Supervise(slog.New(slog.NewTextHandler(stderr, nil)))
 	}
 	if err := backups.Resume(args); err != nil {
+		limit()
 		began.Role.ReportResult(err.Error())
 		fmt.Fprintln(stderr, "islet:", err)
 		return 1
@@ -63,6 +67,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 		fmt.Fprint(stdout, asked.Text)
 		return 0
 	}
+	limit()
 	if err != nil {
 		began.Role.ReportResult(err.Error())
 		fmt.Fprintln(stderr, "islet:", err)

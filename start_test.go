@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -26,6 +27,28 @@ func TestVersion(t *testing.T) {
 		var out, errs strings.Builder
 		if code := start([]string{"--version"}, "1.2.3", nil, &out, &errs); code != 0 || out.String() != want {
 			t.Errorf("%s: code %d, %q %s", name, code, out.String(), errs.String())
+		}
+	}
+}
+
+// TestOutputOfOthers checks that a command that only prints does not shorten the file to which its output is appended, because the file
+// belongs to its caller. The log of an agent is shortened, also if the agent ends because of a mistake in its configuration.
+func TestOutputOfOthers(t *testing.T) {
+	for arg, short := range map[string]bool{"--version": false, "--help": false, "--no-such-flag": true} {
+		path := filepath.Join(t.TempDir(), "setup.log")
+		if err := os.WriteFile(path, bytes.Repeat([]byte("a line\n"), 3<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := start([]string{arg}, "1.2.3", nil, f, f)
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(path); err != nil || st.Size() < 21<<20 != short || (code != 0) != short {
+			t.Errorf("%s: code %d, %d bytes, %v", arg, code, st.Size(), err)
 		}
 	}
 }

@@ -80,9 +80,13 @@ func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
 	return err
 }
 
+// maxPullSources is the maximum number of objects that are recorded for an image and a name. It is more than the pods of a node. Without a
+// maximum, an image that stays for years would get a record from each namespace that ever existed.
+const maxPullSources = 256
+
 // PutPull durably records a pull. It also removes the record of BeginPull for the reference, unless the reference is empty. If the hash of
-// a Secret has changed, the new hash replaces the old one. After a pull without a credential, every pod may use the image. PutPull then
-// removes the records with a credential.
+// a Secret has changed, the new hash replaces the old one. The record of an earlier object with the same name, which no longer exists, is
+// removed. After a pull without a credential, every pod may use the image. PutPull then removes the records with a credential.
 func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	c := p.Source
 	if c.Kind == keyring.ServiceAccount {
@@ -100,6 +104,9 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 			SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM pulls WHERE image = ? AND name = ? AND secret = '')
 			ON CONFLICT DO UPDATE SET hash = excluded.hash WHERE hash IS NOT excluded.hash`,
 			p.Image, p.Name, c.Namespace, c.Name, string(c.UID), append([]byte{}, c.Hash...), p.Image, p.Name)
+		if err == nil {
+			err = dropOldSources(ctx, tx, p.Image, p.Name, c)
+		}
 		if err != nil || ref == "" {
 			return err
 		}
@@ -109,6 +116,25 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 		return fmt.Errorf("record the pull of image %s: %w", p.Image, err)
 	}
 	return nil
+}
+
+// dropOldSources removes the records of earlier objects with the name of c, and arbitrary records beyond maxPullSources. A pod whose record
+// was removed needs another pull with its credential. The name c.Name has the form of the table.
+func dropOldSources(ctx context.Context, tx *sql.Tx, image, name string, c PullSource) error {
+	if c.Name == "" || c.UID == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = ? AND name = ? AND namespace = ? AND secret = ? AND uid != ?",
+		image, name, c.Namespace, c.Name, string(c.UID))
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `
+		DELETE FROM pulls WHERE image = ? AND name = ? AND (namespace, secret, uid) IN (
+			SELECT namespace, secret, uid FROM pulls WHERE image = ? AND name = ? AND NOT (namespace = ? AND secret = ?)
+			ORDER BY random() LIMIT -1 OFFSET ?)`,
+		image, name, image, name, c.Namespace, c.Name, maxPullSources-1)
+	return err
 }
 
 // DeletePulls durably removes the pulls of images.

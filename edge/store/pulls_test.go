@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/keyring"
 )
@@ -66,6 +67,39 @@ func TestPulls(t *testing.T) {
 	must(t, s.DeletePulls(ctx, []string{"id1", "", "none"}))
 	of("id1")
 	begun(BegunPull{"reg/app:3", ""})
+}
+
+// TestPullsAreBounded checks that the records of an image that stays for years are bounded, if its Secret or service account is created
+// again and again, or if there is always another namespace with one.
+func TestPullsAreBounded(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	put := func(name string, source PullSource, want int) {
+		t.Helper()
+		must(t, s.PutPull(t.Context(), Pull{"id1", name, source}, ""))
+		got, err := s.PullsOf(t.Context(), "id1")
+		must(t, err)
+		n, found := 0, false
+		for _, p := range got {
+			if p.Name == name {
+				n++
+			}
+			found = found || cmp.Equal(p, Pull{"id1", name, source})
+		}
+		if n != want || !found {
+			t.Fatalf("%d records of %s, want %d; that of %+v: %t", n, name, want, source, found)
+		}
+	}
+	for i := range 5 {
+		uid := types.UID(fmt.Sprint("uid", i))
+		put("reg/app", PullSource{Kind: keyring.Secret, Namespace: "default", Name: "a", UID: uid, Hash: []byte{byte(i)}}, []int{1, 3}[min(i, 1)])
+		put("reg/app", PullSource{Kind: keyring.ServiceAccount, Namespace: "default", Name: "a", UID: uid}, []int{2, 3}[min(i, 1)])
+		put("reg/app", PullSource{Kind: keyring.Secret, Namespace: "other", Name: "a", UID: uid, Hash: []byte{byte(i)}}, 3)
+	}
+	for i := range maxPullSources + 20 {
+		put("reg/jobs", PullSource{Kind: keyring.Secret, Namespace: fmt.Sprint("job", i), Name: "a", UID: "uid", Hash: []byte("hash")},
+			min(i+1, maxPullSources))
+	}
+	put("reg/app", secretOf("b", "b"), 4)
 }
 
 // TestUnchangedPullsAreNotWritten checks that a row is not written again if it has not changed. This reduces the wear of flash memory.

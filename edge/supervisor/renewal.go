@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/internal/retry"
@@ -36,7 +37,7 @@ func (s *Supervisor) renew(ctx context.Context, r *k3s.Record) error {
 	logged := ""
 	for ctx.Err() == nil {
 		due, left := s.due()
-		if len(due) == 0 && s.cfg.Link.Now().Sub(s.refreshed) < refreshInterval {
+		if len(due) == 0 && clock.IsRecent(s.refreshed, s.cfg.Link.Now(), refreshInterval) {
 			again.Reset()
 			wait := time.NewTimer(min(left, maxSleep))
 			select {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -26,11 +27,7 @@ func TestRenewal(t *testing.T) {
 	client, serving := w.serials()
 	w.run(w.config())
 	w.pass(200 * 24 * time.Hour) // the CAs are read, because a day has passed
-	for !slices.Contains(w.Requests(), "GET /v1-k3s/server-ca.crt") {
-		if t.Context().Err() != nil {
-			t.Fatal("the CAs were not read")
-		}
-	}
+	w.requested("GET /v1-k3s/server-ca.crt")
 	if c, s := w.serials(); c != client || s != serving {
 		t.Error("a certificate was renewed early")
 	}
@@ -42,6 +39,25 @@ func TestRenewal(t *testing.T) {
 		}
 		w.logged(slog.LevelInfo)
 	}
+}
+
+// requested waits until a request was sent.
+func (w *world) requested(request string) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !slices.Contains(w.Requests(), request); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			w.t.Fatal(request, "was not requested")
+		}
+	}
+}
+
+// TestClockSetBack checks that the CAs are read although the clock was years ahead when the process began.
+func TestClockSetBack(t *testing.T) {
+	w := newWorld(t, year, nil)
+	w.advance(100 * 24 * time.Hour)
+	w.run(w.config())
+	w.pass(-99 * 24 * time.Hour)
+	w.requested("GET /v1-k3s/server-ca.crt")
 }
 
 // TestAddresses checks that a new address of the node causes one request for a serving certificate, which then has the address.

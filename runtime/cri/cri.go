@@ -82,7 +82,9 @@ type ExecOptions struct {
 	Resize  <-chan TerminalSize
 
 	// Collect is set if the caller needs the complete output, such as a probe. The call then ends
-	// soon after the command, even if child processes keep the output open.
+	// soon after the command, even if child processes keep the output open. It also ends soon after
+	// ctx if the command cannot be killed. The command may then still write to Stdout and Stderr, so
+	// the caller must not use them after an error that is not an ExitError.
 	Collect bool
 }
 

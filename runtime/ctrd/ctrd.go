@@ -108,11 +108,12 @@ type Runtime struct {
 	// occupied contains IDs whose records can neither be read nor be removed, and IDs of unknown containers that could not be ended. It
 	// does not change after New.
 	occupied   map[string]bool
-	restoring  sync.Mutex // held while lost directories are recreated
-	mu         sync.Mutex // guards the fields below and the mutable fields of their elements
+	restoring  sync.Mutex          // held while lost directories are recreated
+	mu         sync.Mutex          // guards the fields below and the mutable fields of their elements
+	starting   map[string]*sandbox // sandboxes that RunPodSandbox is starting; they are not in sandboxes yet
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	// The elements of the two maps above, indexed by pod UID.
+	// The elements of the maps sandboxes and containers, indexed by pod UID.
 	podSandboxes  byPod[sandbox]
 	podContainers byPod[container]
 }
@@ -150,6 +151,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 		},
 		trees:     disk.Trees{Age: maxLayerAge},
 		occupied:  map[string]bool{},
+		starting:  map[string]*sandbox{},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 		podSandboxes: byPod[sandbox]{}, podContainers: byPod[container]{},
 	}

@@ -42,17 +42,15 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 	}
 	stdout, stderr := &capped.Buffer{Max: maxOutput}, &capped.Buffer{Max: maxOutput}
 	err := r.exec(ctx, req.GetContainerId(), cri.ExecOptions{Command: req.GetCmd(), Stdout: stdout, Stderr: stderr, Collect: true})
-	out := &api.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}
 	var exit cri.ExitError
 	switch {
 	case errors.As(err, &exit):
-		out.ExitCode = exit.Code
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("command %q timed out after %ds: %w", req.GetCmd(), req.GetTimeout(), err)
 	case err != nil:
 		return nil, err
 	}
-	return out, nil
+	return &api.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: exit.Code}, nil
 }
 
 // exec runs a command in a container and waits for it. A containerd shim executes the commands of its own containers.
@@ -67,13 +65,19 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 	if pid <= 0 {
 		return fmt.Errorf("exec in container %s: it is not running: %w", c.rec.ID, errdefs.ErrFailedPrecondition)
 	}
-	if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
-		return r.execTask(ctx, tasks, c, o)
+	run := func(ctx context.Context, stuck func()) error {
+		if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
+			return r.execTask(ctx, tasks, c, o, stuck)
+		}
+		if err := r.awaitAccounts(ctx, c.rec.ID, pid); err != nil {
+			return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+		}
+		return r.execOCI(ctx, c, o)
 	}
-	if err := r.awaitAccounts(ctx, c.rec.ID, pid); err != nil {
-		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
+	if o.Collect {
+		return r.runAbandonable(ctx, c.rec.ID, run)
 	}
-	return r.execOCI(ctx, c, o)
+	return run(ctx, nil)
 }
 
 // execOCI runs a command in a container with the OCI runtime, without islet's shim, and waits for it.

@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,15 +14,16 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// handleEnd handles a shim's report that a container has ended. It does not block.
-func (r *Runtime) handleEnd(id string, exit wire.Exit) {
+// handleEnd handles a shim's report that a container has ended. The parameter pid is the PID of its first process, or 0 if it is not known.
+// handleEnd does not block.
+func (r *Runtime) handleEnd(id string, pid int, exit wire.Exit) {
 	r.mu.Lock()
 	c := r.containers[id]
 	if c == nil {
-		s := r.sandboxes[id]
+		s := cmp.Or(r.starting[id], r.sandboxes[id])
 		r.mu.Unlock()
 		if s != nil {
-			r.handleInitEnd(s)
+			r.handleInitExit(s, pid)
 		}
 		return
 	}

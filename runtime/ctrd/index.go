@@ -17,7 +17,7 @@ import (
 )
 
 // A sandbox contains the record and the current state of a sandbox. Runtime.mu guards the fields that may change, which
-// are rec.Stopped, resized, ready, pid, initEnded and damaged.
+// are rec.Stopped, resized, ready, pid, initEnded, endedPid and damaged.
 type sandbox struct {
 	rec       sandboxRecord
 	config    *api.PodSandboxConfig
@@ -27,6 +27,7 @@ type sandbox struct {
 	ready     bool
 	pid       int  // PID of the init process
 	initEnded bool // whether the init process has ended
+	endedPid  int  // PID of an init process that ended while pid was 0; it may belong to an earlier sandbox of this ID
 	damaged   bool // one of its processes could not be killed, so the sandbox is not taken over
 }
 

@@ -164,13 +164,14 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 			os.Remove(r.shims.socketPath(name))
 			continue
 		}
-		if pid := client.PID(); inOtherMounts(pid) {
-			r.log.Warn("a shim runs in another mount namespace than the agent: its containers continue to run, and new pods get "+
-				"another shim",
-				"shim", name, "pid", pid)
-			r.shims.mu.Lock()
-			g.otherMounts = true
-			r.shims.mu.Unlock()
+		if pid := client.PID(); pid > 0 {
+			if why := r.whyNoNewPods(pid); why != "" {
+				r.log.Warn("the containers of a shim continue to run, and new pods get another shim",
+					"shim", name, "pid", pid, "reason", why)
+				r.shims.mu.Lock()
+				g.noNewPods = true
+				r.shims.mu.Unlock()
+			}
 		}
 		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
 		list, err := client.List(callCtx)
@@ -218,7 +219,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adopte
 		case ok:
 			r.recordStart(c, h.Running)
 			if h.Exit != nil {
-				r.handleEnd(c.rec.ID, *h.Exit)
+				r.handleEnd(c.rec.ID, h.Pid, *h.Exit)
 			}
 		default:
 			g.Go(func() error { r.endUnreported(ctx, c); return nil })
@@ -245,7 +246,7 @@ func (r *Runtime) adoptSandboxes(adopted map[string]adoptedContainer) {
 		// runtime.
 		s.ready = (s.rec.Handler == "" || s.rec.Program != "") && !s.damaged && r.hasFiles(s)
 		if s.hasInit() {
-			if h, ok := adopted[id]; ok && h.Exit == nil && !s.initEnded {
+			if h, ok := adopted[id]; ok && h.Exit == nil && !s.initEnded && (s.endedPid == 0 || s.endedPid != h.Pid) {
 				s.pid = h.Pid
 			} else {
 				s.ready = false

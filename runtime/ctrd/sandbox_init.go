@@ -25,6 +25,9 @@ const initProgram = "/islet-shim"
 // OOM killer chose it, the pod would end, but almost no memory would be freed.
 const initScore = -998
 
+// errInitEnded is returned if the init process ended while its sandbox was being started.
+var errInitEnded = errors.New("it ended immediately")
+
 // startInit starts the first process of a pod's shared PID namespace, or of the sandbox of a
 // containerd shim. The ID of its container equals the sandbox's ID.
 func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
@@ -60,12 +63,11 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 		return err
 	}
 	r.mu.Lock()
-	s.pid = running.Pid
-	ended := s.initEnded
-	r.mu.Unlock()
-	if ended {
-		return errors.New("it ended immediately")
+	defer r.mu.Unlock()
+	if s.initEnded || s.endedPid > 0 && s.endedPid == running.Pid {
+		return errInitEnded
 	}
+	s.pid = running.Pid
 	return nil
 }
 
@@ -130,10 +132,25 @@ func (r *Runtime) stopInit(ctx context.Context, s *sandbox) error {
 	return r.removeBundle(s.rec.ID)
 }
 
-// handleInitEnd makes a sandbox not ready when the init of its PID namespace has ended.
+// handleInitExit handles a shim's report that an init process has ended. The report may be about the init of an earlier sandbox with the
+// same ID, because a shim sends it after other programs can see the end. Only the PID distinguishes the two.
+func (r *Runtime) handleInitExit(s *sandbox, pid int) {
+	r.mu.Lock()
+	own := pid <= 0 || pid == s.pid
+	if !own && s.pid == 0 {
+		s.endedPid = pid
+	}
+	r.mu.Unlock()
+	if own {
+		r.handleInitEnd(s)
+	}
+}
+
+// handleInitEnd makes a sandbox not ready when the init of its PID namespace has ended. If RunPodSandbox is still starting the sandbox,
+// addSandbox does this.
 func (r *Runtime) handleInitEnd(s *sandbox) {
 	r.mu.Lock()
-	wasReady := s.ready && s.pid > 0
+	wasReady := r.sandboxes[s.rec.ID] == s && s.ready && s.pid > 0
 	s.initEnded = true
 	if wasReady {
 		s.ready, s.pid = false, 0

@@ -78,11 +78,19 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 	return &api.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// runSandbox starts s and adds it to r.sandboxes. On failure it removes everything that it created.
+// runSandbox starts s and adds it to r.sandboxes. On failure it removes everything that it created. If the init process ends when s is
+// already recorded, runSandbox returns an error, and s stays in r.sandboxes and is not ready.
 func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 	s.rec.Shim, s.rec.Level = r.shims.assignSandbox(s.rec.ID, s.tasks != nil), r.selinux.AllocateLevel()
+	r.mu.Lock()
+	r.starting[s.rec.ID] = s // from now on, the end of its init process is noticed
+	r.mu.Unlock()
 	defer func() {
-		if err == nil {
+		r.mu.Lock()
+		delete(r.starting, s.rec.ID)
+		added := r.sandboxes[s.rec.ID] == s
+		r.mu.Unlock()
+		if err == nil || added {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -115,13 +123,28 @@ func (r *Runtime) runSandbox(ctx context.Context, s *sandbox) (err error) {
 		return err
 	}
 	s.rec.Config = nil
+	if err := r.addSandbox(s); err != nil {
+		r.notifySandbox(s, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		return fmt.Errorf("start the pod's init process: %w", err)
+	}
+	return nil
+}
+
+// addSandbox moves a sandbox from r.starting to r.sandboxes. If its init process has already ended, the sandbox is not ready, and the
+// error is errInitEnded.
+func (r *Runtime) addSandbox(s *sandbox) error {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.starting, s.rec.ID)
 	if old := r.sandboxes[s.rec.ID]; old != nil {
 		r.podSandboxes.drop(old.config.GetLabels(), s.rec.ID)
 	}
 	r.sandboxes[s.rec.ID] = s
 	r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
-	r.mu.Unlock()
+	if s.initEnded {
+		s.ready, s.pid = false, 0
+		return errInitEnded
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -30,9 +31,11 @@ type shimGroup struct {
 	name   string
 	pods   map[string]bool // guarded by shims.mu, as is client
 	client *shim.Client    // nil if it is not connected
-	// otherMounts reports whether the shim is in another mount namespace than this process. New sandboxes
-	// do not join such a shim. shims.mu guards it.
-	otherMounts bool
+	// noNewPods reports whether new sandboxes do not join the shim; see whyNoNewPods. shims.mu guards it.
+	noNewPods bool
+	// ending is true while the shim is shut down. The name stays in use until the socket is removed, so that no new shim listens at the
+	// same path. New sandboxes do not join such a shim. shims.mu guards it.
+	ending bool
 
 	mu sync.Mutex
 }
@@ -56,7 +59,7 @@ func (s *shimSet) assignSandbox(sandbox string, streams bool) string {
 		if streams {
 			name = "t" + name
 		}
-		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.otherMounts {
+		if g := s.groups[name]; g == nil || len(g.pods) < max(s.r.c.ShimPods, 1) && !g.noNewPods && !g.ending {
 			s.put(sandbox, name)
 			return name
 		}
@@ -89,18 +92,25 @@ func (s *shimSet) removeSandbox(sandbox string) {
 		return
 	}
 	s.mu.Unlock()
+	s.endIfEmpty(g)
+}
+
+// endIfEmpty shuts down a shim that has no sandboxes. The name of the shim is free for another shim when the shutdown is complete.
+func (s *shimSet) endIfEmpty(g *shimGroup) {
 	g.mu.Lock() // wait for a start in progress
 	defer g.mu.Unlock()
 	s.mu.Lock()
-	empty := len(g.pods) == 0
-	if empty {
-		delete(s.groups, g.name)
+	if len(g.pods) > 0 || g.ending {
+		s.mu.Unlock()
+		return
 	}
+	g.ending = true
 	client := g.client
 	s.mu.Unlock()
-	if empty {
-		s.shutdownShim(g.name, client)
-	}
+	s.shutdownShim(g.name, client)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.groups, g.name)
 }
 
 // shutdownShim shuts down a shim that has no containers.
@@ -143,14 +153,20 @@ func (s *shimSet) startClient(ctx context.Context, name string) (*shim.Client, e
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if c := s.connectedClient(name); c != nil {
+	s.mu.Lock()
+	c, ending := g.client, g.ending
+	s.mu.Unlock()
+	switch {
+	case ending: // the caller's sandbox was removed, and the name may belong to another shim
+		return nil, fmt.Errorf("shim %s: %w", name, shim.ErrGone)
+	case c != nil:
 		return c, nil
 	}
 	if err := shim.Start(s.r.c.ShimPath, s.socketPath(name), s.r.hidden); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	g.otherMounts = false
+	g.noNewPods = false
 	s.mu.Unlock()
 	return s.connect(ctx, g)
 }
@@ -162,7 +178,7 @@ func (s *shimSet) connect(ctx context.Context, g *shimGroup) (*shim.Client, erro
 	c, err := shim.Dial(ctx, s.socketPath(g.name),
 		func(e wire.Container) {
 			if e.Exit != nil {
-				s.r.handleEnd(e.ID, *e.Exit)
+				s.r.handleEnd(e.ID, e.Pid, *e.Exit)
 			}
 		},
 		func() { s.onGone(g) })
@@ -204,31 +220,30 @@ func (s *shimSet) cutLog(g *shimGroup, c *shim.Client) {
 func (s *shimSet) onGone(g *shimGroup) {
 	s.mu.Lock()
 	g.client = nil
-	pods := make([]string, 0, len(g.pods))
+	pods := make(map[string]*sandbox, len(g.pods))
+	s.r.mu.Lock()
 	for id := range g.pods {
-		pods = append(pods, id)
+		pods[id] = cmp.Or(s.r.starting[id], s.r.sandboxes[id])
 	}
+	s.r.mu.Unlock()
 	closed := s.closed
 	s.mu.Unlock()
 	if closed || len(pods) == 0 {
 		return
 	}
 	s.r.log.Error("a shim has died: its containers are ended", "shim", g.name, "pods", len(pods))
-	for _, id := range pods {
-		s.r.tasks.Go(func() { s.r.endPodOfShim(id) })
+	for id, sandbox := range pods {
+		s.r.tasks.Go(func() { s.r.endPodOfShim(id, sandbox) })
 	}
 }
 
-// endPodOfShim ends the containers and the init of a sandbox whose shim has died.
-func (r *Runtime) endPodOfShim(sandbox string) {
-	for _, c := range r.containersOf(sandbox) {
+// endPodOfShim ends the containers and the init of a sandbox whose shim has died. s is nil if the sandbox is not known yet. It is not a
+// sandbox that was created with the same ID after the end of the shim.
+func (r *Runtime) endPodOfShim(id string, s *sandbox) {
+	for _, c := range r.containersOf(id) {
 		r.endWithLostShim(c)
 	}
-	r.mu.Lock()
-	s := r.sandboxes[sandbox]
-	hasInit := s != nil && s.pid > 0
-	r.mu.Unlock()
-	if hasInit {
+	if s != nil && s.hasInit() {
 		r.handleInitEnd(s)
 	}
 }
@@ -251,16 +266,13 @@ func (s *shimSet) listSockets() ([]string, error) {
 // endUnused shuts down the shims that have no sandbox.
 func (s *shimSet) endUnused() {
 	s.mu.Lock()
-	unused := map[string]*shim.Client{}
-	for name, g := range s.groups {
-		if len(g.pods) == 0 {
-			unused[name] = g.client
-			delete(s.groups, name)
-		}
+	groups := make([]*shimGroup, 0, len(s.groups))
+	for _, g := range s.groups {
+		groups = append(groups, g)
 	}
 	s.mu.Unlock()
-	for name, client := range unused {
-		s.shutdownShim(name, client)
+	for _, g := range groups {
+		s.endIfEmpty(g)
 	}
 }
 

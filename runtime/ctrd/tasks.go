@@ -109,9 +109,15 @@ func (r *Runtime) newTasks(s *sandbox, config string) (*taskshim.Shim, error) {
 		Bundles: r.dirs.bundles, Sockets: r.dirs.tasks, Events: r.eventsSocket(),
 		Streams:   func(ctx context.Context) (*shim.Client, error) { return r.shims.startClient(ctx, s.rec.Shim) },
 		Connected: func() *shim.Client { return r.shims.connectedClient(s.rec.Shim) },
-		Ended:     func(c wire.Container) { r.handleEnd(c.ID, *c.Exit) },
-		Gone:      func() { r.tasksGone(id) },
-		OOM:       r.outOfMemory, Logger: r.log,
+		Ended: func(c wire.Container) {
+			if c.ID == id {
+				r.handleInitEnd(s)
+			} else {
+				r.handleEnd(c.ID, c.Pid, *c.Exit)
+			}
+		},
+		Gone: func() { r.tasksGone(s) },
+		OOM:  r.outOfMemory, Logger: r.log,
 	}), nil
 }
 
@@ -125,9 +131,9 @@ func (r *Runtime) outOfMemory(id string) bool {
 }
 
 // tasksGone ends the containers of a containerd shim that has died.
-func (r *Runtime) tasksGone(sandbox string) {
-	r.log.Error("a containerd shim has died: its containers are ended", "sandbox", sandbox)
-	r.tasks.Go(func() { r.endPodOfShim(sandbox) })
+func (r *Runtime) tasksGone(s *sandbox) {
+	r.log.Error("a containerd shim has died: its containers are ended", "sandbox", s.rec.ID)
+	r.tasks.Go(func() { r.endPodOfShim(s.rec.ID, s) })
 }
 
 // closeTasks closes the connections to all containerd shims. Their containers continue to run.
@@ -260,8 +266,8 @@ func (s *sandbox) addAnnotations(spec *specs.Spec, ctr *api.ContainerConfig) {
 	}
 }
 
-// execTask runs a command through a containerd shim.
-func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions) error {
+// execTask runs a command through a containerd shim. See taskshim.Exec for stuck.
+func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *container, o cri.ExecOptions, stuck func()) error {
 	dir, err := r.commandDir(c, o)
 	if err != nil {
 		return err
@@ -274,7 +280,7 @@ func (r *Runtime) execTask(ctx context.Context, tasks *taskshim.Shim, c *contain
 	caller := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	e := taskshim.Exec{ID: c.rec.ID, Dir: dir, Process: p, Stdin: o.Stdin, Resize: shimSizes(ctx, o.Resize)}
+	e := taskshim.Exec{ID: c.rec.ID, Dir: dir, Process: p, Stdin: o.Stdin, Resize: shimSizes(ctx, o.Resize), Stuck: stuck}
 	if o.Stdout != nil {
 		e.Stdout = o.Stdout
 	}

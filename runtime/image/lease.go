@@ -177,7 +177,7 @@ func (s *Service) pullLease(ctx context.Context, name string) (leased context.Co
 		}
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		if err := s.sweepLeases(clean); err != nil {
+		if err := s.sweepLeases(clean, time.Now()); err != nil {
 			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
 		}
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/sorting"
 )
 
@@ -31,7 +32,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		err := s.dropUnfinished(withNamespace(ctx))
 		if err == nil {
-			err = s.sweepLeases(withNamespace(ctx))
+			err = s.sweepLeases(withNamespace(ctx), time.Now())
 		}
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("leases of unfinished images could not be cleaned up", "error", err)
@@ -92,7 +93,7 @@ func (s *Service) dropUnfinished(ctx context.Context) error {
 
 // sweepLeases deletes the leases of imports that are not running any more, and of pulls without progress
 // for partialAge. Then it deletes the oldest leases until the rest keep at most partialBytes.
-func (s *Service) sweepLeases(ctx context.Context) error {
+func (s *Service) sweepLeases(ctx context.Context, now time.Time) error {
 	list, err := s.c.Client.LeasesService().List(ctx, fmt.Sprintf("labels.%q", labelLease))
 	if err != nil {
 		return fmt.Errorf("list leases: %w", err)
@@ -100,7 +101,7 @@ func (s *Service) sweepLeases(ctx context.Context) error {
 	sorting.By(list, func(a, b leases.Lease) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	kept := int64(0)
 	for _, l := range list {
-		if err := s.sweepLease(ctx, l, &kept); err != nil {
+		if err := s.sweepLease(ctx, l, now, &kept); err != nil {
 			return err
 		}
 	}
@@ -109,7 +110,7 @@ func (s *Service) sweepLeases(ctx context.Context) error {
 
 // sweepLease deletes the lease of a stopped import, or of a stopped pull that is too old or too large to be resumed. It adds the size of a
 // stopped pull to *kept. A pull of the same image waits until sweepLease has returned.
-func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) error {
+func (s *Service) sweepLease(ctx context.Context, l leases.Lease, now time.Time, kept *int64) error {
 	if !s.leases.tryAcquire(l.ID) {
 		return nil // its import or pull is running
 	}
@@ -120,7 +121,7 @@ func (s *Service) sweepLease(ctx context.Context, l leases.Lease, kept *int64) e
 			return err
 		}
 		*kept += size
-		if *kept <= partialBytes && time.Since(at) < partialAge {
+		if up, _ := clock.Uptime(); *kept <= partialBytes && !clock.IsExpired(at, now, partialAge, up) {
 			return nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -55,7 +56,7 @@ func TestWrites(t *testing.T) {
 		}},
 		{"list", 0, func() error { _, err := s.ListImages(t.Context(), nil); return err }},
 		{"usage", 0, func() error { _, err := s.ImageFsInfo(t.Context(), nil); return err }},
-		{"sweep", 0, func() error { return s.sweepLeases(withNamespace(t.Context())) }},
+		{"sweep", 0, func() error { return s.sweepLeases(withNamespace(t.Context()), time.Now()) }},
 		{"remove", 5, func() error { _, err := s.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: spec}); return err }},
 	} {
 		before := transactions(t, s)

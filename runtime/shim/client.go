@@ -19,14 +19,15 @@ import (
 var ErrGone = fmt.Errorf("the connection to the shim is closed: %w", errdefs.ErrUnavailable)
 
 // A Client is a connection to a shim. Its methods are safe for concurrent use. One goroutine reads
-// from the connection.
+// from the connection, and one writes to it, so a call ends with its context even if the shim does
+// not read.
 type Client struct {
-	socket string
-	conn   net.Conn
-	ended  chan struct{} // closed when the reading goroutine has ended
+	socket   string
+	conn     net.Conn
+	ended    chan struct{} // closed when the reading goroutine has ended
+	requests chan []byte   // to the writing goroutine
 
 	mu           sync.Mutex
-	enc          *json.Encoder
 	next         uint64
 	waitingCalls map[uint64]chan wire.Reply
 	closed       bool
@@ -41,15 +42,31 @@ func Dial(ctx context.Context, socket string, event func(wire.Container), gone f
 		return nil, fmt.Errorf("connect to shim: %w", err)
 	}
 	c := &Client{
-		socket: socket, conn: conn, ended: make(chan struct{}),
-		enc: json.NewEncoder(conn), waitingCalls: map[uint64]chan wire.Reply{},
+		socket: socket, conn: conn, ended: make(chan struct{}), requests: make(chan []byte),
+		waitingCalls: map[uint64]chan wire.Reply{},
 	}
+	go c.write()
 	go func() {
 		defer close(c.ended)
 		c.read(event)
 		gone()
 	}()
 	return c, nil
+}
+
+// write writes requests to the connection until the connection ends.
+func (c *Client) write() {
+	for {
+		select {
+		case b := <-c.requests:
+			if _, err := c.conn.Write(b); err != nil {
+				c.conn.Close() // the reading goroutine cleans up
+				return
+			}
+		case <-c.ended:
+			return
+		}
+	}
 }
 
 func (c *Client) read(event func(wire.Container)) {
@@ -117,26 +134,28 @@ func (c *Client) call(ctx context.Context, method string, body, out any) error {
 	c.next++
 	id := c.next
 	c.waitingCalls[id] = ch
-	err = c.enc.Encode(wire.Request{ID: id, Method: method, Body: b})
 	c.mu.Unlock()
-	if err != nil {
-		c.conn.Close() // the reading goroutine cleans up
-		return ErrGone
-	}
-	select {
-	case r, ok := <-ch:
-		if !ok {
-			return ErrGone
+	line, _ := json.Marshal(wire.Request{ID: id, Method: method, Body: b}) // cannot fail: b is JSON
+	line = append(line, '\n')
+	requests := c.requests
+	for {
+		select {
+		case requests <- line:
+			requests = nil // from now on, wait only for the reply
+		case r, ok := <-ch:
+			if !ok {
+				return ErrGone
+			}
+			if err := replyError(r); err != nil || out == nil {
+				return err
+			}
+			return json.Unmarshal(r.Body, out)
+		case <-ctx.Done():
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.waitingCalls, id)
+			return ctx.Err()
 		}
-		if err := replyError(r); err != nil || out == nil {
-			return err
-		}
-		return json.Unmarshal(r.Body, out)
-	case <-ctx.Done():
-		c.mu.Lock()
-		delete(c.waitingCalls, id)
-		c.mu.Unlock()
-		return ctx.Err()
 	}
 }
 

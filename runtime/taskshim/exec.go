@@ -26,11 +26,16 @@ type Exec struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Resize         <-chan shim.Size
-	Children       time.Duration // how long to read the output of remaining child processes after the command has ended; 0 means no limit
+	// Stuck makes Exec wait for the end of the command, and for the answers of the shim, without a limit. Exec calls Stuck once if the shim
+	// has not started the command within commandTimeout. The caller no longer waits for the command then. Stuck is nil for a caller that
+	// waits until Exec returns.
+	Stuck    func()
+	Children time.Duration // how long to read the output of remaining child processes after the command has ended; 0 means no limit
 }
 
 // Exec runs a command, waits until it has ended, and returns its exit code. If ctx ends first, Exec
-// kills the command. If output could not be delivered, the error is a *drain.LostError.
+// kills the command, and waits for its end. Without e.Stuck, it waits at most for commandTimeout. If output could not be delivered, the
+// error is a *drain.LostError.
 func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	spec, err := packJSON("Process", e.Process)
 	if err != nil {
@@ -45,8 +50,14 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	exec := rand.Text()
 	// The shim completes a call even if its caller no longer waits. Therefore the calls do not end
 	// with ctx.
-	callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	callCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	stuck := e.Stuck
+	if stuck == nil {
+		stuck = cancel
+	}
+	starting := time.AfterFunc(commandTimeout, stuck)
+	defer starting.Stop()
 	if err := s.call(callCtx, "Exec", &task.ExecProcessRequest{
 		ID: e.ID, ExecID: exec, Terminal: tty, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Spec: spec,
 	}, &emptypb.Empty{}); err != nil {
@@ -61,6 +72,7 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		out.Abort()
 		return 0, err
 	}
+	starting.Stop()
 	f.close() // the shim has opened its ends
 	// The shim also has the FIFOs open for reading, so the command gets no SIGPIPE when this end is
 	// closed.
@@ -77,11 +89,6 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	defer out.Finish(canceledContext(), 0) // after an error
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	stop := context.AfterFunc(ctx, func() {
-		kill := &task.KillRequest{ID: e.ID, ExecID: exec, Signal: uint32(unix.SIGKILL)}
-		s.call(context.WithoutCancel(ctx), "Kill", kill, &emptypb.Empty{})
-	})
-	defer stop()
 	go s.forwardSizes(running, e.ID, exec, e.Resize)
 	if e.Stdin != nil {
 		in, err := os.OpenFile(f.stdin, os.O_RDWR|unix.O_NONBLOCK, 0)
@@ -97,14 +104,33 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 			}
 		}()
 	}
+	if code, err = s.awaitCommand(ctx, e.ID, exec, e.Stuck == nil); err != nil {
+		return code, err
+	}
+	return code, out.Finish(ctx, e.Children)
+}
+
+// awaitCommand waits until a command has ended, and returns its exit code. If ctx ends first, awaitCommand kills the command. A hanging
+// shim does not report the end, and a process may wait in the kernel. If limited is true, awaitCommand then waits at most for
+// commandTimeout. Otherwise it waits until the command or the shim has ended.
+func (s *Shim) awaitCommand(ctx context.Context, id, exec string, limited bool) (code uint32, err error) {
+	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	stop := context.AfterFunc(ctx, func() {
+		if limited {
+			time.AfterFunc(commandTimeout, giveUp)
+		}
+		s.call(waiting, "Kill", &task.KillRequest{ID: id, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
+	})
 	var end task.WaitResponse
-	if err := s.call(context.WithoutCancel(ctx), "Wait", &task.WaitRequest{ID: e.ID, ExecID: exec}, &end); err != nil {
+	if err := s.call(waiting, "Wait", &task.WaitRequest{ID: id, ExecID: exec}, &end); err != nil {
+		stop()
 		return 0, errors.Join(ctx.Err(), err)
 	}
 	if !stop() {
 		return end.ExitStatus, ctx.Err()
 	}
-	return end.ExitStatus, out.Finish(ctx, e.Children)
+	return end.ExitStatus, nil
 }
 
 // canceledContext returns a canceled context.

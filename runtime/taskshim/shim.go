@@ -74,7 +74,8 @@ func (s *Shim) Connected() bool {
 	return s.client != nil
 }
 
-// call calls a method of the task API. Versions 2 and 3 have the same messages.
+// call calls a method of the task API. Versions 2 and 3 have the same messages. A call ends with ctx, unless the shim has stopped reading
+// and the buffers of the socket are full. Every further call would then block, so the shim is abandoned after commandTimeout.
 func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message) error {
 	s.mu.Lock()
 	client, service := s.client, s.service
@@ -82,6 +83,15 @@ func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message)
 	if client == nil {
 		return ErrGone
 	}
+	returned := make(chan struct{})
+	defer close(returned)
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-returned:
+		case <-time.After(commandTimeout):
+			s.abandon()
+		}
+	})()
 	err := client.Call(namespaces.WithNamespace(ctx, Namespace), service, method, req, resp)
 	if errors.Is(err, ttrpc.ErrClosed) {
 		return ErrGone

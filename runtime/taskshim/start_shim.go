@@ -136,8 +136,20 @@ func (s *Shim) kill() {
 	if err != nil || !bytes.Contains(b, []byte(s.c.ID)) {
 		return
 	}
-	s.c.Logger.Warn("a containerd shim did not shut down and is killed", "sandbox", s.c.ID, "pid", pid)
+	s.c.Logger.Warn("a containerd shim does not respond and is killed", "sandbox", s.c.ID, "pid", pid)
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}
+
+// abandon kills a shim that does not respond, and closes the connection. Config.Gone is then called.
+func (s *Shim) abandon() {
+	s.kill()
+	s.mu.Lock()
+	client, gone := s.client, s.gone
+	s.mu.Unlock()
+	if client != nil {
+		client.Close()
+		<-gone
+	}
 }
 
 // Load connects to the shim of an earlier process of the agent, which is described by StateFile.

@@ -122,8 +122,12 @@ func (s *Shim) newExit(ctx context.Context, id string, code uint32, started, at 
 	return wire.Exit{Code: int32(code), StartedAt: started, FinishedAt: at, OOM: oom && code != 0}
 }
 
-// Kill sends a signal to a container. It returns no error if the container has ended.
+// Kill sends a signal to a container. It returns no error if the container has ended. If the shim does not answer SIGKILL within
+// commandTimeout, Kill abandons the shim and returns ErrGone. Otherwise a pod whose shim hangs could never be stopped.
 func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
+	if r.Signal == int(unix.SIGKILL) {
+		defer time.AfterFunc(commandTimeout, s.abandon).Stop()
+	}
 	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsUnavailable(err) {
 		if st, stateErr := s.containerState(ctx, r.ID); stateErr == nil && st.Status == types.Status_STOPPED {

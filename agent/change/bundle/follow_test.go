@@ -213,3 +213,28 @@ func TestFollowedDuringTrial(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFetchOfLaterClock checks an incomplete fetch on a board whose clock begins in the past at each boot. The layers stay until the clock
+// is right, because the fetch can be continued.
+func TestFetchOfLaterClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // its clock begins before the earliest time
+		w, s := newWorld(t), &webSite{}
+		part := filepath.Join(w.dir, downloadDir, "x.part")
+		w.must(os.MkdirAll(filepath.Dir(part), 0o700))
+		w.must(os.WriteFile(part, nil, 0o600))
+		w.must(os.Chtimes(part, time.Now().AddDate(27, 0, 0), time.Now().AddDate(27, 0, 0)))
+		_, stop := w.followNode(s, "")
+		defer stop()
+		for range 3 {
+			time.Sleep(keepDownload / 2)
+			if _, err := os.Stat(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.must(os.Chtimes(part, time.Now(), time.Now())) // as if the clock were set to the time of the fetch
+		time.Sleep(keepDownload + 2*time.Hour)
+		if _, err := os.Stat(part); err == nil {
+			t.Error("an unfinished fetch is kept for ever")
+		}
+	})
+}

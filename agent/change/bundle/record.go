@@ -15,6 +15,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/trial"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/durable"
 )
 
@@ -160,7 +161,7 @@ func (r *Record) Begin(t Trial, images []string, change *trial.Change, signed ti
 
 // Starting returns the pods that were Ready before a trial that has failed less than the given time ago. They may still be starting again.
 func (r *Record) Starting(now time.Time, within time.Duration) []string {
-	if r.Last == nil || now.Sub(r.Last.Time) >= within {
+	if r.Last == nil || !clock.IsRecent(r.Last.Time, now, within) {
 		return nil
 	}
 	return r.Last.Must

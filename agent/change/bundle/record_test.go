@@ -83,6 +83,22 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// TestStarting checks for how long the pods of a failed trial may still be starting. They are not starting for years if the clock was ahead
+// when the trial failed.
+func TestStarting(t *testing.T) {
+	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	for ago, want := range map[time.Duration]int{
+		0: 1, time.Hour - 1: 1, time.Hour: 0, -time.Minute: 1, -50 * 365 * 24 * time.Hour: 0,
+	} {
+		r := Record{}
+		r.Begin(Trial{Bundle: Bundle{"kiosk", 5, someDigest("5")}, Must: []string{"default/web"}}, nil, nil, now.Add(-ago))
+		r.Fail("bad", Failed, now.Add(-ago))
+		if got := r.Starting(now, time.Hour); len(got) != want {
+			t.Errorf("%v ago: %q", ago, got)
+		}
+	}
+}
+
 // TestCheck checks which bundles a person can apply in which state.
 func TestCheck(t *testing.T) {
 	now := time.Now()

@@ -14,6 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/keyring"
 )
@@ -146,7 +147,7 @@ func (n *Node) endFetch(ctx context.Context, q request, err error) {
 		return
 	}
 	if errors.Is(err, feed.ErrSame) { // nobody may continue what is left of another fetch
-		if age, found := n.servers.Age(time.Now()); !found || age < keepDownload {
+		if at, found := n.servers.LastWrite(); !found || !downloadExpired(at) {
 			return
 		}
 	}
@@ -159,18 +160,31 @@ func (n *Node) endFetch(ctx context.Context, q request, err error) {
 	}
 }
 
+// downloadExpired reports whether nobody has continued an incomplete fetch for a day. The parameter is the time of its last progress.
+func downloadExpired(at time.Time) bool {
+	up, _ := clock.Uptime()
+	return clock.IsExpired(at, time.Now(), keepDownload, up)
+}
+
 // removeDownloadLater removes the layers of an incomplete fetch when nobody has continued it for a day. A followed source continues it.
 func (n *Node) removeDownloadLater() {
-	age, found := n.servers.Age(time.Now())
+	at, found := n.servers.LastWrite()
 	if !found || n.c.Source != "" {
 		return
 	}
-	time.AfterFunc(max(keepDownload-age, 0), func() {
+	wait := max(keepDownload-time.Since(at), 0)
+	if wait > keepDownload { // the clock is behind, or was ahead
+		wait = clock.SettleTime
+	}
+	time.AfterFunc(wait, func() {
 		if !n.applying.tryLock() { // its end calls this function again
 			return
 		}
 		defer n.applying.unlock()
-		if age, found := n.servers.Age(time.Now()); !found || age < keepDownload {
+		if at, found := n.servers.LastWrite(); !found || !downloadExpired(at) {
+			if found && wait == clock.SettleTime { // the clock may be right now
+				n.removeDownloadLater()
+			}
 			return
 		}
 		if err := n.servers.Remove(); err != nil {

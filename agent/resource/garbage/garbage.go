@@ -13,6 +13,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/event"
+	"github.com/islet-edge/islet/metrics/host"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -43,6 +44,7 @@ type Config struct {
 	Meta           Meta
 	Events         event.Sink
 	Now            func() time.Time
+	ClockSynced    func() bool // reports whether the clock is synchronized; nil means that the kernel is asked
 	Log            *slog.Logger
 }
 
@@ -59,6 +61,9 @@ type Garbage struct {
 
 // New returns a Garbage. It starts no goroutine.
 func New(c Config) *Garbage {
+	if c.ClockSynced == nil {
+		c.ClockSynced = func() bool { return host.ReadClockSync() == host.ClockSynchronized }
+	}
 	return &Garbage{c: c, removedImages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_garbage_collected_total",
 		Help: "images that were removed, by reason: space or age"}, []string{"reason"})}
 }
@@ -184,7 +189,7 @@ func (g *Garbage) recordUses(ctx context.Context, images []Image, needs []Need) 
 		}
 		g.uses = u
 	}
-	if g.uses.update(images, needs, now) {
+	if g.uses.update(images, needs, now, g.c.ClockSynced()) {
 		if err := g.uses.store(ctx, g.c.Meta); err != nil { // images must be removed even if the disk is full
 			g.c.Log.Warn("cannot store the times of use of images", "error", err)
 		}

@@ -158,7 +158,8 @@ func pod(name string, phase v1.PodPhase, images ...string) *v1.Pod {
 
 func (w *world) garbage(change ...func(*Config)) *Garbage {
 	c := Config{Images: w, Runtime: w, Pods: func() []*v1.Pod { return w.pods }, Disk: w.disk, High: 85, Low: 80, MinAge: 2 * time.Minute,
-		Offline: func() bool { return w.offline }, Meta: w, Events: eventtest.Sink(w.record), Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+		Offline: func() bool { return w.offline }, Meta: w, Events: eventtest.Sink(w.record), Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		ClockSynced: func() bool { return true }}
 	for _, f := range change {
 		f(&c)
 	}

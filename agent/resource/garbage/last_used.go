@@ -30,7 +30,16 @@ type imageUse struct {
 type storedUses struct {
 	Since  int64               `json:"since"`
 	Images map[string]imageUse `json:"images"`
+
+	aheadSince time.Time // when this process first saw stored times in the future; zero if there are none
 }
+
+// settleTime is how long stored times must be in the future before they are replaced. After a boot, the clock may be behind until it is
+// synchronized. If the times of that clock replaced the stored ones, all unused images would be too old as soon as the clock is right.
+const settleTime = time.Hour
+
+// unsyncedSettleTime replaces settleTime while the clock is not synchronized. A node without a network may be behind for as long.
+const unsyncedSettleTime = 7 * 24 * time.Hour
 
 // shortID returns a prefix of an image ID that is unique on the node.
 func shortID(id string) string {
@@ -52,15 +61,22 @@ func loadUses(ctx context.Context, meta Meta, now time.Time) (*storedUses, error
 	return u, nil
 }
 
-// fixClock replaces the times that were recorded before the clock was set. The parameter now is the time that replaces
-// them. It reports whether it has replaced any.
-func (u *storedUses) fixClock(now int64) (changed bool) {
+// fixClock replaces the times that were recorded before the clock was set, and those that have been in the future for
+// settleTime, because the clock was ahead. The parameter now is the time that replaces them. It reports whether it has
+// replaced any.
+func (u *storedUses) fixClock(now int64, synced bool) (changed bool) {
 	first := clock.EarliestTime().Unix()
 	if now < first {
 		return false
 	}
+	after := unsyncedSettleTime
+	if synced {
+		after = settleTime
+	}
+	ahead, settled := false, u.isAheadFor(after)
 	right := func(at *int64) {
-		if *at > 0 && *at < first {
+		ahead = ahead || *at > now
+		if *at > 0 && *at < first || settled && *at > now {
 			*at, changed = now, true
 		}
 	}
@@ -70,13 +86,23 @@ func (u *storedUses) fixClock(now int64) (changed bool) {
 		right(&is.Used)
 		u.Images[key] = is
 	}
+	if !ahead {
+		u.aheadSince = time.Time{}
+	} else if u.aheadSince.IsZero() {
+		u.aheadSince = time.Now()
+	}
 	return changed
 }
 
+// isAheadFor reports whether stored times have been in the future for the given time.
+func (u *storedUses) isAheadFor(d time.Duration) bool {
+	return !u.aheadSince.IsZero() && time.Since(u.aheadSince) >= d
+}
+
 // update records the images that exist now, and whether they are needed. It reports whether anything has changed.
-func (u *storedUses) update(images []Image, needs []Need, now time.Time) (changed bool) {
+func (u *storedUses) update(images []Image, needs []Need, now time.Time, synced bool) (changed bool) {
 	first := now.Unix()
-	changed = u.fixClock(first)
+	changed = u.fixClock(first, synced)
 	if u.Images == nil {
 		u.Images, first, changed = map[string]imageUse{}, 0, true
 	}
@@ -113,12 +139,16 @@ func (u *storedUses) update(images []Image, needs []Need, now time.Time) (change
 	return changed
 }
 
-// setTimes sets First and Used of the images.
+// setTimes sets First and Used of the images. An image whose First has been in the future for settleTime was pulled at least settleTime
+// ago. Its age then does not prevent its removal when the disk is full.
 func (u *storedUses) setTimes(images []Image, now time.Time) {
 	for i := range images {
 		use := u.Images[shortID(images[i].ID)]
 		if use.First != 0 {
 			images[i].First = time.Unix(use.First, 0)
+			if images[i].First.After(now) && u.isAheadFor(settleTime) {
+				images[i].First = now.Add(-settleTime)
+			}
 		}
 		switch {
 		case use.Now:

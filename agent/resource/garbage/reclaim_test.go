@@ -119,3 +119,120 @@ func TestNoClock(t *testing.T) {
 	now = noon.Add(31 * day)
 	look()
 }
+
+// TestClockAhead checks a board whose clock was once ahead by years. The stored times of the images are replaced when the clock has been
+// right for a while. Until then a clock that is behind for a short time after a boot makes no image old.
+func TestClockAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := noon.AddDate(72, 0, 0)
+		w := &world{total: 1000, other: 950}
+		w.image(1, 1, "a:1")
+		w.image(2, 1, "b:1")
+		w.pods = []*v1.Pod{pod("p", v1.PodRunning, "a:1")}
+		start := func() *Garbage {
+			return w.garbage(func(c *Config) { c.MaxAge, c.High, c.Now = 30*day, 100, func() time.Time { return now } })
+		}
+		g := start()
+		look := func(want ...int) {
+			t.Helper()
+			if err := g.collectImages(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.remaining(); !slices.Equal(got, want) {
+				t.Errorf("at %v: left %v", now, got)
+			}
+		}
+		pass := func(d time.Duration) {
+			now = now.Add(d)
+			time.Sleep(d) // in the bubble's time
+		}
+		look(1, 2)
+		w.pods = nil // a:1 was last used in that time
+		look(1, 2)
+		now = noon // the machine boots, and its clock is behind for some minutes
+		g = start()
+		look(1, 2)
+		pass(10 * time.Minute)
+		now = noon.AddDate(72, 0, 1)
+		look(1, 2)
+		now = noon // it was ahead indeed
+		look(1, 2)
+		pass(settleTime)
+		look(1, 2)
+		g = start()
+		now = now.Add(29 * day)
+		look(1, 2)
+		now = now.Add(2 * day)
+		look()
+		w.image(3, 1, "c:1")
+		now = now.AddDate(72, 0, 0)
+		look(3)
+		now = now.AddDate(-72, 0, 0)
+		g = start()
+		look(3)
+		pass(settleTime)
+		look(3)
+		pass(2 * time.Minute)
+		if err := g.ReclaimImages(t.Context()); err != nil || len(w.remaining()) > 0 {
+			t.Errorf("%v: left %v although the disk is full", err, w.remaining())
+		}
+	})
+}
+
+// TestClockBehindOffline checks a node that runs without a network for days after a boot, while its clock is behind. No image becomes old
+// when the clock is synchronized, but a full disk removes images meanwhile. A clock that nothing synchronizes is right after a week.
+func TestClockBehindOffline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now, synced := noon.AddDate(0, 6, 0), true
+		w := &world{total: 1000, other: 950}
+		w.image(1, 1, "a:1")
+		start := func() *Garbage {
+			return w.garbage(func(c *Config) {
+				c.MaxAge, c.High, c.Now = 30*day, 100, func() time.Time { return now }
+				c.ClockSynced = func() bool { return synced }
+			})
+		}
+		g := start()
+		look := func(want ...int) {
+			t.Helper()
+			if err := g.collectImages(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.remaining(); !slices.Equal(got, want) {
+				t.Errorf("at %v: left %v", now, got)
+			}
+		}
+		pass := func(d time.Duration) {
+			now = now.Add(d)
+			time.Sleep(d) // in the bubble's time
+		}
+		look(1)
+		w.image(2, 1, "b:1")
+		look(1, 2)
+		now, synced = noon, false // the clock of the next boot is six months behind
+		g = start()
+		look(1, 2)
+		for range 3 {
+			pass(day)
+			look(1, 2)
+		}
+		now, synced = noon.AddDate(0, 6, 4), true
+		look(1, 2)
+		now, synced = noon, false
+		g = start()
+		look(1, 2)
+		pass(settleTime)
+		if err := g.ReclaimImages(t.Context()); err != nil || len(w.remaining()) > 0 {
+			t.Errorf("%v: left %v although the disk is full", err, w.remaining())
+		}
+		now = noon.AddDate(0, 6, 5)
+		w.image(3, 1, "c:1")
+		look(3)
+		now = noon // it was ahead, and nothing synchronizes it
+		look(3)
+		pass(unsyncedSettleTime)
+		look(3)
+		pass(31 * day)
+		look()
+	})
+}

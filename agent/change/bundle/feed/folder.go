@@ -30,19 +30,19 @@ type folder struct {
 // Remove removes the files that the Opener has fetched. No Layout may be open.
 func (o *Opener) Remove() error { return (&folder{dir: o.c.Dir}).remove() }
 
-// Age returns the time since a file in the folder was last written. If there is no folder, found is false.
-func (o *Opener) Age(now time.Time) (age time.Duration, found bool) {
+// LastWrite returns the time at which a file in the folder was last written. It may be in the future if the clock was set back. If there is
+// no folder, found is false.
+func (o *Opener) LastWrite() (last time.Time, found bool) {
 	list, err := os.ReadDir(o.c.Dir)
 	if err != nil {
-		return 0, false
+		return last, false
 	}
-	last := time.Time{}
 	for _, e := range list {
 		if info, err := e.Info(); err == nil && info.ModTime().After(last) {
 			last = info.ModTime()
 		}
 	}
-	return now.Sub(last), true
+	return last, true
 }
 
 func (f *folder) remove() error { return mounts.RemoveAll(f.dir) }

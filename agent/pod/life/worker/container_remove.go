@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
@@ -17,22 +18,39 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// removeContainer removes a container, its log and the rotated parts of the log. If the pod is removed too, the logs stay
+// removeContainer removes a container's log with its rotated parts and its link, and then the container. Only the container names the path
+// of its log, so a container whose log cannot be removed now stays, and the removal is repeated. If the pod is removed too, the logs stay
 // until the pod has been released, so that log shippers can read the last lines.
 func (e *Executor) removeContainer(ctx context.Context, in plan.Input, a plan.Action) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); ignoreNotFound(err) != nil {
-		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, err)
-	}
-	errs := []error{e.cfg.Lifecycle.Forget(a.ID)}
+	var left error
 	for _, c := range in.Observed.Containers {
 		if c.ID != a.ID || c.LogPath == "" || a.KeepsLog && e.cfg.Links.Retire(c.LogPath) == nil {
 			continue
 		}
-		errs = append(errs, removeLog(ctx, c.LogPath), e.cfg.Links.Unlink(c.LogPath))
+		left = errors.Join(left, removeLog(ctx, c.LogPath), e.cfg.Links.Unlink(c.LogPath))
 	}
-	return errors.Join(errs...)
+	if left != nil && !a.KeepsLog && isTransient(left) {
+		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, left)
+	}
+	if _, err := e.cfg.Runtime.RemoveContainer(ctx, &api.RemoveContainerRequest{ContainerId: a.ID}); ignoreNotFound(err) != nil {
+		return fmt.Errorf("remove container %s (%s): %w", a.Container, a.ID, errors.Join(err, left))
+	}
+	return errors.Join(left, e.cfg.Lifecycle.Forget(a.ID))
+}
+
+// isTransient reports whether a log can probably be removed later. After any other error the container is removed without its log, because
+// it would otherwise stay for ever: the disk fails, a pod has replaced the directories of the log, or somebody has made the log immutable.
+func isTransient(err error) bool {
+	for _, e := range []error{
+		context.Canceled, context.DeadlineExceeded, unix.EBUSY, unix.EINTR, unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // namesPerRead is the maximum number of names that removeLog keeps in memory.

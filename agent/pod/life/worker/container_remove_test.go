@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
@@ -17,13 +20,14 @@ import (
 // linkRecorder records the logs whose links are removed, and the logs that are retired.
 type linkRecorder struct {
 	noLinks
-	fail              error
+	fail              error // of Retire
+	stuck             error // of Unlink
 	unlinked, retired []string
 }
 
 func (l *linkRecorder) Unlink(log string) error {
 	l.unlinked = append(l.unlinked, log)
-	return nil
+	return l.stuck
 }
 
 func (l *linkRecorder) Retire(log string) error {
@@ -69,6 +73,75 @@ func TestLogsOfRemoved(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLogBeforeContainer checks that a container exists for as long as its log or its link does, also if a removal fails or the agent is
+// killed between two steps: nothing else names the log. The next removal completes the work. A failure that lasts for ever, and the removal
+// of the whole pod, whose directory of logs has the name of the pod, do not keep the container.
+func TestLogBeforeContainer(t *testing.T) {
+	type failure struct {
+		stuck, runtime error
+		pod            bool // the pod is removed too
+		kept           bool // the container stays
+	}
+	cases := map[string]failure{
+		"nothing fails":         {},
+		"the link":              {stuck: unix.EBUSY, kept: true},
+		"the link, with a pod":  {stuck: unix.EBUSY, pod: true},
+		"the link, on the disk": {stuck: unix.EIO},
+		"the runtime":           {runtime: errors.New("it does not answer"), kept: true},
+	}
+	for no := unix.Errno(1); no < 134; no++ { // all of Linux
+		transient := slices.Contains([]unix.Errno{unix.EBUSY, unix.EINTR, unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE}, no)
+		cases["the link: "+no.Error()] = failure{stuck: no, kept: transient}
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "pods/ns_web_u1/c/0.log")
+			if err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o755), os.WriteFile(log, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			links := &linkRecorder{stuck: c.stuck, fail: errors.ErrUnsupported}
+			rt := &removalRecorder{machine: newMachine(), fail: c.runtime, log: log}
+			e := NewExecutor(ExecutorConfig{Runtime: rt, Links: links})
+			in, action := plan.Input{}, plan.Action{Op: plan.RemoveContainer, Container: "c", ID: "i", KeepsLog: c.pod}
+			in.Observed.Containers = []plan.Container{{ID: "i", LogPath: log}}
+			err := e.removeContainer(t.Context(), in, action)
+			if rt.removed == c.kept || (err == nil) != (c.stuck == nil && c.runtime == nil) {
+				t.Errorf("the container is removed: %t, error %v", rt.removed, err)
+			}
+			if rt.early {
+				t.Error("the container was removed before its log")
+			}
+			links.stuck, rt.fail = nil, nil
+			if err := e.removeContainer(t.Context(), in, action); err != nil || !rt.removed {
+				t.Errorf("again: the container is removed: %t, error %v", rt.removed, err)
+			}
+			if _, err := os.Stat(log); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the log is left: %v", err)
+			}
+		})
+	}
+}
+
+// A removalRecorder records whether a container was removed, and whether its log existed at that time.
+type removalRecorder struct {
+	*machine
+	fail           error
+	log            string
+	removed, early bool
+}
+
+func (r *removalRecorder) RemoveContainer(
+	ctx context.Context, q *api.RemoveContainerRequest,
+) (*api.RemoveContainerResponse, error) {
+	_, err := os.Stat(r.log)
+	r.early = r.early || err == nil
+	if r.fail != nil {
+		return nil, r.fail
+	}
+	r.removed = true
+	return r.machine.RemoveContainer(ctx, q)
 }
 
 // TestRemovedLogBehindSymlink checks that a pod that can write to the directory of all logs cannot make the agent remove files elsewhere.

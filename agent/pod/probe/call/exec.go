@@ -70,6 +70,9 @@ func (c *Caller) runCommand(ctx context.Context, id string, command []string, ti
 	if exit, ok := errors.AsType[cri.ExitError](err); ok {
 		code, err = exit.Code, nil
 	}
+	if err != nil { // the command may still write to the buffers
+		return nil, nil, 0, err
+	}
 	return out.Bytes(), errs.Bytes(), code, err
 }
 

@@ -1,0 +1,69 @@
+package ctrd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// errStuck is the error of a command that its containerd shim does not start.
+var errStuck = fmt.Errorf("the containerd shim does not start the command: %w", errdefs.ErrUnavailable)
+
+// killGrace is how long the end of a command may take after its caller has stopped waiting and the command was killed. A process that
+// waits in the kernel does not end before the disk or the volume responds. A hanging containerd shim does not report the end. A command of
+// runc or crun counts as ended when the OCI runtime has been killed.
+const killGrace = 10 * time.Second
+
+// runAbandonable calls run, which executes a command in a container for a caller that needs the complete output, such as a probe. It
+// returns at the latest killGrace after the end of ctx, also if run does not return. The command is then abandoned. While a container has
+// an abandoned command, no further command starts: runAbandonable waits until ctx ends, and at most for execStartTimeout. So a probe that
+// is repeated for days leaves only the commands that ran at the same time. The command is also abandoned when run calls stuck. The context
+// of run ends then.
+func (r *Runtime) runAbandonable(ctx context.Context, id string, run func(ctx context.Context, stuck func()) error) error {
+	abandoned := "the commands that do not end in " + id
+	limited, cancel := context.WithTimeout(ctx, execStartTimeout)
+	defer cancel()
+	if err := r.ops.LockContext(limited, abandoned); err != nil {
+		return fmt.Errorf("exec in container %s: an earlier command does not end although it was killed: %w", id, err)
+	}
+	r.ops.Unlock(abandoned)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				ended <- fmt.Errorf("exec in container %s panicked: %v", id, p)
+			}
+		}()
+		defer giveUp(nil)
+		ended <- run(ctx, func() { giveUp(errStuck) })
+	}()
+	select {
+	case err := <-ended:
+		return whyEnded(ctx, id, err)
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return whyEnded(ctx, id, err)
+	case <-time.After(killGrace):
+	}
+	r.log.Warn("a command in a container does not end although it was killed: probes and hooks of the container fail until it ends",
+		"container", id)
+	go func() { // if several commands were abandoned, each of them waits for its turn
+		r.ops.Lock(abandoned)
+		defer r.ops.Unlock(abandoned)
+		<-ended
+	}()
+	return whyEnded(ctx, id, ctx.Err())
+}
+
+// whyEnded returns err, or the error of a command that was abandoned because it did not start.
+func whyEnded(ctx context.Context, id string, err error) error {
+	if context.Cause(ctx) == errStuck {
+		return fmt.Errorf("exec in container %s: %w", id, errStuck)
+	}
+	return err
+}
