@@ -7,7 +7,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -72,16 +74,28 @@ func loadInstalled(flags []string) (*config.Config, []config.Notice, error) {
 }
 
 func setUp(args []string, stdout, stderr io.Writer) int {
-	return setup.Main(orInstalled(args, installed), stdout, stderr)
+	return setup.Main(orInstalled(args, installed), configure.Load, stdout, stderr)
 }
 
-// cleanup removes the pods of the service, or of an agent without flags if the configuration of the service cannot be read any more.
+// cleanup removes the pods of an agent with the given flags. Without flags, it removes those of the service.
 func cleanup(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := orInstalled(args, installed)
-	if _, _, err := config.Load(flags); err == nil {
-		args = flags
+	if len(args) == 0 {
+		args = ofRemoved(orInstalled(args, installed))
 	}
 	return agent.Cleanup(ctx, args, stdout, stderr)
+}
+
+// ofRemoved returns the flags of a service without a --config and --edge-config whose file does not exist. kubeadm reset removes such a
+// file. The other flags still have the directories of the agent.
+func ofRemoved(flags []string) []string {
+	return slices.DeleteFunc(slices.Clone(flags), func(flag string) bool {
+		name, file, _ := strings.Cut(flag, "=")
+		if name != "--config" && name != "--edge-config" || file == "" {
+			return false
+		}
+		_, err := os.Stat(file)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 func backup(ctx context.Context, verb string, args []string, t *command.Tool, ask command.AskBackup) int {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,5 +72,20 @@ func TestOrInstalled(t *testing.T) {
 		if got := strings.Join(orInstalled(strings.Fields(c.args), service), " "); got != c.want {
 			t.Errorf("%q: %q", c.args, got)
 		}
+	}
+}
+
+// TestOfRemoved checks that the flags of a service still have its directories after kubeadm reset has removed the configuration.
+func TestOfRemoved(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	flags := []string{"--config=" + file, "--edge-config=", "--state-dir=/data", "--root-dir=/r"}
+	if got := strings.Join(ofRemoved(flags), " "); got != "--edge-config= --state-dir=/data --root-dir=/r" {
+		t.Error(got)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := ofRemoved(flags); !slices.Equal(got, flags) {
+		t.Error(got)
 	}
 }

@@ -44,9 +44,9 @@ func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
 	return r, err
 }
 
-// networkChanged recreates the pods that use the previous network, and starts the pods that waited for a network. It
-// updates the Node object at the API server at once.
+// networkChanged retries the pods, also rejected ones, after a change of the network or the runtime, and sends the Node object at once.
 func (n *node) networkChanged() {
+	n.laterParts.nodeChanged()
 	n.laterParts.retryPods()
 	n.laterParts.pokeNode()
 }

@@ -31,6 +31,7 @@
 //
 // Untrusted input:
 //
+//	capped      keeps the first bytes of an output
 //	inputweight the memory that a decoded input takes
 //	printable   makes text safe to show
 //	regular     reads regular files only

@@ -183,3 +183,25 @@ func TestPiGen(t *testing.T) {
 		}
 	}
 }
+
+// TestRoleFlags checks the order of the agent's flags, of which a later one overrides an earlier one: islet_args overrides the defaults of
+// the role, and the role's own kubeconfigs override islet_args.
+func TestRoleFlags(t *testing.T) {
+	var tasks []struct {
+		Vars struct {
+			Flags string `json:"islet_flags"`
+		}
+	}
+	readYAML(t, role+"tasks/configure.yaml", &tasks)
+	for _, task := range tasks {
+		if task.Vars.Flags == "" {
+			continue
+		}
+		got := regexp.MustCompile(`\bislet_(args|join|rotation|swap)\b`).FindAllString(task.Vars.Flags, -1)
+		if want := []string{"islet_rotation", "islet_swap", "islet_args", "islet_join"}; !slices.Equal(got, want) {
+			t.Errorf("the flags are %q, want %q", got, want)
+		}
+		return
+	}
+	t.Error("no task has the flags")
+}

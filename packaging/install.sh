@@ -209,8 +209,7 @@ set_up() {
 		say "$boot/islet.yaml is used when that system boots"
 		return
 	fi
-	# shellcheck disable=SC2046 # a list of words
-	"$bin/islet" setup "$config" $(agent_args) || fail "islet is installed and was not started: correct $config, then run this again"
+	"$bin/islet" setup "$config" || fail "islet is installed and was not started: correct $config, then run this again"
 }
 
 do_install() {
@@ -356,21 +355,6 @@ stop_service() { # stop_service UNIT
 	fi
 }
 
-# agent_args: the flags that the service gives, so that a clean-up finds its
-# directories and cgroups.
-agent_args() {
-	for f in /etc/default/islet /etc/conf.d/islet /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet; do
-		# shellcheck disable=SC1090 # settings of this host
-		[ ! -f "$f" ] || . "$f"
-	done
-	if [ "$kubeadm" = yes ]; then
-		[ ! -e /var/lib/kubelet/config.yaml ] || printf '%s ' --config=/var/lib/kubelet/config.yaml
-		echo "${KUBELET_KUBEADM_ARGS:-} ${KUBELET_EXTRA_ARGS:-}"
-	else
-		echo "${ISLET_ARGS:-}"
-	fi
-}
-
 # empty DIR: removes it with what is on its file system; the directory stays where another one is
 # mounted on it. Where something is mounted below it nothing is removed: that may be a directory
 # of the host, on the same file system.
@@ -395,8 +379,7 @@ do_uninstall() {
 	fi
 	[ -z "$root" ] || for unit in islet kubelet; do disable_below $unit; done
 	if [ -z "$root" ] && [ -x "$bin/islet" ] && [ "$purge" = yes ]; then
-		# shellcheck disable=SC2046 # a list of words
-		"$bin/islet" cleanup $(agent_args) || fail "pods could not be ended; the program and /var/lib/islet are still there"
+		"$bin/islet" cleanup || fail "pods could not be ended; the program and /var/lib/islet are still there"
 		# OpenRC's own cgroup for the service: at the stop shims were in it still.
 		! has_openrc || rmdir /sys/fs/cgroup/islet /sys/fs/cgroup/openrc.islet /sys/fs/cgroup/unified/islet /sys/fs/cgroup/unified/openrc.islet 2>/dev/null || true
 		empty /var/lib/islet

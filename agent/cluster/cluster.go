@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/cluster/setup"
 	"github.com/islet-edge/islet/edge/brake"
@@ -132,16 +133,10 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 
 func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	k, l, n := &c.cfg.Kubelet, c.cfg.Link, c.cfg.Config.Node
-	taints, annotations, kept := k.RegisterWithTaints, map[string]string{}, map[string]string{keys.ProvidedNodeIP: ""}
-	if *k.EnableControllerAttachDetach {
-		annotations[keys.ControllerManagedAttachDetach] = "true"
-	}
+	taints := k.RegisterWithTaints
 	if n.CloudProvider == "external" { // the cloud controller removes the taint
 		taints = append(slices.Clone(taints), v1.Taint{Key: keys.CloudUninitialized, Value: "true",
 			Effect: v1.TaintEffectNoSchedule})
-		if len(n.IPs) > 0 && !n.IPs[0].IsUnspecified() {
-			kept[keys.ProvidedNodeIP] = strings.Join(c.cfg.Addresses(), ",")
-		}
 	}
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
@@ -151,13 +146,33 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 			c.cfg.Changed(n)
 			c.setNetworks(n.Spec.PodCIDRs)
 		},
-		Register: k.RegisterNode == nil || *k.RegisterNode, Labels: n.Labels, Annotations: annotations, KeptAnnotations: kept,
+		Register: registers(k), Labels: n.Labels, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
 		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
 		KeptNow: c.cfg.Annotations, OwnConditions: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},
 		Retry: l.Changed(), Now: l.Now, Log: c.cfg.Log,
 	})
+}
+
+// registers reports whether the node creates its Node object.
+func registers(k *kubelet.KubeletConfiguration) bool { return k.RegisterNode == nil || *k.RegisterNode }
+
+// keptAnnotations returns the annotations of the Node that are restored whenever they differ. An annotation with an empty value is removed.
+// The controller manager attaches volumes only to a Node with the annotation ControllerManagedAttachDetach. As with a kubelet, another
+// program sets this annotation if the node does not register itself.
+func keptAnnotations(cfg *config.Config, addresses func() []string) map[string]string {
+	kept := map[string]string{keys.ProvidedNodeIP: ""}
+	if n := cfg.Node; n.CloudProvider == "external" && len(n.IPs) > 0 && !n.IPs[0].IsUnspecified() {
+		kept[keys.ProvidedNodeIP] = strings.Join(addresses(), ",")
+	}
+	if registers(&cfg.Kubelet) {
+		kept[keys.ControllerManagedAttachDetach] = ""
+		if *cfg.Kubelet.EnableControllerAttachDetach {
+			kept[keys.ControllerManagedAttachDetach] = "true"
+		}
+	}
+	return kept
 }
 
 // Run runs all parts until ctx ends.

@@ -1,11 +1,14 @@
 package cluster
 
 import (
+	"maps"
 	"os"
 	"testing"
 
 	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "cluster")) }
@@ -23,6 +26,31 @@ func TestReport(t *testing.T) {
 		})
 		if told > 1 || told == 1 != want {
 			t.Errorf("%q: %d events", reason, told)
+		}
+	}
+}
+
+// TestKeptAnnotations checks the annotations of the Node that are set, and removed when the configuration changes. As with a kubelet,
+// ControllerManagedAttachDetach belongs to another program if the node does not register itself.
+func TestKeptAnnotations(t *testing.T) {
+	addresses := func() []string { return []string{"192.0.2.7", "2001:db8::7"} }
+	for _, tt := range []struct {
+		flags []string
+		want  map[string]string
+	}{
+		{nil, map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: "true"}},
+		{[]string{"--enable-controller-attach-detach=false"},
+			map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: ""}},
+		{[]string{"--register-node=false"}, map[string]string{keys.ProvidedNodeIP: ""}},
+		{[]string{"--cloud-provider=external", "--node-ip=192.0.2.7"},
+			map[string]string{keys.ProvidedNodeIP: "192.0.2.7,2001:db8::7", keys.ControllerManagedAttachDetach: "true"}},
+	} {
+		cfg, _, err := config.Load(append([]string{"--hostname-override=n", "--state-dir=" + t.TempDir()}, tt.flags...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := keptAnnotations(cfg, addresses); !maps.Equal(got, tt.want) {
+			t.Errorf("%q: %v, not %v", tt.flags, got, tt.want)
 		}
 	}
 }

@@ -62,7 +62,8 @@ func findService(host fs.FS) *service {
 			return openRCService(host, text)
 		}
 	}
-	for _, name := range []string{"islet.service", "kubelet.service"} {
+	// Where islet is the kubelet, the unit of the package islet stays, and is disabled.
+	for _, name := range []string{"kubelet.service", "islet.service"} {
 		u := unitfile.Read(host, name)
 		words := unitfile.Words(u.Command)
 		if len(words) == 0 || words[0] == "" || name == "kubelet.service" && !isIslet(host, words[0]) {
@@ -91,25 +92,15 @@ func StartCommand() string {
 	return ""
 }
 
-// openRCService returns the service of an OpenRC script. The script sets the agent's flags in its line
-// command_args. The line may contain ${ISLET_ARGS:-DEFAULT}. openRCService reads this variable from the same
-// files as the script.
+// openRCService returns the service of an OpenRC script. The script sets the agent's flags in its variable command_args. OpenRC sources the
+// file of conf.d before the script, and the script sources the other file. Then a shell evaluates command_args.
 func openRCService(host fs.FS, script string) *service {
 	env := map[string]string{}
 	for _, file := range []string{"etc/conf.d/islet", "etc/default/islet"} {
-		unitfile.ParseEnvironment(unitfile.Text(host, file), env)
+		unitfile.ParseShell(unitfile.Text(host, file), env)
 	}
-	vars := map[string]string{}
-	unitfile.ParseEnvironment(script, vars)
-	args := vars["command_args"]
-	before, rest, ok := strings.Cut(args, "${ISLET_ARGS:-")
-	if fallback, after, closed := strings.Cut(rest, "}"); ok && closed {
-		if env["ISLET_ARGS"] != "" {
-			fallback = env["ISLET_ARGS"]
-		}
-		args = before + fallback + after
-	}
-	return &service{name: "islet", openRC: true, args: agentFlags(append([]string{"islet"}, unitfile.Words(args)...))}
+	unitfile.ParseShell(script, env)
+	return &service{name: "islet", openRC: true, args: agentFlags(append([]string{"islet"}, unitfile.ShellWords(env["command_args"])...))}
 }
 
 // isIslet reports whether a program, such as /usr/local/bin/kubelet, is a link to islet.

@@ -40,6 +40,7 @@ func hostOf(t *testing.T, files map[string]string) fstest.MapFS {
 func TestFindService(t *testing.T) {
 	const unit, shipped = "etc/systemd/system/islet.service", "packaging/systemd/islet.service"
 	const usual = "--pod-manifest-path=/etc/kubernetes/manifests --seccomp-default"
+	long := "--state-dir=/data" + strings.Repeat(" --node-labels=a=b", 1000)
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string // the service and its flags; "" if there is none
@@ -62,9 +63,30 @@ func TestFindService(t *testing.T) {
 		"as the kubelet": {map[string]string{"etc/systemd/system/kubelet.service": "packaging/kubeadm/kubelet.service",
 			"etc/systemd/system/kubelet.service.d/10-kubeadm.conf": "packaging/kubeadm/10-kubeadm.conf", "usr/local/bin/kubelet": "->/usr/local/bin/islet",
 			"etc/default/kubelet": "KUBELET_EXTRA_ARGS=--node-ip=192.0.2.7\n"}, "kubelet.service *--config=/var/lib/kubelet/config.yaml *--node-ip=192.0.2.7"},
+		"as the kubelet of an RPM": {map[string]string{"usr/lib/systemd/system/kubelet.service": "packaging/kubeadm/kubelet.service",
+			"usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf": "packaging/kubeadm/10-kubeadm.conf", "usr/local/bin/kubelet": "->islet",
+			"usr/lib/systemd/system/islet.service": shipped, "etc/default/islet": "packaging/default/islet",
+			"etc/default/kubelet": "packaging/default/kubelet", "etc/sysconfig/kubelet": "KUBELET_EXTRA_ARGS=--node-ip=192.0.2.7 --root-dir=/data\n"},
+			"kubelet.service *--config=/var/lib/kubelet/config.yaml *--node-ip=192.0.2.7 --root-dir=/data"},
+		"a drop-in of one's own": {map[string]string{"etc/systemd/system/kubelet.service": "packaging/kubeadm/kubelet.service",
+			"etc/systemd/system/kubelet.service.d/10-kubeadm.conf": "packaging/kubeadm/10-kubeadm.conf", "usr/local/bin/kubelet": "->/usr/local/bin/islet",
+			"etc/systemd/system/kubelet.service.d/20-own.conf": "[Service]\nEnvironment=KUBELET_EXTRA_ARGS=--fail-swap-on=false\n",
+			"etc/default/kubelet":                              "packaging/default/kubelet"}, "kubelet.service *--config=/var/lib/kubelet/config.yaml *--fail-swap-on=false"},
+		"several lines": {map[string]string{unit: shipped, "etc/default/islet": "ISLET_ARGS=\"--v=8\n--state-dir=/data\r\n\t--node-labels='a=b c'\n\"\n"},
+			"islet.service --v=8 --state-dir=/data --node-labels=a=b c"},
+		"no quotes": {map[string]string{unit: shipped, "etc/default/islet": "ISLET_ARGS=--v=8 --node-labels='a=b c'\n"},
+			"islet.service --v=8 --node-labels=a=b c"},
+		"OpenRC, no quotes": {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd", "etc/conf.d/islet": "ISLET_ARGS=--v=8 --v=9"},
+			"islet " + usual},
+		"OpenRC, added flags": {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd", "etc/conf.d/islet": "ISLET_ARGS=--v=8",
+			"etc/default/islet": "ISLET_ARGS=\"$ISLET_ARGS --node-labels='a=b c'\"\n"}, "islet --v=8 --node-labels=a=b c"},
 		"OpenRC": {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd", "etc/conf.d/islet": "ISLET_ARGS='--v=3'"}, "islet --v=3"},
 		"OpenRC, both files": {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd", "etc/conf.d/islet": "ISLET_ARGS='--v=3'",
 			"etc/default/islet": "ISLET_ARGS='--v=4'"}, "islet --v=4"},
+		"OpenRC, several lines": {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd", "etc/default/islet": "ISLET_ARGS='--v=8\n--state-dir=/data\n'\n"},
+			"islet --v=8 --state-dir=/data"},
+		"OpenRC, many flags": {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd", "etc/conf.d/islet": "ISLET_ARGS='" + long + "'",
+			"etc/default/islet": "ISLET_ARGS=\"$ISLET_ARGS --v=9\"\n"}, "islet " + long + " --v=9"},
 		"OpenRC, no flags":          {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd"}, "islet " + usual},
 		"OpenRC's file and systemd": {map[string]string{"etc/init.d/islet": "packaging/openrc/islet.initd", unit: shipped, "run/systemd/system/x": ""}, "islet.service " + usual},
 		"hostile":                   {map[string]string{unit: "ExecStart=" + strings.Repeat("\"", 1<<20)}, ""},

@@ -30,7 +30,7 @@ type Config struct {
 	Store          *store.Store // stores address leases, imports and the runtime of the last start
 	ImagesChanged  func()       // must not block
 	ImagesRemoved  func()
-	NetworkChanged func() // must not block
+	NetworkChanged func() // is also called when the runtime or its features have changed; must not block
 	// OnLeave is called with the old runtime when the node changes to another one. It is called before the node's
 	// pods in the old runtime are stopped. If it returns an error, no pod is stopped.
 	OnLeave     func(ctx context.Context, rt cri.Runtime) error
@@ -89,6 +89,8 @@ type backend interface {
 	// IsResponding reports whether the runtime answers. Await waits until the runtime answers.
 	IsResponding() bool
 	Await(ctx context.Context) error
+	// Features returns the features that the runtime has last reported.
+	Features() *api.RuntimeFeatures
 	// Reconcile releases the network resources of sandboxes that no longer exist. It is
 	// called before any pod starts.
 	Reconcile(ctx context.Context) error
@@ -181,9 +183,10 @@ func (c *Containers) reopenLog(ctx context.Context, id string) error {
 // observeRetry is the pause after a failed observation of the running pods.
 const observeRetry = time.Second
 
-// MarkObserved records that the running pods are known. It passes the runtime's name to the function setName.
-func (c *Containers) MarkObserved(ctx context.Context, setName func(string)) {
-	setName(c.runtimeName(ctx))
+// MarkObserved records that the running pods are known. It passes the runtime's name, and a function that returns the runtime's features,
+// to the function set.
+func (c *Containers) MarkObserved(ctx context.Context, set func(name string, features func() *api.RuntimeFeatures)) {
+	set(c.runtimeName(ctx), c.Features)
 	close(c.podsKnown)
 }
 

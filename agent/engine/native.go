@@ -135,6 +135,8 @@ func (c *nativeBackend) Ready() error { return networkNotReady(c.network.Ready()
 
 func (c *nativeBackend) IsResponding() bool { return true }
 
+func (c *nativeBackend) Features() *api.RuntimeFeatures { return ctrd.Features() }
+
 func (c *nativeBackend) Await(context.Context) error { return nil }
 
 func inboxDir(cfg *config.Config) string {

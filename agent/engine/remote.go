@@ -52,6 +52,8 @@ func (d *remoteBackend) Await(ctx context.Context) error {
 	return err
 }
 
+func (d *remoteBackend) Features() *api.RuntimeFeatures { return remote.Features(d.Runtime) }
+
 func (d *remoteBackend) Reconcile(context.Context) error { return nil }
 
 func (d *remoteBackend) Imports() Imports { return nil }

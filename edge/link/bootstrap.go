@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -24,10 +25,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		return err
 	}
 	i.setMissing(&noCredentials{ReasonBootstrapping, "requesting a client certificate from " + with.Host})
-	c, err := kube.New(kube.Config{
-		Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now,
-		QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, AnswerBudget: i.link.answers,
-	})
+	c, err := i.newClient(with)
 	if err != nil {
 		return err
 	}
@@ -43,7 +41,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	if !a.Date.IsZero() && !a.CertificateEnd.IsZero() {
 		i.link.clock.evaluateDate(a.Date, a.CertificateEnd, true)
 	}
-	if err := i.obtainClientCert(ctx, c); err != nil {
+	if err := i.obtainClientCert(ctx, c, nil); err != nil {
 		i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
 		return err
 	}
@@ -55,13 +53,20 @@ func (i *identity) bootstrap(ctx context.Context) error {
 		}
 	}
 	i.log.Info("the node has a client certificate")
+	i.bootstraps.Succeeded(time.Now(), afterDenial)
 	return nil
 }
 
-// rotate replaces the certificate with a new one.
-func (i *identity) rotate(ctx context.Context) error { return i.obtainClientCert(ctx, i.link.client) }
+// newClient returns a client with its own connections, for requests with other credentials than those in use.
+func (i *identity) newClient(with *rest.Config) (*kube.Client, error) {
+	cfg := i.link.cfg
+	return kube.New(kube.Config{
+		Rest: func() (*rest.Config, error) { return with, nil }, Dial: cfg.Dial, Now: i.link.clock.Now,
+		QPS: cfg.QPS, Burst: cfg.Burst, JSON: cfg.JSON, AnswerBudget: i.link.answers,
+	})
+}
 
-func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client) error {
+func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client, prove func(*pair) error) error {
 	waiting := func(name string) {
 		i.mu.Lock()
 		without := i.config == nil
@@ -70,19 +75,26 @@ func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client) error {
 			i.setMissing(&noCredentials{ReasonBootstrapping, "certificate signing request " + name + " waits for approval"})
 		}
 	}
-	_, err := obtainPair(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting)
+	_, err := obtainPair(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting, prove)
 	return err
 }
 
-// obtainPair requests a certificate and saves it with its key.
-func obtainPair(ctx context.Context, p pairFiles, r signingRequest, c *kube.Client, clock *clock, waiting func(name string)) (*pair,
-	error) {
+// obtainPair requests a certificate and saves it with its key. If the function prove is not nil and returns an error, the current pair
+// stays in use. After an error that is not errDenied or errRejected, the next call continues with the same request.
+func obtainPair(ctx context.Context, p pairFiles, r signingRequest, c *kube.Client, clock *clock, waiting func(name string),
+	prove func(*pair) error) (*pair, error) {
 	key, keyPEM, err := p.pendingKey()
 	if err != nil {
 		return nil, fmt.Errorf("create a key: %w", err)
 	}
 	cert, err := r.obtainCertificate(ctx, c, key, waiting)
-	if errors.Is(err, errDenied) {
+	if err == nil && prove != nil {
+		var made *pair
+		if made, err = makePair(cert, keyPEM); err == nil {
+			err = prove(made)
+		}
+	}
+	if errors.Is(err, errDenied) || errors.Is(err, errRejected) {
 		_ = os.Remove(p.pendingPath()) // the next request must use another key
 	}
 	if err != nil {

@@ -33,6 +33,10 @@ type certNames struct {
 	ips []netip.Addr
 }
 
+func (n certNames) equals(other certNames) bool {
+	return slices.Equal(n.dns, other.dns) && slices.Equal(n.ips, other.ips)
+}
+
 // A signingRequest contains the content of a certificate signing request. See
 // https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/.
 type signingRequest struct {
@@ -118,7 +122,7 @@ func issuedCertificate(csr *certificatesv1.CertificateSigningRequest) ([]byte, e
 
 func (r signingRequest) newObject(key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
 	template := &x509.CertificateRequest{
-		Subject:  pkix.Name{CommonName: commonName(r.node), Organization: []string{"system:nodes"}},
+		Subject:  pkix.Name{CommonName: commonName(r.node), Organization: []string{nodesGroup}},
 		DNSNames: slices.Sorted(slices.Values(r.names.dns)),
 	}
 	ips := slices.Clone(r.names.ips)
@@ -144,5 +148,8 @@ func (r signingRequest) newObject(key crypto.Signer) (*certificatesv1.Certificat
 		},
 	}, nil
 }
+
+// nodesGroup is the group of the user of a node.
+const nodesGroup = "system:nodes"
 
 func commonName(node string) string { return "system:node:" + node }

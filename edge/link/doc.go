@@ -24,6 +24,13 @@
 // short time. Only the answer of an API server sets the state to Up. The reason NotAPIServer stands for all other answers, such as a
 // redirect or the page of a captive portal or proxy.
 //
+// # Renewal of certificates
+//
+// The node uses a new client certificate only after the API server has accepted it. Until then, the old certificate stays in use. If the
+// server rejects the certificate in use later, the node tries the other stored pair, and uses that pair if the server accepts it. A
+// certificate may be due for renewal as soon as it is issued, because a clock is wrong or because the signer has left out a name of the
+// node. It is then renewed at growing intervals, from a minute up to a tenth of its life, and at most a day.
+//
 // # Time
 //
 // A board without a real-time clock boots in 1970, a board with a broken clock boots in any year, and the server's clock may be wrong too.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 const (
@@ -38,7 +39,8 @@ func (e *noCredentials) Is(target error) bool { return target == kube.ErrNoLink 
 // kubeconfig.
 //
 //	no usable kubeconfig, or its certificate has expired --bootstrap--> pair, kubeconfig
-//	70 to 90 % of the certificate's life have passed -------rotate----> pair
+//	70 to 90 % of the certificate's life have passed -------rotate----> pair, if the server accepts it
+//	the server rejects the pair ----------------------------------> the other stored pair, if the server accepts it
 type identity struct {
 	link    *Link
 	log     *slog.Logger
@@ -46,7 +48,9 @@ type identity struct {
 	files   chan struct{} // capacity 1; a value means that files may have changed
 	changed chan struct{} // capacity 1; a value means that the result of restConfig has changed
 
-	loggedFailure string // the last error that run has logged
+	loggedFailure string     // the last error that run has logged
+	rotations     retry.Pace // used by run
+	bootstraps    retry.Pace // used by run
 
 	failures atomic.Uint64
 
@@ -58,6 +62,13 @@ type identity struct {
 	// rejectedCert is a certificate that the server has rejected and that seems to have expired. Both conditions are needed, because the
 	// clock may be wrong.
 	rejectedCert *x509.Certificate
+	refused      refusal
+}
+
+// A refusal makes run try the other stored pair.
+type refusal struct {
+	cert *x509.Certificate // the certificate that the server has rejected; nil after run has tried the other pair
+	pace retry.Pace        // limits the attempts with the other pair
 }
 
 func newIdentity(l *Link) *identity {
@@ -92,6 +103,14 @@ func (i *identity) expiryTime() time.Time {
 // whyRefused returns the probable reason why the server has rejected the credentials.
 func (i *identity) whyRefused() (reason, message string) {
 	until := i.expiryTime()
+	if files, err := i.pairs.listFiles(); err == nil && len(files) > 1 {
+		i.mu.Lock()
+		if i.refused.pace.Left(time.Now()) == 0 {
+			i.refused.cert = i.leaf
+			i.filesChanged() // makes run try the other pair
+		}
+		i.mu.Unlock()
+	}
 	if !until.IsZero() && i.link.clock.latestTime().After(until) {
 		i.mu.Lock()
 		i.rejectedCert = i.leaf

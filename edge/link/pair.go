@@ -27,7 +27,9 @@ const (
 	// maxCertificate is the maximum size of a decoded certificate with its chain, in bytes.
 	maxCertificate = 1 << 20
 
-	keepPairs = 2 // the current pair, and the previous one in case the disk loses the current one
+	// keepPairs is the number of pairs that stay: the current pair, and the previous one, in case the disk loses the current one or the API
+	// server rejects it.
+	keepPairs = 2
 )
 
 // pairFiles manages the files of certificates for one purpose (client or server). A kubelet uses the same files:
@@ -89,18 +91,26 @@ func (p pairFiles) listFiles() ([]string, error) {
 	return files, err
 }
 
-// save stores a certificate and its key as the pair in use. It removes the pending key and all pairs but the newest two.
-func (p pairFiles) save(cert, key []byte, now time.Time) (*pair, error) {
-	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
-	text := slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key)
+// makePair combines a certificate that the server has issued with its key.
+func makePair(cert, key []byte) (*pair, error) {
 	if err := inputweight.PEM(maxCertificate, string(cert)); err != nil {
 		return nil, fmt.Errorf("the certificate %w", err)
 	}
-	made, err := parsePair(text)
+	made, err := parsePair(slices.Concat(bytes.TrimSpace(cert), []byte("\n"), key))
 	if err != nil {
 		return nil, fmt.Errorf("the certificate does not match its key: %w", err)
 	}
-	if err := writeFile(file, text); err != nil {
+	return made, nil
+}
+
+// save stores a certificate and its key as the pair in use. It removes the pending key and all pairs but the newest two.
+func (p pairFiles) save(cert, key []byte, now time.Time) (*pair, error) {
+	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
+	made, err := makePair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFile(file, made.pem); err != nil {
 		return nil, err
 	}
 	if err := p.link(file); err != nil {

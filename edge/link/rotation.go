@@ -19,13 +19,22 @@ func (i *identity) run(ctx context.Context) error {
 		case <-i.files: // load below handles earlier changes
 		default:
 		}
+		i.tryOtherPair(ctx)
 		usable := i.load()
 		switch {
 		case !usable && i.link.cfg.BootstrapKubeconfig != "":
+			if wait := i.bootstraps.Left(time.Now()); wait > 0 {
+				sleep(ctx, wait, i.files)
+				continue
+			}
 			i.attemptCertificate(ctx, "bootstrap", i.bootstrap, &again)
 		case usable && i.isDue():
 			if s, moved := i.link.states.get(); s.Phase != Up {
 				sleep(ctx, maxSleep, i.files, moved)
+				continue
+			}
+			if wait := i.rotations.Left(time.Now()); wait > 0 {
+				sleep(ctx, min(wait, maxSleep), i.files)
 				continue
 			}
 			i.attemptCertificate(ctx, "rotate the client certificate", i.rotate, &again)

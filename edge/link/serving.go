@@ -15,7 +15,6 @@ import (
 	"math/big"
 	"net"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +23,12 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// selfSignedLife is the validity of a self-signed certificate, as in a kubelet.
-const selfSignedLife = 365 * 24 * time.Hour
+const (
+	// selfSignedLife is the validity of a self-signed certificate, as in a kubelet.
+	selfSignedLife = 365 * 24 * time.Hour
+	// maxMoveInterval is the longest interval between two certificates of a node whose names change often.
+	maxMoveInterval = time.Hour
+)
 
 // servingCert maintains the certificate of the node's own server. The certificate has one of three sources: files that another program
 // manages, the control plane, or a self-signature. A certificate of the control plane is obtained in the background. The other
@@ -38,6 +41,12 @@ type servingCert struct {
 
 	failures        atomic.Uint64
 	observeRotation atomic.Pointer[func(age time.Duration)] // nil if ObserveRotation was not called
+
+	// The next fields are used only by run.
+
+	renewals  retry.Pace // limits the renewals
+	moves     retry.Pace // limits the renewals because of new names
+	requested certNames  // names for which the last certificate was requested
 
 	mu    sync.Mutex
 	cert  *tls.Certificate // nil if the certificate is missing or not needed yet
@@ -58,7 +67,7 @@ func newServing(l *Link) *servingCert {
 func (s *servingCert) setNames(n certNames) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slices.Equal(n.dns, s.names.dns) && slices.Equal(n.ips, s.names.ips) {
+	if n.equals(s.names) {
 		return
 	}
 	s.names = n
@@ -213,7 +222,7 @@ func (s *servingCert) run(ctx context.Context) error {
 			if f := s.observeRotation.Load(); f != nil && former != nil {
 				(*f)(s.link.clock.Now().Sub(former.Leaf.NotBefore))
 			}
-			s.log.Info("the node has a serving certificate")
+			s.noteIssued(p.cert.Leaf, wanted)
 		case ctx.Err() == nil && !errors.Is(err, errMoved):
 			s.failures.Add(1)
 			s.log.Warn("a serving certificate cannot be obtained from the control plane yet", "error", err)
@@ -225,6 +234,24 @@ func (s *servingCert) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// noteIssued records that a certificate was received for the given names.
+func (s *servingCert) noteIssued(leaf *x509.Certificate, wanted certNames) {
+	now, longest := time.Now(), longestInterval(leaf)
+	s.renewals.Succeeded(now, longest)
+	if !wanted.equals(s.requested) {
+		if len(s.requested.dns)+len(s.requested.ips) > 0 {
+			s.moves.Succeeded(now, min(longest, maxMoveInterval))
+		}
+		s.requested = wanted
+	}
+	if coversNames(leaf, wanted) && s.link.clock.Now().Before(rotateAt(leaf)) {
+		s.log.Info("the node has a serving certificate")
+		return
+	}
+	s.failures.Add(1)
+	s.log.Warn("the new serving certificate lacks a name of the node or is already due for renewal: another one is requested later")
 }
 
 // errMoved ends the wait for a certificate when the node's names have changed.
@@ -243,7 +270,7 @@ func (s *servingCert) obtainServingCert(ctx context.Context, wanted certNames) (
 	}()
 	p, err := obtainPair(ctx, s.pairs, servingRequest(s.link.cfg.NodeName, wanted), s.link.client, s.link.clock, func(name string) {
 		s.log.Info("the serving certificate waits for approval", "csr", name)
-	})
+	}, nil)
 	if err != nil && errors.Is(context.Cause(ctx), errMoved) {
 		err = errMoved
 	}
@@ -260,10 +287,16 @@ func (s *servingCert) namesToRequest() (certNames, time.Duration) {
 	if len(s.names.dns)+len(s.names.ips) == 0 {
 		return certNames{}, maxSleep
 	}
-	if s.cert == nil || !coversNames(s.cert.Leaf, s.names) {
-		return s.names, 0
+	now := time.Now()
+	left := s.renewals.Left(now)
+	switch {
+	case s.cert == nil:
+	case coversNames(s.cert.Leaf, s.names):
+		left = max(left, rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()))
+	case !s.names.equals(s.requested):
+		left = s.moves.Left(now)
 	}
-	if left := rotateAt(s.cert.Leaf).Sub(s.link.clock.Now()); left > 0 {
+	if left > 0 {
 		return certNames{}, min(left, maxSleep)
 	}
 	return s.names, 0

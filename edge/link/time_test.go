@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -32,7 +33,7 @@ type timedWorld struct {
 func newTimed(t *testing.T) *timedWorld {
 	w := &timedWorld{world: &world{t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, now: time.Now,
 		who: map[string]int{}}, line: &kubetest.Line{Delay: 20 * time.Millisecond}}
-	w.server = kubetest.NewOn(t, w.line, corev1.AddToScheme)
+	w.server = kubetest.NewOn(t, w.line, certificatesv1.AddToScheme, corev1.AddToScheme)
 	w.server.Authenticate = func(r *http.Request) bool { return w.authenticate(r) }
 	date := func(rw http.ResponseWriter) {
 		rw.Header().Set("Date", time.Now().Add(time.Duration(w.date.Load())).UTC().Format(http.TimeFormat))

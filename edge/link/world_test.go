@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -33,11 +34,13 @@ type world struct {
 	meta   *memory
 	asked  chan string // name of each new signing request
 
-	mu     sync.Mutex
-	now    func() time.Time // the server's clock
-	life   time.Duration    // validity of the signed certificates
-	deny   bool
-	hold   bool // whether signing requests stay unapproved
+	mu   sync.Mutex
+	now  func() time.Time // the server's clock
+	life time.Duration    // validity of the signed certificates
+	deny bool
+	hold bool // whether signing requests stay unapproved
+	// alter changes a certificate before it is signed. It returns the signer, or nil for the server's CA. alter may be nil.
+	alter  func(*x509.Certificate) *kubetest.CA
 	who    map[string]int
 	csrs   map[string]*certificatesv1.CertificateSigningRequest
 	events map[string]chan watch.Event
@@ -116,11 +119,15 @@ func (w *world) approve(name string) {
 		if slices.Contains(csr.Spec.Usages, certificatesv1.UsageServerAuth) {
 			usage = x509.ExtKeyUsageServerAuth
 		}
-		csr.Status.Certificate = w.server.CA.Sign(w.t, &x509.Certificate{
+		signer, template := w.server.CA, &x509.Certificate{
 			Subject: req.Subject, DNSNames: req.DNSNames, IPAddresses: req.IPAddresses,
 			NotBefore: w.now().Add(-time.Minute), NotAfter: w.now().Add(w.life),
 			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		}, req.PublicKey)
+		}
+		if w.alter != nil {
+			signer = cmp.Or(w.alter(template), signer)
+		}
+		csr.Status.Certificate = signer.Sign(w.t, template, req.PublicKey)
 		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved}}
 	}
 	w.csrs[name] = csr

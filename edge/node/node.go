@@ -126,13 +126,12 @@ type Config struct {
 	OwnConditions []v1.NodeConditionType
 
 	// Settings for the registration.
-	Register    bool              // --register-node; if false, another program creates the Node
-	Labels      map[string]string // --node-labels
-	Annotations map[string]string
-	Taints      []v1.Taint // registerWithTaints
-	Cordoned    bool       // !registerSchedulable
-	ProviderID  string
-	Port        int32 // port of the kubelet API
+	Register   bool              // --register-node; if false, another program creates the Node
+	Labels     map[string]string // --node-labels
+	Taints     []v1.Taint        // registerWithTaints
+	Cordoned   bool              // !registerSchedulable
+	ProviderID string
+	Port       int32 // port of the kubelet API
 	// CloudAddresses is true with --cloud-provider=external. Then the cloud provider manages the addresses of the Node. This node sets its
 	// own addresses only if the Node has none.
 	CloudAddresses bool

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +22,11 @@ const (
 	betaOS   = "beta.kubernetes.io/os"
 	betaArch = "beta.kubernetes.io/arch"
 )
+
+// defaultLabels contains the keys of the labels that a kubelet sets at each start, also on an existing Node.
+const defaultLabels = v1.LabelHostname + " " + v1.LabelOSStable + " " + v1.LabelArchStable + " " + betaOS + " " + betaArch + " " +
+	v1.LabelWindowsBuild + " " + v1.LabelTopologyZone + " " + v1.LabelTopologyRegion + " " + v1.LabelFailureDomainBetaZone + " " +
+	v1.LabelFailureDomainBetaRegion + " " + v1.LabelInstanceTypeStable + " " + v1.LabelInstanceType
 
 // register returns the Node from the API server. If the Node does not exist, register creates it. It also sets the standard labels of an
 // existing Node. The returned Node does not contain this change, but the watch reports it.
@@ -45,13 +51,20 @@ func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 	return node, nil
 }
 
-// standardLabels returns the labels that every node has. They are restored whenever they differ. See
+// standardLabels returns the labels that are also set on an existing Node, as by a kubelet. These are the facts about the machine, and the
+// labels in the configuration with the same keys or about the topology, which take precedence. A label with an empty value is removed. See
 // https://kubernetes.io/docs/reference/labels-annotations-taints/.
 func (n *Node) standardLabels() map[string]string {
-	return map[string]string{
+	labels := map[string]string{
 		v1.LabelHostname: n.Name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		betaOS: runtime.GOOS, betaArch: runtime.GOARCH,
 	}
+	for _, key := range strings.Fields(defaultLabels) {
+		if value, found := n.Labels[key]; found {
+			labels[key] = value
+		}
+	}
+	return labels
 }
 
 func (n *Node) create(ctx context.Context) (*v1.Node, error) {
@@ -61,7 +74,6 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.standardLabels(), Annotations: map[string]string{}}}
 	maps.Copy(node.Labels, n.Labels)
-	maps.Copy(node.Annotations, n.Annotations)
 	for key, value := range n.KeptAnnotations {
 		if value != "" {
 			node.Annotations[key] = value
@@ -95,15 +107,18 @@ func (n *Node) tellReady(s *v1.NodeStatus) {
 	}
 }
 
-// reconcile sets the standard labels of an existing Node. Labels and taints of the configuration (--node-labels, registerWithTaints) are
-// set only at the registration, as in a kubelet, because an administrator may have changed them since. reconcile also clears the
-// managedFields, unless server-side apply is used. The managedFields are most of a Node's metadata, and the answer to every report contains
-// the metadata. See https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields.
+// reconcile sets the standard labels of an existing Node. Other labels and the taints of the configuration (--node-labels,
+// registerWithTaints) are set only when the Node is created, as by a kubelet, because an administrator may have changed them since.
+// reconcile also clears the managedFields, unless server-side apply is used. The managedFields are most of a Node's metadata, and the
+// answer to every report contains the metadata.
+// https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
-	wrong := map[string]string{}
-	for key, value := range n.standardLabels() {
-		if node.Labels[key] != value {
-			wrong[key] = value
+	wrong := map[string]any{}
+	for key, want := range n.standardLabels() {
+		if have, found := node.Labels[key]; want == "" && found {
+			wrong[key] = nil
+		} else if have != want {
+			wrong[key] = want
 		}
 	}
 	change := map[string]any{}

@@ -18,4 +18,8 @@
 // each second. When a hundred pods start, most of them have a newer status before it is their turn. The last status of a deleted pod is
 // sent when nothing of the pod is left on the node, but at the latest after a short delay. After a failure of the server, only one request
 // at a time is sent, with a back-off.
+//
+// An error such as 500 may concern only some objects, for example because a webhook of their namespace cannot be called. Statuses and
+// events that have failed in this way wait with a back-off, one request at a time, while the others are sent. An event that has failed
+// twelve times, while the server has accepted other events, is given up. A status is never given up.
 package outbox

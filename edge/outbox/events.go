@@ -66,7 +66,9 @@ type Events struct {
 	nameCounter int64
 	seq         int64 // sequence number of the newest event
 	dropped     int
-	sent        time.Time // time when the server last accepted an event
+	sent        time.Time        // time when the server last accepted an event
+	accepted    uint32           // number of requests that the server has accepted
+	holds       map[string]*hold // by namespace
 }
 
 // NewEvents loads the stored events. It starts no goroutine.
@@ -79,7 +81,7 @@ func NewEvents(c EventsConfig) (*Events, error) {
 	}
 	e := &Events{
 		EventsConfig: c, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		byObject: map[types.UID][]*record{}, budgets: map[budgetKey]*rate.Limiter{},
+		byObject: map[types.UID][]*record{}, budgets: map[budgetKey]*rate.Limiter{}, holds: map[string]*hold{},
 	}
 	if c.Store != nil {
 		if err := e.load(context.Background()); err != nil {
@@ -266,8 +268,15 @@ func (e *Events) sendAll(ctx context.Context) error {
 			if wait = takeToken(tokens); wait == 0 {
 				if err := e.send(ctx, r); err != nil {
 					e.Log.Debug("an event could not be sent and is retried", "error", err)
-					if _, ended := kube.WaitForRetry(ctx, &again, err, e.Retry); ended != nil {
+					if e.postpone(r, err) {
+						continue
+					}
+					woken, ended := kube.WaitForRetry(ctx, &again, err, e.Retry)
+					if ended != nil {
 						return nil
+					}
+					if woken {
+						e.endHolds()
 					}
 				} else {
 					again.Reset()
@@ -297,12 +306,14 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 		return false
 	case <-news:
 	case <-e.Retry:
+		e.endHolds()
 	case <-after:
 	}
 	return true
 }
 
-// nextToSend returns a copy of the oldest event that is due. If no event is due, it returns the time until the next call.
+// nextToSend returns a copy of the oldest event that is due. It prefers events that have not failed. If no event is due, it returns the
+// time until the next call.
 func (e *Events) nextToSend() (*record, time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -313,17 +324,24 @@ func (e *Events) nextToSend() (*record, time.Duration) {
 			wait = d
 		}
 	}
+	var failed *record
 	for _, r := range e.records {
 		switch {
 		case r.overBudget || r.sentCount == r.count:
-		case now.Before(r.next):
-			in(r.next.Sub(now))
+		case now.Before(e.heldUntil(r)):
+			in(e.heldUntil(r).Sub(now))
 		case yields > 0 && r.key.kind == v1.EventTypeNormal:
 			in(yields)
+		case r.tries > 0:
+			failed = cmp.Or(failed, r)
 		default:
 			c := *r
 			return &c, 0
 		}
+	}
+	if failed != nil {
+		c := *failed
+		return &c, 0
 	}
 	return nil, wait
 }
@@ -349,16 +367,13 @@ func (e *Events) send(ctx context.Context, r *record) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sent = time.Now()
-	for _, k := range e.records {
-		if k.key == r.key && k.name == r.name {
-			k.sentCount, k.next = r.count, time.Now().Add(repeatEvery)
-			if k.stored.isStored {
-				select {
-				case e.changed <- struct{}{}:
-				default:
-				}
-			}
-		}
+	if err == nil {
+		e.accepted++
+		delete(e.holds, r.eventNamespace())
+	}
+	if k := e.original(r); k != nil {
+		k.tries = 0
+		e.markSent(k, r.count)
 	}
 	return nil
 }

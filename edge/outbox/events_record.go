@@ -22,7 +22,9 @@ type record struct {
 	overBudget                    bool      // not sent, because the budget of its object was used up
 	firstSecond, lastSecond       int64     // in seconds of Unix time, by the wall clock
 	last                          time.Time // monotonic time of the last occurrence
-	next                          time.Time
+	next                          time.Time // the event is not sent before this time
+	tries                         uint8     // number of failures since the event was last sent, at most maxTries
+	acceptedBefore                uint32    // Events.accepted at the first of these failures
 
 	seq    int64
 	stored storedValues

@@ -26,7 +26,7 @@ func (e *Events) rushDelay(now time.Time) time.Duration {
 	}
 	n := 0
 	for _, r := range e.records {
-		if r.overBudget || r.sentCount == r.count || r.key.kind != v1.EventTypeNormal {
+		if r.overBudget || r.sentCount == r.count || r.key.kind != v1.EventTypeNormal || r.tries > 0 {
 			continue
 		}
 		n++

@@ -20,6 +20,7 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 		case it.busy || it.due.IsZero() || !o.listed || o.offline:
 		case t.now.Before(o.pausedUntil):
 			t.limitDelay(o.pausedUntil)
+		case t.isHeld(it):
 		case t.now.Before(it.due):
 			t.limitDelay(it.due)
 		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(startingDelay)):
@@ -54,7 +55,19 @@ func (t *turn) limitDelay(at time.Time) {
 	}
 }
 
+// isHeld reports whether an item must wait because of failures.
+func (t *turn) isHeld(it *item) bool {
+	if it.tries == 0 || !t.now.Before(t.o.failed.until) {
+		return false
+	}
+	t.limitDelay(t.o.failed.until)
+	return true
+}
+
 func (t *turn) addItem(it *item) {
+	if it.tries > 0 { // one item that has failed at a time, because its request may wait for a webhook
+		t.o.failed.until = t.now.Add(lastRetry)
+	}
 	t.o.busy++
 	it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
 	t.due = append(t.due, it)
@@ -67,6 +80,9 @@ func (t *turn) takeSteps(steps []*item) {
 	for _, it := range steps {
 		if t.o.busy >= t.maxRequests {
 			return // nextToSend is called again after the end of a request
+		}
+		if t.isHeld(it) {
+			continue
 		}
 		if !t.o.startLimiter.AllowN(t.now, 1) {
 			t.limitDelay(t.now.Add(stepEvery))

@@ -66,6 +66,7 @@ type Outbox struct {
 	serverBackoff retry.Backoff                  // back-off for failures of the server
 	retrySignals  int                            // number of values that Retry has delivered
 	offline       bool                           // nothing is sent until Retry receives a value
+	failed        hold                           // delays the items that have failed
 }
 
 // New returns an Outbox. It starts no goroutine.
@@ -215,7 +216,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-o.Retry:
 			o.mu.Lock()
-			o.pausedUntil, o.offline = o.retryAfterEnd, false
+			o.pausedUntil, o.failed.until, o.offline = o.retryAfterEnd, time.Time{}, false
 			o.retrySignals++
 			o.mu.Unlock()
 		}
@@ -232,9 +233,15 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	defer o.mu.Unlock()
 	it.busy = false
 	o.busy--
+	if it.tries > 0 { // see addItem
+		o.failed.until = time.Now()
+	}
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
+		if it.tries > 0 {
+			o.failed.backoff.Reset()
+		}
 		it.tries = 0
 		o.serverBackoff.Reset()
 	case errors.Is(err, errStore):
@@ -245,6 +252,14 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
+	case mayConcernOne(err):
+		if !o.failed.backoff.HasFailed() {
+			o.Log.Warn("the API server fails to store the status of a pod: the status is sent again later", "pod", it.name.String(),
+				"uid", it.uid, "error", err)
+		}
+		it.tries++
+		it.dueWithin(ownDelay(it.tries))
+		o.failed.extend(time.Now())
 	default:
 		it.dueWithin(0)
 		if now := time.Now(); !now.Before(o.pausedUntil) {

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // An item contains the status that the node wants to report for one pod, and the status that the server has. The Outbox's mu protects it.
@@ -28,7 +30,7 @@ type item struct {
 	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if the field due was not set by scheduleSend.
 	unsettled time.Time
 	busy      bool // true while a request is in flight
-	tries     int  // number of consecutive failures that concern only this item
+	tries     int  // number of consecutive failures that may concern only this item
 }
 
 // A view contains the parts of the server's version of a pod that the outbox needs.
@@ -83,6 +85,8 @@ func containerStates(s *v1.PodStatus) (all []containerState) {
 		}
 		all = append(all, st)
 	}
+	// The order in a status that an earlier version of the agent sent can be another one.
+	sorting.StableBy(all, func(a, b containerState) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
 

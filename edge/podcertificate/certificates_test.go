@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -326,6 +327,50 @@ func TestFormerServers(t *testing.T) {
 		w.issue(2 * time.Hour)
 		if again := w.has(p); again == first || strings.HasPrefix(again, "error") {
 			t.Errorf("not renewed: %s", again)
+		}
+	})
+}
+
+// TestWrongClock checks that a certificate is renewed at growing intervals if it is due at once, because the clock of the node is ahead.
+// After the clock is right, the certificate is renewed in time.
+func TestWrongClock(t *testing.T) {
+	const life = 24 * time.Hour // renewed after 12 hours
+	inWorld(t, func(w *world) {
+		var ahead atomic.Int64
+		w.certs.cfg.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		issued := 0
+		pass := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end) && issued < 100; time.Sleep(10 * time.Second) {
+				for len(w.unanswered()) > 0 && issued < 100 {
+					w.issue(life)
+					issued++
+				}
+			}
+		}
+		p := certified("p", v1.PodCertificateProjection{SignerName: "a.b/c", KeyType: "ED25519"})
+		w.prepare(p)
+		pass(life / 4)
+		if issued != 1 {
+			t.Fatalf("%d certificates while the clock is right", issued)
+		}
+		ahead.Store(int64(20 * life))
+		pass(checkEvery + 10*time.Minute)
+		if issued < 3 {
+			t.Errorf("%d certificates: the first intervals are too long", issued)
+		}
+		pass(life)
+		if issued > 20 {
+			t.Fatalf("%d certificates", issued)
+		}
+		ahead.Store(0)
+		issued = 0
+		pass(life / 4)
+		if issued != 0 {
+			t.Errorf("%d certificates after the clock is right", issued)
+		}
+		pass(life/2 + 2*checkEvery)
+		if issued != 1 || strings.HasPrefix(w.has(p), "error") {
+			t.Errorf("%d certificates, and the pod has %s", issued, w.has(p))
 		}
 	})
 }

@@ -17,6 +17,9 @@
 // continues. A certificate that could not be renewed stays in the volume, even after its expiry. The programs that verify it decide whether
 // to accept it.
 //
+// If the clock is wrong, a certificate may be due for renewal as soon as it is issued. It is then renewed at growing intervals, from a
+// minute up to a quarter of the time from beginRefreshAt to its expiry.
+//
 // The package implements a hook in the life of a pod. Prepare waits only a few seconds for the signer. If a user must approve the request,
 // the answer may take days. Until then, the pod reports that it waits for the certificate.
 //

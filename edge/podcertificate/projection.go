@@ -42,6 +42,7 @@ type projection struct {
 	pod              *v1.Pod
 	wantedProjection *v1.PodCertificateProjection
 	renewalDelay     time.Duration // random delay of the renewal after beginRefreshAt
+	issuedPace       retry.Pace    // limits renewals that are due at once, for example because the clock is wrong
 	attemptRequest   chan struct{} // capacity 1; a value requests an attempt
 	firstResult      chan struct{} // closed when the first certificate or error is known
 	stop             context.CancelFunc
@@ -77,6 +78,11 @@ func (p *projection) finishAttempt() {
 }
 
 func (p *projection) refreshAt() time.Time { return p.BeginRefreshAt.Add(p.renewalDelay) }
+
+// untilRenewal returns the time until the certificate must be renewed.
+func (p *projection) untilRenewal(clock time.Time) time.Duration {
+	return max(p.refreshAt().Sub(clock), p.issuedPace.Left(time.Now()))
+}
 
 // stateName returns the name of the state in the kubelet's metric.
 func (p *projection) stateName(now time.Time) string {
@@ -122,7 +128,7 @@ func (c *Certificates) maintainCertificate(ctx context.Context, p *projection) {
 		} else {
 			again.Reset()
 			if p.Request == "" && p.Key != nil {
-				pause = min(max(p.refreshAt().Sub(c.cfg.Now()), 0), checkEvery)
+				pause = min(p.untilRenewal(c.cfg.Now()), checkEvery)
 			}
 		}
 		timer := time.NewTimer(pause)
@@ -143,7 +149,7 @@ func (c *Certificates) executeStep(ctx context.Context, p *projection) error {
 	if p.Request != "" {
 		return c.await(ctx, p, false)
 	}
-	if p.Key != nil && c.cfg.Now().Before(p.refreshAt()) {
+	if p.Key != nil && p.untilRenewal(c.cfg.Now()) > 0 {
 		return nil
 	}
 	if err := c.newRequest(ctx, p); err != nil {
@@ -213,6 +219,8 @@ func (c *Certificates) set(ctx context.Context, p *projection, next state) {
 	p.state = next
 	if issued {
 		p.renewalDelay, p.reportedLate, p.reportedExpired = retry.RandomWait(renewalSpread), false, false
+		// A quarter of the time between the refresh and the expiry: the interval never lets a certificate expire.
+		p.issuedPace.Succeeded(time.Now(), next.NotAfter.Sub(next.BeginRefreshAt)/4)
 		p.finishAttempt()
 	}
 }

@@ -162,12 +162,17 @@ func certified(name string, c v1.PodCertificateProjection) *v1.Pod {
 		podtest.Volumes(v1.Volume{Name: "creds", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: sources}}}))
 }
 
+// This method returns the requests that the signer has not answered.
+func (w *world) unanswered() []*certificatesv1.PodCertificateRequest {
+	synctest.Wait()
+	return slices.DeleteFunc(w.server.CertificateRequests(),
+		func(r *certificatesv1.PodCertificateRequest) bool { return len(r.Status.Conditions) > 0 })
+}
+
 // This method returns the only request that the signer has not answered.
 func (w *world) open() *certificatesv1.PodCertificateRequest {
 	w.Helper()
-	synctest.Wait()
-	all := slices.DeleteFunc(w.server.CertificateRequests(),
-		func(r *certificatesv1.PodCertificateRequest) bool { return len(r.Status.Conditions) > 0 })
+	all := w.unanswered()
 	if len(all) != 1 {
 		w.Fatalf("%d requests are open", len(all))
 	}

@@ -18,9 +18,6 @@ const (
 	// minInterval is the minimum time between two renewals of a certificate by one process. The shortest life that k3s gives a certificate
 	// is a day. A server that gives a shorter one must not wear out the flash of the node.
 	minInterval = time.Hour
-	// minAddressInterval is the minimum time between two renewals because of new addresses. It doubles with each such renewal, up to
-	// minInterval.
-	minAddressInterval = time.Minute
 	// maxSleep is the maximum time between two checks of the certificates.
 	maxSleep = time.Hour
 	// refreshInterval is the interval of reading the CAs of the cluster.
@@ -82,13 +79,11 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 			issued = written
 		}
 		wait := k3s.RenewAt(pair.Leaf, issued).Sub(now)
-		if known {
-			wait = max(wait, pause(now, issued, minInterval))
-		}
+		wait = max(wait, s.paces[use].Left(now))
 		if use == k3s.ForServing {
 			ips := s.addresses()
 			if !pair.Covers(ips) && !slices.Equal(ips, s.requested) {
-				wait = min(wait, pause(now, s.addressed, s.addressInterval))
+				wait = min(wait, s.addressPace.Left(now))
 			}
 		}
 		if wait <= 0 {
@@ -100,25 +95,14 @@ func (s *Supervisor) due() (due []k3s.Purpose, left time.Duration) {
 	return due, max(left, time.Second)
 }
 
-// pause returns the rest of an interval. It returns 0 if the clock was set back since the interval began.
-func pause(now, began time.Time, interval time.Duration) time.Duration {
-	if now.Before(began) {
-		return 0
-	}
-	return max(interval-now.Sub(began), 0)
-}
-
 // noteIssued records that a certificate was received, and its addresses.
 func (s *Supervisor) noteIssued(use k3s.Purpose, pair *k3s.Pair, ips []netip.Addr) {
 	now := s.cfg.Link.Now()
 	s.issued[use] = now
+	s.paces[use].Succeeded(now, minInterval)
 	if use == k3s.ForServing && !slices.Equal(ips, s.requested) {
 		if s.requested != nil {
-			s.addressInterval = max(minAddressInterval, min(2*s.addressInterval, minInterval))
-			if now.Sub(s.addressed) > 2*minInterval {
-				s.addressInterval = minAddressInterval
-			}
-			s.addressed = now
+			s.addressPace.Succeeded(now, minInterval)
 		}
 		s.requested = ips
 	}

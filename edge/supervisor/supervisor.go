@@ -47,13 +47,12 @@ type Supervisor struct {
 
 	// The other fields are used only by renewal.
 
-	issued    map[k3s.Purpose]time.Time // when this process has received a certificate
-	refreshed time.Time                 // when the CAs were read
-	warned    bool                      // about a certificate with a short life
-	requested []netip.Addr              // addresses of the last serving certificate that this process has received
-	addressed time.Time                 // when requested changed last
-	// addressInterval is the minimum time until a certificate for other addresses is requested.
-	addressInterval time.Duration
+	issued      map[k3s.Purpose]time.Time   // when this process has received a certificate
+	paces       map[k3s.Purpose]*retry.Pace // limit the renewals
+	refreshed   time.Time                   // when the CAs were read
+	warned      bool                        // about a certificate with a short life
+	requested   []netip.Addr                // addresses of the last serving certificate that this process has received
+	addressPace retry.Pace                  // limits the renewals because of new addresses, from a minute up to minInterval
 }
 
 // New returns a Supervisor. It does no I/O.
@@ -63,6 +62,7 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	return &Supervisor{
 		cfg: cfg, changed: cfg.Link.Changed(), renewNow: make(chan struct{}, 1), issued: map[k3s.Purpose]time.Time{},
+		paces:     map[k3s.Purpose]*retry.Pace{k3s.ForClient: {First: minInterval}, k3s.ForServing: {First: minInterval}},
 		refreshed: cfg.Link.Now().Add(firstRefresh - refreshInterval), // islet join or an earlier process has read the CAs
 	}, nil
 }

@@ -22,7 +22,7 @@ func Check(name string, data []byte) (c *Config, mistakes, notices []FileError) 
 		return nil, mistakesIn(name, err), nil
 	}
 	given := map[string][]byte{}
-	args := []string{"--hostname-override=node"} // the host's name may be invalid
+	args := []string{anyName}
 	for _, part := range []struct {
 		flag, suffix string
 		data         []byte

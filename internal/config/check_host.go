@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -128,6 +129,20 @@ func (c *Config) GateEnabled(name string) bool { return gateOn(c.Kubelet.Feature
 
 // unifiedControllers is a file that exists only on cgroup v2.
 const unifiedControllers = "sys/fs/cgroup/cgroup.controllers"
+
+// anyName is a flag before the other flags. With it, a command line is valid on a host without a valid name.
+const anyName = "--hostname-override=node"
+
+// CheckStart returns why an agent with the given command line cannot start on a host, whose root directory is host. The parameter dir
+// replaces DefaultDir. The parameter planned has the contents of files that are not in place yet. A file whose content is nil is not read
+// and counts as missing. A host name that is not valid is no reason, because it may come from the network later.
+func CheckStart(args []string, dir string, planned map[string][]byte, host fs.FS) error {
+	c, _, err := load(append([]string{anyName}, args...), nil, dir, planned)
+	if err == nil {
+		err = errors.Join(c.CheckHost(host)...)
+	}
+	return err
+}
 
 // CheckHost returns the reasons why an agent with this configuration cannot start on a host. Examples are swap with failSwapOn, cgroup v1
 // with failCgroupV1, and kernel parameters that differ from a kubelet's with protectKernelDefaults. Files that cannot be read are ignored.

@@ -142,7 +142,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 
 // load does the same as LoadWith. The parameter defaults is the directory of the default files. If it is "", there
 // are no default files. The parameter contents maps absolute paths to the contents of files that are not read from
-// the disk.
+// the disk. A file whose content is nil does not exist.
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (
 	*Config, []Notice, error,
 ) {
@@ -150,7 +150,7 @@ func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaul
 	if err != nil {
 		return nil, nil, err
 	}
-	given.useDefaultFiles(defaults, &first.Flags)
+	given.useDefaultFiles(defaults, &first.Flags, own)
 	received, err := loadSent(&first.Flags, readSent)
 	if err != nil {
 		return nil, nil, err
@@ -169,7 +169,7 @@ func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaul
 	if err := fs.parse(args); err != nil {
 		return nil, nil, err
 	}
-	fs.useDefaultFiles(defaults, &s.Flags)
+	fs.useDefaultFiles(defaults, &s.Flags, own)
 	mergeGates(&s.KubeletConfiguration, kube.FeatureGates)
 	idle := unusedNotices(&s)
 	c, errs := deriveConfig(&s)

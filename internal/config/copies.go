@@ -29,7 +29,7 @@ type ownFiles struct {
 	copies      string            // path of the copies
 	atLastStart []copiedFile      // the files of the last start
 	current     []copiedFile      // the files that this Load has read, in order
-	given       map[string][]byte // files that are not read from the disk
+	given       map[string][]byte // files that are not read from the disk; nil for a file that does not exist
 	faults      []string          // messages about unreadable files; each names the replacement that is used
 }
 
@@ -53,7 +53,9 @@ func newOwnFiles(flags *options) *ownFiles {
 
 // read returns the content of a file, or its copy if the disk fails.
 func (o *ownFiles) read(name string) ([]byte, error) {
-	if data, ok := o.given[name]; ok {
+	if data, ok := o.given[name]; ok && data == nil {
+		return nil, fmt.Errorf("read %s: %w", name, fs.ErrNotExist)
+	} else if ok {
 		return data, nil
 	}
 	data, err := os.ReadFile(name)

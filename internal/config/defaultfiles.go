@@ -20,7 +20,7 @@ const (
 // command line, its value is used instead of the default file, even if the value is empty. On a damaged disk it may be
 // impossible to determine whether a file exists. The flag is then set as if the file existed. So a later read of the
 // file returns the file's copy or an error. If dir is empty, there are no default files.
-func (fs flagSet) useDefaultFiles(dir string, o *options) {
+func (fs flagSet) useDefaultFiles(dir string, o *options, own *ownFiles) {
 	if dir == "" {
 		return
 	}
@@ -28,7 +28,7 @@ func (fs flagSet) useDefaultFiles(dir string, o *options) {
 		flag, file string
 		value      *string
 	}{{"config", defaultKubeletFile, &o.Config}, {"edge-config", defaultEdgeFile, &o.EdgeConfig}} {
-		if path := filepath.Join(dir, d.file); !fs.Changed(d.flag) && exists(path) {
+		if path := filepath.Join(dir, d.file); !fs.Changed(d.flag) && own.exists(path) {
 			*d.value = path
 		}
 	}
@@ -36,7 +36,10 @@ func (fs flagSet) useDefaultFiles(dir string, o *options) {
 
 // exists reports whether path exists. A symbolic link exists even if its target does not, for example because the target's disk is not
 // mounted. Load then returns an error for the link. So the node does not run with the defaults in place of its configuration.
-func exists(path string) bool {
+func (o *ownFiles) exists(path string) bool {
+	if data, isGiven := o.given[path]; isGiven {
+		return data != nil
+	}
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)
 }

@@ -294,7 +294,8 @@ func optionFields() []fieldRow {
 		{"flags.certDir", "directory of certificates; empty: pki in the root directory", ""},
 		{"flags.hostnameOverride", "the node's name; empty: the host's", ""},
 		{"flags.nodeIP", "the node's address, or one of each IP family", ""},
-		{"flags.nodeLabels", "labels of a node that registers itself", ""},
+		{"flags.nodeLabels", "labels of a node that registers itself. On an existing Node only the labels about host name, OS, " +
+			"architecture, zone, region and instance type are set", ""},
 		{"flags.cloudProvider", "empty or external", ""},
 		{"flags.imageCredentialProviderConfig", "configuration of image credential plugins: a file, or a directory " +
 			"of .json, .yaml and .yml files", ""},

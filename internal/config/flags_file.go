@@ -28,7 +28,7 @@ func parseArguments(args []string, dir string, contents map[string][]byte) (*set
 	own := newOwnFiles(&s.Flags)
 	own.given = contents
 	file := filepath.Join(dir, FlagsFile)
-	if _, isGiven := contents[file]; dir == "" || !isGiven && !exists(file) {
+	if dir == "" || !own.exists(file) {
 		return s, given, own, args, nil
 	}
 	text, err := own.read(file)

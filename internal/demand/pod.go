@@ -61,10 +61,11 @@ func Class(pod *v1.Pod) v1.PodQOSClass {
 	any, guaranteed := false, true
 	inspect := func(r *v1.ResourceRequirements) {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			request, limit := r.Requests[name], r.Limits[name]
+			request, requested := r.Requests[name]
+			limit := r.Limits[name]
 			any = any || request.Sign() > 0 || limit.Sign() > 0
-			// The API server sets a missing request to the limit.
-			if limit.Sign() <= 0 || request.Sign() > 0 && request.Cmp(limit) != 0 {
+			// The API server sets a missing request to the limit, but keeps a request of zero.
+			if limit.Sign() <= 0 || requested && request.Cmp(limit) != 0 {
 				guaranteed = false
 			}
 		}

@@ -35,7 +35,7 @@ func PodMemoryHigh(pod *v1.Pod, factor float64) int64 {
 }
 
 // AsWhole reports whether a pod requests or limits resources as a whole, in spec.resources.
-func AsWhole(spec *v1.PodSpec) bool { return resource.IsPodLevelResourcesSet(&v1.Pod{Spec: *spec}) }
+func AsWhole(pod *v1.Pod) bool { return resource.IsPodLevelResourcesSet(pod) }
 
 // ThrottledAsPod reports whether the memory of a container is throttled by the cgroup of its pod only. This is the case
 // if spec.resources has a memory limit, and the container has none.

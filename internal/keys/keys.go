@@ -36,6 +36,7 @@ const (
 	Streak           = "islet.dev/streak"    // of a container: the number of consecutive crashes before this container
 	Round            = "islet.dev/round"     // of a container: how often all containers were restarted before this container was created
 	RestartResources = "islet.dev/anew"      // of a container: plan.Size.RestartResources
+	MemoryRequest    = "islet.dev/memory"    // of a container: plan.Resources.MemoryRequest
 	// PostStart, with any value, marks a container whose postStart hook islet runs: the container
 	// counts as started only after the hook has returned.
 	PostStart = "islet.dev/post-start"

@@ -1,5 +1,6 @@
 // Package retry computes the wait before the next attempt at an operation that failed because of
-// another machine.
+// another machine. A Pace computes the minimum interval of an operation that succeeds and is due again
+// at once.
 //
 //	failed attempts --doubling, up to SecondWindow------.
 //	length of the outage / 32 -----------------+-- larger, up to MaxWindow --> window --.

@@ -182,6 +182,16 @@ func TestReserved(t *testing.T) {
 	at := "/" + h.root + "/kubepods"
 	expect(t, at+"/burstable", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-50<<20))
 	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-150<<20))
+	burst.Spec.Containers[0].Resources.Requests = list("memory", "300Mi") // resized before its start
+	if err := p.Prepare(t.Context(), burst); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-200<<20))
+	burst.Spec.Containers[0].Resources.Requests = list("memory", "200Mi") // resized while it runs
+	if err := p.Grow(t.Context(), burst); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, at+"/besteffort", "memory.limit_in_bytes memory.max", strconv.Itoa(1<<30-150<<20))
 	sure.Status.Phase = v1.PodSucceeded
 	if err := p.Release(t.Context(), "g"); err != nil {
 		t.Fatal(err)

@@ -117,7 +117,24 @@ func Path(driver, root string) string {
 // again, because a pod may be resized before it has started.
 type preparedCgroup struct {
 	cgroups.Manager
-	limits currentBounds
+	limits wantedBounds
+}
+
+// wantedBounds contains the values on which the limits of a pod's cgroup and of the QoS classes depend. The protection and throttling of
+// memory depend on the memory request, and on whether spec.resources has any.
+type wantedBounds struct {
+	currentBounds
+	memoryRequest int64 // bytes
+	asWhole       bool  // spec.resources has a request or a limit
+}
+
+// boundsOf returns the wantedBounds of a pod.
+func (p *Pods) boundsOf(pod *v1.Pod) wantedBounds {
+	limits, requests := podLimits(pod, 0, p.quotaPeriod(pod)), demand.Requests(pod)
+	return wantedBounds{
+		currentBounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)},
+		requests.Memory().Value(), demand.AsWhole(pod),
+	}
 }
 
 // Name returns the name of the feature.
@@ -135,8 +152,7 @@ func (p *Pods) Prepare(_ context.Context, pod *v1.Pod) error {
 
 // prepare creates or updates the pod's cgroup. The caller holds mu.
 func (p *Pods) prepare(pod *v1.Pod) error {
-	limits := podLimits(pod, 0, p.quotaPeriod(pod))
-	want := currentBounds{memory: limits.Memory, quota: limits.CpuQuota, period: int64(limits.CpuPeriod), shares: int64(limits.CpuShares)}
+	want := p.boundsOf(pod)
 	if last := p.prepared[pod.UID]; last.limits == want && last.Manager != nil && anyExists(last.GetPaths()) {
 		return nil
 	}
@@ -147,7 +163,7 @@ func (p *Pods) prepare(pod *v1.Pod) error {
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
-	limits = podLimits(pod, p.pids.pod, p.quotaPeriod(pod)) // a second time, because createBase sets p.pids
+	limits := podLimits(pod, p.pids.pod, p.quotaPeriod(pod))
 	limits.Unified = changedValues(filepath.Join(p.base[c][""], p.leafName(n)), p.c.Memory.forPod(pod))
 	above := p.base[c]["hugetlb"]
 	if cgroups.IsCgroup2UnifiedMode() {

@@ -1,9 +1,12 @@
 package cgroup
 
 import (
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -119,4 +122,40 @@ func TestResize(t *testing.T) {
 	must(p.Shrink(t.Context(), less))
 	expect(32, 50, 40)
 	must(p.Release(t.Context(), first.UID))
+}
+
+// TestNoResizeIsOverlooked checks that Prepare does not overlook a resize: if two pods give their cgroup, or the cgroups of the QoS
+// classes, other values, their wantedBounds differ.
+func TestNoResizeIsOverlooked(t *testing.T) {
+	var pods []*v1.Pod
+	for _, whole := range []string{"", "64Mi", "96Mi"} {
+		for _, request := range []string{"0", "16Mi", "32Mi"} {
+			for _, limit := range []string{"0", "32Mi", "64Mi"} {
+				p := pod("a", v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", request), Limits: list("memory", limit)})
+				if whole != "" {
+					p.Spec.Resources = &v1.ResourceRequirements{Requests: list("memory", request), Limits: list("memory", whole)}
+				}
+				pods = append(pods, p)
+			}
+		}
+	}
+	var active []*v1.Pod
+	p := &Pods{c: Config{Memory: Memory{Unified: true, QoS: true, Tiered: true, Throttle: 0.9, Percent: 50,
+		Active: func() []*v1.Pod { return active }}}}
+	values := func(pod *v1.Pod) string {
+		active = []*v1.Pod{pod}
+		text := fmt.Sprint(*podLimits(pod, 0, 0), p.c.Memory.forPod(pod))
+		classes := p.c.Memory.classLimits(1 << 30)
+		for _, c := range slices.Sorted(maps.Keys(classes)) {
+			text += fmt.Sprint(c, classes[c].Memory, classes[c].Unified)
+		}
+		return text
+	}
+	for _, a := range pods {
+		for _, b := range pods {
+			if values(a) != values(b) && p.boundsOf(a) == p.boundsOf(b) {
+				t.Errorf("overlooked: %s became %s", values(a), values(b))
+			}
+		}
+	}
 }

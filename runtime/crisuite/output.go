@@ -22,16 +22,20 @@ const stopFor = 2500 * time.Millisecond
 
 // A pausingReader pauses once, at the first bytes.
 type pausingReader struct {
-	bytes.Buffer
+	b    bytes.Buffer // not embedded: io.Copy would call its method ReadFrom instead of Write
 	once sync.Once
 }
 
 func (s *pausingReader) Write(b []byte) (int, error) {
 	s.once.Do(func() { <-time.After(stopFor) })
-	return s.Buffer.Write(b)
+	return s.b.Write(b)
 }
 
 func (s *pausingReader) Close() error { return nil }
+
+func (s *pausingReader) String() string { return s.b.String() }
+
+func (s *pausingReader) Len() int { return s.b.Len() }
 
 // expectedLines returns the output of prog's verb "lines".
 func expectedLines(n int, end string) string {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/capped"
 	"github.com/islet-edge/islet/internal/inherit"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/drain"
@@ -39,8 +40,8 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(t)*time.Second)
 		defer cancel()
 	}
-	var stdout, stderr cappedBuffer
-	err := r.exec(ctx, req.GetContainerId(), cri.ExecOptions{Command: req.GetCmd(), Stdout: &stdout, Stderr: &stderr, Collect: true})
+	stdout, stderr := &capped.Buffer{Max: maxOutput}, &capped.Buffer{Max: maxOutput}
+	err := r.exec(ctx, req.GetContainerId(), cri.ExecOptions{Command: req.GetCmd(), Stdout: stdout, Stderr: stderr, Collect: true})
 	out := &api.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}
 	var exit cri.ExitError
 	switch {
@@ -53,17 +54,6 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 	}
 	return out, nil
 }
-
-// A cappedBuffer is a buffer that keeps only the first maxOutput bytes. It discards all later
-// bytes.
-type cappedBuffer struct{ bytes.Buffer }
-
-func (c *cappedBuffer) Write(p []byte) (int, error) {
-	c.Buffer.Write(p[:min(len(p), maxOutput-c.Len())])
-	return len(p), nil
-}
-
-func (c *cappedBuffer) Close() error { return nil }
 
 // exec runs a command in a container and waits for it. A containerd shim executes the commands of its own containers.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {

@@ -1,11 +1,11 @@
 package ctrd_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,11 +57,11 @@ func shippedOCI(t *testing.T) string {
 }
 
 // A slowWriter accepts a few hundred kilobytes per second.
-type slowWriter struct{ bytes.Buffer }
+type slowWriter struct{ strings.Builder }
 
 func (s *slowWriter) Write(b []byte) (int, error) {
 	<-time.After(20 * time.Millisecond)
-	return s.Buffer.Write(b)
+	return s.Builder.Write(b)
 }
 
 func (s *slowWriter) Close() error { return nil }

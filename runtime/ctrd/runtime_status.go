@@ -31,7 +31,7 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 	}
 	out := &api.StatusResponse{
 		Status:   &api.RuntimeStatus{Conditions: []*api.RuntimeCondition{{Type: "RuntimeReady", Status: true}, network}},
-		Features: &api.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
+		Features: Features(),
 
 		RuntimeHandlers: r.listHandlers(),
 	}
@@ -46,6 +46,11 @@ func (r *Runtime) Status(_ context.Context, req *api.StatusRequest) (*api.Status
 		}
 	}
 	return out, nil
+}
+
+// Features returns the features of this runtime.
+func Features() *api.RuntimeFeatures {
+	return &api.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true}
 }
 
 // RuntimeConfig returns the cgroup driver, which kubeadm's preflight checks need.

@@ -46,7 +46,7 @@ func seq(n int) string {
 
 // A gatedReader is a reader that blocks in Write until the channel open is closed.
 type gatedReader struct {
-	bytes.Buffer
+	strings.Builder
 	once sync.Once
 	full chan struct{} // closed by the first write
 	open chan struct{} // closed by the test
@@ -59,7 +59,7 @@ func newGated() *gatedReader {
 func (g *gatedReader) Write(b []byte) (int, error) {
 	g.once.Do(func() { close(g.full) })
 	<-g.open
-	return g.Buffer.Write(b)
+	return g.Builder.Write(b)
 }
 
 // TestSlowReader checks a reader that pauses after the process has ended. It receives all bytes of the pipe, even if its pause is longer

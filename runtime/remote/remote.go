@@ -26,7 +26,7 @@ type Config struct {
 	// PullsPerSecond and PullBurst are registryPullQPS and registryBurst. A pull that exceeds the
 	// rate waits. If PullsPerSecond is 0, there is no limit.
 	PullsPerSecond, PullBurst int
-	// Changed, if not nil, is called when the result of Ready or CheckPodNetwork may have changed. It must
+	// Changed, if not nil, is called when the result of Ready, CheckPodNetwork or Features may have changed. It must
 	// not block.
 	Changed func()
 	// ObserveCall, if not nil, is called after each call.

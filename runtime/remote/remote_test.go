@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/keys"
@@ -195,6 +199,68 @@ func TestReady(t *testing.T) {
 	if rt, network = readConditions(nil); rt == nil || network == nil {
 		t.Error("a runtime that reports nothing is ready")
 	}
+}
+
+// This type is a runtime whose features can change.
+type featured struct {
+	cri.Runtime
+	features *atomic.Pointer[api.RuntimeFeatures]
+}
+
+func (f featured) Status(ctx context.Context, q *api.StatusRequest) (*api.StatusResponse, error) {
+	resp, err := f.Runtime.Status(ctx, q)
+	if err == nil {
+		resp.Features = f.features.Load()
+	}
+	return resp, err
+}
+
+// TestFeatures checks that Features returns the features of the last response, and that a change of the features is reported. They stay
+// while the runtime does not respond. Fields that this version does not know are dropped.
+func TestFeatures(t *testing.T) {
+	f, path := fake.New(), filepath.Join(t.TempDir(), "s")
+	now := &atomic.Pointer[api.RuntimeFeatures]{}
+	var changes int
+	c := Config{Endpoint: path, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler), Changed: func() { changes++ }}
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	check := func(when string, answers bool, want *api.RuntimeFeatures, changed int) {
+		t.Helper()
+		before := changes
+		if r.CheckStatus(t.Context()) != answers {
+			t.Errorf("%s: responds %v", when, !answers)
+		}
+		if got := Features(r); !proto.Equal(got, want) {
+			t.Errorf("%s: %v, not %v", when, got, want)
+		}
+		if changes-before != changed {
+			t.Errorf("%s: %d changes, not %d", when, changes-before, changed)
+		}
+	}
+	none := &api.RuntimeFeatures{}
+	if got := Features(r); !proto.Equal(got, none) {
+		t.Errorf("before the first response: %v", got)
+	}
+	stop := serve(t, path, featured{f, now}, f)
+	check("an old runtime", true, none, 1)
+	check("an old runtime", true, none, 0)
+	groups, options := &api.RuntimeFeatures{SupplementalGroupsPolicy: true}, &api.RuntimeFeatures{MountOptions: true}
+	sent := proto.Clone(groups).(*api.RuntimeFeatures)
+	sent.ProtoReflect().SetUnknown(protoreflect.RawFields{0xf8, 0x01, 0x01}) // the field 31, with the value 1
+	now.Store(sent)
+	check("a new runtime", true, groups, 1)
+	check("a new runtime", true, groups, 0)
+	now.Store(options)
+	check("another runtime", true, options, 1)
+	now.Store(nil)
+	check("replaced by an old runtime", true, none, 1)
+	now.Store(groups)
+	check("replaced by a new runtime", true, groups, 1)
+	stop()
+	check("after the runtime has stopped", false, groups, 0)
 }
 
 // This type is a runtime whose ListContainers does not return.

@@ -28,11 +28,14 @@ type state struct {
 	at          time.Time // time of the last successful check, or zero
 	runtime     error     // why the runtime is not ready, in the text of a kubelet; nil if it is ready
 	network     error     // why the network is not ready; nil if it is ready
+
+	strictGroups, mountOptions bool // features of the runtime
 }
 
 // equalsState reports whether two states are equal except for their times.
 func (s state) equalsState(o state) bool {
-	return s.isAnswering == o.isAnswering && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network)
+	return s.isAnswering == o.isAnswering && errorText(s.runtime) == errorText(o.runtime) && errorText(s.network) == errorText(o.network) &&
+		s.strictGroups == o.strictGroups && s.mountOptions == o.mountOptions
 }
 
 func errorText(err error) string {
@@ -86,9 +89,11 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 	}
 	r.mu.Lock()
 	before := r.state
-	now := state{isAnswering: err == nil, at: before.at, runtime: before.runtime, network: before.network}
+	now := before
+	now.isAnswering = err == nil
 	if err == nil {
 		now.at = time.Now()
+		now.strictGroups, now.mountOptions = resp.GetFeatures().GetSupplementalGroupsPolicy(), resp.GetFeatures().GetMountOptions()
 		now.runtime, now.network = readConditions(resp.GetStatus())
 	}
 	r.state = now
@@ -111,6 +116,13 @@ func (r *Runtime) CheckStatus(ctx context.Context) bool {
 		r.c.Changed()
 	}
 	return err == nil
+}
+
+// Features returns the features that a runtime has last reported, of those that a pod may need. It has none before its first response.
+func Features(r *Runtime) *api.RuntimeFeatures {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &api.RuntimeFeatures{SupplementalGroupsPolicy: r.state.strictGroups, MountOptions: r.state.mountOptions}
 }
 
 // readConditions returns why the runtime and its network are not ready, or nil.

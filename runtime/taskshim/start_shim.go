@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/islet-edge/islet/internal/capped"
 	"github.com/islet-edge/islet/internal/inherit"
 	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/runtime/shim"
@@ -259,8 +260,8 @@ func (s *Shim) runShimCommand(ctx context.Context, id, action string, in *os.Fil
 	if in != nil {
 		cmd.Stdin = in
 	}
-	var out, errs boundedBuffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	out, errs := &capped.Buffer{Max: maxShimOutput}, &capped.Buffer{Max: maxShimOutput}
+	cmd.Stdout, cmd.Stderr = out, errs
 	err := inherit.Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
@@ -274,13 +275,8 @@ func (s *Shim) runShimCommand(ctx context.Context, id, action string, in *os.Fil
 	return out.Bytes(), nil
 }
 
-// A boundedBuffer keeps the first 64 KiB that are written to it.
-type boundedBuffer struct{ bytes.Buffer }
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), max(0, 64<<10-b.Len()))])
-	return len(p), nil
-}
+// maxShimOutput is the number of bytes that are kept of the output of a shim program.
+const maxShimOutput = 64 << 10
 
 // Discard kills and removes a container. If the shim is not running, it runs the delete command of
 // the shim program. It is no error if the shim does not have the container.

@@ -21,17 +21,32 @@ func (c *Cluster) Certificate(t testing.TB, node string, begin, end time.Time) s
 	if err != nil {
 		t.Fatal(err)
 	}
+	return clientCertificate(t, node, begin, end, &ca)
+}
+
+// RejectedCertificate is like Certificate, but the certificate is self-signed, so the API server rejects it.
+func RejectedCertificate(t testing.TB, node string, begin, end time.Time) string {
+	t.Helper()
+	return clientCertificate(t, node, begin, end, nil)
+}
+
+func clientCertificate(t testing.TB, node string, begin, end time.Time, ca *tls.Certificate) string {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+	template := &x509.Certificate{
 		Subject:      pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
 		SerialNumber: big.NewInt(begin.UnixNano()),
 		NotBefore:    begin, NotAfter: end,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, ca.Leaf, key.Public(), ca.PrivateKey)
+	}
+	if ca == nil {
+		ca = &tls.Certificate{Leaf: template, PrivateKey: key}
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, key.Public(), ca.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}

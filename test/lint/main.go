@@ -10,6 +10,9 @@
 //   - a line of a test over 140 columns that is neither part of a composite literal nor a long
 //     string, such as a manifest or a command.
 //
+//   - a type that has a method Write and embeds a bytes.Buffer or another type with a method
+//     ReadFrom, which io.Copy calls instead of Write: a limit in Write would have no effect.
+//
 //     lint FOLDER...
 //
 // It prints file:line: message for each violation. The exit code is 1 if there is one.
@@ -81,6 +84,7 @@ func check(path string, text []byte) (violations []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	violations = checkEmbedded(path, files, f)
 	exempt := map[int]bool{} // lines of composite literals and of long strings
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {

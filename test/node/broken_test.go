@@ -205,6 +205,10 @@ func (b *breaker) tryArchive(name, why string, archive func(*breaker) string) {
 	if took > time.Minute {
 		b.Errorf("%s: the update took %v", name, took)
 	}
+	if len(out) > 16<<10 { // whatever the program writes
+		b.Errorf("%s: the output has %d bytes", name, len(out))
+		out = out[:16<<10]
+	}
 	switch {
 	case code == 0 && why == "": // the defect has no effect
 		b.as("9.0.0")

@@ -95,6 +95,28 @@ func TestGoes(t *testing.T) {
 	})
 }
 
+// TestStrictGroups checks that a pod with supplementalGroupsPolicy: Strict is rejected with Debian's containerd, which does not know the
+// policy. A current containerd supports it. The node has no API server, so no report of a Node has read the features of the runtime.
+func TestStrictGroups(t *testing.T) {
+	machine.EachContainerd(t, func(t *testing.T, dir string) {
+		m, _ := start(t, dir)
+		strict := "spec:\n  securityContext: {supplementalGroupsPolicy: Strict}\n"
+		m.Write("manifests/strict.yaml", strings.Replace(pod("strict", "", "count", "100ms"), "spec:\n", strict, 1))
+		m.Write("manifests/merge.yaml", pod("merge", "", "count", "100ms"))
+		m.StartAgent(remote)
+		if filepath.Base(dir) != "debian" {
+			m.WaitReady("strict-edge", "merge-edge")
+			return
+		}
+		m.Await("the pod to be rejected", func() bool { return m.Pods()["strict-edge"].Status.Phase == "Failed" })
+		if st := m.Pods()["strict-edge"].Status; st.Reason != "SupplementalGroupsPolicyNotSupported" || len(st.ContainerStatuses) > 0 &&
+			st.ContainerStatuses[0].ContainerID != "" {
+			t.Errorf("the pod is %+v", st)
+		}
+		m.Await("the other pod to run", func() bool { return m.Pods()["merge-edge"].Status.Phase == "Running" })
+	})
+}
+
 // TestMove checks that a node changes from islet's own runtime to containerd and back. A pod must never run in both, and the events must
 // report the remaining images.
 func TestMove(t *testing.T) {

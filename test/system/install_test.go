@@ -143,8 +143,10 @@ func TestInstallDemo(t *testing.T) {
 	s.Run(hostData)
 	says(s, 0, "/root/islet/install.sh uninstall --purge", "/var/lib/islet stays", "removed")
 	s.Run("grep -q precious /mnt/data/file && umount /var/lib/islet/mine && /root/islet/install.sh")
+	// systemd accepts this file, which a shell reads in another way.
+	s.Run("echo 'ISLET_ARGS=--v=2 --run-dir=/run/other' >/etc/default/islet && systemctl restart islet && test -e /run/other")
 	says(s, 0, "/root/islet/install.sh uninstall --purge", "removed")
-	s.Run(nothing + " && ! find /etc/kubernetes /var/lib/islet -mindepth 1 | grep . && ! test -e /run/islet && ! pgrep -x islet && mountpoint /var/lib/islet")
+	s.Run(nothing + " && ! test -e /run/other && ! find /etc/kubernetes /var/lib/islet -mindepth 1 | grep . && ! test -e /run/islet && ! pgrep -x islet && mountpoint /var/lib/islet")
 }
 
 // TestInstallKubeadm installs the archive again, with any options, on a node for kubeadm. The node must remain a node for kubeadm. A

@@ -52,7 +52,7 @@ func gather(t *testing.T, keys ...string) (g gathered) {
 	}
 	run("sh", "-c", fmt.Sprintf(
 		`set -e; mkdir -m 700 %[3]s; cd %[1]s; mkdir -p bin source packaging dist; ln -s %[4]s dist/packages; ln -s %[5]s dist/; tar -xzf %[5]s -C dist --wildcards '*/doc/islet.spdx.json'
-		cp -r %[2]s/packaging/release.sh %[2]s/packaging/install.sh %[2]s/packaging/oci packaging/; git init -q; git -c user.name=n -c user.email=e -c commit.gpgsign=false commit -q --allow-empty -m 'packaging: a change'`, top, root, home, packages(t, false), real))
+		cp %[2]s/CHANGELOG.md .; cp -r %[2]s/packaging/release.sh %[2]s/packaging/install.sh %[2]s/packaging/oci packaging/; git init -q; git -c user.name=n -c user.email=e -c commit.gpgsign=false commit -q --allow-empty -m 'packaging: a change'`, top, root, home, packages(t, false), real))
 	put(t, filepath.Join(top, "bin/go"), fmt.Sprintf("#!/bin/sh\ncd %s && exec %s \"$@\"\n", root, tool))
 	if err := os.Chmod(filepath.Join(top, "bin/go"), 0o755); err != nil {
 		t.Fatal(err)

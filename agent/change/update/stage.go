@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/capped"
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
@@ -291,10 +292,10 @@ func (s *Stager) selfTest(ctx context.Context, program, version string) (trial.U
 	defer mounts.RemoveAll(tmp) // after an error, RemoveOld removes it
 	limitedTime, stop := context.WithTimeout(ctx, cmp.Or(s.testTime, testTime))
 	defer stop()
-	var out limitedBuffer
+	out := &capped.Buffer{Max: testOutput}
 	c := exec.CommandContext(limitedTime, program, SelfTest)
 	c.Env, c.Dir = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + tmp}, "/"
-	c.Stdout, c.Stderr = &out, &out
+	c.Stdout, c.Stderr = out, out
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = time.Second
@@ -358,11 +359,3 @@ var errLate = fmt.Errorf("it did not end within %s", testTime)
 
 // SelfTestOutput returns the output of a successful self-test. Other versions of islet compare their output with it.
 func SelfTestOutput(version string) string { return "islet " + version + " can run here" }
-
-// A limitedBuffer keeps only the first testOutput bytes that are written to it.
-type limitedBuffer struct{ bytes.Buffer }
-
-func (b *limitedBuffer) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), max(0, testOutput-b.Len()))])
-	return len(p), nil
-}

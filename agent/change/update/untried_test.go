@@ -191,7 +191,7 @@ func TestUntriedDry(t *testing.T) {
 
 // TestUntriedStopped checks that an attempt is neither recorded as an outcome nor counted as a failure if the agent, or an operator's
 // client, ends during the attempt. A self-test that cannot be started has no result. A self-test whose time has ended before its start is
-// late.
+// late. The error of a self-test has a limited length.
 func TestUntriedStopped(t *testing.T) {
 	w := newIndexWorld(t)
 	file := archive(t, w.dir, "islet.tar.gz", "0.2.0", runtime.GOARCH, program(t, "hang"), w.key)
@@ -207,6 +207,12 @@ func TestUntriedStopped(t *testing.T) {
 	}
 	if how, err := w.selfTest(t.Context(), w.dir, "0.2.0"); how != trial.Unknown || err == nil { // a directory cannot be started
 		t.Errorf("%q, %v", how, err)
+	}
+	if err := os.WriteFile(w.Program, []byte(program(t, "flood")), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if how, err := w.selfTest(t.Context(), w.Program, "0.2.0"); how != trial.Unknown || err == nil || len(err.Error()) > testOutput+100 {
+		t.Errorf("%q, an error of %d bytes", how, len(fmt.Sprint(err)))
 	}
 	w.testTime = -1
 	if how, err := w.selfTest(t.Context(), w.Program, "0.2.0"); how != trial.Late || !errors.Is(err, errLate) {

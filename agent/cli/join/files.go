@@ -34,13 +34,16 @@ func contents(files []configFile) (all []k3s.File) {
 	return all
 }
 
-// A setting is the value of a field, by the keys of its path.
+// A setting is the value of a field.
 type setting struct {
-	path  []string
+	path  string // the keys, with dots between them
 	value any
+	// isDefault is set if a value that the file already has stays. The path is then a single key.
+	isDefault bool
 }
 
 // configFiles returns those files of the agent's configuration that the settings of the cluster change. All other fields and comments stay.
+// It returns an error if the agent could not start on this machine with them.
 func (o *options) configFiles(d k3s.Directory, s *k3s.Settings) ([]configFile, error) {
 	var dns []any
 	for _, ip := range s.ClusterDNS {
@@ -49,19 +52,23 @@ func (o *options) configFiles(d k3s.Directory, s *k3s.Settings) ([]configFile, e
 	serving := d.PairFile(k3s.ForServing)
 	const version, kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
 	kubelet, err := readConfig(filepath.Join(o.configDir, "kubelet.yaml"), version, kind, []setting{
-		{[]string{"clusterDNS"}, dns},
-		{[]string{"clusterDomain"}, s.ClusterDomain},
-		{[]string{"rotateCertificates"}, false}, // the agent renews the certificates at the supervisor
-		{[]string{"serverTLSBootstrap"}, false},
-		{[]string{"tlsCertFile"}, serving},
-		{[]string{"tlsPrivateKeyFile"}, serving},
-		{[]string{"authentication", "x509", "clientCAFile"}, d.ClientCA()},
+		{path: "clusterDNS", value: dns},
+		{path: "clusterDomain", value: s.ClusterDomain},
+		{path: "rotateCertificates", value: false}, // the agent renews the certificates at the supervisor
+		{path: "serverTLSBootstrap", value: false},
+		{path: "tlsCertFile", value: serving},
+		{path: "tlsPrivateKeyFile", value: serving},
+		{path: "authentication.x509.clientCAFile", value: d.ClientCA()},
+		{path: "failSwapOn", value: false, isDefault: true}, // as k3s starts its kubelet
 	})
+	if err == nil {
+		err = o.checkHost(kubelet)
+	}
 	if err != nil {
 		return nil, err
 	}
 	edge, err := readConfig(filepath.Join(o.configDir, "edge.yaml"), config.EdgeAPIVersion, config.EdgeKind, []setting{
-		{[]string{"k3s", "directory"}, string(d)},
+		{path: "k3s.directory", value: string(d)},
 	})
 	if err != nil {
 		return nil, err
@@ -103,18 +110,21 @@ func setFields(text []byte, settings []setting) (_ []byte, changed []string, _ e
 		return nil, nil, err
 	}
 	for _, s := range settings {
+		if s.isDefault && have[s.path] != nil {
+			continue
+		}
 		if err := set(want, s.path, s.value); err != nil {
 			return nil, nil, err
 		}
 	}
 	out := string(text)
 	for _, s := range settings {
-		key := s.path[0]
+		key, _, _ := strings.Cut(s.path, ".")
 		if reflect.DeepEqual(have[key], want[key]) {
 			continue
 		}
-		if name := strings.Join(s.path, "."); !slices.Contains(changed, name) {
-			changed = append(changed, name)
+		if !slices.Contains(changed, s.path) {
+			changed = append(changed, s.path)
 		}
 		block, err := yaml.Marshal(map[string]any{key: want[key]})
 		if err != nil {
@@ -126,7 +136,7 @@ func setFields(text []byte, settings []setting) (_ []byte, changed []string, _ e
 	if err := yaml.Unmarshal([]byte(out), &got); err != nil || !reflect.DeepEqual(got, want) {
 		var lines []string
 		for _, s := range settings {
-			lines = append(lines, fmt.Sprintf("%s: %v", strings.Join(s.path, "."), s.value))
+			lines = append(lines, fmt.Sprintf("%s: %v", s.path, s.value))
 		}
 		return nil, nil, errors.New("the form of the file is unusual, so set these fields in it and repeat the command: " +
 			strings.Join(lines, "; "))
@@ -135,8 +145,10 @@ func setFields(text []byte, settings []setting) (_ []byte, changed []string, _ e
 }
 
 // set sets a field of a tree.
-func set(tree map[string]any, path []string, value any) error {
-	for _, key := range path[:len(path)-1] {
+func set(tree map[string]any, path string, value any) error {
+	keys := strings.Split(path, ".")
+	last := len(keys) - 1
+	for _, key := range keys[:last] {
 		switch below := tree[key].(type) {
 		case nil:
 			next := map[string]any{}
@@ -147,7 +159,7 @@ func set(tree map[string]any, path []string, value any) error {
 			return fmt.Errorf("%s has no fields", key)
 		}
 	}
-	tree[path[len(path)-1]] = value
+	tree[keys[last]] = value
 	return nil
 }
 

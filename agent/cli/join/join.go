@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -27,11 +29,12 @@ type options struct {
 	stateDir, configDir                   string
 	trustCA, keepToken                    bool
 	service                               service
+	host                                  fs.FS // the root directory of this machine
 }
 
 // Join sets up islet join.
 func Join(t *command.Tool, flags *pflag.FlagSet) command.Runner {
-	o := &options{}
+	o := &options{host: os.DirFS("/")}
 	flags.StringVar(&o.server, "k3s", "", "the k3s server, as https://HOST:6443")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file with the token of the cluster; - for standard input")
 	flags.StringVar(&o.name, "node-name", "", "name of the node (default: that of the service, or the host's name)")

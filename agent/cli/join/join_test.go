@@ -103,7 +103,8 @@ func TestJoin(t *testing.T) {
 	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != serving || c.Kubelet.TLSPrivateKeyFile != serving ||
 		c.Kubelet.MaxPods != 30 ||
 		c.Kubelet.Authentication.X509.ClientCAFile != d.ClientCA() || strings.Join(c.Kubelet.ClusterDNS, " ") != "10.43.0.10" ||
-		c.Kubelet.ClusterDomain != "cluster.local" || c.Kubelet.RotateCertificates || *c.Kubelet.Authentication.Anonymous.Enabled {
+		c.Kubelet.ClusterDomain != "cluster.local" || c.Kubelet.RotateCertificates ||
+		*c.Kubelet.FailSwapOn || *c.Kubelet.Authentication.Anonymous.Enabled {
 		t.Errorf("%+v", c.Kubelet)
 	}
 	before := h.files()

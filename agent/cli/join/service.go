@@ -82,6 +82,20 @@ func (o *options) checkService() error {
 	return nil
 }
 
+// checkHost returns an error if the agent could not start on this machine with the new KubeletConfiguration. Without a service, the agent
+// has no flags, and the files of --config-dir. checkHost does not use the new EdgeConfiguration, which names files that do not exist yet.
+func (o *options) checkHost(kubelet *configFile) error {
+	args, isInstalled := o.service.own()
+	dir := o.configDir
+	if isInstalled {
+		dir = config.DefaultDir
+	}
+	if err := config.CheckStart(args, dir, map[string][]byte{kubelet.Path: kubelet.New}, o.host); err != nil {
+		return fmt.Errorf("the agent could not start on this machine: %w", err)
+	}
+	return nil
+}
+
 // checkJoined returns an error if the agent would not use what the command has written.
 func (o *options) checkJoined(d k3s.Directory) error {
 	c, err := o.service.config()

@@ -1,10 +1,57 @@
 package join
 
 import (
+	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/fstest"
+
+	"github.com/islet-edge/islet/internal/k3s"
 )
+
+// TestCheckHost checks that a machine with swap joins unless the file of the node refuses swap, and that the command fails before it
+// changes a file if the agent could not start on the machine, with and without a service.
+func TestCheckHost(t *testing.T) {
+	swap := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {}, "proc/swaps": {Data: []byte("Filename\n/dev/zram0 partition\n")}}
+	v1, dns := fstest.MapFS{}, []netip.Addr{netip.MustParseAddr("10.43.0.10")}
+	for name, c := range map[string]struct {
+		text string // of kubelet.yaml
+		args []string
+		host fs.FS
+		want string // in the error
+	}{
+		"swap":                    {host: swap},
+		"swap that the node has":  {text: "failSwapOn: false\n", host: swap},
+		"swap that is refused":    {text: "failSwapOn: true\n", host: swap, want: "/dev/zram0"},
+		"refused by a flag":       {args: []string{"--fail-swap-on"}, host: swap, want: "/dev/zram0"},
+		"cgroup v1":               {host: v1},
+		"cgroup v1, refused":      {text: "failCgroupV1: true\n", host: v1, want: "failCgroupV1"},
+		"swap of pods, cgroup v1": {text: "memorySwap: {swapBehavior: LimitedSwap}\n", host: v1, want: "LimitedSwap"},
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "kubelet.yaml")
+		text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + c.text
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, isInstalled := range []bool{true, false} {
+			o := &options{name: "pi", configDir: dir, host: c.host}
+			if isInstalled {
+				own := append([]string{"--hostname-override=pi", "--config=" + file, "--edge-config="}, c.args...)
+				o.service.flags = func() ([]string, bool) { return own, true }
+			} else if c.args != nil {
+				continue
+			}
+			_, err := o.configFiles(k3s.Directory(dir), &k3s.Settings{ClusterDomain: "cluster.local", ClusterDNS: dns})
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s, a service %v: %v", name, isInstalled, err)
+			}
+		}
+	}
+}
 
 // TestPlaces checks that advice about a flag names the file that contains the flag.
 func TestPlaces(t *testing.T) {

@@ -34,4 +34,7 @@
 // A mistake is written to standard error, into the record and, once until it changes or the machine boots, to the console of the machine.
 // The LED of the board gets the trigger heartbeat. The agent starts with its previous settings. No failure of the disk stops the agent. If
 // the disk fails between two renames, the agent starts with a part of the targets, Watch does nothing, and the next run completes them.
+//
+// Files with which the agent could not start on this machine, for example because swap is on, are a mistake too. If the agent cannot start
+// with the files in use, because the machine or a file has changed since, each run reports the reason in the same way.
 package setup

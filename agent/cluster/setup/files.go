@@ -172,13 +172,15 @@ func (p *plan) merge(f *part) error {
 	return nil
 }
 
-// addDefaults adds the settings that a node of a cluster needs to a KubeletConfiguration, unless the configuration has them.
+// addDefaults adds the settings that a flashed board needs in a cluster to a KubeletConfiguration, unless the configuration has them.
 func (p *plan) addDefaults(origin string, text []byte) ([]byte, error) {
 	for field, value := range map[string]any{
 		// The cluster calls the node with certificates of its CA.
 		"authentication.x509.clientCAFile": filepath.Join(p.dir, authorityFile),
 		// Otherwise the node leaves the cluster when its certificate expires.
 		"rotateCertificates": true,
+		// Otherwise the agent does not start on a board with swap, and Raspberry Pi OS turns swap on.
+		"failSwapOn": false,
 	} {
 		with, had, err := config.SetFields(origin, text, false, map[string]any{field: value})
 		if err != nil {

@@ -68,6 +68,7 @@ func joinedFields(text []byte, isEdge bool) ([]joinedField, error) {
 		{"authentication.x509.clientCAFile", k.Authentication.X509.ClientCAFile, false},
 		{"rotateCertificates", k.RotateCertificates, false}, {"serverTLSBootstrap", k.ServerTLSBootstrap, false},
 		{"clusterDomain", k.ClusterDomain, true}, {"clusterDNS", k.ClusterDNS, true},
+		{"failSwapOn", k.FailSwapOn, true},
 	}, nil
 }
 
@@ -82,7 +83,8 @@ func (p *plan) keepJoined(f *part, text, base []byte) ([]byte, error) {
 	}
 	out, _, err := config.SetFields(f.origin, text, f.edge, nil)
 	for _, j := range fields {
-		if v := reflect.ValueOf(j.value); v.Kind() != reflect.Bool && v.Len() == 0 { // base does not have it
+		// Without a value in base, there is nothing to keep.
+		if v := reflect.ValueOf(j.value); v.Kind() != reflect.Bool && (v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0) {
 			continue
 		}
 		if err != nil {

@@ -22,12 +22,16 @@ const (
 	ExitRepeat  = 75 // as EX_TEMPFAIL of sysexits.h
 )
 
-// Main runs the command islet setup, whose arguments are a file and the flags of the agent. Both may be missing.
-func Main(args []string, stdout, stderr io.Writer) int {
-	return hostcommand.Report(stderr, "setup", run(args, stdout, teller{Console, "/run/islet-setup.told"}))
+// Main runs the command islet setup, whose arguments are a file and the flags of the agent. Both may be missing. The function loadConfig
+// returns the configuration with which an agent starts, which may be one that was sent to the node.
+func Main(
+	args []string, loadConfig func(args []string) (*config.Config, []config.Notice, error), stdout, stderr io.Writer,
+) int {
+	s := &Setup{Load: loadConfig, Host: os.DirFS("/")}
+	return hostcommand.Report(stderr, "setup", s.run(args, stdout, teller{Console, "/run/islet-setup.told"}))
 }
 
-func run(args []string, stdout io.Writer, t teller) error {
+func (s *Setup) run(args []string, stdout io.Writer, t teller) error {
 	files := Files()
 	isNamed := len(args) > 0 && args[0] != "" && args[0][0] != '-'
 	if isNamed {
@@ -46,10 +50,9 @@ func run(args []string, stdout io.Writer, t teller) error {
 		t.fail(err.Error()) // a person at the board must see this if the flags are those of config.FlagsFile
 		return hostcommand.Usage(err)
 	}
-	s := &Setup{
-		State: dirs.State, Dir: config.DefaultDir, Args: args, Marks: host.New(host.Config{}).Marks, Now: time.Now, Step: func() {},
-		Up: func() time.Duration { up, _ := clock.Uptime(); return up },
-	}
+	s.State, s.Dir, s.Args = dirs.State, config.DefaultDir, args
+	s.Marks, s.Now, s.Step = host.New(host.Config{}).Marks, time.Now, func() {}
+	s.Up = func() time.Duration { up, _ := clock.Uptime(); return up }
 	out, err := s.Apply(files...)
 	return t.report(out, err, isNamed, stdout)
 }
@@ -69,14 +72,18 @@ func (t teller) report(out Result, err error, isNamed bool, stdout io.Writer) er
 		return nil
 	}
 	text := fmt.Sprintf("%s is not in use: %v", out.File, err)
-	if out.File == "" {
-		text = err.Error()
-	}
-	t.fail(text)
+	refused := (*RefusedError)(nil)
 	code := ExitRepeat
-	if errors.As(err, new(*RefusedError)) {
+	if errors.As(err, &refused) {
 		code = ExitRefused
 	}
+	switch {
+	case out.File == "":
+		text = err.Error()
+	case refused != nil && refused.Unfit:
+		text = fmt.Sprintf("%s is in use, and the agent cannot start: %v", out.File, err)
+	}
+	t.fail(text)
 	return hostcommand.ExitError{Code: code, Err: errors.New(text)}
 }
 

@@ -28,8 +28,8 @@ func TestFailuresOnConsole(t *testing.T) {
 		}
 	}
 	b.cards = nil
-	wrongFlags := func() error { return run([]string{"--no-such"}, io.Discard, told) }
-	restore := func() error { return run([]string{b.boot, "--state-dir=" + restored}, io.Discard, told) }
+	wrongFlags := func() error { return (&Setup{}).run([]string{"--no-such"}, io.Discard, told) }
+	restore := func() error { return (&Setup{}).run([]string{b.boot, "--state-dir=" + restored}, io.Discard, told) }
 	failures := []struct {
 		do   func() error
 		code int

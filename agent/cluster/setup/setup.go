@@ -26,6 +26,9 @@ type Setup struct {
 	Dir   string // the directory of the configuration, /etc/islet
 	// Args are the flags of the agent on its command line. They override the files that Apply writes.
 	Args []string
+	// Host is the root directory of the machine. Load returns the configuration with which the service starts the agent now.
+	Host fs.FS
+	Load func(args []string) (*config.Config, []config.Notice, error)
 	// Marks returns the serial numbers of the machine, and the addresses of its network cards.
 	Marks func() (serials, cards []string)
 	Now   func() time.Time
@@ -47,7 +50,9 @@ type Result struct {
 type RefusedError struct {
 	File string
 	LED  string // of the file; may be empty
-	err  error
+	// Unfit is true if the file is in use, and the agent cannot start on this machine. The error is the reason.
+	Unfit bool
+	err   error
 }
 
 // Error returns the mistakes, one on each line. Text that looks like a token is replaced, because a token in a wrong place may be reported
@@ -128,7 +133,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 		return refuse(err)
 	}
 	_, joined := s.joinedK3s(r)
-	p, err := newPlan(src, s.Dir, name, r, joined)
+	p, err := s.plan(src, name, r, joined)
 	if err != nil {
 		return refuse(err)
 	}
@@ -274,13 +279,13 @@ func lock(state string) (unlock func(), err error) {
 
 // refuse stores why a file cannot be used, if it was not stored before, and lets the LED beat.
 func (s *Setup) refuse(r *record, e *RefusedError) error {
-	next := &setuprecord.Refusal{File: e.File, Why: shorten(e.Error()), Time: s.Now().UTC()}
+	next := &setuprecord.Refusal{File: e.File, Why: shorten(e.Error()), Time: s.Now().UTC(), Unfit: e.Unfit}
 	next.LED, next.Before = beat(e.LED)
 	if old := r.Refused; old != nil {
 		if old.LED == next.LED {
 			next.Before = old.Before
 		}
-		if old.Why == next.Why && old.File == next.File && old.LED == next.LED {
+		if old.Why == next.Why && old.File == next.File && old.LED == next.LED && old.Unfit == next.Unfit {
 			return e
 		}
 	}
@@ -289,8 +294,11 @@ func (s *Setup) refuse(r *record, e *RefusedError) error {
 }
 
 // keep updates the record for a file that is in use already. The record has to change if another file was refused meanwhile, or if the file
-// was copied to the boot partition again with its secrets.
+// was copied to the boot partition again with its secrets. If the agent cannot start on this machine, keep returns the reason.
 func (s *Setup) keep(r *record, data []byte) error {
+	if err := s.unfit(); err != nil {
+		return s.refuse(r, &RefusedError{File: r.File, LED: r.LED, Unfit: true, err: err})
+	}
 	again := r.Removed && !bytes.Equal(mask(data, r.Secrets), data)
 	if r.Refused == nil && !again {
 		return nil

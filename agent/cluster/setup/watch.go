@@ -59,7 +59,7 @@ func Watch(ctx context.Context, c Config) error {
 		return nil
 	}
 	if r.Refused != nil {
-		c.Log.Warn("a file of the boot partition is not in use", "file", r.Refused.File, "reason", r.Refused.Why)
+		c.Log.Warn("islet setup has found a mistake", "file", r.Refused.File, "reason", r.Refused.String())
 		c.Warn(reasonRefused, r.Refused.String())
 	}
 	if r.Server == "" || r.Removed || len(r.Pending) > 0 {

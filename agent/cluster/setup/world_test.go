@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"net"
 	"os"
@@ -19,10 +20,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
@@ -128,8 +131,22 @@ func newBoard(t testing.TB) *board {
 }
 
 func (b *board) in(dir string) *Setup {
-	return &Setup{State: filepath.Join(dir, "state"), Dir: filepath.Join(dir, "etc"), Now: time.Now, Step: func() {}, Up: func() time.Duration { return 0 },
+	etc := filepath.Join(dir, "etc")
+	load := func(args []string) (*config.Config, []config.Notice, error) {
+		return config.Load(append([]string{"--hostname-override=node", "--config=" + etc + "/kubelet.yaml"}, args...))
+	}
+	return &Setup{State: filepath.Join(dir, "state"), Dir: etc, Now: time.Now, Step: func() {}, Up: func() time.Duration { return 0 },
+		Host: machine(""), Load: load,
 		Marks: func() (serials, cards []string) { return []string{"10000000ABCDEF01"}, nil }}
+}
+
+// machine returns the root directory of a machine with cgroup v2, and with a swap device unless its name is empty.
+func machine(swap string) fs.FS {
+	files := fstest.MapFS{"sys/fs/cgroup/cgroup.controllers": {}}
+	if swap != "" {
+		files["proc/swaps"] = &fstest.MapFile{Data: []byte("Filename Type Size Used Priority\n" + swap + " partition 524284 0 100\n")}
+	}
+	return files
 }
 
 func (b *board) file() string { return filepath.Join(b.boot, "islet.yaml") }

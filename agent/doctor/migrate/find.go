@@ -70,11 +70,11 @@ func (p *planner) common(k *kubelet) {
 		p.addStep("translate>", Step{What: "put the translated files in place", Commands: place})
 		p.addStep("translate<", Step{What: "remove the files that you put in place above, or restore them from " + saved})
 	}
-	option, unit, cleanup := "", "islet", ". /etc/default/islet; islet cleanup $ISLET_ARGS"
+	option, unit := "", "islet"
 	if k != nil && k.kubeadm {
-		option, unit, cleanup = "--kubeadm ", "kubelet", "islet cleanup --config=/var/lib/kubelet/config.yaml"
+		option, unit = "--kubeadm ", "kubelet"
 	}
-	p.addSteps(commonSteps, "{option}", option, "{unit}", unit, "{cleanup}", cleanup)
+	p.addSteps(commonSteps, "{option}", option, "{unit}", unit)
 	manifests := ""
 	if hasDir("manifests") || p.generates {
 		manifests = "/etc/kubernetes/manifests"

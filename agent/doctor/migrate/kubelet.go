@@ -225,7 +225,8 @@ func (p *planner) inspect(file, text string) {
 func (p *planner) kubeletSteps(k *kubelet) {
 	p.saveFiles("the kubelet", "/etc/systemd/system/kubelet.service", "/etc/systemd/system/kubelet.service.d",
 		"/var/lib/kubelet/config.yaml",
-		"/var/lib/kubelet/kubeadm-flags.env", "/var/lib/kubelet/instance-config.yaml", "/etc/default/kubelet", "/etc/crictl.yaml")
+		"/var/lib/kubelet/kubeadm-flags.env", "/var/lib/kubelet/instance-config.yaml", "/etc/sysconfig/kubelet", "/etc/default/kubelet",
+		"/etc/crictl.yaml")
 	p.stopServices("stop the kubelet, so that it does not start its pods again", "kubelet")
 	p.addSteps(kubeletStop, "{endpoint}", word(k.endpoint))
 	p.runtime(k)
@@ -233,7 +234,7 @@ func (p *planner) kubeletSteps(k *kubelet) {
 	short := strings.Replace(k.endpoint, ":///var/run/", ":///run/", 1)
 	long := strings.Replace(short, ":///run/", ":///var/run/", 1)
 	for _, f := range []string{k.config, "/var/lib/kubelet/kubeadm-flags.env", "/var/lib/kubelet/instance-config.yaml",
-		"/etc/default/kubelet", "/etc/crictl.yaml"} {
+		"/etc/sysconfig/kubelet", "/etc/default/kubelet", "/etc/crictl.yaml"} {
 		if f == "" {
 			continue
 		}

@@ -58,6 +58,8 @@ stop> end its containers; this also removes its interfaces and firewall rules, b
 	k3s-killall.sh
 ! k3s network policy: the agent enforces NetworkPolicies, islet does not: use a network add-on that does
 ! k3s flannel and kube-proxy: they run in the process of k3s: the cluster needs DaemonSets of both for nodes with islet
+! k3s failSwapOn: k3s' kubelet starts with swap on: islet join sets failSwapOn: false, unless /etc/islet/kubelet.yaml has the field
+! k3s evictionHard: k3s evicts pods below 5% of free disk, islet as a kubelet below 10% (nodefs) and 15% (imagefs): docs/from-k3s.md
 ! k3s servicelb: its pods (svclb-...) run on this node only after kube-proxy does
 ! k3s load balancer: the agent finds all servers, islet sends its requests to the one address with which it has joined`
 
@@ -101,7 +103,7 @@ check> look at the node
 (islet doctor names what the former program has left, such as interfaces and firewall rules; --fix removes the unused ones
 install< end islet's pods and remove islet; data in hostPaths and claims stays
 	systemctl stop {unit}
-	{cleanup}
+	islet cleanup
 	sh install.sh uninstall islet-VERSION-linux-ARCH.tar.gz
 (/var/lib/islet stays: remove it when you no longer need its claims and images`
 

@@ -97,16 +97,6 @@ func (u *Unit) Environment(host fs.FS) map[string]string {
 	return env
 }
 
-// ParseEnvironment adds the assignments of an environment file of systemd, or of a simple shell script, to env.
-func ParseEnvironment(text string, env map[string]string) {
-	for _, line := range Lines(text) {
-		key, value, ok := strings.Cut(line, "=")
-		if key = strings.TrimPrefix(strings.TrimSpace(key), "export "); ok && !strings.ContainsAny(key, " \t[(") {
-			env[key] = strings.Join(Words(value), " ")
-		}
-	}
-}
-
 // Lines joins continued lines, and omits empty lines and comments.
 func Lines(text string) (lines []string) {
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
@@ -117,8 +107,15 @@ func Lines(text string) (lines []string) {
 	return lines
 }
 
-// Words splits a text at blanks that are not quoted, and removes the quotes.
-func Words(text string) (words []string) {
+// Words splits a text as systemd splits the command line of a unit and the value of a variable there, and removes the quotes. Blanks that
+// are not quoted separate words, also line breaks: a value in an EnvironmentFile may have several lines.
+func Words(text string) []string { return split(text, blanks+"\n") }
+
+// ShellWords splits a text as a shell splits an expanded variable, and removes the quotes. A carriage return is part of a word.
+func ShellWords(text string) []string { return split(text, " \t\n") }
+
+// split splits a text at the separators that are not quoted, and removes the quotes.
+func split(text, separators string) (words []string) {
 	var word strings.Builder
 	quote, started := rune(0), false
 	escaped := false
@@ -133,7 +130,7 @@ func Words(text string) (words []string) {
 			quote = 0
 		case quote == 0 && (r == '"' || r == '\''):
 			quote, started = r, true
-		case quote == 0 && (r == ' ' || r == '\t'):
+		case quote == 0 && strings.ContainsRune(separators, r):
 			if started {
 				words = append(words, word.String())
 			}

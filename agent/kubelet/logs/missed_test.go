@@ -18,7 +18,7 @@ import (
 
 // A stalledWriter accepts the first bytes and then blocks until the test closes its channel.
 type stalledWriter struct {
-	bytes.Buffer
+	strings.Builder
 	begun, on chan struct{}
 }
 
@@ -27,7 +27,7 @@ func (w *stalledWriter) Write(b []byte) (int, error) {
 		close(w.begun)
 		<-w.on
 	}
-	return w.Buffer.Write(b)
+	return w.Builder.Write(b)
 }
 
 // This helper returns the names of the lines in the given output. In this log, each file has one line that is longer than all buffers.

@@ -35,7 +35,7 @@ func (a *Admissions) collectors() []prometheus.Collector {
 
 // Admitted counts an admitted pod.
 func (a *Admissions) Admitted(pod *v1.Pod) {
-	a.admissions.WithLabelValues(levelOf(&pod.Spec), strings.ToLower(string(demand.Class(pod)))).Inc()
+	a.admissions.WithLabelValues(levelOf(pod), strings.ToLower(string(demand.Class(pod)))).Inc()
 }
 
 // CountRejection counts a pod that was not admitted, by the reason.
@@ -48,7 +48,7 @@ func (a *Admissions) CountPreemption(signal string) { a.preempted.WithLabelValue
 
 // levelOf returns the level at which the resources of a pod are specified: the pod, its
 // containers, or both. The result is empty if no resources are specified.
-func levelOf(spec *v1.PodSpec) string {
+func levelOf(pod *v1.Pod) string {
 	has := func(list []v1.Container) bool {
 		for i := range list {
 			if r := &list[i].Resources; len(r.Requests) > 0 || len(r.Limits) > 0 {
@@ -57,7 +57,7 @@ func levelOf(spec *v1.PodSpec) string {
 		}
 		return false
 	}
-	whole, containers := demand.AsWhole(spec), has(spec.Containers) || has(spec.InitContainers)
+	whole, containers := demand.AsWhole(pod), has(pod.Spec.Containers) || has(pod.Spec.InitContainers)
 	switch {
 	case whole && containers:
 		return "pod_and_container_level"

@@ -1,9 +1,11 @@
 package machine
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/component-helpers/nodedeclaredfeatures/features"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -38,21 +40,63 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// TestBindOptions checks that mount options are supported if the gate is on. They are not supported if the runtime reports that it cannot
-// set them.
-func TestBindOptions(t *testing.T) {
+// TestRuntimeFeatures checks that pods may use a feature only if the runtime reports it now, also on a node without an API server, where no
+// Reporter reads the status of the runtime. Mount options need their gate too. A runtime that reports no features has none.
+func TestRuntimeFeatures(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		cfg := &config.Config{}
-		cfg.Kubelet.FeatureGates = map[string]bool{config.GateBindOptions: on}
-		n := &Machine{cfg: cfg}
-		if got := slices.Contains(n.alphaGates(), config.GateBindOptions); got != on {
-			t.Errorf("gate %v, runtime unknown: %v", on, got)
+		cfg, _, err := config.Load([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--node-ip=10.0.0.2",
+			fmt.Sprintf("--feature-gates=%s=%v", config.GateBindOptions, on)})
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, can := range []bool{false, true} {
-			n.setPlainBinds(!(&cri.RuntimeFeatures{MountOptions: can}).GetMountOptions())
-			if got := slices.Contains(n.alphaGates(), config.GateBindOptions); got != (on && can) {
-				t.Errorf("gate %v, runtime %v: %v", on, can, got)
+		n, err := New(t.Context(), cfg, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string, options, groups bool) {
+			t.Helper()
+			node := n.Admit()
+			if got := slices.Contains(node.Alpha, config.GateBindOptions); got != (on && options) {
+				t.Errorf("gate %v, %s: mount options %v", on, when, got)
+			}
+			if node.StrictGroups != groups {
+				t.Errorf("gate %v, %s: strict groups %v", on, when, node.StrictGroups)
 			}
 		}
+		check("runtime unknown", true, true)
+		var now *cri.RuntimeFeatures
+		n.SetRuntime("containerd", func() *cri.RuntimeFeatures { return now })
+		check("no features", false, false)
+		for _, options := range []bool{false, true} {
+			for _, groups := range []bool{false, true} {
+				now = &cri.RuntimeFeatures{MountOptions: options, SupplementalGroupsPolicy: groups}
+				check(now.String(), options, groups)
+			}
+		}
+	}
+}
+
+// TestRuntimeFeaturesAreKnown checks that each feature that a runtime can report has a row that says how islet treats a pod that needs the
+// feature. Without such a treatment, a runtime without the feature would ignore a field of the pod.
+func TestRuntimeFeaturesAreKnown(t *testing.T) {
+	treated := map[string]string{
+		"RuntimeFeatures.supplemental_groups_policy":        "the pod is rejected: package admit",
+		"RuntimeFeatures.mount_options":                     "the pod is rejected: package admit",
+		"RuntimeFeatures.user_namespaces_host_network":      "islet does not have the gate, and edge/manifest rejects the combination",
+		"RuntimeHandlerFeatures.recursive_read_only_mounts": "the container fails: agent/volume/podvolumes",
+		"RuntimeHandlerFeatures.user_namespaces":            "the sandbox fails: package userns",
+	}
+	for _, m := range []proto.Message{&cri.RuntimeFeatures{}, &cri.RuntimeHandlerFeatures{}} {
+		d := m.ProtoReflect().Descriptor()
+		for i := range d.Fields().Len() {
+			name := string(d.Name()) + "." + string(d.Fields().Get(i).Name())
+			if treated[name] == "" {
+				t.Errorf("the feature %s has no row", name)
+			}
+			delete(treated, name)
+		}
+	}
+	if len(treated) > 0 {
+		t.Errorf("no runtime can report %v", treated)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
@@ -45,9 +46,9 @@ type Machine struct {
 	mu         sync.Mutex
 	labels     map[string]string
 	taints     []v1.Taint
-	advertised v1.ResourceList // extended resources of the Node that other components advertise
-	engine     string          // name of the container runtime
-	plainBinds bool            // the runtime does not support mount options; false if unknown
+	advertised v1.ResourceList             // extended resources of the Node that other components advertise
+	engine     string                      // name of the container runtime
+	features   func() *cri.RuntimeFeatures // returns the features that the runtime has last reported; nil before the runtime is known
 	readAt     time.Time
 	foundIPs   []netip.Addr // the last addresses that were found
 	last       translate.Node
@@ -172,11 +173,24 @@ func (n *Machine) Host() status.Host {
 	return status.Host{IPs: ips, Runtime: cmp.Or(n.engine, "containerd")}
 }
 
-// SetRuntime sets the name of the container runtime, which is the prefix of container IDs.
-func (n *Machine) SetRuntime(name string) {
+// SetRuntime sets the name of the container runtime, which is the prefix of container IDs, and a function that returns the features that
+// the runtime has last reported. It must be called before any pod is admitted.
+func (n *Machine) SetRuntime(name string, features func() *cri.RuntimeFeatures) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.engine = name
+	n.engine, n.features = name, features
+}
+
+// runtimeFeatures returns the features that the runtime has last reported. Before the runtime is known, no pod is admitted. A preview of
+// the admission then assumes all features.
+func (n *Machine) runtimeFeatures() *cri.RuntimeFeatures {
+	n.mu.Lock()
+	features := n.features
+	n.mu.Unlock()
+	if features == nil {
+		return &cri.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true}
+	}
+	return features()
 }
 
 // Hostname returns the hostname of a pod, for its /etc/hosts.
@@ -231,7 +245,7 @@ func (n *Machine) Admit() admit.Node {
 		Sysctls: n.cfg.Kubelet.AllowedUnsafeSysctls, StaticCPU: n.cfg.Kubelet.CPUManagerPolicy == "static",
 		StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == kubelet.StaticMemoryManagerPolicy, AppArmor: n.appArmor, SELinux: n.seLinux,
 		Quotas: n.quotas, Limits: *n.cfg.Kubelet.LocalStorageCapacityIsolation, Pressures: n.Pressures(), Alpha: n.alphaGates(),
-		RealTime: n.RealTime()}
+		RealTime: n.RealTime(), StrictGroups: n.runtimeFeatures().GetSupplementalGroupsPolicy(), HasSwap: now.HasSwap}
 }
 
 // RealTime returns the facts that decide about real time. It reads the kernel's limits only if the configuration allows real
@@ -262,17 +276,8 @@ func (n *Machine) alphaGates() (on []string) {
 			on = append(on, gate)
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cfg.GateEnabled(config.GateBindOptions) && !n.plainBinds {
+	if n.cfg.GateEnabled(config.GateBindOptions) && n.runtimeFeatures().GetMountOptions() {
 		on = append(on, config.GateBindOptions)
 	}
 	return on
-}
-
-// setPlainBinds records whether the runtime does not support mount options.
-func (n *Machine) setPlainBinds(plain bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.plainBinds = plain
 }

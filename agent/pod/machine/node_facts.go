@@ -152,7 +152,6 @@ func (a *Reporter) readRuntime(ctx context.Context) engine {
 	}
 	now.handlers, now.features = runtimeHandlers(st), nodeFeatures(st)
 	now.bindOptions = st.GetFeatures().GetMountOptions()
-	a.c.Machine.setPlainBinds(!now.bindOptions)
 	if now.images, err = a.nodeImages(ctx); err != nil {
 		return a.last
 	}

@@ -422,6 +422,24 @@ var mutants = map[string]func(Input, *Decision){
 		}
 		*d = Decide(in)
 	},
+	"ignores the memory requests": func(in Input, d *Decision) {
+		in.Sizes, in.Sized = maps.Clone(in.Sizes), maps.Clone(in.Sized)
+		for name, s := range in.Sizes {
+			s.MemoryRequest = 0
+			in.Sizes[name] = s
+		}
+		for id, r := range in.Sized {
+			r.MemoryRequest = 0
+			in.Sized[id] = r
+		}
+		in.PodLevel.MemoryRequest = 0
+		if in.Leveled != nil {
+			in.Leveled = new(*in.Leveled)
+			in.Leveled.MemoryRequest = 0
+		}
+		*d = Decide(withoutRequests(in))
+	},
+	"ignores the memory requests at the creation": func(in Input, d *Decision) { *d = Decide(withoutRequests(in)) },
 	"does not restart for resources": func(in Input, d *Decision) {
 		in.Observed.Containers = slices.Clone(in.Observed.Containers)
 		for i := range in.Observed.Containers {
@@ -447,4 +465,17 @@ var mutants = map[string]func(Input, *Decision){
 			}
 		}
 	},
+}
+
+// withoutRequests returns the input without the memory requests at the creation of containers.
+func withoutRequests(in Input) Input {
+	in.Observed.Containers = slices.Clone(in.Observed.Containers)
+	for i, c := range in.Observed.Containers {
+		if c.Resources != nil {
+			c.Resources = new(*c.Resources)
+			c.Resources.MemoryRequest = 0
+			in.Observed.Containers[i] = c
+		}
+	}
+	return in
 }

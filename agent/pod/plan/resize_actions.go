@@ -16,13 +16,25 @@ import "github.com/islet-edge/islet/internal/podspec"
 //
 // https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 
-// Resources contains the CPU shares, CPU limit and memory limit of a container or of a pod. Zero means that
-// there is no limit. Comparisons ignore a wanted value of zero, because a limit of a running container cannot
+// Resources contains the CPU shares, CPU limit, memory limit and memory request of a container or of a pod. Zero means
+// that there is no limit. Comparisons ignore a wanted value of zero, because a limit of a running container cannot
 // be removed.
 type Resources struct {
 	Shares int64 // CPU shares, as in cgroup v1
 	Milli  int64 // CPU limit in thousandths of a CPU
 	Memory int64 // memory limit in bytes
+	// MemoryRequest is the result of the function MemoryRequest, or zero if the request is unknown. The protection, the
+	// throttling and the swap of a cgroup depend on the request, and the runtime does not report it.
+	MemoryRequest int64
+}
+
+// MemoryRequest returns a number that is not zero, and that differs if the memory requests differ, or if a limit of the
+// pod as a whole throttles only one of the two cgroups.
+func MemoryRequest(bytes int64, byPod bool) int64 {
+	if byPod {
+		return bytes*4 + 3
+	}
+	return bytes*4 + 1
 }
 
 // FromCRI converts values of the CRI to Resources. The CPU quota and its period are in microseconds.
@@ -35,8 +47,13 @@ func FromCRI(shares, quota, period, memory int64) Resources {
 }
 
 // hasValues reports whether the resources have the wanted values. It ignores wanted values of
-// zero.
+// zero, and an unknown memory request.
 func (r Resources) hasValues(want Resources) bool {
+	return r.hasLimits(want) && (r.MemoryRequest == 0 || r.MemoryRequest == want.MemoryRequest)
+}
+
+// hasLimits does the same as hasValues for the values that the runtime reports.
+func (r Resources) hasLimits(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)
 }
@@ -64,8 +81,10 @@ func ResizeNeedsRestart(in Input, c Container) bool {
 
 // ResourcesApplied reports whether a running container has its allocated resources. It compares the allocated resources
 // with the resources that the runtime last accepted, even if the runtime reports other values. If the runtime has not
-// accepted any resources yet, it compares the resources that the runtime reports. If the runtime reports none,
-// ResourcesApplied returns false.
+// accepted any resources yet, it compares the resources that the runtime reports, and the memory request at the
+// container's creation. If the runtime reports no resources, ResourcesApplied returns false. It returns false if
+// the memory request may differ from the one at the creation, because the pod was resized before the agent started. If the
+// request at the creation is unknown, ResourcesApplied returns false while the resources of the pod differ or are unknown.
 func ResourcesApplied(in Input, c Container) bool {
 	want, known := in.Sizes[c.Name]
 	if !known {
@@ -74,22 +93,30 @@ func ResourcesApplied(in Input, c Container) bool {
 	if got, ok := in.Sized[c.ID]; ok {
 		return got == want.Resources
 	}
-	return c.Resources != nil && c.Resources.hasValues(want.Resources)
+	if c.Resources == nil || !c.Resources.hasValues(want.Resources) {
+		return false
+	}
+	unknown := c.Resources.MemoryRequest == 0 && (in.Unsure || in.Leveled.lacks(in.PodLevel))
+	return want.MemoryRequest == 0 || !in.Resized && !unknown
 }
 
+// lacks reports whether the known resources of a pod as a whole are not the wanted ones.
+func (r *Resources) lacks(want Resources) bool { return r != nil && !r.hasValues(want) }
+
 // ResizeInProgress reports whether a running container or the pod as a whole still lacks its allocated
-// resources. It ignores a container whose actual resources are unknown.
+// resources. It ignores a container whose actual resources are unknown. After a restart of the agent, this is the memory
+// request of each container of a pod that was resized.
 func ResizeInProgress(in Input) bool {
 	sb, ok := in.Observed.Sandbox()
 	if !ok || !sb.Ready {
 		return false
 	}
-	if in.Leveled != nil && !in.Leveled.hasValues(in.PodLevel) {
+	if in.Leveled.lacks(in.PodLevel) {
 		return true
 	}
 	for c := range resizableContainers(in) {
 		_, accepted := in.Sized[c.ID]
-		silent := !accepted && c.Resources == nil // the resources are unknown
+		silent := !accepted && (c.Resources == nil || in.Unsure && c.Resources.hasLimits(in.Sizes[c.Name].Resources))
 		if ResizeNeedsRestart(in, c) || !ResourcesApplied(in, c) && !silent {
 			return true
 		}
@@ -144,7 +171,7 @@ func (p *planner) startResize(sb Sandbox) {
 			return
 		}
 	}
-	if p.Unsure || p.Leveled != nil && !p.Leveled.hasValues(p.PodLevel) || len(NeedResize(p.Input)) > 0 {
+	if p.Unsure || p.Leveled.lacks(p.PodLevel) || len(NeedResize(p.Input)) > 0 {
 		p.startAction(Action{Op: Resize, ID: sb.ID, Hash: p.Spec})
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,44 +12,59 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// This type is the state of resources in the world. The allocated resources are the memory limits in the spec. A container whose name ends
-// with 1 is resized only by a restart.
+// This type is the state of resources in the world. The allocated resources are the memory limits and requests in the spec. A container
+// whose name ends with 1 is resized only by a restart. The runtime reports the limits, and the requests at the creation.
 type resizes struct {
-	asks     map[string]int64 // memory that is requested but not allocated; the key is the container
-	prepared *Resources       // size for which this agent has prepared the pod's cgroup; nil: not prepared
-	level    Resources        // size of the pod's cgroup
-	leveled  *Resources       // size of the pod's cgroup that the worker knows
+	asks     map[string]memory // what is requested but not allocated; the key is the container
+	requests map[string]int64  // the MemoryRequest that a container has; the key is its ID
+	prepared *Resources        // size for which this agent has prepared the pod's cgroup; nil: not prepared
+	level    Resources         // size of the pod's cgroup
+	leveled  *Resources        // size of the pod's cgroup that the worker knows
 	unsure   bool
 	sized    map[string]Resources
 	begun    map[string]startedAction // the key is the action's subject
 }
 
-// startedAction contains the desired sizes at the beginning of an action.
+// startedAction contains the desired sizes at the beginning of an action, and the IDs of the containers that a Resize changes.
 type startedAction struct {
 	sizes map[string]Size
 	level Resources
+	needs map[string]bool
 }
 
-const firstMemory = 100
+type memory struct{ limit, request int64 }
+
+const (
+	firstMemory  = 100
+	firstRequest = 50
+)
+
+func memoryOf(ctr *v1.Container) memory {
+	m := memory{firstMemory, firstRequest}
+	if q, ok := ctr.Resources.Limits[v1.ResourceMemory]; ok {
+		m = memory{q.Value(), ctr.Resources.Requests.Memory().Value()}
+	}
+	return m
+}
 
 func sizesOf(pod *v1.Pod) (map[string]Size, Resources) {
-	sizes, level := map[string]Size{}, Resources{}
+	sizes, level, requests := map[string]Size{}, Resources{}, int64(0)
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Ephemeral {
 			continue
 		}
-		s := Size{Resources: Resources{Memory: firstMemory}}
-		if q, ok := ctr.Resources.Limits[v1.ResourceMemory]; ok {
-			s.Memory = q.Value()
-		}
+		m := memoryOf(ctr)
+		s := Size{Resources: Resources{Memory: m.limit, MemoryRequest: MemoryRequest(m.request, false)}}
 		if kind == podspec.Main { // the size of a container can change without that of the pod
-			level.Memory += s.Memory
+			level.Memory += m.limit
+			requests += m.request
 		}
 		if kind != podspec.Init && strings.HasSuffix(ctr.Name, "1") {
-			s.RestartResources = resource.NewQuantity(s.Memory, resource.DecimalSI).String()
+			s.RestartResources = fmt.Sprint(m)
 		}
 		sizes[ctr.Name] = s
 	}
+	level.MemoryRequest = MemoryRequest(requests, false)
 	return sizes, level
 }
 
@@ -59,11 +75,11 @@ func (w *world) ask(arg int) {
 	}
 	w.asks = maps.Clone(w.asks)
 	if w.asks == nil {
-		w.asks = map[string]int64{}
+		w.asks = map[string]memory{}
 	}
 	list := slices.Concat(w.in.Want.Spec.InitContainers, w.in.Want.Spec.Containers)
 	ctr := list[arg%len(list)]
-	w.asks[ctr.Name] = firstMemory + int64(arg%5-2)*20
+	w.asks[ctr.Name] = memory{firstMemory + int64(arg%5-2)*20, firstRequest + int64(arg/5%3)*5}
 	w.in.Undecided = true
 }
 
@@ -76,7 +92,8 @@ func (w *world) grant() {
 	pod := w.in.Want.DeepCopy()
 	for _, ctr := range podspec.Containers(&pod.Spec) {
 		if m, ok := w.asks[ctr.Name]; ok {
-			ctr.Resources.Limits = v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(m, resource.DecimalSI)}
+			ctr.Resources.Limits = v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(m.limit, resource.DecimalSI)}
+			ctr.Resources.Requests = v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(m.request, resource.DecimalSI)}
 		}
 	}
 	w.in.Want, w.asks = pod, nil
@@ -111,7 +128,27 @@ func (w *world) begin(a Action) {
 	if w.begun == nil {
 		w.begun = map[string]startedAction{}
 	}
-	w.begun[a.Container] = startedAction{w.in.Sizes, w.in.PodLevel}
+	b := startedAction{w.in.Sizes, w.in.PodLevel, map[string]bool{}}
+	for _, c := range NeedResize(w.in) {
+		b.needs[c.ID] = true
+	}
+	w.begun[a.Container] = b
+}
+
+// created records the request of a new container.
+func (w *world) created(id string, request int64) {
+	w.requests = maps.Clone(w.requests)
+	if w.requests == nil {
+		w.requests = map[string]int64{}
+	}
+	w.requests[id] = request
+}
+
+// has returns the resources of a container.
+func (w *world) has(c Container) Resources {
+	r := *c.Resources
+	r.MemoryRequest = w.requests[c.ID]
+	return r
 }
 
 // prepare creates or adopts the pod's cgroup.
@@ -127,15 +164,17 @@ func (w *world) prepare(a Action) {
 	w.level = level
 }
 
-// resize sets the resources of the running containers. If whole is false, it stops with an error after the first container.
+// resize sets the resources of the running containers that need it. If whole is false, it stops with an error after the first container.
 func (w *world) resize(a Action, whole bool) {
 	b := w.begun[a.Container]
 	sb, _ := w.in.Observed.Sandbox()
 	w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
 	for i, c := range w.in.Observed.Containers {
 		last, _ := w.in.Observed.Newest(c.Name)
-		if size, ok := b.sizes[c.Name]; ok && c.State == Running && c.ID == last.ID && c.SandboxID == sb.ID &&
+		if size, ok := b.sizes[c.Name]; ok && b.needs[c.ID] && c.State == Running && c.ID == last.ID && c.SandboxID == sb.ID &&
 			(c.RestartResources == "" || c.RestartResources == size.RestartResources) {
+			w.created(c.ID, size.MemoryRequest)
+			size.MemoryRequest = c.Resources.MemoryRequest // the runtime reports the request at the creation
 			w.in.Observed.Containers[i].Resources = &size.Resources
 			if !whole {
 				return
@@ -159,8 +198,8 @@ func (w *world) resized(a Action, ok bool) {
 	w.unsure = !ok
 	if ok {
 		for _, c := range w.in.Observed.Containers {
-			if c.State == Running && c.Resources != nil {
-				w.sized[c.ID] = *c.Resources
+			if c.State == Running && c.Resources != nil && w.begun[""].needs[c.ID] {
+				w.sized[c.ID] = w.has(c)
 			}
 		}
 		w.leveled = new(w.begun[""].level)
@@ -180,7 +219,8 @@ func (w *world) checkResize(a Action, newest Sandbox, ending bool) {
 		size := w.in.Sizes[c.Name]
 		w.require(size.RestartResources == "" || c.RestartResources == "" || c.RestartResources == size.RestartResources, 66,
 			"resizes others while %s is to restart for it", c.Name)
-		needs = needs || *c.Resources != size.Resources
+		_, known := w.in.Sized[c.ID] // otherwise a restarted agent knows only the request at the creation
+		needs = needs || w.has(c) != size.Resources || !known && c.Resources.MemoryRequest != size.MemoryRequest
 	}
 	w.require(needs, 64, "resizes for nothing")
 }
@@ -196,7 +236,8 @@ func (w *world) settledSizes(over bool) {
 	w.require(w.level == in.PodLevel, 65, "the pod is held to %+v, not to %+v", w.level, in.PodLevel)
 	for _, c := range in.Observed.Containers {
 		if size, ok := in.Sizes[c.Name]; ok && c.State == Running {
-			w.require(*c.Resources == size.Resources && c.RestartResources == size.RestartResources, 65, "%s has %+v, not %+v", c.Name, c, size)
+			w.require(w.has(c) == size.Resources && c.RestartResources == size.RestartResources, 65, "%s has %+v, not %+v", c.Name,
+				w.has(c), size)
 		}
 	}
 }

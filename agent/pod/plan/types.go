@@ -104,7 +104,9 @@ type Container struct {
 	RestartResources                 string // Size.RestartResources at the container's creation; empty if it was empty or is unknown
 	Scheduler                        string // keys.ContainerScheduler at the container's creation; empty for the default
 
-	Resources *Resources // resources that the runtime reports; nil if it reports none
+	// Resources contains the resources that the runtime reports, and the memory request at the container's creation. It is nil if the
+	// runtime reports no resources.
+	Resources *Resources
 }
 
 // A User contains the IDs with which a process runs.
@@ -196,12 +198,14 @@ type Input struct {
 	// Sized contains the resources that the runtime last accepted, by container ID. PodLevel contains the allocated
 	// resources of the pod as a whole. Leveled contains the resources that were last set for the pod as a whole. If
 	// Leveled is nil, it is treated as equal to PodLevel. If Unsure is true, the pod's actual resources may differ
-	// from Leveled.
+	// from Leveled. If Resized is true, a resize of the pod may have been interrupted by the end of the agent. The
+	// containers without an entry in Sized then have any of the resources that were allocated to the pod.
 	Sizes    map[string]Size
 	Sized    map[string]Resources
 	PodLevel Resources
 	Leveled  *Resources
 	Unsure   bool
+	Resized  bool
 
 	// Spec is the hash of the wanted spec. Applied is the hash of the spec that was last passed to the hooks. Both
 	// are empty if unknown.

@@ -121,6 +121,7 @@ func (w *world) startContainer(a Action, state State) {
 	}
 	if size, ok := w.begun[a.Container].sizes[a.Container]; ok {
 		c.Resources, c.RestartResources = &size.Resources, size.RestartResources
+		w.created(c.ID, size.MemoryRequest)
 	}
 	w.in.Observed.Containers = append(slices.Clone(w.in.Observed.Containers), c)
 	if c.Name == "s0" || c.Name == "c0" { // s0 and c0 have probes; some sidecars take time to start

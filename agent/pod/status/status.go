@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -53,7 +54,9 @@ func Compute(in plan.Input, before v1.PodStatus, host Host) v1.PodStatus {
 	st.Reason, st.Message = m.phaseReason(st.Phase)
 	m.addPodResources(&st)
 	m.setAddresses(&st, before)
-	m.setConditions(&st, before)
+	m.setConditions(&st, before) // the messages of conditions list containers in the order of the spec
+	sortStatuses(st.ContainerStatuses)
+	sortStatuses(st.EphemeralContainerStatuses)
 	return st
 }
 
@@ -86,6 +89,12 @@ func (m *maker) addContainers(st *v1.PodStatus) {
 			st.InitContainerStatuses = append(st.InitContainerStatuses, c)
 		}
 	}
+}
+
+// sortStatuses sorts the statuses of containers by name, as a kubelet does. The statuses of init containers keep the order of the spec.
+// slices.SortFunc would enlarge the program by a copy of its code for this type.
+func sortStatuses(list []v1.ContainerStatus) {
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 }
 
 // isInitialized reports whether the init containers have completed. A pod that was initialized remains initialized

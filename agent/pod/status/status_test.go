@@ -157,6 +157,47 @@ func TestRestartCount(t *testing.T) {
 	}
 }
 
+// TestOrder checks that the statuses have a kubelet's order: by name, and for init containers the order of the spec. The messages of
+// conditions list containers in the order of the spec.
+func TestOrder(t *testing.T) {
+	p := newPod("Always")
+	p.Spec.Containers, p.Spec.InitContainers, p.Spec.EphemeralContainers = nil, nil, nil
+	always := v1.ContainerRestartPolicyAlways
+	var c []plan.Container
+	for _, name := range []string{"web", "a", "log", "b"} {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: "i-" + name, RestartPolicy: &always})
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: name})
+		debug := v1.EphemeralContainerCommon{Name: "e-" + name}
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, v1.EphemeralContainer{EphemeralContainerCommon: debug})
+		c = append(c, running("i-"+name, 0), running(name, 0), running("e-"+name, 0))
+	}
+	unready := map[string]plan.Health{"web": {Started: true}, "a": {Started: true}, "i-web": {Started: true}, "i-a": {Started: true}}
+	in := plan.Input{Want: p, Now: t0, Observed: observedWith(c...), Health: unready}
+	st := Compute(in, v1.PodStatus{}, Host{})
+	names := func(list []v1.ContainerStatus) (all []string) {
+		for i := range list {
+			all = append(all, list[i].Name)
+			if s := list[i].State.Running; s == nil {
+				t.Errorf("%+v", list[i])
+			}
+		}
+		return all
+	}
+	got := [][]string{names(st.InitContainerStatuses), names(st.ContainerStatuses), names(st.EphemeralContainerStatuses)}
+	want := [][]string{{"i-web", "i-a", "i-log", "i-b"}, {"a", "b", "log", "web"}, {"e-a", "e-b", "e-log", "e-web"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for _, c := range st.Conditions {
+		if c.Type == v1.ContainersReady && c.Message != "containers with unready status: [i-web i-a web a]" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if d := cmp.Diff(st, Compute(in, st, Host{})); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestAddressesAndTimes(t *testing.T) {
 	host := Host{IPs: []string{"192.168.0.2", "fd00::2"}, Runtime: "containerd"}
 	in := plan.Input{Want: newPod("Always"), Now: t0, Started: t0, Observed: observedWith(running("c", 2))}

@@ -53,26 +53,41 @@ func hasFiles(dir string) bool {
 	return err == nil
 }
 
-// checkName returns an error for a path that leads out of the volume or collides with the names above.
-func checkName(name string) error {
-	if !filepath.IsLocal(name) || name == "." || path.Clean(name) != name || strings.HasPrefix(name, hidden) ||
+// cleanName returns the shortest form of a file's path in a volume. The API accepts a path such as ./a, a//b or a/. The
+// result is an error if the path leads out of the volume or collides with the names above.
+func cleanName(name string) (string, error) {
+	clean := path.Clean(name)
+	if !filepath.IsLocal(name) || slices.Contains(strings.Split(name, "/"), "..") || clean == "." || strings.HasPrefix(clean, hidden) ||
 		strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%q is not a valid path in a volume: it must be relative and must not contain or begin with ..", name)
+		return "", fmt.Errorf("%q is not a valid path in a volume: it must be relative and must not contain or begin with ..", name)
 	}
-	return nil
+	return clean, nil
+}
+
+// cleanNames returns the files with their paths in the shortest form. If several paths have the same shortest form, the last path in
+// the order of strings applies. Otherwise each write could choose another file.
+func (f files) cleanNames() (files, error) {
+	all := make(files, len(f))
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		clean, err := cleanName(name)
+		if err != nil {
+			return nil, err
+		}
+		if u := f[name].uid; u < 0 || int64(u) > math.MaxInt32 { // chown would not set it, and each call would write the files again
+			return nil, fmt.Errorf("file %q: %d is not the ID of a user", name, u)
+		}
+		all[clean] = f[name]
+	}
+	return all, nil
 }
 
 // write replaces the content of the directory by these files. The group with the ID gid can read them. If gid is -1,
 // there is no such group. If write is interrupted, the old files remain valid, and the next call removes the incomplete
 // new files.
 func (f files) write(dir string, gid int) error {
-	for name, file := range f {
-		if err := checkName(name); err != nil {
-			return err
-		}
-		if file.uid < 0 || int64(file.uid) > math.MaxInt32 { // chown would not set it, and each call would write the files again
-			return fmt.Errorf("file %q: %d is not the ID of a user", name, file.uid)
-		}
+	f, err := f.cleanNames()
+	if err != nil {
+		return err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {

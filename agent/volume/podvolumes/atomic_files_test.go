@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,7 +65,8 @@ func TestInterruptedWrite(t *testing.T) {
 // TestHostileNames checks that no file is written outside the volume. A name must not hide a file of the volume.
 func TestHostileNames(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "a/../../x", "a/../b", "..data", "..data/x", "..x", "a//b", "a/", "./a", "a\x00b"} {
+	for _, name := range []string{"", ".", "..", "../x", "/etc/x", "a/../../x", "a/../b", "..data", "..data/x", "..x", "a\x00b",
+		"./", "./.", ".//..", "./..data", ".//..x/y", "a/./../b", "a/..", "/"} {
 		if err := textFiles(name, "1").write(dir, -1); err == nil {
 			t.Errorf("wrote %q", name)
 		}
@@ -87,6 +89,7 @@ func TestHostileNames(t *testing.T) {
 func FuzzFiles(f *testing.F) {
 	f.Add("a", "b/c", "../d", []byte("x"))
 	f.Add("..data", "a/b", "a/c", []byte(""))
+	f.Add("./a", "a//", "b/./c/", []byte("x"))
 	f.Fuzz(func(t *testing.T, a, b, c string, data []byte) {
 		base := t.TempDir()
 		dir := filepath.Join(base, "volume")
@@ -100,6 +103,9 @@ func FuzzFiles(f *testing.F) {
 			}
 			if want.write(dir, -1) != nil {
 				continue
+			}
+			if round == 0 && a != b && path.Clean(a) == path.Clean(b) {
+				delete(want, min(a, b)) // the other path applies
 			}
 			for name, w := range want {
 				if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != string(w.data) {

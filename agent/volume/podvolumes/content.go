@@ -128,7 +128,10 @@ func nestedMountPaths(ctr *v1.Container, volume string) (subs []string) {
 		}
 		for _, inner := range ctr.VolumeMounts {
 			sub, err := filepath.Rel(filepath.Clean(outer.MountPath), filepath.Clean(inner.MountPath))
-			if err == nil && sub != "." && checkName(sub) == nil {
+			if err != nil {
+				continue
+			}
+			if sub, err = cleanName(sub); err == nil { // otherwise the inner path is not below the outer one
 				subs = append(subs, sub)
 			}
 		}

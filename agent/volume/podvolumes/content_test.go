@@ -2,6 +2,7 @@ package podvolumes
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -123,6 +124,44 @@ func TestItemsAndModes(t *testing.T) {
 		t.Error(err)
 	}
 	shows(t, dir, map[string]string{"k": "-rw-r--r-- v", "blob": "-rw-r--r-- \x00\x01"})
+}
+
+// TestSpellingsOfPaths checks that each source accepts every spelling of a path that the API server accepts. The volume is not written
+// again without a change, also if two paths are spellings of the same path.
+func TestSpellingsOfPaths(t *testing.T) {
+	for spelling, want := range map[string]string{
+		"./%s": "%s", "d//%s": "d/%s", "d/%s/": "d/%s", "d/./%s//": "d/%s", ".//d/.e/%s/.": "d/.e/%s",
+	} {
+		at := func(name string) string { return fmt.Sprintf(spelling, name) }
+		v, a := withAPI(t)
+		a.bundle = "roots"
+		p := podWith(projection(
+			v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "cm"},
+				Items: []v1.KeyToPath{{Key: "a", Path: at("cm")}, {Key: "b", Path: at("twice")}, {Key: "a", Path: at("twice") + "/"}}}},
+			v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"},
+				Items: []v1.KeyToPath{{Key: "p", Path: at("secret")}}}},
+			v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{
+				{Path: at("labels"), FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}},
+			v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: at("token"), Audience: "vault"}},
+			v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{SignerName: ptr("a.b/c"), Path: at("ca")}},
+			v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{CredentialBundlePath: at("bundle")}},
+			v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{KeyPath: at("key"), CertificateChainPath: at("chain")}},
+		))
+		p.Labels = map[string]string{"app": "web"}
+		files := map[string]string{}
+		for name, content := range map[string]string{"cm": "1", "twice": "1", "secret": "hush", "labels": "web", "token": "ey for vault",
+			"ca": "roots of a.b/c", "bundle": "key of v 5\nchain", "key": "key of v 6\n", "chain": "chain"} {
+			files[fmt.Sprintf(want, name)] = "-rw-r--r-- " + content
+		}
+		dir := setUp(t, v, p)
+		shows(t, dir, files)
+		before := hiddenIn(t, dir)
+		for range 20 {
+			if err := v.Refresh(p); err != nil || !slices.Equal(hiddenIn(t, dir), before) {
+				t.Fatalf("%s: written again without a change, %v", spelling, err)
+			}
+		}
+	}
 }
 
 func TestSecretVolume(t *testing.T) {

@@ -80,18 +80,21 @@ func bindTo(f *os.File, target string, both bool) error {
 // openBeneath opens a path below a volume's directory. It creates missing directories with the mode of the volume's
 // directory.
 func openBeneath(volume, sub string) (*os.File, error) {
-	dir, err := os.Open(volume)
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(dir.Fd()), sub, how)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeBeneath(volume, sub); err != nil {
-			return nil, err
+	fd, err := openOrMake(root, dir, sub, 0)
+	if errors.Is(err, unix.EXDEV) { // an absolute symlink, or a symlink that leads out of the volume
+		if sub, err = resolveLinks(root, dir, volume, sub); err == nil {
+			fd, err = openOrMake(root, dir, sub, unix.RESOLVE_NO_SYMLINKS)
 		}
-		fd, err = unix.Openat2(int(dir.Fd()), sub, how)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open it beneath the volume: %w", err)
@@ -99,12 +102,21 @@ func openBeneath(volume, sub string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), sub), nil
 }
 
-func makeBeneath(volume, sub string) error {
-	root, err := os.OpenRoot(volume)
-	if err != nil {
-		return err
+// openOrMake opens a path below root, or creates it as a directory. The directory dir is the open root.
+func openOrMake(root *os.Root, dir *os.File, sub string, resolve uint64) (int, error) {
+	resolve |= unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
+	fd, err := unix.Openat2(int(dir.Fd()), sub, how)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fd, err
 	}
-	defer root.Close()
+	if err := makeBeneath(root, sub); err != nil {
+		return -1, err
+	}
+	return unix.Openat2(int(dir.Fd()), sub, how)
+}
+
+func makeBeneath(root *os.Root, sub string) error {
 	fi, err := root.Stat(".")
 	if err != nil {
 		return err

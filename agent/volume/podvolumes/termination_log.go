@@ -31,7 +31,8 @@ func (v *Volumes) terminationLog(pod *v1.Pod, ctr *v1.Container, out *api.Contai
 	if err := createEmpty(path, terminationLog); err != nil {
 		return fmt.Errorf("make the termination log: %w", err)
 	}
-	out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: ctr.TerminationMessagePath, HostPath: path, SelinuxRelabel: true})
+	at := filepath.Join("/", ctr.TerminationMessagePath) // the API also accepts a relative path
+	out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: at, HostPath: path, SelinuxRelabel: true})
 	return nil
 }
 

@@ -385,6 +385,13 @@ func TestTerminationLog(t *testing.T) {
 		}
 		last = out.Mounts[0].HostPath
 	}
+	for path, want := range map[string]string{"dev/log": "/dev/log", "./log/": "/log", "//dev//log": "/dev/log"} {
+		out := &api.ContainerConfig{Metadata: &api.ContainerMetadata{Name: "c", Attempt: 11}}
+		err := v.Container(t.Context(), p, &v1.Container{Name: "c", TerminationMessagePath: path}, out)
+		if err != nil || out.Mounts[0].ContainerPath != want {
+			t.Errorf("the log is mounted at %q instead of %q, %v", out.Mounts[0].ContainerPath, want, err)
+		}
+	}
 	if fi, err := os.Stat(last); err != nil || fi.Mode().Perm() != 0o666 {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
 	}

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,13 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	mountutils "k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
 
+	"github.com/islet-edge/islet/internal/capped"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
@@ -96,8 +95,8 @@ func runProgram(ctx context.Context, program string, args ...string) error {
 func programOutput(ctx context.Context, program string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = waitDelay
-	var out limitedBuffer
-	c.Stdout, c.Stderr = &out, &out
+	out := &capped.Buffer{Max: maxProgramOutput}
+	c.Stdout, c.Stderr = out, out
 	err := c.Start()
 	if err == nil {
 		ended := make(chan error, 1)
@@ -112,7 +111,7 @@ func programOutput(ctx context.Context, program string, args ...string) (string,
 			}
 		}
 	}
-	text := out.String()
+	text := strings.TrimSpace(out.String())
 	switch {
 	case err == nil:
 		return text, nil
@@ -124,26 +123,8 @@ func programOutput(ctx context.Context, program string, args ...string) (string,
 	return text, fmt.Errorf("%s failed: %w\nArguments: %s\nOutput: %s", program, err, strings.Join(args, " "), text)
 }
 
-// limitedBuffer keeps only the first 16 KiB of a program's output.
-type limitedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *limitedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if room := 16<<10 - l.text.Len(); room > 0 {
-		l.text.Write(p[:min(room, len(p))])
-	}
-	return len(p), nil
-}
-
-func (l *limitedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.TrimSpace(l.text.String())
-}
+// maxProgramOutput is the number of bytes that are kept of a program's output.
+const maxProgramOutput = 16 << 10
 
 // removeBindMount unmounts a bind mount, and all mounts that containers have made below it. Then it removes the empty
 // directory. It does not change the source of the bind mount.

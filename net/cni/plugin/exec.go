@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+	"github.com/islet-edge/islet/internal/capped"
 	"github.com/islet-edge/islet/internal/inputweight"
 	"github.com/islet-edge/islet/net/netns"
 )
@@ -78,7 +79,7 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 }
 
 func (e *Exec) runExecutable(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	out, stderr := &boundedBuffer{max: maxOutput}, &boundedBuffer{max: maxError}
+	out, stderr := &capped.Buffer{Max: maxOutput}, &capped.Buffer{Max: maxError}
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), out, stderr
 	cmd.WaitDelay = pipeTimeout
@@ -91,15 +92,15 @@ func (e *Exec) runExecutable(ctx context.Context, path string, stdin []byte, env
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("plugin %s did not end in time: %w", name, ctx.Err())
 	case err != nil:
-		return nil, pluginError(name, err, out.data, string(stderr.data))
-	case out.truncated:
+		return nil, pluginError(name, err, out.Bytes(), stderr.String())
+	case out.Truncated():
 		return nil, fmt.Errorf("plugin %s wrote more than %d bytes", name, maxOutput)
 	}
 	// Limit the memory, because the library decodes the result several times, once for each CNI version.
-	if err := inputweight.JSON(out.data, nil, maxMemory); err != nil {
+	if err := inputweight.JSON(out.Bytes(), nil, maxMemory); err != nil {
 		return nil, fmt.Errorf("the result of plugin %s %w", name, err)
 	}
-	return out.data, nil
+	return out.Bytes(), nil
 }
 
 // pluginError returns the error of a plugin: the JSON object that the specification requires, or else the text of stderr.
@@ -112,20 +113,6 @@ func pluginError(name string, err error, out []byte, stderr string) error {
 		return fmt.Errorf("plugin %s: %w: %s", name, err, text)
 	}
 	return fmt.Errorf("plugin %s: %w", name, err)
-}
-
-// boundedBuffer is an io.Writer that stores only the first bytes, up to a maximum.
-type boundedBuffer struct {
-	data      []byte
-	max       int
-	truncated bool
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	fits := p[:min(len(p), b.max-len(b.data))]
-	b.data = append(b.data, fits...)
-	b.truncated = b.truncated || len(fits) < len(p)
-	return len(p), nil
 }
 
 // Main runs a plugin as an executable whose name is the plugin type. It returns the exit code.

@@ -111,23 +111,9 @@ reload() {
 	systemctl daemon-reload || echo "islet: systemd has not read the units anew: run systemctl daemon-reload, then start the service" >&2
 }
 
-# end_pods: ends what runs, with the flags that the agent has, so that its directories and
-# cgroups are found. What pods wrote, images and the database stay.
+# end_pods: ends what runs. islet cleanup reads the flags of the service, as its manager does, so that
+# its directories and cgroups are found. What pods wrote, images and the database stay.
 end_pods() {
 	[ -d /var/lib/islet ] || return 0
-	args=$(
-		ISLET_ARGS='' KUBELET_KUBEADM_ARGS='' KUBELET_EXTRA_ARGS=''
-		for f in /etc/default/islet /etc/conf.d/islet /var/lib/kubelet/kubeadm-flags.env /etc/default/kubelet; do
-			# shellcheck disable=SC1090 # settings of this host
-			[ ! -f "$f" ] || . "$f"
-		done
-		if is_kubelet; then
-			[ ! -e /var/lib/kubelet/config.yaml ] || printf '%s ' --config=/var/lib/kubelet/config.yaml
-			echo "$KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS"
-		else
-			echo "$ISLET_ARGS"
-		fi
-	)
-	# shellcheck disable=SC2086 # a list of words
-	islet cleanup $args >/dev/null || echo "islet: not everything of the pods could be removed; a reboot ends them" >&2
+	islet cleanup >/dev/null || echo "islet: not everything of the pods could be removed; a reboot ends them" >&2
 }

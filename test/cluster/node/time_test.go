@@ -70,6 +70,31 @@ func TestRotation(t *testing.T) {
 	soon(t, c, ns, "after", 10*time.Second)
 }
 
+// TestOtherPair checks that a node whose newest client certificate is rejected by a real API server uses the previous one.
+func TestOtherPair(t *testing.T) {
+	c, n, ns := join(t)
+	n.Stop()
+	n.Remove("bootstrap.conf")
+	pairs, err := filepath.Glob(filepath.Join(n.Disk, "pki/kubelet-client-2*.pem"))
+	if err != nil || len(pairs) != 1 {
+		t.Fatal(pairs, err)
+	}
+	const rejected = "pki/kubelet-client-2001-01-01-00-00-00.pem"
+	n.Write(rejected, cluster.RejectedCertificate(t, n.Name, time.Now().Add(-time.Hour), time.Now().Add(20*time.Hour)))
+	current := filepath.Join(n.Disk, "pki/kubelet-client-current.pem")
+	if err := os.Remove(current); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Base(rejected), current); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	soon(t, c, ns, "after", 30*time.Second)
+	if target, err := os.Readlink(current); err != nil || filepath.Base(target) != filepath.Base(pairs[0]) {
+		t.Errorf("%s is in use: %v", target, err)
+	}
+}
+
 // TestSlowClock checks that a node with a slow clock derives a lower bound of the time from the API server, also after a restart without
 // the API server. It must serve expired tokens, and refresh them first when the link is restored.
 func TestSlowClock(t *testing.T) {

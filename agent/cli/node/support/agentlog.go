@@ -41,7 +41,7 @@ func readAgentLog(ctx context.Context, t *command.Tool) ([]byte, error) {
 	if err := c.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w", journal, err)
 	}
-	if out.Len() == 0 {
+	if out.b.Len() == 0 {
 		return nil, errors.New("the journal has no lines of the units islet and kubelet")
 	}
 	return out.wholeLines(), nil
@@ -94,15 +94,15 @@ func withoutPart(text []byte) []byte {
 
 // A tailBuffer keeps at least the last maxLogTail bytes that are written to it.
 type tailBuffer struct {
-	bytes.Buffer
-	cut bool // the beginning is missing
+	b   bytes.Buffer // not embedded: io.Copy would call its method ReadFrom instead of Write
+	cut bool         // the beginning is missing
 }
 
 // Write implements io.Writer.
 func (b *tailBuffer) Write(p []byte) (int, error) {
-	b.Buffer.Write(p)
-	if cut := b.Len() - 2*maxLogTail; cut > 0 {
-		b.Next(b.Len() - maxLogTail)
+	b.b.Write(p)
+	if cut := b.b.Len() - 2*maxLogTail; cut > 0 {
+		b.b.Next(b.b.Len() - maxLogTail)
 		b.cut = true
 	}
 	return len(p), nil
@@ -111,7 +111,7 @@ func (b *tailBuffer) Write(p []byte) (int, error) {
 // wholeLines returns the kept lines.
 func (b *tailBuffer) wholeLines() []byte {
 	if b.cut {
-		return withoutPart(b.Bytes())
+		return withoutPart(b.b.Bytes())
 	}
-	return b.Bytes()
+	return b.b.Bytes()
 }

@@ -75,7 +75,7 @@ func TestAgentLogTail(t *testing.T) {
 		b.Write(bytes.Repeat([]byte("y"), maxLogTail))
 	}
 	b.Write([]byte("end"))
-	if n := b.Len(); n > 2*maxLogTail+3 || !bytes.HasSuffix(b.Bytes(), []byte("yend")) {
+	if n := b.b.Len(); n > 2*maxLogTail+3 || !bytes.HasSuffix(b.b.Bytes(), []byte("yend")) {
 		t.Errorf("%d bytes", n)
 	}
 }

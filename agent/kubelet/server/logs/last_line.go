@@ -36,7 +36,7 @@ func (l *Logs) LastLine(ctx context.Context, pod *v1.Pod, container string, code
 	if logs.Read(ctx, path, logs.Options{Tail: 1, Within: maxLineRead}, ended, &out) != nil {
 		return ""
 	}
-	line := strings.ToValidUTF8(strings.TrimRight(out.String(), "\r\n"), "")
+	line := strings.ToValidUTF8(strings.TrimRight(string(out.text), "\r\n"), "")
 	if out.cut {
 		line += "..."
 	}
@@ -57,7 +57,7 @@ func endedWith(pod *v1.Pod, code int32) string {
 
 // A beginning keeps the first bytes that are written to it.
 type beginning struct {
-	bytes.Buffer
+	text []byte
 	left int
 	cut  bool
 }
@@ -67,6 +67,6 @@ func (b *beginning) Write(p []byte) (int, error) {
 	n := min(len(p), b.left)
 	b.cut = b.cut || len(bytes.TrimRight(p[n:], "\r\n")) > 0
 	b.left -= n
-	b.Buffer.Write(p[:n])
+	b.text = append(b.text, p[:n]...)
 	return len(p), nil
 }

@@ -1,7 +1,6 @@
 package streams_test
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"strings"
@@ -17,13 +16,13 @@ import (
 
 // A lateWriter blocks for three seconds before its first Write.
 type lateWriter struct {
-	bytes.Buffer
+	strings.Builder
 	once sync.Once
 }
 
 func (l *lateWriter) Write(b []byte) (int, error) {
 	l.once.Do(func() { <-time.After(3 * time.Second) })
-	return l.Buffer.Write(b)
+	return l.Builder.Write(b)
 }
 
 // An endlessInput is a standard input that never ends.

@@ -176,6 +176,7 @@ func (o *Observer) readContainer(ctx context.Context, c *api.Container) (*plan.C
 		return nil, fmt.Errorf("status of container %s: %w", c.Id, err)
 	}
 	st := r.GetStatus()
+	notes := st.GetAnnotations()
 	out := &plan.Container{
 		ID: st.GetId(), Name: st.GetMetadata().GetName(), Attempt: st.GetMetadata().GetAttempt(), SandboxID: c.PodSandboxId,
 		State: convertState(st.GetState()), CreatedAt: convertTime(st.GetCreatedAt()),
@@ -183,15 +184,16 @@ func (o *Observer) readContainer(ctx context.Context, c *api.Container) (*plan.C
 		ExitCode: st.GetExitCode(), Reason: st.GetReason(), Message: st.GetMessage(), LogPath: st.GetLogPath(),
 		Image:   cmp.Or(st.GetImage().GetUserSpecifiedImage(), st.GetImage().GetImage()),
 		ImageID: cmp.Or(st.GetImageRef(), st.GetImageId()),
-		Hash:    st.GetAnnotations()[keys.ContainerHash], RestartResources: st.GetAnnotations()[keys.RestartResources],
-		Scheduler: st.GetAnnotations()[keys.ContainerScheduler],
+		Hash:    notes[keys.ContainerHash], RestartResources: notes[keys.RestartResources],
+		Scheduler: notes[keys.ContainerScheduler],
 	}
 	if l := st.GetResources().GetLinux(); l != nil {
 		held := plan.FromCRI(l.CpuShares, l.CpuQuota, l.CpuPeriod, l.MemoryLimitInBytes)
+		held.MemoryRequest, _ = strconv.ParseInt(notes[keys.MemoryRequest], 10, 64) // 0, which means unknown, on an error
 		out.Resources = &held
 	}
 	out.Streak, out.Round = readCount(st, keys.Streak), readCount(st, keys.Round)
-	_, out.PostStart = st.GetAnnotations()[keys.PostStart]
+	_, out.PostStart = notes[keys.PostStart]
 	if u := st.GetUser().GetLinux(); u != nil {
 		out.User = &plan.User{UID: u.Uid, GID: u.Gid, Groups: u.SupplementalGroups}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +21,13 @@ const (
 	maxMessageLines = 80
 )
 
+// maxLogTail is the number of bytes that are read at the end of a log. They contain maxMessageLog bytes of output and the
+// beginnings of maxMessageLines lines, and before them a whole line: runtimes split longer lines of output at maxLogLine.
+const (
+	maxLogLine = 16 << 10
+	maxLogTail = 4*maxMessageLog + maxLogLine
+)
+
 // terminationMessage returns the termination message of a container that has ended. The message is the
 // content of the container's termination log. If this log is empty, the container failed and its policy is
 // FallbackToLogsOnError, the message is the end of the container's output.
@@ -33,7 +41,7 @@ func terminationMessage(root string, st *api.ContainerStatus) string {
 	policy := v1.TerminationMessagePolicy(st.GetAnnotations()[keys.MessagePolicy])
 	if policy == v1.TerminationMessageFallbackToLogsOnError && st.GetExitCode() != 0 {
 		root, name := untrusted.SplitLog(st.GetLogPath())
-		return lastLines(readTail(root, name, 4*maxMessageLog))
+		return lastLines(readTail(root, name, maxLogTail))
 	}
 	return ""
 }
@@ -73,12 +81,19 @@ func readTail(root, name string, n int64) []byte {
 	return b
 }
 
-// lastLines returns the text of the last CRI log lines ("time stream tag text").
+// lastLines returns the text of the last CRI log lines ("time stream tag text"). The log has at most maxLogTail bytes. If it has
+// maxLogTail bytes, the beginning of its first line may be missing.
 func lastLines(log []byte) string {
 	lines := bytes.Split(bytes.TrimSuffix(log, []byte("\n")), []byte("\n"))
 	var out []byte
-	if len(lines) > 0 && int64(len(log)) == 4*maxMessageLog {
-		lines = lines[1:] // it is incomplete
+	if len(log) == maxLogTail {
+		l := lines[0]
+		lines = lines[1:]
+		// If the message needs this line, the runtime does not split lines, and the end of the line is only text. A block of
+		// zeros is no line: the file has lost its data by a power cut.
+		if len(lines) < maxMessageLines && len(l) > maxLogLine && bytes.IndexByte(l, 0) < 0 {
+			out = append(slices.Clone(l[len(l)-maxMessageLog:]), '\n')
+		}
 	}
 	for _, l := range lines[max(len(lines)-maxMessageLines, 0):] {
 		if f := bytes.SplitN(l, []byte(" "), 4); len(f) == 4 {

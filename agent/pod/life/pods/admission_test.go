@@ -185,6 +185,20 @@ func TestUnconfined(t *testing.T) {
 	w.checkEvents(t, "Warning a SELinux")
 }
 
+// TestStrictGroups checks that a pod with supplementalGroupsPolicy: Strict is rejected with a kubelet's event if the runtime ignores that
+// policy. Once the runtime supports the policy, a pod of the node is admitted.
+func TestStrictGroups(t *testing.T) {
+	w := newWorld(t)
+	p := aPod("a", "1", 80)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: new(v1.SupplementalGroupsPolicyStrict)}
+	w.setPods(t, desired.File, p)
+	w.admit(t, "a", "SupplementalGroupsPolicyNotSupported")
+	w.checkEvents(t, "Warning a SupplementalGroupsPolicyNotSupported")
+	w.strictGroups = true
+	w.NodeChanged()
+	w.admit(t, "a", "admitted")
+}
+
 // TestReservationIsGivenBack checks that a pod's resources are available to other pods if the pod's admission could not be stored.
 func TestReservationIsGivenBack(t *testing.T) {
 	w := newWorld(t)

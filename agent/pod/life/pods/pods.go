@@ -221,6 +221,7 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 		v, known := p.verdicts[uid]
 		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.admitting, p.shownEnd(uid, v.end), p.mustDecideAgain(d, v)
 		w.Pod, w.Pending, w.Undecided = v.alloc.withAllocated(d.Pod), p.pendingResize(d, v.alloc), p.mustDecideResize(d, v)
+		w.Resized = v.alloc != nil && v.alloc.stored
 	}
 	return w, true
 }

@@ -42,6 +42,7 @@ type Resizes interface {
 type allocation struct {
 	resources    *v1.PodSpec // see allocate.AllocatedPart
 	generation   int64       // of the pod that requested it
+	stored       bool        // the resources were read from the store; see worker.Wanted.Resized
 	pendingGrant *v1.PodSpec // the grant that is being stored; nil if there is none
 
 	pod      *v1.Pod // the wanted pod with the allocated resources
@@ -340,7 +341,7 @@ func (p *Pods) loadAllocation(uid types.UID, rows map[types.UID]store.Allocation
 	}
 	a := &allocation{resources: allocate.AllocatedPart(&d.Pod.Spec), generation: d.Pod.Generation}
 	if row, ok := rows[uid]; ok {
-		a.resources, a.generation = row.Resources, row.Generation
+		a.resources, a.generation, a.stored = row.Resources, row.Generation, true
 	} else if made := p.c.SandboxVersion(d.Pod); made != nil {
 		a.resources, a.generation = allocate.AllocatedPart(&made.Spec), made.Generation
 	}

@@ -130,6 +130,11 @@ func TestResizeIsAllocated(t *testing.T) {
 		t.Errorf("%v pending, %d in progress", pending, moving)
 	}
 	w.restart(t, "a", "b")
+	for uid, resized := range map[types.UID]bool{"a": true, "b": false} { // only a was resized
+		if got, _ := w.Get(uid); got.Resized != resized {
+			t.Errorf("pod %s was resized: %v", uid, got.Resized)
+		}
+	}
 	w.give(t, "a", "2")
 	w.sync(t, false, "a", "b")
 	w.give(t, "a", "2 Deferred")

@@ -46,7 +46,8 @@ type world struct {
 	decided   []string // admissions and rejections
 	barred    bool     // evicted pods must not run again
 
-	unlabelled error // reason why the host cannot enforce SELinux labels
+	unlabelled   error // reason why the host cannot enforce SELinux labels
+	strictGroups bool  // the runtime supports supplementalGroupsPolicy: Strict
 }
 
 func newWorld(t testing.TB) *world {
@@ -70,7 +71,8 @@ func (w *world) startAgent(t testing.TB, running ...types.UID) {
 	w.Pods = New(Config{
 		Desired: w.desired, Store: shaky{w.store, w}, Workers: w, HasReported: w.desired.HasReported, Sources: []string{desired.File, desired.API},
 		Node: func() admit.Node {
-			return admit.Node{Labels: w.labels, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled}
+			return admit.Node{Labels: w.labels, Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse(w.cpu)}, SELinux: w.unlabelled,
+				StrictGroups: w.strictGroups}
 		},
 		Host: func() status.Host { return status.Host{} }, SandboxVersion: func(p *v1.Pod) *v1.Pod { return w.made[p.UID] }, Resizes: w, Events: eventtest.Sink(w.record), Log: log,
 		IsBarred:   func(types.UID) bool { return w.barred },

@@ -17,7 +17,7 @@ func (w *worker) gatherInput() plan.Input {
 	in := plan.Input{
 		UID: w.uid, Want: wanted.Pod, Deleting: wanted.Deleting, Grace: wanted.Grace, Lives: uint32(wanted.Lives),
 		Waiting: wanted.Predecessor != "", Admitted: wanted.Admitted, End: wanted.End, Reconsider: wanted.Reconsider,
-		Undecided: wanted.Undecided, Pending: wanted.Pending,
+		Undecided: wanted.Undecided, Pending: wanted.Pending, Resized: wanted.Resized,
 		Observed: cfg.View.Pod(w.uid), CrashMax: cfg.CrashMax,
 	}
 	if cfg.DeadLimit != nil {

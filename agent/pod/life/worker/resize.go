@@ -138,7 +138,7 @@ type sizes struct {
 func (s *sizes) setFields(in *plan.Input) {
 	in.Sizes, in.PodLevel, in.Sized = s.wanted, s.whole, maps.Clone(s.accepted)
 	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && s.appliedPodLevel == nil {
-		if sb.Hash == in.Spec {
+		if sb.Hash == in.Spec && !in.Resized {
 			s.appliedPodLevel = new(s.whole)
 		} else { // the sandbox was created with other resources, or the pod was resized before a restart of the agent
 			s.unknown = true

@@ -209,3 +209,57 @@ func TestResizeFails(t *testing.T) {
 		m.did(t, "grow", "shrink")
 	})
 }
+
+// TestResizeOfRequests checks that a resize of the memory request alone changes the container and the pod's cgroup once, also if the
+// pod as a whole keeps its request. The runtime does not report requests, so a restarted agent sets the resources of a resized pod once
+// more. It does not report a resize in progress for that.
+func TestResizeOfRequests(t *testing.T) {
+	requesting := func(m int64, whole string) *v1.Pod {
+		p := sizedPod(10)
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(m<<20, resource.BinarySI)}
+		if whole != "" {
+			p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse(whole)}}
+		}
+		return p
+	}
+	for _, whole := range []string{"", "20Mi"} {
+		m := newMachine("app:1")
+		bubble(t, m, func(t *testing.T, n *node) {
+			n.hooks = hook.Chain{&podCgroup{m: m}}
+			n.stop()
+			n.start(t)
+			n.setWish("a", Wanted{Pod: requesting(4, whole)})
+			checkRunning(t, n, "a/c#0")
+			m.did(t)
+			n.setWish("a", Wanted{Pod: requesting(8, whole)})
+			m.did(t, "grow", "c 10", "shrink")
+			n.setWish("a", Wanted{Pod: requesting(6, whole)})
+			m.did(t, "grow", "c 10", "shrink")
+			time.Sleep(time.Hour)
+			m.did(t)
+			n.stop()
+			n.start(t)
+			m.did(t, "grow", "c 10", "shrink")
+			time.Sleep(time.Hour)
+			m.did(t)
+			n.stop()
+			n.wishes.pods["a"] = Wanted{Pod: requesting(7, whole)}
+			n.start(t)
+			m.did(t, "grow", "c 10", "shrink")
+			n.setWish("a", Wanted{Pod: requesting(4, whole)})
+			m.did(t, "grow", "c 10", "shrink")
+			n.stop()
+			n.start(t) // the container has the request of its creation
+			m.did(t)
+			if in := n.set.Input("a"); plan.ResizeInProgress(in) {
+				t.Errorf("a resize is in progress: %+v", in.Sized)
+			}
+			n.stop() // the last resize can have been interrupted before the runtime got the request of the creation
+			n.wishes.pods["a"] = Wanted{Pod: requesting(4, whole), Resized: true}
+			n.start(t)
+			m.did(t, "grow", "c 10", "shrink")
+			time.Sleep(time.Hour)
+			m.did(t)
+		})
+	}
+}

@@ -33,6 +33,8 @@ type Wanted struct {
 	// See plan.Input for Undecided and Pending.
 	Undecided bool
 	Pending   plan.Pending
+
+	Resized bool // the node has allocated other resources to the pod, before the agent started; see plan.Input
 }
 
 // Desired returns the wanted pods and decides about them. *pods.Pods implements it.

@@ -10,6 +10,7 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/capped"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -64,8 +65,8 @@ func (c *Caller) runCommand(ctx context.Context, id string, command []string, ti
 	}
 	ctx, stop := withTimeout(ctx, timeout)
 	defer stop()
-	var out, errs headBuffer
-	err = s.Stream(ctx, id, cri.ExecOptions{Command: command, Stdout: &out, Stderr: &errs, Collect: true})
+	out, errs := &capped.Buffer{Max: MaxOutput}, &capped.Buffer{Max: MaxOutput}
+	err = s.Stream(ctx, id, cri.ExecOptions{Command: command, Stdout: out, Stderr: errs, Collect: true})
 	if exit, ok := errors.AsType[cri.ExitError](err); ok {
 		code, err = exit.Code, nil
 	}
@@ -74,13 +75,3 @@ func (c *Caller) runCommand(ctx context.Context, id string, command []string, ti
 
 // clipOutput returns a copy of the first MaxOutput bytes, so that the memory of the rest can be freed.
 func clipOutput(b []byte) []byte { return bytes.Clone(b[:min(len(b), MaxOutput)]) }
-
-// headBuffer keeps the first MaxOutput bytes that are written to it.
-type headBuffer struct{ bytes.Buffer }
-
-func (b *headBuffer) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), MaxOutput-b.Len())])
-	return len(p), nil
-}
-
-func (b *headBuffer) Close() error { return nil }

@@ -33,9 +33,12 @@ type Node struct {
 	Quotas       bool              // set if the file system of the volumes supports project quotas
 	Limits       bool              // set if local storage is measured, and its limits are enforced by eviction
 	ShuttingDown bool              // set if the machine is shutting down; then no pod is admitted
+	StrictGroups bool              // set if the runtime supports supplementalGroupsPolicy: Strict
 	// StaticCPU and StaticMemory are set if guaranteed pods have exclusive CPUs or memory, which a resize cannot
 	// change.
 	StaticCPU, StaticMemory bool
+	// HasSwap reports whether a container may use swap. It may be nil if none may.
+	HasSwap func(*v1.Pod, *v1.Container) bool
 
 	Pressures []v1.NodeConditionType // pressure conditions of the node
 	Alpha     []string               // feature gates of the alpha fields that have an effect on this node
@@ -112,8 +115,8 @@ func (h *Holder) AtLeast(requests v1.ResourceList) {
 // admitted pods that have not ended. Admit returns nil if the pod may run.
 func Admit(pod *Holder, others []*Holder, n Node) *Rejection {
 	for _, check := range []func(*Holder, []*Holder, Node) *Rejection{checkPressure, rejectDuringShutdown, checkOperatingSystem,
-		checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures, checkDuplicate,
-		checkPorts, checkRealTime, checkResources} {
+		checkGroups, checkNodeName, checkSelector, checkAffinity, checkTaints, checkSysctls, checkAppArmor, checkSELinux, checkFeatures,
+		checkDuplicate, checkPorts, checkRealTime, checkResources} {
 		if r := check(pod, others, n); r != nil {
 			return r
 		}

@@ -212,6 +212,9 @@ func TestAdmit(t *testing.T) {
 			p.Annotations = map[string]string{v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + p.Spec.Containers[0].Name: "localhost/x"}
 		}), nil, "AppArmor"},
 		{"options of mounts", pod("a", bindOptions), nil, "PodFeatureUnsupported"},
+		{"strict groups", pod("a", hasGroups(v1.SupplementalGroupsPolicyStrict)), nil, "SupplementalGroupsPolicyNotSupported"},
+		{"merged groups", pod("a", hasGroups(v1.SupplementalGroupsPolicyMerge)), nil, ""},
+		{"groups", pod("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroups: []int64{7}} }), nil, ""},
 		{"SELinux", pod("a", labelled("container_t")), nil, "SELinux"},
 		{"no SELinux", pod("a", labelled("spc_t")), nil, ""},
 		{"SELinux level", pod("a", asks("cpu", "0"), func(p *v1.Pod) {
@@ -229,6 +232,22 @@ func TestAdmit(t *testing.T) {
 		if r.Reason != tt.want || (r.Reason == "") != (r.Message == "") {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
+	}
+}
+
+func hasGroups(policy v1.SupplementalGroupsPolicy) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: &policy} }
+}
+
+// TestStrictGroups checks that a pod with strict groups is admitted if the runtime supports them. The command islet check does not reject
+// the pod, because islet's own runtime supports them.
+func TestStrictGroups(t *testing.T) {
+	p := pod("a", hasGroups(v1.SupplementalGroupsPolicyStrict))
+	if r := Admit(NewHolder(p), nil, Node{StrictGroups: true}); r != nil {
+		t.Errorf("rejected: %+v", r)
+	}
+	if got := Unsupported(p, config.RealTime{}); len(got) > 0 {
+		t.Errorf("unsupported: %+v", got)
 	}
 }
 

@@ -22,6 +22,19 @@ func checkAppArmor(h *Holder, _ []*Holder, n Node) *Rejection {
 	return nil
 }
 
+// checkGroups rejects a pod whose processes must not get the groups of the image's user, if the runtime does not support that. Such a
+// runtime ignores the policy. A kubelet does the same.
+// https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#supplementalgroupspolicy
+func checkGroups(h *Holder, _ []*Holder, n Node) *Rejection {
+	sc := h.Pod.Spec.SecurityContext
+	const strict = v1.SupplementalGroupsPolicyStrict
+	if n.StrictGroups || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != strict {
+		return nil
+	}
+	message := "SupplementalGroupsPolicy=" + string(strict) + " is not supported in this node"
+	return &Rejection{"SupplementalGroupsPolicyNotSupported", message}
+}
+
 // unconfinedSELinux is the SELinux type of containers that SELinux does not confine. It has the same effect
 // on a host without SELinux.
 const unconfinedSELinux = "spc_t"

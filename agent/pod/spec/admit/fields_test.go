@@ -78,7 +78,7 @@ var fieldTypes = []fieldtest.Table{
 		{"runAsGroup", works, ""},
 		{"runAsNonRoot", works, "checked against the resolved ID of the image's user"},
 		{"supplementalGroups", works, ""},
-		{"supplementalGroupsPolicy", works, ""},
+		{"supplementalGroupsPolicy", works, "`Strict` is refused if a [remote runtime](remote-runtimes.md) does not support it"},
 		{"fsGroup", works, ""},
 		{"sysctls", works, "safe ones, and those of allowedUnsafeSysctls"},
 		{"fsGroupChangePolicy", works, "of PersistentVolumes; see [volumes](volumes.md)"},

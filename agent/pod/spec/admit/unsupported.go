@@ -16,7 +16,8 @@ import (
 // system. Labels, taints, resources and security modules differ per node, so Unsupported does not consider them. It also does not consider
 // whether the host can fulfil the real time that the settings allow. The findings contain no file, no line and no object.
 func Unsupported(pod *v1.Pod, allowed config.RealTime) (out []finding.Finding) {
-	n := Node{OS: "linux", Arch: pod.Spec.NodeSelector[v1.LabelArchStable], Limits: true, Labels: maps.Clone(pod.Spec.NodeSelector)}
+	n := Node{OS: "linux", Arch: pod.Spec.NodeSelector[v1.LabelArchStable], Limits: true, StrictGroups: true,
+		Labels: maps.Clone(pod.Spec.NodeSelector)}
 	n.RealTime.Config = allowed
 	for _, f := range IgnoredFields(pod, n) {
 		out = append(out, finding.Finding{Severity: finding.Warning, Field: f.Field, Message: f.Effect})

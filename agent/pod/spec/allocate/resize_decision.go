@@ -92,6 +92,8 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 		return infeasible("limit_removed", "resource limits cannot be removed")
 	case changesOtherResources(&wanted.Spec, &allocated.Spec):
 		return infeasible("other_resources", "only cpu and memory resources are mutable")
+	case n.HasSwap != nil && changesSwap(wanted, allocated, n):
+		return infeasible("swap_limitation", "In-place resize of containers with swap is not supported.")
 	}
 	if demand.Class(wanted) == v1.PodQOSGuaranteed {
 		if n.StaticCPU && resourceDiffers(wanted, allocated, v1.ResourceCPU) {
@@ -109,6 +111,35 @@ func Decide(wanted, allocated *v1.Pod, others []*admit.Holder, n admit.Node) *Re
 	return nil
 }
 
+// changesSwap reports whether a resize would change the swap of a running container: another memory request of a container that may use
+// swap, before or after the resize. A container that restarts for the resize gets its new swap by the restart.
+func changesSwap(wanted, allocated *v1.Pod, n admit.Node) bool {
+	return anyContainer(&wanted.Spec, &allocated.Spec, func(want, have *v1.Container) bool {
+		if want.Resources.Requests.Memory().Value() == have.Resources.Requests.Memory().Value() {
+			return false
+		}
+		for i := range have.ResizePolicy {
+			if p := &have.ResizePolicy[i]; p.ResourceName == v1.ResourceMemory && p.RestartPolicy == v1.RestartContainer {
+				return false
+			}
+		}
+		return n.HasSwap(wanted, want) || n.HasSwap(allocated, have)
+	})
+}
+
+// anyContainer reports whether a function returns true for any container of the wanted pod and the same container of the allocated one.
+func anyContainer(wanted, allocated *v1.PodSpec, visit func(want, have *v1.Container) bool) bool {
+	each := func(want, have []v1.Container) bool {
+		for i := range want {
+			if h := findContainer(have, want[i].Name); h != nil && visit(&want[i], h) {
+				return true
+			}
+		}
+		return false
+	}
+	return each(wanted.InitContainers, allocated.InitContainers) || each(wanted.Containers, allocated.Containers)
+}
+
 // anyResource reports whether a function returns true for the wanted and allocated resources of the pod as a whole, or
 // of any of its containers.
 func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.ResourceRequirements) bool) bool {
@@ -118,14 +149,8 @@ func anyResource(wanted, allocated *v1.PodSpec, visit func(want, have v1.Resourc
 		}
 		return *r
 	}
-	each := func(want, have []v1.Container) bool {
-		return slices.ContainsFunc(want, func(c v1.Container) bool {
-			h := findContainer(have, c.Name)
-			return h != nil && visit(c.Resources, h.Resources)
-		})
-	}
-	return visit(of(wanted.Resources), of(allocated.Resources)) || each(wanted.InitContainers, allocated.InitContainers) ||
-		each(wanted.Containers, allocated.Containers)
+	return visit(of(wanted.Resources), of(allocated.Resources)) ||
+		anyContainer(wanted, allocated, func(want, have *v1.Container) bool { return visit(want.Resources, have.Resources) })
 }
 
 // resourceDiffers reports whether the wanted request or limit of a resource differs from the allocated one, for the pod or any

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
@@ -64,6 +65,50 @@ func TestDecide(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, not %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestSwapLimitation checks that a resize of the memory request is infeasible if the container may use swap before or after the resize, as
+// with a kubelet. A container that restarts for the resize may be resized.
+func TestSwapLimitation(t *testing.T) {
+	n := room
+	n.HasSwap = (&translate.Node{SwapCgroup: 2, SwapBytes: 1 << 30, MemoryBytes: 4 << 30}).HasSwap
+	sized := func(request, limit string, change ...func(*v1.Pod)) *v1.Pod {
+		return pod("a", list("cpu", "1", "memory", request), list("memory", limit), change...)
+	}
+	policy := func(name v1.ResourceName, p v1.ResourceResizeRestartPolicy) func(*v1.Pod) {
+		return func(pod *v1.Pod) {
+			pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: name, RestartPolicy: p}}
+		}
+	}
+	critical := func(pod *v1.Pod) { pod.Spec.Priority = new(int32(2_000_000_000)) }
+	asInit := func(pod *v1.Pod) {
+		pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers, []v1.Container{{Name: "main"}}
+		pod.Spec.InitContainers[0].RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+	}
+	for name, tt := range map[string]struct {
+		wanted, has *v1.Pod
+		infeasible  bool
+	}{
+		"request":         {sized("32Mi", "64Mi"), sized("16Mi", "64Mi"), true},
+		"of a sidecar":    {sized("32Mi", "64Mi", asInit), sized("16Mi", "64Mi", asInit), true},
+		"swap begins":     {sized("32Mi", "64Mi"), sized("64Mi", "64Mi"), true},
+		"swap ends":       {sized("64Mi", "64Mi"), sized("32Mi", "64Mi"), true},
+		"never swap":      {sized("64Mi", "64Mi"), sized("32Mi", "32Mi"), false},
+		"limit":           {sized("32Mi", "64Mi"), sized("32Mi", "48Mi"), false},
+		"cpu":             {pod("a", list("cpu", "2", "memory", "1Mi"), nil), pod("a", list("cpu", "1", "memory", "1Mi"), nil), false},
+		"critical":        {sized("32Mi", "64Mi", critical), sized("16Mi", "64Mi", critical), false},
+		"restarts":        {sized("32Mi", "64Mi"), sized("16Mi", "64Mi", policy("memory", v1.RestartContainer)), false},
+		"restart for cpu": {sized("32Mi", "64Mi"), sized("16Mi", "64Mi", policy("cpu", v1.RestartContainer)), true},
+		"no restart":      {sized("32Mi", "64Mi"), sized("16Mi", "64Mi", policy("memory", v1.NotRequired)), true},
+	} {
+		r := Decide(tt.wanted, tt.has, nil, n)
+		if got := r != nil && r.Detail == "swap_limitation" && r.Reason == v1.PodReasonInfeasible; got != tt.infeasible || r != nil && !got {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if r := Decide(tt.wanted, tt.has, nil, room); r != nil {
+			t.Errorf("%s, on a node without swap: %+v", name, r)
 		}
 	}
 }

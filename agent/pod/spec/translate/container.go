@@ -86,6 +86,7 @@ func LogPath(container string, attempt uint32) string {
 func containerAnnotations(pod *v1.Pod, ctr *v1.Container, a Attempt) map[string]string {
 	out := map[string]string{
 		keys.ContainerHash: plan.Hash(ctr),
+		keys.MemoryRequest: strconv.FormatInt(memoryRequest(pod, ctr), 10),
 		keys.RestartCount:  strconv.FormatUint(uint64(a.Number), 10),
 		keys.MessagePath:   ctr.TerminationMessagePath,
 		keys.MessagePolicy: string(ctr.TerminationMessagePolicy),

@@ -19,19 +19,26 @@ func Sizes(pod *v1.Pod, n Node) map[string]plan.Size {
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind != podspec.Ephemeral {
 			r := linuxResources(pod, ctr, n)
-			out[ctr.Name] = plan.Size{Resources: plan.FromCRI(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
+			size := plan.Size{Resources: plan.FromCRI(r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes),
 				RestartResources: restartResources(pod, ctr)}
+			size.MemoryRequest = memoryRequest(pod, ctr)
+			out[ctr.Name] = size
 		}
 	}
 	return out
 }
 
+// memoryRequest returns a container's plan.Resources.MemoryRequest. It depends also on whether only the pod as a whole throttles the
+// container, because the memory limit that the runtime reports is the same in both cases.
+func memoryRequest(pod *v1.Pod, ctr *v1.Container) int64 {
+	return plan.MemoryRequest(ctr.Resources.Requests.Memory().Value(), demand.ThrottledAsPod(pod, ctr))
+}
+
 // PodLevel returns the resources of a pod as a whole.
 func PodLevel(pod *v1.Pod, n Node) plan.Resources {
-	limits := demand.Limits(pod)
-	out := plan.Resources{Shares: demand.MinShares}
+	requests, limits := demand.Requests(pod), demand.Limits(pod)
+	out := plan.Resources{Shares: demand.MinShares, MemoryRequest: plan.MemoryRequest(requests.Memory().Value(), demand.AsWhole(pod))}
 	if demand.Class(pod) != v1.PodQOSBestEffort {
-		requests := demand.Requests(pod)
 		out.Shares = demand.CPUShares(requests.Cpu().MilliValue())
 	}
 	if demand.IsLimited(pod, v1.ResourceCPU) && n.CPUPeriod >= 0 && !n.anyExclusive(pod) {

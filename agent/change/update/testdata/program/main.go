@@ -46,6 +46,9 @@ func main() {
 		for range 10_000 {
 			fmt.Println(strings.Repeat("spam", 100))
 		}
+	case "flood":
+		os.Stderr.Write(make([]byte, 1<<20))
+		os.Exit(1)
 	case "eat":
 		var limit syscall.Rlimit // the caller sets it after the start
 		for limit.Cur == 0 || limit.Cur > 8<<30 {

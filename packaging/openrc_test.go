@@ -1,0 +1,39 @@
+package packaging
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestOpenRCFlags checks that islet setup gets the flags with which OpenRC starts the agent, also if they are on several lines. OpenRC
+// evaluates command_args without quotes.
+func TestOpenRCFlags(t *testing.T) {
+	dir := t.TempDir()
+	program, board := filepath.Join(dir, "islet"), filepath.Join(dir, "islet.yaml")
+	write(t, program, "#!/bin/sh\nprintf '%s|' \"$@\"\n", 0o755)
+	write(t, board, "", 0o600)
+	script, err := os.ReadFile("openrc/islet.initd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("/usr/local/bin/islet", program, "/boot/firmware/islet.yaml", board, "/etc/default/islet", dir+"/default").
+		Replace(string(script))
+	write(t, filepath.Join(dir, "initd"), text, 0o600)
+	for flags, want := range map[string]string{
+		"--v=2": "--v=2|", "--v=2\n--state-dir=/data\n": "--v=2|--state-dir=/data|", "": "",
+		"--v=2\t--node-labels='a=b c'": "--v=2|--node-labels=a=b c|",
+	} {
+		for step, begin := range map[string]string{"start_pre": "setup|", `eval "$command" $command_args`: "agent|"} {
+			out, err := try(exec.Command("sh", "-c", "checkpath() { :; }; yesno() { false; }; . "+dir+"/initd; "+step), "ISLET_ARGS="+flags)
+			if begin == "agent|" && flags == "" {
+				continue // the agent has default flags, which are not for islet setup
+			}
+			if err != nil || out != begin+want {
+				t.Errorf("%q, %s: %q, want %q: %v", flags, step, out, begin+want, err)
+			}
+		}
+	}
+}
