@@ -12,7 +12,8 @@ import (
 )
 
 // seedDirectory copies a directory's regular files, and creates its subdirectories down to the given number of levels. At the
-// last level it creates symbolic links instead. It skips special files. A file that the disk cannot read is missing in the copy.
+// last level it creates symbolic links instead. It skips special files. A file above the last level that the disk
+// cannot read is missing in the copy: the database of the layers. The record of a container must not be missing.
 func seedDirectory(from, to string, levels int) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -24,6 +25,8 @@ func seedDirectory(from, to string, levels int) error {
 	for _, e := range entries {
 		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
 		switch {
+		case e.Type().IsRegular() && levels == 1:
+			err = copyFile(source, target)
 		case e.Type().IsRegular():
 			err = seedFile(source, target, copyFile)
 		case !e.IsDir():
