@@ -170,8 +170,8 @@ func (d *Daemon) Client() *client.Client { return d.client }
 // Snapshotter returns the name of the snapshotter in use.
 func (d *Daemon) Snapshotter() string { return d.snapshotter }
 
-// Damage describes why the storage was replaced by an empty one, by this call of Start or by an earlier one without ForgetDamage. It returns
-// "" if it was not.
+// Damage describes why the storage was replaced by an empty one, by this call of Start or by an earlier one without ForgetDamage. It
+// returns "" if it was not.
 func (d *Daemon) Damage() string { return d.damage }
 
 // ForgetDamage records that the caller knows the damage. Later calls of Start do not report it again.

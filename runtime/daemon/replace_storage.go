@@ -75,8 +75,8 @@ func (s storage) setAsideDamaged() (message string, err error) {
 	}
 	suffix := s.newSuffix()
 	if message == "" || !lost { // otherwise an interrupted replacement continues
-		message = printable.Cut(fmt.Sprintf("%s could not be used: %s. The records of all images were lost, and the damaged files are kept "+
-			"with the suffix %s. Images are imported from their archives and pulled again", bad, describe(why), suffix), maxMessage/2)
+		message = printable.Cut(fmt.Sprintf("%s could not be used: %s. The records of all images were lost, and the damaged files are "+
+			"kept with the suffix %s. Images are imported from their archives and pulled again", bad, describe(why), suffix), maxMessage/2)
 	}
 	if err := durable.Write(s.marker(), []byte(message), 0o600); err != nil {
 		return "", fmt.Errorf("%s cannot be used (%w), and its replacement cannot be recorded: %w", bad, why, err)
@@ -219,7 +219,7 @@ func findMounted(proc string, names []string) (found []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	read := map[[2]string]bool{} // mount namespaces, and root directories in them: a mount table has only the mounts below the root directory
+	read := map[[2]string]bool{} // mount namespaces, and root directories in them: a table has only the mounts below the root
 	for _, p := range processes {
 		dir := filepath.Join(proc, p.Name())
 		if pid, err := strconv.ParseUint(p.Name(), 10, 64); err != nil || pid == 1 {

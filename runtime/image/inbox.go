@@ -167,7 +167,7 @@ func (b *Inbox) setNotFound(name string, notFound bool) {
 	}
 }
 
-// ImageKeyPrefix is the beginning of a key of Imports which records that an archive had an image. Other keys record the import of an archive.
+// ImageKeyPrefix is the beginning of a key of Imports that records that an archive had an image. Other keys record imports of archives.
 const ImageKeyPrefix = "image:"
 
 func imageKey(ref string) string { return ImageKeyPrefix + ref }
