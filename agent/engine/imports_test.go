@@ -70,7 +70,8 @@ func TestReportDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, end := context.WithCancel(context.Background())
 		end()
-		if forget(ended); r.forgotten {
+		forget(ended)
+		if r.forgotten {
 			t.Error("the damage was forgotten when the agent ended")
 		}
 	})
@@ -79,7 +80,8 @@ func TestReportDamage(t *testing.T) {
 	}
 	forget = report(r, 2, false)
 	synctest.Test(t, func(t *testing.T) {
-		if forget(context.Background()); !r.forgotten {
+		forget(context.Background())
+		if !r.forgotten {
 			t.Error("the damage was not forgotten")
 		}
 	})
