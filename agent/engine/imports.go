@@ -4,7 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/runtime/image"
@@ -36,42 +36,35 @@ func (c *nativeBackend) FailedArchives() (out []api.Import) {
 	return out
 }
 
-// reportDamage records an event if the storage of images was damaged and replaced. It returns the records of imports for the inbox.
-func (a Config) reportDamage(damage string) image.Imports {
-	if damage == "" {
-		return a.Store
-	}
-	a.RecordEvent(true, "ImageStorageDamaged", damage)
-	return &lostImports{Imports: a.Store, again: map[string]bool{}}
+// damageKept is how long a damage of the storage is remembered at least after it was reported. Events are stored a minute later.
+const damageKept = 2 * time.Minute
+
+// A damagedStorage is a storage of images that may have been replaced by an empty one. *daemon.Daemon implements it.
+type damagedStorage interface {
+	Damage() string
+	ForgetDamage() error
 }
 
-// A lostImports has the records of imports after all images were lost. Until the next start of the agent, an archive counts as imported
-// only if this process has imported it.
-type lostImports struct {
-	image.Imports
-
-	mu    sync.Mutex
-	again map[string]bool // the keys that this process has added
-}
-
-// WasImported implements image.Imports. The records of single images are not affected: they name the images that archives have.
-func (l *lostImports) WasImported(ctx context.Context, key string) (bool, error) {
-	l.mu.Lock()
-	again := l.again[key]
-	l.mu.Unlock()
-	if !again && !image.IsImageKey(key) {
-		return false, nil
+// reportDamage records an event if the storage of images was damaged and replaced, and deletes the records of imports of archives, so that
+// archives are imported again. It keeps the records of single images: they name the images that archives have. The result waits until the
+// event is stored, and then forgets the damage. If the agent ends before, its next start calls reportDamage again.
+func (a Config) reportDamage(ctx context.Context, s damagedStorage) (forget func(ctx context.Context)) {
+	if s.Damage() == "" {
+		return func(context.Context) {}
 	}
-	return l.Imports.WasImported(ctx, key)
-}
-
-// AddImport implements image.Imports.
-func (l *lostImports) AddImport(ctx context.Context, key, name string) error {
-	if err := l.Imports.AddImport(ctx, key, name); err != nil {
-		return err
+	a.RecordEvent(true, "ImageStorageDamaged", s.Damage())
+	if err := a.Store.ForgetArchives(ctx, image.ImageKeyPrefix); err != nil {
+		a.Log.Warn("image archives are not imported again until the next start of the agent", "error", err)
+		return func(context.Context) {}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.again[key] = true
-	return nil
+	return func(ctx context.Context) {
+		select {
+		case <-time.After(damageKept):
+		case <-ctx.Done():
+			return
+		}
+		if err := s.ForgetDamage(); err != nil {
+			a.Log.Warn("the damage of the storage of images will be reported again at the next start of the agent", "error", err)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -12,8 +13,21 @@ import (
 	"github.com/islet-edge/islet/internal/eventtest"
 )
 
-// TestReportDamage checks the records of imports after all images were lost. Each archive is imported again once, and the images are known
-// that archives have had. An event reports the loss.
+// A replaced is a storage that was damaged and replaced.
+type replaced struct {
+	message   string
+	forgotten bool
+}
+
+func (r *replaced) Damage() string { return r.message }
+
+func (r *replaced) ForgetDamage() error {
+	r.forgotten = true
+	return nil
+}
+
+// TestReportDamage checks the records of imports after all images were lost. Each archive is imported again, also after a restart, and the
+// images are known that archives have had. An event reports the loss. It is recorded again if the agent ends before the event is stored.
 func TestReportDamage(t *testing.T) {
 	ctx := t.Context()
 	s, err := store.Open(ctx, filepath.Join(t.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
@@ -21,40 +35,54 @@ func TestReportDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for _, key := range []string{"file:1", "sha256:1", "image:docker.io/library/one:1"} {
-		if err := s.AddImport(ctx, key, "one.tar"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	const image = "image:docker.io/library/one:1"
+	keys := []string{"file:1", "sha256:1", image}
 	told := 0
-	c := Config{Store: s, RecordEvent: func(warning bool, reason, message string) {
+	c := Config{Store: s, Log: slog.New(slog.DiscardHandler), RecordEvent: func(warning bool, reason, message string) {
 		told++
 		if !warning {
 			t.Error("the event is not a warning")
 		}
 		eventtest.RecordEvent(v1.EventTypeWarning, reason, message)
 	}}
-	if imports := c.reportDamage(""); imports != s || told != 0 {
-		t.Errorf("without damage: %T, %d events", imports, told)
-	}
-	imports := c.reportDamage("/state/containerd/meta.db could not be used: page 2 has the number 0. The records of all images were lost, and the " +
-		"damaged files are kept with the suffix .corrupt-20260101T000000Z. Images are imported from their archives and pulled again")
-	if told != 1 {
-		t.Errorf("%d events", told)
-	}
-	has := func(key string, want bool) {
+	report := func(r *replaced, events int, archives bool) (forget func(context.Context)) {
 		t.Helper()
-		if got, err := imports.WasImported(ctx, key); got != want || err != nil {
-			t.Errorf("%s: %v, %v", key, got, err)
+		forget = c.reportDamage(ctx, r)
+		if told != events {
+			t.Errorf("%d events, want %d", told, events)
+		}
+		for _, key := range keys {
+			if got, err := s.WasImported(ctx, key); got != (archives || key == image) || err != nil {
+				t.Errorf("%s: %v, %v", key, got, err)
+			}
+		}
+		return forget
+	}
+	for _, key := range keys {
+		if err := s.AddImport(ctx, key, "one.tar"); err != nil {
+			t.Fatal(err)
 		}
 	}
-	has("file:1", false)
-	has("sha256:1", false)
-	has("image:docker.io/library/one:1", true)
-	has("image:docker.io/library/two:1", false)
-	if err := imports.AddImport(context.Background(), "file:1", "one.tar"); err != nil {
+	report(&replaced{}, 0, true)
+	r := &replaced{message: "/state/containerd/meta.db could not be used: page 2 has the number 0. The records of all images were lost, and the " +
+		"damaged files are kept with the suffix .corrupt-20260101T000000Z. Images are imported from their archives and pulled again"}
+	forget := report(r, 1, false)
+	synctest.Test(t, func(t *testing.T) {
+		ended, end := context.WithCancel(context.Background())
+		end()
+		forget(ended)
+		if r.forgotten {
+			t.Error("the damage was forgotten when the agent ended")
+		}
+	})
+	if err := s.AddImport(ctx, "file:1", "one.tar"); err != nil {
 		t.Fatal(err)
 	}
-	has("file:1", true)
-	has("sha256:1", false)
+	forget = report(r, 2, false)
+	synctest.Test(t, func(t *testing.T) {
+		forget(context.Background())
+		if !r.forgotten {
+			t.Error("the damage was not forgotten")
+		}
+	})
 }

@@ -36,6 +36,8 @@ type nativeBackend struct {
 	daemon  *daemon.Daemon
 	log     *slog.Logger
 
+	forgetDamage func(ctx context.Context) // see reportDamage
+
 	mu           sync.Mutex
 	importErrors map[string]error // errors of failed imports, by the archive's file name
 }
@@ -54,7 +56,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 	if c.daemon, err = daemon.Start(ctx, daemon.Config{Root: root, Containers: ctrd.Containers(records), Log: a.Log}); err != nil {
 		return nil, fmt.Errorf("containerd: %w", err)
 	}
-	imports := a.reportDamage(c.daemon.Damage())
+	c.forgetDamage = a.reportDamage(ctx, c.daemon)
 	c.service, err = image.New(image.Config{
 		Client: c.daemon.Client(), Root: root, Snapshotter: c.daemon.Snapshotter(), CertsDir: e.RegistryConfigDir,
 		SerializePulls: *k.SerializeImagePulls, MaxParallel: parallelPulls(a.Config),
@@ -65,7 +67,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 		return nil, errors.Join(err, c.daemon.Close())
 	}
 	c.inbox, err = image.NewInbox(image.InboxConfig{
-		Dir: inboxDir(a.Config), Service: c.service, Imports: imports, Report: c.report, Log: a.Log,
+		Dir: inboxDir(a.Config), Service: c.service, Imports: a.Store, Report: c.report, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.daemon.Close())
@@ -149,6 +151,7 @@ func (c *nativeBackend) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.service.Run(ctx) })
 	g.Go(func() error { return c.inbox.Run(ctx) })
+	g.Go(func() error { c.forgetDamage(ctx); return nil })
 	return g.Wait()
 }
 

@@ -74,3 +74,15 @@ func (s *Store) ForgetImports(ctx context.Context) error {
 	}
 	return nil
 }
+
+// ForgetArchives is like ForgetImports, but keeps the records whose key begins with a prefix.
+func (s *Store) ForgetArchives(ctx context.Context, keep string) error {
+	err := s.commit(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "DELETE FROM imports WHERE substr(digest, 1, ?) <> ?", len(keep), keep)
+		return err
+	}, "imports")
+	if err != nil {
+		return fmt.Errorf("forget the imports of image archives: %w", err)
+	}
+	return nil
+}

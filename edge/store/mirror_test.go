@@ -54,6 +54,8 @@ func writes(ctx context.Context, s *Store) map[string]func() error {
 		"08 PutCertificate":     func() error { return s.PutCertificate(ctx, Certificate{CertificateKey{"b", "v", 0}, []byte("{}")}) },
 		"09 AddImport":          func() error { return s.AddImport(ctx, "sha256:1", "a.tar") },
 		"10 ForgetImports":      func() error { return s.ForgetImports(ctx) },
+		"10b AddImport":         func() error { return s.AddImport(ctx, "sha256:3", "c.tar") },
+		"10c ForgetArchives":    func() error { return s.ForgetArchives(ctx, "image:") },
 		"11 AddImport":          func() error { return s.AddImport(ctx, "sha256:2", "b.tar") },
 		"12 GiveDevices":        func() error { return s.GiveDevices(ctx, []Devices{row}) },
 		"13 TakeDevices":        func() error { return s.TakeDevices(ctx, "a") },

@@ -8,6 +8,9 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"time"
+
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 // The file format of bbolt. Numbers have the byte order of the machine.
@@ -36,29 +39,45 @@ const (
 	maxBoltDepth = 64
 )
 
-// errDamaged is the error of checkBolt for a file that bbolt must not open.
-var errDamaged = errors.New("the database is damaged")
+// errDamaged is the error of checkBolt for a file that bbolt must not open, and errEmpty that for an empty file.
+var (
+	errDamaged = errors.New("the database is damaged")
+	errEmpty   = errors.New("it is empty")
+)
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errDamaged}, args...)...)
 }
 
+// faultPause is the pause between a disk fault and the second attempt to read a database.
+const faultPause = 2 * time.Second
+
 // checkBolt checks all pages that bbolt can reach in a database. bbolt maps the file: a damaged page ends the process with a panic in a
 // goroutine of bbolt, and an unreadable sector ends it with SIGBUS. checkBolt reads the file instead, and returns errDamaged. It checks the
-// same properties as bbolt's own check, and the bounds of all keys and values. The contents of values are not checked. An empty file is
-// valid: bbolt creates the database in it. The caller must hold the lock of the file.
+// same properties as bbolt's own check, and the bounds of all keys and values. The contents of values are not checked. An error of the disk
+// is returned as it is. The caller must hold the lock of the file.
 func checkBolt(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
-		return damaged("%w", err)
+		return err
 	}
 	if info.Size() == 0 {
-		return nil
+		return errEmpty
 	}
 	if info.Size() > maxBoltFile {
 		return damaged("it has %d bytes", info.Size())
 	}
-	return checkPages(f, uint64(info.Size()))
+	return checkTwice(f, uint64(info.Size()))
+}
+
+// checkTwice checks the pages of a database. After a disk fault, such as the reset of a USB device, it tries once more.
+func checkTwice(f io.ReaderAt, size uint64) error {
+	err := checkPages(f, size)
+	if readonly.IsDiskFault(err) {
+		time.Sleep(faultPause)
+		err = checkPages(f, size)
+	}
+	return err
 }
 
 func checkPages(f io.ReaderAt, size uint64) error {
@@ -125,7 +144,7 @@ func readMeta(f io.ReaderAt, pos uint64) (m boltMeta, valid bool, err error) {
 		if err == io.EOF {
 			return m, false, nil
 		}
-		return m, false, damaged("%w", err)
+		return m, false, err
 	}
 	b = b[pageHeader:]
 	sum := fnv.New64a()
@@ -175,7 +194,7 @@ func (c *boltChecker) read(level int, id uint64) ([]byte, error) {
 		return nil, err
 	}
 	if _, err := c.f.ReadAt(b, int64(id*c.pageSize)); err != nil {
-		return nil, damaged("page %d: %w", id, err)
+		return nil, readFailed(id, err)
 	}
 	if got := u64(b, 0); got != id {
 		return nil, damaged("page %d has the number %d", id, got)
@@ -193,9 +212,16 @@ func (c *boltChecker) read(level int, id uint64) ([]byte, error) {
 	b = append(b, make([]byte, more*c.pageSize)...)
 	c.buffers[level] = b
 	if _, err := c.f.ReadAt(b[c.pageSize:], int64((id+1)*c.pageSize)); err != nil {
-		return nil, damaged("page %d: %w", id, err)
+		return nil, readFailed(id, err)
 	}
 	return b, nil
+}
+
+func readFailed(id uint64, err error) error {
+	if err == io.EOF {
+		return damaged("page %d is not complete", id)
+	}
+	return fmt.Errorf("page %d: %w", id, err)
 }
 
 // checkTree checks the pages below a page. All keys must be at least from and less than to. nil is no limit. It returns the greatest key.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 
@@ -174,7 +175,8 @@ func (d badDisk) ReadAt(b []byte, at int64) (int, error) {
 	return d.ReaderAt.ReadAt(b, at)
 }
 
-// TestCheckUnreadable checks each page that bbolt reads: if the disk cannot read it, the database is damaged. Other pages do not matter.
+// TestCheckUnreadable checks each page that bbolt reads: if the disk cannot read it, the check fails with the error of the disk, which
+// checkLocked takes for damage. Other pages do not matter.
 func TestCheckUnreadable(t *testing.T) {
 	page := int64(os.Getpagesize())
 	b := newDatabase(t, false, 200)
@@ -184,7 +186,7 @@ func TestCheckUnreadable(t *testing.T) {
 		err := checkPages(badDisk{bytes.NewReader(b), id * page, (id + 1) * page}, uint64(len(b)))
 		if err != nil {
 			bad++
-			if !errors.Is(err, errDamaged) || !errors.Is(err, unix.EIO) {
+			if errors.Is(err, errDamaged) || !errors.Is(err, unix.EIO) {
 				t.Errorf("page %d: %v", id, err)
 			}
 		} else if id < 2 {
@@ -223,5 +225,45 @@ func BenchmarkCheckBolt(b *testing.B) {
 		if err := check(whole); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A faultyReader is a file whose next reads fail.
+type faultyReader struct {
+	*bytes.Reader
+	faults []error
+}
+
+func (r *faultyReader) ReadAt(b []byte, pos int64) (int, error) {
+	if len(r.faults) > 0 {
+		err := r.faults[0]
+		r.faults = r.faults[1:]
+		if err != nil {
+			return 0, err
+		}
+	}
+	return r.Reader.ReadAt(b, pos)
+}
+
+// TestFaultsAreRetried checks reads that fail. A fault of the disk that does not occur again does not count, and an error that is no fault
+// of the disk is no damage.
+func TestFaultsAreRetried(t *testing.T) {
+	b := newDatabase(t, true, 10)
+	for name, test := range map[string]struct {
+		faults    []error
+		want, not error
+	}{
+		"once":              {[]error{nil, nil, nil, unix.EIO}, nil, nil},
+		"at once":           {[]error{unix.EIO}, nil, nil},
+		"twice":             {[]error{unix.EIO, nil, unix.EIO}, unix.EIO, nil},
+		"out of memory":     {[]error{nil, nil, nil, unix.ENOMEM}, unix.ENOMEM, errDamaged},
+		"truncated by then": {[]error{nil, nil, nil, io.EOF}, errDamaged, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			err := checkTwice(&faultyReader{bytes.NewReader(b), test.faults}, uint64(len(b)))
+			if !errors.Is(err, test.want) || test.not != nil && errors.Is(err, test.not) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }

@@ -15,6 +15,9 @@ import (
 // delay need no collection of their own.
 const collectDelay = time.Second
 
+// asideInterval is the interval at which the collector checks whether a container still uses layers of a damaged storage.
+const asideInterval = time.Minute
+
 // errClosed is returned by collectNow if the storage is closed.
 var errClosed = errors.New("containerd's storage is closed")
 
@@ -52,9 +55,9 @@ func newCollector(db *metadata.DB, disk storage, log *slog.Logger) *collector {
 
 func (c *collector) run() {
 	defer close(c.ended)
-	var due <-chan time.Time
-	if len(c.disk.listAside()) > 0 {
-		due = time.After(collectDelay)
+	var due, aside <-chan time.Time
+	if c.hasAside() {
+		aside = time.After(collectDelay)
 	}
 	for {
 		select {
@@ -70,12 +73,21 @@ func (c *collector) run() {
 				c.log.Warn("containerd's garbage collection failed", "error", err)
 			}
 			c.removeAside()
+		case <-aside: // the removal of the last container that uses the layers causes no collection
+			aside = nil
+			if c.removeAside(); c.hasAside() {
+				aside = time.After(asideInterval)
+			}
 		case done := <-c.requests:
-			done <- c.collect()
+			err := c.collect()
 			c.removeAside()
+			done <- err
 		}
 	}
 }
+
+// hasAside reports whether there are layers of a damaged storage. Only Start adds such layers.
+func (c *collector) hasAside() bool { return len(c.disk.listAside()) > 0 }
 
 func (c *collector) removeAside() {
 	if err := c.disk.removeUnused(c.stopSignal); err != nil {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -55,6 +54,7 @@ type Daemon struct {
 	client      *client.Client
 	snapshotter string
 	damage      string
+	disk        storage
 	collector   *collector
 	closers     []io.Closer
 }
@@ -88,21 +88,21 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 			d.snapshotter = Native
 		}
 	}
-	disk := storage{root: c.Root, dir: filepath.Join(c.Root, d.snapshotter), containers: c.Containers}
-	if d.damage, err = disk.setAsideDamaged(); err != nil {
+	d.disk = storage{root: c.Root, dir: filepath.Join(c.Root, d.snapshotter), containers: c.Containers}
+	if d.damage, err = d.disk.setAsideDamaged(); err != nil {
 		return nil, err
 	}
 	if d.damage != "" {
 		c.Log.Error("the storage of images was damaged and has been replaced", "error", d.damage)
 	}
-	db, err := d.open(c)
+	db, err := d.open(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if err := db.Init(ctx); err != nil {
 		return nil, fmt.Errorf("prepare containerd's database: %w", err)
 	}
-	d.collector = newCollector(db, disk, c.Log)
+	d.collector = newCollector(db, d.disk, c.Log)
 	cs := db.ContentStore()
 	d.client, err = client.New("", client.WithDefaultNamespace(Namespace), client.WithServices(
 		client.WithContentStore(cs),
@@ -119,7 +119,7 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 }
 
 // open opens the stores and the database. If it fails, the caller must call Close.
-func (d *Daemon) open(c Config) (*metadata.DB, error) {
+func (d *Daemon) open(ctx context.Context, c Config) (*metadata.DB, error) {
 	content := filepath.Join(c.Root, "content")
 	blobs, err := local.NewStore(content)
 	if err != nil {
@@ -157,7 +157,9 @@ func (d *Daemon) open(c Config) (*metadata.DB, error) {
 	if err := removeChecks(c.Root, dir); err != nil {
 		c.Log.Warn("the remains of an interrupted overlayfs test could not be removed", "error", err)
 	}
-	sn = leftoverRemover{sn, filepath.Join(dir, snapshotsDir), &sync.Mutex{}}
+	if err := renameLeftovers(ctx, dir); err != nil {
+		c.Log.Warn("the remains of a snapshot that was not completed could not be renamed", "error", err)
+	}
 	return metadata.NewDB(b, blobs, map[string]snapshots.Snapshotter{d.snapshotter: sn}), nil
 }
 
@@ -168,8 +170,12 @@ func (d *Daemon) Client() *client.Client { return d.client }
 // Snapshotter returns the name of the snapshotter in use.
 func (d *Daemon) Snapshotter() string { return d.snapshotter }
 
-// Damage describes why Start has replaced the storage by an empty one. It returns "" if it has not.
+// Damage describes why the storage was replaced by an empty one, by this call of Start or by an earlier one without ForgetDamage. It
+// returns "" if it was not.
 func (d *Daemon) Damage() string { return d.damage }
+
+// ForgetDamage records that the caller knows the damage. Later calls of Start do not report it again.
+func (d *Daemon) ForgetDamage() error { return d.disk.forgetDamage() }
 
 // Close waits for a running collection and closes the storage.
 func (d *Daemon) Close() error {

@@ -2,12 +2,14 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/bootid"
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/printable"
 	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -27,11 +30,14 @@ const (
 
 	asideSuffix = ".corrupt-"
 	usersSuffix = ".containers" // of the list of containers that may use layers that were set aside
+	markerFile  = "replaced"    // has the message about a replacement until ForgetDamage
 
 	// keepAside is the number of damaged databases that are kept, as for islet.db.
 	keepAside = 3
 	// maxUsers is the maximum size of a list of containers, in bytes.
 	maxUsers = 1 << 20
+	// maxMessage is the maximum size of the message about a replacement, in bytes.
+	maxMessage = 4 << 10
 	// maxMountTable is the maximum size of the mount table of a process, in bytes.
 	maxMountTable = 16 << 20
 )
@@ -47,35 +53,75 @@ type storage struct {
 	containers string // has a directory for each container
 }
 
-// setAsideDamaged checks the databases and renames the storage if bbolt cannot open one of them. It returns a message for the
-// administrator, or "" if the databases are intact or in use by another process. The layers that were renamed remain for the running
-// containers: see removeUnused.
+// setAsideDamaged checks the databases and renames the storage if bbolt cannot open one of them, or if one of them is lost. It returns a
+// message for the administrator, or "" if the databases are intact or in use by another process. Later calls return the message too, until
+// forgetDamage. The layers that were renamed remain for the running containers: see removeUnused.
 func (s storage) setAsideDamaged() (message string, err error) {
 	meta := filepath.Join(s.root, metaFile)
 	names := filepath.Join(s.dir, namesFile)
+	message = s.readMarker()
 	bad, f, err := meta, (*os.File)(nil), error(nil)
 	why := checkLocked(meta, &f)
 	defer func() { f.Close() }() // also unlocks the file; nil is valid
-	switch {
-	case errors.Is(why, fs.ErrNotExist):
-		if !exists(names) {
-			return "", nil // a new node
-		}
-		why = damaged("it is missing") // without it, the garbage collector would remove the layers of running containers
-	case why == nil:
+	lost := isLost(why) && (exists(names) || s.hasLayers())
+	if why == nil {
 		var g *os.File
 		bad, why = names, checkLocked(names, &g)
 		g.Close()
+		lost = isLost(why) && s.hasLayers()
 	}
-	if why == nil || !errors.Is(why, errDamaged) {
-		return "", nil // bolt.Open reports the other errors
+	if !lost && !errors.Is(why, errDamaged) {
+		return message, nil // bolt.Open reports the other errors
 	}
-	at, err := s.setAside()
-	if err != nil {
+	suffix := s.newSuffix()
+	if message == "" || !lost { // otherwise an interrupted replacement continues
+		message = printable.Cut(fmt.Sprintf("%s could not be used: %s. The records of all images were lost, and the damaged files are "+
+			"kept with the suffix %s. Images are imported from their archives and pulled again", bad, describe(why), suffix), maxMessage/2)
+	}
+	if err := durable.Write(s.marker(), []byte(message), 0o600); err != nil {
+		return "", fmt.Errorf("%s cannot be used (%w), and its replacement cannot be recorded: %w", bad, why, err)
+	}
+	if err := s.setAside(suffix); err != nil {
 		return "", fmt.Errorf("%s cannot be used (%w) and cannot be renamed: %w", bad, why, err)
 	}
-	return fmt.Sprintf("%s could not be used: %s. The records of all images were lost, and the damaged files are kept with the suffix %s. "+
-		"Images are imported from their archives and pulled again", bad, strings.TrimPrefix(why.Error(), errDamaged.Error()+": "), at), nil
+	return message, nil
+}
+
+// isLost reports whether a database is missing or empty. bbolt would create an empty one. Without the records of meta.db, the garbage
+// collector would remove the layers of running containers. Without those of metadata.db, new layers would get the numbers of old ones.
+func isLost(why error) bool { return errors.Is(why, fs.ErrNotExist) || errors.Is(why, errEmpty) }
+
+func describe(why error) string {
+	if errors.Is(why, fs.ErrNotExist) {
+		return "it is missing"
+	}
+	return strings.TrimPrefix(why.Error(), errDamaged.Error()+": ")
+}
+
+// hasLayers reports whether there are layers. A node that has never unpacked an image has none.
+func (s storage) hasLayers() bool { return len(listNumbers(filepath.Join(s.dir, snapshotsDir))) > 0 }
+
+func (s storage) marker() string { return filepath.Join(s.root, markerFile) }
+
+// readMarker returns the message about a replacement that nobody has recorded yet, or "".
+func (s storage) readMarker() string {
+	message, err := regular.Read(s.marker(), maxMessage)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if err != nil || len(message) == 0 {
+		return "The storage of images was damaged and has been replaced. Images are imported from their archives and pulled again"
+	}
+	return printable.Cut(string(message), maxMessage)
+}
+
+// forgetDamage removes the message about a replacement.
+func (s storage) forgetDamage() error {
+	err := os.Remove(s.marker())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, durable.SyncDir(s.root))
 }
 
 // checkLocked opens, locks and checks a database. The file is open if the lock was taken. A disk fault counts as damage.
@@ -99,36 +145,42 @@ func checkLocked(path string, f **os.File) error {
 	return err
 }
 
-// setAside renames the layers and the databases. It returns the suffix of the new names. The database that setAsideDamaged uses to detect
-// the damage is renamed after the layers, so an interrupted replacement continues with the next start.
-func (s storage) setAside() (suffix string, err error) {
-	suffix = asideSuffix + time.Now().UTC().Format("20060102T150405Z")
+// newSuffix returns a suffix for the names of files that are set aside now.
+func (s storage) newSuffix() string {
+	suffix := asideSuffix + time.Now().UTC().Format("20060102T150405Z")
 	layers := filepath.Join(s.dir, snapshotsDir)
-	aside := layers + suffix + bootSuffix()
-	for base, n := suffix, 1; exists(aside) || exists(filepath.Join(s.root, metaFile+suffix)); n++ { // the clock may stand still
-		suffix = fmt.Sprintf("%s.%d", base, n)
-		aside = layers + suffix + bootSuffix()
+	for base, n := suffix, 1; exists(layers+suffix+bootSuffix()) || exists(filepath.Join(s.root, metaFile+suffix)); n++ {
+		suffix = fmt.Sprintf("%s.%d", base, n) // the clock may stand still
 	}
-	if exists(layers) {
-		_ = durable.Write(aside+usersSuffix, s.listUsers(), 0o600) // fails on a full disk: see isUsed
-		if err := os.Rename(layers, aside); err != nil {
-			return "", err
-		}
-	}
+	return suffix
+}
+
+// setAside renames the databases and the layers. The layers are renamed last: as long as they have their name, setAsideDamaged finds that
+// the databases are lost, so an interrupted replacement continues with the next start.
+func (s storage) setAside(suffix string) error {
 	for _, path := range []string{filepath.Join(s.root, metaFile), filepath.Join(s.dir, namesFile)} {
 		err := os.Rename(path, path+suffix)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			err = os.Remove(path) // an overlay cannot rename a file of a lower layer that cannot be read
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
+			return err
 		}
 		if err := durable.SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
+			return err
 		}
 		prune(path, path+suffix)
 	}
-	return suffix, nil
+	layers := filepath.Join(s.dir, snapshotsDir)
+	if !exists(layers) {
+		return nil
+	}
+	aside := layers + suffix + bootSuffix()
+	_ = durable.Write(aside+usersSuffix, s.listUsers(), 0o600) // fails on a full disk: see isUsed
+	if err := os.Rename(layers, aside); err != nil {
+		return err
+	}
+	return durable.SyncDir(s.dir)
 }
 
 // prune removes old copies of a damaged database. The newest copy is kept in any case, because the clock may be wrong.
@@ -153,33 +205,42 @@ func (s storage) listUsers() []byte {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if running, err := findMounted(names); err == nil {
+	if running, err := findMounted("/proc", slices.Clone(names)); err == nil {
 		names = running
 	}
 	return []byte(strings.Join(names, "\n"))
 }
 
 // findMounted returns those names that are a part of a path in the mount table of any process. The root file system of a container has the
-// path of the container's directory among its mount options, and only the container's processes see it.
-func findMounted(names []string) (found []string, err error) {
-	processes, err := os.ReadDir("/proc")
+// path of the container's directory among its mount options, and only the container's processes see it. The directory proc is /proc. If the
+// mount table of a running process cannot be read, findMounted returns an error.
+func findMounted(proc string, names []string) (found []string, err error) {
+	processes, err := os.ReadDir(proc)
 	if err != nil {
 		return nil, err
 	}
-	read := map[string]bool{} // mount namespaces
+	read := map[[2]string]bool{} // mount namespaces, and root directories in them: a table has only the mounts below the root
 	for _, p := range processes {
-		namespace, err := os.Readlink(filepath.Join("/proc", p.Name(), "ns/mnt"))
-		if err != nil || read[namespace] {
-			continue // no process, or it has ended
+		dir := filepath.Join(proc, p.Name())
+		if pid, err := strconv.ParseUint(p.Name(), 10, 64); err != nil || pid == 1 {
+			continue // not a process of a container; if the agent runs in a container, it may not examine init
 		}
-		table, err := regular.Read(filepath.Join("/proc", p.Name(), "mountinfo"), maxMountTable)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-			continue // it has ended
+		namespace, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
+		root, rootErr := os.Readlink(filepath.Join(dir, "root"))
+		if err = cmp.Or(err, rootErr); hasEnded(err) || read[[2]string{namespace, root}] {
+			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		read[namespace] = true
+		table, err := regular.Read(filepath.Join(dir, "mountinfo"), maxMountTable)
+		if hasEnded(err) || errors.Is(err, unix.EINVAL) { // EINVAL: it is ending
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		read[[2]string{namespace, root}] = true
 		names = slices.DeleteFunc(names, func(name string) bool {
 			mounted := bytes.Contains(table, []byte("/"+name+"/"))
 			if mounted {
@@ -190,6 +251,9 @@ func findMounted(names []string) (found []string, err error) {
 	}
 	return found, nil
 }
+
+// hasEnded reports whether an error of a file in /proc means that the process has ended.
+func hasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // isUsed reports whether a container may still use layers that were set aside: during this boot, until all containers that ran at that
 // time are removed. If there is no list of them, the layers are kept until the next boot.

@@ -2,11 +2,16 @@ package daemon
 
 import (
 	"bytes"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -67,15 +72,13 @@ func addLayer(t *testing.T, d *Daemon, name string) {
 // collectNow runs the garbage collector, and waits until it has also removed the layers that were set aside.
 func collectNow(t *testing.T, d *Daemon) {
 	t.Helper()
-	for range 2 { // the second collection begins after the first one has removed the layers
-		ctx := namespaces.WithNamespace(t.Context(), Namespace)
-		l, err := d.Client().LeasesService().Create(ctx, leases.WithRandomID())
-		if err == nil {
-			err = d.Client().LeasesService().Delete(ctx, l, leases.SynchronousDelete)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	ctx := namespaces.WithNamespace(t.Context(), Namespace)
+	l, err := d.Client().LeasesService().Create(ctx, leases.WithRandomID())
+	if err == nil {
+		err = d.Client().LeasesService().Delete(ctx, l, leases.SynchronousDelete)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -102,6 +105,7 @@ func TestDamagedStorage(t *testing.T) {
 	page := os.Getpagesize()
 	noTree := func(b []byte) []byte { clear(b[2*page:]); return b }
 	noMeta := func(b []byte) []byte { clear(b[:2*page]); return b }
+	empty := func([]byte) []byte { return nil }
 	for _, test := range []struct {
 		name, file string
 		change     func(b []byte) []byte // nil: the file is removed
@@ -110,7 +114,10 @@ func TestDamagedStorage(t *testing.T) {
 		{"meta pages", metaFile, noMeta},
 		{"truncated", metaFile, func(b []byte) []byte { return b[:page+1] }},
 		{"not a database", metaFile, func(b []byte) []byte { return []byte("no") }},
+		{"empty", metaFile, empty},
 		{"missing", metaFile, nil},
+		{"empty, of the snapshotter", Overlay + "/" + namesFile, empty},
+		{"missing, of the snapshotter", Overlay + "/" + namesFile, nil},
 		{"pages of the snapshotter", Overlay + "/" + namesFile, noTree},
 		{"meta pages of the snapshotter", Overlay + "/" + namesFile, noMeta},
 	} {
@@ -136,6 +143,13 @@ func TestDamagedStorage(t *testing.T) {
 			}
 
 			d = start(t, c) // the containers continue to run
+			if !strings.Contains(d.Damage(), path) {
+				t.Errorf("nobody has recorded the damage, and after the next start the message is %q", d.Damage())
+			}
+			if err := errors.Join(d.ForgetDamage(), d.ForgetDamage(), d.Close()); err != nil {
+				t.Fatal(err)
+			}
+			d = start(t, c)
 			defer d.Close()
 			if d.Damage() != "" {
 				t.Errorf("after the next start: %s", d.Damage())
@@ -183,7 +197,7 @@ func TestLayersWithoutUsers(t *testing.T) {
 func TestLayersOfAnEarlierBoot(t *testing.T) {
 	c, _ := newStorage(t)
 	disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
-	if _, err := disk.setAside(); err != nil {
+	if err := disk.setAside(disk.newSuffix()); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range disk.listAside() {
@@ -199,33 +213,149 @@ func TestLayersOfAnEarlierBoot(t *testing.T) {
 	}
 }
 
-// TestInterruptedReplacement ends the replacement of the storage after each step. The next start must complete it, and keep the layers.
+// TestWithoutLayers checks storages that have lost a database, and whose layers are not affected: there are none, or nobody knows them.
+func TestWithoutLayers(t *testing.T) {
+	for _, lost := range []string{"", metaFile} {
+		c := overlayConfig(t)
+		start(t, c).Close() // has no database of the snapshotter
+		if lost != "" {
+			if err := os.Truncate(filepath.Join(c.Root, lost), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := start(t, c)
+		if d.Damage() != "" {
+			t.Errorf("empty %q: %s", lost, d.Damage())
+		}
+		d.Close()
+	}
+}
+
+// TestInterruptedReplacement ends the replacement of the storage after each step. The next start must complete it, keep the layers, and
+// report the damage until it is forgotten.
 func TestInterruptedReplacement(t *testing.T) {
 	for _, damagedFile := range []string{metaFile, Overlay + "/" + namesFile} {
-		for steps := range 3 {
+		for steps := range 7 {
 			c, layer := newStorage(t)
 			overwrite(t, filepath.Join(c.Root, damagedFile), func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) })
 			disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
 			aside := filepath.Dir(filepath.Dir(layer)) + asideSuffix + "20000101T000000Z" + bootSuffix()
+			move := func(path, to string) func() error { return func() error { return os.Rename(path, to) } }
+			meta, names := filepath.Join(c.Root, metaFile), filepath.Join(c.Root, Overlay, namesFile)
 			for _, step := range []func() error{
+				func() error { return os.WriteFile(disk.marker(), []byte("the first message"), 0o600) },
+				move(meta, meta+asideSuffix+"x"),
+				move(names, names+asideSuffix+"x"),
 				func() error { return os.WriteFile(aside+usersSuffix, disk.listUsers(), 0o600) },
-				func() error { return os.Rename(filepath.Dir(filepath.Dir(layer)), aside) },
-				func() error {
-					return os.Rename(filepath.Join(c.Root, metaFile), filepath.Join(c.Root, metaFile+asideSuffix+"x"))
-				},
-			}[:steps+1] {
+				move(filepath.Dir(filepath.Dir(layer)), aside),
+				func() error { return os.WriteFile(meta, nil, 0o600) }, // bbolt creates a database
+			}[:steps] {
 				if err := step(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			d := start(t, c)
-			addLayer(t, d, "layer")
-			collectNow(t, d)
-			if asideFile(c) == "" {
-				t.Errorf("%s, %d steps: a layer of a running container was removed", damagedFile, steps+1)
+			for range 2 {
+				d := start(t, c)
+				if again := steps < 2; d.Damage() == "" || d.Damage() == "the first message" == again {
+					t.Errorf("%s, %d steps: the message is %q", damagedFile, steps, d.Damage())
+				}
+				addLayer(t, d, rand.Text())
+				collectNow(t, d)
+				if asideFile(c) == "" {
+					t.Errorf("%s, %d steps: a layer of a running container was removed", damagedFile, steps)
+				}
+				d.Close()
 			}
-			d.Close()
 		}
+	}
+}
+
+// TestMarkerCannotBeRead checks a record of a replacement that says nothing, or too much. The damage is reported nevertheless.
+func TestMarkerCannotBeRead(t *testing.T) {
+	c := overlayConfig(t)
+	for _, message := range []string{"", strings.Repeat("x", maxMessage+1), "hostile \x1b[2J"} {
+		disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
+		if err := os.WriteFile(disk.marker(), []byte(message), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d := start(t, c)
+		if got := d.Damage(); got == "" || len(got) > maxMessage || strings.Contains(got, "\x1b") {
+			t.Errorf("the message is %q", got)
+		}
+		if err := errors.Join(d.ForgetDamage(), d.Close()); err != nil || disk.readMarker() != "" {
+			t.Errorf("the message remains (%v)", err)
+		}
+	}
+}
+
+// TestFindMounted checks the search for running containers in /proc. Processes may end meanwhile. If the mount table of a running process
+// cannot be read, the search must fail, because its container would lose its layers.
+func TestFindMounted(t *testing.T) {
+	const table = "36 35 98:0 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/run/%s/upper,workdir=/run/%[1]s/work\n"
+	proc := t.TempDir()
+	add := func(pid, namespace, root, mounted string) string {
+		t.Helper()
+		dir := filepath.Join(proc, pid)
+		err := os.MkdirAll(filepath.Join(dir, "ns"), 0o700)
+		if err == nil && namespace != "" {
+			err = errors.Join(os.Symlink(namespace, filepath.Join(dir, "ns/mnt")), os.Symlink(root, filepath.Join(dir, "root")))
+		}
+		if err == nil && mounted != "" {
+			err = os.WriteFile(filepath.Join(dir, "mountinfo"), fmt.Appendf(nil, table, mounted), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	unreadable := func(pid string) { // reading the link fails with EINVAL
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(add(pid, "", "", ""), "ns/mnt"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("sys", "", "", "") // no process
+	unreadable("1")
+	add("10", "mnt:[1]", "/", "other")   // of the host
+	add("11", "mnt:[2]", "/sub", "none") // a process of a container that has changed its root directory
+	add("12", "mnt:[2]", "/", "one")     // another process of the container
+	add("13", "", "", "")                // has ended
+	add("14", "mnt:[3]", "/", "")        // has ended later
+	names := []string{"one", "two"}
+	if found, err := findMounted(proc, slices.Clone(names)); err != nil || !slices.Equal(found, []string{"one"}) {
+		t.Errorf("found %q, %v", found, err)
+	}
+	unreadable("15")
+	if found, err := findMounted(proc, slices.Clone(names)); err == nil {
+		t.Errorf("a process cannot be examined: found %q", found)
+	}
+}
+
+// TestAsideIsRemovedLater checks layers whose last container is removed without a deletion in the storage. A timer removes them.
+func TestAsideIsRemovedLater(t *testing.T) {
+	c, _ := newStorage(t)
+	disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
+	if err := disk.setAside(disk.newSuffix()); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g := &collector{disk: disk, log: c.Log, stopSignal: make(chan struct{}), ended: make(chan struct{})}
+		go g.run()
+		for _, name := range []string{"one", "two"} {
+			time.Sleep(10 * asideInterval)
+			if asideFile(c) == "" {
+				t.Fatalf("container %s exists, and its layer was removed", name)
+			}
+			dir := filepath.Join(c.Containers, name)
+			if err := mounts.RemoveMounted(dir, []string{filepath.Join(dir, "merged")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * asideInterval)
+		g.stop()
+	})
+	if left := disk.listAside(); len(left) > 0 {
+		t.Errorf("left: %q", left)
 	}
 }
 

@@ -153,3 +153,59 @@ func TestPinnedIsKept(t *testing.T) {
 		t.Errorf("left: %s", got)
 	}
 }
+
+// TestSharedDocument damages a document that two names share. After a pull of one name has replaced the document, the other name is intact
+// too: it is found, Reclaim keeps it, and RemoveImage removes both.
+func TestSharedDocument(t *testing.T) {
+	img := small(t)
+	hub := newServer(t, false)
+	for _, name := range []string{"demo:1", "demo:2"} {
+		hub.push(t, name, img)
+	}
+	certs := plainDir(t, hub.URL)
+	const one, two = "registry.example/demo:1", "registry.example/demo:2"
+	dir := onSmallDisk(t, 1<<30)
+	d := newDaemon(t, dir)
+	restart := func() *Service { return serviceOn(t, d, dir, func(c *Config) { c.CertsDir = certs }) }
+	for name, act := range map[string]func(s *Service) error{
+		"reclaim": func(s *Service) error { return s.Reclaim(t.Context()) },
+		"resolve": func(s *Service) error { _, err := s.Resolve(t.Context(), two); return err },
+		"remove": func(s *Service) error {
+			_, err := s.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: two}})
+			return err
+		},
+	} {
+		s := restart()
+		for _, ref := range []string{one, two} {
+			if _, err := pull(t.Context(), s, ref, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		collect(t, s) // removes the layers' blobs
+		for _, path := range documentsOf(t, dir) {
+			if err := damages["zeros"](path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s = restart()
+		if _, err := s.Resolve(t.Context(), two); err == nil {
+			t.Fatalf("%s: a damaged image is used", name)
+		}
+		if _, err := pull(t.Context(), s, one, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := act(s); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "remove" {
+			if got := left(t, s); len(got) > 0 {
+				t.Errorf("left over: %q", got)
+			}
+			continue
+		}
+		for _, s := range []*Service{s, restart()} {
+			wantImage(t, s, one, imageID(t, img))
+			wantImage(t, s, two, imageID(t, img))
+		}
+	}
+}

@@ -167,12 +167,10 @@ func (b *Inbox) setNotFound(name string, notFound bool) {
 	}
 }
 
-const imageKeyPrefix = "image:"
+// ImageKeyPrefix is the beginning of a key of Imports that records that an archive had an image. Other keys record imports of archives.
+const ImageKeyPrefix = "image:"
 
-func imageKey(ref string) string { return imageKeyPrefix + ref }
-
-// IsImageKey reports whether a key of Imports records that an archive had an image. Other keys record the import of an archive.
-func IsImageKey(key string) bool { return strings.HasPrefix(key, imageKeyPrefix) }
+func imageKey(ref string) string { return ImageKeyPrefix + ref }
 
 // Run imports archives until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,7 +42,7 @@ type imageIndex struct {
 	images map[digest.Digest]*entry
 	pins   map[string]bool // names of pinned images: see PinImages
 
-	incomplete map[string]digest.Digest // names of images that cannot be used, and the digests to which they refer
+	incomplete map[string]ocispec.Descriptor // names of images that cannot be used, and the documents to which they refer
 }
 
 // loadIndex creates the index. The caller holds index.mu.
@@ -53,7 +54,7 @@ func (s *Service) loadIndex(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
 	}
-	names, found, incomplete := map[string]record{}, map[digest.Digest]*entry{}, map[string]digest.Digest{}
+	names, found, incomplete := map[string]record{}, map[digest.Digest]*entry{}, map[string]ocispec.Descriptor{}
 	for _, img := range list {
 		e, err := s.readEntry(ctx, img.Target)
 		if err != nil {
@@ -62,13 +63,36 @@ func (s *Service) loadIndex(ctx context.Context) error {
 			}
 			// An image without an entry counts as missing, so it is pulled or imported again.
 			s.log.Warn("image is incomplete and will not be used", "image", img.Name, "error", err)
-			incomplete[img.Name] = img.Target.Digest
+			incomplete[img.Name] = img.Target
 			continue
 		}
 		names[img.Name] = record{target: img.Target.Digest, id: e.id}
 		found[e.id] = e
 	}
 	s.index.names, s.index.images, s.index.incomplete, s.index.loaded = names, found, incomplete, true
+	return nil
+}
+
+// retryIncomplete reads the images with the given names again that could not be used before, and adds those to the index that are intact
+// now: another pull may have replaced a damaged document that several images share. It returns an error if ctx ends. The caller holds
+// index.mu.
+func (s *Service) retryIncomplete(ctx context.Context, names []string) error {
+	for _, name := range names {
+		target, incomplete := s.index.incomplete[name]
+		if !incomplete {
+			continue
+		}
+		e, err := s.readEntry(ctx, target)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			continue // it was logged when the index was created
+		}
+		delete(s.index.incomplete, name)
+		s.index.names[name] = record{target: target.Digest, id: e.id}
+		s.index.images[e.id] = e
+	}
 	return nil
 }
 
@@ -153,21 +177,32 @@ func (s *Service) findImage(ctx context.Context, ref string) (*entry, error) {
 	if err := s.loadIndex(ctx); err != nil {
 		return nil, err
 	}
+	e, err := s.index.find(ref)
+	if names := s.index.incompleteNames(ref); errors.Is(err, errdefs.ErrNotFound) && len(names) > 0 {
+		if err := s.retryIncomplete(ctx, names); err != nil {
+			return nil, err
+		}
+		e, err = s.index.find(ref)
+	}
+	return e, err
+}
+
+func (x *imageIndex) find(ref string) (*entry, error) {
 	if id, err := digest.Parse(ref); err == nil {
-		if e := s.index.images[id]; e != nil {
+		if e := x.images[id]; e != nil {
 			return e, nil
 		}
 		return nil, noImage(ref, errdefs.ErrNotFound)
 	}
 	named, err := normalizeName(ref)
 	if err == nil {
-		if e := s.index.byName(named); e != nil {
+		if e := x.byName(named); e != nil {
 			return e, nil
 		}
 		err = noImage(ref, errdefs.ErrNotFound)
 	}
 	if idPrefix(ref) {
-		return s.index.byPrefix(ref)
+		return x.byPrefix(ref)
 	}
 	return nil, err
 }

@@ -42,7 +42,7 @@ func (s *Service) Untag(ctx context.Context, name string) error {
 		return err
 	}
 	e, err := s.findImage(ctx, name)
-	if errors.Is(err, errdefs.ErrNotFound) && len(s.index.incompleteNames(name)) > 0 {
+	if errors.Is(err, errdefs.ErrNotFound) && len(s.removableNames(name)) > 0 {
 		_, err := s.RemoveImage(ctx, &api.RemoveImageRequest{Image: &api.ImageSpec{Image: name}})
 		return err
 	}
@@ -76,7 +76,7 @@ func (s *Service) removeNames(ctx context.Context, ref string) (deleted bool, er
 	case err == nil:
 		deleted, err = s.deleteNames(ctx, ref, e)
 	case errors.Is(err, errdefs.ErrNotFound):
-		if names := s.index.incompleteNames(ref); len(names) > 0 {
+		if names := s.removableNames(ref); len(names) > 0 {
 			deleted, err = s.deleteIncomplete(ctx, names)
 		}
 	}
@@ -112,30 +112,43 @@ func (s *Service) deleteNames(ctx context.Context, ref string, e *entry) (delete
 	return deleted, errors.Join(errs...)
 }
 
-// incompleteNames returns the names of the images to which ref refers, and which cannot be used. ref is a name or a digest.
+// incompleteNames returns the names of the images to which ref refers, and which could not be used when they were last read. ref is a name
+// or a digest. The caller holds mu.
 func (x *imageIndex) incompleteNames(ref string) (names []string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	if len(x.incomplete) == 0 {
+		return nil
+	}
 	id, _ := digest.Parse(ref)
 	if named, err := normalizeName(ref); err == nil {
 		ref = named.String()
 	}
 	for name, target := range x.incomplete {
-		if (name == ref || target == id) && !x.pins[name] {
+		if name == ref || target.Digest == id {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// deleteIncomplete deletes the names of images that cannot be used. It reports whether it has deleted any.
+// removableNames returns the incompleteNames that are not pinned.
+func (s *Service) removableNames(ref string) []string {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return slices.DeleteFunc(s.index.incompleteNames(ref), func(name string) bool { return s.index.pins[name] })
+}
+
+// deleteIncomplete deletes the names of images that cannot be used. It reads each image again before, and keeps an image that is intact by
+// now. It reports whether it has deleted any.
 func (s *Service) deleteIncomplete(ctx context.Context, names []string) (deleted bool, err error) {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
+	if err := s.retryIncomplete(ctx, names); err != nil {
+		return false, err
+	}
 	var errs []error
 	for _, name := range names {
 		if _, incomplete := s.index.incomplete[name]; !incomplete {
-			continue // it was pulled or imported meanwhile
+			continue // it was pulled or imported meanwhile, or is intact
 		}
 		if err := s.c.Client.ImageService().Delete(ctx, name); err != nil && !errdefs.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("remove image %s: %w", name, err))

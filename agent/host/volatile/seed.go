@@ -3,13 +3,17 @@ package volatile
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 // seedDirectory copies a directory's regular files, and creates its subdirectories down to the given number of levels. At the
-// last level it creates symbolic links instead. It skips special files.
+// last level it creates symbolic links instead. It skips special files. A file above the last level that the disk
+// cannot read is missing in the copy: the database of the layers. The record of a container must not be missing.
 func seedDirectory(from, to string, levels int) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -21,8 +25,10 @@ func seedDirectory(from, to string, levels int) error {
 	for _, e := range entries {
 		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
 		switch {
-		case e.Type().IsRegular():
+		case e.Type().IsRegular() && levels == 1:
 			err = copyFile(source, target)
+		case e.Type().IsRegular():
+			err = seedFile(source, target, copyFile)
 		case !e.IsDir():
 			continue
 		case levels == 1:
@@ -35,6 +41,17 @@ func seedDirectory(from, to string, levels int) error {
 		}
 	}
 	return copyMode(from, to)
+}
+
+func seedFile(from, to string, copy func(from, to string) error) error {
+	err := copy(from, to)
+	if !readonly.IsDiskFault(err) {
+		return err
+	}
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func copyFile(from, to string) error {
