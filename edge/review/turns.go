@@ -252,7 +252,7 @@ func (t *turns) forgetIdle(r *turn) {
 	if n := r.network; n.running+n.waiting == 0 {
 		delete(t.networks, n.prefix)
 	}
-	if a := r.address; a.isIdle() && a.recent() < 1 {
+	if a := r.address; a.isIdle() && a.recent() == 0 {
 		delete(t.addresses, a.addr)
 	}
 }

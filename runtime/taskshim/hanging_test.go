@@ -83,7 +83,7 @@ func TestStuckCommand(t *testing.T) {
 }
 
 // TestUnansweredKill checks a shim that does not answer. It survives other signals and a caller that stops waiting. If it does not answer
-// SIGKILL either, the shim counts as dead after commandTimeout, so that its pod can be stopped.
+// SIGKILL either, the shim counts as dead after killTimeout, so that its pod can be stopped.
 func TestUnansweredKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, far, gone := pipeShim()
@@ -101,7 +101,7 @@ func TestUnansweredKill(t *testing.T) {
 		}
 		began := time.Now()
 		err := s.Kill(t.Context(), wire.KillRequest{ID: "c1", Signal: int(unix.SIGKILL)})
-		if took := time.Since(began); !errors.Is(err, ErrGone) || took != commandTimeout {
+		if took := time.Since(began); !errors.Is(err, ErrGone) || took != killTimeout {
 			t.Errorf("SIGKILL: %v after %s", err, took)
 		}
 		<-gone

@@ -39,6 +39,10 @@ const (
 	// commandTimeout is the timeout of a command of the shim program, which may boot a virtual
 	// machine.
 	commandTimeout = 2 * time.Minute
+
+	// killTimeout is how long Kill waits for the answer of a shim. It is shorter than the timeout of a stop of the agent, which is the
+	// grace period and two minutes.
+	killTimeout = 90 * time.Second
 	// maxSocket is the maximum length of a unix socket's path.
 	maxSocket = 107
 )

@@ -123,10 +123,10 @@ func (s *Shim) newExit(ctx context.Context, id string, code uint32, started, at 
 }
 
 // Kill sends a signal to a container. It returns no error if the container has ended. If the shim does not answer SIGKILL within
-// commandTimeout, Kill abandons the shim and returns ErrGone. Otherwise a pod whose shim hangs could never be stopped.
+// killTimeout, Kill abandons the shim and returns ErrGone. Otherwise a pod whose shim hangs could never be stopped.
 func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
 	if r.Signal == int(unix.SIGKILL) {
-		defer time.AfterFunc(commandTimeout, s.abandon).Stop()
+		defer time.AfterFunc(killTimeout, s.abandon).Stop()
 	}
 	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsUnavailable(err) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/islet-edge/islet/internal/readonly"
 )
@@ -43,13 +44,22 @@ func seedDirectory(from, to string, levels int) error {
 	return copyMode(from, to)
 }
 
+// secondAttempt is the time after which a file that the disk could not read is read once more. A USB disk may have been reset.
+const secondAttempt = 2 * time.Second
+
+// seedFile copies a file, and leaves it out if the disk cannot read it at the second attempt either.
 func seedFile(from, to string, copy func(from, to string) error) error {
-	err := copy(from, to)
-	if !readonly.IsDiskFault(err) {
-		return err
-	}
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for attempt := range 2 {
+		if attempt > 0 {
+			time.Sleep(secondAttempt)
+		}
+		err := copy(from, to)
+		if !readonly.IsDiskFault(err) {
+			return err
+		}
+		if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }
