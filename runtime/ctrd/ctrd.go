@@ -105,6 +105,8 @@ type Runtime struct {
 	ops     opLocks        // serializes operations on the same ID, and checks of the accounts of the same container
 	tasks   sync.WaitGroup // exits that are being handled
 
+	execGrace time.Duration // see killGrace, which is used if this is 0; tests with real commands set it
+
 	// occupied contains IDs whose records can neither be read nor be removed, and IDs of unknown containers that could not be ended. It
 	// does not change after New.
 	occupied   map[string]bool

@@ -1,6 +1,7 @@
 package ctrd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -48,7 +49,7 @@ func (r *Runtime) runAbandonable(ctx context.Context, id string, run func(ctx co
 	select {
 	case err := <-ended:
 		return whyEnded(ctx, id, err)
-	case <-time.After(killGrace):
+	case <-time.After(cmp.Or(r.execGrace, killGrace)):
 	}
 	r.log.Warn("a command in a container does not end although it was killed: probes and hooks of the container fail until it ends",
 		"container", id)
