@@ -12,9 +12,9 @@ import (
 // errStuck is the error of a command that its containerd shim does not start.
 var errStuck = fmt.Errorf("the containerd shim does not start the command: %w", errdefs.ErrUnavailable)
 
-// killGrace is how long the end of a command may take after its caller has stopped waiting and the command was killed. A process that
-// waits in the kernel does not end before the disk or the volume responds. A kubelet waits as long for a call of the CRI. A hanging containerd shim does not report the end. A command of
-// runc or crun counts as ended when the OCI runtime has been killed.
+// killGrace is how long the end of a command may take after its caller has stopped waiting and the command was killed. A kubelet waits as
+// long for a call of the CRI. A process that waits in the kernel does not end before the disk or the volume responds. A hanging containerd
+// shim does not report the end. A command of runc or crun counts as ended when the OCI runtime has been killed.
 const killGrace = 2 * time.Minute
 
 // runAbandonable calls run, which executes a command in a container for a caller that needs the complete output, such as a probe. It

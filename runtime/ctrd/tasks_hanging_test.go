@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
 // freezeTaskShim stops the containerd shim of a sandbox, and returns a function that continues it.
@@ -32,7 +34,7 @@ func (n *node) freezeTaskShim(t *testing.T, sandbox string) (thaw func()) {
 // run again when the shim responds again, and those of other pods always run.
 func TestTaskExecSilent(t *testing.T) {
 	n := newTaskNode(t)
-	n.execGrace = 5 * time.Second
+	ctrd.SetExecGrace(n.Runtime, 5*time.Second)
 	pod, id := n.runPod(t, 1, "wait")
 	_, other := n.runPod(t, 2, "wait")
 	run := func(id string, timeout int64) error {
