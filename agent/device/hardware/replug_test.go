@@ -59,6 +59,7 @@ func TestReplug(t *testing.T) {
 			defer b.mu.Unlock()
 			return slices.Contains(b.restarts, "p/c0 7s")
 		})
+		b.await("the device manager knows that it can be given", func() bool { return b.room(c.Resource) == [2]int64{1, 1} })
 		if nodes, _ := b.mustRun(pod, 0); nodes["/dev/modem"] != "/dev/"+name+" rw" {
 			t.Errorf("the agent %s: %v", agent, nodes)
 		}
