@@ -98,8 +98,13 @@ func describe(why error) string {
 	return strings.TrimPrefix(why.Error(), errDamaged.Error()+": ")
 }
 
-// hasLayers reports whether there are layers. A node that has never unpacked an image has none.
-func (s storage) hasLayers() bool { return len(listNumbers(filepath.Join(s.dir, snapshotsDir))) > 0 }
+// hasLayers reports whether there are layers. A node that has never unpacked an image has none. A directory that cannot be read may have
+// layers.
+func (s storage) hasLayers() bool {
+	layers := filepath.Join(s.dir, snapshotsDir)
+	_, err := os.ReadDir(layers)
+	return err != nil && !errors.Is(err, fs.ErrNotExist) || len(listNumbers(layers)) > 0
+}
 
 func (s storage) marker() string { return filepath.Join(s.root, markerFile) }
 
@@ -266,7 +271,7 @@ func (s storage) isUsed(layers string) bool {
 		return true
 	}
 	return slices.ContainsFunc(strings.Split(string(names), "\n"), func(name string) bool {
-		return name != "" && exists(filepath.Join(s.containers, name))
+		return name != "" && !isMissing(filepath.Join(s.containers, name))
 	})
 }
 
@@ -276,7 +281,7 @@ func (s storage) removeUnused(stop <-chan struct{}) error {
 	for _, path := range s.listAside() {
 		layers, isList := strings.CutSuffix(path, usersSuffix)
 		if isList {
-			if !exists(layers) {
+			if isMissing(layers) {
 				errs = append(errs, mounts.RemoveAll(path))
 			}
 			continue
@@ -294,7 +299,10 @@ func (s storage) removeUnused(stop <-chan struct{}) error {
 			}
 			errs = append(errs, mounts.RemoveAll(filepath.Join(layers, e.Name())))
 		}
-		errs = append(errs, mounts.RemoveAll(layers), mounts.RemoveAll(layers+usersSuffix))
+		if err = mounts.RemoveAll(layers); err == nil { // otherwise the next attempt needs the list
+			err = mounts.RemoveAll(layers + usersSuffix)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -319,4 +327,10 @@ func listPrefix(path string) (all []string) {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// isMissing reports whether a path does not exist. If the disk cannot read it, it may exist.
+func isMissing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
