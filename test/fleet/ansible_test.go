@@ -172,6 +172,10 @@ func TestAnsible(t *testing.T) {
 			if p.refusals {
 				restarted("a failed installation with other settings")
 			}
+			p.fails("9.9.9", "islet_version: 9.9.9", "islet_upgrade: install", "islet_kubelet: {maxPods: 8}")
+			if now := s.Run("pgrep -o -x islet"); now != agent {
+				t.Error("an installation that fails again restarts an agent with the same settings")
+			}
 			p.changes("islet_kubelet: {maxPods: 9}", token)
 			restarted("another setting")
 			// A run wrote one file and failed at another one. The next run writes nothing, and restarts the agent.
@@ -182,7 +186,7 @@ func TestAnsible(t *testing.T) {
 			if out, _ := p.run("--diff -vvv"); strings.Contains(out, "not-in-any-output") {
 				t.Error("the output contains the token")
 			}
-			s.Run(`tr '\0' ' ' </proc/$(pgrep -o -x islet)/cmdline | grep -q -- ' --bootstrap-kubeconfig=/etc/islet/bootstrap.kubeconfig --kubeconfig=/etc/islet/kubeconfig --rotate-certificates --fail-swap-on=false'`)
+			s.Run(`tr '\0' ' ' </proc/$(pgrep -o -x islet)/cmdline | grep -q -- ' --rotate-certificates --fail-swap-on=false .*--bootstrap-kubeconfig=/etc/islet/bootstrap.kubeconfig --kubeconfig=/etc/islet/kubeconfig'`)
 
 			installed := func(want string) {
 				t.Helper()
@@ -211,6 +215,9 @@ func TestAnsible(t *testing.T) {
 				p.changes()
 				restarted("a run that was cut after the installation")
 				s.Run(c.program + " status | grep -q 'islet " + version + ",'")
+				s.Run("rm /usr/local/lib/islet/crun") // a removal that was cut off has removed the program last
+				p.changes()
+				s.Run("test -x /usr/local/lib/islet/crun")
 				p.changes("islet_state: absent")
 				s.Run("pgrep -x demo")
 			} else {
