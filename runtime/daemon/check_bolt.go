@@ -49,7 +49,7 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errDamaged}, args...)...)
 }
 
-// faultPause is the pause between a disk fault and the second attempt to read a database.
+// faultPause is the pause between a disk fault and the second attempt to open and read a database.
 const faultPause = 2 * time.Second
 
 // checkBolt checks all pages that bbolt can reach in a database. bbolt maps the file: a damaged page ends the process with a panic in a
@@ -67,15 +67,15 @@ func checkBolt(f *os.File) error {
 	if info.Size() > maxBoltFile {
 		return damaged("it has %d bytes", info.Size())
 	}
-	return checkTwice(f, uint64(info.Size()))
+	return checkPages(f, uint64(info.Size()))
 }
 
-// checkTwice checks the pages of a database. After a disk fault, such as the reset of a USB device, it tries once more.
-func checkTwice(f io.ReaderAt, size uint64) error {
-	err := checkPages(f, size)
+// tryTwice calls check. After a disk fault, such as the reset of a USB device, it calls check once more.
+func tryTwice(check func() error) error {
+	err := check()
 	if readonly.IsDiskFault(err) {
 		time.Sleep(faultPause)
-		err = checkPages(f, size)
+		err = check()
 	}
 	return err
 }

@@ -60,13 +60,13 @@ func (s storage) setAsideDamaged() (message string, err error) {
 	meta := filepath.Join(s.root, metaFile)
 	names := filepath.Join(s.dir, namesFile)
 	message = s.readMarker()
-	bad, f, err := meta, (*os.File)(nil), error(nil)
-	why := checkLocked(meta, &f)
+	bad, f := meta, (*os.File)(nil)
+	why := checkLocked(meta, regular.Open, &f)
 	defer func() { f.Close() }() // also unlocks the file; nil is valid
 	lost := isLost(why) && (exists(names) || s.hasLayers())
 	if why == nil {
 		var g *os.File
-		bad, why = names, checkLocked(names, &g)
+		bad, why = names, checkLocked(names, regular.Open, &g)
 		g.Close()
 		lost = isLost(why) && s.hasLayers()
 	}
@@ -129,21 +129,21 @@ func (s storage) forgetDamage() error {
 	return errors.Join(err, durable.SyncDir(s.root))
 }
 
-// checkLocked opens, locks and checks a database. The file is open if the lock was taken. A disk fault counts as damage.
-func checkLocked(path string, f **os.File) error {
-	opened, err := regular.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil {
-		*f = opened
-		if err = unix.Flock(int(opened.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+// checkLocked opens, locks and checks a database. The file is open if the lock was taken. A disk fault counts as damage if it occurs again.
+func checkLocked(path string, open func(path string) (*os.File, error), f **os.File) error {
+	err := tryTwice(func() (err error) {
+		(*f).Close() // of the first attempt; nil is valid
+		if *f, err = open(path); err != nil {
+			return err
+		}
+		if err = unix.Flock(int((*f).Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 			return errInUse
 		}
-	}
-	if err == nil {
-		err = checkBolt(opened)
-	}
+		if err == nil {
+			err = checkBolt(*f)
+		}
+		return err
+	})
 	if readonly.IsDiskFault(err) && !errors.Is(err, errDamaged) {
 		err = damaged("%w", err)
 	}

@@ -390,3 +390,27 @@ func TestStorageInUse(t *testing.T) {
 		t.Errorf("%q, %v", message, err)
 	}
 }
+
+// TestFaultWhileOpening checks a database whose inode the disk cannot read. A fault that does not occur again does not count.
+func TestFaultWhileOpening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), metaFile)
+	if err := os.WriteFile(path, newDatabase(t, true, 10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for faults, want := range []error{nil, nil, errDamaged} {
+		synctest.Test(t, func(t *testing.T) {
+			left := faults
+			var f *os.File
+			err := checkLocked(path, func(path string) (*os.File, error) {
+				if left--; left >= 0 {
+					return nil, unix.EIO
+				}
+				return os.Open(path)
+			}, &f)
+			if !errors.Is(err, want) || (f != nil) != (want == nil) {
+				t.Errorf("%d faults: %v, open: %t", faults, err, f != nil)
+			}
+			f.Close()
+		})
+	}
+}
