@@ -30,7 +30,8 @@ const (
 
 	asideSuffix = ".corrupt-"
 	usersSuffix = ".containers" // of the list of containers that may use layers that were set aside
-	markerFile  = "replaced"    // has the message about a replacement until ForgetDamage
+	beginFile   = "replacing"   // has the message about a replacement until it is complete
+	markerFile  = "replaced"    // has the message about a complete replacement until ForgetDamage
 
 	// keepAside is the number of damaged databases that are kept, as for islet.db.
 	keepAside = 3
@@ -59,11 +60,11 @@ type storage struct {
 func (s storage) setAsideDamaged() (message string, err error) {
 	meta := filepath.Join(s.root, metaFile)
 	names := filepath.Join(s.dir, namesFile)
-	message = s.readMarker()
+	message, begun := readMessage(s.marker()), readMessage(s.beginMarker())
 	bad, f := meta, (*os.File)(nil)
 	why := checkLocked(meta, regular.Open, &f)
 	defer func() { f.Close() }() // also unlocks the file; nil is valid
-	lost := isLost(why) && (exists(names) || s.hasLayers())
+	lost := isLost(why) && (exists(names) || s.hasLayers() || begun != "")
 	if why == nil {
 		var g *os.File
 		bad, why = names, checkLocked(names, regular.Open, &g)
@@ -71,18 +72,24 @@ func (s storage) setAsideDamaged() (message string, err error) {
 		lost = isLost(why) && s.hasLayers()
 	}
 	if !lost && !errors.Is(why, errDamaged) {
+		if begun != "" && (why == nil || isLost(why)) {
+			_ = os.Remove(s.beginMarker()) // meta.db is renamed first, and is there: nothing was replaced
+		}
 		return message, nil // bolt.Open reports the other errors
 	}
 	suffix := s.newSuffix()
-	if message == "" || !lost { // otherwise an interrupted replacement continues
+	if message = begun; message == "" || !lost { // otherwise an interrupted replacement continues
 		message = printable.Cut(fmt.Sprintf("%s could not be used: %s. The records of all images were lost, and the damaged files are "+
 			"kept with the suffix %s. Images are imported from their archives and pulled again", bad, describe(why), suffix), maxMessage/2)
 	}
-	if err := durable.Write(s.marker(), []byte(message), 0o600); err != nil {
+	if err := durable.Write(s.beginMarker(), []byte(message), 0o600); err != nil {
 		return "", fmt.Errorf("%s cannot be used (%w), and its replacement cannot be recorded: %w", bad, why, err)
 	}
 	if err := s.setAside(suffix); err != nil {
 		return "", fmt.Errorf("%s cannot be used (%w) and cannot be renamed: %w", bad, why, err)
+	}
+	if err := errors.Join(os.Rename(s.beginMarker(), s.marker()), durable.SyncDir(s.root)); err != nil {
+		return "", fmt.Errorf("%s cannot be used (%w), and its replacement cannot be recorded: %w", bad, why, err)
 	}
 	return message, nil
 }
@@ -108,9 +115,11 @@ func (s storage) hasLayers() bool {
 
 func (s storage) marker() string { return filepath.Join(s.root, markerFile) }
 
-// readMarker returns the message about a replacement that nobody has recorded yet, or "".
-func (s storage) readMarker() string {
-	message, err := regular.Read(s.marker(), maxMessage)
+func (s storage) beginMarker() string { return filepath.Join(s.root, beginFile) }
+
+// readMessage returns the message of a file about a replacement, or "" if the file does not exist.
+func readMessage(path string) string {
+	message, err := regular.Read(path, maxMessage)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}

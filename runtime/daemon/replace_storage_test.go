@@ -235,7 +235,7 @@ func TestWithoutLayers(t *testing.T) {
 // report the damage until it is forgotten.
 func TestInterruptedReplacement(t *testing.T) {
 	for _, damagedFile := range []string{metaFile, Overlay + "/" + namesFile} {
-		for steps := range 7 {
+		for steps := range 8 {
 			c, layer := newStorage(t)
 			overwrite(t, filepath.Join(c.Root, damagedFile), func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) })
 			disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
@@ -243,11 +243,12 @@ func TestInterruptedReplacement(t *testing.T) {
 			move := func(path, to string) func() error { return func() error { return os.Rename(path, to) } }
 			meta, names := filepath.Join(c.Root, metaFile), filepath.Join(c.Root, Overlay, namesFile)
 			for _, step := range []func() error{
-				func() error { return os.WriteFile(disk.marker(), []byte("the first message"), 0o600) },
+				func() error { return os.WriteFile(disk.beginMarker(), []byte("the first message"), 0o600) },
 				move(meta, meta+asideSuffix+"x"),
 				move(names, names+asideSuffix+"x"),
 				func() error { return os.WriteFile(aside+usersSuffix, disk.listUsers(), 0o600) },
 				move(filepath.Dir(filepath.Dir(layer)), aside),
+				move(disk.beginMarker(), disk.marker()),
 				func() error { return os.WriteFile(meta, nil, 0o600) }, // bbolt creates a database
 			}[:steps] {
 				if err := step(); err != nil {
@@ -270,6 +271,63 @@ func TestInterruptedReplacement(t *testing.T) {
 	}
 }
 
+// TestReplacementDidNotHappen checks a replacement that ended before it renamed meta.db. If the databases can be read at the next start,
+// nothing is reported, except an earlier replacement that nobody has recorded yet.
+func TestReplacementDidNotHappen(t *testing.T) {
+	c, layer := newStorage(t)
+	disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
+	for _, earlier := range []string{"", "an earlier message"} {
+		if err := os.WriteFile(disk.beginMarker(), []byte("a message"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if earlier != "" {
+			if err := os.WriteFile(disk.marker(), []byte(earlier), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := start(t, c)
+		if d.Damage() != earlier {
+			t.Errorf("the message is %q, want %q", d.Damage(), earlier)
+		}
+		if err := d.Close(); err != nil || exists(disk.beginMarker()) || !exists(layer) {
+			t.Errorf("%v; the begin is left: %t, the layer: %t", err, exists(disk.beginMarker()), exists(layer))
+		}
+	}
+}
+
+// TestReplacementIsReported checks a complete replacement after which nothing is left of the damaged storage: the databases were lost, and
+// the layers were removed. It is reported nevertheless, until it is forgotten.
+func TestReplacementIsReported(t *testing.T) {
+	c, _ := newStorage(t)
+	for _, lost := range []string{filepath.Join(c.Root, metaFile), filepath.Join(c.Root, Overlay, namesFile)} {
+		if err := os.Remove(lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"one", "two"} {
+		if err := unix.Unmount(filepath.Join(c.Containers, name, "merged"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := ""
+	for n := range 3 {
+		d := start(t, c)
+		if n == 0 {
+			first = d.Damage()
+		}
+		if d.Damage() == "" || d.Damage() != first {
+			t.Errorf("start %d: the message is %q", n, d.Damage())
+		}
+		collectNow(t, d)
+		if left := d.collector.disk.listAside(); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestMarkerCannotBeRead checks a record of a replacement that says nothing, or too much. The damage is reported nevertheless.
 func TestMarkerCannotBeRead(t *testing.T) {
 	c := overlayConfig(t)
@@ -282,7 +340,7 @@ func TestMarkerCannotBeRead(t *testing.T) {
 		if got := d.Damage(); got == "" || len(got) > maxMessage || strings.Contains(got, "\x1b") {
 			t.Errorf("the message is %q", got)
 		}
-		if err := errors.Join(d.ForgetDamage(), d.Close()); err != nil || disk.readMarker() != "" {
+		if err := errors.Join(d.ForgetDamage(), d.Close()); err != nil || readMessage(disk.marker()) != "" {
 			t.Errorf("the message remains (%v)", err)
 		}
 	}
