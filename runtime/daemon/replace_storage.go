@@ -82,7 +82,11 @@ func (s storage) setAsideDamaged() (message string, err error) {
 		message = printable.Cut(fmt.Sprintf("%s could not be used: %s. The records of all images were lost, and the damaged files are "+
 			"kept with the suffix %s. Images are imported from their archives and pulled again", bad, describe(why), suffix), maxMessage/2)
 	}
-	if err := durable.Write(s.beginMarker(), []byte(message), 0o600); err != nil {
+	err = durable.Write(s.beginMarker(), []byte(message), 0o600)
+	if errors.Is(err, unix.ENOSPC) { // an empty file needs no block
+		err = durable.Write(s.beginMarker(), nil, 0o600)
+	}
+	if err != nil {
 		return "", fmt.Errorf("%s cannot be used (%w), and its replacement cannot be recorded: %w", bad, why, err)
 	}
 	if err := s.setAside(suffix); err != nil {

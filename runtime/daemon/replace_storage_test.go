@@ -472,3 +472,24 @@ func TestFaultWhileOpening(t *testing.T) {
 		})
 	}
 }
+
+// TestReplacementOnFullDisk checks that the storage is also set aside if the disk has no space for the message.
+func TestReplacementOnFullDisk(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(root, unix.MNT_DETACH) })
+	disk := storage{root, filepath.Join(root, Overlay), t.TempDir()}
+	layer := filepath.Join(disk.dir, snapshotsDir, "1")
+	if err := errors.Join(os.MkdirAll(layer, 0o700), os.WriteFile(filepath.Join(root, metaFile), []byte("no"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "full"), make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	message, err := disk.setAsideDamaged()
+	if !strings.Contains(message, metaFile) || err != nil || exists(layer) || readMessage(disk.marker()) == "" {
+		t.Errorf("%q, %v; layer: %t, recorded: %q", message, err, exists(layer), readMessage(disk.marker()))
+	}
+}
