@@ -39,10 +39,12 @@ const (
 	maxBoltDepth = 64
 )
 
-// errDamaged is the error of checkBolt for a file that bbolt must not open, and errEmpty that for an empty file.
+// errDamaged is the error of checkBolt for a file that bbolt must not open, errEmpty that for an empty file, and errNoRecords that for an
+// intact database that bbolt has created and nobody has used.
 var (
-	errDamaged = errors.New("the database is damaged")
-	errEmpty   = errors.New("it is empty")
+	errDamaged   = errors.New("the database is damaged")
+	errEmpty     = errors.New("it is empty")
+	errNoRecords = errors.New("it has no records")
 )
 
 func damaged(format string, args ...any) error {
@@ -86,13 +88,14 @@ func checkPages(f io.ReaderAt, size uint64) error {
 		return err
 	}
 	c := &boltChecker{f: f, pageSize: m.pageSize, pages: m.pages, seen: make([]uint64, m.pages/64+1)}
-	if _, err := c.checkTree(0, m.root, nil, nil); err != nil {
-		return err
+	last, err := c.checkTree(0, m.root, nil, nil)
+	if err == nil && m.freelist != noFreelist {
+		err = c.checkFreelist(m.freelist)
 	}
-	if m.freelist == noFreelist {
-		return nil
+	if err == nil && last == nil {
+		err = errNoRecords
 	}
-	return c.checkFreelist(m.freelist)
+	return err
 }
 
 // A boltMeta is the content of a meta page: the state of the database after a commit.

@@ -70,6 +70,9 @@ func (s storage) setAsideDamaged() (message string, err error) {
 		bad, why = names, checkLocked(names, regular.Open, &g)
 		g.Close()
 		lost = isLost(why) && s.hasLayers()
+		if errors.Is(why, errNoRecords) { // a process that dies while it creates the first layer leaves one: see renameLeftovers
+			lost = len(listNumbers(filepath.Join(s.dir, snapshotsDir))) > 1
+		}
 	}
 	if !lost && !errors.Is(why, errDamaged) {
 		if begun != "" && (why == nil || isLost(why)) {
@@ -98,9 +101,11 @@ func (s storage) setAsideDamaged() (message string, err error) {
 	return message, nil
 }
 
-// isLost reports whether a database is missing or empty. bbolt would create an empty one. Without the records of meta.db, the garbage
+// isLost reports whether a database is missing or empty, or was so when an earlier version of islet started. bbolt creates one. Without the records of meta.db, the garbage
 // collector would remove the layers of running containers. Without those of metadata.db, new layers would get the numbers of old ones.
-func isLost(why error) bool { return errors.Is(why, fs.ErrNotExist) || errors.Is(why, errEmpty) }
+func isLost(why error) bool {
+	return errors.Is(why, fs.ErrNotExist) || errors.Is(why, errEmpty) || errors.Is(why, errNoRecords)
+}
 
 func describe(why error) string {
 	if errors.Is(why, fs.ErrNotExist) {

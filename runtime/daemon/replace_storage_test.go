@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -106,6 +107,16 @@ func TestDamagedStorage(t *testing.T) {
 	noTree := func(b []byte) []byte { clear(b[2*page:]); return b }
 	noMeta := func(b []byte) []byte { clear(b[:2*page]); return b }
 	empty := func([]byte) []byte { return nil }
+	path := filepath.Join(t.TempDir(), "unused.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	unused, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noRecords := func([]byte) []byte { return unused }
 	for _, test := range []struct {
 		name, file string
 		change     func(b []byte) []byte // nil: the file is removed
@@ -116,6 +127,8 @@ func TestDamagedStorage(t *testing.T) {
 		{"not a database", metaFile, func(b []byte) []byte { return []byte("no") }},
 		{"empty", metaFile, empty},
 		{"missing", metaFile, nil},
+		{"without records", metaFile, noRecords},
+		{"without records, of the snapshotter", Overlay + "/" + namesFile, noRecords},
 		{"empty, of the snapshotter", Overlay + "/" + namesFile, empty},
 		{"missing, of the snapshotter", Overlay + "/" + namesFile, nil},
 		{"pages of the snapshotter", Overlay + "/" + namesFile, noTree},
@@ -123,6 +136,9 @@ func TestDamagedStorage(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := newStorage(t)
+			if err := os.Mkdir(filepath.Join(c.Root, Overlay, snapshotsDir, "2"), 0o700); err != nil {
+				t.Fatal(err)
+			}
 			path := filepath.Join(c.Root, test.file)
 			if test.change != nil {
 				overwrite(t, path, test.change)
