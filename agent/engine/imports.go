@@ -51,8 +51,8 @@ type damagedStorage interface {
 
 // reportDamage records an event if the storage of images was damaged and replaced, and deletes the records of imports of archives, so that
 // archives are imported again. It keeps the records of single images: they name the images that archives have. The result tries
-// again until the records are deleted, and calls reread then. It waits until the event is stored, and then forgets the damage. If the agent ends before, its next start calls reportDamage
-// again.
+// again until the records are deleted, and calls reread then. It waits until the event is stored, and then forgets the damage. If the agent
+// ends before, its next start calls reportDamage again.
 func (a Config) reportDamage(ctx context.Context, s damagedStorage) (forget func(ctx context.Context, reread func())) {
 	if s.Damage() == "" {
 		return func(context.Context, func()) {}
