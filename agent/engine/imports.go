@@ -36,8 +36,12 @@ func (c *nativeBackend) FailedArchives() (out []api.Import) {
 	return out
 }
 
-// damageKept is how long a damage of the storage is remembered at least after it was reported. Events are stored a minute later.
-const damageKept = 2 * time.Minute
+const (
+	// damageKept is how long a damage of the storage is remembered at least after it was reported. Events are stored a minute later.
+	damageKept = 2 * time.Minute
+	// forgetInterval is the interval at which the deletion of the records of imports is tried again. It fails on a full disk.
+	forgetInterval = time.Minute
+)
 
 // A damagedStorage is a storage of images that may have been replaced by an empty one. *daemon.Daemon implements it.
 type damagedStorage interface {
@@ -46,25 +50,39 @@ type damagedStorage interface {
 }
 
 // reportDamage records an event if the storage of images was damaged and replaced, and deletes the records of imports of archives, so that
-// archives are imported again. It keeps the records of single images: they name the images that archives have. The result waits until the
-// event is stored, and then forgets the damage. If the agent ends before, its next start calls reportDamage again.
-func (a Config) reportDamage(ctx context.Context, s damagedStorage) (forget func(ctx context.Context)) {
+// archives are imported again. It keeps the records of single images: they name the images that archives have. The result tries
+// again until the records are deleted, and calls reread then. It waits until the event is stored, and then forgets the damage. If the agent
+// ends before, its next start calls reportDamage again.
+func (a Config) reportDamage(ctx context.Context, s damagedStorage) (forget func(ctx context.Context, reread func())) {
 	if s.Damage() == "" {
-		return func(context.Context) {}
+		return func(context.Context, func()) {}
 	}
 	a.RecordEvent(true, "ImageStorageDamaged", s.Damage())
-	if err := a.Store.ForgetArchives(ctx, image.ImageKeyPrefix); err != nil {
-		a.Log.Warn("image archives are not imported again until the next start of the agent", "error", err)
-		return func(context.Context) {}
+	err := a.Store.ForgetArchives(ctx, image.ImageKeyPrefix)
+	if err != nil {
+		a.Log.Warn("image archives are not imported again yet: their records cannot be deleted", "error", err)
 	}
-	return func(ctx context.Context) {
-		select {
-		case <-time.After(damageKept):
-		case <-ctx.Done():
+	return func(ctx context.Context, reread func()) {
+		for err != nil && pause(ctx, forgetInterval) {
+			if err = a.Store.ForgetArchives(ctx, image.ImageKeyPrefix); err == nil {
+				reread()
+			}
+		}
+		if !pause(ctx, damageKept) {
 			return
 		}
 		if err := s.ForgetDamage(); err != nil {
 			a.Log.Warn("the damage of the storage of images will be reported again at the next start of the agent", "error", err)
 		}
+	}
+}
+
+// pause waits. It returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

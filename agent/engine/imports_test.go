@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -45,7 +46,7 @@ func TestReportDamage(t *testing.T) {
 		}
 		eventtest.RecordEvent(v1.EventTypeWarning, reason, message)
 	}}
-	report := func(r *replaced, events int, archives bool) (forget func(context.Context)) {
+	report := func(r *replaced, events int, archives bool) (forget func(context.Context, func())) {
 		t.Helper()
 		forget = c.reportDamage(ctx, r)
 		if told != events {
@@ -70,7 +71,7 @@ func TestReportDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, end := context.WithCancel(context.Background())
 		end()
-		forget(ended)
+		forget(ended, nil)
 		if r.forgotten {
 			t.Error("the damage was forgotten when the agent ended")
 		}
@@ -80,9 +81,41 @@ func TestReportDamage(t *testing.T) {
 	}
 	forget = report(r, 2, false)
 	synctest.Test(t, func(t *testing.T) {
-		forget(context.Background())
+		forget(context.Background(), nil)
 		if !r.forgotten {
 			t.Error("the damage was not forgotten")
+		}
+	})
+}
+
+// TestReportDamageOnFullDisk checks records of imports that cannot be deleted at first. This is tried again while the agent runs, the
+// archives are then read again, and the damage is forgotten only after that.
+func TestReportDamageOnFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "islet.db")
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		s, err := store.Open(ctx, path, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.AddImport(ctx, "file:1", "one.tar"); err != nil {
+			t.Fatal(err)
+		}
+		c := Config{Store: s, Log: slog.New(slog.DiscardHandler), RecordEvent: func(bool, string, string) {}}
+		full, end := context.WithCancel(ctx)
+		end() // the records cannot be deleted
+		r := &replaced{message: "damaged"}
+		forget := c.reportDamage(full, r)
+		rereads, began := 0, time.Now()
+		forget(ctx, func() {
+			rereads++
+			if imported, err := s.WasImported(ctx, "file:1"); imported || r.forgotten || err != nil {
+				t.Errorf("the record is left: %t, forgotten: %t, %v", imported, r.forgotten, err)
+			}
+		})
+		if took := time.Since(began); !r.forgotten || rereads != 1 || took < forgetInterval+damageKept {
+			t.Errorf("after %s: forgotten: %t, %d rereads", took, r.forgotten, rereads)
 		}
 	})
 }

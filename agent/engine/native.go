@@ -36,7 +36,7 @@ type nativeBackend struct {
 	daemon  *daemon.Daemon
 	log     *slog.Logger
 
-	forgetDamage func(ctx context.Context) // see reportDamage
+	forgetDamage func(ctx context.Context, reread func()) // see reportDamage
 
 	mu           sync.Mutex
 	importErrors map[string]error // errors of failed imports, by the archive's file name
@@ -151,7 +151,7 @@ func (c *nativeBackend) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.service.Run(ctx) })
 	g.Go(func() error { return c.inbox.Run(ctx) })
-	g.Go(func() error { c.forgetDamage(ctx); return nil })
+	g.Go(func() error { c.forgetDamage(ctx, c.inbox.Reread); return nil })
 	return g.Wait()
 }
 

@@ -75,7 +75,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		return r.execOCI(ctx, c, o)
 	}
 	if o.Collect {
-		return r.runAbandonable(ctx, c.rec.ID, run)
+		return r.runAbandonable(ctx, c.rec.ID, o.Command, run)
 	}
 	return run(ctx, nil)
 }

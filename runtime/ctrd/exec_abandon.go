@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,11 +20,13 @@ const killGrace = 2 * time.Minute
 
 // runAbandonable calls run, which executes a command in a container for a caller that needs the complete output, such as a probe. It
 // returns at the latest killGrace after the end of ctx, also if run does not return. The command is then abandoned. While a container has
-// an abandoned command, no further command starts: runAbandonable waits until ctx ends, and at most for execStartTimeout. So a probe that
-// is repeated for days leaves only the commands that ran at the same time. The command is also abandoned when run calls stuck. The context
-// of run ends then.
-func (r *Runtime) runAbandonable(ctx context.Context, id string, run func(ctx context.Context, stuck func()) error) error {
-	abandoned := "the commands that do not end in " + id
+// an abandoned command, the same command does not start again in it: runAbandonable waits until ctx ends, and at most for execStartTimeout.
+// So a probe that is repeated for days leaves only the commands that ran at the same time, and the other probes of the container have
+// results of their own. The command is also abandoned when run calls stuck. The context of run ends then.
+func (r *Runtime) runAbandonable(
+	ctx context.Context, id string, command []string, run func(ctx context.Context, stuck func()) error,
+) error {
+	abandoned := "the commands that do not end in " + id + "\x00" + strings.Join(command, "\x00")
 	limited, cancel := context.WithTimeout(ctx, execStartTimeout)
 	defer cancel()
 	if err := r.ops.LockContext(limited, abandoned); err != nil {
@@ -51,7 +54,7 @@ func (r *Runtime) runAbandonable(ctx context.Context, id string, run func(ctx co
 		return whyEnded(ctx, id, err)
 	case <-time.After(cmp.Or(r.execGrace, killGrace)):
 	}
-	r.log.Warn("a command in a container does not end although it was killed: probes and hooks of the container fail until it ends",
+	r.log.Warn("a command in a container does not end although it was killed: probes and hooks with the same command fail until it ends",
 		"container", id)
 	go func() { // if several commands were abandoned, each of them waits for its turn
 		r.ops.Lock(abandoned)

@@ -14,8 +14,12 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
+// readiness is the command of a probe.
+var readiness = []string{"test", "-f", "/nfs/ready"}
+
 // TestAbandonedCommand checks a command that does not end although it was killed. Its caller gets the error of its context after killGrace.
-// Further commands of the container do not start while the command exists, however often a probe repeats them. Then they start again.
+// The same command does not start again in the container while it exists, however often a probe repeats it. Then it starts again. Other
+// commands start, so that a liveness probe has its own result.
 func TestAbandonedCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{log: slog.New(slog.DiscardHandler)}
@@ -26,7 +30,7 @@ func TestAbandonedCommand(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			began := time.Now()
-			err := r.runAbandonable(ctx, id, run)
+			err := r.runAbandonable(ctx, id, readiness, run)
 			synctest.Wait()
 			return time.Since(began), err
 		}
@@ -44,7 +48,12 @@ func TestAbandonedCommand(t *testing.T) {
 		if _, err := probe("c2", works); err != nil {
 			t.Errorf("another container: %v", err)
 		}
-		if err := r.runAbandonable(t.Context(), "c1", works); err == nil { // a hook has no timeout
+		for _, liveness := range [][]string{{"pidof", "app"}, {"test", "-f", "/nfs/ready", ""}, {"test", "-f /nfs/ready"}, readiness[:2], nil} {
+			if err := r.runAbandonable(t.Context(), "c1", liveness, works); err != nil {
+				t.Errorf("%q: %v", liveness, err)
+			}
+		}
+		if err := r.runAbandonable(t.Context(), "c1", readiness, works); err == nil { // a hook has no timeout
 			t.Error("a hook has run")
 		}
 		close(kernel)
@@ -66,13 +75,13 @@ func TestConcurrentAbandonedCommands(t *testing.T) {
 			ends = append(ends, end)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			go r.runAbandonable(ctx, "c1", func(context.Context, func()) error { <-end; return nil })
+			go r.runAbandonable(ctx, "c1", readiness, func(context.Context, func()) error { <-end; return nil })
 		}
 		time.Sleep(time.Second + killGrace)
 		synctest.Wait()
 		waiting := make(chan error, 1)
 		go func() {
-			waiting <- r.runAbandonable(t.Context(), "c1", func(context.Context, func()) error { return cri.ExitError{Code: 7} })
+			waiting <- r.runAbandonable(t.Context(), "c1", readiness, func(context.Context, func()) error { return cri.ExitError{Code: 7} })
 		}()
 		for i, end := range ends {
 			synctest.Wait()
@@ -94,7 +103,7 @@ func TestStuckCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{log: slog.New(slog.DiscardHandler)}
 		answer := make(chan struct{})
-		err := r.runAbandonable(t.Context(), "c1", func(ctx context.Context, stuck func()) error {
+		err := r.runAbandonable(t.Context(), "c1", readiness, func(ctx context.Context, stuck func()) error {
 			stuck()
 			<-answer
 			return ctx.Err()
@@ -104,12 +113,12 @@ func TestStuckCommand(t *testing.T) {
 		}
 		synctest.Wait()
 		works := func(context.Context, func()) error { return nil }
-		if err := r.runAbandonable(t.Context(), "c1", works); err == nil {
+		if err := r.runAbandonable(t.Context(), "c1", readiness, works); err == nil {
 			t.Error("a further command has run")
 		}
 		close(answer)
 		synctest.Wait()
-		if err := r.runAbandonable(t.Context(), "c1", works); err != nil {
+		if err := r.runAbandonable(t.Context(), "c1", readiness, works); err != nil {
 			t.Error(err)
 		}
 	})
@@ -117,7 +126,7 @@ func TestStuckCommand(t *testing.T) {
 
 // TestPanickingCommand checks that a panic is the error of one command.
 func TestPanickingCommand(t *testing.T) {
-	err := new(Runtime).runAbandonable(t.Context(), "c1", func(context.Context, func()) error { panic("oh") })
+	err := new(Runtime).runAbandonable(t.Context(), "c1", readiness, func(context.Context, func()) error { panic("oh") })
 	if err == nil || !strings.Contains(err.Error(), "oh") {
 		t.Error(err)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // A sandbox contains the record and the current state of a sandbox. Runtime.mu guards the fields that may change, which
-// are rec.Stopped, resized, ready, pid, initEnded, endedPid and damaged.
+// are rec.Stopped, resized, ready, pid, initBegun, initEnded, endedPid and damaged.
 type sandbox struct {
 	rec       sandboxRecord
 	config    *api.PodSandboxConfig
@@ -26,6 +26,7 @@ type sandbox struct {
 	resized   *api.LinuxPodSandboxConfig // nil if never resized; the message it points to does not change
 	ready     bool
 	pid       int  // PID of the init process
+	initBegun bool // whether a shim may have been told to start the init process
 	initEnded bool // whether the init process has ended
 	endedPid  int  // PID of an init process that ended while pid was 0; it may belong to an earlier sandbox of this ID
 	damaged   bool // one of its processes could not be killed, so the sandbox is not taken over

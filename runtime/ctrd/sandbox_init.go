@@ -58,6 +58,9 @@ func (r *Runtime) startInit(ctx context.Context, s *sandbox) error {
 		return err
 	}
 	req := wire.RunRequest{ID: s.rec.ID, Bundle: bundle, OCI: s.oci, Cgroup: r.cgroupDir(s, s.rec.ID), Plain: isPlain(spec)}
+	r.mu.Lock()
+	s.initBegun = true
+	r.mu.Unlock()
 	running, err := client.Run(context.WithoutCancel(ctx), req)
 	if err != nil {
 		return err

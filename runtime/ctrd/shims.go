@@ -216,14 +216,19 @@ func (s *shimSet) cutLog(g *shimGroup, c *shim.Client) {
 	})
 }
 
-// onGone ends the containers of a shim that has died.
+// onGone ends the containers of a shim that has died. A sandbox whose init has not begun to start loses nothing: startInit starts another
+// shim.
 func (s *shimSet) onGone(g *shimGroup) {
 	s.mu.Lock()
 	g.client = nil
 	pods := make(map[string]*sandbox, len(g.pods))
 	s.r.mu.Lock()
 	for id := range g.pods {
-		pods[id] = cmp.Or(s.r.starting[id], s.r.sandboxes[id])
+		if starting := s.r.starting[id]; starting == nil || starting.initBegun {
+			pods[id] = cmp.Or(starting, s.r.sandboxes[id])
+		} else {
+			pods[id] = nil
+		}
 	}
 	s.r.mu.Unlock()
 	closed := s.closed
@@ -237,7 +242,7 @@ func (s *shimSet) onGone(g *shimGroup) {
 	}
 }
 
-// endPodOfShim ends the containers and the init of a sandbox whose shim has died. s is nil if the sandbox is not known yet. It is not a
+// endPodOfShim ends the containers and the init of a sandbox whose shim has died. s is nil if no init of the sandbox has begun. It is not a
 // sandbox that was created with the same ID after the end of the shim.
 func (r *Runtime) endPodOfShim(id string, s *sandbox) {
 	for _, c := range r.containersOf(id) {

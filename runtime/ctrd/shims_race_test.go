@@ -229,7 +229,11 @@ func TestInitEndsBeforeSandboxIsKnown(t *testing.T) {
 		"an init process of an earlier sandbox of this ID ended": func(r *Runtime, s *sandbox) { r.handleEnd(s.rec.ID, s.pid-1, wire.Exit{}) },
 		"the shim dies":            func(r *Runtime, s *sandbox) { r.shims.onGone(r.shims.groups["1"]) },
 		"the containerd shim dies": func(r *Runtime, s *sandbox) { r.tasksGone(s) },
-		"nothing of it ends":       func(*Runtime, *sandbox) {},
+		"nothing of it ends: its shim dies before the init begins, and another one starts it": func(r *Runtime, s *sandbox) {
+			s.initBegun = false
+			r.shims.onGone(r.shims.groups["1"])
+		},
+		"nothing of it ends": func(*Runtime, *sandbox) {},
 		"an earlier sandbox of this ID loses its shim": func(r *Runtime, s *sandbox) {
 			earlier := sharedPIDSandbox(s.rec.ID)
 			r.endPodOfShim(s.rec.ID, earlier)
@@ -239,7 +243,7 @@ func TestInitEndsBeforeSandboxIsKnown(t *testing.T) {
 			r := shimRuntime(t)
 			s, old := sharedPIDSandbox("pod1"), sharedPIDSandbox("pod1")
 			old.ready, old.rec.Stopped = false, true
-			s.pid = 2147483647
+			s.pid, s.initBegun = 2147483647, true
 			r.sandboxes["pod1"], r.starting["pod1"] = old, s
 			r.shims.assignSandbox("pod1", false)
 			end(r, s)

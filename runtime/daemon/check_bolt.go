@@ -39,17 +39,19 @@ const (
 	maxBoltDepth = 64
 )
 
-// errDamaged is the error of checkBolt for a file that bbolt must not open, and errEmpty that for an empty file.
+// errDamaged is the error of checkBolt for a file that bbolt must not open, errEmpty that for an empty file, and errNoRecords that for an
+// intact database that bbolt has created and nobody has used.
 var (
-	errDamaged = errors.New("the database is damaged")
-	errEmpty   = errors.New("it is empty")
+	errDamaged   = errors.New("the database is damaged")
+	errEmpty     = errors.New("it is empty")
+	errNoRecords = errors.New("it has no records")
 )
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errDamaged}, args...)...)
 }
 
-// faultPause is the pause between a disk fault and the second attempt to read a database.
+// faultPause is the pause between a disk fault and the second attempt to open and read a database.
 const faultPause = 2 * time.Second
 
 // checkBolt checks all pages that bbolt can reach in a database. bbolt maps the file: a damaged page ends the process with a panic in a
@@ -67,15 +69,15 @@ func checkBolt(f *os.File) error {
 	if info.Size() > maxBoltFile {
 		return damaged("it has %d bytes", info.Size())
 	}
-	return checkTwice(f, uint64(info.Size()))
+	return checkPages(f, uint64(info.Size()))
 }
 
-// checkTwice checks the pages of a database. After a disk fault, such as the reset of a USB device, it tries once more.
-func checkTwice(f io.ReaderAt, size uint64) error {
-	err := checkPages(f, size)
+// tryTwice calls check. After a disk fault, such as the reset of a USB device, it calls check once more.
+func tryTwice(check func() error) error {
+	err := check()
 	if readonly.IsDiskFault(err) {
 		time.Sleep(faultPause)
-		err = checkPages(f, size)
+		err = check()
 	}
 	return err
 }
@@ -86,13 +88,14 @@ func checkPages(f io.ReaderAt, size uint64) error {
 		return err
 	}
 	c := &boltChecker{f: f, pageSize: m.pageSize, pages: m.pages, seen: make([]uint64, m.pages/64+1)}
-	if _, err := c.checkTree(0, m.root, nil, nil); err != nil {
-		return err
+	last, err := c.checkTree(0, m.root, nil, nil)
+	if err == nil && m.freelist != noFreelist {
+		err = c.checkFreelist(m.freelist)
 	}
-	if m.freelist == noFreelist {
-		return nil
+	if err == nil && last == nil {
+		err = errNoRecords
 	}
-	return c.checkFreelist(m.freelist)
+	return err
 }
 
 // A boltMeta is the content of a meta page: the state of the database after a commit.

@@ -260,7 +260,8 @@ func TestFaultsAreRetried(t *testing.T) {
 		"truncated by then": {[]error{nil, nil, nil, io.EOF}, errDamaged, nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			err := checkTwice(&faultyReader{bytes.NewReader(b), test.faults}, uint64(len(b)))
+			f := &faultyReader{bytes.NewReader(b), test.faults}
+			err := tryTwice(func() error { return checkPages(f, uint64(len(b))) })
 			if !errors.Is(err, test.want) || test.not != nil && errors.Is(err, test.not) {
 				t.Errorf("%s: %v", name, err)
 			}

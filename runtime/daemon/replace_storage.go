@@ -30,7 +30,8 @@ const (
 
 	asideSuffix = ".corrupt-"
 	usersSuffix = ".containers" // of the list of containers that may use layers that were set aside
-	markerFile  = "replaced"    // has the message about a replacement until ForgetDamage
+	beginFile   = "replacing"   // has the message about a replacement until it is complete
+	markerFile  = "replaced"    // has the message about a complete replacement until ForgetDamage
 
 	// keepAside is the number of damaged databases that are kept, as for islet.db.
 	keepAside = 3
@@ -59,37 +60,53 @@ type storage struct {
 func (s storage) setAsideDamaged() (message string, err error) {
 	meta := filepath.Join(s.root, metaFile)
 	names := filepath.Join(s.dir, namesFile)
-	message = s.readMarker()
-	bad, f, err := meta, (*os.File)(nil), error(nil)
-	why := checkLocked(meta, &f)
+	message, begun := readMessage(s.marker()), readMessage(s.beginMarker())
+	bad, f := meta, (*os.File)(nil)
+	why := checkLocked(meta, regular.Open, &f)
 	defer func() { f.Close() }() // also unlocks the file; nil is valid
-	lost := isLost(why) && (exists(names) || s.hasLayers())
+	lost := isLost(why) && (exists(names) || s.hasLayers() || begun != "")
 	if why == nil {
 		var g *os.File
-		bad, why = names, checkLocked(names, &g)
+		bad, why = names, checkLocked(names, regular.Open, &g)
 		g.Close()
 		lost = isLost(why) && s.hasLayers()
+		if errors.Is(why, errNoRecords) { // a process that dies while it creates the first layer leaves one: see renameLeftovers
+			lost = len(listNumbers(filepath.Join(s.dir, snapshotsDir))) > 1
+		}
 	}
 	if !lost && !errors.Is(why, errDamaged) {
+		if begun != "" && (why == nil || isLost(why)) {
+			_ = os.Remove(s.beginMarker()) // meta.db is renamed first, and is there: nothing was replaced
+		}
 		return message, nil // bolt.Open reports the other errors
 	}
 	suffix := s.newSuffix()
-	if message == "" || !lost { // otherwise an interrupted replacement continues
+	if message = begun; message == "" || !lost { // otherwise an interrupted replacement continues
 		message = printable.Cut(fmt.Sprintf("%s could not be used: %s. The records of all images were lost, and the damaged files are "+
 			"kept with the suffix %s. Images are imported from their archives and pulled again", bad, describe(why), suffix), maxMessage/2)
 	}
-	if err := durable.Write(s.marker(), []byte(message), 0o600); err != nil {
+	err = durable.Write(s.beginMarker(), []byte(message), 0o600)
+	if errors.Is(err, unix.ENOSPC) { // an empty file needs no block
+		err = durable.Write(s.beginMarker(), nil, 0o600)
+	}
+	if err != nil {
 		return "", fmt.Errorf("%s cannot be used (%w), and its replacement cannot be recorded: %w", bad, why, err)
 	}
 	if err := s.setAside(suffix); err != nil {
 		return "", fmt.Errorf("%s cannot be used (%w) and cannot be renamed: %w", bad, why, err)
 	}
+	if err := errors.Join(os.Rename(s.beginMarker(), s.marker()), durable.SyncDir(s.root)); err != nil {
+		return "", fmt.Errorf("%s cannot be used (%w), and its replacement cannot be recorded: %w", bad, why, err)
+	}
 	return message, nil
 }
 
-// isLost reports whether a database is missing or empty. bbolt would create an empty one. Without the records of meta.db, the garbage
-// collector would remove the layers of running containers. Without those of metadata.db, new layers would get the numbers of old ones.
-func isLost(why error) bool { return errors.Is(why, fs.ErrNotExist) || errors.Is(why, errEmpty) }
+// isLost reports whether a database is missing or empty, or was so when an earlier version of islet started. bbolt creates one. Without the
+// records of meta.db, the garbage collector would remove the layers of running containers. Without those of metadata.db, new layers would
+// get the numbers of old ones.
+func isLost(why error) bool {
+	return errors.Is(why, fs.ErrNotExist) || errors.Is(why, errEmpty) || errors.Is(why, errNoRecords)
+}
 
 func describe(why error) string {
 	if errors.Is(why, fs.ErrNotExist) {
@@ -108,9 +125,11 @@ func (s storage) hasLayers() bool {
 
 func (s storage) marker() string { return filepath.Join(s.root, markerFile) }
 
-// readMarker returns the message about a replacement that nobody has recorded yet, or "".
-func (s storage) readMarker() string {
-	message, err := regular.Read(s.marker(), maxMessage)
+func (s storage) beginMarker() string { return filepath.Join(s.root, beginFile) }
+
+// readMessage returns the message of a file about a replacement, or "" if the file does not exist.
+func readMessage(path string) string {
+	message, err := regular.Read(path, maxMessage)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
@@ -129,21 +148,21 @@ func (s storage) forgetDamage() error {
 	return errors.Join(err, durable.SyncDir(s.root))
 }
 
-// checkLocked opens, locks and checks a database. The file is open if the lock was taken. A disk fault counts as damage.
-func checkLocked(path string, f **os.File) error {
-	opened, err := regular.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil {
-		*f = opened
-		if err = unix.Flock(int(opened.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+// checkLocked opens, locks and checks a database. The file is open if the lock was taken. A disk fault counts as damage if it occurs again.
+func checkLocked(path string, open func(path string) (*os.File, error), f **os.File) error {
+	err := tryTwice(func() (err error) {
+		(*f).Close() // of the first attempt; nil is valid
+		if *f, err = open(path); err != nil {
+			return err
+		}
+		if err = unix.Flock(int((*f).Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 			return errInUse
 		}
-	}
-	if err == nil {
-		err = checkBolt(opened)
-	}
+		if err == nil {
+			err = checkBolt(*f)
+		}
+		return err
+	})
 	if readonly.IsDiskFault(err) && !errors.Is(err, errDamaged) {
 		err = damaged("%w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -106,6 +107,16 @@ func TestDamagedStorage(t *testing.T) {
 	noTree := func(b []byte) []byte { clear(b[2*page:]); return b }
 	noMeta := func(b []byte) []byte { clear(b[:2*page]); return b }
 	empty := func([]byte) []byte { return nil }
+	path := filepath.Join(t.TempDir(), "unused.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	unused, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noRecords := func([]byte) []byte { return unused }
 	for _, test := range []struct {
 		name, file string
 		change     func(b []byte) []byte // nil: the file is removed
@@ -116,6 +127,8 @@ func TestDamagedStorage(t *testing.T) {
 		{"not a database", metaFile, func(b []byte) []byte { return []byte("no") }},
 		{"empty", metaFile, empty},
 		{"missing", metaFile, nil},
+		{"without records", metaFile, noRecords},
+		{"without records, of the snapshotter", Overlay + "/" + namesFile, noRecords},
 		{"empty, of the snapshotter", Overlay + "/" + namesFile, empty},
 		{"missing, of the snapshotter", Overlay + "/" + namesFile, nil},
 		{"pages of the snapshotter", Overlay + "/" + namesFile, noTree},
@@ -123,6 +136,9 @@ func TestDamagedStorage(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, _ := newStorage(t)
+			if err := os.Mkdir(filepath.Join(c.Root, Overlay, snapshotsDir, "2"), 0o700); err != nil {
+				t.Fatal(err)
+			}
 			path := filepath.Join(c.Root, test.file)
 			if test.change != nil {
 				overwrite(t, path, test.change)
@@ -235,7 +251,7 @@ func TestWithoutLayers(t *testing.T) {
 // report the damage until it is forgotten.
 func TestInterruptedReplacement(t *testing.T) {
 	for _, damagedFile := range []string{metaFile, Overlay + "/" + namesFile} {
-		for steps := range 7 {
+		for steps := range 8 {
 			c, layer := newStorage(t)
 			overwrite(t, filepath.Join(c.Root, damagedFile), func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) })
 			disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
@@ -243,11 +259,12 @@ func TestInterruptedReplacement(t *testing.T) {
 			move := func(path, to string) func() error { return func() error { return os.Rename(path, to) } }
 			meta, names := filepath.Join(c.Root, metaFile), filepath.Join(c.Root, Overlay, namesFile)
 			for _, step := range []func() error{
-				func() error { return os.WriteFile(disk.marker(), []byte("the first message"), 0o600) },
+				func() error { return os.WriteFile(disk.beginMarker(), []byte("the first message"), 0o600) },
 				move(meta, meta+asideSuffix+"x"),
 				move(names, names+asideSuffix+"x"),
 				func() error { return os.WriteFile(aside+usersSuffix, disk.listUsers(), 0o600) },
 				move(filepath.Dir(filepath.Dir(layer)), aside),
+				move(disk.beginMarker(), disk.marker()),
 				func() error { return os.WriteFile(meta, nil, 0o600) }, // bbolt creates a database
 			}[:steps] {
 				if err := step(); err != nil {
@@ -270,6 +287,63 @@ func TestInterruptedReplacement(t *testing.T) {
 	}
 }
 
+// TestReplacementDidNotHappen checks a replacement that ended before it renamed meta.db. If the databases can be read at the next start,
+// nothing is reported, except an earlier replacement that nobody has recorded yet.
+func TestReplacementDidNotHappen(t *testing.T) {
+	c, layer := newStorage(t)
+	disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
+	for _, earlier := range []string{"", "an earlier message"} {
+		if err := os.WriteFile(disk.beginMarker(), []byte("a message"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if earlier != "" {
+			if err := os.WriteFile(disk.marker(), []byte(earlier), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := start(t, c)
+		if d.Damage() != earlier {
+			t.Errorf("the message is %q, want %q", d.Damage(), earlier)
+		}
+		if err := d.Close(); err != nil || exists(disk.beginMarker()) || !exists(layer) {
+			t.Errorf("%v; the begin is left: %t, the layer: %t", err, exists(disk.beginMarker()), exists(layer))
+		}
+	}
+}
+
+// TestReplacementIsReported checks a complete replacement after which nothing is left of the damaged storage: the databases were lost, and
+// the layers were removed. It is reported nevertheless, until it is forgotten.
+func TestReplacementIsReported(t *testing.T) {
+	c, _ := newStorage(t)
+	for _, lost := range []string{filepath.Join(c.Root, metaFile), filepath.Join(c.Root, Overlay, namesFile)} {
+		if err := os.Remove(lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"one", "two"} {
+		if err := unix.Unmount(filepath.Join(c.Containers, name, "merged"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := ""
+	for n := range 3 {
+		d := start(t, c)
+		if n == 0 {
+			first = d.Damage()
+		}
+		if d.Damage() == "" || d.Damage() != first {
+			t.Errorf("start %d: the message is %q", n, d.Damage())
+		}
+		collectNow(t, d)
+		if left := d.collector.disk.listAside(); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestMarkerCannotBeRead checks a record of a replacement that says nothing, or too much. The damage is reported nevertheless.
 func TestMarkerCannotBeRead(t *testing.T) {
 	c := overlayConfig(t)
@@ -282,7 +356,7 @@ func TestMarkerCannotBeRead(t *testing.T) {
 		if got := d.Damage(); got == "" || len(got) > maxMessage || strings.Contains(got, "\x1b") {
 			t.Errorf("the message is %q", got)
 		}
-		if err := errors.Join(d.ForgetDamage(), d.Close()); err != nil || disk.readMarker() != "" {
+		if err := errors.Join(d.ForgetDamage(), d.Close()); err != nil || readMessage(disk.marker()) != "" {
 			t.Errorf("the message remains (%v)", err)
 		}
 	}
@@ -388,5 +462,50 @@ func TestStorageInUse(t *testing.T) {
 	disk := storage{c.Root, filepath.Join(c.Root, Overlay), c.Containers}
 	if message, err := disk.setAsideDamaged(); message != "" || err != nil || !exists(layer) {
 		t.Errorf("%q, %v", message, err)
+	}
+}
+
+// TestFaultWhileOpening checks a database whose inode the disk cannot read. A fault that does not occur again does not count.
+func TestFaultWhileOpening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), metaFile)
+	if err := os.WriteFile(path, newDatabase(t, true, 10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for faults, want := range []error{nil, nil, errDamaged} {
+		synctest.Test(t, func(t *testing.T) {
+			left := faults
+			var f *os.File
+			err := checkLocked(path, func(path string) (*os.File, error) {
+				if left--; left >= 0 {
+					return nil, unix.EIO
+				}
+				return os.Open(path)
+			}, &f)
+			if !errors.Is(err, want) || (f != nil) != (want == nil) {
+				t.Errorf("%d faults: %v, open: %t", faults, err, f != nil)
+			}
+			f.Close()
+		})
+	}
+}
+
+// TestReplacementOnFullDisk checks that the storage is also set aside if the disk has no space for the message.
+func TestReplacementOnFullDisk(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(root, unix.MNT_DETACH) })
+	disk := storage{root, filepath.Join(root, Overlay), t.TempDir()}
+	layer := filepath.Join(disk.dir, snapshotsDir, "1")
+	if err := errors.Join(os.MkdirAll(layer, 0o700), os.WriteFile(filepath.Join(root, metaFile), []byte("no"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "full"), make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	message, err := disk.setAsideDamaged()
+	if !strings.Contains(message, metaFile) || err != nil || exists(layer) || readMessage(disk.marker()) == "" {
+		t.Errorf("%q, %v; layer: %t, recorded: %q", message, err, exists(layer), readMessage(disk.marker()))
 	}
 }

@@ -209,3 +209,63 @@ func TestSharedDocument(t *testing.T) {
 		}
 	}
 }
+
+// TestRetriesAreRare repairs the documents of a damaged image behind the back of the service. Look-ups do not read them again at once. A
+// removal does, and so do look-ups later and after a pull or an import of another image.
+func TestRetriesAreRare(t *testing.T) {
+	const ref = "registry.example/archived:1"
+	dir := onSmallDisk(t, 1<<30)
+	d := newDaemon(t, dir)
+	archive := func(name string) []byte { return dockerArchive(t, map[string]v1.Image{name: small(t)}) }
+	load := func(s *Service, b []byte) {
+		t.Helper()
+		if _, err := s.ImportArchive(t.Context(), bytes.NewReader(b), "archive", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(serviceOn(t, d, dir, nil), archive(ref))
+	path := documentsOf(t, dir)
+	for name, act := range map[string]func(s *Service){
+		"later": func(s *Service) {
+			s.index.mu.Lock()
+			for name := range s.index.retried {
+				s.index.retried[name] = s.index.retried[name].Add(-retryInterval)
+			}
+			s.index.mu.Unlock()
+		},
+		"import": func(s *Service) { load(s, dockerArchive(t, map[string]v1.Image{"other:1": imageOf(t, "")})) },
+		"removal": func(s *Service) {
+			if err := s.Reclaim(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		whole := map[string][]byte{}
+		for _, p := range path {
+			b, err := os.ReadFile(p)
+			if err == nil {
+				err = damages["zeros"](p)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole[p] = b
+		}
+		s := serviceOn(t, d, dir, nil)
+		if _, err := s.Resolve(t.Context(), ref); err == nil {
+			t.Fatalf("%s: a damaged image is used", name)
+		}
+		for p, b := range whole {
+			if err := replaceFile(p, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Resolve(t.Context(), ref); err == nil {
+			t.Errorf("%s: the image was read again at once", name)
+		}
+		act(s)
+		if _, err := s.Resolve(t.Context(), ref); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

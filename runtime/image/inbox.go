@@ -55,6 +55,7 @@ type InboxConfig struct {
 type Inbox struct {
 	c             InboxConfig
 	rescanRequest chan struct{} // capacity 1; requests a scan for the images in wanted
+	rereadRequest chan struct{} // capacity 1; see Reread
 
 	mu        sync.Mutex
 	stepEnded chan struct{}   // closed and replaced when an import or a scan has ended
@@ -93,7 +94,7 @@ func NewInbox(c InboxConfig) (*Inbox, error) {
 		}
 	}
 	return &Inbox{
-		c: c, rescanRequest: make(chan struct{}, 1), stepEnded: make(chan struct{}),
+		c: c, rescanRequest: make(chan struct{}, 1), rereadRequest: make(chan struct{}, 1), stepEnded: make(chan struct{}),
 		wanted: map[string]bool{}, notFound: map[string]bool{},
 	}, nil
 }
@@ -172,6 +173,14 @@ const ImageKeyPrefix = "image:"
 
 func imageKey(ref string) string { return ImageKeyPrefix + ref }
 
+// Reread makes Run import the archives again whose records were deleted from Imports.
+func (b *Inbox) Reread() {
+	select {
+	case b.rereadRequest <- struct{}{}:
+	default:
+	}
+}
+
 // Run imports archives until ctx ends.
 func (b *Inbox) Run(ctx context.Context) error {
 	// A failure to read the inbox must not stop the agent. Each scan reports the error.
@@ -210,6 +219,11 @@ func (b *Inbox) Run(ctx context.Context) error {
 			changed()
 		case <-b.rescanRequest:
 			l.beginSearch()
+			due.Reset(0)
+		case <-b.rereadRequest:
+			for _, f := range l.files {
+				f.key = ""
+			}
 			due.Reset(0)
 		case <-due.C:
 			deadline = time.Time{}

@@ -256,3 +256,25 @@ func TestInboxStopped(t *testing.T) {
 		t.Errorf("left over: %q", got)
 	}
 }
+
+// TestReread checks that archives are imported again after their records were deleted, also while the inbox runs.
+func TestReread(t *testing.T) {
+	x := newInbox(t)
+	writeFile(t, filepath.Join(x.dir, "one.tar"), dockerArchive(t, map[string]v1.Image{"one:1": small(t)}))
+	x.start(t)
+	if !x.wait(t, "one:1") {
+		t.Fatal("the archive was not imported")
+	}
+	recv(t, x.changes)
+	if _, err := x.svc.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "one:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	x.imports.mu.Lock()
+	clear(x.imports.keys)
+	x.imports.mu.Unlock()
+	x.Reread()
+	recv(t, x.changes)
+	if _, err := x.svc.Resolve(t.Context(), "one:1"); err != nil {
+		t.Error(err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
@@ -43,7 +44,12 @@ type imageIndex struct {
 	pins   map[string]bool // names of pinned images: see PinImages
 
 	incomplete map[string]ocispec.Descriptor // names of images that cannot be used, and the documents to which they refer
+	retried    map[string]time.Time          // when they were last read again
 }
+
+// retryInterval is how long a look-up does not read an image again that cannot be used. On a bad sector, a read takes seconds, and all
+// look-ups wait meanwhile.
+const retryInterval = time.Minute
 
 // loadIndex creates the index. The caller holds index.mu.
 func (s *Service) loadIndex(ctx context.Context) error {
@@ -70,6 +76,7 @@ func (s *Service) loadIndex(ctx context.Context) error {
 		found[e.id] = e
 	}
 	s.index.names, s.index.images, s.index.incomplete, s.index.loaded = names, found, incomplete, true
+	s.index.retried = map[string]time.Time{}
 	return nil
 }
 
@@ -82,6 +89,7 @@ func (s *Service) retryIncomplete(ctx context.Context, names []string) error {
 		if !incomplete {
 			continue
 		}
+		s.index.retried[name] = time.Now()
 		e, err := s.readEntry(ctx, target)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -178,7 +186,11 @@ func (s *Service) findImage(ctx context.Context, ref string) (*entry, error) {
 		return nil, err
 	}
 	e, err := s.index.find(ref)
-	if names := s.index.incompleteNames(ref); errors.Is(err, errdefs.ErrNotFound) && len(names) > 0 {
+	names := slices.DeleteFunc(s.index.incompleteNames(ref), func(name string) bool {
+		last, retried := s.index.retried[name]
+		return retried && time.Since(last) < retryInterval
+	})
+	if errors.Is(err, errdefs.ErrNotFound) && len(names) > 0 {
 		if err := s.retryIncomplete(ctx, names); err != nil {
 			return nil, err
 		}
@@ -268,6 +280,7 @@ func (s *Service) recordName(ctx context.Context, name string, target ocispec.De
 	if err := s.loadIndex(ctx); err != nil {
 		return err
 	}
+	clear(s.index.retried) // the images that cannot be used may share its documents and layers
 	old, exists := s.index.names[name]
 	if exists && old.target == target.Digest && old.id == e.id {
 		return nil

@@ -64,6 +64,9 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		return 0, err
 	}
 	defer s.deleteExec(context.WithoutCancel(ctx), e.ID, exec)
+	if err := ctx.Err(); err != nil { // the answer came late, and nobody waits for the command
+		return 0, err
+	}
 	out, err := openOutputs(f, e)
 	if err != nil {
 		return 0, err
@@ -110,9 +113,12 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 	return code, out.Finish(ctx, e.Children)
 }
 
-// awaitCommand waits until a command has ended, and returns its exit code. If ctx ends first, awaitCommand kills the command. A hanging
-// shim does not report the end, and a process may wait in the kernel. If limited is true, awaitCommand then waits at most for
-// commandTimeout. Otherwise it waits until the command or the shim has ended.
+// killInterval is the interval at which awaitCommand kills a command that does not end. The shim or its virtual machine may refuse a kill.
+const killInterval = 10 * time.Second
+
+// awaitCommand waits until a command has ended, and returns its exit code. If ctx ends first, awaitCommand kills the command, and repeats
+// this every killInterval. A hanging shim does not report the end, and a process may wait in the kernel. If limited is true, awaitCommand
+// then waits at most for commandTimeout. Otherwise it waits until the command or the shim has ended.
 func (s *Shim) awaitCommand(ctx context.Context, id, exec string, limited bool) (code uint32, err error) {
 	waiting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -120,7 +126,13 @@ func (s *Shim) awaitCommand(ctx context.Context, id, exec string, limited bool) 
 		if limited {
 			time.AfterFunc(commandTimeout, giveUp)
 		}
-		s.call(waiting, "Kill", &task.KillRequest{ID: id, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
+		for waiting.Err() == nil {
+			s.call(waiting, "Kill", &task.KillRequest{ID: id, ExecID: exec, Signal: uint32(unix.SIGKILL)}, &emptypb.Empty{})
+			select {
+			case <-waiting.Done():
+			case <-time.After(killInterval):
+			}
+		}
 	})
 	var end task.WaitResponse
 	if err := s.call(waiting, "Wait", &task.WaitRequest{ID: id, ExecID: exec}, &end); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
@@ -127,5 +129,112 @@ func TestSilentShim(t *testing.T) {
 			t.Errorf("a command: %v", err)
 		}
 		s.Close()
+	})
+}
+
+// An oneConn is a listener with one connection.
+type oneConn struct {
+	conns  chan net.Conn
+	closed context.Context
+	close  context.CancelFunc
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *oneConn) Close() error   { l.close(); return nil }
+func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
+
+// serveTask answers calls of the task API on a connection until the test closes the result. answer may wait.
+func serveTask(t *testing.T, far net.Conn, service string, answer func(method string) error) (end func()) {
+	t.Helper()
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := map[string]ttrpc.Method{}
+	for _, name := range []string{"Exec", "Start", "Kill", "Wait", "Delete"} {
+		methods[name] = func(_ context.Context, decode func(any) error) (any, error) {
+			return &emptypb.Empty{}, errors.Join(decode(&emptypb.Empty{}), answer(name))
+		}
+	}
+	server.RegisterService(service, &ttrpc.ServiceDesc{Methods: methods})
+	closed, closeIt := context.WithCancel(t.Context())
+	l := &oneConn{make(chan net.Conn, 1), closed, closeIt}
+	l.conns <- far
+	go server.Serve(t.Context(), l)
+	return func() { server.Close() }
+}
+
+// TestLateAnswer checks a shim that answers a call only after the caller of the command has stopped waiting. The command is not started.
+func TestLateAnswer(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, far, _ := pipeShim()
+		s.service = "task"
+		calls := make(chan string, 100)
+		end := serveTask(t, far, s.service, func(method string) error {
+			calls <- method
+			if method == "Exec" {
+				time.Sleep(time.Hour)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.Exec(ctx, Exec{ID: "c1", Dir: dir, Process: &specs.Process{}, Stuck: func() {}})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		s.Close()
+		end()
+		close(calls)
+		var got []string
+		for method := range calls {
+			got = append(got, method)
+		}
+		if want := []string{"Exec", "Delete"}; !slices.Equal(got, want) {
+			t.Errorf("calls %q, want %q", got, want)
+		}
+	})
+}
+
+// TestRefusedKill checks a shim that refuses to kill a command for some time. The kill is repeated until the command has ended.
+func TestRefusedKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, far, _ := pipeShim()
+		s.service = "task"
+		kills, ended := 0, make(chan struct{})
+		end := serveTask(t, far, s.service, func(method string) error {
+			switch method {
+			case "Wait":
+				<-ended
+			case "Kill":
+				if kills++; kills < 5 {
+					return errors.New("busy")
+				}
+				close(ended)
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := s.awaitCommand(ctx, "c1", "probe", false)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != time.Second+4*killInterval {
+			t.Errorf("%v after %s", err, took)
+		}
+		time.Sleep(10 * killInterval)
+		s.Close()
+		end()
+		if kills != 5 {
+			t.Errorf("%d kills", kills)
+		}
 	})
 }
