@@ -235,14 +235,14 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	it.busy = false
 	o.busy--
 	now := time.Now()
-	if it.tries > 0 { // see addItem
+	if it.failures > 0 { // see addItem
 		o.holds.failed.end(now)
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		o.holds.accept(it.name.Namespace, it.tries > 0, now)
-		it.tries = 0
+		o.holds.accept(it.name.Namespace, it.failures > 0, now)
+		it.failures, it.refusals = 0, 0
 		o.serverBackoff.Reset()
 	case errors.Is(err, errStore):
 		o.retryAlone(it, "an ended pod cannot be removed from the database of this node: the removal is retried later", err)
@@ -257,11 +257,11 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 			o.Log.Warn("the API server fails to store the status of a pod: the status is sent again later", "pod", it.name.String(),
 				"uid", it.uid, "error", err)
 		}
-		if o.holds.fail(it.name.Namespace, it.tries == 0, now) && !now.Before(o.pausedUntil) {
+		if o.holds.fail(it.name.Namespace, it.failures == 0, now) && !now.Before(o.pausedUntil) {
 			o.pausedUntil = now.Add(o.serverBackoff.Next(0))
 		}
-		it.tries++
-		it.dueWithin(ownDelay(it.tries))
+		it.failures++
+		it.dueWithin(ownDelay(it.failures))
 	default:
 		it.dueWithin(0)
 		if !now.Before(o.pausedUntil) {

@@ -18,9 +18,9 @@ func (it *item) dueWithin(d time.Duration) {
 
 // retryAlone schedules the next attempt after a failure that concerns only this item, and logs the failure.
 func (o *Outbox) retryAlone(it *item, message string, err error) {
-	it.tries++
-	it.dueWithin(min(firstRetry<<min(it.tries, 12), maxRefusedRetry))
-	o.Log.Warn(message, "pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
+	it.refusals++
+	it.dueWithin(min(firstRetry<<min(it.refusals, 12), maxRefusedRetry))
+	o.Log.Warn(message, "pod", it.name.String(), "uid", it.uid, "tries", it.refusals, "error", err)
 }
 
 // scheduleSend schedules the next attempt for the time when the status has been unchanged for settleTime. Each further call delays the
