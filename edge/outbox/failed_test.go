@@ -358,3 +358,22 @@ func TestOtherNamespacesOfStatuses(t *testing.T) {
 		time.Sleep(hang) // until no request waits
 	})
 }
+
+// TestRefusalAfterErrors checks that a status is sent soon if the first answer of a server that has failed for a long time is a refusal.
+func TestRefusalAfterErrors(t *testing.T) {
+	in(t, func(w *world) {
+		p := w.bind("p")
+		w.fail(errWebhook)
+		w.box.Put(p, status(v1.PodFailed, "news"))
+		time.Sleep(5 * time.Minute)
+		w.fail(apierrors.NewForbidden(v1.Resource("pods"), "p", nil))
+		for before := w.patches(); w.patches() == before; {
+			time.Sleep(time.Second)
+		}
+		w.fail(nil)
+		time.Sleep(2 * time.Second)
+		if got := w.shown("p"); got != "Failed news" {
+			t.Error(got)
+		}
+	})
+}
