@@ -377,3 +377,27 @@ func TestRefusalAfterErrors(t *testing.T) {
 		}
 	})
 }
+
+// TestLinkAfterErrors checks that a status that has failed is sent at once when the link is up again, and otherwise soon after the server
+// stores statuses again.
+func TestLinkAfterErrors(t *testing.T) {
+	for name, isUpAgain := range map[string]bool{"link": true, "server": false} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(w *world) {
+				p, most := w.bind("p"), 2*maxOwnRetry+time.Second // the delay of the status, and the hold
+				w.fail(errWebhook)
+				w.box.Put(p, status(v1.PodFailed, "news"))
+				time.Sleep(65 * time.Second)
+				w.fail(nil)
+				if isUpAgain {
+					w.retry <- struct{}{}
+					most = time.Second
+				}
+				time.Sleep(most)
+				if got := w.shown("p"); got != "Failed news" {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}

@@ -27,6 +27,7 @@ const (
 	startingDelay    = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
+	maxOwnRetry      = lastRetry / 4   // maximum delay of one status; the holds limit the rate
 	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts after the server has rejected a request or the store has failed
 )
 
@@ -218,6 +219,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 			o.mu.Lock()
 			o.pausedUntil, o.offline = o.retryAfterEnd, false
 			o.holds.end(time.Now())
+			o.retryFailed()
 			o.retrySignals++
 			o.mu.Unlock()
 		}
@@ -261,7 +263,7 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 			o.pausedUntil = now.Add(o.serverBackoff.Next(0))
 		}
 		it.failures++
-		it.dueWithin(ownDelay(it.failures))
+		it.dueWithin(min(ownDelay(it.failures), maxOwnRetry))
 	default:
 		it.dueWithin(0)
 		if !now.Before(o.pausedUntil) {

@@ -23,6 +23,15 @@ func (o *Outbox) retryAlone(it *item, message string, err error) {
 	o.Log.Warn(message, "pod", it.name.String(), "uid", it.uid, "tries", it.refusals, "error", err)
 }
 
+// retryFailed schedules an immediate attempt for all items whose last requests failed, unless the server has rejected them.
+func (o *Outbox) retryFailed() {
+	for _, it := range o.allItems() {
+		if it.failures > 0 && it.refusals == 0 && !it.due.IsZero() {
+			it.dueWithin(0)
+		}
+	}
+}
+
 // scheduleSend schedules the next attempt for the time when the status has been unchanged for settleTime. Each further call delays the
 // attempt, but to no later than settleMost after the first call. A status that is replaced before the attempt is not sent.
 func (it *item) scheduleSend() {
