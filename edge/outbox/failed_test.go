@@ -259,10 +259,16 @@ func (w *world) bindIn(namespace, name string) *v1.Pod {
 }
 
 // TestStatusesDuringErrors checks that the number of requests is limited while the server answers all requests with an error, for many pods
-// of several namespaces that change again and again, also if the link changes. All statuses are sent after that.
+// of one or several namespaces that change again and again, also if the link changes. All statuses are sent after that.
 func TestStatusesDuringErrors(t *testing.T) {
+	for _, namespaces := range []int{1, 10} {
+		t.Run(fmt.Sprint(namespaces), func(t *testing.T) { changeDuringErrors(t, namespaces) })
+	}
+}
+
+func changeDuringErrors(t *testing.T, namespaces int) {
 	in(t, func(w *world) {
-		const many, namespaces = 100, 10
+		const many = 100
 		var pods []*v1.Pod
 		for n := range many {
 			pods = append(pods, w.bindIn(fmt.Sprint("ns", n%namespaces), fmt.Sprint("p", n)))
@@ -399,5 +405,20 @@ func TestLinkAfterErrors(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestFailureOfADeletedPod checks that a failure is not remembered after its pod is gone, because the next outage would not be logged.
+func TestFailureOfADeletedPod(t *testing.T) {
+	var h holds
+	now := time.Now()
+	for _, isFirst := range []bool{true, false} {
+		if h.hasFailed(now) == isFirst {
+			t.Error("wrong before the failure", isFirst)
+		}
+		h.fail("a", isFirst, now)
+	}
+	if !h.hasFailed(now.Add(lastRetry)) || h.hasFailed(now.Add(time.Hour)) {
+		t.Error("the failure is forgotten at once, or never")
 	}
 }

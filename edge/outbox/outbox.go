@@ -255,7 +255,7 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
 	case mayConcernOne(err):
-		if !o.holds.hasFailed() {
+		if !o.holds.hasFailed(now) {
 			o.Log.Warn("the API server fails to store the status of a pod: the status is sent again later", "pod", it.name.String(),
 				"uid", it.uid, "error", err)
 		}
