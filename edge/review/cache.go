@@ -20,6 +20,9 @@ const (
 	timeout    = 10 * time.Second
 )
 
+// rejectionTTL is the time for which a rejection with an error is reused.
+const rejectionTTL = 10 * time.Second
+
 // errRejected is part of the errors that the API server has answered because of the client's token.
 var errRejected = errors.New("the API server did not accept the token")
 
@@ -40,7 +43,7 @@ type answerCache struct {
 type cachedAnswer struct {
 	value    any
 	err      error // errRejected, or nil
-	positive bool
+	positive bool  // also after one error, see firstRejectionTTL
 	expires  time.Time
 }
 
