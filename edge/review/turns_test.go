@@ -162,7 +162,7 @@ func shareAddress(t *testing.T, client string) {
 }
 
 // TestFormerlyValidToken checks that a token that is not valid any more loses its precedence, in each way in which an API server rejects
-// it.
+// it. An answer with an error may be temporary, so the second one in a row counts, and the token is soon reviewed again.
 func TestFormerlyValidToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlow()
@@ -174,9 +174,24 @@ func TestFormerlyValidToken(t *testing.T) {
 			}
 			s.revoked.Store(true)
 			time.Sleep(3 * time.Minute)
-			if ok, _ := s.review(from(t, "10.1.0.1"), token); ok || s.wasPositive(key) {
-				t.Errorf("%s is still known", token)
+			ok, err := s.review(from(t, "10.1.0.1"), token)
+			if isFirst := errors.Is(err, errRejected); ok || s.wasPositive(key) != isFirst {
+				t.Errorf("%s after a rejection: %t, %v", token, ok, err)
+			} else if isFirst {
+				time.Sleep(firstRejectionTTL)
+				ok, err = s.review(from(t, "10.1.0.1"), token)
 			}
+			if ok || s.wasPositive(key) {
+				t.Errorf("%s is still known: %v", token, err)
+			}
+		}
+		s.revoked.Store(false)
+		for _, want := range []bool{true, false, true, false, true} { // an API server that fails for a moment, again and again
+			s.revoked.Store(!want)
+			if ok, _ := s.review(from(t, "10.1.0.1"), "good-now"); ok != want {
+				t.Errorf("the token is valid: %t", ok)
+			}
+			time.Sleep(map[bool]time.Duration{true: 3 * time.Minute, false: firstRejectionTTL}[want])
 		}
 	})
 }
