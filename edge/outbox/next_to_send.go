@@ -76,6 +76,8 @@ func (t *turn) isHeld(it *item) bool {
 func (t *turn) addItem(it *item) {
 	if it.failures > 0 { // one item that has failed at a time, because its request may wait for a webhook; send ends the hold
 		t.o.holds.failed.until = t.now.Add(lastRetry)
+	} else if it.hold = t.holdOf(it); it.hold != nil { // not several at once, because the server may be overloaded; send ends the hold
+		it.hold.until = t.now.Add(nextDoubtful)
 	}
 	t.o.busy++
 	it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}

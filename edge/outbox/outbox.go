@@ -27,6 +27,7 @@ const (
 	startingDelay    = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
+	nextDoubtful     = 3 * time.Second // delay of a namespace's next request while one that will probably fail is not answered
 	maxOwnRetry      = lastRetry / 4   // maximum delay of one status; the holds limit the rate
 	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts after the server has rejected a request or the store has failed
 )
@@ -239,6 +240,9 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	now := time.Now()
 	if it.failures > 0 { // see addItem
 		o.holds.failed.end(now)
+	} else if it.hold != nil {
+		it.hold.end(now)
+		it.hold = nil
 	}
 	switch {
 	case ctx.Err() != nil:
