@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -232,6 +233,33 @@ func TestChangingNames(t *testing.T) {
 		time.Sleep(maxMoveInterval)
 		if err := shown(t, l).VerifyHostname("192.0.2.3"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestRotationIsSaved checks that a certificate that cannot be saved is saved soon after the disk has been repaired.
+func TestRotationIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSigning(t)
+		cfg := w.joined(100*time.Hour, 10*time.Hour, w.server.CA) // due at once
+		before := w.current(cfg)
+		time.Sleep(time.Minute) // the files of the pairs have different names
+		broken := filepath.Join(cfg.CertDir, "kubelet-client-updated.pem")
+		if err := os.MkdirAll(filepath.Join(broken, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, stop := w.boot(cfg)
+		defer stop()
+		time.Sleep(150 * time.Minute)
+		if failed, _ := l.Failures(); failed == 0 || w.current(cfg) != before {
+			t.Fatalf("%d failures, current is %s", failed, w.current(cfg))
+		}
+		if err := os.RemoveAll(broken); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(maxAttempt + time.Minute)
+		if w.current(cfg) == before {
+			t.Error("the new certificate is not used")
 		}
 	})
 }
