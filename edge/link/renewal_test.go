@@ -13,6 +13,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube/kubetest"
@@ -204,6 +205,35 @@ func TestNewBootstrapKubeconfig(t *testing.T) {
 			t.Errorf("the link is %+v after the new kubeconfig", s)
 		}
 	})
+}
+
+// TestBootstrapByProxy checks that a bootstrap kubeconfig with a proxy ends the interval after a bootstrap only if it has changed.
+func TestBootstrapByProxy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bootstrap")
+	write := func(token string) {
+		t.Helper()
+		c := api.NewConfig()
+		c.Clusters["c"] = &api.Cluster{Server: "https://192.0.2.1:6443", ProxyURL: "http://192.0.2.2:3128"}
+		c.AuthInfos["u"] = &api.AuthInfo{Token: token}
+		c.Contexts["x"], c.CurrentContext = &api.Context{Cluster: "c", AuthInfo: "u"}, "x"
+		if err := clientcmd.WriteToFile(*c, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old")
+	with, err := readRest(path)
+	if err != nil || with.Proxy == nil {
+		t.Fatal(with, err)
+	}
+	i := &identity{link: &Link{cfg: Config{BootstrapKubeconfig: path}}, bootstrappedBy: with}
+	i.bootstraps.Succeeded(time.Hour)
+	if i.untilBootstrap() == 0 {
+		t.Error("the same kubeconfig ends the interval")
+	}
+	write("new")
+	if i.untilBootstrap() != 0 {
+		t.Error("a new kubeconfig does not end the interval")
+	}
 }
 
 // TestChangingNames checks that a node whose addresses change often requests serving certificates at growing intervals. The certificate for
