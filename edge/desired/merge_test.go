@@ -68,7 +68,8 @@ func TestTooLargeNow(t *testing.T) {
 		large[i].Pod.Spec = v1.PodSpec{}
 	}
 	large[1].Pod.Status.Phase = v1.PodSucceeded
-	const problem = "api /manifests/a1 : pod default/a, or the list of all pods, is too large for this node: its changes have no effect here"
+	const problem = "api /manifests/a1 : pod default/a, or the list of all pods, is too large for this node: its changes have no effect " +
+		"here"
 	if err := w.Set(ctx, API, large, nil); err != nil || w.problems() != problem {
 		t.Error(err, w.problems())
 	}

@@ -8,9 +8,9 @@
 //	                 cache (bounded, keyed by hashes)
 //
 // Concurrent identical requests cause only one review. Answers are never used longer than their TTL. While the link is down, only clients
-// with a cached answer are therefore admitted. Errors are not cached, except for a rejection with an error, which is reused for 10 s. If the
-// last answer for the token was positive, it is reused for 1 s only, and the token keeps its precedence until the next rejection. The number
-// of concurrent reviews is limited, so unknown clients cannot delay the node's own requests.
+// with a cached answer are therefore admitted. Errors are not cached, except for a rejection with an error, which is reused for 10 s. If
+// the last answer for the token was positive, it is reused for 1 s only, and the token keeps its precedence until the next rejection. The
+// number of concurrent reviews is limited, so unknown clients cannot delay the node's own requests.
 //
 // Anybody who can reach the port can send tokens, so reviews wait for one of eight places. The next review is that of the network (see
 // package connlimit) with the fewest running reviews, and in this network of the address with the fewest reviews and recent rejections. A
