@@ -128,7 +128,9 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 		default:
 			taken[c.Pod.UID] = c
 			if row, found := r[c.Pod.UID]; found && podspec.IsTooLarge(c.Pod) && !podspec.IsTooLarge(row.Pod) {
-				block("", "pod %s, or the list of all pods, is too large for this node: its changes have no effect here", nameOf(c.Pod))
+				if !hasEnded(c.Pod) { // changes of an ended pod would have no effect anyway
+					block("", "pod %s, or the list of all pods, is too large for this node: its changes have no effect here", nameOf(c.Pod))
+				}
 				r.applyClaim(source, Claim{withStatusOf(row.Pod, c.Pod), c.Origin, c.Ending})
 				continue
 			}
@@ -140,12 +142,16 @@ func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
 
 // withStatusOf returns the former version of a pod that is now too large. If the pod has ended, the result has the present status.
 func withStatusOf(former, now *v1.Pod) *v1.Pod {
-	if now.Status.Phase != v1.PodSucceeded && now.Status.Phase != v1.PodFailed {
+	if !hasEnded(now) {
 		return former
 	}
 	ended := *former
 	ended.Status = now.Status
 	return &ended
+}
+
+func hasEnded(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
 // whyBlocked returns the reason why a claim is blocked, or "" if it is not blocked.
@@ -218,9 +224,9 @@ func (r rows) retryBlocked(blockedClaims map[string][]blockedClaim) map[string][
 		for _, b := range blockedClaims[source] {
 			if !b.final {
 				b.why = r.whyBlocked(source, b.Claim)
+				b.field = cmp.Or(b.field, "metadata.name")
 			}
 			if b.why != "" {
-				b.field = cmp.Or(b.field, "metadata.name")
 				still[source] = append(still[source], b)
 			} else {
 				r.applyClaim(source, b.Claim)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/islet-edge/islet/internal/keys"
 )
 
@@ -52,6 +54,27 @@ func TestFixedUIDs(t *testing.T) {
 file /m/3 metadata.uid: pod default/d has no UID
 http http://h metadata.name: the UID of pod default/c is already used by pod default/b of /m/1` {
 		t.Error(got)
+	}
+}
+
+// TestTooLargeNow checks that a known pod that is now too large for the node is a problem only while it has not ended, and that the problem
+// names no field, also after other changes.
+func TestTooLargeNow(t *testing.T) {
+	w, ctx := newWorld(t), t.Context()
+	w.want("known", w.Set(ctx, API, claims("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
+	large := claims("a/a1", "b/b1")
+	for i := range large {
+		large[i].Pod.Annotations = map[string]string{keys.TooLarge: ""}
+		large[i].Pod.Spec = v1.PodSpec{}
+	}
+	large[1].Pod.Status.Phase = v1.PodSucceeded
+	const problem = "api /manifests/a1 : pod default/a, or the list of all pods, is too large for this node: its changes have no effect " +
+		"here"
+	if err := w.Set(ctx, API, large, nil); err != nil || w.problems() != problem {
+		t.Error(err, w.problems())
+	}
+	if err := w.Set(ctx, File, claims("c/c1"), nil); err != nil || w.problems() != problem {
+		t.Error(err, w.problems())
 	}
 }
 

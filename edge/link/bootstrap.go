@@ -67,11 +67,21 @@ func (i *identity) untilBootstrap() time.Duration {
 	left := i.bootstraps.Left()
 	if left > 0 {
 		with, err := readRest(i.link.cfg.BootstrapKubeconfig)
-		if err == nil && !reflect.DeepEqual(with, i.bootstrappedBy) {
+		if err == nil && !areEqual(with, i.bootstrappedBy) {
 			i.bootstraps, left = retry.Pace{}, 0
 		}
 	}
 	return left
+}
+
+// areEqual compares two configurations. It ignores proxies, because they are functions, which are never equal.
+func areEqual(a, b *rest.Config) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.Proxy, y.Proxy = nil, nil
+	return reflect.DeepEqual(x, y)
 }
 
 // newClient returns a client with its own connections, for requests with other credentials than those in use.

@@ -22,13 +22,14 @@ var (
 // rotate replaces the certificate with a new one. The current certificate stays in use until the API server has accepted the new one.
 // Otherwise a signer with another CA, such as a control plane in the middle of a change of its CA, could cut off the node for good.
 func (i *identity) rotate(ctx context.Context) error {
+	var tried *x509.Certificate
 	_, err := i.obtainClientCert(ctx, i.link.client, func(p *pair) error {
-		err := i.prove(ctx, p)
-		if err == nil || errors.Is(err, errRejected) { // otherwise the next attempt tries the same certificate again
-			i.rotations.Succeeded(longestInterval(p.cert.Leaf))
-		}
-		return err
+		tried = p.cert.Leaf
+		return i.prove(ctx, p)
 	})
+	if tried != nil && (err == nil || errors.Is(err, errRejected)) { // otherwise the next attempt tries or saves the same certificate again
+		i.rotations.Succeeded(longestInterval(tried))
+	}
 	if err == nil && i.load() && i.isDue() {
 		err = errDueAgain
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube/kubetest"
@@ -205,6 +207,35 @@ func TestNewBootstrapKubeconfig(t *testing.T) {
 	})
 }
 
+// TestBootstrapByProxy checks that a bootstrap kubeconfig with a proxy ends the interval after a bootstrap only if it has changed.
+func TestBootstrapByProxy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bootstrap")
+	write := func(token string) {
+		t.Helper()
+		c := api.NewConfig()
+		c.Clusters["c"] = &api.Cluster{Server: "https://192.0.2.1:6443", ProxyURL: "http://192.0.2.2:3128"}
+		c.AuthInfos["u"] = &api.AuthInfo{Token: token}
+		c.Contexts["x"], c.CurrentContext = &api.Context{Cluster: "c", AuthInfo: "u"}, "x"
+		if err := clientcmd.WriteToFile(*c, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("old")
+	with, err := readRest(path)
+	if err != nil || with.Proxy == nil {
+		t.Fatal(with, err)
+	}
+	i := &identity{link: &Link{cfg: Config{BootstrapKubeconfig: path}}, bootstrappedBy: with}
+	i.bootstraps.Succeeded(time.Hour)
+	if i.untilBootstrap() == 0 {
+		t.Error("the same kubeconfig ends the interval")
+	}
+	write("new")
+	if i.untilBootstrap() != 0 {
+		t.Error("a new kubeconfig does not end the interval")
+	}
+}
+
 // TestChangingNames checks that a node whose addresses change often requests serving certificates at growing intervals. The certificate for
 // the first new address is requested at once.
 func TestChangingNames(t *testing.T) {
@@ -232,6 +263,33 @@ func TestChangingNames(t *testing.T) {
 		time.Sleep(maxMoveInterval)
 		if err := shown(t, l).VerifyHostname("192.0.2.3"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestRotationIsSaved checks that a certificate that cannot be saved is saved soon after the disk has been repaired.
+func TestRotationIsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newSigning(t)
+		cfg := w.joined(100*time.Hour, 10*time.Hour, w.server.CA) // due at once
+		before := w.current(cfg)
+		time.Sleep(time.Minute) // the files of the pairs have different names
+		broken := filepath.Join(cfg.CertDir, "kubelet-client-updated.pem")
+		if err := os.MkdirAll(filepath.Join(broken, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, stop := w.boot(cfg)
+		defer stop()
+		time.Sleep(150 * time.Minute)
+		if failed, _ := l.Failures(); failed == 0 || w.current(cfg) != before {
+			t.Fatalf("%d failures, current is %s", failed, w.current(cfg))
+		}
+		if err := os.RemoveAll(broken); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(maxAttempt + time.Minute)
+		if w.current(cfg) == before {
+			t.Error("the new certificate is not used")
 		}
 	})
 }

@@ -21,9 +21,10 @@
 //
 // An error such as 500 may concern only some objects, for example because a webhook of their namespace cannot be called. Statuses that have
 // failed in this way wait with a back-off that they share, one request at a time, while the others are sent. Their namespaces take turns.
-// After such a failure, the other statuses of the namespace wait with another back-off, until the server has stored one of them. If the
-// server fails for two namespaces and has stored nothing in between, all statuses wait, as after other failures of the server. The same
-// rules apply to events. When the link is up again, the next attempt is made at once, but the back-offs stay.
+// After such a failure, the other statuses of the namespace wait with another back-off, until the server has stored one of them. The
+// next one is sent when the server has answered, or after three seconds. If the server fails for two namespaces and has stored nothing in
+// between, all statuses wait, as after other failures of the server. The same rules apply to events, which are sent one at a time anyway.
+// When the link is up again, the next attempt is made at once, but the back-offs stay.
 //
 // An event is given up after twelve such failures. A failure counts only if the server has accepted another event since the previous one,
 // so no event is lost in an outage. A status is never given up.

@@ -259,10 +259,16 @@ func (w *world) bindIn(namespace, name string) *v1.Pod {
 }
 
 // TestStatusesDuringErrors checks that the number of requests is limited while the server answers all requests with an error, for many pods
-// of several namespaces that change again and again, also if the link changes. All statuses are sent after that.
+// of one or several namespaces that change again and again, also if the link changes. All statuses are sent after that.
 func TestStatusesDuringErrors(t *testing.T) {
+	for _, namespaces := range []int{1, 10} {
+		t.Run(fmt.Sprint(namespaces), func(t *testing.T) { changeDuringErrors(t, namespaces) })
+	}
+}
+
+func changeDuringErrors(t *testing.T, namespaces int) {
 	in(t, func(w *world) {
-		const many, namespaces = 100, 10
+		const many = 100
 		var pods []*v1.Pod
 		for n := range many {
 			pods = append(pods, w.bindIn(fmt.Sprint("ns", n%namespaces), fmt.Sprint("p", n)))
@@ -357,4 +363,62 @@ func TestOtherNamespacesOfStatuses(t *testing.T) {
 		w.Fault.Store(nil)
 		time.Sleep(hang) // until no request waits
 	})
+}
+
+// TestRefusalAfterErrors checks that a status is sent soon if the first answer of a server that has failed for a long time is a refusal.
+func TestRefusalAfterErrors(t *testing.T) {
+	in(t, func(w *world) {
+		p := w.bind("p")
+		w.fail(errWebhook)
+		w.box.Put(p, status(v1.PodFailed, "news"))
+		time.Sleep(5 * time.Minute)
+		w.fail(apierrors.NewForbidden(v1.Resource("pods"), "p", nil))
+		for before := w.patches(); w.patches() == before; {
+			time.Sleep(time.Second)
+		}
+		w.fail(nil)
+		time.Sleep(2 * time.Second)
+		if got := w.shown("p"); got != "Failed news" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestLinkAfterErrors checks that a status that has failed is sent at once when the link is up again, and otherwise soon after the server
+// stores statuses again.
+func TestLinkAfterErrors(t *testing.T) {
+	for name, isUpAgain := range map[string]bool{"link": true, "server": false} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(w *world) {
+				p, most := w.bind("p"), 2*maxOwnRetry+time.Second // the delay of the status, and the hold
+				w.fail(errWebhook)
+				w.box.Put(p, status(v1.PodFailed, "news"))
+				time.Sleep(65 * time.Second)
+				w.fail(nil)
+				if isUpAgain {
+					w.retry <- struct{}{}
+					most = time.Second
+				}
+				time.Sleep(most)
+				if got := w.shown("p"); got != "Failed news" {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
+// TestFailureOfADeletedPod checks that a failure is not remembered after its pod is gone, because the next outage would not be logged.
+func TestFailureOfADeletedPod(t *testing.T) {
+	var h holds
+	now := time.Now()
+	for _, isFirst := range []bool{true, false} {
+		if h.hasFailed(now) == isFirst {
+			t.Error("wrong before the failure", isFirst)
+		}
+		h.fail("a", isFirst, now)
+	}
+	if !h.hasFailed(now.Add(lastRetry)) || h.hasFailed(now.Add(time.Hour)) {
+		t.Error("the failure is forgotten at once, or never")
+	}
 }

@@ -18,7 +18,7 @@ type hold struct {
 
 // extend counts a failure and sets the end of the hold.
 func (h *hold) extend(now time.Time) {
-	if h.isOver(now) || !h.backoff.HasFailed() {
+	if !h.hasFailed(now) {
 		h.backoff = retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	}
 	h.until = now.Add(h.backoff.Next(0))
@@ -26,6 +26,9 @@ func (h *hold) extend(now time.Time) {
 
 // isOver reports whether the failures belong to an earlier outage.
 func (h *hold) isOver(now time.Time) bool { return now.Sub(h.until) > 2*lastRetry }
+
+// hasFailed reports whether there was a failure in this outage.
+func (h *hold) hasFailed(now time.Time) bool { return h.backoff.HasFailed() && !h.isOver(now) }
 
 // end permits an immediate attempt. The back-off stays, because the server may still fail.
 func (h *hold) end(now time.Time) {
@@ -124,14 +127,14 @@ func (h *holds) failedAt(namespace string) time.Time {
 	return time.Time{}
 }
 
-// hasFailed reports whether an object has failed, and the server has not accepted such an object since.
-func (h *holds) hasFailed() bool {
+// hasFailed reports whether an object has failed recently, and the server has not accepted such an object since.
+func (h *holds) hasFailed(now time.Time) bool {
 	for _, own := range h.namespaces {
-		if own.backoff.HasFailed() {
+		if own.hasFailed(now) {
 			return true
 		}
 	}
-	return h.failed.backoff.HasFailed()
+	return h.failed.hasFailed(now)
 }
 
 // end permits an immediate attempt for all objects. Call it when the link is up again.

@@ -61,7 +61,7 @@ func (t *turn) limitDelay(at time.Time) {
 }
 
 // holdOf returns the hold that concerns an item, or nil if there is none.
-func (t *turn) holdOf(it *item) *hold { return t.o.holds.of(it.name.Namespace, it.tries > 0, t.now) }
+func (t *turn) holdOf(it *item) *hold { return t.o.holds.of(it.name.Namespace, it.failures > 0, t.now) }
 
 // isHeld reports whether an item must wait because of failures.
 func (t *turn) isHeld(it *item) bool {
@@ -74,8 +74,10 @@ func (t *turn) isHeld(it *item) bool {
 }
 
 func (t *turn) addItem(it *item) {
-	if it.tries > 0 { // one item that has failed at a time, because its request may wait for a webhook; send ends the hold
+	if it.failures > 0 { // one item that has failed at a time, because its request may wait for a webhook; send ends the hold
 		t.o.holds.failed.until = t.now.Add(lastRetry)
+	} else if it.hold = t.holdOf(it); it.hold != nil { // not several at once, because the server may be overloaded; send ends the hold
+		it.hold.until = t.now.Add(nextDoubtful)
 	}
 	t.o.busy++
 	it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
@@ -86,10 +88,10 @@ func (t *turn) addItem(it *item) {
 // requests may wait for a webhook.
 func (t *turn) takeDoubtful(items []*item) {
 	slices.SortFunc(items, func(a, b *item) int {
-		if failed := a.tries > 0; failed != (b.tries > 0) {
-			return cmp.Compare(b.tries, a.tries)
+		if failed := a.failures > 0; failed != (b.failures > 0) {
+			return cmp.Compare(b.failures, a.failures)
 		}
-		return cmp.Or(t.o.holds.compare(a.name.Namespace, b.name.Namespace, a.tries, b.tries), dueFirst(a, b))
+		return cmp.Or(t.o.holds.compare(a.name.Namespace, b.name.Namespace, a.failures, b.failures), dueFirst(a, b))
 	})
 	for _, it := range items {
 		if t.o.busy >= max(t.maxRequests-1, 1) {

@@ -27,6 +27,8 @@ const (
 	startingDelay    = 20 * time.Second // maximum additional delay of a status of a starting pod
 	firstRetry       = time.Second / 2
 	lastRetry        = time.Minute     // reached after the server has failed for half an hour
+	nextDoubtful     = 3 * time.Second // delay of a namespace's next request while one that will probably fail is not answered
+	maxOwnRetry      = lastRetry / 4   // maximum delay of one status; the holds limit the rate
 	maxRefusedRetry  = 5 * time.Minute // maximum interval between attempts after the server has rejected a request or the store has failed
 )
 
@@ -218,6 +220,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 			o.mu.Lock()
 			o.pausedUntil, o.offline = o.retryAfterEnd, false
 			o.holds.end(time.Now())
+			o.retryFailed()
 			o.retrySignals++
 			o.mu.Unlock()
 		}
@@ -235,14 +238,17 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	it.busy = false
 	o.busy--
 	now := time.Now()
-	if it.tries > 0 { // see addItem
+	if it.failures > 0 { // see addItem
 		o.holds.failed.end(now)
+	} else if it.hold != nil {
+		it.hold.end(now)
+		it.hold = nil
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		o.holds.accept(it.name.Namespace, it.tries > 0, now)
-		it.tries = 0
+		o.holds.accept(it.name.Namespace, it.failures > 0, now)
+		it.failures, it.refusals = 0, 0
 		o.serverBackoff.Reset()
 	case errors.Is(err, errStore):
 		o.retryAlone(it, "an ended pod cannot be removed from the database of this node: the removal is retried later", err)
@@ -253,15 +259,15 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
 	case mayConcernOne(err):
-		if !o.holds.hasFailed() {
+		if !o.holds.hasFailed(now) {
 			o.Log.Warn("the API server fails to store the status of a pod: the status is sent again later", "pod", it.name.String(),
 				"uid", it.uid, "error", err)
 		}
-		if o.holds.fail(it.name.Namespace, it.tries == 0, now) && !now.Before(o.pausedUntil) {
+		if o.holds.fail(it.name.Namespace, it.failures == 0, now) && !now.Before(o.pausedUntil) {
 			o.pausedUntil = now.Add(o.serverBackoff.Next(0))
 		}
-		it.tries++
-		it.dueWithin(ownDelay(it.tries))
+		it.failures++
+		it.dueWithin(min(ownDelay(it.failures), maxOwnRetry))
 	default:
 		it.dueWithin(0)
 		if !now.Before(o.pausedUntil) {

@@ -18,9 +18,18 @@ func (it *item) dueWithin(d time.Duration) {
 
 // retryAlone schedules the next attempt after a failure that concerns only this item, and logs the failure.
 func (o *Outbox) retryAlone(it *item, message string, err error) {
-	it.tries++
-	it.dueWithin(min(firstRetry<<min(it.tries, 12), maxRefusedRetry))
-	o.Log.Warn(message, "pod", it.name.String(), "uid", it.uid, "tries", it.tries, "error", err)
+	it.refusals++
+	it.dueWithin(min(firstRetry<<min(it.refusals, 12), maxRefusedRetry))
+	o.Log.Warn(message, "pod", it.name.String(), "uid", it.uid, "tries", it.refusals, "error", err)
+}
+
+// retryFailed schedules an immediate attempt for all items whose last requests failed, unless the server has rejected them.
+func (o *Outbox) retryFailed() {
+	for _, it := range o.allItems() {
+		if it.failures > 0 && it.refusals == 0 && !it.due.IsZero() {
+			it.dueWithin(0)
+		}
+	}
 }
 
 // scheduleSend schedules the next attempt for the time when the status has been unchanged for settleTime. Each further call delays the

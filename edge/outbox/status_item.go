@@ -29,8 +29,10 @@ type item struct {
 	due time.Time // time of the next attempt; zero if none is scheduled
 	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if the field due was not set by scheduleSend.
 	unsettled time.Time
-	busy      bool // true while a request is in flight
-	tries     int  // number of consecutive failures that may concern only this item
+	busy      bool  // true while a request is in flight
+	hold      *hold // the hold that nextToSend has extended for the request in flight; nil if there is none
+	failures  int   // number of failures since the last success for which mayConcernOne is true
+	refusals  int   // number of failures since the last success that concern only this item, see retryAlone
 }
 
 // A view contains the parts of the server's version of a pod that the outbox needs.

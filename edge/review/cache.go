@@ -20,6 +20,12 @@ const (
 	timeout    = 10 * time.Second
 )
 
+// rejectionTTL is the time for which a rejection with an error is reused.
+const rejectionTTL = 10 * time.Second
+
+// firstRejectionTTL is rejectionTTL for a token whose last review was positive. The error may be temporary.
+const firstRejectionTTL = time.Second
+
 // errRejected is part of the errors that the API server has answered because of the client's token.
 var errRejected = errors.New("the API server did not accept the token")
 
@@ -40,7 +46,7 @@ type answerCache struct {
 type cachedAnswer struct {
 	value    any
 	err      error // errRejected, or nil
-	positive bool
+	positive bool  // also after one error, see firstRejectionTTL
 	expires  time.Time
 }
 
@@ -75,6 +81,9 @@ func (a *answerCache) get(ctx context.Context, question any, ask func(context.Co
 		v, ttl, err := ask(asking)
 		positive := err == nil && a.isPositive(v)
 		isAnswer := err == nil || errors.Is(err, errRejected)
+		if former, _ := a.findCached(key); err != nil && isAnswer && former.positive && former.err == nil {
+			positive, ttl = true, firstRejectionTTL
+		}
 		end(isAnswer && !positive)
 		if isAnswer {
 			a.add(key, cachedAnswer{v, err, positive, time.Now().Add(ttl)}, ttl > 0)

@@ -44,7 +44,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 		case r.Status.Authenticated:
 			return &r.Status.User, t.ttl, nil
 		case r.Status.Error != "": // the error may be temporary, so it is not cached for the TTL
-			return none, forgetEvery, fmt.Errorf("review a token: %w: %s", errRejected, r.Status.Error)
+			return none, rejectionTTL, fmt.Errorf("review a token: %w: %s", errRejected, r.Status.Error)
 		}
 		return none, t.ttl, nil
 	})

@@ -17,10 +17,9 @@ const (
 	maxWaiting    = 256 // maximum number of waiting reviews
 	reservedTurns = 2   // number of concurrent reviews that only known tokens and authenticated addresses can use
 	// An address with maxRejected recent rejections waits until one is forgotten.
-	maxRejected           = 32
-	forgetEvery           = 10 * time.Second
-	forgetOfAuthenticated = time.Second // forgetEvery of an address that was authenticated before
-	maxAddresses          = 256         // maximum number of addresses whose rejections are remembered
+	maxRejected  = 32
+	forgetEvery  = time.Second // much shorter than timeout, because several clients may have the same address
+	maxAddresses = 256         // maximum number of addresses whose rejections are remembered
 )
 
 // errManyReviews means that a review waited for too long, or was removed from the queue.
@@ -54,7 +53,6 @@ type address struct {
 	running, waiting int
 	rejected         float64 // recent rejections at the time counted
 	counted          time.Time
-	forgetEvery      time.Duration
 }
 
 // A network contains the reviews for the clients of one network, as package connlimit counts networks.
@@ -112,11 +110,8 @@ func (t *turns) enterQueue(r *turn, from connlimit.Client) {
 	}
 	if r.address = t.addresses[from.Addr]; r.address == nil {
 		t.limitAddresses()
-		r.address = &address{addr: from.Addr, counted: time.Now(), forgetEvery: forgetEvery}
+		r.address = &address{addr: from.Addr, counted: time.Now()}
 		t.addresses[from.Addr] = r.address
-	}
-	if r.first {
-		r.address.forgetEvery = forgetOfAuthenticated
 	}
 	r.network.waiting++
 	r.address.waiting++
@@ -223,7 +218,7 @@ func (t *turns) end(r *turn, rejected bool) {
 
 // recent returns the number of recent rejections.
 func (a *address) recent() float64 {
-	return max(0, a.rejected-float64(time.Since(a.counted))/float64(a.forgetEvery))
+	return max(0, a.rejected-float64(time.Since(a.counted))/float64(forgetEvery))
 }
 
 // load returns the number of reviews and of recent rejections.

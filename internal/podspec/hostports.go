@@ -1,6 +1,12 @@
 package podspec
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // A HostPort is a port of the host, on one or all of the host's addresses.
 type HostPort struct {
@@ -39,33 +45,27 @@ func HostPorts(spec *v1.PodSpec) (out []HostPort) {
 	return out
 }
 
-// A PortSet contains host ports. A search in it takes the same time for any number of ports.
-type PortSet map[HostPort]struct{}
+// A PortSet contains host ports in the order of compareHostPorts. A search in it takes about the same time for any number of ports.
+type PortSet []HostPort
 
-// someAddress is the IP of an additional entry for each protocol and number in a PortSet.
-const someAddress = "*"
-
-// NewPortSet returns a set of the given ports.
+// NewPortSet sorts the given ports and returns them as a set, which needs no memory of its own.
 func NewPortSet(ports []HostPort) PortSet {
-	s := make(PortSet, 2*len(ports))
-	for _, p := range ports {
-		s[p] = struct{}{}
-		p.IP = someAddress
-		s[p] = struct{}{}
-	}
-	return s
+	sort.Slice(ports, func(i, j int) bool { return compareHostPorts(ports[i], ports[j]) < 0 })
+	return ports
+}
+
+// compareHostPorts orders ports by protocol and number. In each such group, a port of all addresses is the first.
+func compareHostPorts(a, b HostPort) int {
+	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Number, b.Number), cmp.Compare(a.IP, b.IP))
 }
 
 // Conflicts reports whether the port conflicts with a port of the set.
 func (s PortSet) Conflicts(p HostPort) bool {
-	if _, found := s[p]; found {
-		return true
+	conflictsAt := func(from HostPort) bool {
+		i, _ := slices.BinarySearchFunc(s, from, compareHostPorts)
+		return i < len(s) && s[i].Conflicts(p)
 	}
-	if p.IP == "" {
-		p.IP = someAddress
-	} else {
-		p.IP = ""
-	}
-	_, found := s[p]
-	return found
+	group := p
+	group.IP = ""
+	return conflictsAt(group) || conflictsAt(p)
 }

@@ -74,7 +74,7 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	if !known && isUndecided(in) {
 		return "" // a status would be Pending now, and Failed a moment later if the node refuses the pod
 	}
-	if !known && in.End != nil {
+	if in.End != nil && isServersBetter(known, &before.status, in.Want) {
 		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
 	now := state{status: computeStatus(in, before.status, host), computedFor: in.Want, version: p.version + 1}
@@ -115,6 +115,13 @@ func computeStatus(in plan.Input, before v1.PodStatus, host status.Host) v1.PodS
 // isServersAlone reports whether only the API server has the complete status of a pod: the pod has ended, and is too large for the node.
 // The node must not send a status, because it does not know the containers.
 func isServersAlone(p *v1.Pod) bool { return podspec.IsTooLarge(p) && isTerminal(p.Status.Phase) }
+
+// isServersBetter reports whether the API server knows more about the end of a pod than this node: the node does not know the pod, or it
+// only knows how the pod has ended, because the pod was too large for the node, and the server's version now has the complete status. The
+// node must not remove the results of the containers from it. A pod that the node rejected has no container statuses there.
+func isServersBetter(known bool, before *v1.PodStatus, p *v1.Pod) bool {
+	return !known || isTerminal(p.Status.Phase) && len(before.ContainerStatuses) == 0 && !isServersAlone(p)
+}
 
 // rewriteStatuses stores all statuses again.
 func (p *Pods) rewriteStatuses(context.Context) (err error) {

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,4 +74,15 @@ func TestEndedPodTooLarge(t *testing.T) {
 	}
 	refresh(false)
 	refresh(true)
+	full := v1.PodStatus{Phase: v1.PodFailed, Reason: "why", Message: strings.Repeat("x", 5000), QOSClass: v1.PodQOSBurstable,
+		ContainerStatuses: statuses["succeeded"].ContainerStatuses}
+	p := aPod("reduced", "1", 0)
+	p.Annotations, p.Status = map[string]string{keys.ConfigSource: keys.SourceAPI}, full
+	w.setPods(t, desired.API, pods["rejected"], pods["succeeded"], p) // the next event of the pod; alone, the pod is not too large
+	d, _ := w.Get("reduced")
+	w.inputs["reduced"] = plan.Input{UID: "reduced", Want: d.Pod, End: d.End, Now: time.Now()}
+	w.refreshStatus("reduced")
+	if s := w.Status("reduced"); s.Message != full.Message || !equality.Semantic.DeepEqual(s.ContainerStatuses, full.ContainerStatuses) {
+		t.Errorf("the result is gone: %d bytes, %v", len(s.Message), s.ContainerStatuses)
+	}
 }

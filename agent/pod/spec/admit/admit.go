@@ -71,15 +71,14 @@ const (
 // because each new pod is compared with all others.
 type Holder struct {
 	Pod      *v1.Pod
-	ports    []podspec.HostPort
-	portSet  podspec.PortSet // contains ports
+	ports    podspec.PortSet
 	requests v1.ResourceList
 }
 
 // NewHolder returns the Holder of a pod. The pod must not be changed afterwards.
 func NewHolder(pod *v1.Pod) *Holder {
-	ports := podspec.HostPorts(&pod.Spec)
-	h := &Holder{Pod: pod, ports: ports, portSet: podspec.NewPortSet(ports), requests: demand.Requests(withoutClaimed(pod))}
+	ports := podspec.NewPortSet(podspec.HostPorts(&pod.Spec))
+	h := &Holder{Pod: pod, ports: ports, requests: demand.Requests(withoutClaimed(pod))}
 	h.requests[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	return h
 }
@@ -265,7 +264,7 @@ func checkPorts(h *Holder, others []*Holder, _ Node) *Rejection {
 		if len(few.ports) > len(many.ports) {
 			few, many = many, few
 		}
-		if i := slices.IndexFunc(few.ports, many.portSet.Conflicts); i >= 0 {
+		if i := slices.IndexFunc(few.ports, many.ports.Conflicts); i >= 0 {
 			return newRejection("NodePorts", "Predicate NodePorts failed: host port %d/%s is taken by pod %s/%s", few.ports[i].Number,
 				few.ports[i].Protocol, o.Pod.Namespace, o.Pod.Name)
 		}
