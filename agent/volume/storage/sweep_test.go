@@ -35,7 +35,8 @@ func TestSilentVolumesDelayNoOther(t *testing.T) {
 		k.cfg.Drivers = []Driver{d}
 		for _, name := range []string{"other", "silent-1", "silent-2", "the-last"} {
 			v := Volume{ID: name, Name: name}
-			requireNoError(t, k.putRow(t.Context(), store.VolumeKey{Volume: name, Path: d.StagePath(v)}, record{Plugin: d.Plugin(), Volume: v}))
+			key := store.VolumeKey{Volume: name, Path: d.StagePath(v)}
+			requireNoError(t, k.putRow(t.Context(), key, record{Plugin: d.Plugin(), Volume: v}))
 		}
 		for range 2 {
 			began := time.Now()
