@@ -84,11 +84,12 @@ type Cluster struct {
 	history      *history.History
 	supervisor   *supervisor.Supervisor // nil unless the node belongs to a cluster of k3s
 	linkUpSignal <-chan struct{}        // receives a value when the link may be up again
+	nodes        chan *v1.Node          // capacity 1: the last Node that applyNodes has not applied
 }
 
 // Open creates all parts of the connection to the control plane. It makes no network call.
 func Open(ctx context.Context, cfg Config) (*Cluster, error) {
-	c := &Cluster{cfg: cfg}
+	c := &Cluster{cfg: cfg, nodes: make(chan *v1.Node, 1)}
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
 	var err error
 	c.Outbox, err = outbox.New(outbox.Config{
@@ -119,6 +120,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	if c.Node, err = c.openNode(ctx); err != nil {
 		return nil, fmt.Errorf("open the Node: %w", err)
 	}
+	c.applyStoredNode(ctx)
 	if cfg.Edge.K3s.Directory != "" {
 		if c.supervisor, err = supervisor.New(supervisor.Config{
 			Directory: k3s.Directory(cfg.Edge.K3s.Directory), Node: name, Address: cfg.Kubelet.Address, Port: cfg.Kubelet.Port,
@@ -141,11 +143,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
 		Claim: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
-		Changed: func(n *v1.Node) {
-			c.Brake.Registered(context.WithoutCancel(ctx), n.UID)
-			c.cfg.Changed(n)
-			c.setNetworks(n.Spec.PodCIDRs)
-		},
+		Changed:  c.nodeChanged,
 		Register: registers(k), Labels: n.Labels, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
 		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
@@ -188,6 +186,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	if c.supervisor != nil {
 		g.Go(func() error { return c.supervisor.Run(ctx) })
 	}
+	g.Go(func() error { return c.applyNodes(ctx) })
 	rewritten := c.history.WatchEpoch()
 	g.Go(func() error {
 		for {

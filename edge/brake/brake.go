@@ -135,6 +135,9 @@ func notifyChannel(c chan struct{}) {
 // Registered stores the UID of the Node if the state does not contain one. The UID is missing before the first list of pods, and after an
 // update from a version of islet without a brake.
 func (b *Brake) Registered(ctx context.Context, uid types.UID) {
+	if b.currentState().Known.Node != "" {
+		return // without the wait for a judgement
+	}
 	b.judging.Lock()
 	defer b.judging.Unlock()
 	if now := b.currentState(); now.Known.Node == "" {

@@ -73,6 +73,7 @@ type Network struct {
 	mu        sync.Mutex
 	addresses *ipam.Allocator // nil until the leases are loaded
 	cidrs     []netip.Prefix
+	cidrsSet  bool           // SetPodCIDRs has set cidrs without an error
 	former    []netip.Prefix // the node's addresses in former pod CIDRs in which pods still have addresses
 	problem   error          // the error of the CNI directory while an earlier configuration is active
 	phase
@@ -166,7 +167,7 @@ func (n *Network) setUpSandbox(ctx context.Context, id, path string, cfg *api.Po
 			return nil, err
 		}
 	}
-	if err := n.CheckPodNetwork(); err != nil {
+	if err := n.checkPodNetwork(ctx); err != nil {
 		return nil, err
 	}
 	addrs, err := n.plugins.setUpSandbox(ctx, list, id, path, cfg)
@@ -271,8 +272,15 @@ func (n *Network) Config() string {
 	return BuiltIn
 }
 
-// SetPodCIDRs sets the pod CIDRs, from which new pods get their addresses. Existing pods keep their addresses.
+// SetPodCIDRs sets the pod CIDRs, from which new pods get their addresses. Existing pods keep their addresses. It waits for the plugins that
+// are running, unless the last call has set the same pod CIDRs.
 func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
+	n.mu.Lock()
+	set := n.cidrsSet && slices.Equal(n.cidrs, cidrs)
+	n.mu.Unlock()
+	if set {
+		return nil
+	}
 	n.operations.Lock()
 	defer n.operations.Unlock()
 	addresses, err := n.loadLeases(ctx)
@@ -283,13 +291,18 @@ func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 		return err
 	}
 	n.mu.Lock()
-	n.cidrs = slices.Clone(cidrs)
+	n.cidrs, n.cidrsSet = slices.Clone(cidrs), false
 	use := n.installed && !n.moved
 	n.mu.Unlock()
 	if use {
-		_, err = n.ensureBridge()
+		if _, err := n.ensureBridge(); err != nil {
+			return err
+		}
 	}
-	return err
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cidrsSet = true
+	return nil
 }
 
 // PodCIDRs returns the networks from which new pods get their addresses.

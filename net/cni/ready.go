@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -11,14 +12,12 @@ import (
 // the installation, it checks the sysctls whose changes the kernel does not report, and retries failed repairs. If no listener receives the
 // kernel's notices, Ready checks and repairs every part.
 func (n *Network) Ready() error {
-	n.operations.RLock()
-	list, err := n.checkDirectory()
+	list, err := n.checkDirectory(context.Background()) // without a lock, because it may run plugins
 	if list == nil && err == nil && !n.currentPhase().installed {
-		err = n.findConflict()
-		n.operations.RUnlock()
-		return err
+		n.operations.RLock()
+		defer n.operations.RUnlock()
+		return n.findConflict()
 	}
-	n.operations.RUnlock()
 	if list != nil || err != nil {
 		return err
 	}
@@ -39,8 +38,10 @@ func (n *Network) Ready() error {
 
 // CheckPodNetwork returns the reason why no pod can get a network now, or nil. In contrast to Ready, it also returns an error while pods
 // move from the built-in network to another one.
-func (n *Network) CheckPodNetwork() error {
-	list, err := n.checkDirectory()
+func (n *Network) CheckPodNetwork() error { return n.checkPodNetwork(context.Background()) }
+
+func (n *Network) checkPodNetwork(ctx context.Context) error {
+	list, err := n.checkDirectory(ctx)
 	if err == nil && list != nil && n.currentPhase().isMoving() {
 		err = fmt.Errorf("pods are still on the built-in network, which CNI network %s replaces", list.Name)
 	}
@@ -49,13 +50,13 @@ func (n *Network) CheckPodNetwork() error {
 
 // checkDirectory reads the CNI directory. If its network can be used, checkDirectory records that it has taken over. It returns the active
 // list, and an error if pods cannot use the list now.
-func (n *Network) checkDirectory() (*libcni.NetworkConfigList, error) {
+func (n *Network) checkDirectory(ctx context.Context) (*libcni.NetworkConfigList, error) {
 	list, err := n.plugins.confs.currentList()
 	n.logConfigError(list, err)
 	if list, err = n.activeList(list, err); list == nil {
 		return nil, err
 	}
-	if err := n.plugins.checkReady(list); err != nil {
+	if err := n.plugins.checkReady(ctx, list); err != nil {
 		return list, err
 	}
 	n.mu.Lock()

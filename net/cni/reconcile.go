@@ -46,7 +46,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	}
 	n.adoptWires(addresses, live)
 	errs = append(errs, n.plugins.removeStale(ctx, alive))
-	err = n.repairBuiltIn(addresses)
+	err = n.repairBuiltIn(ctx, addresses)
 	n.wakeRun() // makes Run check whether pods have to move to another network
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return fmt.Errorf("reconcile pod network: %w", err)
@@ -56,7 +56,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 
 // repairBuiltIn repairs the built-in network if sandboxes use it. If another network has taken over, it removes the remaining objects of
 // the built-in network. The caller holds the write lock that blocks all other operations.
-func (n *Network) repairBuiltIn(addresses *ipam.Allocator) error {
+func (n *Network) repairBuiltIn(ctx context.Context, addresses *ipam.Allocator) error {
 	for id := range addresses.Leases() {
 		if n.isBuiltIn(addresses, id) {
 			return n.restoreBuiltIn()
@@ -66,7 +66,7 @@ func (n *Network) repairBuiltIn(addresses *ipam.Allocator) error {
 	if err != nil {
 		return err
 	}
-	list, _ := n.checkDirectory() // Ready also returns the error
+	list, _ := n.checkDirectory(ctx) // Ready also returns the error
 	switch {
 	case installed && list == nil:
 		return n.restoreBuiltIn()

@@ -187,7 +187,7 @@ func (p *pluginNetwork) checkPlugins(list *libcni.NetworkConfigList) (err error)
 }
 
 // checkReady returns the reason why a list cannot be used now, or nil.
-func (p *pluginNetwork) checkReady(list *libcni.NetworkConfigList) (err error) {
+func (p *pluginNetwork) checkReady(ctx context.Context, list *libcni.NetworkConfigList) (err error) {
 	defer recoverPanic(&err)
 	if err := p.checkPlugins(list); err != nil {
 		return err
@@ -195,7 +195,8 @@ func (p *pluginNetwork) checkReady(list *libcni.NetworkConfigList) (err error) {
 	if !atLeast11(list) {
 		return nil
 	}
-	return p.status.get(list, func() error {
+	return p.status.get(ctx, list, func() (err error) {
+		defer recoverPanic(&err)
 		ctx, cancel := context.WithTimeout(context.Background(), statusTime)
 		defer cancel()
 		if err := p.cni.GetStatusNetworkList(ctx, list); err != nil {

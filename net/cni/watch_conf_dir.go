@@ -161,7 +161,7 @@ func (n *Network) followDir(ctx context.Context) error {
 				n.cfg.Log.Warn("cannot watch the CNI configuration; changes are found late", "dir", watch.dir, "error", err)
 			}
 			why = ""
-			if _, err := n.checkDirectory(); err != nil {
+			if _, err := n.checkDirectory(ctx); err != nil {
 				why = err.Error()
 			}
 		case <-n.checkMoved:

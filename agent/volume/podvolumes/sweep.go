@@ -5,9 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+)
+
+// Sweep waits at most sweepTime for unmounts. Unmounts that take longer continue in the background and are
+// retried, so that a server or driver that does not respond blocks nothing else.
+const (
+	sweepTime  = 10 * time.Second
+	sweepEach  = 2 * time.Minute
+	sweepAgain = time.Minute
 )
 
 // Sweep releases the pods that have a directory and for which the function keep returns false. Call it only after all
@@ -29,39 +38,124 @@ func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 // sweepTracked unmounts the volumes of the pods for which the function keep returns false. It also unmounts the
 // volumes that no pod uses. It waits at most sweepTime.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
-	var todo []types.UID
+	loops := map[string]*sweepLoop{}
 	for _, a := range v.trackedKinds() {
 		for _, uid := range a.Pods() {
-			if !keep(uid) && v.mountLocks.setSweeping(uid, true) {
-				todo = append(todo, uid)
+			name := "pod " + string(uid)
+			if keep(uid) || loops[name] != nil {
+				continue
 			}
-		}
-	}
-	ended := make(chan error, len(todo)+1)
-	for _, uid := range todo {
-		go func() {
-			defer v.mountLocks.setSweeping(uid, false)
-			ended <- v.sweepOne(ctx, func(ctx context.Context) error {
+			loops[name] = v.requestSweep(ctx, name, func(ctx context.Context) error {
 				if keep(uid) { // the pod is desired again, which can happen with a static pod
 					return nil
 				}
 				return v.Release(ctx, uid)
 			})
-		}()
+		}
 	}
 	for _, a := range v.trackedKinds() {
-		go func() { ended <- v.sweepOne(ctx, a.Sweep) }()
+		name := "kind " + a.Plugin()
+		loops[name] = v.requestSweep(ctx, name, a.Sweep)
 	}
 	timeout := time.NewTimer(sweepTime)
 	defer timeout.Stop()
 	var errs []error
-	for range len(todo) + len(v.trackedKinds()) {
+	for _, l := range loops {
 		select {
-		case err := <-ended:
-			errs = append(errs, err)
+		case <-l.ended:
+			errs = append(errs, l.err)
 		case <-timeout.C:
 			return errors.Join(append(errs, errors.New("some volumes of removed pods cannot be unmounted yet"))...)
+		case <-ctx.Done():
+			return errors.Join(append(errs, ctx.Err())...)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sweepLoops contains the loops that unmount volumes in the background, by name. There is at most one loop for each pod and each kind,
+// however often Sweep is called.
+type sweepLoops struct {
+	mu      sync.Mutex
+	running map[string]*sweepLoop
+}
+
+// A sweepLoop repeats an unmount until it succeeds or its context ends.
+type sweepLoop struct {
+	next  *sweepRequest // the last request that the loop has not started; guarded by sweepLoops.mu
+	wake  chan struct{} // capacity 1; contains a value if next is set
+	ended chan struct{}
+	err   error // valid when ended is closed
+}
+
+type sweepRequest struct {
+	ctx context.Context
+	do  func(context.Context) error
+}
+
+// requestSweep returns the loop with the given name, which calls do from now on. If the loop is running, it does so at once after its
+// current unmount, because this unmount may not see what do shall unmount.
+func (v *Volumes) requestSweep(ctx context.Context, name string, do func(context.Context) error) *sweepLoop {
+	s := &v.sweeps
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.running[name]; l != nil {
+		l.next = &sweepRequest{ctx, do}
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+		return l
+	}
+	if s.running == nil {
+		s.running = map[string]*sweepLoop{}
+	}
+	l := &sweepLoop{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	s.running[name] = l
+	go v.runSweep(l, name, sweepRequest{ctx, do})
+	return l
+}
+
+func (v *Volumes) runSweep(l *sweepLoop, name string, r sweepRequest) {
+	for more := true; more; {
+		once, stop := context.WithTimeout(r.ctx, sweepEach)
+		err := r.do(once)
+		stop()
+		if err != nil && r.ctx.Err() == nil {
+			if v.cfg.Log != nil {
+				v.cfg.Log.Warn("cannot unmount an unused volume: retrying", "error", err)
+			}
+			select {
+			case <-time.After(sweepAgain):
+			case <-l.wake:
+			case <-r.ctx.Done():
+			}
+		}
+		r, more = v.sweeps.proceed(l, name, r, err)
+	}
+}
+
+// proceed returns what a loop does after an unmount with the given result. If the loop has ended, proceed returns false. The loop keeps its
+// context while this context lasts, because the context of a later request may end earlier.
+func (s *sweepLoops) proceed(l *sweepLoop, name string, r sweepRequest, err error) (sweepRequest, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if next := l.next; next != nil {
+		l.next = nil
+		select {
+		case <-l.wake:
+		default:
+		}
+		if r.ctx.Err() == nil {
+			next.ctx = r.ctx
+		}
+		return *next, true
+	}
+	if err != nil && r.ctx.Err() == nil {
+		return r, true
+	}
+	delete(s.running, name)
+	l.err = err
+	close(l.ended)
+	return r, false
 }

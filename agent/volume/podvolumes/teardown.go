@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,19 +13,10 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// Sweep waits at most sweepTime for unmounts. Unmounts that take longer continue in the background and are
-// retried, so that a server or driver that does not respond blocks nothing else.
-const (
-	sweepTime  = 10 * time.Second
-	sweepEach  = 2 * time.Minute
-	sweepAgain = time.Minute
-)
-
 // podLocks contains a lock for each pod. If a caller stops waiting, the pod stays locked until the call has returned.
 type podLocks struct {
-	mu       sync.Mutex
-	locks    map[types.UID]*podLock
-	sweeping map[types.UID]bool // UIDs of the pods whose volumes Sweep is unmounting
+	mu    sync.Mutex
+	locks map[types.UID]*podLock
 }
 
 type podLock struct {
@@ -136,42 +126,4 @@ func (v *Volumes) subPath(ctx context.Context, pod *v1.Pod, ctr *v1.Container, i
 		return "", err
 	}
 	return <-bound, nil
-}
-
-// setSweeping marks a pod as being swept, or removes the mark. It returns false if nothing had to be changed.
-func (t *podLocks) setSweeping(uid types.UID, yes bool) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if yes == t.sweeping[uid] {
-		return false
-	}
-	if !yes {
-		delete(t.sweeping, uid)
-		return true
-	}
-	if t.sweeping == nil {
-		t.sweeping = map[types.UID]bool{}
-	}
-	t.sweeping[uid] = true
-	return true
-}
-
-// sweepOne repeats an unmount until it succeeds or ctx ends.
-func (v *Volumes) sweepOne(ctx context.Context, do func(context.Context) error) error {
-	for {
-		once, stop := context.WithTimeout(ctx, sweepEach)
-		err := do(once)
-		stop()
-		if err == nil {
-			return nil
-		}
-		if v.cfg.Log != nil {
-			v.cfg.Log.Warn("cannot unmount an unused volume: retrying", "error", err)
-		}
-		select {
-		case <-time.After(sweepAgain):
-		case <-ctx.Done():
-			return err
-		}
-	}
 }

@@ -90,6 +90,7 @@ type Volumes struct {
 	kinds      []Kind
 	openLocks  podLocks // locked while opening a file, which may block forever on a file server
 	mountLocks podLocks // locked while the mounts below a pod's directory are changed
+	sweeps     sweepLoops
 
 	// The function openSubPath. Tests replace it.
 	openFile func(m *v1.VolumeMount, volume string) (*subPathFile, error)

@@ -134,11 +134,20 @@ func (k *Mounter) unpublishVolume(ctx context.Context, key store.VolumeKey, r re
 	return k.deleteRow(ctx, key)
 }
 
-// sweepUnused unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps.
+// sweepUnused concurrently unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps. Each volume
+// has its own timeout, because a driver that hangs must not delay the volumes of others.
 func (k *Mounter) sweepUnused(ctx context.Context) error {
-	errs := []error{k.unmountOrphans()}
-	for _, id := range k.unusedVolumes() {
-		errs = append(errs, k.withLock(ctx, id, "", func(ctx context.Context) error { return k.unstageVolume(ctx, id) }))
+	orphans := k.unmountOrphans()
+	ids := k.unusedVolumes()
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			ctx, stop := context.WithTimeout(ctx, mountTime)
+			defer stop()
+			errs[i] = k.withLock(ctx, id, "", func(ctx context.Context) error { return k.unstageVolume(ctx, id) })
+		})
 	}
-	return errors.Join(errs...)
+	all.Wait()
+	return errors.Join(append(errs, orphans)...)
 }

@@ -1,0 +1,54 @@
+package storage
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/edge/store"
+)
+
+// This type is a driver that stages volumes. It never answers for the volumes whose names begin with "silent".
+type stagingDriver struct{ nfs }
+
+func (stagingDriver) StagePath(v Volume) string                        { return "/staged/" + v.Name }
+func (stagingDriver) Stage(context.Context, Volume, string, Use) error { return nil }
+
+func (stagingDriver) Unstage(ctx context.Context, v Volume, _ string) error {
+	if strings.HasPrefix(v.Name, "silent") {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+// TestSilentVolumesDelayNoOther checks that Sweep unmounts the volumes whose drivers answer, although the drivers of others do not. Sweep
+// ends also if its context does not.
+func TestSilentVolumesDelayNoOther(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, root)
+		defer s.Close()
+		d := stagingDriver{}
+		k := newMounter(t, root, s, &objects{}, d)
+		k.cfg.Drivers = []Driver{d}
+		for _, name := range []string{"other", "silent-1", "silent-2", "the-last"} {
+			v := Volume{ID: name, Name: name}
+			key := store.VolumeKey{Volume: name, Path: d.StagePath(v)}
+			requireNoError(t, k.putRow(t.Context(), key, record{Plugin: d.Plugin(), Volume: v}))
+		}
+		for range 2 {
+			began := time.Now()
+			swept := make(chan error)
+			go func() { swept <- k.Sweep(t.Context()) }()
+			time.Sleep(time.Second) // in the bubble
+			if left := k.unusedVolumes(); strings.Join(left, " ") != "silent-1 silent-2" {
+				t.Errorf("not unmounted after a second: %q", left)
+			}
+			if err := <-swept; err == nil || time.Since(began) > mountTime {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+	})
+}
