@@ -272,8 +272,8 @@ func (n *Network) Config() string {
 	return BuiltIn
 }
 
-// SetPodCIDRs sets the pod CIDRs, from which new pods get their addresses. Existing pods keep their addresses. It waits for the plugins that
-// are running, unless the last call has set the same pod CIDRs.
+// SetPodCIDRs sets the pod CIDRs, from which new pods get their addresses. Existing pods keep their addresses. It waits for running
+// plugins, unless the last call has set the same pod CIDRs.
 func (n *Network) SetPodCIDRs(ctx context.Context, cidrs []netip.Prefix) error {
 	n.mu.Lock()
 	set := n.cidrsSet && slices.Equal(n.cidrs, cidrs)
