@@ -182,11 +182,15 @@ func TestDriverThatHangsUp(t *testing.T) {
 	if took := time.Since(began); took < shortest {
 		t.Errorf("%d calls took %s, not at least %s", calls, took, shortest)
 	}
+	again := time.Tick(5 * time.Millisecond)
+	for w.isConnected() { // until gRPC has read the end of the last connection
+		<-again
+	}
 	s := grpc.NewServer()
 	defer s.Stop()
 	api.RegisterDRAPluginServer(s, &fake{})
 	go s.Serve(l)
-	for again := time.Tick(5 * time.Millisecond); !w.isConnected(); {
+	for !w.isConnected() {
 		<-again
 	}
 	p := pod("p", "gpu")
