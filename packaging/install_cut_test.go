@@ -210,7 +210,7 @@ func TestUninstallCut(t *testing.T) {
 	}
 }
 
-// TestInstallFailsLater checks that a file that cannot be replaced keeps the old program, and that no file is left that waits.
+// TestInstallFailsLater checks an installation that cannot replace a file. The old program stays, and no staged file is left.
 func TestInstallFailsLater(t *testing.T) {
 	root, bin := t.TempDir(), t.TempDir()
 	run(t, unpacked(t, "one"), root)

@@ -87,7 +87,7 @@ func containerStates(s *v1.PodStatus) (all []containerState) {
 		}
 		all = append(all, st)
 	}
-	// The order in a status that an earlier version of the agent sent can be another one.
+	// An earlier version of the agent may have sent the containers in another order. That is no change of their states.
 	sorting.StableBy(all, func(a, b containerState) int { return cmp.Compare(a.name, b.name) })
 	return all
 }

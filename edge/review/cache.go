@@ -42,7 +42,8 @@ type answerCache struct {
 	entries map[string]cachedAnswer
 }
 
-// A cachedAnswer may have expired. It then only shows whether the last answer was positive.
+// A cachedAnswer is the last answer of the API server about a token or a request. After it has expired, it only shows whether the answer
+// was positive.
 type cachedAnswer struct {
 	value    any
 	err      error // errRejected, or nil

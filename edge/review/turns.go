@@ -47,7 +47,7 @@ type turn struct {
 	dropped bool // set before ready is closed
 }
 
-// An address contains the reviews for the clients with one address.
+// An address counts the reviews of one client address.
 type address struct {
 	addr             netip.Addr
 	running, waiting int

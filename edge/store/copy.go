@@ -75,7 +75,7 @@ func (s *Store) ForgetImports(ctx context.Context) error {
 	return nil
 }
 
-// ForgetArchives is like ForgetImports, but keeps the records whose key begins with a prefix.
+// ForgetArchives deletes the same records as ForgetImports, except those whose key begins with the prefix keep.
 func (s *Store) ForgetArchives(ctx context.Context, keep string) error {
 	err := s.commit(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "DELETE FROM imports WHERE substr(digest, 1, ?) <> ?", len(keep), keep)

@@ -3,6 +3,7 @@ package readonly
 import (
 	"errors"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,20 @@ func IsDiskFault(err error) bool {
 		}
 	}
 	return false
+}
+
+// faultPause is the pause of TryTwice. In this time the kernel can reset a USB device.
+const faultPause = 2 * time.Second
+
+// TryTwice calls the function read. If read returns a disk fault, TryTwice waits and calls read once more, because a device that was reset
+// meanwhile can be read again.
+func TryTwice(read func() error) error {
+	err := read()
+	if IsDiskFault(err) {
+		time.Sleep(faultPause)
+		err = read()
+	}
+	return err
 }
 
 // MkdirAll does the same as os.MkdirAll, except for a directory that exists and cannot be read. For such a directory

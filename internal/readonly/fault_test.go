@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,5 +25,29 @@ func TestFault(t *testing.T) {
 	}
 	if IsDiskFault(nil) {
 		t.Error("success is a fault")
+	}
+}
+
+// TestTryTwice checks that only a disk fault causes a second attempt, and that there is no third.
+func TestTryTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		results []error
+		want    error
+	}{
+		"success":       {[]error{nil}, nil},
+		"another error": {[]error{unix.ENOSPC}, unix.ENOSPC},
+		"a short fault": {[]error{unix.EIO, nil}, nil},
+		"a long fault":  {[]error{unix.EIO, unix.EIO}, unix.EIO},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			err := TryTwice(func() error {
+				calls++
+				return c.results[calls-1]
+			})
+			if !errors.Is(err, c.want) || calls != len(c.results) {
+				t.Errorf("%s: %v after %d calls", name, err, calls)
+			}
+		})
 	}
 }

@@ -70,7 +70,7 @@ func TestPaceOfSeldomRenewals(t *testing.T) {
 	}
 }
 
-// TestPaceUsesSteadyTime checks that the time passes for a Pace without a clock.
+// TestPaceUsesSteadyTime checks that a Pace whose field Now is nil uses clock.Steady.
 func TestPaceUsesSteadyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Pace{}

@@ -3,6 +3,7 @@ package ctrd
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"time"
@@ -26,7 +27,8 @@ const killGrace = 2 * time.Minute
 func (r *Runtime) runAbandonable(
 	ctx context.Context, id string, command []string, run func(ctx context.Context, stuck func()) error,
 ) error {
-	abandoned := "the commands that do not end in " + id + "\x00" + strings.Join(command, "\x00")
+	sum := sha256.Sum256([]byte(strings.Join(command, "\x00"))) // the command may be long, and the key is a part of error messages
+	abandoned := fmt.Sprintf("command %x that does not end in %s", sum[:8], id)
 	limited, cancel := context.WithTimeout(ctx, execStartTimeout)
 	defer cancel()
 	if err := r.ops.LockContext(limited, abandoned); err != nil {

@@ -8,9 +8,6 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
-	"time"
-
-	"github.com/islet-edge/islet/internal/readonly"
 )
 
 // The file format of bbolt. Numbers have the byte order of the machine.
@@ -51,9 +48,6 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errDamaged}, args...)...)
 }
 
-// faultPause is the pause between a disk fault and the second attempt to open and read a database.
-const faultPause = 2 * time.Second
-
 // checkBolt checks all pages that bbolt can reach in a database. bbolt maps the file: a damaged page ends the process with a panic in a
 // goroutine of bbolt, and an unreadable sector ends it with SIGBUS. checkBolt reads the file instead, and returns errDamaged. It checks the
 // same properties as bbolt's own check, and the bounds of all keys and values. The contents of values are not checked. An error of the disk
@@ -70,16 +64,6 @@ func checkBolt(f *os.File) error {
 		return damaged("it has %d bytes", info.Size())
 	}
 	return checkPages(f, uint64(info.Size()))
-}
-
-// tryTwice calls check. After a disk fault, such as the reset of a USB device, it calls check once more.
-func tryTwice(check func() error) error {
-	err := check()
-	if readonly.IsDiskFault(err) {
-		time.Sleep(faultPause)
-		err = check()
-	}
-	return err
 }
 
 func checkPages(f io.ReaderAt, size uint64) error {

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 // newDatabase returns a database with nested buckets, small buckets, overflow pages and free pages.
@@ -261,7 +263,7 @@ func TestFaultsAreRetried(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &faultyReader{bytes.NewReader(b), test.faults}
-			err := tryTwice(func() error { return checkPages(f, uint64(len(b))) })
+			err := readonly.TryTwice(func() error { return checkPages(f, uint64(len(b))) })
 			if !errors.Is(err, test.want) || test.not != nil && errors.Is(err, test.not) {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 	"github.com/sirupsen/logrus"
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // Namespace is containerd's namespace for the objects of the CRI.
@@ -82,7 +83,8 @@ func Start(ctx context.Context, c Config) (_ *Daemon, err error) {
 		if _, err := os.Stat(dir); err != nil {
 			dir = c.Root
 		}
-		if err := overlayutils.Supported(dir); err != nil {
+		// A full disk does not show whether overlayfs is supported. With another snapshotter, the layers on the disk would be unknown.
+		if err := overlayutils.Supported(dir); err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			c.Log.Warn("overlayfs is not supported: image files are copied for each container, which needs more time and disk space",
 				"dir", dir, "error", err)
 			d.snapshotter = Native

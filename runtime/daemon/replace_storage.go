@@ -150,7 +150,7 @@ func (s storage) forgetDamage() error {
 
 // checkLocked opens, locks and checks a database. The file is open if the lock was taken. A disk fault counts as damage if it occurs again.
 func checkLocked(path string, open func(path string) (*os.File, error), f **os.File) error {
-	err := tryTwice(func() (err error) {
+	err := readonly.TryTwice(func() (err error) {
 		(*f).Close() // of the first attempt; nil is valid
 		if *f, err = open(path); err != nil {
 			return err

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/islet-edge/islet/internal/readonly"
 )
@@ -44,22 +43,28 @@ func seedDirectory(from, to string, levels int) error {
 	return copyMode(from, to)
 }
 
-// secondAttempt is the time after which a file that the disk could not read is read once more. A USB disk may have been reset.
-const secondAttempt = 2 * time.Second
-
 // seedFile copies a file, and leaves it out if the disk cannot read it at the second attempt either.
 func seedFile(from, to string, copy func(from, to string) error) error {
-	for attempt := range 2 {
-		if attempt > 0 {
-			time.Sleep(secondAttempt)
-		}
+	err := readonly.TryTwice(func() error {
 		err := copy(from, to)
-		if !readonly.IsDiskFault(err) {
-			return err
+		if removeErr := removePart(err, to); removeErr != nil {
+			return removeErr
 		}
-		if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+		return err
+	})
+	if readonly.IsDiskFault(err) {
+		return nil
+	}
+	return err
+}
+
+// removePart removes what a copy has left that ended with the given error, if the error is a disk fault.
+func removePart(err error, to string) error {
+	if !readonly.IsDiskFault(err) {
+		return nil
+	}
+	if err := os.Remove(to); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

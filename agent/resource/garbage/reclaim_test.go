@@ -120,6 +120,17 @@ func TestNoClock(t *testing.T) {
 	look()
 }
 
+// checkCollected collects images at the time now, and checks which images remain.
+func checkCollected(t *testing.T, w *world, g *Garbage, now time.Time, want []int) {
+	t.Helper()
+	if err := g.collectImages(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.remaining(); !slices.Equal(got, want) {
+		t.Errorf("at %v: left %v", now, got)
+	}
+}
+
 // TestClockAhead checks a board whose clock was once ahead by years. The stored times of the images are replaced when the clock has been
 // right for a while. Until then a clock that is behind for a short time after a boot makes no image old.
 func TestClockAhead(t *testing.T) {
@@ -135,12 +146,7 @@ func TestClockAhead(t *testing.T) {
 		g := start()
 		look := func(want ...int) {
 			t.Helper()
-			if err := g.collectImages(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if got := w.remaining(); !slices.Equal(got, want) {
-				t.Errorf("at %v: left %v", now, got)
-			}
+			checkCollected(t, w, g, now, want)
 		}
 		pass := func(d time.Duration) {
 			now = now.Add(d)
@@ -195,12 +201,7 @@ func TestClockBehindOffline(t *testing.T) {
 		g := start()
 		look := func(want ...int) {
 			t.Helper()
-			if err := g.collectImages(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if got := w.remaining(); !slices.Equal(got, want) {
-				t.Errorf("at %v: left %v", now, got)
-			}
+			checkCollected(t, w, g, now, want)
 		}
 		pass := func(d time.Duration) {
 			now = now.Add(d)

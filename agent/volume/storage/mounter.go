@@ -54,6 +54,9 @@ type Mounter struct {
 	probes     map[string]*probeCall       // running probes, by path
 	measures   map[string]*measuredUsage   // the last usage of volumes, by path
 	expansions map[volumeUse]*expansion    // expansions that are running or have failed
+
+	unmountOrphans func() error  // see unmountUnrecorded; a test replaces it
+	orphans        chan struct{} // capacity 1; contains a value while unmountOrphans runs
 }
 
 // A volumeUse is a map key that consists of a volume and a pod that uses it.
@@ -91,8 +94,9 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 		cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, inFlight: map[volumeUse]*pendingCalls{},
 		locks: map[string]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measuredUsage{},
 		expansions: map[volumeUse]*expansion{}, operations: newOperationSeconds(),
-		labels: newLabelFigures(),
+		labels: newLabelFigures(), orphans: make(chan struct{}, 1),
 	}
+	k.unmountOrphans = k.unmountUnrecorded
 	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
 	return k, err
 }

@@ -52,3 +52,38 @@ func TestSilentVolumesDelayNoOther(t *testing.T) {
 		}
 	})
 }
+
+// TestSilentOrphan checks a mount that is not in the database, and whose unmount does not return. Unused volumes are still unmounted, each
+// Sweep ends, and there is no second unmount beside the first.
+func TestSilentOrphan(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, root)
+		defer s.Close()
+		d := stagingDriver{}
+		k := newMounter(t, root, s, &objects{}, d)
+		k.cfg.Drivers = []Driver{d}
+		calls, returns := 0, make(chan struct{})
+		k.unmountOrphans = func() error {
+			calls++
+			<-returns
+			return nil
+		}
+		for range 3 {
+			v := Volume{ID: "other", Name: "other"}
+			requireNoError(t, k.putRow(t.Context(), store.VolumeKey{Volume: v.Name, Path: d.StagePath(v)}, record{Plugin: d.Plugin(), Volume: v}))
+			began := time.Now()
+			if err := k.Sweep(t.Context()); err == nil || time.Since(began) > mountTime || calls != 1 {
+				t.Errorf("after %v: %v, %d unmounts", time.Since(began), err, calls)
+			}
+			if left := k.unusedVolumes(); len(left) > 0 {
+				t.Errorf("not unmounted: %q", left)
+			}
+		}
+		close(returns)
+		synctest.Wait()
+		if err := k.Sweep(t.Context()); err != nil || calls != 2 {
+			t.Errorf("%v, %d unmounts", err, calls)
+		}
+	})
+}

@@ -135,9 +135,9 @@ func (k *Mounter) unpublishVolume(ctx context.Context, key store.VolumeKey, r re
 }
 
 // sweepUnused concurrently unstages the volumes that no pod uses. Such volumes exist if the agent has ended between two steps. Each volume
-// has its own timeout, because a driver that hangs must not delay the volumes of others.
+// has its own timeout, because a driver that hangs must not delay the volumes of others. After that, it unmounts mounts that are not in the
+// ledger.
 func (k *Mounter) sweepUnused(ctx context.Context) error {
-	orphans := k.unmountOrphans()
 	ids := k.unusedVolumes()
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
@@ -149,5 +149,28 @@ func (k *Mounter) sweepUnused(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	return errors.Join(append(errs, orphans)...)
+	return errors.Join(append(errs, k.sweepOrphans(ctx))...)
+}
+
+// sweepOrphans calls unmountOrphans, and waits for it at most mountTime. The unmount of a device that does not respond never returns, so
+// there is at most one call at a time.
+func (k *Mounter) sweepOrphans(ctx context.Context) error {
+	select {
+	case k.orphans <- struct{}{}:
+	default:
+		return errors.New("the unmount of a volume that is not in the database has not returned yet")
+	}
+	ended := make(chan error, 1)
+	go func() {
+		defer func() { <-k.orphans }()
+		ended <- k.unmountOrphans()
+	}()
+	ctx, stop := context.WithTimeout(ctx, mountTime)
+	defer stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("unmount a volume that is not in the database: %w", ctx.Err())
+	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// unmountOrphans unmounts the mounts that the built-in drivers have made for the node and that the ledger does not
+// unmountUnrecorded unmounts the mounts that the built-in drivers have made for the node and that the ledger does not
 // contain. Such mounts exist if the database was lost. If the device of such a mount is also mounted for a pod,
 // both mounts stay.
-func (k *Mounter) unmountOrphans() error {
+func (k *Mounter) unmountUnrecorded() error {
 	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(k.root))
 	if err != nil {
 		return err

@@ -74,6 +74,7 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	if !known && isUndecided(in) {
 		return "" // a status would be Pending now, and Failed a moment later if the node refuses the pod
 	}
+	stored := before.status
 	if in.End != nil && isServersBetter(known, &before.status, in.Want) {
 		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
@@ -85,7 +86,7 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 	if decided && p.recordResizeEvents(in, v, &before.status, &now.status) {
 		freed = podResized
 	}
-	if known && now.stopRequested.Equal(before.stopRequested) && equality.Semantic.DeepEqual(before.status, now.status) {
+	if known && now.stopRequested.Equal(before.stopRequested) && equality.Semantic.DeepEqual(stored, now.status) {
 		if before.computedFor != in.Want { // only the pod's metadata or spec has changed, or the stored status was right
 			p.setState(uid, now)
 		}
@@ -120,7 +121,8 @@ func isServersAlone(p *v1.Pod) bool { return podspec.IsTooLarge(p) && isTerminal
 // only knows how the pod has ended, because the pod was too large for the node, and the server's version now has the complete status. The
 // node must not remove the results of the containers from it. A pod that the node rejected has no container statuses there.
 func isServersBetter(known bool, before *v1.PodStatus, p *v1.Pod) bool {
-	return !known || isTerminal(p.Status.Phase) && len(before.ContainerStatuses) == 0 && !isServersAlone(p)
+	more := len(before.ContainerStatuses) == 0 && len(p.Status.ContainerStatuses) > 0
+	return !known || isTerminal(p.Status.Phase) && more && !isServersAlone(p)
 }
 
 // rewriteStatuses stores all statuses again.

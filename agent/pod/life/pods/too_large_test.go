@@ -85,4 +85,11 @@ func TestEndedPodTooLarge(t *testing.T) {
 	if s := w.Status("reduced"); s.Message != full.Message || !equality.Semantic.DeepEqual(s.ContainerStatuses, full.ContainerStatuses) {
 		t.Errorf("the result is gone: %d bytes, %v", len(s.Message), s.ContainerStatuses)
 	}
+	w.restart(t) // the agent has stored the whole status
+	if err := w.Load(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.Status("reduced"); !equality.Semantic.DeepEqual(s.ContainerStatuses, full.ContainerStatuses) {
+		t.Errorf("the result is gone after a restart: %v", s.ContainerStatuses)
+	}
 }
