@@ -122,7 +122,7 @@ func PauseArchive(t testing.TB, dir string) string {
 		t.Fatal(err)
 	}
 	program, out := filepath.Join(dir, "pause"), filepath.Join(dir, "pause.tar")
-	if err := os.WriteFile(program, tool, 0o755); err != nil {
+	if err := WriteProgram(program, tool); err != nil {
 		t.Fatal(err)
 	}
 	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", Pause, "-entrypoint", "/pause", "-o", out, program)

@@ -84,7 +84,7 @@ func ArchivesOf(t testing.TB, mib map[string]int) (archives []string) {
 	t.Helper()
 	dir := t.TempDir()
 	pack, tool := filepath.Join(dir, "mkimage"), filepath.Join(filepath.Dir(Archive(t)), "podtool")
-	if err := os.WriteFile(pack, Build(t, "", "-ldflags=-s -w", "./packaging/mkimage"), 0o755); err != nil {
+	if err := WriteProgram(pack, Build(t, "", "-ldflags=-s -w", "./packaging/mkimage")); err != nil {
 		t.Fatal(err)
 	}
 	for name, n := range mib {

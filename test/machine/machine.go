@@ -95,7 +95,7 @@ func (m *Machine) OwnProgram() {
 		m.t.Fatal(err)
 	}
 	dir := filepath.Join(m.Disk, "bin")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "islet"), b, 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), WriteProgram(filepath.Join(dir, "islet"), b)); err != nil {
 		m.t.Fatal(err)
 	}
 	m.islet = filepath.Join(dir, "islet")

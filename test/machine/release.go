@@ -29,7 +29,7 @@ func NewReleaser(t testing.TB) *Releaser {
 	t.Helper()
 	dir := t.TempDir()
 	r := &Releaser{t: t, sign: filepath.Join(dir, "sign"), Key: filepath.Join(dir, "key")}
-	if err := os.WriteFile(r.sign, Build(t, "", "./packaging/sign"), 0o755); err != nil {
+	if err := WriteProgram(r.sign, Build(t, "", "./packaging/sign")); err != nil {
 		t.Fatal(err)
 	}
 	r.Public = r.NewKey(r.Key)

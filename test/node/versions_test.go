@@ -49,7 +49,7 @@ func bootVersions(t *testing.T) *versions {
 func (v *versions) replace(to version) {
 	v.Helper()
 	file := v.m.Binary() + ".tmp"
-	if err := errors.Join(os.WriteFile(file, to.text, 0o755), os.Rename(file, v.m.Binary())); err != nil {
+	if err := errors.Join(machine.WriteProgram(file, to.text), os.Rename(file, v.m.Binary())); err != nil {
 		v.Fatal(err)
 	}
 }

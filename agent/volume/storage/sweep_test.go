@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,9 +64,10 @@ func TestSilentOrphan(t *testing.T) {
 		d := stagingDriver{}
 		k := newMounter(t, root, s, &objects{}, d)
 		k.cfg.Drivers = []Driver{d}
-		calls, returns := 0, make(chan struct{})
+		var calls atomic.Int32
+		returns := make(chan struct{})
 		k.unmountOrphans = func() error {
-			calls++
+			calls.Add(1)
 			<-returns
 			return nil
 		}
@@ -73,8 +75,8 @@ func TestSilentOrphan(t *testing.T) {
 			v := Volume{ID: "other", Name: "other"}
 			requireNoError(t, k.putRow(t.Context(), store.VolumeKey{Volume: v.Name, Path: d.StagePath(v)}, record{Plugin: d.Plugin(), Volume: v}))
 			began := time.Now()
-			if err := k.Sweep(t.Context()); err == nil || time.Since(began) > mountTime || calls != 1 {
-				t.Errorf("after %v: %v, %d unmounts", time.Since(began), err, calls)
+			if err := k.Sweep(t.Context()); err == nil || time.Since(began) > mountTime || calls.Load() != 1 {
+				t.Errorf("after %v: %v, %d unmounts", time.Since(began), err, calls.Load())
 			}
 			if left := k.unusedVolumes(); len(left) > 0 {
 				t.Errorf("not unmounted: %q", left)
@@ -82,8 +84,8 @@ func TestSilentOrphan(t *testing.T) {
 		}
 		close(returns)
 		synctest.Wait()
-		if err := k.Sweep(t.Context()); err != nil || calls != 2 {
-			t.Errorf("%v, %d unmounts", err, calls)
+		if err := k.Sweep(t.Context()); err != nil || calls.Load() != 2 {
+			t.Errorf("%v, %d unmounts", err, calls.Load())
 		}
 	})
 }
