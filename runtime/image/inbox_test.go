@@ -86,6 +86,24 @@ func (x *inboxTest) start(t *testing.T) (stop func()) {
 	return stop
 }
 
+// waitIdle waits until the Inbox has ended its scan.
+func (x *inboxTest) waitIdle(t *testing.T) {
+	t.Helper()
+	for ended := time.After(2 * time.Minute); ; {
+		x.mu.Lock()
+		turn, idle := x.stepEnded, x.idle
+		x.mu.Unlock()
+		if idle {
+			return
+		}
+		select {
+		case <-turn:
+		case <-ended:
+			t.Fatal("the scan did not end")
+		}
+	}
+}
+
 // This method waits for an image as a pod does. Then it reports whether the image exists.
 func (x *inboxTest) wait(t *testing.T, ref string) bool {
 	t.Helper()
@@ -266,6 +284,7 @@ func TestReread(t *testing.T) {
 		t.Fatal("the archive was not imported")
 	}
 	recv(t, x.changes)
+	x.waitIdle(t) // the import is recorded after the image exists
 	if _, err := x.svc.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: "one:1"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func TestDelete(t *testing.T) {
 			s := New(slog.New(slog.DiscardHandler), nil)
 			s.containers["c"] = c
 			s.reaper.programs.protectCommand(exec.Command(program))
-			go s.reaper.run(t.Context())
+			runReaper(t, s.reaper)
 			if _, err := s.removeContainer(wire.Target{ID: "c"}); err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +86,7 @@ func TestFailedStart(t *testing.T) {
 		t.Skip("needs root")
 	}
 	s := New(slog.New(slog.DiscardHandler), nil)
-	go s.reaper.run(t.Context())
+	runReaper(t, s.reaper)
 	for _, last := range []string{"exit 1", "kill -9 $$", "exit 0"} { // after exit 0, the file with the PID is missing
 		dir := t.TempDir()
 		group := "/islet-test-start-" + strconv.Itoa(os.Getpid())
@@ -115,6 +116,16 @@ func TestFailedStart(t *testing.T) {
 			t.Errorf("%s: cgroups are left: %v", last, left)
 		}
 	}
+}
+
+// runReaper runs a reaper until the test ends, and waits for its end. A reaper that is left from a former test would take the children of the
+// next one.
+func runReaper(t *testing.T, r *reaper) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { r.run(ctx); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
 }
 
 // isZombie reports whether a process has ended and was not reaped yet.

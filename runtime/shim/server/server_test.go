@@ -67,12 +67,8 @@ func TestEndedEarly(t *testing.T) {
 	if err := unix.Waitid(unix.P_PID, <-started, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { r.run(ctx); close(ended) }()
+	runReaper(t, r)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	stop()
-	<-ended
 }
