@@ -422,3 +422,33 @@ func TestFailureOfADeletedPod(t *testing.T) {
 		t.Error("the failure is forgotten at once, or never")
 	}
 }
+
+// TestAttemptsAreNoFailures checks that attempts without an answer, such as those during an outage, do not prolong the back-off of an earlier
+// failure.
+func TestAttemptsAreNoFailures(t *testing.T) {
+	for _, isFirst := range []bool{true, false} {
+		o := &Outbox{}
+		now := time.Now()
+		o.holds.fail("a", isFirst, now)
+		it := &item{}
+		it.name.Namespace = "a"
+		if !isFirst {
+			it.failures = 1
+		}
+		for range 3 * 60 { // minutes
+			now = now.Add(time.Minute)
+			turn := &turn{o: o, now: now}
+			turn.addItem(it)
+			if h := turn.holdOf(it); h != nil {
+				h.end(now)
+			}
+		}
+		if o.holds.hasFailed(now) {
+			t.Errorf("first: %v: the failure before the outage belongs to this one", isFirst)
+		}
+		o.holds.fail("a", isFirst, now)
+		if wait := o.holds.until("a", !isFirst, now).Sub(now); wait > 2*firstRetry {
+			t.Errorf("first: %v: the first failure of this outage delays by %v", isFirst, wait)
+		}
+	}
+}

@@ -12,8 +12,9 @@ import (
 
 // A hold delays requests after failures. It grows with each failure.
 type hold struct {
-	backoff retry.Backoff
-	until   time.Time
+	backoff     retry.Backoff
+	until       time.Time
+	failedUntil time.Time // until, as the last failure set it; requests in between move until
 }
 
 // extend counts a failure and sets the end of the hold.
@@ -22,10 +23,11 @@ func (h *hold) extend(now time.Time) {
 		h.backoff = retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	}
 	h.until = now.Add(h.backoff.Next(0))
+	h.failedUntil = h.until
 }
 
 // isOver reports whether the failures belong to an earlier outage.
-func (h *hold) isOver(now time.Time) bool { return now.Sub(h.until) > 2*lastRetry }
+func (h *hold) isOver(now time.Time) bool { return now.Sub(h.failedUntil) > 2*lastRetry }
 
 // hasFailed reports whether there was a failure in this outage.
 func (h *hold) hasFailed(now time.Time) bool { return h.backoff.HasFailed() && !h.isOver(now) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,4 +115,41 @@ func TestPluginsBlockNothingElse(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestStatusComesBack checks a plugin that becomes ready without a change of the CNI directory: the pods that wait for the network start
+// again.
+func TestStatusComesBack(t *testing.T) {
+	w := newWorld(t)
+	refuse, bin := filepath.Join(w.dir, "refuse"), t.TempDir()
+	machine := "#!/bin/sh\n[ ! -e " + refuse + " ] || { echo '{\"cniVersion\": \"1.1.0\", \"code\": 50, \"msg\": \"not yet\"}'; exit 1; }\n"
+	check(t, os.WriteFile(refuse, nil, 0o600))
+	check(t, os.WriteFile(filepath.Join(bin, "late"), []byte(machine), 0o700))
+	changes := make(chan struct{}, 1)
+	n := w.network(t, w.conf(t, "10-late.conflist", `{"cniVersion": "1.1.0", "name": "late", "plugins": [{"type": "late"}]}`), func(c *Config) {
+		c.BinDirs = []string{bin}
+		c.Changed = func() {
+			select {
+			case changes <- struct{}{}:
+			default:
+			}
+		}
+	})
+	(&keptNode{world: w, n: n}).run(t)
+	receive(t, changes) // the first STATUS has failed
+	if n.CheckPodNetwork() == nil {
+		t.Error("the network is ready")
+	}
+	check(t, os.Remove(refuse))
+	receive(t, changes)
+	check(t, n.CheckPodNetwork())
+}
+
+func receive(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatal("no change was reported")
+	}
 }

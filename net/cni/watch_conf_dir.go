@@ -162,7 +162,11 @@ func (n *Network) followDir(ctx context.Context) error {
 			}
 			why = ""
 			if _, err := n.checkDirectory(ctx); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
 				why = err.Error()
+				due.Reset(statusTime) // the error may be that of a STATUS command which began before the change
 			}
 		case <-n.checkMoved:
 		case <-cut.C:

@@ -106,6 +106,7 @@ type Runtime struct {
 	tasks   sync.WaitGroup // exits that are being handled
 
 	execGrace time.Duration // see killGrace, which is used if this is 0; tests with real commands set it
+	abandoned abandonedCommands
 
 	// occupied contains IDs whose records can neither be read nor be removed, and IDs of unknown containers that could not be ended. It
 	// does not change after New.

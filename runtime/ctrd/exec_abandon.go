@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,11 +20,14 @@ var errStuck = fmt.Errorf("the containerd shim does not start the command: %w", 
 // shim does not report the end. A command of runc or crun counts as ended when the OCI runtime has been killed.
 const killGrace = 2 * time.Minute
 
+// maxAbandoned is the maximum number of abandoned commands of a container. Each of them holds pipes and up to 32 MiB of output until it ends.
+const maxAbandoned = 16
+
 // runAbandonable calls run, which executes a command in a container for a caller that needs the complete output, such as a probe. It
 // returns at the latest killGrace after the end of ctx, also if run does not return. The command is then abandoned. While a container has
 // an abandoned command, the same command does not start again in it: runAbandonable waits until ctx ends, and at most for execStartTimeout.
 // So a probe that is repeated for days leaves only the commands that ran at the same time, and the other probes of the container have
-// results of their own. The command is also abandoned when run calls stuck. The context of run ends then.
+// results of their own. No command starts in a container that has maxAbandoned abandoned ones. The command is also abandoned when run calls stuck. The context of run ends then.
 func (r *Runtime) runAbandonable(
 	ctx context.Context, id string, command []string, run func(ctx context.Context, stuck func()) error,
 ) error {
@@ -35,6 +39,10 @@ func (r *Runtime) runAbandonable(
 		return fmt.Errorf("exec in container %s: an earlier command does not end although it was killed: %w", id, err)
 	}
 	r.ops.Unlock(abandoned)
+	if r.abandoned.count(id) >= maxAbandoned {
+		return fmt.Errorf("exec in container %s: %d earlier commands do not end although they were killed: %w", id, maxAbandoned,
+			context.DeadlineExceeded)
+	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -58,10 +66,12 @@ func (r *Runtime) runAbandonable(
 	}
 	r.log.Warn("a command in a container does not end although it was killed: probes and hooks with the same command fail until it ends",
 		"container", id)
+	r.abandoned.add(id, 1)
 	go func() { // if several commands were abandoned, each of them waits for its turn
 		r.ops.Lock(abandoned)
 		defer r.ops.Unlock(abandoned)
 		<-ended
+		r.abandoned.add(id, -1)
 	}()
 	return whyEnded(ctx, id, ctx.Err())
 }
@@ -72,4 +82,27 @@ func whyEnded(ctx context.Context, id string, err error) error {
 		return fmt.Errorf("exec in container %s: %w", id, errStuck)
 	}
 	return err
+}
+
+// abandonedCommands contains the number of abandoned commands of each container. The zero value is ready.
+type abandonedCommands struct {
+	mu     sync.Mutex
+	number map[string]int
+}
+
+func (a *abandonedCommands) count(id string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.number[id]
+}
+
+func (a *abandonedCommands) add(id string, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.number == nil {
+		a.number = map[string]int{}
+	}
+	if a.number[id] += n; a.number[id] == 0 {
+		delete(a.number, id)
+	}
 }

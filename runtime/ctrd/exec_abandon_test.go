@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,6 +94,36 @@ func TestConcurrentAbandonedCommands(t *testing.T) {
 		var exit cri.ExitError
 		if err := <-waiting; !errors.As(err, &exit) || exit.Code != 7 {
 			t.Error(err)
+		}
+	})
+}
+
+// TestManyAbandonedCommands checks that commands which all differ cannot take up the memory of the agent in a container whose commands do
+// not end, and that other containers are not affected.
+func TestManyAbandonedCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Runtime{log: slog.New(slog.DiscardHandler)}
+		end := make(chan struct{})
+		started := 0
+		for i := range 2 * maxAbandoned {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err := r.runAbandonable(ctx, "c1", []string{"date", strconv.Itoa(i)}, func(context.Context, func()) error { started++; <-end; return nil })
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+		}
+		if started != maxAbandoned {
+			t.Errorf("%d commands were started", started)
+		}
+		works := func(context.Context, func()) error { return nil }
+		if err := r.runAbandonable(t.Context(), "c2", readiness, works); err != nil {
+			t.Error(err)
+		}
+		close(end)
+		synctest.Wait()
+		if err := r.runAbandonable(t.Context(), "c1", readiness, works); err != nil || len(r.abandoned.number) > 0 {
+			t.Errorf("after the end of the commands: %v, %v", err, r.abandoned.number)
 		}
 	})
 }

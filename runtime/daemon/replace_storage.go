@@ -150,8 +150,14 @@ func (s storage) forgetDamage() error {
 
 // checkLocked opens, locks and checks a database. The file is open if the lock was taken. A disk fault counts as damage if it occurs again.
 func checkLocked(path string, open func(path string) (*os.File, error), f **os.File) error {
+	attempts := 0
 	err := readonly.TryTwice(func() (err error) {
-		(*f).Close() // of the first attempt; nil is valid
+		attempts++
+		defer func() {
+			if attempts == 1 && readonly.IsDiskFault(err) {
+				(*f).Close() // now, because a child that is being started has the lock too until it executes its program; nil is valid
+			}
+		}()
 		if *f, err = open(path); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -252,6 +253,7 @@ func TestRetriesAreRare(t *testing.T) {
 			whole[p] = b
 		}
 		s := serviceOn(t, d, dir, nil)
+		s.slowRead = 0
 		if _, err := s.Resolve(t.Context(), ref); err == nil {
 			t.Fatalf("%s: a damaged image is used", name)
 		}
@@ -267,5 +269,42 @@ func TestRetriesAreRare(t *testing.T) {
 		if _, err := s.Resolve(t.Context(), ref); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestShortDisturbance checks that an image is found as soon as its documents can be read again, if the attempts before did not take long.
+func TestShortDisturbance(t *testing.T) {
+	const ref = "registry.example/archived:1"
+	dir := onSmallDisk(t, 1<<30)
+	d := newDaemon(t, dir)
+	b := dockerArchive(t, map[string]v1.Image{ref: small(t)})
+	if _, err := serviceOn(t, d, dir, nil).ImportArchive(t.Context(), bytes.NewReader(b), "archive", nil); err != nil {
+		t.Fatal(err)
+	}
+	whole := map[string][]byte{}
+	for _, p := range documentsOf(t, dir) {
+		b, err := os.ReadFile(p)
+		if err == nil {
+			err = damages["zeros"](p)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole[p] = b
+	}
+	s := serviceOn(t, d, dir, nil)
+	s.slowRead = time.Hour
+	for range 2 {
+		if _, err := s.Resolve(t.Context(), ref); err == nil {
+			t.Fatal("a damaged image is used")
+		}
+	}
+	for p, b := range whole {
+		if err := replaceFile(p, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Resolve(t.Context(), ref); err != nil {
+		t.Error(err)
 	}
 }

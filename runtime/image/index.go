@@ -47,9 +47,13 @@ type imageIndex struct {
 	retried    map[string]time.Time          // when they were last read again
 }
 
-// retryInterval is how long a look-up does not read an image again that cannot be used. On a bad sector, a read takes seconds, and all
-// look-ups wait meanwhile.
-const retryInterval = time.Minute
+// After an attempt to read an image that cannot be used, and that took slowRead or longer, look-ups do not read it again for retryInterval.
+// On a bad sector, a read takes seconds, and all look-ups wait meanwhile. After a short disturbance of a USB disk, the first look-up
+// succeeds.
+const (
+	retryInterval   = time.Minute
+	defaultSlowRead = time.Second
+)
 
 // loadIndex creates the index. The caller holds index.mu.
 func (s *Service) loadIndex(ctx context.Context) error {
@@ -89,10 +93,13 @@ func (s *Service) retryIncomplete(ctx context.Context, names []string) error {
 		if !incomplete {
 			continue
 		}
-		s.index.retried[name] = time.Now()
+		began := time.Now()
 		e, err := s.readEntry(ctx, target)
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if time.Since(began) >= s.slowRead {
+			s.index.retried[name] = time.Now()
 		}
 		if err != nil {
 			continue // it was logged when the index was created

@@ -78,6 +78,7 @@ type Service struct {
 	flushing sync.Mutex
 	usage    usageCache
 	stall    time.Duration
+	slowRead time.Duration // see retryInterval
 }
 
 var (
@@ -109,6 +110,7 @@ func New(c Config) (*Service, error) {
 		c:        c,
 		log:      c.Log,
 		stall:    defaultStall,
+		slowRead: defaultSlowRead,
 		hosts:    pausedHosts{isUplinkDown: c.LinkDown},
 		platform: platforms.Only(platforms.DefaultSpec()),
 		leases:   leaseSet{cleaning: semaphore.NewWeighted(1)},

@@ -36,26 +36,30 @@ func (v *Volumes) Sweep(ctx context.Context, keep func(types.UID) bool) error {
 }
 
 // sweepTracked unmounts the volumes of the pods for which the function keep returns false. It also unmounts the
-// volumes that no pod uses. It waits at most sweepTime.
+// volumes that no pod uses. It waits at most sweepTime, and not for a pod whose volumes an earlier call has failed to unmount.
 func (v *Volumes) sweepTracked(ctx context.Context, keep func(types.UID) bool) error {
-	loops := map[string]*sweepLoop{}
+	loops, asked := map[string]*sweepLoop{}, map[string]bool{}
 	for _, a := range v.trackedKinds() {
 		for _, uid := range a.Pods() {
 			name := "pod " + string(uid)
-			if keep(uid) || loops[name] != nil {
+			if keep(uid) || asked[name] {
 				continue
 			}
-			loops[name] = v.requestSweep(ctx, name, func(ctx context.Context) error {
+			asked[name] = true
+			l, isNew := v.requestSweep(ctx, name, func(ctx context.Context) error {
 				if keep(uid) { // the pod is desired again, which can happen with a static pod
 					return nil
 				}
 				return v.Release(ctx, uid)
 			})
+			if isNew {
+				loops[name] = l
+			}
 		}
 	}
 	for _, a := range v.trackedKinds() {
 		name := "kind " + a.Plugin()
-		loops[name] = v.requestSweep(ctx, name, a.Sweep)
+		loops[name], _ = v.requestSweep(ctx, name, a.Sweep)
 	}
 	timeout := time.NewTimer(sweepTime)
 	defer timeout.Stop()
@@ -93,9 +97,9 @@ type sweepRequest struct {
 	do  func(context.Context) error
 }
 
-// requestSweep returns the loop with the given name, which calls do from now on. If the loop is running, it does so at once after its
-// current unmount, because this unmount may not see what do shall unmount.
-func (v *Volumes) requestSweep(ctx context.Context, name string, do func(context.Context) error) *sweepLoop {
+// requestSweep returns the loop with the given name, which calls do from now on, and whether the loop is new. If the loop is running, it
+// calls do at once after its current unmount, because this unmount may not see what do shall unmount.
+func (v *Volumes) requestSweep(ctx context.Context, name string, do func(context.Context) error) (l *sweepLoop, isNew bool) {
 	s := &v.sweeps
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,15 +109,15 @@ func (v *Volumes) requestSweep(ctx context.Context, name string, do func(context
 		case l.wake <- struct{}{}:
 		default:
 		}
-		return l
+		return l, false
 	}
 	if s.running == nil {
 		s.running = map[string]*sweepLoop{}
 	}
-	l := &sweepLoop{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	l = &sweepLoop{wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	s.running[name] = l
 	go v.runSweep(l, name, sweepRequest{ctx, do})
-	return l
+	return l, true
 }
 
 func (v *Volumes) runSweep(l *sweepLoop, name string, r sweepRequest) {

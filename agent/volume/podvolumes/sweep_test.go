@@ -122,3 +122,33 @@ func TestSweepDuringSweep(t *testing.T) {
 		}
 	})
 }
+
+// A podKind is a Kind that has unmounted everything except the volume of one removed pod.
+type podKind struct{ *lostKind }
+
+func (podKind) Sweep(context.Context) error { return nil }
+
+// TestSweepWaitsOnce checks that only the first Sweep waits for a pod whose volume cannot be unmounted. Each later one would otherwise delay
+// the removal of files from a full disk.
+func TestSweepWaitsOnce(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		k := podKind{&lostKind{}}
+		k.gone.Store(true)
+		v, err := New(Config{Root: root, Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []Kind{k}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		none := func(types.UID) bool { return false }
+		for i := range 3 {
+			began := time.Now()
+			err := v.Sweep(ctx, none)
+			if waited := time.Since(began); (err != nil) != (i == 0) || (waited > 0) != (i == 0) {
+				t.Errorf("sweep %d: %v after %v", i, err, waited)
+			}
+		}
+		stop()
+		synctest.Wait()
+	})
+}
