@@ -20,14 +20,16 @@ var errStuck = fmt.Errorf("the containerd shim does not start the command: %w", 
 // shim does not report the end. A command of runc or crun counts as ended when the OCI runtime has been killed.
 const killGrace = 2 * time.Minute
 
-// maxAbandoned is the maximum number of abandoned commands of a container. Each of them holds pipes and up to 32 MiB of output until it ends.
+// maxAbandoned is the maximum number of abandoned commands of a container. Each of them holds pipes and up to 32 MiB of output until it
+// ends.
 const maxAbandoned = 16
 
 // runAbandonable calls run, which executes a command in a container for a caller that needs the complete output, such as a probe. It
 // returns at the latest killGrace after the end of ctx, also if run does not return. The command is then abandoned. While a container has
 // an abandoned command, the same command does not start again in it: runAbandonable waits until ctx ends, and at most for execStartTimeout.
 // So a probe that is repeated for days leaves only the commands that ran at the same time, and the other probes of the container have
-// results of their own. No command starts in a container that has maxAbandoned abandoned ones. The command is also abandoned when run calls stuck. The context of run ends then.
+// results of their own. No command starts in a container that has maxAbandoned abandoned ones. The command is also abandoned when run calls
+// stuck. The context of run ends then.
 func (r *Runtime) runAbandonable(
 	ctx context.Context, id string, command []string, run func(ctx context.Context, stuck func()) error,
 ) error {

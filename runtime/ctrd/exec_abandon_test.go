@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,17 +105,18 @@ func TestManyAbandonedCommands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Runtime{log: slog.New(slog.DiscardHandler)}
 		end := make(chan struct{})
-		started := 0
+		var started atomic.Int32
+		hang := func(context.Context, func()) error { started.Add(1); <-end; return nil }
 		for i := range 2 * maxAbandoned {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			err := r.runAbandonable(ctx, "c1", []string{"date", strconv.Itoa(i)}, func(context.Context, func()) error { started++; <-end; return nil })
+			err := r.runAbandonable(ctx, "c1", []string{"date", strconv.Itoa(i)}, hang)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 			cancel()
 		}
-		if started != maxAbandoned {
-			t.Errorf("%d commands were started", started)
+		if n := started.Load(); n != maxAbandoned {
+			t.Errorf("%d commands were started", n)
 		}
 		works := func(context.Context, func()) error { return nil }
 		if err := r.runAbandonable(t.Context(), "c2", readiness, works); err != nil {
