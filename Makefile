@@ -193,7 +193,7 @@ lane-waiting:
 # container runtimes mostly waits, so it starts first and runs at the same time as packages that compute.
 .PHONY: test-unit test-packages test-programs test-node test-installed test-containerd test-migrated
 test-unit:
-	CGO_ENABLED=1 go test $(RACE_FLAGS) -vet=off -ldflags=-w -p 4 -timeout $(or $(UNIT_TIMEOUT),40m) \
+	CGO_ENABLED=1 go test $(RACE_FLAGS) -vet=off -ldflags=-w -p 4 -timeout $(or $(UNIT_TIMEOUT),20m) \
 		./runtime/ctrd $$(go list ./... | grep -vxE '$(TESTED)')
 test-packages:
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...

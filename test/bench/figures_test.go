@@ -77,6 +77,9 @@ func measure(t *testing.T, f *figures.Table, n int, idle time.Duration) {
 		f.Add(name("memory, PSS: "+part.What), fmt.Sprintf("%.1f MiB", part.MiB), "", fmt.Sprintf("%d processes", part.Count))
 	}
 	f.Add(name("memory, PSS: whole node stack"), fmt.Sprintf("%.1f MiB", m.TotalPSS()), fmt.Sprintf("%d MiB", memoryGoal[n]), "")
+	anonymous := m.Anonymous()
+	f.Add(name("anonymous memory: whole node stack"), fmt.Sprintf("%.1f MiB", anonymous["agent"]+anonymous["shims"]), "",
+		fmt.Sprintf("agent %.1f MiB, shims %.1f MiB", anonymous["agent"], anonymous["shims"]))
 
 	cpu, io := m.CPU(), m.WrittenBytes()
 	pause(idle)

@@ -31,6 +31,8 @@ type Series struct {
 var allSeries = []Series{
 	{Name: "agent, PSS", Unit: "MiB", Part: .1, Slack: 2},
 	{Name: "shims, PSS", Unit: "MiB", Part: .1, Slack: 1},
+	{Name: "agent, anonymous", Unit: "MiB", Part: .1, Slack: 2},
+	{Name: "shims, anonymous", Unit: "MiB", Part: .1, Slack: 1},
 	{Name: "heap in use", Unit: "MiB", Part: .1, Slack: 2},
 	{Name: "goroutines", Slack: 5},
 	{Name: "descriptors", Slack: 5},

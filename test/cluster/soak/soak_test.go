@@ -223,6 +223,9 @@ func (s *soak) sample() {
 			v["shims, PSS"] = p.MiB
 		}
 	}
+	for name, mebibytes := range s.n.Anonymous() {
+		v[name+", anonymous"] = mebibytes
+	}
 	for pid := range s.n.Processes() {
 		v["processes"]++
 		list, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
