@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes the machine of base.sh with Debian's kernel for all hardware, which has drivers for
 # devices that need none, such as vivid (cameras) and i2c-stub, and with servers and clients
-# of NFS and iSCSI and the tools of xfs, none of which starts at boot.
+# of NFS and iSCSI and the tools of xfs, FAT, exFAT and ISO 9660, none of which starts at boot.
 # It needs root, loop devices and a Debian mirror.
 #   hardware.sh DIR   prints the folder in DIR that has base.img, vmlinuz and initrd.img
 set -euo pipefail
@@ -29,7 +29,8 @@ trap '[ $? = 0 ] || tail "$log" >&2; umount -R "$root" 2>/dev/null || true; rmdi
 		if grep -q Proxy "$conf"; then cp "$conf" "$root/etc/apt/apt.conf.d/"; fi
 	done
 	chroot "$root" apt-get -q update
-	chroot "$root" apt-get -q install -y --no-install-recommends linux-image-amd64 nfs-kernel-server nfs-common open-iscsi tgt xfsprogs
+	chroot "$root" apt-get -q install -y --no-install-recommends linux-image-amd64 nfs-kernel-server nfs-common open-iscsi tgt xfsprogs \
+		dosfstools exfatprogs xorriso
 	chroot "$root" systemctl -q mask nfs-server.service nfs-client.target rpcbind.service rpcbind.socket nfs-blkmap.service nfs-idmapd.service nfs-mountd.service \
 		nfsdcld.service rpc-statd.service rpc-statd-notify.service tgt.service open-iscsi.service
 	kernel=$(cd "$root/boot" && ls -d vmlinuz-*-amd64 | grep -v cloud)

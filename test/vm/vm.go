@@ -70,6 +70,7 @@ type VM struct {
 	hung bool // the machine has hung once
 
 	devices []string // the devices, as arguments of the emulator
+	plugged int      // number of calls of plugStick
 }
 
 // An Arch describes an emulated machine and its processor.
