@@ -1,4 +1,4 @@
-package podresources
+package podresources_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/device/counts"
 	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/podresources"
 	"github.com/islet-edge/islet/internal/socket"
 )
 
@@ -41,8 +42,10 @@ func TestAPI(t *testing.T) {
 	}
 	metrics := counts.NewPlugins()
 	counted := metrics.PodResources
-	s, err := Open(Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Counter: counted, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
-		Claims: func() []*ClaimDevices { return []*ClaimDevices{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}} }})
+	s, err := podresources.Open(podresources.Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Counter: counted, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
+		Claims: func() []*podresources.ClaimDevices {
+			return []*podresources.ClaimDevices{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
