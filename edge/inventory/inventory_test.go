@@ -78,7 +78,8 @@ func TestReadRejects(t *testing.T) {
 		"unknown field": strings.Replace(web, "image: busybox", "imagine: busybox", 1), "nothing": "# nothing\n",
 		"another kind": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", "twice": web + "---\n" + web,
 	} {
-		if inv, err := inventory.Read([]finding.File{{Name: "web.yaml", Data: []byte(text)}}); err == nil || !strings.Contains(err.Error(), "web.yaml") {
+		inv, err := inventory.Read([]finding.File{{Name: "web.yaml", Data: []byte(text)}})
+		if err == nil || !strings.Contains(err.Error(), "web.yaml") {
 			t.Errorf("%s: %+v, %v", name, inv, err)
 		}
 	}

@@ -50,7 +50,8 @@ func in(t *testing.T, test func(s *scene)) {
 		server.Fault.Store(&answer)
 		client := server.Client(t)
 		var err error
-		if s.Sweeper, err = resourceslice.New(resourceslice.Config{Client: client, Node: "n", Log: slog.New(slog.DiscardHandler)}); err != nil {
+		s.Sweeper, err = resourceslice.New(resourceslice.Config{Client: client, Node: "n", Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(context.Background())

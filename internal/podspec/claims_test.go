@@ -22,7 +22,8 @@ func TestResourceClaims(t *testing.T) {
 	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "ext", RequestMappings: []v1.ContainerExtendedResourceRequest{
 		{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "r0"}, {ContainerName: "other", ResourceName: "example.com/gpu", RequestName: "r1"}}}
 	got, err := podspec.ResourceClaims(pod)
-	if want := []podspec.ResourceClaim{{"shared", "gpu", false}, {"own", "pod-own-x", true}, {"", "ext", false}}; err != nil || !reflect.DeepEqual(got, want) {
+	want := []podspec.ResourceClaim{{"shared", "gpu", false}, {"own", "pod-own-x", true}, {"", "ext", false}}
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Error(got, err)
 	}
 	ctr := &v1.Container{Name: "c"}

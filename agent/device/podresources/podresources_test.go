@@ -41,7 +41,9 @@ func TestAPI(t *testing.T) {
 	}
 	metrics := counts.NewPlugins()
 	counted := metrics.PodResources
-	s, err := podresources.Open(podresources.Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Counter: counted, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
+	s, err := podresources.Open(podresources.Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}),
+		Devices: shelf{}, Counter: counted,
+		Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
 		Claims: func() []*podresources.ClaimDevices {
 			return []*podresources.ClaimDevices{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}}
 		}})

@@ -70,7 +70,8 @@ func (n nodetest) pods(now time.Time, bad string) (list v1.PodList) {
 		names[4] = "web"
 	}
 	for i, name := range names {
-		p := *podtest.New(name, podtest.UID(fmt.Sprint("u", i)), podtest.Source([]string{"file", "api", "local", "http", bad}[i]), podtest.Phase(v1.PodRunning))
+		p := *podtest.New(name, podtest.UID(fmt.Sprint("u", i)), podtest.Phase(v1.PodRunning),
+			podtest.Source([]string{"file", "api", "local", "http", bad}[i]))
 		p.CreationTimestamp = metav1.NewTime(now.Add(-49 * time.Hour))
 		p.Spec.Containers = []v1.Container{{Name: "main", Image: "registry.example/site/" + strings.ReplaceAll(name, " ", "-") + ":1.4." + fmt.Sprint(i),
 			Env: []v1.EnvVar{{Name: "KEY", Value: "a secret"}}, Args: []string{"a secret"}}, {Name: "side", Image: "busybox:1"}}

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "machine")) }
 
-// TestNodeEvents checks that each change of the node causes one event. As with a kubelet, the first report of the conditions causes an event
-// for each of them. The first value of schedulable is not a change.
+// TestNodeEvents checks that each change of the node causes one event. As with a kubelet, the first report of the conditions causes an
+// event for each of them. The first value of schedulable is not a change.
 func TestNodeEvents(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), log)

@@ -172,7 +172,8 @@ func TestProgress(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	read := map[string]int64{}
-	b := &build.Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir(), Progress: func(name string, done int64) { read[name] = done }}
+	b := &build.Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir(),
+		Progress: func(name string, done int64) { read[name] = done }}
 	defer b.Close()
 	a, err := b.Run(ctx)
 	if err != nil {

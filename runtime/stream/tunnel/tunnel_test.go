@@ -77,7 +77,9 @@ func TestBytes(t *testing.T) {
 // TestRefused checks a request for a tunnel that the handler rejects. The client gets the HTTP response. The connection is not hijacked.
 func TestRefused(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tunnel.Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) }))
+		tunnel.Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no such thing", http.StatusNotFound)
+		}))
 	}))
 	var hijacked atomic.Bool
 	srv.Config.ConnState = func(_ net.Conn, is http.ConnState) {

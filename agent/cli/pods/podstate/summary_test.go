@@ -28,9 +28,10 @@ func TestSummarize(t *testing.T) {
 		change     func(*v1.Pod)
 		want       podstate.Summary
 	}{
-		"pending":   {want: podstate.Summary{"0/1", "Pending", "0"}},
-		"creating":  {main: []v1.ContainerStatus{{State: waiting("ContainerCreating")}}, want: podstate.Summary{"0/1", "ContainerCreating", "0"}},
-		"running":   {main: []v1.ContainerStatus{{State: running, Ready: true}}, want: podstate.Summary{"1/1", "Running", "0"}, change: func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }},
+		"pending":  {want: podstate.Summary{"0/1", "Pending", "0"}},
+		"creating": {main: []v1.ContainerStatus{{State: waiting("ContainerCreating")}}, want: podstate.Summary{"0/1", "ContainerCreating", "0"}},
+		"running": {main: []v1.ContainerStatus{{State: running, Ready: true}}, want: podstate.Summary{"1/1", "Running", "0"},
+			change: func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }},
 		"oom":       {main: []v1.ContainerStatus{{State: ended(137, 0, "OOMKilled")}}, want: podstate.Summary{"0/1", "OOMKilled", "0"}},
 		"exit":      {main: []v1.ContainerStatus{{State: ended(3, 0, "")}}, want: podstate.Summary{"0/1", "ExitCode:3", "0"}},
 		"signal":    {main: []v1.ContainerStatus{{State: ended(0, 9, "")}}, want: podstate.Summary{"0/1", "Signal:9", "0"}},

@@ -62,7 +62,8 @@ func TestTroubleOfEachContainer(t *testing.T) {
 		return v1.ContainerStatus{Name: name, RestartCount: 4, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: "why"}},
 			LastTerminationState: v1.ContainerState{Terminated: last}}
 	}
-	p := podtest.New("web", podtest.Namespace("lab"), podtest.Containers(v1.Container{Name: "app"}, v1.Container{Name: "side"}, v1.Container{Name: "well"}))
+	p := podtest.New("web", podtest.Namespace("lab"),
+		podtest.Containers(v1.Container{Name: "app"}, v1.Container{Name: "side"}, v1.Container{Name: "well"}))
 	p.Status = v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
 		waiting("app", "CrashLoopBackOff", &v1.ContainerStateTerminated{ExitCode: 3, ContainerID: "c"}), waiting("side", "ErrImageNeverPull", nil),
 		{Name: "well", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
