@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/device/devicemanager"
@@ -21,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestDevices checks that the list contains built-in devices and devices of device plugins. Each device is shown with the pods that use it.
@@ -44,10 +44,7 @@ func TestDevices(t *testing.T) {
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), log)
 	must(err)
 	defer s.Close()
-	pod := &v1.Pod{}
-	pod.Name, pod.Namespace, pod.UID = "p", "default", "uid-p"
-	limits := v1.ResourceList{"islet.dev/pty": resource.MustParse("1")}
-	pod.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Limits: limits}}}
+	pod := podtest.New("p", podtest.UID("uid-p"), podtest.Limits(podtest.List(map[v1.ResourceName]string{"islet.dev/pty": "1"})))
 	must(s.UpdatePods(t.Context(), []store.Pod{{Pod: pod, Source: "file", Origin: "p"}}, nil))
 	d, err := desired.New(desired.Config{Store: s, Poke: func(types.UID) {}, Log: log})
 	must(err)

@@ -9,6 +9,8 @@ import (
 	"testing/fstest"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestRunDirs(t *testing.T) {
@@ -50,9 +52,7 @@ func TestBridges(t *testing.T) {
 
 func TestHostPorts(t *testing.T) {
 	board := board() // a process listens on TCP port 22 of 127.0.0.1
-	pod := v1.Pod{}
-	pod.Namespace, pod.Name = "default", "web"
-	pod.Spec.Containers = []v1.Container{{Name: "c", Ports: []v1.ContainerPort{{HostPort: 22}}}}
+	pod := podtest.New("web", podtest.Containers(v1.Container{Name: "c", Ports: []v1.ContainerPort{{HostPort: 22}}}))
 	for _, c := range []struct {
 		change func(*v1.Pod)
 		want   Severity

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A world is a Desired with its store. A test can restart the Desired.
@@ -54,12 +54,7 @@ func (w *world) restart() {
 // This function returns the pod of a spec "name/uid" or "name/uid/version". Pods of different versions have different content.
 func pod(spec string) *v1.Pod {
 	part := strings.Split(spec+"//", "/")
-	grace := int64(7)
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: part[0], UID: types.UID(part[1]),
-			Labels: map[string]string{"version": part[2]}},
-		Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace},
-	}
+	return podtest.New(part[0], podtest.UID(part[1]), podtest.Label("version", part[2]), podtest.GracePeriod(7))
 }
 
 // This function returns one Claim for each "name/uid". Each claim has a different origin.

@@ -1,4 +1,4 @@
-package inventory
+package inventory_test
 
 import (
 	"strings"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/islet-edge/islet/edge/inventory"
 	"github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/finding"
 )
@@ -43,7 +44,7 @@ stringData: {password: p}
 `
 
 func TestRead(t *testing.T) {
-	got, err := Read([]finding.File{{Name: "web.yaml", Data: []byte(web)}})
+	got, err := inventory.Read([]finding.File{{Name: "web.yaml", Data: []byte(web)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,8 @@ func TestReadRejects(t *testing.T) {
 		"unknown field": strings.Replace(web, "image: busybox", "imagine: busybox", 1), "nothing": "# nothing\n",
 		"another kind": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", "twice": web + "---\n" + web,
 	} {
-		if inv, err := Read([]finding.File{{Name: "web.yaml", Data: []byte(text)}}); err == nil || !strings.Contains(err.Error(), "web.yaml") {
+		inv, err := inventory.Read([]finding.File{{Name: "web.yaml", Data: []byte(text)}})
+		if err == nil || !strings.Contains(err.Error(), "web.yaml") {
 			t.Errorf("%s: %+v, %v", name, inv, err)
 		}
 	}

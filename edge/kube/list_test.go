@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/kube/kubetest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // This function lists a server's pods with two pods per page.
@@ -30,7 +31,7 @@ func paged(t *testing.T, s *apitest.Server) (*corev1.PodList, error) {
 }
 
 func bound(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.PodSpec{NodeName: "n"}}
+	return podtest.New(name, podtest.Namespace("ns"), podtest.Node("n"))
 }
 
 func names(l *corev1.PodList) (all string) {

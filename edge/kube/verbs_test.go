@@ -17,6 +17,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/kube/kubetest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func client(t *testing.T, s *kubetest.Server) *kube.Client { return clientAs(t, s, false) }
@@ -32,10 +33,9 @@ func clientAs(t *testing.T, s *kubetest.Server, json bool) *kube.Client {
 }
 
 func pod(name string) *corev1.Pod {
-	return &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, ResourceVersion: "5"},
-	}
+	p := podtest.New(name, podtest.Namespace("ns"))
+	p.TypeMeta, p.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, "5"
+	return p
 }
 
 // TestVerbsSpeakAsTheAPIServerExpects checks the requests of every verb, with protobuf and with JSON.

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -29,6 +28,7 @@ import (
 	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/source"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestReturnOfAFleet checks how nodes reconnect to an API server. After an outage of an hour, the reconnections are distributed over a few
@@ -110,8 +110,7 @@ func newFleet(t *testing.T, nodes int) *fleet {
 		t.Fatal(err)
 	}
 	f.start(nodes, func(ctx context.Context, g *errgroup.Group, name string) {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name + "-pod", UID: types.UID("u" + name)},
-			Spec: corev1.PodSpec{NodeName: name}}
+		pod := podtest.New(name+"-pod", podtest.UID("u"+name), podtest.Node(name))
 		server.Put(pod)
 		box := f.join(ctx, g, name, path, dir)
 		shown := pod.DeepCopy()

@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/kube/kubetest"
 	"github.com/islet-edge/islet/edge/source"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // This type is a sink that signals the first complete set of pods.
@@ -67,11 +68,10 @@ func podsOf(bytes int) *corev1.PodList {
 		for len(text) < 2000 {
 			text = append(text, byte('!'+random.IntN(90)))
 		}
-		list.Items = append(list.Items, corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", n), UID: types.UID(fmt.Sprint("u", n)),
-				ResourceVersion: "7", Annotations: map[string]string{"a": string(text)}},
-			Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-		})
+		p := podtest.New(fmt.Sprint("p", n), podtest.UID(fmt.Sprint("u", n)), podtest.Annotation("a", string(text)),
+			podtest.Node("n"), podtest.Image("i"))
+		p.ResourceVersion = "7"
+		list.Items = append(list.Items, *p)
 	}
 	return list
 }

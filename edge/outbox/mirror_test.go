@@ -8,9 +8,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestMirrorNamesNothing checks that a mirror pod has no reference that an API server rejects, and that the static pod is not
@@ -24,7 +25,8 @@ func TestMirrorNamesNothing(t *testing.T) {
 		"containers":[{"name":"c","image":"i","env":[{"name":"A","value":"1"},{"name":"B","valueFrom":{"secretKeyRef":{"name":"a","key":"k"}}},{"name":"F","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}}]}]}`), &spec); err != nil {
 		t.Fatal(err)
 	}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", Annotations: map[string]string{}}, Spec: spec}
+	pod := podtest.New("p", podtest.Source(keys.SourceFile))
+	pod.Spec = spec
 	before := pod.DeepCopy().String()
 	m := mirrorOf(pod, "uid")
 	podspec.VisitReferences(&m.Spec, func(kind, name string) { t.Errorf("names %s %s", kind, name) })

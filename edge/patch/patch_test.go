@@ -1,4 +1,4 @@
-package patch
+package patch_test
 
 import (
 	"encoding/json"
@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/islet-edge/islet/edge/patch"
 )
 
 // This function patches an object as the API server does.
@@ -38,13 +40,13 @@ func TestSmall(t *testing.T) {
 		Conditions: []v1.PodCondition{{Type: "a", Status: "True", Reason: "x"}, {Type: "b", Status: "False"}, {Type: "c"}}}
 	now := v1.PodStatus{Phase: v1.PodRunning, PodIPs: []v1.PodIP{{IP: "2"}},
 		Conditions: []v1.PodCondition{{Type: "a", Status: "False"}, {Type: "b", Status: "False"}}}
-	data, err := Status("u", old, now)
+	data, err := patch.Status("u", old, now)
 	want := `{"metadata":{"uid":"u"},"status":{"conditions":[{"reason":null,"status":"False","type":"a"},{"$patch":"delete","type":"c"}],` +
 		`"phase":"Running","podIPs":[{"ip":"2"},{"$patch":"replace"}]}}`
 	if err != nil || string(data) != want {
 		t.Errorf("%v\ngot  %s\nwant %s", err, data, want)
 	}
-	if data, err := Status("u", now, now); data != nil || err != nil {
+	if data, err := patch.Status("u", now, now); data != nil || err != nil {
 		t.Error(string(data), err)
 	}
 }
@@ -138,7 +140,7 @@ func TestPatchesLead(t *testing.T) {
 	}
 	for range rounds {
 		old, now := v1.Pod{Status: d.pod()}, d.pod()
-		data, err := Status(types.UID(""), old.Status, now)
+		data, err := patch.Status(types.UID(""), old.Status, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +151,7 @@ func TestPatchesLead(t *testing.T) {
 			t.Fatalf("%s\n%s", data, diff)
 		}
 		node, next := v1.Node{Status: d.node()}, d.node()
-		if data, err = Status("", node.Status, next); err != nil {
+		if data, err = patch.Status("", node.Status, next); err != nil {
 			t.Fatal(err)
 		}
 		if data == nil {

@@ -1,4 +1,4 @@
-package resourceslice
+package resourceslice_test
 
 import (
 	"context"
@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/resourceslice"
 )
 
 // A scene is a running Sweeper and a server that records deletions.
 type scene struct {
 	*testing.T
-	*Sweeper
+	*resourceslice.Sweeper
 	mu    sync.Mutex
 	asked []string // field selectors of the requests
 	down  bool
@@ -49,7 +50,8 @@ func in(t *testing.T, test func(s *scene)) {
 		server.Fault.Store(&answer)
 		client := server.Client(t)
 		var err error
-		if s.Sweeper, err = New(Config{Client: client, Node: "n", Log: slog.New(slog.DiscardHandler)}); err != nil {
+		s.Sweeper, err = resourceslice.New(resourceslice.Config{Client: client, Node: "n", Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(context.Background())

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 type memory map[string]string
@@ -104,8 +105,7 @@ func TestHold(t *testing.T) {
 		"the second is a claim": {keys.SourceAPI, append(of(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), claim...), false, true},
 	} {
 		card := joined(t, "one", "b1")
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{keys.ConfigSource: c.source}},
-			Spec: v1.PodSpec{Volumes: c.volumes}}
+		pod := podtest.New("p", podtest.Source(c.source), podtest.Volumes(c.volumes...))
 		h := Hold{Twin: open(t, card, "two", "b2"), IsRunning: func(types.UID) bool { return c.running }}
 		if err := h.Prepare(t.Context(), pod); (err != nil) != c.held || err != nil && !strings.Contains(err.Error(), "islet takeover") {
 			t.Errorf("%s in another machine: %v", name, err)

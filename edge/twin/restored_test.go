@@ -7,13 +7,13 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // This function returns the Lease of a machine that renewed it at a time.
@@ -36,8 +36,7 @@ func TestRestored(t *testing.T) {
 	second := open(t, card, "two", "b2")
 	held := func(want bool, when string) {
 		t.Helper()
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.ConfigSource: keys.SourceAPI}}, Spec: v1.PodSpec{
-			Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}
+		pod := podtest.New("p", podtest.Source(keys.SourceAPI), podtest.Claims("c"))
 		if err := (Hold{Twin: second, IsRunning: func(types.UID) bool { return false }}).Prepare(t.Context(), pod); (err != nil) != want {
 			t.Errorf("%s: %v", when, err)
 		}

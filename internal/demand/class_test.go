@@ -1,10 +1,12 @@
-package demand
+package demand_test
 
 import (
 	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // combinations contains each combination of a request and a limit for CPU and memory. An empty value is missing.
@@ -68,7 +70,7 @@ func classOf(all ...v1.ResourceRequirements) v1.PodQOSClass {
 func TestClassOfZero(t *testing.T) {
 	check := func(what string, want v1.PodQOSClass, spec v1.PodSpec) {
 		t.Helper()
-		if got := Class(&v1.Pod{Spec: spec}); got != want {
+		if got := demand.Class(&v1.Pod{Spec: spec}); got != want {
 			t.Errorf("%s: %s, not %s", what, got, want)
 		}
 	}
@@ -82,7 +84,7 @@ func TestClassOfZero(t *testing.T) {
 		check("guaranteed container beside "+text, classOf(full, sure), v1.PodSpec{Containers: append(container(r), container(sure)...)})
 		check("init container with "+text, classOf(full, sure), v1.PodSpec{InitContainers: container(r), Containers: container(sure)})
 		spec := v1.PodSpec{Resources: &r, Containers: container(v1.ResourceRequirements{})}
-		if AsWhole(&v1.Pod{Spec: spec}) { // otherwise the containers decide
+		if demand.AsWhole(&v1.Pod{Spec: spec}) { // otherwise the containers decide
 			check("pod with "+text, classOf(full), spec)
 		}
 	}
@@ -95,7 +97,7 @@ func TestExclusiveOfZero(t *testing.T) {
 		if request != "" {
 			c.Resources.Requests = list("cpu", request)
 		}
-		if got := ExclusiveCPUs(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}, &c); got != want {
+		if got := demand.ExclusiveCPUs(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}, &c); got != want {
 			t.Errorf("a request of %q: %d exclusive CPUs, not %d", request, got, want)
 		}
 	}

@@ -1,10 +1,12 @@
-package demand
+package demand_test
 
 import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 func list(kv ...string) v1.ResourceList {
@@ -40,7 +42,7 @@ func TestPodLevel(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{limited, free}, Resources: tt.of, Overhead: tt.overhead}}
-			if got := Class(p); got != tt.class {
+			if got := demand.Class(p); got != tt.class {
 				t.Errorf("class %s", got)
 			}
 			same := func(what string, got resource.Quantity, want string) {
@@ -49,22 +51,22 @@ func TestPodLevel(t *testing.T) {
 					t.Errorf("%s: %s, not %s", what, got.String(), want)
 				}
 			}
-			requests, own := Requests(p), EffectiveLimits(p, &free)
+			requests, own := demand.Requests(p), demand.EffectiveLimits(p, &free)
 			same("CPU asked for", requests[v1.ResourceCPU], tt.cpu)
 			same("memory asked for", requests[v1.ResourceMemory], tt.memory)
 			same("CPU of the container", own[v1.ResourceCPU], tt.ownCPU)
 			same("memory of the container", own[v1.ResourceMemory], tt.ownBytes)
 			if tt.name != "both equal" { // not used in this case
-				same("memory for the OOM killer", *resource.NewQuantity(ScoreMemory(p, &free), resource.BinarySI), tt.oom)
+				same("memory for the OOM killer", *resource.NewQuantity(demand.ScoreMemory(p, &free), resource.BinarySI), tt.oom)
 			}
 			for name, want := range map[v1.ResourceName]string{v1.ResourceCPU: tt.cpuMax, v1.ResourceMemory: tt.bytesMax} {
-				if got := IsLimited(p, name); got != (want != "") {
+				if got := demand.IsLimited(p, name); got != (want != "") {
 					t.Errorf("%s limited: %t", name, got)
 				} else if got {
-					same("limit of "+string(name), Limits(p)[name], want)
+					same("limit of "+string(name), demand.Limits(p)[name], want)
 				}
 			}
-			if got := EffectiveLimits(p, &limited); got.Memory().String() != "20Mi" {
+			if got := demand.EffectiveLimits(p, &limited); got.Memory().String() != "20Mi" {
 				t.Errorf("a container's own limit is %s", got.Memory())
 			}
 		})
@@ -77,10 +79,10 @@ func TestSidecarMemory(t *testing.T) {
 	main := v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: list("memory", "10Mi")}}
 	side := v1.Container{Name: "s", RestartPolicy: &always}
 	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{main}, InitContainers: []v1.Container{side, {Name: "i"}}}}
-	if got := ScoreMemory(p, &side); got != 10<<20 {
+	if got := demand.ScoreMemory(p, &side); got != 10<<20 {
 		t.Errorf("the sidecar has %d", got)
 	}
-	if got := ScoreMemory(p, &p.Spec.InitContainers[1]); got != 0 {
+	if got := demand.ScoreMemory(p, &p.Spec.InitContainers[1]); got != 0 {
 		t.Errorf("the init container has %d", got)
 	}
 }
@@ -89,13 +91,13 @@ func TestSidecarMemory(t *testing.T) {
 func TestHostile(t *testing.T) {
 	for _, p := range []*v1.Pod{{}, {Spec: v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: list("memory", "-1"), Limits: list("example.com/x", "1", "hugepages-2Mi", "0")}}},
 		{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Limits: list("cpu", "9E", "memory", "-9E")}}}, Overhead: list("cpu", "9E")}}} {
-		Class(p)
-		Requests(p)
-		Limits(p)
-		IsLimited(p, v1.ResourceCPU)
+		demand.Class(p)
+		demand.Requests(p)
+		demand.Limits(p)
+		demand.IsLimited(p, v1.ResourceCPU)
 		ctr := &v1.Container{}
-		EffectiveLimits(p, ctr)
-		if m := ScoreMemory(p, ctr); m < 0 {
+		demand.EffectiveLimits(p, ctr)
+		if m := demand.ScoreMemory(p, ctr); m < 0 {
 			t.Errorf("%d bytes", m)
 		}
 	}
@@ -121,7 +123,7 @@ func TestRequests(t *testing.T) {
 	} {
 		p := &v1.Pod{}
 		p.Spec.Containers, p.Spec.InitContainers = []v1.Container{cpu("c", "1"), cpu("d", "1")}, tt.inits
-		if got := Requests(p)[v1.ResourceCPU]; got.String() != tt.want {
+		if got := demand.Requests(p)[v1.ResourceCPU]; got.String() != tt.want {
 			t.Errorf("%d init containers: %s, not %s", len(tt.inits), got.String(), tt.want)
 		}
 	}

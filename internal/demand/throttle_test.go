@@ -1,9 +1,11 @@
-package demand
+package demand_test
 
 import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/demand"
 )
 
 // TestMemoryHigh checks the usage at which the kernel throttles a cgroup (KEP-2570).
@@ -23,7 +25,7 @@ func TestMemoryHigh(t *testing.T) {
 		{100 << 20, 0, 0.9, 0},
 		{4096, 4097, 0.5, 0}, // less than a page above the request
 	} {
-		if got := MemoryHigh(tt.request, tt.limit, tt.factor); got != tt.want {
+		if got := demand.MemoryHigh(tt.request, tt.limit, tt.factor); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
 		}
 	}
@@ -50,13 +52,13 @@ func TestPodMemoryHigh(t *testing.T) {
 		"with overhead":       {[]v1.Container{free}, &v1.ResourceRequirements{Requests: list("memory", "100Mi"), Limits: list("memory", "200Mi")}, list("memory", "10Mi"), 160 << 20, true},
 	} {
 		p := &v1.Pod{Spec: v1.PodSpec{Containers: tt.containers, Resources: tt.of, Overhead: tt.overhead}}
-		if got := PodMemoryHigh(p, 0.5); got != tt.want {
+		if got := demand.PodMemoryHigh(p, 0.5); got != tt.want {
 			t.Errorf("%s: %d, not %d", name, got, tt.want)
 		}
-		if got := PodMemoryHigh(p, 0); got != 0 {
+		if got := demand.PodMemoryHigh(p, 0); got != 0 {
 			t.Errorf("%s: %d without a factor", name, got)
 		}
-		if got := ThrottledAsPod(p, &p.Spec.Containers[0]); got != tt.asPod {
+		if got := demand.ThrottledAsPod(p, &p.Spec.Containers[0]); got != tt.asPod {
 			t.Errorf("%s: throttled as a pod: %t", name, got)
 		}
 	}

@@ -1,14 +1,16 @@
-package dirty
+package dirty_test
 
 import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/dirty"
 )
 
 // TestNothingIsLost checks that concurrent calls of TakeAll lose no added key. A key that was added twice must be returned once.
 func TestNothingIsLost(t *testing.T) {
-	s := New[int]()
+	s := dirty.New[int]()
 	s.Add(1)
 	s.Add(1)
 	<-s.Wake()

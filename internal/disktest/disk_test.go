@@ -1,4 +1,4 @@
-package disktest
+package disktest_test
 
 import (
 	"errors"
@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/disktest"
 )
 
 // TestDisk checks that a full disk takes no byte until it is freed.
 func TestDisk(t *testing.T) {
-	d := New(t)
+	d := disktest.New(t)
 	write := func(text string) error { return os.WriteFile(filepath.Join(d.Dir, text), []byte(text), 0o600) }
 	d.Exhaust(write)
 	if err := write("more"); !errors.Is(err, syscall.ENOSPC) {

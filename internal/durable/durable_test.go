@@ -1,4 +1,4 @@
-package durable
+package durable_test
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/durable"
 )
 
 // TestWrite checks that a file is created and replaced, even if a killed process has left a temporary file. No other file remains.
@@ -17,7 +19,7 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, content := range []string{"first", "2", ""} {
-		if err := Write(path, []byte(content), 0o600); err != nil {
+		if err := durable.Write(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		data, err := os.ReadFile(path)
@@ -38,13 +40,13 @@ func TestWriteFails(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil { // cannot be replaced by a file
 		t.Fatal(err)
 	}
-	if err := Write(path, []byte("x"), 0o600); err == nil {
+	if err := durable.Write(path, []byte("x"), 0o600); err == nil {
 		t.Error("a directory was replaced")
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 || !all[0].IsDir() {
 		t.Errorf("%v %v", all, err)
 	}
-	if err := Write(filepath.Join(dir, "missing", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
+	if err := durable.Write(filepath.Join(dir, "missing", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -59,7 +61,7 @@ func TestWriteOverLeft(t *testing.T) {
 		"a pipe":      func() error { return syscall.Mkfifo(next, 0o600) },
 		"a hard link": func() error { return errors.Join(os.WriteFile(elsewhere, nil, 0o644), os.Link(elsewhere, next)) },
 	} {
-		if err := errors.Join(leave(), Write(path, []byte(name), 0o600)); err != nil {
+		if err := errors.Join(leave(), durable.Write(path, []byte(name), 0o600)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		data, err := os.ReadFile(path)

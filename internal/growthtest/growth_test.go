@@ -1,8 +1,10 @@
-package growthtest
+package growthtest_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/growthtest"
 )
 
 // A failing records whether an error was reported.
@@ -19,14 +21,14 @@ var sum int
 // TestLinear checks that Linear accepts linear time and rejects quadratic time.
 func TestLinear(t *testing.T) {
 	f := &failing{TB: t}
-	if Linear(f, 1_000_000, func(n int) {
+	if growthtest.Linear(f, 1_000_000, func(n int) {
 		for i := range n {
 			sum += i
 		}
 	}); f.failed != "" {
 		t.Errorf("linear: %s", f.failed)
 	}
-	if Linear(f, 2_500, func(n int) {
+	if growthtest.Linear(f, 2_500, func(n int) {
 		for i := range n * n {
 			sum += i
 		}

@@ -1,4 +1,4 @@
-package grpcwait
+package grpcwait_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/islet-edge/islet/internal/grpcwait"
 )
 
 // TestIdleAgain checks a connection that has become Idle again before the wait for a change begins. Change connects again.
@@ -47,11 +49,11 @@ func TestIdleAgain(t *testing.T) {
 		for hangUp() {
 		}
 	}()
-	if !Change(t.Context(), conn, s) {
+	if !grpcwait.Change(t.Context(), conn, s) {
 		t.Error("no change")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for Change(ctx, conn, conn.GetState()) { // returns false at last, when the state has not changed before the call
+	for grpcwait.Change(ctx, conn, conn.GetState()) { // returns false at last, when the state has not changed before the call
 	}
 }

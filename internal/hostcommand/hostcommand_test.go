@@ -1,4 +1,4 @@
-package hostcommand
+package hostcommand_test
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/hostcommand"
 )
 
 // TestTake checks which arguments are flags of the command, and that the others stay in their order.
@@ -21,7 +23,7 @@ func TestTake(t *testing.T) {
 		"--to":                              "error",
 		"--to=bad":                          "error",
 	} {
-		var f Flags
+		var f hostcommand.Flags
 		var on, no bool
 		var to string
 		f.Switch("--on", &on)
@@ -37,11 +39,11 @@ func TestTake(t *testing.T) {
 		if err != nil {
 			got = "error"
 		}
-		if got != want || no || err != nil && CodeOf(err) != ExitUsage {
+		if got != want || no || err != nil && hostcommand.CodeOf(err) != hostcommand.ExitUsage {
 			t.Errorf("%q: %s (%v), want %s", line, got, err, want)
 		}
 	}
-	if rest, err := new(Flags).Take([]string{"--a", "b"}); err != nil || !slices.Equal(rest, []string{"--a", "b"}) {
+	if rest, err := new(hostcommand.Flags).Take([]string{"--a", "b"}); err != nil || !slices.Equal(rest, []string{"--a", "b"}) {
 		t.Error(rest, err)
 	}
 }
@@ -54,15 +56,15 @@ func TestReport(t *testing.T) {
 		code int
 		text string
 	}{
-		{nil, ExitOK, ""},
-		{failed, ExitFailed, "islet: key: no disk\n"},
-		{Usage(failed), ExitUsage, "islet: key: no disk\n"},
-		{fmt.Errorf("flags: %w", Usage(failed)), ExitUsage, "islet: key: flags: no disk\n"},
-		{ExitError{Code: 75}, 75, ""},
-		{ExitError{75, failed}, 75, "islet: key: no disk\n"},
+		{nil, hostcommand.ExitOK, ""},
+		{failed, hostcommand.ExitFailed, "islet: key: no disk\n"},
+		{hostcommand.Usage(failed), hostcommand.ExitUsage, "islet: key: no disk\n"},
+		{fmt.Errorf("flags: %w", hostcommand.Usage(failed)), hostcommand.ExitUsage, "islet: key: flags: no disk\n"},
+		{hostcommand.ExitError{Code: 75}, 75, ""},
+		{hostcommand.ExitError{75, failed}, 75, "islet: key: no disk\n"},
 	} {
 		var out bytes.Buffer
-		if code := Report(&out, "key", c.err); code != c.code || out.String() != c.text {
+		if code := hostcommand.Report(&out, "key", c.err); code != c.code || out.String() != c.text {
 			t.Errorf("%v: %d %q, want %d %q", c.err, code, out.String(), c.code, c.text)
 		}
 	}

@@ -1,4 +1,4 @@
-package keyring
+package keyring_test
 
 import (
 	"encoding/base64"
@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/inputweight"
+	"github.com/islet-edge/islet/internal/keyring"
 )
 
 func auth(user string) string {
@@ -47,7 +48,7 @@ func TestLookup(t *testing.T) {
 		{"https://%zz", "registry.example/app", false},
 		{"", "registry.example/app", false},
 	} {
-		var r Ring
+		var r keyring.Ring
 		if err := r.AddFile(fmt.Appendf(nil, `{"auths":{%q:%s}}`, tt.place, auth("ann")), false, v1.ObjectReference{}); err != nil {
 			t.Error(err)
 		}
@@ -58,8 +59,8 @@ func TestLookup(t *testing.T) {
 }
 
 func TestAdd(t *testing.T) {
-	var r Ring
-	first, second := v1.ObjectReference{Kind: Secret, Name: "1"}, v1.ObjectReference{Kind: Secret, Name: "2"}
+	var r keyring.Ring
+	first, second := v1.ObjectReference{Kind: keyring.Secret, Name: "1"}, v1.ObjectReference{Kind: keyring.Secret, Name: "2"}
 	json := `{"auths":{"a.example":` + auth("json") + `,"a.example/team":{"username":"plain","password":"pw"}},"credHelpers":{"x":"y"}}`
 	if err := r.AddFile([]byte(json), false, first); err != nil {
 		t.Error(err)
@@ -100,7 +101,7 @@ func FuzzRing(f *testing.F) {
 	f.Add(`{"auths":{"https://*.example/v1/":`+auth("ann")+`}}`, "a.example/app")
 	f.Add(`{"auths":{"[":{"auth":"Og=="}}}`, "")
 	f.Fuzz(func(t *testing.T, config, image string) {
-		var r Ring
+		var r keyring.Ring
 		_ = r.AddFile([]byte(config), false, v1.ObjectReference{})
 		_ = r.AddFile([]byte(config), true, v1.ObjectReference{})
 		for _, c := range r.Lookup(image) {
@@ -127,7 +128,7 @@ func TestBombs(t *testing.T) {
 			if legacy {
 				text = strings.TrimSuffix(strings.TrimPrefix(text, `{"auths":`), "}")
 			}
-			var r Ring
+			var r keyring.Ring
 			data := []byte(text)
 			runtime.ReadMemStats(&before)
 			err := r.AddFile(data, legacy, v1.ObjectReference{})
@@ -137,7 +138,7 @@ func TestBombs(t *testing.T) {
 			}
 		}
 	}
-	var r Ring
+	var r keyring.Ring
 	if err := r.AddFile([]byte(`{"auths":{"a.example":{"auth":"YTpi",`+fields.String()[:100_000]+`"z":0}}}`), false, v1.ObjectReference{}); err == nil && len(r) != 1 {
 		t.Errorf("unknown fields: %d entries", len(r))
 	}

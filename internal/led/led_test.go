@@ -1,10 +1,12 @@
-package led
+package led_test
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/led"
 )
 
 func must(t *testing.T, errs ...error) {
@@ -19,7 +21,7 @@ func TestLED(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "act", "trigger")
 	must(t, os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("none [mmc0] timer default-on\n"), 0o600))
-	l := New(dir, "act")
+	l := led.New(dir, "act")
 	want := func(text string) {
 		t.Helper()
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
@@ -28,17 +30,17 @@ func TestLED(t *testing.T) {
 	}
 	must(t, l.Restore())
 	want("none [mmc0] timer default-on\n")
-	must(t, l.Set(Blinking))
+	must(t, l.Set(led.Blinking))
 	want("timer")
-	must(t, l.Set(On))
+	must(t, l.Set(led.On))
 	want("default-on")
 	must(t, l.Restore(), l.Restore())
 	want("mmc0")
-	if err := New(dir, "missing").Set(On); err == nil {
+	if err := led.New(dir, "missing").Set(led.On); err == nil {
 		t.Error("a missing LED was set")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "missing")); err == nil {
 		t.Error("a file was made")
 	}
-	must(t, New(dir, "").Set(On), New(dir, "").Restore())
+	must(t, led.New(dir, "").Set(led.On), led.New(dir, "").Restore())
 }

@@ -1,4 +1,4 @@
-package podspec
+package podspec_test
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // TestContainers checks that containers of every kind are returned in order, as pointers into the spec. The iteration can be stopped.
@@ -17,7 +19,7 @@ func TestContainers(t *testing.T) {
 		EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e"}}},
 	}
 	var got []string
-	for kind, c := range Containers(&spec) {
+	for kind, c := range podspec.Containers(&spec) {
 		got = append(got, fmt.Sprint(c.Name, kind))
 		c.Image = c.Name + ":1"
 	}
@@ -28,11 +30,11 @@ func TestContainers(t *testing.T) {
 		t.Errorf("the spec was not changed in place: %+v", spec)
 	}
 	for _, name := range []string{"i", "s", "a", "b", "e"} {
-		if _, c := Find(&spec, name); c == nil || c.Name != name {
+		if _, c := podspec.Find(&spec, name); c == nil || c.Name != name {
 			t.Errorf("%s: found %+v", name, c)
 		}
 	}
-	if _, c := Find(&spec, "none"); c != nil {
+	if _, c := podspec.Find(&spec, "none"); c != nil {
 		t.Errorf("found %+v", c)
 	}
 }
@@ -44,13 +46,13 @@ func TestStatuses(t *testing.T) {
 		EphemeralContainerStatuses: []v1.ContainerStatus{{Name: "e"}},
 	}
 	var got string
-	for s := range Statuses(&st) {
+	for s := range podspec.Statuses(&st) {
 		got += s.Name
 	}
 	if got != "iae" {
 		t.Error(got)
 	}
-	for s := range Statuses(&st) {
+	for s := range podspec.Statuses(&st) {
 		if s.Name != "i" {
 			t.Errorf("went on to %s", s.Name)
 		}

@@ -1,4 +1,4 @@
-package podspec
+package podspec_test
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 func TestImages(t *testing.T) {
@@ -17,7 +19,7 @@ func TestImages(t *testing.T) {
 			{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{}}},
 			{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "https://not.a/reference"}}}},
 	}
-	got := Images(spec)
+	got := podspec.Images(spec)
 	slices.Sort(got)
 	if want := []string{"data", "debug", "init", "main"}; !slices.Equal(got, want) {
 		t.Errorf("%q, not %q", got, want)
@@ -37,7 +39,7 @@ func TestFullImage(t *testing.T) {
 		"":                             "",
 		strings.Repeat("ab", 32) + "x": "docker.io/library/" + strings.Repeat("ab", 32) + "x:latest",
 	} {
-		if got := FullImage(ref); got != want {
+		if got := podspec.FullImage(ref); got != want {
 			t.Errorf("FullImage(%q) = %q, not %q", ref, got, want)
 		}
 	}

@@ -1,10 +1,12 @@
-package podspec
+package podspec_test
 
 import (
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 func TestReadOnlyTree(t *testing.T) {
@@ -25,7 +27,7 @@ func TestReadOnlyTree(t *testing.T) {
 		"not read-only":         {v1.VolumeMount{RecursiveReadOnly: &maybe}, true, false, "not read-only"},
 		"propagation":           {v1.VolumeMount{ReadOnly: true, RecursiveReadOnly: &maybe, MountPropagation: &host}, true, false, "propagation"},
 	} {
-		got, err := ReadOnlyTree(&c.m, func() bool { return c.can })
+		got, err := podspec.ReadOnlyTree(&c.m, func() bool { return c.can })
 		if got != c.want || (err != nil) != (c.fails != "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}

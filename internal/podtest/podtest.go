@@ -39,6 +39,16 @@ func Annotation(key, value string) Option {
 	}
 }
 
+// Label adds a label.
+func Label(key, value string) Option {
+	return func(p *v1.Pod) {
+		if p.Labels == nil {
+			p.Labels = map[string]string{}
+		}
+		p.Labels[key] = value
+	}
+}
+
 // Source sets the annotation that names the pod's source, such as keys.SourceFile.
 func Source(source string) Option { return Annotation(keys.ConfigSource, source) }
 
@@ -56,6 +66,11 @@ func Priority(n int32) Option { return func(p *v1.Pod) { p.Spec.Priority = &n } 
 // RestartPolicy sets the pod's restart policy.
 func RestartPolicy(policy v1.RestartPolicy) Option {
 	return func(p *v1.Pod) { p.Spec.RestartPolicy = policy }
+}
+
+// GracePeriod sets the pod's termination grace period in seconds.
+func GracePeriod(seconds int64) Option {
+	return func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
 }
 
 // Phase sets the phase in the pod's status.

@@ -1,4 +1,4 @@
-package quota
+package quota_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/internal/quota"
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
 
@@ -117,10 +118,10 @@ func TestLimit(t *testing.T) {
 	for _, kind := range []string{"ext4", "xfs"} {
 		t.Run(kind, func(t *testing.T) {
 			at := mountDisk(t, kind, true)
-			if !Supported(at) {
+			if !quota.Supported(at) {
 				t.Fatal("no project quotas")
 			}
-			var p Projects
+			var p quota.Projects
 			a, b := filepath.Join(at, "a"), filepath.Join(at, "b")
 			for dir, size := range map[string]int64{a: 4 << 20, b: 8 << 20} {
 				if err := os.Mkdir(dir, 0o777); err != nil {
@@ -145,7 +146,7 @@ func TestLimit(t *testing.T) {
 				t.Errorf("the other one has %d bytes of 8 MiB", n)
 			}
 			// The limit can be increased, also by another process of the agent.
-			p = Projects{}
+			p = quota.Projects{}
 			if kept, err := p.Limit(a, 16<<20); err != nil || !kept {
 				t.Fatal(kept, err)
 			}
@@ -172,7 +173,7 @@ func TestNotEmpty(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "old"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	var p Projects
+	var p quota.Projects
 	if kept, err := p.Limit(dir, 1<<20); kept || err != nil {
 		t.Error(kept, err)
 	}
@@ -188,13 +189,13 @@ func TestUnsupported(t *testing.T) {
 		dirs = append(dirs, mountDisk(t, "ext4", false))
 	}
 	for _, at := range dirs {
-		var p Projects
+		var p quota.Projects
 		dir := filepath.Join(at, "a")
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		kept, err := p.Limit(dir, 1<<20)
-		if _, known := p.Usage(dir); kept || err != nil || known || p.RemoveLimit(dir) != nil || Supported(dir) {
+		if _, known := p.Usage(dir); kept || err != nil || known || p.RemoveLimit(dir) != nil || quota.Supported(dir) {
 			t.Error(at, kept, err, known)
 		}
 	}
@@ -207,7 +208,7 @@ func TestLinks(t *testing.T) {
 	if err := errors.Join(os.Mkdir(target, 0o755), os.Symlink(target, link)); err != nil {
 		t.Fatal(err)
 	}
-	var p Projects
+	var p quota.Projects
 	if kept, err := p.Limit(link, 1<<20); kept || err == nil {
 		t.Error(kept, err)
 	}

@@ -1,4 +1,4 @@
-package readonly
+package readonly_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 func TestFault(t *testing.T) {
@@ -16,14 +18,14 @@ func TestFault(t *testing.T) {
 		unix.EIO: true, unix.EBADMSG: true, unix.EUCLEAN: true, unix.EROFS: true, unix.ENOSPC: false, unix.ENOENT: false, unix.EPERM: false,
 	} {
 		wrapped := fmt.Errorf("read it: %w", errors.Join(errors.New("other"), &fs.PathError{Op: "read", Path: "x", Err: err}))
-		if got := IsDiskFault(wrapped); got != want {
+		if got := readonly.IsDiskFault(wrapped); got != want {
 			t.Errorf("%v: %v", err, got)
 		}
 	}
-	if _, err := os.ReadFile("/proc/self/mem"); !IsDiskFault(err) { // no memory is mapped at its beginning
+	if _, err := os.ReadFile("/proc/self/mem"); !readonly.IsDiskFault(err) { // no memory is mapped at its beginning
 		t.Errorf("a file that cannot be read: %v", err)
 	}
-	if IsDiskFault(nil) {
+	if readonly.IsDiskFault(nil) {
 		t.Error("success is a fault")
 	}
 }
@@ -41,7 +43,7 @@ func TestTryTwice(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			calls := 0
-			err := TryTwice(func() error {
+			err := readonly.TryTwice(func() error {
 				calls++
 				return c.results[calls-1]
 			})

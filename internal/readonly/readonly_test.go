@@ -1,8 +1,10 @@
-package readonly
+package readonly_test
 
 import (
 	"os"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/readonly"
 )
 
 func TestDisk(t *testing.T) {
@@ -14,7 +16,7 @@ func TestDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if CheckDisk(dir) || CheckDisk(dir+"/missing") {
+	if readonly.CheckDisk(dir) || readonly.CheckDisk(dir+"/missing") {
 		t.Error("a disk that takes writes is read-only")
 	}
 	if after, err := os.Stat(dir); err != nil || after.Mode() != before.Mode() || after.ModTime() != before.ModTime() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestParse(t *testing.T) {
@@ -62,8 +63,7 @@ func TestParse(t *testing.T) {
 
 // newPod returns a Guaranteed pod of the source file with the containers app and help, and annotations "PREFIX/CONTAINER".
 func newPod(uid string, annotations map[string]string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plc-1", Namespace: "line", UID: types.UID(uid)}}
-	p.Annotations = map[string]string{keys.ConfigSource: keys.SourceFile}
+	p := podtest.New("plc-1", podtest.Namespace("line"), podtest.UID(uid), podtest.Source(keys.SourceFile), podtest.Containers())
 	maps.Copy(p.Annotations, annotations)
 	for _, name := range []string{"app", "help"} {
 		limits := v1.ResourceList{"cpu": resource.MustParse("300m"), "memory": resource.MustParse("1Mi")}

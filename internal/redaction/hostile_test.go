@@ -1,9 +1,11 @@
-package redaction
+package redaction_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/redaction"
 )
 
 // TestHiddenForms checks secrets in the forms of other programs: shells, YAML, XML, connection strings, headers and logs that are cut off.
@@ -23,7 +25,7 @@ func TestHiddenForms(t *testing.T) {
 		b64 + "\n" + b64 + hidden + "\nAA" + hidden + "\n-----END PRIVATE KEY-----\n",
 		"tls.key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t" + hidden,
 	} {
-		if got := New().Text(in); strings.Contains(got, hidden) {
+		if got := redaction.New().Text(in); strings.Contains(got, hidden) {
 			t.Errorf("%s\ngives %s", in, got)
 		}
 	}
@@ -31,7 +33,7 @@ func TestHiddenForms(t *testing.T) {
 		"image registry:5000/app:v1@sha256:0123456789abcdef is missing", "docker.io/library/app:1.2@sha256:0123", "compass=north", "bypass: yes", "pull of app:v1 at 10:30", "the pass of the probe", "mail admin@example.com about it", "passed=3",
 		"pod default/web: 2026-11-27T10:00:00Z islet[1]: started",
 	} {
-		if got := New().Text(in); got != in {
+		if got := redaction.New().Text(in); got != in {
 			t.Errorf("%s\ngives %s", in, got)
 		}
 	}
@@ -47,7 +49,7 @@ func TestHiddenObjects(t *testing.T) {
 		if err := json.Unmarshal([]byte(in), &v); err != nil {
 			t.Fatal(err)
 		}
-		r := New()
+		r := redaction.New()
 		if out, _ := json.Marshal(r.Value(v)); strings.Contains(string(out), hidden) || len(r.Counts()) == 0 {
 			t.Errorf("%s\ngives %s", in, out)
 		}

@@ -1,9 +1,11 @@
-package redaction
+package redaction_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/redaction"
 )
 
 const hidden = "Hunter2-hunter2" // part of each secret below
@@ -33,7 +35,7 @@ func TestText(t *testing.T) {
 		"host port 80/TCP of container web is taken":                                         "host port 80/TCP of container web is taken",
 		"see https://example.com/page and /etc/islet/edge.yaml":                              "see https://example.com/page and /etc/islet/edge.yaml",
 	} {
-		if got := New().Text(in); got != want {
+		if got := redaction.New().Text(in); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", in, got, want)
 		}
 	}
@@ -48,7 +50,7 @@ func TestValue(t *testing.T) {
 	if err := json.Unmarshal([]byte(in), &v); err != nil {
 		t.Fatal(err)
 	}
-	r := New()
+	r := redaction.New()
 	out, err := json.Marshal(r.Value(v))
 	if err != nil || strings.Contains(string(out), hidden) {
 		t.Errorf("%v: %s", err, out)
@@ -73,7 +75,7 @@ func TestValue(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add("password: x")
 	f.Fuzz(func(t *testing.T, s string) {
-		if got := New().Text(s + "\n--token=" + hidden); strings.Contains(got, hidden) {
+		if got := redaction.New().Text(s + "\n--token=" + hidden); strings.Contains(got, hidden) {
 			t.Errorf("%q", got)
 		}
 	})

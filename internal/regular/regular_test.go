@@ -1,4 +1,4 @@
-package regular
+package regular_test
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/regular"
 )
 
 // TestRead checks that a file of the maximum size is read, also through a symlink. A larger file and a file that is not regular must be
@@ -19,19 +21,19 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{file, link} {
-		if got, err := Read(name, 5); err != nil || string(got) != "12345" {
+		if got, err := regular.Read(name, 5); err != nil || string(got) != "12345" {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	if got, err := Read(file, 4); got != nil || err == nil || !strings.Contains(err.Error(), file) {
+	if got, err := regular.Read(file, 4); got != nil || err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a byte too many: %q, %v", got, err)
 	}
 	for _, name := range []string{dir, pipe, "/dev/zero"} {
-		if got, err := Read(name, 5); got != nil || !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), name) {
+		if got, err := regular.Read(name, 5); got != nil || !errors.Is(err, regular.ErrNotRegular) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	if _, err := Read(filepath.Join(dir, "none"), 5); !errors.Is(err, os.ErrNotExist) {
+	if _, err := regular.Read(filepath.Join(dir, "none"), 5); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

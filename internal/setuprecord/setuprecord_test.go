@@ -1,10 +1,12 @@
-package setuprecord
+package setuprecord_test
 
 import (
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/setuprecord"
 )
 
 // TestProblems checks that only a record with a refusal has a problem.
@@ -14,14 +16,14 @@ func TestProblems(t *testing.T) {
 		`{"file":"/boot/islet.yaml"}`:                                 nil, "{": nil, "": nil,
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, File), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, setuprecord.File), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := Problems(dir); !slices.Equal(got, want) {
+		if got := setuprecord.Problems(dir); !slices.Equal(got, want) {
 			t.Errorf("%s: %q", text, got)
 		}
 	}
-	if got := Problems(t.TempDir()); got != nil {
+	if got := setuprecord.Problems(t.TempDir()); got != nil {
 		t.Errorf("%q", got)
 	}
 }

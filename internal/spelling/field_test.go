@@ -1,4 +1,4 @@
-package spelling
+package spelling_test
 
 import (
 	"reflect"
@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/spelling"
 )
 
 // TestSuggestField checks the hints for unknown fields of a pod. The hint is empty for a path that cannot be a path of a pod.
@@ -18,7 +20,7 @@ func TestSuggestField(t *testing.T) {
 		"": "", ".": "", "[": "", "[0]": "", "spec.": "", "spec.containers[": "", "spec.containers[x": "", "spec[0].a": "", "spec.x.y": "", "spec.nodeName.x": "",
 		"metadata.labels[a].b": "", "spec.containers[0].ports[0].hostIP.a": "",
 	} {
-		if got := SuggestField(pod, path); (got == "") != (want == "") || !strings.Contains(got, want) {
+		if got := spelling.SuggestField(pod, path); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want %q", path, got, want)
 		}
 	}
@@ -29,7 +31,7 @@ func FuzzSuggestField(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
-		if got := SuggestField(reflect.TypeFor[v1.Pod](), path); got != "" && !strings.HasPrefix(got, ": ") {
+		if got := spelling.SuggestField(reflect.TypeFor[v1.Pod](), path); got != "" && !strings.HasPrefix(got, ": ") {
 			t.Errorf("%q: %q", path, got)
 		}
 	})

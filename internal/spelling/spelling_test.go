@@ -1,9 +1,11 @@
-package spelling
+package spelling_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/spelling"
 )
 
 func TestNearest(t *testing.T) {
@@ -13,7 +15,7 @@ func TestNearest(t *testing.T) {
 		"ImagePullPolicy": "imagePullPolicy", "commands": "command", "port": "ports",
 		"": "", "x": "", "volumes": "", "en": "env", strings.Repeat("image", 1000): "",
 	} {
-		if got := Nearest(word, slices.Values(fields)); got != want {
+		if got := spelling.Nearest(word, slices.Values(fields)); got != want {
 			t.Errorf("%.20q: got %q, want %q", word, got, want)
 		}
 	}
@@ -24,7 +26,7 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{{"", "", 0}, {"", "ab", 2}, {"ab", "", 2}, {"ab", "ba", 1}, {"abc", "abd", 1}, {"abc", "abcd", 1}, {"kitten", "sitting", 3}} {
-		if got := Distance(c.a, c.b); got != c.want {
+		if got := spelling.Distance(c.a, c.b); got != c.want {
 			t.Errorf("%q and %q: %d, want %d", c.a, c.b, got, c.want)
 		}
 	}

@@ -1,9 +1,11 @@
-package spelling
+package spelling_test
 
 import (
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"github.com/islet-edge/islet/internal/spelling"
 )
 
 func TestDescribeType(t *testing.T) {
@@ -35,7 +37,7 @@ func TestDescribeType(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &v); !errors.As(err, &wrong) {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if got := DescribeType(wrong); got != want {
+		if got := spelling.DescribeType(wrong); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}

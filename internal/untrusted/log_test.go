@@ -1,6 +1,10 @@
-package untrusted
+package untrusted_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/islet-edge/islet/internal/untrusted"
+)
 
 // TestSplitLog checks that the directories of a pod and of its container are part of the name, so that symlinks there are not followed.
 func TestSplitLog(t *testing.T) {
@@ -12,7 +16,7 @@ func TestSplitLog(t *testing.T) {
 		"/var/log/app/0.log":              {"/var/log/app", "0.log"},
 		"0.log":                           {".", "0.log"},
 	} {
-		if root, name := SplitLog(path); root != want[0] || name != want[1] {
+		if root, name := untrusted.SplitLog(path); root != want[0] || name != want[1] {
 			t.Errorf("%s: %s and %s, not %q", path, root, name, want)
 		}
 	}

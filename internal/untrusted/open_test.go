@@ -1,4 +1,4 @@
-package untrusted
+package untrusted_test
 
 import (
 	"errors"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/untrusted"
 )
 
 func must(t *testing.T, errs ...error) {
@@ -63,13 +65,13 @@ func TestOpen(t *testing.T) {
 		"a\x00b":                   {"invalid", "invalid"},
 		strings.Repeat("x/", 3000): {"too long", "too long"},
 	} {
-		for i, read := range []func(string, string, int64) ([]byte, error){ReadFile, ReadInRoot} {
+		for i, read := range []func(string, string, int64) ([]byte, error){untrusted.ReadFile, untrusted.ReadInRoot} {
 			b, err := read(root, name, 10)
 			got := string(b)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
 				got = gone
-			case errors.Is(err, ErrNotRegular):
+			case errors.Is(err, untrusted.ErrNotRegular):
 				got = irregular
 			case errors.Is(err, unix.ELOOP):
 				got = loop
@@ -100,7 +102,7 @@ func TestOpenAcrossMounts(t *testing.T) {
 		{top, "etc/proc", false},
 	} {
 		var last int64
-		f, err := OpenAcrossMounts(c.root, c.name, func(path string) {
+		f, err := untrusted.OpenAcrossMounts(c.root, c.name, func(path string) {
 			var st unix.Statfs_t
 			must(t, unix.Statfs(path, &st))
 			if mount, err := os.Readlink(path); err != nil || c.root == top || last == proc {
@@ -119,7 +121,7 @@ func TestOpenAcrossMounts(t *testing.T) {
 
 // TestDevice checks that a device is not opened, because opening a device may have an effect.
 func TestDevice(t *testing.T) {
-	if _, err := Open("/dev", "null"); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {
+	if _, err := untrusted.Open("/dev", "null"); !errors.Is(err, untrusted.ErrNotRegular) || !strings.Contains(err.Error(), "device") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -129,7 +131,7 @@ func TestOpenDir(t *testing.T) {
 	for name, opens := range map[string]bool{
 		"etc": true, "etc/deep": true, "": true, ".": true, "dirs": false, "dirs/deep": false, "top": false, "etc/plain": false, "etc/fifo": false, "missing": false, "../root": false,
 	} {
-		d, err := OpenDir(root, name)
+		d, err := untrusted.OpenDir(root, name)
 		if (err == nil) != opens {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -141,20 +143,20 @@ func TestOpenDir(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	root := createTree(t)
-	if b, err := ReadFile(root, "etc/plain", 5); string(b) != "plain" || err != nil {
+	if b, err := untrusted.ReadFile(root, "etc/plain", 5); string(b) != "plain" || err != nil {
 		t.Errorf("%q, %v", b, err)
 	}
-	if b, err := ReadFile(root, "etc/plain", 4); !errors.Is(err, ErrTooLarge) {
+	if b, err := untrusted.ReadFile(root, "etc/plain", 4); !errors.Is(err, untrusted.ErrTooLarge) {
 		t.Errorf("%q, %v", b, err)
 	}
 	must(t, os.Truncate(filepath.Join(root, "etc/plain"), 1<<40))
-	if b, err := ReadInRoot(root, "etc/plain", 10<<20); !errors.Is(err, ErrTooLarge) {
+	if b, err := untrusted.ReadInRoot(root, "etc/plain", 10<<20); !errors.Is(err, untrusted.ErrTooLarge) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
-	if b, err := ReadFile("/proc", "self/status", 1<<20); err == nil || b != nil {
+	if b, err := untrusted.ReadFile("/proc", "self/status", 1<<20); err == nil || b != nil {
 		t.Errorf("a symlink was followed: %q", b)
 	}
-	if b, err := ReadInRoot("/proc", "self/status", 10); !errors.Is(err, ErrTooLarge) { // its reported size is 0
+	if b, err := untrusted.ReadInRoot("/proc", "self/status", 10); !errors.Is(err, untrusted.ErrTooLarge) { // its reported size is 0
 		t.Errorf("%q, %v", b, err)
 	}
 }
@@ -179,7 +181,7 @@ func TestWrite(t *testing.T) {
 		{"etc/fifo", flags, ""},
 		{"../new", flags, ""},
 	} {
-		f, err := OpenFile(root, c.name, c.flag, 0o640)
+		f, err := untrusted.OpenFile(root, c.name, c.flag, 0o640)
 		if (err != nil) != (c.want == "") {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -188,7 +190,7 @@ func TestWrite(t *testing.T) {
 		}
 		_, err = io.WriteString(f, "x")
 		must(t, err, f.Close())
-		if b, err := ReadFile(root, c.name, 10); string(b) != c.want {
+		if b, err := untrusted.ReadFile(root, c.name, 10); string(b) != c.want {
 			t.Errorf("%s: %q, %v", c.name, b, err)
 		}
 	}
@@ -221,11 +223,11 @@ func TestRace(t *testing.T) {
 		}
 	}()
 	for range 2000 {
-		b, err := ReadFile(root, "d/secret", 10)
+		b, err := untrusted.ReadFile(root, "d/secret", 10)
 		if err == nil && string(b) != "inside" || err != nil && !errors.Is(err, unix.ELOOP) {
 			t.Errorf("%q, %v", b, err)
 		}
-		if b, _ := ReadInRoot(root, "d/secret", 10); len(b) > 0 && string(b) != "inside" {
+		if b, _ := untrusted.ReadInRoot(root, "d/secret", 10); len(b) > 0 && string(b) != "inside" {
 			t.Errorf("in the root: %q", b)
 		}
 	}
@@ -244,7 +246,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		before := descriptors(t)
-		for _, read := range []func(string, string, int64) ([]byte, error){ReadFile, ReadInRoot} {
+		for _, read := range []func(string, string, int64) ([]byte, error){untrusted.ReadFile, untrusted.ReadInRoot} {
 			if b, _ := read(root, name, 100); string(b) == "secret" {
 				t.Errorf("%q with %q leads outside", name, target)
 			}

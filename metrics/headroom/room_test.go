@@ -1,4 +1,4 @@
-package headroom
+package headroom_test
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/metrics/cgroup"
+	"github.com/islet-edge/islet/metrics/headroom"
 	"github.com/islet-edge/islet/metrics/host"
 )
 
@@ -22,7 +23,7 @@ func TestHugePages(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "proc/meminfo"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := New(Config{Host: host.New(host.Config{Root: root}), Cgroups: cgroup.Reader{}, Pods: "/no/such/cgroup"})
+	r := headroom.New(headroom.Config{Host: host.New(host.Config{Root: root}), Cgroups: cgroup.Reader{}, Pods: "/no/such/cgroup"})
 	machine, _, err := r.Memory(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package host
+package host_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/islet-edge/islet/metrics/host"
 )
 
 // writeRoot writes files below a root directory.
@@ -47,12 +49,12 @@ func board(t *testing.T) string {
 
 func TestIdentity(t *testing.T) {
 	root := board(t)
-	h := New(Config{Root: root})
+	h := host.New(host.Config{Root: root})
 	id, err := h.Identity(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Identity{
+	want := host.Identity{
 		Kernel: id.Kernel, OSImage: "Board OS 1", Architecture: runtime.GOARCH, MachineID: "m4chine", SystemUUID: "abc-1",
 		BootID: "b00t", BootTime: time.Unix(1700000000, 0), CPUs: id.CPUs, Memory: 1000 << 10, Swap: 50 << 10,
 	}
@@ -65,7 +67,7 @@ func TestIdentity(t *testing.T) {
 	if again, err := h.Identity(context.Background()); err != nil || again != id {
 		t.Errorf("it is read once: %v %+v", err, again)
 	}
-	if _, err := New(Config{Root: root}).Identity(context.Background()); err == nil {
+	if _, err := host.New(host.Config{Root: root}).Identity(context.Background()); err == nil {
 		t.Error("a host without /proc must be an error")
 	}
 }
@@ -77,7 +79,7 @@ func TestIdentityOfABareBoard(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	id, err := New(Config{Root: root}).Identity(context.Background())
+	id, err := host.New(host.Config{Root: root}).Identity(context.Background())
 	if err != nil || id.OSImage != "Linux" || id.SystemUUID != "m4chine" {
 		t.Errorf("got %v %+v", err, id)
 	}
@@ -85,15 +87,15 @@ func TestIdentityOfABareBoard(t *testing.T) {
 
 func TestHugePages(t *testing.T) {
 	root := board(t)
-	if pages, err := New(Config{Root: root}).HugePages(); err != nil || len(pages) != 0 {
+	if pages, err := host.New(host.Config{Root: root}).HugePages(); err != nil || len(pages) != 0 {
 		t.Errorf("none: %v %v", pages, err)
 	}
 	writeRoot(t, root, map[string]string{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "3\n"})
-	if pages, err := New(Config{Root: root}).HugePages(); err != nil || pages[2<<20] != 6<<20 {
+	if pages, err := host.New(host.Config{Root: root}).HugePages(); err != nil || pages[2<<20] != 6<<20 {
 		t.Errorf("got %v %v", pages, err)
 	}
 	writeRoot(t, root, map[string]string{"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "many"})
-	if _, err := New(Config{Root: root}).HugePages(); err == nil {
+	if _, err := host.New(host.Config{Root: root}).HugePages(); err == nil {
 		t.Error("want an error")
 	}
 }
@@ -101,7 +103,7 @@ func TestHugePages(t *testing.T) {
 func TestUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := board(t)
-		h := New(Config{Root: root})
+		h := host.New(host.Config{Root: root})
 		first, err := h.Usage(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -135,7 +137,7 @@ func TestNoMeminfo(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "proc/meminfo")); err != nil {
 		t.Fatal(err)
 	}
-	h := New(Config{Root: root})
+	h := host.New(host.Config{Root: root})
 	if m, err := h.Memory(t.Context()); err == nil || !strings.Contains(err.Error(), "meminfo") {
 		t.Errorf("%+v, %v", m, err)
 	}
@@ -145,7 +147,7 @@ func TestNoMeminfo(t *testing.T) {
 }
 
 func TestThisMachine(t *testing.T) {
-	h, ctx := New(Config{}), context.Background()
+	h, ctx := host.New(host.Config{}), context.Background()
 	id, err := h.Identity(ctx)
 	if err != nil || id.Kernel == "" || id.CPUs < 1 || id.Memory < 1<<20 || id.BootTime.Year() < 1970 {
 		t.Errorf("identity: %v %+v", err, id)

@@ -1,10 +1,12 @@
-package host
+package host_test
 
 import (
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/islet-edge/islet/metrics/host"
 )
 
 // TestMarks checks that only values that identify the machine are returned.
@@ -48,7 +50,7 @@ func TestMarks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		serials, cards := New(Config{Root: root}).Marks()
+		serials, cards := host.New(host.Config{Root: root}).Marks()
 		if got := slices.Concat(serials, cards); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}

@@ -1,9 +1,11 @@
-package host
+package host_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/islet-edge/islet/metrics/host"
 )
 
 // TestNetworkLinks checks the state of interfaces with and without a cable, of a wireless one, of the loopback interface with its
@@ -22,7 +24,7 @@ func TestNetworkLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := New(Config{Root: root}).NetworkLinks([]string{"eth0", "eth1", "wlan0", "lo", "gone-for-good"})
+	got := host.New(host.Config{Root: root}).NetworkLinks([]string{"eth0", "eth1", "wlan0", "lo", "gone-for-good"})
 	if len(got) != 5 || got[0].State != "up" || got[0].Mbit != 1000 || got[0].Radio || got[1].State != "down" || got[1].Mbit != 0 ||
 		got[2].State != "dormant" || !got[2].Radio || len(got[3].Addresses) == 0 || got[3].Addresses[0] != "127.0.0.1/8" ||
 		got[4].State != "" || len(got[4].Addresses) != 0 {
@@ -37,11 +39,11 @@ func TestNetworkLinks(t *testing.T) {
 
 // TestClockSync checks that the state of the clock is one of the known ones, and that reading it does not change it.
 func TestClockSync(t *testing.T) {
-	first := ReadClockSync()
-	if first != ClockSynchronized && first != ClockUnsynchronized && first != ClockUnknown {
+	first := host.ReadClockSync()
+	if first != host.ClockSynchronized && first != host.ClockUnsynchronized && first != host.ClockUnknown {
 		t.Errorf("%q", first)
 	}
-	if second := ReadClockSync(); second != first {
+	if second := host.ReadClockSync(); second != first {
 		t.Errorf("%q after %q", second, first)
 	}
 }

@@ -1,4 +1,4 @@
-package console
+package console_test
 
 import (
 	"net"
@@ -9,16 +9,18 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/runtime/console"
 )
 
 // This function opens a socket in a directory whose path is longer than a socket address.
-func listen(t *testing.T) *Socket {
+func listen(t *testing.T) *console.Socket {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Listen(dir)
+	s, err := console.Listen(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +56,13 @@ func TestReceive(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.End() // does nothing after Receive
-	Resize(tty, 120, 40)
+	console.Resize(tty, 120, 40)
 	size, err := unix.IoctlGetWinsize(int(master.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Col != 120 || size.Row != 40 {
 		t.Errorf("size %v, %v", size, err)
 	}
 	tty.Close()
-	Resize(tty, 1, 1) // must not fail
+	console.Resize(tty, 1, 1) // must not fail
 }
 
 // TestNoTerminal checks that Receive returns an error if the OCI runtime has ended without a terminal.
@@ -71,6 +73,6 @@ func TestNoTerminal(t *testing.T) {
 	if tty, err := s.Receive(time.Hour); err == nil {
 		t.Errorf("received %v", tty)
 	}
-	var none *Socket
+	var none *console.Socket
 	none.Close()
 }

@@ -1,4 +1,4 @@
-package crisuite
+package crisuite_test
 
 import (
 	"go/ast"

@@ -1,9 +1,11 @@
-package figures
+package figures_test
 
 import (
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/islet-edge/islet/test/figures"
 )
 
 func TestParseHeap(t *testing.T) {
@@ -26,18 +28,19 @@ func TestParseHeap(t *testing.T) {
 # runtime.MemStats
 # Alloc = 464
 `
-	h, err := ParseHeap(text)
+	h, err := figures.ParseHeap(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Heap{"edge/store": 64, "edge/store (k8s.io/api/core/v1)": 200, "runtime": 200}); !maps.Equal(h, want) {
+	if want := (figures.Heap{"edge/store": 64, "edge/store (k8s.io/api/core/v1)": 200, "runtime": 200}); !maps.Equal(h, want) {
 		t.Errorf("got %v, want %v", h, want)
 	}
-	if want := []string{"edge/store (k8s.io/api/core/v1)", "runtime", "edge/store"}; h.Sum() != 464 || !slices.Equal(SortOwners(h), want) {
-		t.Errorf("sum %d, owners %q", h.Sum(), SortOwners(h))
+	want := []string{"edge/store (k8s.io/api/core/v1)", "runtime", "edge/store"}
+	if h.Sum() != 464 || !slices.Equal(figures.SortOwners(h), want) {
+		t.Errorf("sum %d, owners %q", h.Sum(), figures.SortOwners(h))
 	}
 	for _, wrong := range []string{"", "<html>", "heap profile: x\n1: x [1: 2] @ 0x1\n"} {
-		if _, err := ParseHeap(wrong); err == nil {
+		if _, err := figures.ParseHeap(wrong); err == nil {
 			t.Errorf("no error for %q", wrong)
 		}
 	}

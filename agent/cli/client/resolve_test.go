@@ -4,14 +4,15 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestChoose(t *testing.T) {
 	var pods []v1.Pod
 	for _, n := range [][2]string{{"default", "web-pi"}, {"default", "web-pi-2"}, {"default", "db-pi"}, {"kube-system", "dns-pi"}, {"other", "db-pi"},
 		{"po", "own"}} {
-		pods = append(pods, v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n[0], Name: n[1]}})
+		pods = append(pods, *podtest.New(n[1], podtest.Namespace(n[0])))
 	}
 	for _, c := range []struct{ namespace, name, want string }{
 		{"", "web-pi", "default/web-pi"},

@@ -1,6 +1,10 @@
-package command
+package command_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/islet-edge/islet/agent/cli/command"
+)
 
 func TestErrorText(t *testing.T) {
 	for text, want := range map[string]string{
@@ -10,7 +14,7 @@ func TestErrorText(t *testing.T) {
 		"apply: web.yaml: apply: not a pod":  "apply: web.yaml: apply: not a pod",
 		"standard input: line 3: unknown: x": "standard input: line 3: unknown: x",
 	} {
-		if got := ErrorText(textError(text)); got != want {
+		if got := command.ErrorText(textError(text)); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

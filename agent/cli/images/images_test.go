@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestImages(t *testing.T) {
@@ -26,10 +25,7 @@ func TestImages(t *testing.T) {
 	check(t, n, run(t, n, "", "images", "import", "-q", "-"), 1, "", "islet: import -: - is no image archive\n")
 	check(t, n, run(t, n, "", "images", "pull", "example.com/x"), 1, "",
 		"example.com/x: downloading\nislet: pull example.com/x: no such host\n")
-	later := &v1.Pod{}
-	later.Name, later.Namespace, later.UID = "later", "default", "uid-later"
-	later.Spec.Containers = []v1.Container{{Name: "i", Image: "localhost/web:1"}}
-	n.Put(later)
+	n.Put(podtest.New("later", podtest.UID("uid-later"), podtest.Image("localhost/web:1")))
 	if got := run(t, n, "", "images", "rm", "localhost/web:1"); got.Code == 0 ||
 		!strings.Contains(got.Err, "is needed by pod default/later") || !strings.Contains(got.Err, "--force") {
 		t.Errorf("an image that a pod needs: %+v", got)

@@ -10,13 +10,13 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/local/images"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestImagesPrune checks that islet images prune keeps the image of each desired pod, even if the pod does not run.
 func TestImagesPrune(t *testing.T) {
 	n, _ := startNode(t)
-	wanted := &v1.Pod{}
-	wanted.Name, wanted.Namespace, wanted.UID = "later", "default", "uid-later"
+	wanted := podtest.New("later", podtest.UID("uid-later"), podtest.Containers())
 	wanted.Spec.InitContainers = []v1.Container{{Name: "i", Image: "localhost/web:1"}}
 	n.Put(wanted)
 	check(t, n, run(t, n, "", "images", "prune"), 0, "kept localhost/web:1 (5.0MiB): needed by pod default/later\n", "0 images, 0B\n")

@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/local/pods"
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestApplyWait checks that apply waits for the pods that it has applied, and reports why they are not ready.
@@ -83,8 +84,8 @@ func TestApplyWaitForSameUID(t *testing.T) {
 	file := filepath.Join(n.Dir, "pod.yaml")
 	os.WriteFile(file, []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: hello}\nspec: {nodeName: a}\n"), 0o600)
 	deleted := metav1.NewTime(now)
-	ended := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "hello", Namespace: "default", UID: "uid-hello-a", DeletionTimestamp: &deleted,
-		Annotations: map[string]string{keys.ConfigSource: keys.SourceLocal}}}
+	ended := podtest.New("hello", podtest.UID("uid-hello-a"), podtest.Source(keys.SourceLocal))
+	ended.DeletionTimestamp = &deleted
 	waiting := ended.DeepCopy()
 	waiting.DeletionTimestamp = nil
 	waiting.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c",

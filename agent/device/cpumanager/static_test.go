@@ -1,10 +1,12 @@
-package cpumanager
+package cpumanager_test
 
 import (
 	"strings"
 	"testing"
 
 	"k8s.io/utils/cpuset"
+
+	"github.com/islet-edge/islet/agent/device/cpumanager"
 )
 
 // TestSharedCPUs checks that New rejects isolated CPUs if no CPU remains that containers can share. The runtime would give an empty set of
@@ -22,7 +24,7 @@ func TestSharedCPUs(t *testing.T) {
 		{false, "0", "1-3", "0"},
 	} {
 		reserved, isolated := must(cpuset.Parse(c.reserved)), must(cpuset.Parse(c.isolated))
-		s, err := New(Config{Machine: machine(1, 1, 1, 4, 1), Options: Options{Strict: c.strict}, Count: reserved.Size(),
+		s, err := cpumanager.New(cpumanager.Config{Machine: machine(1, 1, 1, 4, 1), Options: cpumanager.Options{Strict: c.strict}, Count: reserved.Size(),
 			Reserved: reserved, Isolated: isolated})
 		if c.shared != "" {
 			if err != nil || s.SharedCPUs(nil).String() != c.shared {

@@ -1,4 +1,4 @@
-package cpumanager
+package cpumanager_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/islet-edge/islet/agent/device/cpumanager"
 	"github.com/islet-edge/islet/agent/device/topology"
 	"github.com/islet-edge/islet/internal/podtest"
 )
@@ -65,16 +66,16 @@ func TestAsUpstream(t *testing.T) {
 		t.Fatal(len(all.CPU), err)
 	}
 	for i, c := range all.CPU {
-		o, err := ParseOptions(c.Options, true, true)
+		o, err := cpumanager.ParseOptions(c.Options, true, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m := machine(c.Sockets, c.NodesPerSocket, c.CachesPerNode, c.CoresPerCache, c.Threads)
-		s, err := New(Config{Machine: m, Options: o, Count: c.Reserved})
+		s, err := cpumanager.New(cpumanager.Config{Machine: m, Options: o, Count: c.Reserved})
 		if err != nil {
 			t.Fatal(err)
 		}
-		given := Assignments{}
+		given := cpumanager.Assignments{}
 		for j, step := range c.Steps {
 			if step.Asks == 0 {
 				delete(given, types.UID(fmt.Sprint(step.Gone)))
@@ -109,16 +110,16 @@ func TestAsUpstream(t *testing.T) {
 // TestTakeKeepsAssigned checks that a container keeps its CPUs after full-pcpus-only was set, even if they are not whole cores. A new
 // container gets only whole cores.
 func TestTakeKeepsAssigned(t *testing.T) {
-	s, err := New(Config{Machine: machine(1, 1, 1, 4, 2), Options: Options{FullCores: true}, Count: 1})
+	s, err := cpumanager.New(cpumanager.Config{Machine: machine(1, 1, 1, 4, 2), Options: cpumanager.Options{FullCores: true}, Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod := asking("a", 1)
-	given := Assignments{"a": {"c0": cpuset.New(2)}}
+	given := cpumanager.Assignments{"a": {"c0": cpuset.New(2)}}
 	if err := s.Assign(pod, &pod.Spec.Containers[0], 0, given); err != nil || given["a"]["c0"].String() != "2" {
 		t.Errorf("assigned: %v, %v", given, err)
 	}
-	var refused *AlignmentError
+	var refused *cpumanager.AlignmentError
 	if other := asking("b", 1); !errors.As(s.Assign(other, &other.Spec.Containers[0], 0, given), &refused) {
 		t.Error("a new container gets a part of a core")
 	}

@@ -13,11 +13,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 const thing = "example.com/thing"
@@ -64,7 +64,7 @@ func (w *world) start() {
 // are those of init containers, and the suffix s makes an init container a sidecar.
 func (w *world) pod(name string, counts ...string) *v1.Pod {
 	w.t.Helper()
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)}}
+	p := podtest.New(name, podtest.UID("uid-"+name), podtest.Containers())
 	init := slices.Contains(counts, "|")
 	for i, c := range counts {
 		if c == "|" {

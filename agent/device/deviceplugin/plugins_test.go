@@ -17,13 +17,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/islet-edge/islet/agent/device/devicemanager"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/internal/socket"
 )
 
@@ -95,8 +95,7 @@ func (n *node) waitForDevices(t *testing.T, capacity, allocatable int64) {
 
 func (n *node) pod(t *testing.T, name string, count string) *v1.Pod {
 	t.Helper()
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
-	p.Spec.Containers = []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{thing: resource.MustParse(count)}}}}
+	p := podtest.New(name, podtest.Image("i"), podtest.Limits(podtest.List(map[v1.ResourceName]string{thing: count})))
 	if err := n.db.UpdatePods(t.Context(), []store.Pod{{Pod: p, Source: "file", Origin: name}}, nil); err != nil {
 		t.Fatal(err)
 	}

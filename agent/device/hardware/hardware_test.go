@@ -24,6 +24,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/internal/uevent"
 )
 
@@ -132,9 +133,7 @@ func (b *bench) room(name string) [2]int64 {
 // pod stores a pod with one container for each element of counts. Each element is the quantity of the resource that the container requests.
 // The containers are named c0, c1 and so on.
 func (b *bench) pod(uid, name string, counts ...int64) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.Name, pod.Namespace, pod.UID = uid, "default", types.UID(uid)
-	pod.Spec.TerminationGracePeriodSeconds = new(int64(7))
+	pod := podtest.New(uid, podtest.GracePeriod(7), podtest.Containers())
 	for i, n := range counts {
 		list := v1.ResourceList{v1.ResourceName(name): *resource.NewQuantity(n, resource.DecimalSI)}
 		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "c" + string(rune('0'+i)), Resources: v1.ResourceRequirements{Limits: list, Requests: list}})

@@ -12,12 +12,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/internal/realtime"
 )
 
@@ -213,10 +212,8 @@ func TestOptions(t *testing.T) {
 
 // podOf returns a pod that is not stored.
 func (m *Manager) podOf(uid string) *v1.Pod {
-	l := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
-	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: l, Limits: l}}}}}
-	p.UID = types.UID(uid)
-	return p
+	l := podtest.CPUAndMemory("2", "1Gi")
+	return podtest.New(uid, podtest.Requests(l), podtest.Limits(l))
 }
 
 // TestChanged checks that a change of the policy is rejected while running pods have exclusive CPUs. It is accepted when no pod has

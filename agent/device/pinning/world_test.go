@@ -14,12 +14,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/device/devicemanager"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/internal/reserve"
 )
 
@@ -109,8 +109,7 @@ func (w *world) start() error {
 // pod returns a pod with one container for each element of cpus. Each element is the number of CPUs that the container requests. Each
 // container requests 1 GiB of memory.
 func (w *world) pod(uid string, cpus ...string) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Name, p.Namespace = types.UID(uid), uid, "default"
+	p := podtest.New(uid, podtest.Containers())
 	for i, n := range cpus {
 		l := v1.ResourceList{v1.ResourceCPU: resource.MustParse(n), v1.ResourceMemory: resource.MustParse("1Gi")}
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: fmt.Sprint("c", i), Image: "x", Resources: v1.ResourceRequirements{Requests: l.DeepCopy(), Limits: l}})

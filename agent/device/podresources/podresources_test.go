@@ -1,4 +1,4 @@
-package podresources
+package podresources_test
 
 import (
 	"context"
@@ -12,11 +12,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/islet-edge/islet/agent/device/counts"
 	"github.com/islet-edge/islet/agent/device/devicemanager"
+	"github.com/islet-edge/islet/agent/device/podresources"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/internal/socket"
 )
 
@@ -34,15 +35,18 @@ func (shelf) Holdings() []devicemanager.Holding {
 func TestAPI(t *testing.T) {
 	root := t.TempDir()
 	pod := func(name string, phase v1.PodPhase) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "web"}, Status: v1.PodStatus{Phase: phase}}
+		p := podtest.New(name, podtest.UID("web"), podtest.Phase(phase))
 		p.Spec.InitContainers = []v1.Container{{Name: "i"}, {Name: "s", RestartPolicy: new(v1.ContainerRestartPolicyAlways)}}
-		p.Spec.Containers = []v1.Container{{Name: "c"}}
 		return p
 	}
 	metrics := counts.NewPlugins()
 	counted := metrics.PodResources
-	s, err := Open(Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}), Devices: shelf{}, Counter: counted, Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
-		Claims: func() []*ClaimDevices { return []*ClaimDevices{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}} }})
+	s, err := podresources.Open(podresources.Config{Root: root, Sockets: socket.New(socket.Config{Log: slog.New(slog.DiscardHandler)}),
+		Devices: shelf{}, Counter: counted,
+		Pods: func() []*v1.Pod { return []*v1.Pod{pod("web", v1.PodRunning), pod("done", v1.PodSucceeded)} },
+		Claims: func() []*podresources.ClaimDevices {
+			return []*podresources.ClaimDevices{{"web", "c", &api.DynamicResource{ClaimName: "gpu"}}}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,12 @@
-package health
+package health_test
 
 import (
 	"errors"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/islet-edge/islet/agent/kubelet/health"
 )
 
 func TestNotReady(t *testing.T) {
@@ -20,7 +22,7 @@ func TestNotReady(t *testing.T) {
 		{overdue: 3 * time.Minute, want: []string{"a pod has been waiting for its worker for 3m0s"}},
 		{busy: time.Hour, network: errors.New("no conflist"), want: []string{"the container runtime has not answered for 1h0m0s", "no conflist"}},
 	} {
-		h := New(Config{
+		h := health.New(health.Config{
 			StartDelay: func() time.Duration { return tt.overdue }, CallDuration: func() time.Duration { return tt.busy }, Network: func() error { return tt.network }, StartsBlocked: func() string { return tt.off },
 		})
 		if got := h.NotReady(t.Context()); !slices.Equal(got, tt.want) {

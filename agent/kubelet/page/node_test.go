@@ -9,10 +9,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubetypes "k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A nodetest is a fake node. Its pods contain hostile text unless the field kind is set.
@@ -70,12 +70,11 @@ func (n nodetest) pods(now time.Time, bad string) (list v1.PodList) {
 		names[4] = "web"
 	}
 	for i, name := range names {
-		p := v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u0", CreationTimestamp: metav1.NewTime(now.Add(-49 * time.Hour)),
-			Annotations: map[string]string{"kubernetes.io/config.source": []string{"file", "api", "local", "http", bad}[i]}}}
-		p.UID = kubetypes.UID(fmt.Sprint("u", i))
+		p := *podtest.New(name, podtest.UID(fmt.Sprint("u", i)), podtest.Phase(v1.PodRunning),
+			podtest.Source([]string{"file", "api", "local", "http", bad}[i]))
+		p.CreationTimestamp = metav1.NewTime(now.Add(-49 * time.Hour))
 		p.Spec.Containers = []v1.Container{{Name: "main", Image: "registry.example/site/" + strings.ReplaceAll(name, " ", "-") + ":1.4." + fmt.Sprint(i),
 			Env: []v1.EnvVar{{Name: "KEY", Value: "a secret"}}, Args: []string{"a secret"}}, {Name: "side", Image: "busybox:1"}}
-		p.Status.Phase = v1.PodRunning
 		p.Status.PodIPs = []v1.PodIP{{IP: fmt.Sprintf("10.88.0.%d", i+2)}}
 		switch i {
 		case 0:

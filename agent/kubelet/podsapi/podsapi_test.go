@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/internal/socket"
 )
 
@@ -95,10 +95,7 @@ func (n *node) Changed() <-chan struct{} {
 }
 
 func pod(name, label string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"l": label}},
-		Status:     v1.PodStatus{Phase: v1.PodRunning},
-	}
+	return podtest.New(name, podtest.Label("l", label), podtest.Phase(v1.PodRunning))
 }
 
 // serve serves the pods of n. It returns the server and a function that connects another client to it.

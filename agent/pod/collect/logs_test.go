@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A stage is a directory with the logs of pods, and one with links to them.
@@ -37,7 +38,7 @@ func newStage(t *testing.T, root string) *stage {
 }
 
 func pod(uid string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: types.UID(uid)}}
+	return podtest.New("web", podtest.Namespace("ns"), podtest.UID(uid))
 }
 
 // put creates the log of a pod's container, and its link. It returns the log's path.

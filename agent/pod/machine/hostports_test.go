@@ -5,7 +5,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestPortConflicts checks that a host port at which a program listens is reported, except for a pod with hostNetwork.
@@ -15,11 +16,10 @@ func TestPortConflicts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	pod := func(uid types.UID, port int32, host bool) *v1.Pod {
-		p := &v1.Pod{}
-		p.UID = uid
+	pod := func(name string, port int32, host bool) *v1.Pod {
+		p := podtest.New(name)
 		p.Spec.HostNetwork = host
-		p.Spec.Containers = []v1.Container{{Name: "c", Ports: []v1.ContainerPort{{HostPort: port, Protocol: v1.ProtocolTCP}}}}
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port, Protocol: v1.ProtocolTCP}}
 		return p
 	}
 	port := int32(ln.Addr().(*net.TCPAddr).Port)

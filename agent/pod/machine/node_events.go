@@ -12,11 +12,6 @@ import (
 // metaBoot is the key under which the machine's boot ID at the last run of the agent is stored.
 const metaBoot = "boot"
 
-// Events records events of the node. *outbox.Events implements it.
-type Events interface {
-	Node(eventType, reason, message string)
-}
-
 // Meta stores values by key. *store.Store implements it.
 type Meta interface {
 	Meta(ctx context.Context, key string) (value string, known bool, err error)

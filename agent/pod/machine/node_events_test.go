@@ -10,7 +10,6 @@ import (
 	kubelet "k8s.io/kubelet/config/v1beta1"
 
 	edgenode "github.com/islet-edge/islet/edge/node"
-	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
@@ -18,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(eventtest.Main(m, "machine")) }
 
-// TestNodeEvents checks that each change of the node causes one event. The state at the agent's start is not a change.
+// TestNodeEvents checks that each change of the node causes one event. As with a kubelet, the first report of the conditions causes an
+// event for each of them. The first value of schedulable is not a change.
 func TestNodeEvents(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "islet.db"), log)
@@ -27,27 +27,19 @@ func TestNodeEvents(t *testing.T) {
 	}
 	defer s.Close()
 	resolv := ""
-	var events *outbox.Events
+	var got []string // reasons
 	var a *Reporter
 	start := func() {
-		var err error
-		events, err = outbox.NewEvents(outbox.EventsConfig{Node: "n", Log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
+		events := eventtest.Sink(func(e eventtest.Event) { got = append(got, e.Reason) })
 		a = NewReporter(ReporterConfig{Machine: &Machine{cfg: &config.Config{Node: config.Node{Name: "n"}, Kubelet: kubelet.KubeletConfiguration{ResolverConfig: &resolv}}}, Meta: s, Events: events, Log: log})
 		a.Started(t.Context())
 	}
 	told := func(want ...string) {
 		t.Helper()
-		var got []string
-		for _, e := range events.Recent("n") {
-			eventtest.RecordEvent(e.Type, e.Reason, e.Message)
-			got = append(got, e.Reason)
-		}
 		if !slices.Equal(got, want) {
 			t.Errorf("events %v, not %v", got, want)
 		}
+		got = nil
 	}
 	start()
 	told("Starting")
@@ -79,6 +71,9 @@ func TestNodeEvents(t *testing.T) {
 	for _, yes := range []bool{false, false, true, true, false} {
 		a.Schedulable(yes)
 	}
-	told("Starting", "NodeNotReady", "NodeReady", "NodeHasInsufficientMemory", "NodeHasNoDiskPressure", "NodeHasInsufficientPID",
-		"NodeHasSufficientMemory", "NodeHasDiskPressure", "NodeHasSufficientPID", "NodeSchedulable", "NodeNotSchedulable")
+	told("Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady",
+		"NodeHasDiskPressure", "NodeReady",
+		"NodeHasInsufficientMemory", "NodeHasNoDiskPressure", "NodeHasInsufficientPID",
+		"NodeHasSufficientMemory", "NodeHasDiskPressure", "NodeHasSufficientPID",
+		"NodeSchedulable", "NodeNotSchedulable")
 }

@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/islet-edge/islet/edge/outbox"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/eventtest"
 )
 
 // silentRuntime is a runtime that does not respond.
@@ -44,10 +44,8 @@ func TestFacts(t *testing.T) {
 	}
 	var pressures []v1.NodeConditionType
 	m.SetPressures(func() []v1.NodeConditionType { return pressures })
-	events, err := outbox.NewEvents(outbox.EventsConfig{Node: "n", Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	last := "" // reason of the last event
+	events := eventtest.Sink(func(e eventtest.Event) { last = e.Reason })
 	r := NewReporter(ReporterConfig{Machine: m, Runtime: silentRuntime{}, NotReady: func(context.Context) []string { return nil },
 		Addresses: func([]string, []netip.Addr) {}, Events: events, Log: slog.New(slog.DiscardHandler)})
 	for _, x := range []struct {
@@ -72,10 +70,6 @@ func TestFacts(t *testing.T) {
 			if said != slices.Contains(x.pressures, of) {
 				t.Errorf("with %v: %s is %v", x.pressures, of, said)
 			}
-		}
-		last := ""
-		if all := events.Recent("n"); len(all) > 0 {
-			last = all[len(all)-1].Reason
 		}
 		if last != x.event {
 			t.Errorf("with %v: the last event is %q, want %q", x.pressures, last, x.event)

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -20,8 +21,7 @@ var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // period is shorter than the pod's.
 func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
-	p := &v1.Pod{}
-	p.Spec.RestartPolicy = restartPolicy
+	p := podtest.New("pod", podtest.RestartPolicy(restartPolicy), podtest.Containers())
 	for i := range max(inits, sidecars) {
 		if i < inits {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, v1.Container{Name: fmt.Sprint("i", i)})

@@ -23,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/probe/call"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // serveEnv is a variable that makes the test program an HTTP server. The server's CPU time is not counted for the probes.
@@ -82,11 +83,10 @@ func BenchmarkHTTP(b *testing.B) {
 			port := probed(b)
 			inputs := map[types.UID]plan.Input{}
 			for i := range pods {
-				p := &v1.Pod{}
-				p.Name, p.UID = fmt.Sprint("p", i), types.UID(fmt.Sprint("u", i))
+				p := podtest.New(fmt.Sprint("p", i))
 				probe := &v1.Probe{TimeoutSeconds: 1, PeriodSeconds: period, SuccessThreshold: 1, FailureThreshold: 3}
 				probe.HTTPGet = &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt(port)}
-				p.Spec.Containers = []v1.Container{{Name: "c", LivenessProbe: probe}}
+				p.Spec.Containers[0].LivenessProbe = probe
 				inputs[p.UID] = plan.Input{Want: p, Observed: plan.Observed{
 					Sandboxes:  []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"127.0.0.1"}}},
 					Containers: []plan.Container{{ID: p.Name, Name: "c", SandboxID: "s", State: plan.Running}}, // started before

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func list(kv ...string) v1.ResourceList {
@@ -22,9 +23,8 @@ func list(kv ...string) v1.ResourceList {
 // This helper returns the input of a pod with one container. Its spec requests 200m of CPU (limit 400m) and 64Mi of memory (limit 128Mi).
 // The container's actual resources are those that the caller passes.
 func resized(has plan.Resources) plan.Input {
-	pod := &v1.Pod{}
+	pod := podtest.New("p", podtest.Requests(podtest.CPUAndMemory("200m", "64Mi")), podtest.Limits(podtest.CPUAndMemory("400m", "128Mi")))
 	pod.Generation = 3
-	pod.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list("cpu", "200m", "memory", "64Mi"), Limits: list("cpu", "400m", "memory", "128Mi")}}}
 	return plan.Input{
 		Want: pod, Admitted: true, Now: time.Unix(1e9, 0), Started: time.Unix(1e9-1, 0), Pending: plan.Pending{Generation: 3, Allocated: 3},
 		Sizes: map[string]plan.Size{"c": {Resources: plan.Resources{Shares: 204, Milli: 400, Memory: 128 << 20}}},

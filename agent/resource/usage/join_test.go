@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // A layeredRuntime is a fake runtime that counts the bytes of containers. Each count waits until the test sends the result.
@@ -103,7 +103,7 @@ func TestOneLook(t *testing.T) {
 // the size of any disk.
 func TestStorage(t *testing.T) {
 	u, l := layeredNode(t)
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "uid-plain"}}
+	pod := podtest.New("plain", podtest.UID("uid-plain"))
 	for _, l.whole = range []bool{true, false} {
 		go func() { l.bytes <- 1 << 20 }()
 		got, err := u.Storage(t.Context(), pod, time.Second)

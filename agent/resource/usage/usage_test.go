@@ -18,6 +18,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/metrics/cgroup"
 	"github.com/islet-edge/islet/metrics/disk"
 	"github.com/islet-edge/islet/metrics/host"
@@ -91,15 +92,13 @@ func node(t testing.TB) (*Usage, *runtime) {
 	write(t, filepath.Join(dir, "pods/uid-plain/etc-hosts"), string(make([]byte, 1<<20)))
 	write(t, filepath.Join(dir, "pods/uid-plain/containers/main/0"), string(make([]byte, 2<<20)))
 	rt := &runtime{}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: "plain", Namespace: "default", UID: "uid-plain",
-	}, Spec: v1.PodSpec{Volumes: []v1.Volume{
-		{
-			Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}},
-		}, {Name: "late", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
-		{Name: "scratch", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}}}}, Status: v1.PodStatus{
-		StartTime: &metav1.Time{Time: time.Unix(100, 0)}, ContainerStatuses: []v1.ContainerStatus{{Name: "main", ContainerID: "islet://c1",
-			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Unix(200, 0)}}}}}}
+	pod := podtest.New("plain", podtest.UID("uid-plain"), podtest.Volumes(
+		v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		v1.Volume{Name: "late", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+		v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}}))
+	pod.Status = v1.PodStatus{StartTime: &metav1.Time{Time: time.Unix(100, 0)}, ContainerStatuses: []v1.ContainerStatus{{
+		Name: "main", ContainerID: "islet://c1",
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Unix(200, 0)}}}}}
 	return New(Config{NodeName: "pi", Runtime: rt,
 		Pods: func(f func(*v1.Pod, *v1.PodStatus)) { f(pod, &pod.Status) }, Host: host.New(host.Config{}),
 		Trees: &disk.Trees{Age: time.Minute},

@@ -5,8 +5,9 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // BenchmarkContainer measures the preparation of a pod for the start of another container, including the mount of the pod's volume.
@@ -16,8 +17,8 @@ func BenchmarkContainer(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "u", Labels: map[string]string{"app": "x"}}, Spec: v1.PodSpec{Volumes: []v1.Volume{projection(everything...)}}}
-	p.Spec.Containers = []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
+	p := podtest.New("web", podtest.Namespace("ns"), podtest.Label("app", "x"), podtest.Volumes(projection(everything...)))
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	ctx := context.Background()
 	b.ReportAllocs()
 	for b.Loop() {

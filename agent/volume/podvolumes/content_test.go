@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
@@ -410,10 +410,8 @@ func TestDeletedObjects(t *testing.T) {
 // volume is written only by Prepare and Refresh.
 func TestContainerTakesWhatPrepareMade(t *testing.T) {
 	v, a := withAPI(t)
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}, Spec: v1.PodSpec{
-		Volumes:    []v1.Volume{configMap("cm", v1.KeyToPath{Key: "a", Path: "a"})},
-		Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
-	}}
+	p := podtest.New("web", podtest.Volumes(configMap("cm", v1.KeyToPath{Key: "a", Path: "a"})))
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	mount := func() *api.Mount {
 		t.Helper()
 		out := &api.ContainerConfig{Metadata: &api.ContainerMetadata{}}

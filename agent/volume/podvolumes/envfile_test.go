@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestEnvFile checks that the path of an env file cannot lead out of its volume. A FIFO in place of the file does not block the agent.
@@ -22,12 +24,9 @@ func TestEnvFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := &v1.Pod{}
-	pod.UID = "uid"
-	pod.Spec.Volumes = []v1.Volume{
-		{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-		{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(outside)}}},
-	}
+	pod := podtest.New("p", podtest.Volumes(
+		v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(outside)}}}))
 	if err := v.Prepare(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestSizeInMemory checks that the size of an in-memory volume is the minimum of its sizeLimit, the pod's memory limit and the memory of
@@ -20,15 +22,11 @@ func TestSizeInMemory(t *testing.T) {
 		{"0", "", "8Ki", "mode=1777,size=8192"},
 		{"16Ki", "", "0", "mode=1777,size=16384"},
 	} {
-		pod, vol := &v1.Pod{}, &v1.Volume{}
+		pod, vol := podtest.New("p", podtest.Limits(podtest.CPUAndMemory("", tt.limit))), &v1.Volume{}
 		vol.EmptyDir = &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}
-		pod.Spec.Containers = []v1.Container{{Name: "c"}}
 		if tt.sizeLimit != "" {
 			q := resource.MustParse(tt.sizeLimit)
 			vol.EmptyDir.SizeLimit = &q
-		}
-		if tt.limit != "" {
-			pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse(tt.limit)}
 		}
 		var room func() int64
 		if tt.room != "" {

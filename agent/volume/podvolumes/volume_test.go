@@ -384,9 +384,8 @@ func TestImageMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := &v1.Pod{}
-	pod.UID = "uid"
-	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "model:1"}}}}
+	model := v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "model:1"}}
+	pod := podtest.New("p", podtest.Volumes(v1.Volume{Name: "data", VolumeSource: model}))
 	ctr := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "data", MountPath: "data", SubPath: "sub/dir"}}}
 	if err := v.Prepare(t.Context(), pod); err != nil {
 		t.Fatal(err)

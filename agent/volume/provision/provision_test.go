@@ -1,4 +1,4 @@
-package provision
+package provision_test
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/volume/provision"
 	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-func node(t *testing.T) (*Claims, *local.Objects) {
+func node(t *testing.T) (*provision.Claims, *local.Objects) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	s, err := store.Open(context.Background(), filepath.Join(t.TempDir(), "islet.db"), log)
@@ -31,7 +32,7 @@ func node(t *testing.T) (*Claims, *local.Objects) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Config{Dir: filepath.Join(t.TempDir(), "claims"), Node: "edge", Local: l, Log: log}), l
+	return provision.New(provision.Config{Dir: filepath.Join(t.TempDir(), "claims"), Node: "edge", Local: l, Log: log}), l
 }
 
 func claimed(t *testing.T, l *local.Objects, name, size string) {
@@ -89,13 +90,13 @@ func TestClaim(t *testing.T) {
 	if err := os.WriteFile(kept, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Remove("default", "data"); !errors.Is(err, ErrInUse) {
+	if err := c.Remove("default", "data"); !errors.Is(err, provision.ErrInUse) {
 		t.Error("removed the directory of a claim in a manifest:", err)
 	}
 	if _, err := l.Delete(t.Context(), "PersistentVolumeClaim", "default", "data"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Remove("default", "data"); !errors.Is(err, ErrInUse) {
+	if err := c.Remove("default", "data"); !errors.Is(err, provision.ErrInUse) {
 		t.Error("removed the directory of a pod's claim:", err)
 	}
 	if err := l.Release(t.Context(), pod.UID); err != nil {

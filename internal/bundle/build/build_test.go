@@ -1,4 +1,4 @@
-package build
+package build_test
 
 import (
 	"bytes"
@@ -18,13 +18,14 @@ import (
 
 	"github.com/islet-edge/islet/edge/inventory"
 	"github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/build"
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
 )
 
 // buildTar builds a source directory and returns the tar.
-func buildTar(t testing.TB, dir string, change func(*Build)) ([]byte, *Build, error) {
+func buildTar(t testing.TB, dir string, change func(*build.Build)) ([]byte, *build.Build, error) {
 	t.Helper()
-	b := &Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir()}
+	b := &build.Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir()}
 	if change != nil {
 		change(b)
 	}
@@ -143,7 +144,7 @@ func TestCommonPlatforms(t *testing.T) {
 		bundletest.File{Name: "images/db.tar", Data: bundletest.Tar(t, bundletest.OCI(t,
 			bundletest.Image{Name: "localhost/db:1", Platforms: []string{"linux/arm64", "linux/arm/v7"}, Layers: []string{"db"}},
 			bundletest.Image{Name: "localhost/unused:1", Platforms: []string{"linux/arm64"}, Layers: []string{"unused"}})...)})
-	data, b, err := buildTar(t, dir, func(b *Build) { b.Number = 7 })
+	data, b, err := buildTar(t, dir, func(b *build.Build) { b.Number = 7 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,8 @@ func TestProgress(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	read := map[string]int64{}
-	b := &Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir(), Progress: func(name string, done int64) { read[name] = done }}
+	b := &build.Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir(),
+		Progress: func(name string, done int64) { read[name] = done }}
 	defer b.Close()
 	a, err := b.Run(ctx)
 	if err != nil {
@@ -197,7 +199,7 @@ func TestProgress(t *testing.T) {
 	if err := a.WriteDir(filepath.Join(t.TempDir(), "out")); !errors.Is(err, context.Canceled) {
 		t.Errorf("a directory is written after the end: %v", err)
 	}
-	again := &Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir()}
+	again := &build.Build{Dir: dir, Inventory: inventory.Read, TempDir: t.TempDir()}
 	if _, err := again.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("a bundle is built after the end: %v", err)
 	}
@@ -275,7 +277,7 @@ func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	bundletest.Source(t, dir)
 	bundletest.Write(t, dir, file("manifests/wifi.yaml", secret)...)
-	if _, _, err := buildTar(t, dir, func(b *Build) { b.PlainSecrets = true }); err != nil {
+	if _, _, err := buildTar(t, dir, func(b *build.Build) { b.PlainSecrets = true }); err != nil {
 		t.Errorf("a plain Secret that is allowed: %v", err)
 	}
 }

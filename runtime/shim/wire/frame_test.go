@@ -1,9 +1,11 @@
-package wire
+package wire_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
 // FuzzFrames checks that ReadFrame never exceeds its buffer. If the frames are written again, the bytes are the same.
@@ -12,18 +14,18 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte("\x00\xff\xff\xff\xff"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, in []byte) {
-		r, buf, read := bytes.NewReader(in), make([]byte, MaxFrame), 0
+		r, buf, read := bytes.NewReader(in), make([]byte, wire.MaxFrame), 0
 		var again bytes.Buffer
 		for {
-			stream, p, err := ReadFrame(r, buf)
+			stream, p, err := wire.ReadFrame(r, buf)
 			if err != nil {
 				break
 			}
-			if len(p) > MaxFrame {
+			if len(p) > wire.MaxFrame {
 				t.Fatalf("a frame of %d bytes", len(p))
 			}
 			read += 5 + len(p)
-			if err := WriteFrame(&again, stream, p); err != nil {
+			if err := wire.WriteFrame(&again, stream, p); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -38,7 +40,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"id":1,"method":"run","body":{"id":"a"}}`))
 	f.Add([]byte(`{"event":{"id":"a","exit":{"code":1}}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		for _, v := range []any{&Request{}, &Reply{}, &RunRequest{}, &KillRequest{}, &AttachRequest{}} {
+		for _, v := range []any{&wire.Request{}, &wire.Reply{}, &wire.RunRequest{}, &wire.KillRequest{}, &wire.AttachRequest{}} {
 			if json.Unmarshal(line, v) != nil {
 				continue
 			}

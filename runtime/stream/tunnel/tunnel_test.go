@@ -1,4 +1,4 @@
-package tunnel
+package tunnel_test
 
 import (
 	"fmt"
@@ -13,16 +13,18 @@ import (
 	"github.com/gorilla/websocket"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
 
 // This function opens a tunnel. The given handler serves the requests of the tunnel.
 func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !IsTunnel(r) {
+		if !tunnel.IsTunnel(r) {
 			t.Error("not a tunnel")
 		}
-		Serve(w, r, next)
+		tunnel.Serve(w, r, next)
 	}))
 	t.Cleanup(srv.Close)
 	d := websocket.Dialer{Subprotocols: []string{portforward.WebsocketsSPDYTunnelingPortForwardV1}}
@@ -75,7 +77,9 @@ func TestBytes(t *testing.T) {
 // TestRefused checks a request for a tunnel that the handler rejects. The client gets the HTTP response. The connection is not hijacked.
 func TestRefused(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no such thing", http.StatusNotFound) }))
+		tunnel.Serve(w, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no such thing", http.StatusNotFound)
+		}))
 	}))
 	var hijacked atomic.Bool
 	srv.Config.ConnState = func(_ net.Conn, is http.ConnState) {
@@ -120,11 +124,11 @@ func TestIs(t *testing.T) {
 		r.Header.Set("Connection", "Upgrade")
 		r.Header.Set("Upgrade", "websocket")
 		r.Header.Set("Sec-WebSocket-Protocol", protocol)
-		if IsTunnel(r) != want {
-			t.Errorf("%q: %t", protocol, IsTunnel(r))
+		if tunnel.IsTunnel(r) != want {
+			t.Errorf("%q: %t", protocol, tunnel.IsTunnel(r))
 		}
 		r.Header.Del("Upgrade")
-		if IsTunnel(r) {
+		if tunnel.IsTunnel(r) {
 			t.Errorf("%q, no WebSocket: the request is for a tunnel", protocol)
 		}
 	}

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestJSONPath(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"a.b/c": "x", "d": "e"}},
-		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Image: "i"}, {Name: "b", Stdin: true}}}}
+	pod := podtest.New("web", podtest.Label("a.b/c", "x"), podtest.Label("d", "e"),
+		podtest.Containers(v1.Container{Name: "a", Image: "i"}, v1.Container{Name: "b", Stdin: true}))
 	object, err := Decode(pod)
 	if err != nil {
 		t.Fatal(err)

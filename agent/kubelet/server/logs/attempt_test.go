@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestLoggedContainer checks which container and which attempt a log request selects. A waiting container's next attempt is not in its
@@ -28,8 +30,7 @@ func TestLoggedContainer(t *testing.T) {
 		{"before a restart", waits, last, true, "last", 3},
 		{"waiting for its first start", waits, v1.ContainerState{}, false, "", 0},
 	} {
-		pod := &v1.Pod{}
-		pod.Spec.Containers = []v1.Container{{Name: "c"}}
+		pod := podtest.New("p")
 		pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://now", RestartCount: 3, State: tt.state,
 			LastTerminationState: tt.last}}
 		id, attempt, err := loggedContainer(pod, "c", tt.previous)

@@ -1,4 +1,4 @@
-package features
+package features_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/agent/pod/life/features"
 )
 
 type runtime struct {
@@ -34,7 +36,7 @@ func TestOf(t *testing.T) {
 		"an old runtime":           {runtime{}, class("new"), false, false},
 		"a runtime that is broken": {runtime{err: errors.New("broken")}, &v1.Pod{}, false, true},
 	} {
-		h := Handlers{Runtime: c.r, Classes: ClassIsHandler{}}
+		h := features.Handlers{Runtime: c.r, Classes: features.ClassIsHandler{}}
 		if _, _, err := h.ForPod(t.Context(), c.pod); (err != nil) != c.fails {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // crowd returns a node with admitted pods, whose number is size, and one more pod without an admission decision.
@@ -19,8 +20,7 @@ func crowd(t testing.TB, size int) *world {
 	w.cpu = "1k"
 	var pods []*v1.Pod
 	for i := range size + 1 {
-		pod := &v1.Pod{}
-		pod.Name, pod.Namespace, pod.UID = fmt.Sprint("p", i), "default", types.UID(fmt.Sprint(i))
+		pod := podtest.New(fmt.Sprint("p", i), podtest.UID(fmt.Sprint(i)), podtest.Containers())
 		for c := range 3 {
 			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: fmt.Sprint("c", c), Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m"), v1.ResourceEphemeralStorage: {}}}})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestEnded checks that a pod of the API server that finished before the agent's start stays finished. The status may come from the API
@@ -33,8 +34,8 @@ func TestEnded(t *testing.T) {
 	var running []types.UID
 	claims := map[string][]desired.Claim{}
 	for _, p := range pods {
-		pod := &v1.Pod{Status: p.shown}
-		pod.Name, pod.Namespace, pod.UID = string(p.uid), "default", p.uid
+		pod := podtest.New(string(p.uid))
+		pod.Status = p.shown
 		claims[p.source] = append(claims[p.source], desired.Claim{Pod: pod})
 		running = append(running, p.uid)
 	}

@@ -6,14 +6,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestRewriteStatuses checks that statuses that the database has lost while the agent runs are stored again, because the status of a pod
 // that has ended cannot be derived from anything else. See (*store.Store).RewriteRows.
 func TestRewriteStatuses(t *testing.T) {
 	w := newWorld(t)
-	pod := &v1.Pod{}
-	pod.Name, pod.Namespace, pod.UID = "a", "default", "a"
+	pod := podtest.New("a")
 	if err := w.desired.Set(t.Context(), desired.File, []desired.Claim{{Pod: pod}}, nil); err != nil {
 		t.Fatal(err)
 	}

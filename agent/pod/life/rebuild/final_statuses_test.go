@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/agent/pod/status"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 type views map[types.UID]plan.Observed
@@ -46,9 +47,7 @@ func TestEndsAreKept(t *testing.T) {
 	}
 	seen, known, ends := views{}, map[types.UID]*v1.PodStatus{}, FinalStatuses{Host: status.Host{}, Now: began.Add(time.Hour), Log: slog.New(slog.DiscardHandler)}
 	add := func(uid types.UID, source string, policy v1.RestartPolicy, o plan.Observed, phase v1.PodPhase) *desired.Pod {
-		p := &v1.Pod{}
-		p.Namespace, p.Name, p.UID = "default", string(uid), uid
-		p.Spec.RestartPolicy, p.Spec.Containers = policy, []v1.Container{{Name: "c", Image: "i"}}
+		p := podtest.New(string(uid), podtest.RestartPolicy(policy), podtest.Image("i"))
 		ends.Pods = append(ends.Pods, desired.Pod{Pod: p, Source: source})
 		seen[uid], known[uid] = o, &v1.PodStatus{Phase: phase}
 		return &ends.Pods[len(ends.Pods)-1]

@@ -8,6 +8,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // TestAsMade checks that a pod that is recovered from its containers has the image of the newest container.
@@ -16,8 +17,7 @@ func TestAsMade(t *testing.T) {
 		return &api.Container{Labels: map[string]string{keys.PodUID: string(uid)}, Metadata: &api.ContainerMetadata{Name: name, Attempt: attempt},
 			Image: &api.ImageSpec{Image: "sha256:1", UserSpecifiedImage: image}}
 	}
-	pod := &v1.Pod{}
-	pod.UID = "a"
+	pod := podtest.New("a")
 	pod.Spec.InitContainers = []v1.Container{{Name: "i", Image: "init:1"}}
 	pod.Spec.Containers = []v1.Container{{Name: "c", Image: "app:1"}, {Name: "d", Image: "app:1"}, {Name: "e", Image: "app:1"}}
 	restoreImages(pod, []*api.Container{

@@ -1,4 +1,4 @@
-package allocate
+package allocate_test
 
 import (
 	"slices"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/islet-edge/islet/agent/pod/spec/admit"
+	"github.com/islet-edge/islet/agent/pod/spec/allocate"
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
 	"github.com/islet-edge/islet/internal/podtest"
 )
@@ -57,7 +58,7 @@ func TestDecide(t *testing.T) {
 		"too much":      {pod("a", nil, nil, whole("3")), pod("a", nil, nil, whole("1")), "Deferred: Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000"},
 	} {
 		got := ""
-		if r := Decide(tt.wanted, tt.has, []*admit.Holder{other}, room); r != nil {
+		if r := allocate.Decide(tt.wanted, tt.has, []*admit.Holder{other}, room); r != nil {
 			got = r.Reason + ": " + r.Message
 			if (r.Detail != "") != (r.Reason == v1.PodReasonInfeasible) {
 				t.Errorf("%s: detail %q of %s", name, r.Detail, r.Reason)
@@ -103,11 +104,11 @@ func TestSwapLimitation(t *testing.T) {
 		"restart for cpu": {sized("32Mi", "64Mi"), sized("16Mi", "64Mi", policy("cpu", v1.RestartContainer)), true},
 		"no restart":      {sized("32Mi", "64Mi"), sized("16Mi", "64Mi", policy("memory", v1.NotRequired)), true},
 	} {
-		r := Decide(tt.wanted, tt.has, nil, n)
+		r := allocate.Decide(tt.wanted, tt.has, nil, n)
 		if got := r != nil && r.Detail == "swap_limitation" && r.Reason == v1.PodReasonInfeasible; got != tt.infeasible || r != nil && !got {
 			t.Errorf("%s: %+v", name, r)
 		}
-		if r := Decide(tt.wanted, tt.has, nil, room); r != nil {
+		if r := allocate.Decide(tt.wanted, tt.has, nil, room); r != nil {
 			t.Errorf("%s, on a node without swap: %+v", name, r)
 		}
 	}
@@ -118,7 +119,7 @@ func TestApply(t *testing.T) {
 	wanted, has := pod("a", list("cpu", "2"), nil), pod("a", list("cpu", "1"), nil)
 	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "late", Resources: v1.ResourceRequirements{Requests: list("cpu", "7")}})
 	keep := wanted.DeepCopy()
-	got := Apply(wanted, AllocatedPart(&has.Spec))
+	got := allocate.Apply(wanted, allocate.AllocatedPart(&has.Spec))
 	if cpu := got.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "1" || got.Spec.Containers[0].Image != "app" ||
 		len(got.Spec.Containers) != 2 {
 		t.Errorf("got %+v", got.Spec)
@@ -126,8 +127,8 @@ func TestApply(t *testing.T) {
 	if !equality.Semantic.DeepEqual(wanted, keep) {
 		t.Error("the wanted pod was changed")
 	}
-	for _, given := range []*v1.PodSpec{nil, AllocatedPart(&wanted.Spec), {}} {
-		if Apply(wanted, given) != wanted && given != nil && len(given.Containers) > 0 {
+	for _, given := range []*v1.PodSpec{nil, allocate.AllocatedPart(&wanted.Spec), {}} {
+		if allocate.Apply(wanted, given) != wanted && given != nil && len(given.Containers) > 0 {
 			t.Errorf("%+v: an unchanged pod was copied", given)
 		}
 	}
@@ -138,7 +139,7 @@ func TestSort(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	one, two := list("cpu", "1"), list("cpu", "2")
 	same := list("cpu", "2", "memory", "1Mi")
-	all := []WaitingResize{
+	all := []allocate.WaitingResize{
 		{pod("new", two, nil), pod("new", one, nil), time.Time{}},
 		{pod("old", two, nil), pod("old", one, nil), at(1)},
 		{pod("young", two, nil), pod("young", one, nil), at(2)},
@@ -149,7 +150,7 @@ func TestSort(t *testing.T) {
 	for range len(all) { // each order
 		all = append(all[1:], all[0])
 		list := slices.Clone(all)
-		Sort(list)
+		allocate.Sort(list)
 		var names []string
 		for _, w := range list {
 			names = append(names, w.Wanted.Name)
@@ -163,11 +164,11 @@ func TestSort(t *testing.T) {
 func TestRequests(t *testing.T) {
 	before := pod("a", list("cpu", "1", "memory", "1Mi"), list("memory", "2Mi"))
 	now := pod("a", list("cpu", "2"), list("memory", "1Mi", "cpu", "3"))
-	want := []Request{{"memory", "requests", "remove"}, {"memory", "limits", "decrease"}, {"cpu", "requests", "increase"}, {"cpu", "limits", "add"}}
-	if got := Requests(&before.Spec, &now.Spec); !slices.Equal(got, want) {
+	want := []allocate.Request{{"memory", "requests", "remove"}, {"memory", "limits", "decrease"}, {"cpu", "requests", "increase"}, {"cpu", "limits", "add"}}
+	if got := allocate.Requests(&before.Spec, &now.Spec); !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
-	if got := Requests(&now.Spec, &now.Spec); len(got) > 0 {
+	if got := allocate.Requests(&now.Spec, &now.Spec); len(got) > 0 {
 		t.Errorf("without resources: %v", got)
 	}
 }
@@ -175,7 +176,7 @@ func TestRequests(t *testing.T) {
 func TestMessage(t *testing.T) {
 	p := pod("a", list("cpu", "100m", "memory", "100"), list("cpu", "200m"))
 	want := `Pod resize Deferred: {"containers":[{"name":"c","resources":{"limits":{"cpu":"200m"},"requests":{"cpu":"100m","memory":"100"}}}],"generation":7,"error":"no room"}`
-	if got := Message("Pod resize Deferred", p, 7, "no room"); got != want {
+	if got := allocate.Message("Pod resize Deferred", p, 7, "no room"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

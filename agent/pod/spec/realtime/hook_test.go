@@ -1,4 +1,4 @@
-package realtime
+package realtime_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	podrealtime "github.com/islet-edge/islet/agent/pod/spec/realtime"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podtest"
@@ -22,7 +23,7 @@ func TestHook(t *testing.T) {
 	const half = "DEADLINE runtime=5ms deadline=10ms period=10ms"
 	ended, running := deadline("ended", half), deadline("running", "DEADLINE runtime=1ms period=100ms")
 	ended.Status.Phase = v1.PodSucceeded
-	h := Hook{
+	h := podrealtime.Hook{
 		Pods: func() []*v1.Pod { return []*v1.Pod{ended, running} },
 		Node: func() realtime.Node {
 			return realtime.Node{Kernel: realtime.Kernel{Throttle: 1, Period: 1}, Config: config.RealTime{Bandwidth: 51,

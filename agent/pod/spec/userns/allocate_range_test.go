@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 // handler is a fake runtime. It returns the same features for each pod.
@@ -38,7 +38,9 @@ func newUsers(t *testing.T, pods string, slots uint32) *Users {
 }
 
 func pod(uid string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Spec: v1.PodSpec{HostUsers: new(bool)}}
+	p := podtest.New(uid)
+	p.Spec.HostUsers = new(bool)
+	return p
 }
 
 func (u *Users) sandbox(t *testing.T, p *v1.Pod) (uint32, error) {

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestEvictable(t *testing.T) {
@@ -17,7 +17,7 @@ func TestEvictable(t *testing.T) {
 	}
 	const notReady, unreachable = v1.TaintNodeNotReady, v1.TaintNodeUnreachable
 	pod := func(name, source string, tolerations ...v1.Toleration) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{keys.ConfigSource: source}}}
+		p := podtest.New(name, podtest.Namespace("a"), podtest.Source(source))
 		p.Spec.Tolerations = tolerations
 		return p
 	}

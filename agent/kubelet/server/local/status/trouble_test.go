@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func TestTroubles(t *testing.T) {
@@ -60,13 +62,13 @@ func TestTroubleOfEachContainer(t *testing.T) {
 		return v1.ContainerStatus{Name: name, RestartCount: 4, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: "why"}},
 			LastTerminationState: v1.ContainerState{Terminated: last}}
 	}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "web", UID: "u"}}
-	p.Spec.Containers = []v1.Container{{Name: "app"}, {Name: "side"}, {Name: "well"}}
+	p := podtest.New("web", podtest.Namespace("lab"),
+		podtest.Containers(v1.Container{Name: "app"}, v1.Container{Name: "side"}, v1.Container{Name: "well"}))
 	p.Status = v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
 		waiting("app", "CrashLoopBackOff", &v1.ContainerStateTerminated{ExitCode: 3, ContainerID: "c"}), waiting("side", "ErrImageNeverPull", nil),
 		{Name: "well", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
 	}}
-	q := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "port", UID: "q"}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+	q := podtest.New("port", podtest.UID("q"), podtest.Phase(v1.PodRunning))
 	stuck, list := findTroubles([]*v1.Pod{p, q}, map[types.UID][]string{"q": {"host port 80/TCP is taken"}}, now)
 	if stuck != 1 || len(list) != 3 {
 		t.Fatalf("%d stuck, %+v", stuck, list)
