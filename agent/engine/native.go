@@ -78,7 +78,7 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 		ShimPods: e.ShimPods, OCIRuntime: e.OCIRuntime, RemoveOnly: a.RemoveOnly, Handlers: runtimeHandlers(e.RuntimeHandlers),
 		SystemdCgroup: k.CgroupDriver == "systemd",
 		LogMaxSize:    a.ContainerLogMaxSize, LogMaxFiles: int(*k.ContainerLogMaxFiles),
-		LogInterval: k.ContainerLogMonitorInterval.Duration, LogMost: maxLogBytes(a.Config), Cgroups: cgroups, Log: a.Log,
+		LogInterval: k.ContainerLogMonitorInterval.Duration, LogHardMaxBytes: logHardMaxBytes(a.Config), Cgroups: cgroups, Log: a.Log,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())

@@ -112,26 +112,6 @@ func readFile(l Layout, name string, limit int64) ([]byte, error) {
 // blobFile returns the name of a blob's file. The digest must be valid.
 func blobFile(d digest.Digest) string { return "blobs/" + d.Algorithm().String() + "/" + d.Encoded() }
 
-// ReadBlob reads a document and checks its size and digest. A document larger than the limit is an error and is not read.
-func ReadBlob(l Layout, desc ocispec.Descriptor, limit int64) ([]byte, error) {
-	if err := checkDescriptor(desc.Digest, desc.Size, limit); err != nil {
-		return nil, err
-	}
-	r, err := openBlob(l, desc)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	b := make([]byte, desc.Size)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, fmt.Errorf("read %s: %w", desc.Digest, err)
-	}
-	if digest.FromBytes(b) != desc.Digest {
-		return nil, differs(desc)
-	}
-	return b, nil
-}
-
 // OpenBlob checks the descriptor and the size of a blob, and opens the blob. The caller verifies the digest of the bytes.
 func OpenBlob(l Layout, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	if err := checkDescriptor(desc.Digest, desc.Size, MaxBlob); err != nil {

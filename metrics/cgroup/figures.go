@@ -171,7 +171,7 @@ func (f *Figures) sizesV2(d *hierarchyDir, inactive uint64, limit bool) {
 	}
 	f.Memory = d.readNumber("memory.current")
 	f.Swap, f.PIDs = d.readNumber("memory.swap.current"), d.readNumber("pids.current")
-	f.WorkingSet = f.Memory - min(f.Memory, inactive)
+	f.WorkingSet = WorkingSet(f.Memory, inactive)
 }
 
 func (f *Figures) readV1(memory, cpu, pids *hierarchyDir) {
@@ -201,7 +201,7 @@ func (f *Figures) sizesV1(memory, pids *hierarchyDir, inactive uint64, limit boo
 		f.Limit = noLimitAsZero(memory.readNumber("memory.limit_in_bytes"))
 	}
 	f.Memory, f.PIDs = memory.readNumber("memory.usage_in_bytes"), pids.readNumber("pids.current")
-	f.WorkingSet = f.Memory - min(f.Memory, inactive)
+	f.WorkingSet = WorkingSet(f.Memory, inactive)
 }
 
 // noLimitAsZero converts a limit of cgroup v1. A very large number means that there is no limit, for which noLimitAsZero returns 0.
@@ -244,3 +244,7 @@ func (r Reader) Processes(path string) ([]int, error) {
 func (r Reader) Children(path string) ([]string, error) {
 	return listSubdirs(r.cgroupDir("memory", path))
 }
+
+// WorkingSet returns the memory of a cgroup that cannot be reclaimed at once, in bytes, as a kubelet computes it: the usage without the file
+// pages that were not used recently. https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
+func WorkingSet(usage, inactiveFile uint64) uint64 { return usage - min(usage, inactiveFile) }

@@ -16,7 +16,7 @@ func (d *Details) setRootV2(proc string) {
 		return
 	}
 	d.Memory = d.RSS + d.Cache
-	d.WorkingSet = d.Memory - min(d.Memory, d.InactiveFile)
+	d.WorkingSet = WorkingSet(d.Memory, d.InactiveFile)
 	f, err := os.Open(filepath.Join(cmp.Or(proc, "/proc"), "meminfo"))
 	if err != nil {
 		return // the swap usage stays 0

@@ -118,7 +118,7 @@ func (r *Runtime) runRequest(s *sandbox, c *container) wire.RunRequest {
 		ID: c.rec.ID, Bundle: r.bundlePath(c.rec.ID), OCI: s.oci, Cgroup: r.cgroupDir(s, c.rec.ID),
 		KillAll: pid != api.NamespaceMode_CONTAINER, Plain: c.plain,
 		Mounts: c.mounts, Terminal: c.config.GetTty(), Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(),
-		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles, Interval: r.c.LogInterval, Most: r.c.LogMost},
+		Log: wire.Log{MaxBytes: r.c.LogMaxSize, MaxFiles: r.c.LogMaxFiles, Interval: r.c.LogInterval, HardMaxBytes: r.c.LogHardMaxBytes},
 	}
 	if u := s.userMappings(); u != nil {
 		req.Owner = &wire.Owner{UID: u.UIDs.First, GID: u.GIDs.First}

@@ -65,15 +65,15 @@ type Config struct {
 	// RemoveOnly means that containers are only removed. No OCI runtime is necessary for that.
 	RemoveOnly bool
 	// Handlers are the runtime handlers that sandboxes may request, by name.
-	Handlers      map[string]Handler
-	SystemdCgroup bool
-	CDIDirs       []string // directories of CDI specifications; if empty, /etc/cdi and /var/run/cdi
-	LogMaxSize    int64    // in bytes; if 0, logs are not rotated
-	LogMaxFiles   int
-	LogInterval   time.Duration        // minimum time between two rotations of a log that is below LogMost
-	LogMost       int64                // in bytes; if 0, LogMaxSize times LogMaxFiles
-	Cgroups       *cgroup.CachedReader // cgroup readings shared with other readers; if nil, Runtime has its own
-	Log           *slog.Logger
+	Handlers        map[string]Handler
+	SystemdCgroup   bool
+	CDIDirs         []string // directories of CDI specifications; if empty, /etc/cdi and /var/run/cdi
+	LogMaxSize      int64    // in bytes; if 0, logs are not rotated
+	LogMaxFiles     int
+	LogInterval     time.Duration        // minimum time between two rotations of a log that is below LogHardMaxBytes
+	LogHardMaxBytes int64                // in bytes; if 0, LogMaxSize times LogMaxFiles
+	Cgroups         *cgroup.CachedReader // cgroup readings shared with other readers; if nil, Runtime has its own
+	Log             *slog.Logger
 }
 
 // Runtime implements cri.Runtime, cri.Events and cri.Streamer. Its methods are safe for concurrent

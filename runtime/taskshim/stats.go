@@ -36,7 +36,7 @@ func decodeFigures(kind string, value []byte) (f cgroup.Figures, err error) {
 		mem := m.GetMemory()
 		f.CPU, f.PIDs = safeDuration(m.GetCPU().GetUsage().GetTotal(), 1), m.GetPids().GetCurrent()
 		f.Memory, f.RSS, f.Limit = mem.GetUsage().GetUsage(), mem.GetTotalRSS(), mem.GetUsage().GetLimit()
-		f.WorkingSet = f.Memory - min(f.Memory, mem.GetTotalInactiveFile())
+		f.WorkingSet = cgroup.WorkingSet(f.Memory, mem.GetTotalInactiveFile())
 		f.PageFaults, f.MajorFault = mem.GetPgFault(), mem.GetPgMajFault()
 		if both := mem.GetSwap().GetUsage(); both > f.Memory { // memory plus swap
 			f.Swap = both - f.Memory
@@ -49,7 +49,7 @@ func decodeFigures(kind string, value []byte) (f cgroup.Figures, err error) {
 		mem := m.GetMemory()
 		f.CPU, f.PIDs = safeDuration(m.GetCPU().GetUsageUsec(), time.Microsecond), m.GetPids().GetCurrent()
 		f.Memory, f.RSS, f.Limit, f.Swap = mem.GetUsage(), mem.GetAnon(), mem.GetUsageLimit(), mem.GetSwapUsage()
-		f.WorkingSet = f.Memory - min(f.Memory, mem.GetInactiveFile())
+		f.WorkingSet = cgroup.WorkingSet(f.Memory, mem.GetInactiveFile())
 		f.PageFaults, f.MajorFault = mem.GetPgfault(), mem.GetPgmajfault()
 	default:
 		return f, fmt.Errorf("the containerd shim returned metrics of an unknown type, %.100q", kind)

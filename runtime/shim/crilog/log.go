@@ -21,14 +21,14 @@ type Options struct {
 	MaxBytes int64 // size at which the log is rotated; 0 disables rotation
 	MaxFiles int   // number of files to keep, including the current one
 	// Interval is the minimum time between two rotations. It should be long enough for a reader
-	// that follows the path to see every file. The log is rotated earlier only if it reaches MaxSize
+	// that follows the path to see every file. The log is rotated earlier only if it reaches HardMaxBytes
 	// or the disk is short of space.
 	Interval time.Duration
-	// MaxSize is the maximum size of the current file in bytes. The default is MaxBytes times
-	// MaxFiles. The rotated files together have at most this default or MaxSize bytes, whichever is
+	// HardMaxBytes is the maximum size of the current file in bytes. The default is MaxBytes times
+	// MaxFiles. The rotated files together have at most this default or HardMaxBytes bytes, whichever is
 	// larger. The newest rotated file is never removed.
-	MaxSize int64
-	Now     func() time.Time // nil means time.Now
+	HardMaxBytes int64
+	Now          func() time.Time // nil means time.Now
 	// DiskSpace returns the free and the total number of bytes of the disk of a log file. If it is nil,
 	// statfs(2) is called.
 	DiskSpace func(*os.File) (free, total int64)
@@ -62,7 +62,7 @@ func Open(path string, o Options) (*Log, error) {
 	if o.DiskSpace == nil {
 		o.DiskSpace = diskSpace
 	}
-	o.MaxSize = max(cmp.Or(o.MaxSize, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
+	o.HardMaxBytes = max(cmp.Or(o.HardMaxBytes, o.MaxBytes*int64(max(o.MaxFiles, 1))), o.MaxBytes)
 	l := &Log{path: path, o: o, pace: rotationPace{last: o.Now()}}
 	l.root, l.rest = splitPath(path)
 	if err := l.makeDir(); err != nil {

@@ -290,7 +290,7 @@ func TestHostileRotation(t *testing.T) {
 	dir := t.TempDir()
 	path, own, other := dir+"/pods/default_web_u1/c/0.log", dir+"/pods/default_web_u1/c", dir+"/pods/default_db_u2/c"
 	var compressible []string
-	l, err := Open(path, Options{MaxBytes: 1, MaxFiles: 3, MaxSize: 1 << 20, Now: fixed, Compress: func(_, _ string, names []string) { compressible = append(compressible, names...) }})
+	l, err := Open(path, Options{MaxBytes: 1, MaxFiles: 3, HardMaxBytes: 1 << 20, Now: fixed, Compress: func(_, _ string, names []string) { compressible = append(compressible, names...) }})
 	if err != nil {
 		t.Fatal(err)
 	}

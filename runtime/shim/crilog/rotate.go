@@ -55,7 +55,7 @@ func (l *Log) isDue(now time.Time, n int64) bool {
 	if since := now.Sub(l.pace.failed); since >= 0 && since < retryDelay {
 		return false
 	}
-	if l.intervalPassed(now) || l.size+n > l.o.MaxSize || l.shortOfDisk() {
+	if l.intervalPassed(now) || l.size+n > l.o.HardMaxBytes || l.shortOfDisk() {
 		return true
 	}
 	if l.pace.timer == nil {
@@ -91,7 +91,7 @@ func (l *Log) shortOfDisk() bool {
 	if p := &l.pace; p.checkedSize == 0 || l.size-p.checkedSize >= checkBytes {
 		p.checkedSize = l.size
 		free, total := l.o.DiskSpace(l.f)
-		p.diskShort = free < max(total/shortPart, 2*l.o.MaxSize)
+		p.diskShort = free < max(total/shortPart, 2*l.o.HardMaxBytes)
 	}
 	return l.pace.diskShort
 }
@@ -200,7 +200,7 @@ func (p *rotationPace) mayBeFollowed(name string) bool {
 }
 
 // prune removes the oldest rotated files until there are at most MaxFiles files in total, and the rotated files have a total size of at
-// most MaxFiles times MaxBytes or MaxSize, whichever is larger. prune returns the remaining rotated files. A file that a reader may still
+// most MaxFiles times MaxBytes or HardMaxBytes, whichever is larger. prune returns the remaining rotated files. A file that a reader may still
 // follow is removed only if the total size is exceeded or the disk is short of space. The newest rotated file is never removed.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	if l.o.MaxFiles <= 0 {
@@ -215,7 +215,7 @@ func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 		}
 		sizes, sum = append(sizes, st.Size), sum+st.Size
 	}
-	most := max(l.o.MaxBytes*int64(l.o.MaxFiles), l.o.MaxSize)
+	most := max(l.o.MaxBytes*int64(l.o.MaxFiles), l.o.HardMaxBytes)
 	for len(old) > 1 {
 		many := len(old) > max(l.o.MaxFiles-1, 1) && (short || !l.pace.mayBeFollowed(old[0]))
 		if !many && sum <= most {

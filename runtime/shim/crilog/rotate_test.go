@@ -149,7 +149,7 @@ func TestPace(t *testing.T) {
 		var mu sync.Mutex
 		var compressed []string
 		begin := time.Now()
-		l, path := open(t, Options{MaxBytes: 1000, MaxFiles: 3, MaxSize: 1 << 20, Interval: 10 * time.Second, Now: time.Now, DiskSpace: plenty,
+		l, path := open(t, Options{MaxBytes: 1000, MaxFiles: 3, HardMaxBytes: 1 << 20, Interval: 10 * time.Second, Now: time.Now, DiskSpace: plenty,
 			Compress: func(_, _ string, names []string) {
 				mu.Lock()
 				defer mu.Unlock()

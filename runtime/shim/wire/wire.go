@@ -109,11 +109,11 @@ type Log struct {
 	Path     string `json:"path,omitempty"`
 	MaxBytes int64  `json:"maxBytes,omitempty"` // size at which the log is rotated; 0 disables rotation
 	MaxFiles int    `json:"maxFiles,omitempty"`
-	// Interval is the minimum time between two rotations. Older agents send the interval 0, which
-	// means 10 s. The field Most is the size in bytes at which a log is rotated without this delay.
-	// If Most is 0, this size is MaxBytes times MaxFiles.
-	Interval time.Duration `json:"interval,omitempty"`
-	Most     int64         `json:"most,omitempty"`
+	// Interval is the minimum time between two rotations. Older agents send the interval 0, which means 10 s. HardMaxBytes is the size in
+	// bytes at which a log is rotated without this delay. If it is 0, this size is MaxBytes times MaxFiles. Its name in JSON is that of
+	// the first version.
+	Interval     time.Duration `json:"interval,omitempty"`
+	HardMaxBytes int64         `json:"most,omitempty"`
 }
 
 // Running is the first process of a started container.
