@@ -94,7 +94,7 @@ func TestTrial(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		status("3 kept")
 		w.check(n, "after the third")
-		at := slices.IndexFunc(w.claims, func(c desired.Claim) bool { return c.Pod.Name == "web" })
+		at := slices.IndexFunc(w.claims, func(c desired.SourcePod) bool { return c.Pod.Name == "web" })
 		if w.claims[at].Pod.UID != uid {
 			t.Error("a pod that does not differ has another UID")
 		}
@@ -150,7 +150,7 @@ func TestLostPod(t *testing.T) {
 	if want := []string{"default/log", "default/new", "default/web"}; !slices.Equal(must, want) {
 		t.Fatalf("%q, want %q", must, want)
 	}
-	wanted := (&set{claims: []desired.Claim{{Pod: next[0]}, {Pod: next[1]}, {Pod: next[2]}}}).uids()
+	wanted := (&set{claims: []desired.SourcePod{{Pod: next[0]}, {Pod: next[1]}, {Pod: next[2]}}}).uids()
 	good := []*v1.Pod{now[0], pod("bundle", "web", "y", v1.ConditionTrue), pod("bundle", "new", "y", v1.ConditionTrue)}
 	done := pod("bundle", "new", "y", v1.ConditionFalse)
 	done.Status.Phase = v1.PodSucceeded

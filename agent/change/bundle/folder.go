@@ -157,7 +157,7 @@ func (n *Node) imageNames(c *format.Contents) (map[string]string, error) {
 
 // A set contains the pods and objects of a bundle, as the source "bundle" reports them.
 type set struct {
-	claims  []desired.Claim
+	claims  []desired.SourcePod
 	objects []local.DefinedObject
 }
 
@@ -200,7 +200,7 @@ func (n *Node) decode(docs *documents) (*set, error) {
 				return nil, err
 			}
 			for _, p := range m.Pods {
-				out.claims = append(out.claims, desired.Claim{Pod: p, Origin: origin})
+				out.claims = append(out.claims, desired.SourcePod{Pod: p, Origin: origin})
 			}
 			for _, o := range m.Objects {
 				out.objects = append(out.objects, local.DefinedObject{Object: o, Origin: origin})

@@ -42,7 +42,7 @@ type world struct {
 	meta     map[string]string
 	imported map[string]bool // images by digest
 	pinned   []string
-	claims   []desired.Claim
+	claims   []desired.SourcePod
 	objects  []local.DefinedObject
 	bad      map[string]bool // names of pods that do not become Ready
 	others   []desired.Pod   // pods of other sources
@@ -159,7 +159,7 @@ func (w *world) list() (list []*v1.Pod) {
 	return list
 }
 
-func (w *world) Set(_ context.Context, _ string, claims []desired.Claim, _ []desired.Problem) error {
+func (w *world) Set(_ context.Context, _ string, claims []desired.SourcePod, _ []desired.Problem) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.claims = claims
