@@ -77,7 +77,7 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 	f.devices.Pinning.Connect(f.rt.Runtime)
 	f.machine.SetObserved(f.observer.Pod)
 	f.hooks = f.hookChain()
-	set(&f.laterParts, &f.laterParts.sweepLeftovers, f.sweepLeftovers)
+	f.laterParts.sweepLeftovers.set(f.sweepLeftovers)
 	return f, nil
 }
 
@@ -113,7 +113,7 @@ func (f *featureParts) openCredentials() (err error) {
 	f.addCloser(f.credentials.Close)
 	f.bundles.ConnectServers(f.credentials, f.laterParts.flashExceeded)
 	if f.verifier, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.verifier != nil {
-		set(&f.laterParts, &f.laterParts.verifier, f.verifier)
+		f.laterParts.verifier.set(f.verifier)
 	}
 	return err
 }
@@ -133,7 +133,7 @@ func (f *featureParts) openVolumes(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	set(&f.laterParts, &f.laterParts.claims, f.claims)
+	f.laterParts.claims.set(f.claims)
 	if f.volumes, err = podvolumes.New(podvolumes.Config{
 		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
 		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.handlerFeatures.ReadOnlyTrees,
@@ -142,7 +142,7 @@ func (f *featureParts) openVolumes(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	set(&f.laterParts, &f.laterParts.volumes, f.volumes)
+	f.laterParts.volumes.set(f.volumes)
 	f.plugins, err = plugins.New(plugins.Config{
 		Root: f.cfg.Dirs.Root, Handlers: f.devices.Handle(f.claims.Handle(map[string]plugins.Handler{})), Log: f.log,
 	})

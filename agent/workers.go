@@ -63,10 +63,10 @@ func openWorkers(f *featureParts) (w *workerParts, err error) {
 		DeadLimit: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
 		Log:       w.log,
 	})
-	set(&w.laterParts, &w.laterParts.upkeep, w.upkeep)
-	set(&w.laterParts, &w.laterParts.eviction, w.eviction)
-	set(&w.laterParts, &w.laterParts.executor, w.executor)
-	set(&w.laterParts, &w.laterParts.workers, w.workers)
+	w.laterParts.upkeep.set(w.upkeep)
+	w.laterParts.eviction.set(w.eviction)
+	w.laterParts.executor.set(w.executor)
+	w.laterParts.workers.set(w.workers)
 	return w, nil
 }
 
