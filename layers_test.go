@@ -20,7 +20,8 @@ const module = "github.com/islet-edge/islet"
 // layers lists the packages of islet that a package may import. The first row whose district contains the package applies. The variable own
 // stands for internal and the district itself. The variable lower stands for the districts on which agent is built. In addition:
 //   - the root package of a district of agent is its door, which only agent and main may import;
-//   - a package whose name ends with test may import any package.
+//   - a package whose name ends with test only helps tests: it may import any package, and only such a package may import it. Therefore
+//     no package of the program has such a name.
 var layers = []struct {
 	district string
 	may      []string
@@ -48,8 +49,8 @@ func and(a []string, b ...string) []string { return append(slices.Clone(a), b...
 
 // allows reports whether a package may import another one.
 func allows(room, imp string) bool {
-	if strings.HasSuffix(room, "test") {
-		return true
+	if helpsTests(room) || helpsTests(imp) {
+		return helpsTests(room)
 	}
 	for _, l := range layers {
 		district := l.district
@@ -71,6 +72,9 @@ func allows(room, imp string) bool {
 	}
 	return false
 }
+
+// helpsTests reports whether a package is only for tests.
+func helpsTests(room string) bool { return strings.HasSuffix(room, "test") }
 
 // isDoor reports whether a package is the root of a district of agent.
 func isDoor(imp string) bool {
@@ -94,6 +98,8 @@ func TestAllows(t *testing.T) {
 		{"agent/cli/pods", "agent/cli", false}, {"agent", "agent/volume", true}, {"agent", "agent/pod/status", true},
 		{"", "agent/doctor", true}, {"packaging/sign", "internal/release", true}, {"packaging/sign", "agent/change/update", false},
 		{"agent/kubelet/server/servertest", "agent/resource/usage", true}, {"unknown", "internal/keys", false},
+		{"agent/change/selfcheck", "agent/change/trial", true}, {"agent/change/selfcheck", "agent/volume", false},
+		{"", "agent/change/selftest", false}, {"agent", "internal/eventtest", false}, {"internal/podtest", "internal/eventtest", true},
 	} {
 		if got := allows(tt.room, tt.imp); got != tt.want {
 			t.Errorf("%q imports %q: %v", tt.room, tt.imp, got)
@@ -239,7 +245,7 @@ func TestDocsOfRooms(t *testing.T) {
 			t.Errorf("%s has no doc.go", room)
 		}
 		parent, name := path.Split(room)
-		if parent == "" || parent == "packaging/" || strings.HasSuffix(name, "test") {
+		if parent == "" || parent == "packaging/" || helpsTests(room) {
 			continue
 		}
 		text, err := os.ReadFile(parent + "doc.go")

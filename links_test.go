@@ -21,6 +21,7 @@ var (
 	codeBlock  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	link       = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	inSource   = regexp.MustCompile("`([\\w.]+)(?:\\(\\))?` (?:in |\\()`([\\w/]+\\.go)`")
 	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
@@ -118,6 +119,50 @@ func TestLinks(t *testing.T) {
 	}
 	for _, file := range unreachable(pages, "docs/README.md") {
 		t.Errorf("no link from docs/README.md leads to %s", file)
+	}
+}
+
+// wrongSources returns the references of a document to names that are not in the file that the document states: `NAME` in `FILE.go`, or
+// `NAME` (`FILE.go`). A file without a folder may be in any folder.
+func wrongSources(text string, sources map[string]string) (wrong []string) {
+	for _, m := range inSource.FindAllStringSubmatch(text, -1) {
+		name, found := m[1][strings.LastIndex(m[1], ".")+1:], false
+		for file, source := range sources {
+			found = found || (file == m[2] || strings.HasSuffix(file, "/"+m[2])) && regexp.MustCompile(`\b`+name+`\b`).MatchString(source)
+		}
+		if !found {
+			wrong = append(wrong, m[0])
+		}
+	}
+	return wrong
+}
+
+// TestNamedSources checks that the documents name the right file for each function, type and variable.
+func TestNamedSources(t *testing.T) {
+	sources := map[string]string{}
+	read := func(pattern string, use func(file, text string)) {
+		out, err := exec.Command("git", "ls-files", pattern).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range strings.Fields(string(out)) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			use(file, string(text))
+		}
+	}
+	read("*.go", func(file, text string) { sources[file] = text })
+	read("*.md", func(file, text string) {
+		for _, m := range wrongSources(text, sources) {
+			t.Errorf("%s: %s is not there", file, m)
+		}
+	})
+	planted := "`open` in `agent/a.go`, `T.Close()` (`b.go`), `lost` in `agent/a.go`, `open` in `gone.go`"
+	got := wrongSources(planted, map[string]string{"agent/a.go": "func open() {}", "net/b.go": "func (t T) Close() {}"})
+	if want := []string{"`lost` in `agent/a.go`", "`open` in `gone.go`"}; !slices.Equal(got, want) {
+		t.Errorf("wrong: %q, want %q", got, want)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
 	"github.com/islet-edge/islet/agent/change/configure"
 	"github.com/islet-edge/islet/agent/change/guard"
-	"github.com/islet-edge/islet/agent/change/selftest"
+	"github.com/islet-edge/islet/agent/change/selfcheck"
 	"github.com/islet-edge/islet/agent/cli"
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cluster/setup"
@@ -49,7 +49,7 @@ func init() {
 	}
 }
 
-func selfTest(stdout, stderr io.Writer) int { return selftest.Main(version, stdout, stderr) }
+func selfTest(stdout, stderr io.Writer) int { return selfcheck.Main(version, stdout, stderr) }
 
 func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return sealkey.Main(args, sealkey.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Load: loadInstalled})

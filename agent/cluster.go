@@ -24,7 +24,7 @@ func openCluster(ctx context.Context, p *podParts) (c *clusterParts, err error) 
 	if c.follower, err = configure.NewFollower(c.keeper, c.link.Client(), c.link.Changed(), c.log); err != nil {
 		return nil, err
 	}
-	set(&c.laterParts, &c.laterParts.objects, c.objects)
+	c.laterParts.objects.set(c.objects)
 	if c.cluster, err = cluster.Open(ctx, cluster.Config{
 		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.laterParts.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
 		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), SourcesReported: c.sources.OthersSpoken, Facts: c.reporter.Facts,
@@ -33,7 +33,7 @@ func openCluster(ctx context.Context, p *podParts) (c *clusterParts, err error) 
 	}); err != nil {
 		return nil, err
 	}
-	set(&c.laterParts, &c.laterParts.cluster, c.cluster)
+	c.laterParts.cluster.set(c.cluster)
 	c.pods.Connect(c.cluster.Outbox, c.cluster.Node)
 	return c, nil
 }
@@ -46,7 +46,7 @@ func (c *clusterParts) nodeChanged(n *v1.Node) {
 	if c.machine.SetNode(n.Labels, n.Spec.Taints, n.Status.Capacity) {
 		c.pods.NodeChanged()
 	}
-	get(&c.laterParts, &c.laterParts.claims).NodeChanged()
+	c.laterParts.claims.get().NodeChanged()
 	c.follower.Node(n)
 	c.reporter.Schedulable(!n.Spec.Unschedulable)
 }

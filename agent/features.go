@@ -40,16 +40,16 @@ import (
 // Most of them are hooks. They are called when a pod is prepared and when it is released.
 type featureParts struct {
 	*clusterParts
-	cgroups  *cgroup.Pods
-	keys     *credentials.Credentials
-	guard    *pulls.Verifier // nil if every pod may use every image
-	claims   *volume.Claims
-	volumes  *podvolumes.Volumes
-	plugins  *plugins.Registry
-	calls    *call.Caller
-	handlers *lifecycle.Hooks
-	logs     *collect.Logs
-	hooks    hook.Chain
+	cgroups     *cgroup.Pods
+	credentials *credentials.Credentials
+	verifier    *pulls.Verifier // nil if every pod may use every image
+	claims      *volume.Claims
+	volumes     *podvolumes.Volumes
+	plugins     *plugins.Registry
+	calls       *call.Caller
+	handlers    *lifecycle.Hooks
+	logs        *collect.Logs
+	hooks       hook.Chain
 }
 
 func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err error) {
@@ -62,7 +62,7 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 		ObserveDuration: f.figures.Cgroup, Protected: f.figures.Protected, RecordEvent: f.events.Record, Log: f.log}); err != nil {
 		return nil, err
 	}
-	if err = f.openImageKeys(); err != nil {
+	if err = f.openCredentials(); err != nil {
 		return nil, err
 	}
 	if err = f.openVolumes(ctx); err != nil {
@@ -77,7 +77,7 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 	f.devices.Pinning.Connect(f.rt.Runtime)
 	f.machine.SetObserved(f.observer.Pod)
 	f.hooks = f.hookChain()
-	set(&f.laterParts, &f.laterParts.sweepLeftovers, f.sweepLeftovers)
+	f.laterParts.sweepLeftovers.set(f.sweepLeftovers)
 	return f, nil
 }
 
@@ -98,8 +98,8 @@ func (f *featureParts) startDevices(ctx context.Context) error {
 	})
 }
 
-// openImageKeys opens the registry credentials, and the records of which pods may use an image without credentials.
-func (f *featureParts) openImageKeys() (err error) {
+// openCredentials opens the registry credentials, and the records of which pods may use an image without credentials.
+func (f *featureParts) openCredentials() (err error) {
 	c := credentials.Config{
 		Plugins: f.cfg.CredentialProviderConfig, BinDir: f.cfg.CredentialProviderBinDir, Root: f.cfg.Dirs.Root, Meta: f.store,
 		Down: f.link.IsDown, Secrets: f.objects, Log: f.log,
@@ -107,13 +107,13 @@ func (f *featureParts) openImageKeys() (err error) {
 	if f.objects.API != nil {
 		c.API = f.objects.API
 	}
-	if f.keys, err = credentials.Open(c); err != nil {
+	if f.credentials, err = credentials.Open(c); err != nil {
 		return err
 	}
-	f.addCloser(f.keys.Close)
-	f.bundles.ConnectServers(f.keys, f.laterParts.flashExceeded)
-	if f.guard, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.guard != nil {
-		set(&f.laterParts, &f.laterParts.verifier, f.guard)
+	f.addCloser(f.credentials.Close)
+	f.bundles.ConnectServers(f.credentials, f.laterParts.flashExceeded)
+	if f.verifier, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.verifier != nil {
+		f.laterParts.verifier.set(f.verifier)
 	}
 	return err
 }
@@ -133,7 +133,7 @@ func (f *featureParts) openVolumes(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	set(&f.laterParts, &f.laterParts.claims, f.claims)
+	f.laterParts.claims.set(f.claims)
 	if f.volumes, err = podvolumes.New(podvolumes.Config{
 		Root: f.cfg.Dirs.Root, Quota: &f.quotas, Memory: f.machine.AllocatableMemory, Hostname: f.machine.Hostname,
 		Fields: translate.Fields{Node: f.machine.Now}, Objects: f.objects, ReadOnlyTrees: f.handlerFeatures.ReadOnlyTrees,
@@ -142,7 +142,7 @@ func (f *featureParts) openVolumes(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	set(&f.laterParts, &f.laterParts.volumes, f.volumes)
+	f.laterParts.volumes.set(f.volumes)
 	f.plugins, err = plugins.New(plugins.Config{
 		Root: f.cfg.Dirs.Root, Handlers: f.devices.Handle(f.claims.Handle(map[string]plugins.Handler{})), Log: f.log,
 	})
@@ -182,7 +182,7 @@ func (f *featureParts) observeRuntime(ctx context.Context) error {
 	if err := f.rt.Reconcile(ctx); err != nil {
 		f.log.Warn("some leftovers of removed pods could not be cleaned up", "error", err)
 	}
-	if err := f.guard.Reconcile(ctx); err != nil {
+	if err := f.verifier.Reconcile(ctx); err != nil {
 		f.log.Error("the records of image pulls could not be updated", "error", err)
 	}
 	if err := f.handlers.Prune(f.observer.HasContainer); err != nil {

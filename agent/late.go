@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,60 +21,59 @@ import (
 )
 
 // laterParts contains parts that other parts may call at any time, even before they are built. The calls may come from any
-// goroutine. Each field is a cell: it is nil until the part is built, and is set only once. The comment of each
-// method says what a call does before the cell is set.
+// goroutine. The comment of each method says what a call does before the cell is set.
 type laterParts struct {
-	mu             sync.RWMutex
-	workers        *worker.Set
-	executor       *worker.Executor
-	pods           *pods.Pods
-	cluster        *cluster.Cluster // stays nil if the node stands alone
-	objects        *objects.Objects // stays nil if the node stands alone
-	verifier       *pulls.Verifier  // stays nil if every pod may use every image
-	claims         *volume.Claims
-	volumes        *podvolumes.Volumes
-	upkeep         *resource.Upkeep
-	eviction       *eviction.Eviction
-	sweepLeftovers func(context.Context)
+	workers        cell[*worker.Set]
+	executor       cell[*worker.Executor]
+	pods           cell[*pods.Pods]
+	cluster        cell[*cluster.Cluster]    // stays nil if the node stands alone
+	objects        cell[*objects.Objects]    // stays nil if the node stands alone
+	verifier       cell[*pulls.Verifier]     // stays nil if every pod may use every image; its methods accept nil
+	claims         cell[*volume.Claims]      // until it is set, only NodeChanged is called, which accepts nil
+	volumes        cell[*podvolumes.Volumes] // only Run calls it, after the cell was set
+	upkeep         cell[*resource.Upkeep]
+	eviction       cell[*eviction.Eviction]
+	sweepLeftovers cell[func(context.Context)]
 }
 
-// get returns the part in a cell of l.
-func get[T any](l *laterParts, part *T) T {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return *part
+// A cell contains a part that is set once. Before that, get returns nil.
+type cell[T any] struct{ part atomic.Value }
+
+func (c *cell[T]) get() T {
+	part, _ := c.part.Load().(T)
+	return part
 }
 
-// set sets a cell of l.
-func set[T any](l *laterParts, part *T, to T) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	*part = to
+// set panics if the cell is set already, because other parts may use the former value.
+func (c *cell[T]) set(part T) {
+	if !c.part.CompareAndSwap(nil, part) {
+		panic("a cell of laterParts is set twice")
+	}
 }
 
 // pokePod starts another round of a pod's worker. Before there are workers, pokePod, retryPod, retryPods and restartContainer
 // have no effect. They are not needed then, because a worker starts with the desired pod and the running containers.
 func (l *laterParts) pokePod(uid types.UID) {
-	if w := get(l, &l.workers); w != nil {
+	if w := l.workers.get(); w != nil {
 		w.Poke(uid)
 	}
 }
 
 // retryPod makes a pod's worker retry failed actions now.
 func (l *laterParts) retryPod(uid types.UID) {
-	if w := get(l, &l.workers); w != nil {
+	if w := l.workers.get(); w != nil {
 		w.RetryPod(uid)
 	}
 }
 
 func (l *laterParts) retryPods() {
-	if w := get(l, &l.workers); w != nil {
+	if w := l.workers.get(); w != nil {
 		w.Retry()
 	}
 }
 
 func (l *laterParts) restartContainer(uid types.UID, container, id string, grace time.Duration) {
-	if w := get(l, &l.workers); w != nil {
+	if w := l.workers.get(); w != nil {
 		w.Restart(uid, container, plan.Restart{ID: id, Grace: grace})
 	}
 }
@@ -84,7 +83,7 @@ func (l *laterParts) Poke(uid types.UID) { l.pokePod(uid) }
 
 // Input calls worker.Set.Input. pods.Workers requires this method.
 func (l *laterParts) Input(uid types.UID) plan.Input {
-	if w := get(l, &l.workers); w != nil {
+	if w := l.workers.get(); w != nil {
 		return w.Input(uid)
 	}
 	return plan.Input{UID: uid}
@@ -92,7 +91,7 @@ func (l *laterParts) Input(uid types.UID) plan.Input {
 
 // startDelay returns how long a pod has been waiting for its worker. It is 0 before there are workers.
 func (l *laterParts) startDelay() time.Duration {
-	if w := get(l, &l.workers); w != nil {
+	if w := l.workers.get(); w != nil {
 		return w.StartDelay()
 	}
 	return 0
@@ -100,17 +99,17 @@ func (l *laterParts) startDelay() time.Duration {
 
 // pokePods pokes every worker.
 func (l *laterParts) pokePods() {
-	if w := get(l, &l.workers); w != nil {
+	if w := l.workers.get(); w != nil {
 		w.PokeAll()
 	}
 }
 
 // podsChanged returns the result of pods.Pods.Changed. Only Run calls it, after the cell was set.
-func (l *laterParts) podsChanged() <-chan struct{} { return get(l, &l.pods).Changed() }
+func (l *laterParts) podsChanged() <-chan struct{} { return l.pods.get().Changed() }
 
 // imagesChanged retries failed image pulls.
 func (l *laterParts) imagesChanged() {
-	if e := get(l, &l.executor); e != nil {
+	if e := l.executor.get(); e != nil {
 		e.ImagesChanged()
 	}
 	l.retryPods()
@@ -118,7 +117,7 @@ func (l *laterParts) imagesChanged() {
 
 // listPods returns the pods of this node with their statuses. It returns nil before the pods are opened.
 func (l *laterParts) listPods() []*v1.Pod {
-	if p := get(l, &l.pods); p != nil {
+	if p := l.pods.get(); p != nil {
 		return p.List()
 	}
 	return nil
@@ -126,14 +125,14 @@ func (l *laterParts) listPods() []*v1.Pod {
 
 // nodeChanged evaluates rejected pods again, because the node has changed. Before the pods are opened, no pod is rejected.
 func (l *laterParts) nodeChanged() {
-	if p := get(l, &l.pods); p != nil {
+	if p := l.pods.get(); p != nil {
 		p.NodeChanged()
 	}
 }
 
 // statusChanged recomputes the status of a pod.
 func (l *laterParts) statusChanged(uid types.UID) {
-	if p := get(l, &l.pods); p != nil {
+	if p := l.pods.get(); p != nil {
 		p.StatusChanged(uid)
 	}
 }
@@ -141,14 +140,14 @@ func (l *laterParts) statusChanged(uid types.UID) {
 // pokeNode sends the Node object to the API server at once. A call before the cluster part exists has no
 // effect: that part sends the Node when it starts.
 func (l *laterParts) pokeNode() {
-	if c := get(l, &l.cluster); c != nil {
+	if c := l.cluster.get(); c != nil {
 		c.Node.Poke()
 	}
 }
 
 // nodeUID returns the UID of the Node object. It is empty if the UID is not known.
 func (l *laterParts) nodeUID() types.UID {
-	if c := get(l, &l.cluster); c != nil {
+	if c := l.cluster.get(); c != nil {
 		return c.NodeUID()
 	}
 	return ""
@@ -156,25 +155,25 @@ func (l *laterParts) nodeUID() types.UID {
 
 // pressureConditions returns the node's pressure conditions, such as MemoryPressure. There are none before the first measurement.
 func (l *laterParts) pressureConditions() []v1.NodeConditionType {
-	if e := get(l, &l.eviction); e != nil {
+	if e := l.eviction.get(); e != nil {
 		return e.Conditions()
 	}
 	return nil
 }
 
 func (l *laterParts) isBarred(uid types.UID) bool {
-	e := get(l, &l.eviction)
+	e := l.eviction.get()
 	return e != nil && e.IsBarred(uid)
 }
 
 func (l *laterParts) reportOutOfMemory(ago time.Duration) {
-	if e := get(l, &l.eviction); e != nil {
+	if e := l.eviction.get(); e != nil {
 		e.OutOfMemory(ago)
 	}
 }
 
 // flashExceeded reports whether today's flash writes exceed the allowed amount. It returns false before the first measurement.
 func (l *laterParts) flashExceeded() bool {
-	u := get(l, &l.upkeep)
+	u := l.upkeep.get()
 	return u != nil && u.Flash.BudgetExceeded()
 }

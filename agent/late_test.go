@@ -8,7 +8,7 @@ import (
 )
 
 // TestLate checks that a call to a part of the agent has no effect before this part exists. Another goroutine may set the part during the
-// call.
+// call. A part can be set only once.
 func TestLate(t *testing.T) {
 	var l laterParts
 	l.pokePod("a")
@@ -24,10 +24,16 @@ func TestLate(t *testing.T) {
 	for range 4 {
 		wg.Go(func() { l.pokePod("a") })
 	}
-	set(&l, &l.workers, workers)
+	l.workers.set(workers)
 	wg.Wait()
 	l.pokePod("a")
-	if get(&l, &l.workers) != workers || l.startDelay() == 0 {
+	if l.workers.get() != workers || l.startDelay() == 0 {
 		t.Error("the workers are not called")
 	}
+	defer func() {
+		if recover() == nil || l.workers.get() != workers {
+			t.Error("the cell can be set twice")
+		}
+	}()
+	l.workers.set(worker.New(worker.Config{}))
 }

@@ -107,7 +107,7 @@ func (n *node) desiredPod(uid types.UID) *v1.Pod {
 // downwardAPI volumes may contain the labels and annotations of the pod.
 func (n *node) desiredPodChanged(uid types.UID) {
 	n.laterParts.pokePod(uid)
-	if o := get(&n.laterParts, &n.laterParts.objects); o != nil {
+	if o := n.laterParts.objects.get(); o != nil {
 		o.MarkOutdated(uid)
 	}
 }

@@ -62,7 +62,7 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 		ShuttingDown:   p.shutdown.InProgress, Resizes: p.figures, Devices: p.devices, InRuntime: p.observer.UIDs, Events: p.events,
 		Log: p.log,
 	})
-	set(&p.laterParts, &p.laterParts.pods, p.pods)
+	p.laterParts.pods.set(p.pods)
 	ofNode := bundle.Pods{Sink: p.sources.Sink(), List: p.pods.List, Desired: p.desired, Objects: p.objects.Local}
 	p.bundles.Connect(ofNode, p.keeper, p.updater)
 	p.health = health.New(health.Config{
@@ -71,7 +71,7 @@ func openPods(ctx context.Context, r *runtimeParts) (p *podParts, err error) {
 	p.reporter = machine.NewReporter(machine.ReporterConfig{
 		Machine: p.machine, Runtime: p.rt.Runtime, Images: p.rt.Images, NotReady: p.health.NotReady, Addresses: p.link.SetAddresses,
 		Conditions: p.keeper.Conditions, Events: p.events, Meta: p.store, Log: p.log,
-		InUse: func() []v1.UniqueVolumeName { return get(&p.laterParts, &p.laterParts.claims).VolumesInUse() },
+		InUse: func() []v1.UniqueVolumeName { return p.laterParts.claims.get().VolumesInUse() },
 	})
 	return p, nil
 }
@@ -97,14 +97,14 @@ func (p *podParts) openObjects(ctx context.Context) (err error) {
 
 // refreshVolumes writes changed objects into the volumes of a pod.
 func (p *podParts) refreshVolumes(pod *v1.Pod) error {
-	return get(&p.laterParts, &p.laterParts.volumes).Refresh(p.pods.Allocated(pod))
+	return p.laterParts.volumes.get().Refresh(p.pods.Allocated(pod))
 }
 
 // sourceReported is called when a source has listed its pods for the first time. From now on, running pods that no source
 // wants may end, and leftovers of removed pods may be deleted.
 func (p *podParts) sourceReported(ctx context.Context) {
 	p.laterParts.pokePods()
-	if sweep := get(&p.laterParts, &p.laterParts.sweepLeftovers); sweep != nil {
+	if sweep := p.laterParts.sweepLeftovers.get(); sweep != nil {
 		sweep(ctx)
 	}
 }

@@ -27,7 +27,7 @@ func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
 	r = &runtimeParts{node: n}
 	if r.rt, err = engine.Open(ctx, engine.Config{
 		Config: r.cfg, Store: r.store, ImagesChanged: r.laterParts.imagesChanged,
-		ImagesRemoved:  func() { get(&r.laterParts, &r.laterParts.verifier).PruneRecords(ctx) },
+		ImagesRemoved:  func() { r.laterParts.verifier.get().PruneRecords(ctx) },
 		NetworkChanged: r.networkChanged, OnLeave: r.storeEndedPods, RecordEvent: r.events.Record,
 		Hold: r.configStart.OnTrial(), RemoveOnly: r.configStart.RemoveOnly, Link: r.link, Log: r.log,
 	}); err != nil {

@@ -93,7 +93,7 @@ func (s *serverParts) serverConfig() server.Config {
 		Settings: func() any { return doctor.Settings(s.cfg) }, Usage: s.usage, Clock: describe.Clock{Link: s.link}, Shutdown: s.shutdown,
 		Devices: s.devices.Show, Garbage: s.upkeep, Flash: s.upkeep.Flash.Figures, Checks: s.health.Checks(), Updates: s.updater,
 		Kubelet: ports.Paths(s.cfg, process.LevelOf(s.log), s.pods.Allocated), Metrics: metrics, ProbeMetrics: s.probes,
-		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.keys.Collectors(), s.handlers.Collectors(),
+		Collectors: slices.Concat(s.figures.Collectors(s.pods, s.desired), s.credentials.Collectors(), s.handlers.Collectors(),
 			s.upkeep.Collectors(), s.shutdown.Collectors(), s.keeper.Collectors(), s.objects.Collectors(),
 			s.claims.Collectors(s.pods.List), s.podsServer.Collectors(), s.devices.Collectors(), s.devices.Pinning.Collectors(),
 			s.plugins.Collectors(), s.bundles.Collectors(), s.volumes.Collectors(s.pods.List), s.updater.Collectors()),

@@ -41,11 +41,11 @@ func openWorkers(f *featureParts) (w *workerParts, err error) {
 	w = &workerParts{featureParts: f}
 	executor := worker.ExecutorConfig{
 		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.CheckPodNetwork,
-		Standalone: w.cluster == nil, Classes: w.handlerFeatures.Classes, Keyring: w.keys, Links: w.logs, Files: w.volumes, Hooks: w.hooks,
-		Objects: w.objects, Lifecycle: w.handlers, Events: w.events, Log: w.log,
+		Standalone: w.cluster == nil, Classes: w.handlerFeatures.Classes, Keyring: w.credentials, Links: w.logs, Files: w.volumes,
+		Hooks: w.hooks, Objects: w.objects, Lifecycle: w.handlers, Events: w.events, Log: w.log,
 	}
-	if w.guard != nil {
-		executor.Verifier = w.guard
+	if w.verifier != nil {
+		executor.Verifier = w.verifier
 	}
 	w.executor = worker.NewExecutor(executor)
 	w.probes = probe.New(probe.Config{
@@ -63,10 +63,10 @@ func openWorkers(f *featureParts) (w *workerParts, err error) {
 		DeadLimit: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
 		Log:       w.log,
 	})
-	set(&w.laterParts, &w.laterParts.upkeep, w.upkeep)
-	set(&w.laterParts, &w.laterParts.eviction, w.eviction)
-	set(&w.laterParts, &w.laterParts.executor, w.executor)
-	set(&w.laterParts, &w.laterParts.workers, w.workers)
+	w.laterParts.upkeep.set(w.upkeep)
+	w.laterParts.eviction.set(w.eviction)
+	w.laterParts.executor.set(w.executor)
+	w.laterParts.workers.set(w.workers)
 	return w, nil
 }
 

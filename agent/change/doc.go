@@ -6,5 +6,5 @@
 //	guard      the process that supervises an agent on trial
 //	bundle     runs a signed bundle, and returns to the previous one if its pods fail
 //	update     installs another version of islet
-//	selftest   reports whether a program can run on this machine
+//	selfcheck  reports whether a program can run on this machine
 package change

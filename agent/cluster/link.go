@@ -40,7 +40,7 @@ func OpenLink(
 		return nil, nil, nil, err
 	}
 	up := uplink.New(uplink.Config{Bridge: cfg.Edge.BridgeName, Log: log})
-	c.NetworkChanged, c.Claim = up.Changed(), other
+	c.NetworkChanged, c.Duplicates = up.Changed(), other
 	l, err := link.New(ctx, c)
 	return l, up, other, err
 }

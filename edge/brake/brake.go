@@ -39,9 +39,9 @@ const (
 
 // A Sink receives pods from the API server. *desired.Desired implements it.
 type Sink interface {
-	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
+	Set(ctx context.Context, source string, pods []desired.SourcePod, problems []desired.Problem) error
 	ReportFailure(source string, problems []desired.Problem)
-	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error
+	Update(ctx context.Context, source string, pods []desired.SourcePod, gone []desired.RemovedPod) error
 }
 
 // Meta stores small values. *store.Store implements it.
@@ -168,9 +168,9 @@ func (b *Brake) ReportFailure(source string, problems []desired.Problem) {
 }
 
 // Set judges a full list of pods and forwards the list. If Set puts missing pods on hold, it adds these pods to the forwarded list.
-func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
+func (b *Brake) Set(ctx context.Context, source string, pods []desired.SourcePod, problems []desired.Problem) error {
 	if source != desired.API {
-		return b.Next.Set(ctx, source, claims, problems)
+		return b.Next.Set(ctx, source, pods, problems)
 	}
 	b.judging.Lock()
 	defer b.judging.Unlock()
@@ -179,7 +179,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 		return fmt.Errorf("check whether the cluster is the same as before: %w", err)
 	}
 	before := b.currentState()
-	running, vanished := missingPods(b.Pods(), claims)
+	running, vanished := missingPods(b.Pods(), pods)
 	scene := Scene{Known: before.Known, Now: now, Running: running, Vanished: len(vanished), Held: before.Hold != nil}
 	if before.Hold != nil {
 		scene.Seen = before.Hold.Seen
@@ -191,7 +191,7 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 		}
 	}
 	after := state{Known: before.Known}
-	switch held := podsToHold(vanished, claims, verdict, before.Hold); {
+	switch held := podsToHold(vanished, pods, verdict, before.Hold); {
 	case len(held) > 0:
 		after.Hold = &Hold{Since: b.Now(), Why: why, Seen: &now}
 		if h := before.Hold; h != nil {
@@ -199,14 +199,14 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 		}
 		for _, p := range held {
 			after.Hold.Pods = append(after.Hold.Pods, p.Pod.UID)
-			claims = append(claims, desired.Claim{Pod: p.Pod, Origin: p.Origin})
+			pods = append(pods, desired.SourcePod{Pod: p.Pod, Origin: p.Origin})
 		}
 		slices.Sort(after.Hold.Pods)
 		b.setState(ctx, after) // store the hold before Next.Set, so that readers never see the pods without their hold
 	default:
 		after.Known = before.Known.merge(now)
 	}
-	if err := b.Next.Set(ctx, source, claims, problems); err != nil {
+	if err := b.Next.Set(ctx, source, pods, problems); err != nil {
 		return err
 	}
 	b.setState(ctx, after)
@@ -217,15 +217,15 @@ func (b *Brake) Set(ctx context.Context, source string, claims []desired.Claim, 
 // Update judges changes and forwards them. A pod may have disappeared without a graceful deletion. Update ends such a pod if the Node is
 // still the same. If the Node was replaced, garbage collection may have removed the pod, so the pod is on hold until Set judges all pods
 // together.
-func (b *Brake) Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error {
+func (b *Brake) Update(ctx context.Context, source string, pods []desired.SourcePod, gone []desired.RemovedPod) error {
 	if source != desired.API {
-		return b.Next.Update(ctx, source, claims, gone)
+		return b.Next.Update(ctx, source, pods, gone)
 	}
 	b.judging.Lock()
 	defer b.judging.Unlock()
-	forced := b.forcedRemovals(claims, gone)
+	forced := b.forcedRemovals(pods, gone)
 	if len(forced) == 0 {
-		return b.Next.Update(ctx, source, claims, gone)
+		return b.Next.Update(ctx, source, pods, gone)
 	}
 	now, err := b.readIdentity(ctx, false)
 	if err != nil {
@@ -234,7 +234,7 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	before := b.currentState()
 	why := before.Known.describeDifference(now)
 	if h := before.Hold; why == "" || h != nil && h.Seen != nil && h.Seen.Node == now.Node && h.Seen.Epoch == now.Epoch {
-		return b.Next.Update(ctx, source, claims, gone) // this control plane had the pod, so it may remove the pod
+		return b.Next.Update(ctx, source, pods, gone) // this control plane had the pod, so it may remove the pod
 	}
 	after := state{Known: before.Known, Hold: &Hold{Since: b.Now(), Why: why, Pods: slices.Clone(forced)}}
 	if h := before.Hold; h != nil {
@@ -248,17 +248,17 @@ func (b *Brake) Update(ctx context.Context, source string, claims []desired.Clai
 	b.settleAt = time.Now().Add(settleFor)
 	b.mu.Unlock()
 	notifyChannel(b.wake)
-	claims = slices.DeleteFunc(slices.Clone(claims), func(c desired.Claim) bool { return slices.Contains(forced, c.Pod.UID) })
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p desired.SourcePod) bool { return slices.Contains(forced, p.Pod.UID) })
 	gone = slices.DeleteFunc(slices.Clone(gone), func(g desired.RemovedPod) bool { return slices.Contains(forced, g.UID) })
-	return b.Next.Update(ctx, source, claims, gone)
+	return b.Next.Update(ctx, source, pods, gone)
 }
 
 // forcedRemovals returns the UIDs of running pods whose graceful deletion this node has not seen. Before a forced deletion, the server sets
 // a grace period of 0.
-func (b *Brake) forcedRemovals(claims []desired.Claim, gone []desired.RemovedPod) (uids []types.UID) {
-	for _, c := range claims {
-		if c.Ending != nil && c.Ending.Forced || failedByPodGC(c.Pod) {
-			uids = append(uids, c.Pod.UID)
+func (b *Brake) forcedRemovals(pods []desired.SourcePod, gone []desired.RemovedPod) (uids []types.UID) {
+	for _, p := range pods {
+		if p.Ending != nil && p.Ending.Forced || failedByPodGC(p.Pod) {
+			uids = append(uids, p.Pod.UID)
 		}
 	}
 	for _, g := range gone {

@@ -72,12 +72,12 @@ func (b *Brake) checkVanished(ctx context.Context, vanished []desired.Pod) error
 	return nil
 }
 
-// missingPods returns the number of running pods from the API server. It also returns the running pods that are missing in the claims, in
+// missingPods returns the number of running pods from the API server. It also returns the running pods that the list lacks, in
 // the order of the given pods. Pods that are being deleted do not count.
-func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanished []desired.Pod) {
-	listed := make(map[types.UID]bool, len(claims))
-	for _, c := range claims {
-		listed[c.Pod.UID] = true
+func missingPods(pods []desired.Pod, list []desired.SourcePod) (running int, vanished []desired.Pod) {
+	listed := make(map[types.UID]bool, len(list))
+	for _, p := range list {
+		listed[p.Pod.UID] = true
 	}
 	for _, p := range pods {
 		if p.Source != desired.API || p.Deleting {
@@ -93,26 +93,26 @@ func missingPods(pods []desired.Pod, claims []desired.Claim) (running int, vanis
 
 // podsToHold returns the vanished pods to put on hold. It skips a pod that has a successor on this node: a pod with the same name, or a pod
 // of the same DaemonSet.
-func podsToHold(vanished []desired.Pod, claims []desired.Claim, v Verdict, before *Hold) (held []desired.Pod) {
+func podsToHold(vanished []desired.Pod, list []desired.SourcePod, v Verdict, before *Hold) (held []desired.Pod) {
 	if v == EndAll {
 		return nil
 	}
 	for _, p := range vanished {
 		old := before != nil && slices.Contains(before.Pods, p.Pod.UID)
-		if (v == HoldAll || old) && !slices.ContainsFunc(claims, func(c desired.Claim) bool { return isSuccessor(c, p.Pod) }) {
+		if (v == HoldAll || old) && !slices.ContainsFunc(list, func(s desired.SourcePod) bool { return isSuccessor(s, p.Pod) }) {
 			held = append(held, p)
 		}
 	}
 	return held
 }
 
-func isSuccessor(c desired.Claim, p *v1.Pod) bool {
-	if c.Ending != nil || c.Pod.Namespace != p.Namespace {
+func isSuccessor(s desired.SourcePod, p *v1.Pod) bool {
+	if s.Ending != nil || s.Pod.Namespace != p.Namespace {
 		return false
 	}
-	if c.Pod.Name == p.Name {
+	if s.Pod.Name == p.Name {
 		return true
 	}
-	former, owner := metav1.GetControllerOf(p), metav1.GetControllerOf(c.Pod)
+	former, owner := metav1.GetControllerOf(p), metav1.GetControllerOf(s.Pod)
 	return former != nil && owner != nil && former.Kind == "DaemonSet" && owner.Kind == former.Kind && owner.Name == former.Name
 }

@@ -16,14 +16,14 @@ import (
 // Set replaces all pods of a source, and the problems of that source. Missing pods end. A pod from an origin with a problem is kept,
 // because the source cannot know whether the pod is still wanted. If Set returns an error, only the problems have changed, and the source
 // must call Set again.
-func (d *Desired) Set(ctx context.Context, source string, claims []Claim, problems []Problem) error {
+func (d *Desired) Set(ctx context.Context, source string, pods []SourcePod, problems []Problem) error {
 	unsure := make(map[string]bool, len(problems))
 	for _, p := range problems {
 		unsure[p.Origin] = true
 	}
 	var held []types.UID
-	err := d.applyEdit(ctx, func(next rows, blocked map[string][]blockedClaim) error {
-		gone := next.missingPods(source, claims, unsure)
+	err := d.applyEdit(ctx, func(next rows, blocked map[string][]blockedPod) error {
+		gone := next.missingPods(source, pods, unsure)
 		held = nil
 		if d.Hold {
 			gone, held = nil, gone
@@ -31,7 +31,7 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 		for _, uid := range gone {
 			next.markDeleting(uid, graceOf(next[uid].Pod))
 		}
-		blocked[source] = next.applyClaims(source, claims)
+		blocked[source] = next.applyPods(source, pods)
 		return nil
 	})
 	if err == nil && d.Hold {
@@ -46,22 +46,22 @@ func (d *Desired) Set(ctx context.Context, source string, claims []Claim, proble
 	return err
 }
 
-// Update applies changes of a source: new and changed claims, and removed pods. The other pods of the source are kept. If Update returns an
+// Update applies changes of a source: new, changed and removed pods. The other pods of the source are kept. If Update returns an
 // error, nothing has changed, and the source must call Set.
-func (d *Desired) Update(ctx context.Context, source string, claims []Claim, gone []RemovedPod) error {
-	return d.applyEdit(ctx, func(next rows, blockedClaims map[string][]blockedClaim) error {
-		named := make(map[types.UID]bool, len(claims)+len(gone))
+func (d *Desired) Update(ctx context.Context, source string, pods []SourcePod, gone []RemovedPod) error {
+	return d.applyEdit(ctx, func(next rows, blocked map[string][]blockedPod) error {
+		named := make(map[types.UID]bool, len(pods)+len(gone))
 		for _, g := range gone {
 			named[g.UID] = true
 			if row, ok := next[g.UID]; ok && row.Source == source {
 				next.markDeleting(g.UID, g.Ending.gracePeriod(row.Pod))
 			}
 		}
-		for _, c := range claims {
-			named[c.Pod.UID] = true
+		for _, p := range pods {
+			named[p.Pod.UID] = true
 		}
-		still := slices.DeleteFunc(slices.Clone(blockedClaims[source]), func(b blockedClaim) bool { return named[b.Pod.UID] })
-		blockedClaims[source] = append(still, next.applyClaims(source, claims)...)
+		still := slices.DeleteFunc(slices.Clone(blocked[source]), func(b blockedPod) bool { return named[b.Pod.UID] })
+		blocked[source] = append(still, next.applyPods(source, pods)...)
 		return nil
 	})
 }
@@ -96,7 +96,7 @@ func (d *Desired) logNew(before, now []Problem) {
 // Apply adds or replaces pods of the local source, which are identified by namespace and name. An unchanged pod has the same UID and keeps
 // running. A changed pod ends within its grace period before its successor starts. Apply applies all pods or none.
 func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
-	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedPod) error {
 		for _, p := range pods {
 			h, held := next.findOwner(nameOf(p))
 			if held && h.Source != Local {
@@ -105,10 +105,10 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 			if held && h.Pod.UID != p.UID {
 				next.markDeleting(h.Pod.UID, graceOf(h.Pod))
 			}
-			if why := next.whyBlocked(Local, Claim{Pod: p}); why != "" {
+			if why := next.whyBlocked(Local, SourcePod{Pod: p}); why != "" {
 				return fmt.Errorf("apply: %s", why)
 			}
-			next.applyClaim(Local, Claim{Pod: p})
+			next.applyPod(Local, SourcePod{Pod: p})
 		}
 		return nil
 	})
@@ -117,7 +117,7 @@ func (d *Desired) Apply(ctx context.Context, pods []*v1.Pod) error {
 // Delete ends a pod of the local source. The grace period is in seconds; nil means the pod's own grace period. For a pod that already ends,
 // Delete can only shorten the grace period.
 func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error {
-	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedPod) error {
 		row, ok := next[uid]
 		if !ok {
 			return fmt.Errorf("delete pod %s: %w", uid, ErrNotFound)
@@ -137,7 +137,7 @@ func (d *Desired) Delete(ctx context.Context, uid types.UID, grace *int64) error
 // Forget removes a deleting pod. Call it after all resources of the pod on this node were removed. If the pod was added again in the
 // meantime, Forget does not remove it: the pod becomes wanted. Forget ignores unknown UIDs, and pods that are not deleting.
 func (d *Desired) Forget(ctx context.Context, uid types.UID) error {
-	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedPod) error {
 		next.forget(uid)
 		return nil
 	})
@@ -174,7 +174,7 @@ type Recovered struct {
 // Adopt adds running pods that the store has lost. It skips pods with a known UID. If a known pod has the same name, Adopt ends the added
 // pod.
 func (d *Desired) Adopt(ctx context.Context, pods []Recovered) error {
-	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedPod) error {
 		for _, p := range pods {
 			if _, found := next[p.Pod.UID]; found || p.Pod.UID == "" {
 				continue

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An edit is a function that makes a change. It modifies copies of the rows and of the blocked claims.
-type edit func(next rows, claims map[string][]blockedClaim) error
+// An edit is a function that makes a change. It modifies copies of the rows and of the blocked pods.
+type edit func(next rows, blocked map[string][]blockedPod) error
 
 // A change is an edit that waits to be committed.
 type change struct {
@@ -68,22 +68,22 @@ func (d *Desired) commitWaiting(ctx context.Context, c *change) (changed []types
 // commit stores a group of changes in one transaction. If the edit of a change fails, commit sets the error of this change and omits it. If
 // commit returns an error, nothing was stored. The caller must hold the mutex for changes.
 func (d *Desired) commit(ctx context.Context, group []*change) ([]types.UID, error) {
-	next, claims := maps.Clone(d.rows), maps.Clone(d.blocked)
+	next, blocked := maps.Clone(d.rows), maps.Clone(d.blocked)
 	for _, c := range group {
 		if c.err != nil {
 			continue
 		}
-		if c.err = c.edit(next, claims); c.err != nil { // the edit may have changed some rows, so start over without it
+		if c.err = c.edit(next, blocked); c.err != nil { // the edit may have changed some rows, so start over without it
 			return d.commit(ctx, group)
 		}
-		claims = next.retryBlocked(claims)
+		blocked = next.retryBlocked(blocked)
 	}
 	put, remove := compareRows(d.rows, next)
-	if len(put)+len(remove)+len(claims)+len(d.blocked) == 0 { // only a field that is not stored has changed
+	if len(put)+len(remove)+len(blocked)+len(d.blocked) == 0 { // only a field that is not stored has changed
 		return nil, nil
 	}
 	if err := d.Store.UpdatePods(ctx, put, remove); err != nil {
 		return nil, fmt.Errorf("store the wanted pods: %w", err)
 	}
-	return d.publish(next, claims), nil
+	return d.publish(next, blocked), nil
 }

@@ -57,7 +57,7 @@ func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []er
 	k.wait, k.updates = release, 0
 	var all sync.WaitGroup
 	all.Go(func() {
-		if err := d.Set(t.Context(), HTTP, claims("first/first"), nil); err != nil {
+		if err := d.Set(t.Context(), HTTP, sourcePods("first/first"), nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -84,7 +84,7 @@ func TestChangesShareAWait(t *testing.T) {
 	for i := range pods {
 		specs = append(specs, fmt.Sprintf("p%d/u%d", i, i))
 	}
-	for _, set := range [][]Claim{claims(specs...), nil} {
+	for _, set := range [][]SourcePod{sourcePods(specs...), nil} {
 		if err := d.Set(t.Context(), File, set, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -106,9 +106,9 @@ func TestAChangeFailsAlone(t *testing.T) {
 	k, d := onDisk(t)
 	k.refuses = "bad"
 	errs := k.meanwhile(t, d,
-		func() error { return d.Set(t.Context(), File, claims("a/a1"), nil) },
+		func() error { return d.Set(t.Context(), File, sourcePods("a/a1"), nil) },
 		func() error { return d.Delete(t.Context(), "nobody", nil) },
-		func() error { return d.Update(t.Context(), API, claims("b/bad"), nil) },
+		func() error { return d.Update(t.Context(), API, sourcePods("b/bad"), nil) },
 	)
 	if errs[0] != nil || !errors.Is(errs[1], ErrNotFound) || !errors.Is(errs[2], errFull) {
 		t.Error(errs)
@@ -129,14 +129,14 @@ func TestFullDisk(t *testing.T) {
 	}
 	ctx := t.Context()
 	bad := []Problem{{Origin: "x", Message: "bad"}}
-	if err := d.Set(ctx, File, claims("a/a1"), bad); !errors.Is(err, errFull) || len(d.List()) != 0 || d.HasReported(File) {
+	if err := d.Set(ctx, File, sourcePods("a/a1"), bad); !errors.Is(err, errFull) || len(d.List()) != 0 || d.HasReported(File) {
 		t.Error(err, d.List())
 	}
 	if got := d.Problems(); len(got) != 2 || !strings.Contains(got[0].Message, "full") {
 		t.Error(got)
 	}
 	disk.full = false
-	if err := d.Set(ctx, File, claims("a/a1"), bad); err != nil || len(d.List()) != 1 || len(d.Problems()) != 1 {
+	if err := d.Set(ctx, File, sourcePods("a/a1"), bad); err != nil || len(d.List()) != 1 || len(d.Problems()) != 1 {
 		t.Error(err, d.List(), d.Problems())
 	}
 }
@@ -155,7 +155,7 @@ func TestPokeMayCallBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, set := range [][]Claim{claims("a/a1"), nil} {
+	for _, set := range [][]SourcePod{sourcePods("a/a1"), nil} {
 		if err := d.Set(t.Context(), File, set, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -50,8 +50,8 @@ type Pod struct {
 	Version     uint64        // value of Desired.Version at the last change of the pod
 }
 
-// A Claim is a pod as its source wants it: running or ending.
-type Claim struct {
+// A SourcePod is a pod as its source lists it: running or ending.
+type SourcePod struct {
 	Pod    *v1.Pod // its UID is set
 	Origin string  // the file or URL; used in messages
 	Ending *Ending // nil if the pod must run
@@ -110,8 +110,8 @@ type Desired struct {
 	pods             map[types.UID]Pod
 	version          uint64
 	deliveredSources map[string]bool
-	problems         map[string][]Problem      // problems that each source reported
-	blocked          map[string][]blockedClaim // by source
+	problems         map[string][]Problem    // problems that each source reported
+	blocked          map[string][]blockedPod // by source
 	keptPods         map[string][]types.UID
 
 	restarts struct{ static, fromAPI int }
@@ -124,7 +124,7 @@ func New(c Config) (*Desired, error) {
 		return nil, err
 	}
 	d := &Desired{
-		Config: c, rows: rows{}, blocked: map[string][]blockedClaim{},
+		Config: c, rows: rows{}, blocked: map[string][]blockedPod{},
 		deliveredSources: map[string]bool{Local: true}, problems: map[string][]Problem{}, keptPods: map[string][]types.UID{},
 	}
 	for _, p := range stored {
@@ -225,7 +225,7 @@ func (d *Desired) Problems() []Problem {
 }
 
 // publish makes new rows visible to readers. It returns the UIDs of the pods that have changed.
-func (d *Desired) publish(next rows, claims map[string][]blockedClaim) (changed []types.UID) {
+func (d *Desired) publish(next rows, blocked map[string][]blockedPod) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
 	waits := next.findPredecessors()
 	restarts := d.restarts   // only publish writes it
@@ -254,13 +254,13 @@ func (d *Desired) publish(next rows, claims map[string][]blockedClaim) (changed 
 			changed = append(changed, uid)
 		}
 	}
-	d.logNew(problemsOf(d.blocked), problemsOf(claims))
+	d.logNew(problemsOf(d.blocked), problemsOf(blocked))
 	d.rows = next
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(changed) > 0 {
 		d.version = version
 	}
-	d.pods, d.blocked, d.restarts = pods, claims, restarts
+	d.pods, d.blocked, d.restarts = pods, blocked, restarts
 	return changed
 }

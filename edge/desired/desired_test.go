@@ -14,15 +14,15 @@ import (
 
 func TestLifeOfPods(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
-	w.want("first set", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
-	w.want("the same set", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1")
-	w.want("another source", w.Set(ctx, HTTP, claims("c/c1"), nil), "a1, b1, c1", "c1")
+	w.want("first set", w.Set(ctx, File, sourcePods("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
+	w.want("the same set", w.Set(ctx, File, sourcePods("a/a1", "b/b1"), nil), "a1, b1")
+	w.want("another source", w.Set(ctx, HTTP, sourcePods("c/c1"), nil), "a1, b1, c1", "c1")
 	w.restart()
 	if w.HasReported(File) || !w.HasReported(Local) {
 		t.Error("after a restart Spoken must be true only for the local source")
 	}
 	w.want("restart", nil, "a1, b1, c1")
-	w.want("gone and changed", w.Set(ctx, File, claims("a/a2"), nil), "a1 deleting, a2 waiting a1, b1 deleting, c1", "a1", "a2", "b1")
+	w.want("gone and changed", w.Set(ctx, File, sourcePods("a/a2"), nil), "a1 deleting, a2 waiting a1, b1 deleting, c1", "a1", "a2", "b1")
 	if p, _ := w.Get("a1"); p.Grace != 7*time.Second {
 		t.Error("the grace period is not that of the manifest:", p.Grace)
 	}
@@ -35,7 +35,7 @@ func TestLifeOfPods(t *testing.T) {
 	if err := w.db.Reject(ctx, "b1", store.Admission{Reason: "of the former life"}); err != nil {
 		t.Fatal(err)
 	}
-	w.want("back while ending", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1 deleting, c1")
+	w.want("back while ending", w.Set(ctx, File, sourcePods("a/a2", "b/b1"), nil), "a2, b1 deleting, c1")
 	w.want("started anew", w.Forget(ctx, "b1"), "a2, b1, c1", "b1")
 	if rejected, err := w.db.Rejections(ctx); err != nil || len(rejected) != 0 {
 		t.Error(rejected, err)
@@ -51,9 +51,9 @@ func TestLifeOfPods(t *testing.T) {
 	if p, _ := w.Get("b1"); p.Lives != 1 {
 		t.Errorf("b1 ended %d times and came back, not once", p.Lives)
 	}
-	w.want("gone again", w.Set(ctx, File, claims("a/a2"), nil), "a2, b1 deleting, c1", "b1")
+	w.want("gone again", w.Set(ctx, File, sourcePods("a/a2"), nil), "a2, b1 deleting, c1", "b1")
 	w.want("gone for good", w.Forget(ctx, "b1"), "a2, c1", "b1")
-	w.want("anew", w.Set(ctx, File, claims("a/a2", "b/b1"), nil), "a2, b1, c1", "b1")
+	w.want("anew", w.Set(ctx, File, sourcePods("a/a2", "b/b1"), nil), "a2, b1, c1", "b1")
 	if p, _ := w.Get("b1"); p.Lives != 0 {
 		t.Errorf("%d former lives are counted for a forgotten pod", p.Lives)
 	}
@@ -71,7 +71,7 @@ func TestRestarted(t *testing.T) {
 	}
 	set := func(source string, names ...string) {
 		t.Helper()
-		if err := w.Set(ctx, source, claims(names...), nil); err != nil {
+		if err := w.Set(ctx, source, sourcePods(names...), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestRestarted(t *testing.T) {
 func TestLocal(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	apply := func(spec string) error { return w.Apply(ctx, []*v1.Pod{pod(spec)}) }
-	w.want("file", w.Set(ctx, File, claims("f/f1"), nil), "f1", "f1")
+	w.want("file", w.Set(ctx, File, sourcePods("f/f1"), nil), "f1", "f1")
 	w.want("apply", apply("a/a1"), "a1, f1", "a1")
 	w.want("apply the same", apply("a/a1"), "a1, f1")
 	w.want("apply another", apply("a/a2"), "a1 deleting, a2 waiting a1, f1", "a1", "a2")

@@ -18,7 +18,7 @@ var ErrEnding = errors.New("it is ending")
 // called more than once. The pod keeps its ephemeral containers until it ends, also if its source reports it again without them. The API
 // server adds the containers of its own pods.
 func (d *Desired) AddEphemeral(ctx context.Context, uid types.UID, add func(*v1.Pod) (*v1.Pod, error)) error {
-	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedClaim) error {
+	return d.applyEdit(ctx, func(next rows, _ map[string][]blockedPod) error {
 		row, ok := next[uid]
 		switch {
 		case !ok:
@@ -38,13 +38,13 @@ func (d *Desired) AddEphemeral(ctx context.Context, uid types.UID, add func(*v1.
 	})
 }
 
-// withEphemeral returns the pod of a claim with the ephemeral containers of its row. Manifests have none, so a source other than the API
+// withEphemeral returns a pod of a source with the ephemeral containers of its row. Manifests have none, so a source other than the API
 // server does not remove them.
-func (c Claim) withEphemeral(source string, row store.Pod) *v1.Pod {
-	if source == API || row.Pod == c.Pod || row.Deleting || len(row.Pod.Spec.EphemeralContainers) == 0 {
-		return c.Pod
+func (p SourcePod) withEphemeral(source string, row store.Pod) *v1.Pod {
+	if source == API || row.Pod == p.Pod || row.Deleting || len(row.Pod.Spec.EphemeralContainers) == 0 {
+		return p.Pod
 	}
-	pod := c.Pod.DeepCopy()
+	pod := p.Pod.DeepCopy()
 	pod.Spec.EphemeralContainers = row.Pod.Spec.EphemeralContainers
 	return pod
 }

@@ -15,7 +15,7 @@ func TestAddEphemeral(t *testing.T) {
 	ctx := context.Background()
 	report := func() {
 		t.Helper()
-		if err := errors.Join(w.Set(ctx, File, claims("web/a"), nil), w.Set(ctx, API, claims("api/b"), nil)); err != nil {
+		if err := errors.Join(w.Set(ctx, File, sourcePods("web/a"), nil), w.Set(ctx, API, sourcePods("api/b"), nil)); err != nil {
 			t.Fatal(err)
 		}
 	}

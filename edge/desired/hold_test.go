@@ -16,7 +16,7 @@ func TestHold(t *testing.T) {
 	ctx := context.Background()
 	set := func(source string, specs ...string) {
 		t.Helper()
-		if err := w.Set(ctx, source, claims(specs...), nil); err != nil {
+		if err := w.Set(ctx, source, sourcePods(specs...), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -29,8 +29,8 @@ func TestHold(t *testing.T) {
 	if held := w.HeldPods(); w.show() != "1, 2, 3, 4" || len(held) != 3 || slices.Contains(held, "1") {
 		t.Errorf("%s, held are %v", w.show(), held)
 	}
-	ending := Claim{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // a user deleted the pod
-	if err := w.Update(ctx, API, []Claim{ending}, []RemovedPod{{UID: "4"}}); err != nil {
+	ending := SourcePod{Pod: pod("c/3"), Ending: &Ending{Grace: time.Second}} // a user deleted the pod
+	if err := w.Update(ctx, API, []SourcePod{ending}, []RemovedPod{{UID: "4"}}); err != nil {
 		t.Fatal(err)
 	}
 	if held := w.HeldPods(); w.show() != "1, 2, 3 deleting, 4 deleting" || !slices.Equal(held, []types.UID{"2"}) {
@@ -54,7 +54,7 @@ func TestHold(t *testing.T) {
 func TestHoldReplaced(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	for _, set := range [][]Claim{claims("a/a1", "b/b1"), claims("a/a2"), claims("a/a2", "b/b1")} {
+	for _, set := range [][]SourcePod{sourcePods("a/a1", "b/b1"), sourcePods("a/a2"), sourcePods("a/a2", "b/b1")} {
 		if err := w.Set(ctx, File, set, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -20,16 +20,16 @@ import (
 // rows is the set of all pods, by UID. Its methods do no I/O.
 type rows map[types.UID]store.Pod
 
-// A blockedClaim is a claim that cannot be applied now, or only in part. Most blocked claims wait until their name is free.
-type blockedClaim struct {
-	Claim
+// A blockedPod is a pod of a source that cannot be applied now, or only in part. Most blocked pods wait until their name is free.
+type blockedPod struct {
+	SourcePod
 	field, why string
-	final      bool // the claim stays blocked even if other pods are removed
+	final      bool // the pod stays blocked even if other pods are removed
 }
 
-func problemsOf(blockedClaims map[string][]blockedClaim) (problems []Problem) {
-	for source, claims := range blockedClaims {
-		for _, b := range claims {
+func problemsOf(blocked map[string][]blockedPod) (problems []Problem) {
+	for source, pods := range blocked {
+		for _, b := range pods {
 			problems = append(problems, Problem{Source: source, Origin: b.Origin, Field: b.field, Message: b.why})
 		}
 	}
@@ -73,68 +73,68 @@ func (r rows) findPredecessors() map[types.UID]types.UID {
 	return waits
 }
 
-// missingPods returns the known pods of a source that are missing in the claims of this source. It omits pods whose origin has a problem,
+// missingPods returns the known pods of a source that this source no longer lists. It omits pods whose origin has a problem,
 // because such an origin may still contain the pod.
-func (r rows) missingPods(source string, claims []Claim, unsure map[string]bool) (gone []types.UID) {
+func (r rows) missingPods(source string, pods []SourcePod, unsure map[string]bool) (gone []types.UID) {
 	type identity struct {
 		uid  types.UID
 		name types.NamespacedName
 	}
-	claimed := make(map[identity]bool, len(claims))
-	for _, c := range claims {
-		claimed[identity{c.Pod.UID, nameOf(c.Pod)}] = true
+	listed := make(map[identity]bool, len(pods))
+	for _, p := range pods {
+		listed[identity{p.Pod.UID, nameOf(p.Pod)}] = true
 	}
 	for uid, row := range r {
 		keep := unsure[row.Origin] || row.Origin == "" && len(unsure) > 0 // an adopted row has no origin
-		if row.Source == source && !keep && !claimed[identity{uid, nameOf(row.Pod)}] {
+		if row.Source == source && !keep && !listed[identity{uid, nameOf(row.Pod)}] {
 			gone = append(gone, uid)
 		}
 	}
 	return gone
 }
 
-// applyClaims applies the claims of a source and returns the blocked claims. If two pods of the API server have the same name, the new pod
-// replaces the old one. If a known pod is now too large for the node, applyClaims keeps its former version and also returns its claim.
-func (r rows) applyClaims(source string, claims []Claim) []blockedClaim {
+// applyPods applies the pods of a source and returns the blocked pods. If two pods of the API server have the same name, the new pod
+// replaces the old one. If a known pod is now too large for the node, applyPods keeps its former version and also returns the new one.
+func (r rows) applyPods(source string, pods []SourcePod) []blockedPod {
 	// If two files define a pod with the same UID, the file of the stored pod takes precedence.
-	moved := func(c Claim) int {
-		if r[c.Pod.UID].Origin == c.Origin {
+	moved := func(p SourcePod) int {
+		if r[p.Pod.UID].Origin == p.Origin {
 			return 0
 		}
 		return 1
 	}
-	claims = slices.Clone(claims)
-	sorting.StableBy(claims, func(a, b Claim) int { return moved(a) - moved(b) })
-	var failed []blockedClaim
-	taken := map[types.UID]Claim{}
-	for _, c := range claims {
-		first, twice := taken[c.Pod.UID]
-		h, ok := r.findOwner(nameOf(c.Pod))
-		if ok && source == API && h.Source == API && h.Pod.UID != c.Pod.UID && c.Ending == nil && taken[h.Pod.UID].Pod == nil {
+	pods = slices.Clone(pods)
+	sorting.StableBy(pods, func(a, b SourcePod) int { return moved(a) - moved(b) })
+	var failed []blockedPod
+	taken := map[types.UID]SourcePod{}
+	for _, p := range pods {
+		first, twice := taken[p.Pod.UID]
+		h, ok := r.findOwner(nameOf(p.Pod))
+		if ok && source == API && h.Source == API && h.Pod.UID != p.Pod.UID && p.Ending == nil && taken[h.Pod.UID].Pod == nil {
 			r.markDeleting(h.Pod.UID, graceOf(h.Pod))
 		}
 		block := func(field, format string, args ...any) {
-			failed = append(failed, blockedClaim{c, field, fmt.Sprintf(format, args...), true})
+			failed = append(failed, blockedPod{p, field, fmt.Sprintf(format, args...), true})
 		}
-		switch why := r.whyBlocked(source, c); {
-		case c.Pod.UID == "":
-			block("metadata.uid", "pod %s has no UID", nameOf(c.Pod))
-		case twice && first.Origin != c.Origin:
-			block("metadata.uid", "the UID of pod %s is already used in %s", nameOf(c.Pod), first.Origin)
+		switch why := r.whyBlocked(source, p); {
+		case p.Pod.UID == "":
+			block("metadata.uid", "pod %s has no UID", nameOf(p.Pod))
+		case twice && first.Origin != p.Origin:
+			block("metadata.uid", "the UID of pod %s is already used in %s", nameOf(p.Pod), first.Origin)
 		case twice:
-			block("metadata.uid", "the UID of pod %s is used twice", nameOf(c.Pod))
+			block("metadata.uid", "the UID of pod %s is used twice", nameOf(p.Pod))
 		case why != "":
-			failed = append(failed, blockedClaim{c, "metadata.name", why, false})
+			failed = append(failed, blockedPod{p, "metadata.name", why, false})
 		default:
-			taken[c.Pod.UID] = c
-			if row, found := r[c.Pod.UID]; found && podspec.IsTooLarge(c.Pod) && !podspec.IsTooLarge(row.Pod) {
-				if !hasEnded(c.Pod) { // changes of an ended pod would have no effect anyway
-					block("", "pod %s, or the list of all pods, is too large for this node: its changes have no effect here", nameOf(c.Pod))
+			taken[p.Pod.UID] = p
+			if row, found := r[p.Pod.UID]; found && podspec.IsTooLarge(p.Pod) && !podspec.IsTooLarge(row.Pod) {
+				if !hasEnded(p.Pod) { // changes of an ended pod would have no effect anyway
+					block("", "pod %s, or the list of all pods, is too large for this node: its changes have no effect here", nameOf(p.Pod))
 				}
-				r.applyClaim(source, Claim{withStatusOf(row.Pod, c.Pod), c.Origin, c.Ending})
+				r.applyPod(source, SourcePod{withStatusOf(row.Pod, p.Pod), p.Origin, p.Ending})
 				continue
 			}
-			r.applyClaim(source, c)
+			r.applyPod(source, p)
 		}
 	}
 	return failed
@@ -154,35 +154,35 @@ func hasEnded(p *v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// whyBlocked returns the reason why a claim is blocked, or "" if it is not blocked.
-func (r rows) whyBlocked(source string, c Claim) (why string) {
-	name := nameOf(c.Pod)
-	if h, ok := r.findOwner(name); ok && h.Pod.UID != c.Pod.UID {
+// whyBlocked returns the reason why a pod of a source is blocked, or "" if it is not blocked.
+func (r rows) whyBlocked(source string, p SourcePod) (why string) {
+	name := nameOf(p.Pod)
+	if h, ok := r.findOwner(name); ok && h.Pod.UID != p.Pod.UID {
 		return fmt.Sprintf("pod %s is already defined by %s, which came first", name, describe(h))
 	}
-	row, found := r[c.Pod.UID]
+	row, found := r[p.Pod.UID]
 	if found && (nameOf(row.Pod) != name || ownsName(row) && row.Source != source) {
 		return fmt.Sprintf("the UID of pod %s is already used by pod %s of %s", name, nameOf(row.Pod), describe(row))
 	}
 	return ""
 }
 
-// applyClaim adds the pod of a claim that is not blocked, or updates it.
-func (r rows) applyClaim(source string, c Claim) {
-	row, found := r[c.Pod.UID]
+// applyPod adds a pod that is not blocked, or updates it.
+func (r rows) applyPod(source string, p SourcePod) {
+	row, found := r[p.Pod.UID]
 	switch {
 	case !found:
-		row = store.Pod{Seq: r.nextSeq(), Pod: c.Pod}
+		row = store.Pod{Seq: r.nextSeq(), Pod: p.Pod}
 	case row.Deleting: // the pod ends first and then starts again
 		row.Again = true
 	}
-	row.Source, row.Origin = source, c.Origin
-	if pod := c.withEphemeral(source, row); !sameManifest(row.Pod, pod) {
+	row.Source, row.Origin = source, p.Origin
+	if pod := p.withEphemeral(source, row); !sameManifest(row.Pod, pod) {
 		row.Pod = pod
 	}
-	r[c.Pod.UID] = row
-	if c.Ending != nil {
-		r.markDeleting(c.Pod.UID, c.Ending.Grace)
+	r[p.Pod.UID] = row
+	if p.Ending != nil {
+		r.markDeleting(p.Pod.UID, p.Ending.Grace)
 	}
 }
 
@@ -217,19 +217,19 @@ func (r rows) nextSeq() int64 {
 	return last + 1
 }
 
-// retryBlocked applies the claims that are no longer blocked, and returns the others. It processes the sources in the order of their names.
-func (r rows) retryBlocked(blockedClaims map[string][]blockedClaim) map[string][]blockedClaim {
-	still := map[string][]blockedClaim{}
-	for _, source := range slices.Sorted(maps.Keys(blockedClaims)) {
-		for _, b := range blockedClaims[source] {
+// retryBlocked applies the pods that are no longer blocked, and returns the others. It processes the sources in the order of their names.
+func (r rows) retryBlocked(blocked map[string][]blockedPod) map[string][]blockedPod {
+	still := map[string][]blockedPod{}
+	for _, source := range slices.Sorted(maps.Keys(blocked)) {
+		for _, b := range blocked[source] {
 			if !b.final {
-				b.why = r.whyBlocked(source, b.Claim)
+				b.why = r.whyBlocked(source, b.SourcePod)
 				b.field = cmp.Or(b.field, "metadata.name")
 			}
 			if b.why != "" {
 				still[source] = append(still[source], b)
 			} else {
-				r.applyClaim(source, b.Claim)
+				r.applyPod(source, b.SourcePod)
 			}
 		}
 	}

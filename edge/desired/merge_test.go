@@ -11,8 +11,8 @@ import (
 
 func TestFirstWins(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
-	w.want("first", w.Set(ctx, HTTP, claims("a/a9"), nil), "a9", "a9")
-	w.want("second source", w.Set(ctx, File, claims("a/a1", "a/a2"), nil), "a9")
+	w.want("first", w.Set(ctx, HTTP, sourcePods("a/a9"), nil), "a9", "a9")
+	w.want("second source", w.Set(ctx, File, sourcePods("a/a1", "a/a2"), nil), "a9")
 	if got := w.problems(); strings.Count(got, "already defined by /manifests/a9") != 2 {
 		t.Error(got)
 	}
@@ -20,8 +20,8 @@ func TestFirstWins(t *testing.T) {
 	if got := w.problems(); got != "file /manifests/a2 metadata.name: pod default/a is already defined by /manifests/a1, which came first" {
 		t.Error(got)
 	}
-	w.want("another order", w.Set(ctx, File, claims("a/a2", "a/a1"), nil), "a1 waiting a9, a9 deleting")
-	w.want("only the other", w.Set(ctx, File, claims("a/a2"), []Problem{{Origin: "x", Message: "bad"}}),
+	w.want("another order", w.Set(ctx, File, sourcePods("a/a2", "a/a1"), nil), "a1 waiting a9, a9 deleting")
+	w.want("only the other", w.Set(ctx, File, sourcePods("a/a2"), []Problem{{Origin: "x", Message: "bad"}}),
 		"a1 deleting, a2 waiting a9, a9 deleting", "a1", "a2")
 	if got := w.problems(); got != "file x : bad" {
 		t.Error(got)
@@ -32,24 +32,24 @@ func TestFirstWins(t *testing.T) {
 // TestFixedUIDs moves, copies and renames manifests with a fixed UID, and checks the resulting pods.
 func TestFixedUIDs(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
-	at := func(spec, origin string) Claim { return Claim{Pod: pod(spec), Origin: origin} }
-	w.want("one", w.Set(ctx, File, []Claim{at("a/u", "/m/2")}, nil), "u", "u")
-	w.want("a copy", w.Set(ctx, File, []Claim{at("a/u/other", "/m/1"), at("a/u", "/m/2")}, nil), "u")
+	at := func(spec, origin string) SourcePod { return SourcePod{Pod: pod(spec), Origin: origin} }
+	w.want("one", w.Set(ctx, File, []SourcePod{at("a/u", "/m/2")}, nil), "u", "u")
+	w.want("a copy", w.Set(ctx, File, []SourcePod{at("a/u/other", "/m/1"), at("a/u", "/m/2")}, nil), "u")
 	if got := w.problems(); got != "file /m/1 metadata.uid: the UID of pod default/a is already used in /m/2" {
 		t.Error(got)
 	}
-	w.want("moved", w.Set(ctx, File, []Claim{at("a/u", "/m/1")}, nil), "u", "u")
-	w.want("changed in place", w.Set(ctx, File, []Claim{at("a/u/other", "/m/1")}, nil), "u", "u")
+	w.want("moved", w.Set(ctx, File, []SourcePod{at("a/u", "/m/1")}, nil), "u", "u")
+	w.want("changed in place", w.Set(ctx, File, []SourcePod{at("a/u/other", "/m/1")}, nil), "u", "u")
 	if p, _ := w.Get("u"); p.Origin != "/m/1" || p.Pod.Labels["version"] != "other" {
 		t.Error(p)
 	}
-	w.want("another name", w.Set(ctx, File, []Claim{at("b/u", "/m/1")}, nil), "u deleting", "u")
+	w.want("another name", w.Set(ctx, File, []SourcePod{at("b/u", "/m/1")}, nil), "u deleting", "u")
 	w.want("forget", w.Forget(ctx, "u"), "u", "u")
 	if p, _ := w.Get("u"); p.Pod.Name != "b" || w.problems() != "" {
 		t.Error(p, w.problems())
 	}
-	w.want("another source", w.Set(ctx, HTTP, []Claim{at("c/u", "http://h")}, nil), "u")
-	w.want("twice in one file", w.Set(ctx, File, []Claim{at("b/u", "/m/1"), at("c/u", "/m/1"), at("d/", "/m/3")}, nil), "u")
+	w.want("another source", w.Set(ctx, HTTP, []SourcePod{at("c/u", "http://h")}, nil), "u")
+	w.want("twice in one file", w.Set(ctx, File, []SourcePod{at("b/u", "/m/1"), at("c/u", "/m/1"), at("d/", "/m/3")}, nil), "u")
 	if got := w.problems(); got != `file /m/1 metadata.uid: the UID of pod default/c is used twice
 file /m/3 metadata.uid: pod default/d has no UID
 http http://h metadata.name: the UID of pod default/c is already used by pod default/b of /m/1` {
@@ -61,8 +61,8 @@ http http://h metadata.name: the UID of pod default/c is already used by pod def
 // names no field, also after other changes.
 func TestTooLargeNow(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
-	w.want("known", w.Set(ctx, API, claims("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
-	large := claims("a/a1", "b/b1")
+	w.want("known", w.Set(ctx, API, sourcePods("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
+	large := sourcePods("a/a1", "b/b1")
 	for i := range large {
 		large[i].Pod.Annotations = map[string]string{keys.TooLarge: ""}
 		large[i].Pod.Spec = v1.PodSpec{}
@@ -73,7 +73,7 @@ func TestTooLargeNow(t *testing.T) {
 	if err := w.Set(ctx, API, large, nil); err != nil || w.problems() != problem {
 		t.Error(err, w.problems())
 	}
-	if err := w.Set(ctx, File, claims("c/c1"), nil); err != nil || w.problems() != problem {
+	if err := w.Set(ctx, File, sourcePods("c/c1"), nil); err != nil || w.problems() != problem {
 		t.Error(err, w.problems())
 	}
 }
@@ -81,8 +81,8 @@ func TestTooLargeNow(t *testing.T) {
 // TestSeenAgain checks that a pod stays the same when its unchanged manifest is read again at a later time.
 func TestSeenAgain(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
-	seen := func(when string) []Claim {
-		c := claims("a/a1")
+	seen := func(when string) []SourcePod {
+		c := sourcePods("a/a1")
 		c[0].Pod.Annotations = map[string]string{keys.ConfigSeen: when}
 		return c
 	}
@@ -94,7 +94,7 @@ func TestSeenAgain(t *testing.T) {
 func TestUnsureOriginsKeepTheirPods(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	bad := []Problem{{Origin: "/manifests/a1", Field: "spec", Message: "bad"}}
-	w.want("good", w.Set(ctx, File, claims("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
+	w.want("good", w.Set(ctx, File, sourcePods("a/a1", "b/b1"), nil), "a1, b1", "a1", "b1")
 	w.restart()
 	w.want("bad", w.Set(ctx, File, nil, bad), "a1, b1 deleting", "b1")
 	if got := w.problems(); got != "file /manifests/a1 spec: bad" {

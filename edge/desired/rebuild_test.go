@@ -25,9 +25,9 @@ func TestRebuild(t *testing.T) {
 	if w.HasReported(File) {
 		t.Error("the running pod differs from the source's pod")
 	}
-	w.want("unsure", w.Set(ctx, File, claims("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}),
+	w.want("unsure", w.Set(ctx, File, sourcePods("a/a1"), []Problem{{Origin: "/manifests/b1", Message: "bad"}}),
 		"a1 waiting a2, a2 deleting, b1, e1 deleting, l1", "a1")
-	w.want("sure", w.Set(ctx, File, claims("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
+	w.want("sure", w.Set(ctx, File, sourcePods("a/a1"), nil), "a1 waiting a2, a2 deleting, b1 deleting, e1 deleting, l1", "b1")
 }
 
 // TestOldPriority checks that a static pod without a stored priority has the priority of its class after the start. An older version
@@ -69,7 +69,7 @@ func TestRewrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Set(t.Context(), File, claims("a/a1", "b/b1"), nil); err != nil {
+	if err := d.Set(t.Context(), File, sourcePods("a/a1", "b/b1"), nil); err != nil {
 		t.Fatal(err)
 	}
 	clear(disk.pods)

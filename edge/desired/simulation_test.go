@@ -47,15 +47,15 @@ func (m *memory) UpdatePods(_ context.Context, put []store.Pod, remove []types.U
 	return nil
 }
 
-// A simulation is a random history of a node. Its choices are derived from bytes. Sources deliver sets of claims, users apply and delete
+// A simulation is a random history of a node. Its choices are derived from bytes. Sources deliver sets of pods, users apply and delete
 // pods, pods end, the agent restarts, and the disk becomes full.
 type simulation struct {
 	testing.TB
 	*Desired
 	disk  *memory
-	said  map[string][]Claim   // the last accepted set of each source
-	local map[string]types.UID // UIDs of applied pods that were not deleted, by name
-	seen  map[types.UID]Pod    // pods at the last call of Poke
+	said  map[string][]SourcePod // the last accepted set of each source
+	local map[string]types.UID   // UIDs of applied pods that were not deleted, by name
+	seen  map[types.UID]Pod      // pods at the last call of Poke
 	bytes interface{ ReadByte() (byte, error) }
 }
 
@@ -75,7 +75,7 @@ func (s *simulation) restart() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.Desired, s.said, s.seen = d, map[string][]Claim{}, map[types.UID]Pod{}
+	s.Desired, s.said, s.seen = d, map[string][]SourcePod{}, map[types.UID]Pod{}
 	for _, p := range d.List() {
 		s.seen[p.Pod.UID] = p
 	}
@@ -107,7 +107,7 @@ func (s *simulation) step() {
 		if s.pick(4) == 0 {
 			problems = []Problem{{Origin: "/manifests/" + s.spec()[2:], Message: "cannot be read"}}
 		}
-		s.set(ctx, source, claims(specs...), problems)
+		s.set(ctx, source, sourcePods(specs...), problems)
 	case 2:
 		before := s.List()
 		s.Desired.ReportFailure(source, []Problem{{Message: "no link"}})
@@ -137,7 +137,7 @@ func (s *simulation) step() {
 	}
 }
 
-func (s *simulation) set(ctx context.Context, source string, all []Claim, problems []Problem) {
+func (s *simulation) set(ctx context.Context, source string, all []SourcePod, problems []Problem) {
 	before := s.List()
 	err := s.Set(ctx, source, all, problems)
 	if err != nil {
@@ -149,10 +149,10 @@ func (s *simulation) set(ctx context.Context, source string, all []Claim, proble
 	s.said[source] = all
 	for _, p := range before {
 		now, _ := s.Get(p.Pod.UID)
-		claimed := slices.ContainsFunc(all, func(c Claim) bool { return c.Pod.UID == p.Pod.UID })
+		listed := slices.ContainsFunc(all, func(o SourcePod) bool { return o.Pod.UID == p.Pod.UID })
 		unsure := slices.ContainsFunc(problems, func(x Problem) bool { return x.Origin == p.Origin })
-		if keeps := p.Source != source || claimed || unsure; !p.Deleting && now.Deleting == keeps {
-			s.Errorf("%s of %s: claimed %v, unsure %v, but deleting %v", p.Pod.UID, p.Source, claimed, unsure, now.Deleting)
+		if keeps := p.Source != source || listed || unsure; !p.Deleting && now.Deleting == keeps {
+			s.Errorf("%s of %s: listed %v, unsure %v, but deleting %v", p.Pod.UID, p.Source, listed, unsure, now.Deleting)
 		}
 	}
 }
@@ -207,12 +207,12 @@ func (s *simulation) check() {
 		}
 	}
 	for source, all := range s.said {
-		s.checkClaims(source, all)
+		s.checkSourcePods(source, all)
 	}
 }
 
-// checkClaims asserts that each claim has its pod or is reported as a problem.
-func (s *simulation) checkClaims(source string, all []Claim) {
+// checkSourcePods asserts that each pod of a source is followed or reported as a problem.
+func (s *simulation) checkSourcePods(source string, all []SourcePod) {
 	for _, c := range all {
 		row, ok := s.rows[c.Pod.UID]
 		followed := ok && ownsName(row) && row.Source == source

@@ -57,10 +57,10 @@ func pod(spec string) *v1.Pod {
 	return podtest.New(part[0], podtest.UID(part[1]), podtest.Label("version", part[2]), podtest.GracePeriod(7))
 }
 
-// This function returns one Claim for each "name/uid". Each claim has a different origin.
-func claims(specs ...string) (all []Claim) {
+// This function returns one SourcePod for each "name/uid". Each pod has a different origin.
+func sourcePods(specs ...string) (all []SourcePod) {
 	for _, spec := range specs {
-		all = append(all, Claim{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})
+		all = append(all, SourcePod{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})
 	}
 	return all
 }

@@ -183,9 +183,9 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 // This type is a sink that accepts and discards everything.
 type nowhere struct{}
 
-func (nowhere) Set(context.Context, string, []desired.Claim, []desired.Problem) error { return nil }
-func (nowhere) ReportFailure(string, []desired.Problem)                               {}
-func (nowhere) Update(context.Context, string, []desired.Claim, []desired.RemovedPod) error {
+func (nowhere) Set(context.Context, string, []desired.SourcePod, []desired.Problem) error { return nil }
+func (nowhere) ReportFailure(string, []desired.Problem)                                   {}
+func (nowhere) Update(context.Context, string, []desired.SourcePod, []desired.RemovedPod) error {
 	return nil
 }
 

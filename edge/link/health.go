@@ -38,13 +38,13 @@ const (
 
 // health determines the state of the link.
 type health struct {
-	client   *kube.Client
-	clock    *clock
-	states   *states
-	identity *identity
-	network  <-chan struct{}
-	claim    Claim // if nil, every machine may use the node's name
-	log      *slog.Logger
+	client     *kube.Client
+	clock      *clock
+	states     *states
+	identity   *identity
+	network    <-chan struct{}
+	duplicates DuplicateDetector // if nil, every machine may use the node's name
+	log        *slog.Logger
 
 	suspicion    chan struct{}   // capacity 1
 	retryRequest chan struct{}   // capacity 1; a value requests an attempt
@@ -56,7 +56,7 @@ type health struct {
 func newHealth(l *Link) *health {
 	return &health{
 		client: l.client, clock: l.clock, states: l.states, identity: l.identity, network: l.cfg.NetworkChanged,
-		claim: l.cfg.Claim, log: l.cfg.Log, suspicion: make(chan struct{}, 1), retryRequest: make(chan struct{}, 1),
+		duplicates: l.cfg.Duplicates, log: l.cfg.Log, suspicion: make(chan struct{}, 1), retryRequest: make(chan struct{}, 1),
 		credentials: l.identity.changed, logged: probeFailure{reason: ReasonNoCredentials},
 	}
 }
@@ -116,10 +116,10 @@ func (h *health) run(ctx context.Context) error {
 // checkAdmission returns a failure if another machine has the name of this node. Then this machine must not use the link although the
 // server answers.
 func (h *health) checkAdmission(ctx context.Context) *probeFailure {
-	if h.claim == nil {
+	if h.duplicates == nil {
 		return nil
 	}
-	why, wait, err := h.claim.CheckOwner(kube.WithSilenceTimeout(ctx, probeNew), h.client)
+	why, wait, err := h.duplicates.CheckOwner(kube.WithSilenceTimeout(ctx, probeNew), h.client)
 	switch {
 	case err != nil:
 		return troubleOf(err)

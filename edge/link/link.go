@@ -50,13 +50,13 @@ type Config struct {
 	// NetworkChanged receives a value when the node's own network has changed. Changes of pod networks do not count. The link is then
 	// probed, even during a back-off. NetworkChanged may be nil.
 	NetworkChanged <-chan struct{}
-	// Claim decides whether this machine may use the node's credentials. If it is nil, every machine may use them.
-	Claim Claim
-	Log   *slog.Logger
+	// Duplicates decides whether this machine may use the node's credentials. If it is nil, every machine may use them.
+	Duplicates DuplicateDetector
+	Log        *slog.Logger
 }
 
-// A Claim detects another machine that uses the name of this node. *twin.Twin implements it.
-type Claim interface {
+// A DuplicateDetector detects another machine that uses the name of this node. *twin.Twin implements it.
+type DuplicateDetector interface {
 	// CheckOwner is called after each successful probe. If it returns no reason (why), the link is up. Otherwise the link is down, and
 	// CheckOwner is called again after the returned time, or after a change. The error is the server's answer, or a connection error.
 	CheckOwner(ctx context.Context, c *kube.Client) (why string, wait time.Duration, err error)
@@ -151,7 +151,7 @@ func (l *Link) ResetClock(ctx context.Context) error {
 	return err
 }
 
-// RequestProbe requests a probe of the link. Call it, for example, after a change of the Claim.
+// RequestProbe requests a probe of the link. Call it, for example, after this machine has taken over the name of the node.
 func (l *Link) RequestProbe() {
 	signalChannel(l.health.suspicion)
 	signalChannel(l.health.retryRequest)

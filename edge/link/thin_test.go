@@ -30,12 +30,12 @@ type whole struct {
 	pods chan int
 }
 
-func (w whole) Set(_ context.Context, _ string, claims []desired.Claim, _ []desired.Problem) error {
-	w.pods <- len(claims)
+func (w whole) Set(_ context.Context, _ string, pods []desired.SourcePod, _ []desired.Problem) error {
+	w.pods <- len(pods)
 	return nil
 }
 func (whole) ReportFailure(string, []desired.Problem) {}
-func (whole) Update(context.Context, string, []desired.Claim, []desired.RemovedPod) error {
+func (whole) Update(context.Context, string, []desired.SourcePod, []desired.RemovedPod) error {
 	return nil
 }
 

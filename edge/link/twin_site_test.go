@@ -119,7 +119,7 @@ func (b *board) start() {
 		b.Fatal(err)
 	}
 	if !b.twinless {
-		cfg.Claim = b.twin
+		cfg.Duplicates = b.twin
 	}
 	if b.link, err = New(ctx, cfg); err != nil {
 		b.Fatal(err)
@@ -141,7 +141,7 @@ func (b *board) start() {
 		OwnConditions: []corev1.NodeConditionType{keys.DuplicateCondition}, Retry: b.link.Changed(), Now: now, Log: log,
 	}
 	if !b.twinless {
-		nc.Claim = b.twin
+		nc.Duplicates = b.twin
 	}
 	no, err := node.New(ctx, nc)
 	if err != nil {

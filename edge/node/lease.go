@@ -82,9 +82,9 @@ func (l *lease) logOutage(err error) {
 // time.
 func (l *lease) renewLease(ctx context.Context) error {
 	m, err := l.renew(ctx)
-	if err == nil && l.Claim.EvaluateLease(ctx, m) {
+	if err == nil && l.Duplicates.EvaluateLease(ctx, m) {
 		if m, err = l.renew(ctx); err == nil {
-			l.Claim.EvaluateLease(ctx, m)
+			l.Duplicates.EvaluateLease(ctx, m)
 		}
 	}
 	return err
@@ -112,7 +112,7 @@ func (l *lease) renew(ctx context.Context) (*metav1.ObjectMeta, error) {
 		}
 		change["metadata"] = meta
 	}
-	if a := l.Claim.Annotations(false); a != nil {
+	if a := l.Duplicates.Annotations(false); a != nil {
 		meta, _ := change["metadata"].(map[string]any)
 		if meta == nil {
 			meta = map[string]any{}
@@ -149,7 +149,7 @@ func (l *lease) createLease(ctx context.Context, now time.Time) (*metav1.ObjectM
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &l.Name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
 	}
 	made.OwnerReferences = l.ownerReferences()
-	for key, value := range l.Claim.Annotations(true) {
+	for key, value := range l.Duplicates.Annotations(true) {
 		if s, ok := value.(string); ok {
 			metav1.SetMetaDataAnnotation(&made.ObjectMeta, key, s)
 		}

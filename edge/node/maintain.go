@@ -91,7 +91,7 @@ func (r *reporter) maintainNode(ctx context.Context, up func()) error {
 			r.reverted = 0
 			// If another machine with this name has written the same values, a report changes nothing, and the server answers with the
 			// version of the other one. So this version says nothing about the other values.
-			r.isOutdated = r.isOutdated || len(r.Claim.Conditions()) > 0
+			r.isOutdated = r.isOutdated || len(r.Duplicates.Conditions()) > 0
 		case <-r.reportSignal:
 		case reader := <-r.readRequests:
 			r.addReaders(reader)

@@ -42,8 +42,8 @@ func (noHistory) RecordRenewal(string, time.Time)    {}
 func (noHistory) RecordMissingLease()                {}
 func (noHistory) WatchEpoch() <-chan struct{}        { return nil }
 
-// A Claim detects another machine that uses the name of this node. *twin.Twin implements it.
-type Claim interface {
+// A DuplicateDetector detects another machine that uses the name of this node. *twin.Twin implements it.
+type DuplicateDetector interface {
 	// Annotations returns the annotations that the next renewal sets. The annotations of a renewal that creates the Lease may differ.
 	Annotations(created bool) map[string]any
 	// EvaluateLease evaluates the Lease after a renewal. It reports whether to renew the Lease again immediately.
@@ -52,12 +52,12 @@ type Claim interface {
 	Conditions() []v1.NodeCondition
 }
 
-// noClaim is a Claim that never detects another machine.
-type noClaim struct{}
+// noDuplicates is a DuplicateDetector that never detects another machine.
+type noDuplicates struct{}
 
-func (noClaim) Annotations(bool) map[string]any                        { return nil }
-func (noClaim) EvaluateLease(context.Context, *metav1.ObjectMeta) bool { return false }
-func (noClaim) Conditions() []v1.NodeCondition                         { return nil }
+func (noDuplicates) Annotations(bool) map[string]any                        { return nil }
+func (noDuplicates) EvaluateLease(context.Context, *metav1.ObjectMeta) bool { return false }
+func (noDuplicates) Conditions() []v1.NodeCondition                         { return nil }
 
 // A Startup measures how long the registration of a new Node takes. *figures.Startup implements it.
 type Startup interface {
@@ -108,8 +108,8 @@ type Config struct {
 
 	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.
 	History History
-	// Claim adds annotations to the Lease. It may be nil.
-	Claim Claim
+	// Duplicates adds annotations to the Lease, and evaluates the Lease after each renewal. It may be nil.
+	Duplicates DuplicateDetector
 
 	// Startup is not called if Register is false. It may be nil.
 	Startup Startup
@@ -122,7 +122,7 @@ type Config struct {
 	// KeptNow returns further annotations to restore, whose values change while the agent runs. KeptNow may be nil.
 	KeptNow func() map[string]string
 	// OwnConditions contains the types of islet's own conditions. A condition of such a type is removed from the Node if neither Facts nor
-	// Claim returns it.
+	// Duplicates returns it.
 	OwnConditions []v1.NodeConditionType
 
 	// Settings for the registration.
@@ -176,8 +176,8 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if c.History == nil {
 		c.History = noHistory{}
 	}
-	if c.Claim == nil {
-		c.Claim = noClaim{}
+	if c.Duplicates == nil {
+		c.Duplicates = noDuplicates{}
 	}
 	if c.Startup == nil || !c.Register {
 		c.Startup = noStartup{}

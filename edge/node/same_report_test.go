@@ -20,8 +20,8 @@ import (
 	"github.com/islet-edge/islet/edge/kube"
 )
 
-// A contested Claim knows another machine with the name of this node.
-type contested struct{ noClaim }
+// A contested DuplicateDetector knows another machine with the name of this node.
+type contested struct{ noDuplicates }
 
 func (contested) Conditions() []v1.NodeCondition {
 	return []v1.NodeCondition{{Type: "Duplicate", Status: v1.ConditionTrue}}
@@ -40,8 +40,8 @@ func withBootID(patch []byte) ([]byte, error) {
 // TestSameReport checks a report that changes nothing, because another machine with the name of this node has just written the same values,
 // and its own boot ID. The server answers with the version of the other machine's Node. The node still corrects the boot ID.
 func TestSameReport(t *testing.T) {
-	claim := func(c *Config) {
-		c.Claim, c.OwnConditions = contested{}, []v1.NodeConditionType{"Duplicate"}
+	shared := func(c *Config) {
+		c.Duplicates, c.OwnConditions = contested{}, []v1.NodeConditionType{"Duplicate"}
 		facts := c.Facts
 		c.Facts = func(ctx context.Context) (Facts, error) {
 			f, err := facts(ctx)
@@ -49,7 +49,7 @@ func TestSameReport(t *testing.T) {
 			return f, err
 		}
 	}
-	in(t, claim, func(w *world) {
+	in(t, shared, func(w *world) {
 		time.Sleep(time.Minute)
 		client := w.Server.Client(w.T)
 		defer client.CloseConnections()

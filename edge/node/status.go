@@ -113,7 +113,7 @@ func (n *Node) newStatus(f Facts, before v1.NodeStatus) v1.NodeStatus {
 			st.Conditions = append(st.Conditions, c)
 		}
 	}
-	for _, c := range slices.Concat(newConditions(f), f.Conditions, n.Claim.Conditions()) {
+	for _, c := range slices.Concat(newConditions(f), f.Conditions, n.Duplicates.Conditions()) {
 		c.LastTransitionTime = metav1.NewTime(n.Now().Truncate(time.Second))
 		c.LastHeartbeatTime = c.LastTransitionTime
 		for _, old := range before.Conditions {

@@ -51,13 +51,18 @@ func (it *item) scheduleSend() {
 // onlyStarting reports whether the status only means that the pod is about to start or to become ready. It returns false if the pod is
 // ready in the server's version.
 func (it *item) onlyStarting() bool {
-	return it.uid != "" && !it.isFinished && it.wantedStatus != nil && it.isBeginning && (it.server == nil || !isReady(&it.server.status))
+	isReady := it.server != nil && podspec.IsReady(&it.server.status)
+	return it.uid != "" && !it.isFinished && it.wantedStatus != nil && it.isBeginning && !isReady
 }
 
 // hasSandbox reports whether the sandbox of the pod is ready. If onlyStarting also returns true, the status shows which init containers
 // have ended, and which containers are running.
 func (it *item) hasSandbox() bool {
-	return it.wantedStatus != nil && isTrue(it.wantedStatus, v1.PodReadyToStartContainers)
+	return it.wantedStatus != nil && isSandboxReady(it.wantedStatus)
+}
+
+func isSandboxReady(s *v1.PodStatus) bool {
+	return podspec.HasCondition(s, v1.PodReadyToStartContainers)
 }
 
 // endsSoon reports whether the pod is deleted and its containers have ended. Its other resources on the node will soon be removed. After
@@ -71,13 +76,13 @@ func maxDelay(before, now *v1.PodStatus) time.Duration {
 	switch {
 	case before == nil && isStarting(now):
 		return settleTime
-	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, isReady(before) != isReady(now),
+	case before == nil, before.Phase != now.Phase, before.PodIP != now.PodIP, podspec.IsReady(before) != podspec.IsReady(now),
 		!slices.Equal(containerStates(before), containerStates(now)):
-		if isStarting(now) && !isReady(before) {
+		if isStarting(now) && !podspec.IsReady(before) {
 			return settleTime
 		}
 		return 0
-	case isStarting(now) && isTrue(before, v1.PodReadyToStartContainers) != isTrue(now, v1.PodReadyToStartContainers):
+	case isStarting(now) && isSandboxReady(before) != isSandboxReady(now):
 		return settleTime
 	}
 	return normalDelay

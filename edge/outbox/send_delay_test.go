@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 func TestWhatUsersWaitForIsSentAtOnce(t *testing.T) {
@@ -99,7 +101,7 @@ func TestReadySoon(t *testing.T) {
 			return s
 		}
 		shows := func(name string) string {
-			return fmt.Sprint(w.shown(name), " ", isReady(&w.Pod("default", name).Status))
+			return fmt.Sprint(w.shown(name), " ", podspec.IsReady(&w.Pod("default", name).Status))
 		}
 		quick, slow := w.bind("quick"), w.bind("slow")
 		for _, p := range []*v1.Pod{quick, slow} {

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"time"
 
@@ -60,12 +59,6 @@ func (it *item) recordView(v *view) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
 		it.server = v
 	}
-}
-
-func isReady(s *v1.PodStatus) bool { return isTrue(s, v1.PodReady) }
-
-func isTrue(s *v1.PodStatus, t v1.PodConditionType) bool {
-	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
 }
 
 type containerState struct {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // These are the steps of a pod with two init containers and a readiness probe, as a watcher sees them.
@@ -67,10 +68,10 @@ func describe(s *v1.PodStatus) string {
 		return ""
 	}
 	text := string(s.Phase)
-	if isTrue(s, v1.PodReadyToStartContainers) {
+	if podspec.HasCondition(s, v1.PodReadyToStartContainers) {
 		text += " sandbox"
 	}
-	if isReady(s) {
+	if podspec.IsReady(s) {
 		text += " ready"
 	}
 	text += ":"

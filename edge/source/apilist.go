@@ -97,13 +97,13 @@ func (a *API) deliver(ctx context.Context, pods []v1.Pod, version string) error 
 		a.newest = ""
 	}
 	a.History.RecordVersion(version)
-	var claims []desired.Claim
+	var listed []desired.SourcePod
 	for i := range pods {
-		if c, ok := claimOf(&pods[i]); ok {
-			claims = append(claims, c)
+		if p, ok := sourcePodOf(&pods[i]); ok {
+			listed = append(listed, p)
 		}
 	}
-	if err := a.Sink.Set(ctx, desired.API, claims, nil); err != nil {
+	if err := a.Sink.Set(ctx, desired.API, listed, nil); err != nil {
 		return err
 	}
 	a.version, a.newest = version, version

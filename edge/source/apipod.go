@@ -16,13 +16,13 @@ import (
 // containers hardly fits into the API server's database.
 const maxContainers = 1000
 
-// claimOf returns the claim for a pod of the API server. It returns false for a mirror pod, which only represents a static pod of this
-// node.
-func claimOf(p *v1.Pod) (desired.Claim, bool) {
+// sourcePodOf returns the SourcePod for a pod of the API server. It returns false for a mirror pod, which only represents a static pod of
+// this node.
+func sourcePodOf(p *v1.Pod) (desired.SourcePod, bool) {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
-		return desired.Claim{}, false
+		return desired.SourcePod{}, false
 	}
-	return desired.Claim{Pod: neededFields(p), Ending: endingOf(p)}, true
+	return desired.SourcePod{Pod: neededFields(p), Ending: endingOf(p)}, true
 }
 
 // endingOf returns the Ending of a pod, or nil if the pod is not being deleted. The minimum grace period is one second, as in a kubelet. A

@@ -31,7 +31,7 @@ const (
 type APISink interface {
 	Sink
 	// Update receives the changes since the last Set or Update. If it returns an error, the source calls Set with all pods.
-	Update(ctx context.Context, source string, claims []desired.Claim, gone []desired.RemovedPod) error
+	Update(ctx context.Context, source string, pods []desired.SourcePod, gone []desired.RemovedPod) error
 }
 
 // An Observer receives all pods of this node as the server has them, including mirror pods. One goroutine calls the Observer, after it has
@@ -244,22 +244,22 @@ func (a *API) applyBatch(ctx context.Context, batch []apiwatch.Event) error {
 }
 
 func (a *API) notifyObserver(ctx context.Context, latest map[types.UID]apiwatch.Event) error {
-	var claims []desired.Claim
+	var changed []desired.SourcePod
 	var gone []desired.RemovedPod
 	uids := slices.Sorted(maps.Keys(latest))
 	for _, uid := range uids {
 		p := latest[uid].Object.(*v1.Pod)
-		c, ours := claimOf(p)
+		wanted, ours := sourcePodOf(p)
 		switch {
 		case !ours:
 		case latest[uid].Type == apiwatch.Deleted:
 			gone = append(gone, desired.RemovedPod{UID: uid, Ending: endingOf(p)})
 		default:
-			claims = append(claims, c)
+			changed = append(changed, wanted)
 		}
 	}
-	if len(claims)+len(gone) > 0 {
-		if err := a.Sink.Update(ctx, desired.API, claims, gone); err != nil {
+	if len(changed)+len(gone) > 0 {
+		if err := a.Sink.Update(ctx, desired.API, changed, gone); err != nil {
 			return err
 		}
 	}

@@ -148,16 +148,16 @@ func (d *Directory) check(ctx context.Context) {
 	var all, without content
 	var problems []desired.Problem
 	for name, f := range sortedFiles(files) {
-		all.claims = append(all.claims, f.claims...)
+		all.pods = append(all.pods, f.pods...)
 		all.objects = append(all.objects, f.objects...)
 		problems = append(problems, f.problems...)
 		if !back[name] {
-			without.claims = append(without.claims, f.claims...)
+			without.pods = append(without.pods, f.pods...)
 		}
 	}
 	// The sink reports its own errors as problems, and the next check retries.
 	if len(back) > 0 {
-		if d.delivered = d.Sink.Set(ctx, desired.File, without.claims, problems) == nil; !d.delivered {
+		if d.delivered = d.Sink.Set(ctx, desired.File, without.pods, problems) == nil; !d.delivered {
 			return
 		}
 		maps.DeleteFunc(d.gone, func(name string, _ bool) bool { return back[name] })

@@ -377,12 +377,12 @@ type fullOnce struct {
 	sets int
 }
 
-func (f *fullOnce) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
+func (f *fullOnce) Set(ctx context.Context, source string, pods []desired.SourcePod, problems []desired.Problem) error {
 	f.sets++
 	if f.sets == 1 {
 		return store.ErrFull
 	}
-	return f.node.Set(ctx, source, claims, problems)
+	return f.node.Set(ctx, source, pods, problems)
 }
 
 // TestFileBeingWrittenIsNotRead checks that a file is not read while it is written. A partial manifest can be valid.
@@ -426,14 +426,14 @@ func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 	}
 	defer f.Close()
 	first, found := readIfChanged(path, file{}, decode)
-	if !found || len(first.claims) != 0 || first.open.IsZero() {
+	if !found || len(first.pods) != 0 || first.open.IsZero() {
 		t.Skip("this file system has no leases")
 	}
 	if again, _ := readIfChanged(path, first, decode); again.open != first.open {
 		t.Error("the wait has started again")
 	}
 	first.open = first.open.Add(-openFileTimeout)
-	if rested, _ := readIfChanged(path, first, decode); len(rested.claims) != 1 || !rested.open.IsZero() {
+	if rested, _ := readIfChanged(path, first, decode); len(rested.pods) != 1 || !rested.open.IsZero() {
 		t.Error(rested)
 	}
 }

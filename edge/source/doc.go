@@ -4,11 +4,11 @@
 //
 //	inotify --events--> wait until quiet ----.
 //	          fileCheckFrequency ------------+--> Directory: scan --> changed? --.
-//	                                                                             +--> Sink.Set(claims, problems)
+//	                                                                             +--> Sink.Set(pods, problems)
 //	          httpCheckFrequency, back-off ----> URL: GET, if changed -----------+    or Sink.ReportFailure(problems)
 //	                                                                             |
 //	               list, once and after 410 ---> API: all pods bound to this node'
-//	               watch ----------------------> API: changes --> Sink.Update(claims, gone)
+//	               watch ----------------------> API: changes --> Sink.Update(pods, gone)
 //	                                                          --> Observer (statuses, mirror pods)
 //
 // An error never ends a pod. An unreadable manifest is reported as a Problem with its origin, and the sink keeps the known pods of that
@@ -18,7 +18,7 @@
 // A pod of the API server is identified by its UID. All other fields may change. The pod ends when the server deletes the pod, or no longer
 // has the pod.
 //
-// A pod of the API server may be too large for the node. Its claim then has the identity of the pod without its spec. A new pod of this
+// A pod of the API server may be too large for the node. Its SourcePod then has the identity of the pod without its spec. A new pod of this
 // kind is rejected, and a known pod keeps its former spec. The other pods are not affected.
 //
 // A pod from a manifest ends when its file is removed or renamed, or when it is missing from the list at the URL. A file without pods is

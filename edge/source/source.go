@@ -14,7 +14,7 @@ import (
 type Sink interface {
 	// Set receives all pods of a source. They replace the former pods of this source. The pods of an origin with a problem are kept. If Set
 	// returns an error, the source calls it again.
-	Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error
+	Set(ctx context.Context, source string, pods []desired.SourcePod, problems []desired.Problem) error
 	// ReportFailure receives the reason why a source cannot read its pods. All pods of the source are kept.
 	ReportFailure(source string, problems []desired.Problem)
 }
@@ -32,7 +32,7 @@ type Decode func(data []byte, origin string) (manifest.Set, error)
 
 // content is the decoded content of manifests.
 type content struct {
-	claims  []desired.Claim
+	pods    []desired.SourcePod
 	objects []local.DefinedObject
 }
 
@@ -41,10 +41,10 @@ func deliver(ctx context.Context, to ManifestSink, source string, set content, p
 	if err := to.SetObjects(ctx, source, set.objects, problems); err != nil {
 		return err
 	}
-	return to.Set(ctx, source, set.claims, problems)
+	return to.Set(ctx, source, set.pods, problems)
 }
 
-// parse decodes a manifest. The claims, objects and problems contain the origin without secrets.
+// parse decodes a manifest. The pods, objects and problems contain the origin without secrets.
 func parse(decode Decode, data []byte, origin, shown string) (parsed content, problems []desired.Problem) {
 	if isBlank(data) {
 		const empty = "is empty, so its previous pods are kept: to end them, remove the file, or serve a List without items"
@@ -55,7 +55,7 @@ func parse(decode Decode, data []byte, origin, shown string) (parsed content, pr
 		return content{}, describeErrors(err, shown)
 	}
 	for _, pod := range set.Pods {
-		parsed.claims = append(parsed.claims, desired.Claim{Pod: pod, Origin: shown})
+		parsed.pods = append(parsed.pods, desired.SourcePod{Pod: pod, Origin: shown})
 	}
 	for _, obj := range set.Objects {
 		parsed.objects = append(parsed.objects, local.DefinedObject{Object: obj, Origin: shown})

@@ -64,10 +64,10 @@ func (n *node) objects() string {
 	return strings.Join(all, " ")
 }
 
-func (n *node) Set(ctx context.Context, source string, claims []desired.Claim, problems []desired.Problem) error {
+func (n *node) Set(ctx context.Context, source string, pods []desired.SourcePod, problems []desired.Problem) error {
 	defer n.tell()
 	before := n.List()
-	err := n.Desired.Set(ctx, source, claims, problems)
+	err := n.Desired.Set(ctx, source, pods, problems)
 	if !n.lasts { // there are no containers
 		before = n.List()
 	}

@@ -117,7 +117,7 @@ func (t *Twin) evaluateLease(lease *coordinationv1.Lease) (notify bool) {
 	w := &t.watch
 	w.alive = w.looks > 0 && !renewed.Equal(w.renewed)
 	if t.state == newcomer {
-		found, ok := parseClaim(lease.Annotations[keys.LeaseClaim])
+		found, ok := parseNameClaim(lease.Annotations[keys.LeaseClaim])
 		hardware := t.now.hardwareHash()
 		unknown := !ok || found.hardware == unknownHardware || hardware == unknownHardware
 		if t.rec.Restored { // the machine before certainly exists

@@ -13,10 +13,10 @@
 // that it runs on other hardware. If both machines have serial numbers, the serial numbers are compared. Otherwise the network addresses
 // are compared. Machines that have neither cannot be distinguished in this way.
 //
-// The Lease has the annotation islet.dev/claim: "HARDWARE.BOOT.TERM.SINCE". A renewal writes only the renewTime, and its answer contains
-// the annotations. Another machine's claim is therefore detected at the next renewal, without an additional request. There is another
-// machine if this boot has written its claim, and the Lease later contains the claim of another boot. A reboot of this machine cannot cause
-// that.
+// The Lease has the annotation islet.dev/claim: "HARDWARE.BOOT.TERM.SINCE". This text is the claim of a machine. A renewal writes only the
+// renewTime, and its answer contains the annotations. Another machine's claim is therefore detected at the next renewal, without an
+// additional request. There is another machine if this boot has written its claim, and the Lease later contains the claim of another boot.
+// A reboot of this machine cannot cause that.
 //
 // # Which machine stays
 //

@@ -54,8 +54,8 @@ func (t *Twin) HoldReason() string {
 func sharedVolume(pod *v1.Pod) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		claim, csi := v.PersistentVolumeClaim, v.CSI
-		if v.Ephemeral != nil || claim != nil && !claim.ReadOnly || csi != nil && (csi.ReadOnly == nil || !*csi.ReadOnly) {
+		pvc, csi := v.PersistentVolumeClaim, v.CSI
+		if v.Ephemeral != nil || pvc != nil && !pvc.ReadOnly || csi != nil && (csi.ReadOnly == nil || !*csi.ReadOnly) {
 			return v.Name
 		}
 	}

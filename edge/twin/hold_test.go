@@ -83,17 +83,17 @@ func TestMarksUnlocked(t *testing.T) {
 // outside of the machine must wait.
 func TestHold(t *testing.T) {
 	of := func(s v1.VolumeSource) []v1.Volume { return []v1.Volume{{Name: "v", VolumeSource: s}} }
-	claim := of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})
+	pvc := of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})
 	for name, c := range map[string]struct {
 		source  string
 		volumes []v1.Volume
 		running bool
 		held    bool
 	}{
-		"a claim":              {keys.SourceAPI, claim, false, true},
-		"a pod that runs":      {keys.SourceAPI, claim, true, false},
-		"a static pod":         {keys.SourceFile, claim, false, false},
-		"an applied pod":       {keys.SourceLocal, claim, false, false},
+		"a claim":              {keys.SourceAPI, pvc, false, true},
+		"a pod that runs":      {keys.SourceAPI, pvc, true, false},
+		"a static pod":         {keys.SourceFile, pvc, false, false},
+		"an applied pod":       {keys.SourceLocal, pvc, false, false},
 		"no volume":            {keys.SourceAPI, nil, false, false},
 		"a claim that is read": {keys.SourceAPI, of(v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c", ReadOnly: true}}), false, false},
 		"a claim of its own":   {keys.SourceAPI, of(v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}), false, true},
@@ -102,7 +102,7 @@ func TestHold(t *testing.T) {
 			ReadOnly: new(true)}}), false, false},
 		"a directory":           {keys.SourceAPI, of(v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}), false, false},
 		"a token":               {keys.SourceAPI, of(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}), false, false},
-		"the second is a claim": {keys.SourceAPI, append(of(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), claim...), false, true},
+		"the second is a claim": {keys.SourceAPI, append(of(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), pvc...), false, true},
 	} {
 		card := joined(t, "one", "b1")
 		pod := podtest.New("p", podtest.Source(c.source), podtest.Volumes(c.volumes...))
@@ -140,17 +140,17 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// FuzzClaim checks that the text of a claim does not change when it is parsed and formatted. The length of the text must be limited.
-func FuzzClaim(f *testing.F) {
+// FuzzNameClaim checks that the text of a claim does not change when it is parsed and formatted. The length of the text must be limited.
+func FuzzNameClaim(f *testing.F) {
 	f.Add("0123456789.abcdefabcd.1.1234")
 	f.Add("-.abcdefabcd.0.0")
 	f.Add("..1.1")
 	f.Fuzz(func(t *testing.T, s string) {
-		c, ok := parseClaim(s)
+		c, ok := parseNameClaim(s)
 		if !ok {
 			return
 		}
-		if again, ok := parseClaim(c.String()); !ok || again != c || len(s) > maxClaim {
+		if again, ok := parseNameClaim(c.String()); !ok || again != c || len(s) > maxNameClaim {
 			t.Errorf("%q became %v, then %v", s, c, again)
 		}
 		if c.hasPriorityOver(c) {

@@ -95,7 +95,7 @@ func TestRestoredInDoubt(t *testing.T) {
 		"no valid claim":   func(l *coordinationv1.Lease, _ *Twin) { l.Annotations[keys.LeaseClaim] = "x" },
 		"unknown hardware": func(_ *coordinationv1.Lease, w *Twin) { w.now = Marks{} },
 		"unknown hardware of the other one": func(l *coordinationv1.Lease, _ *Twin) {
-			l.Annotations[keys.LeaseClaim] = claim{hardware: unknownHardware, boot: first.claim.boot}.String()
+			l.Annotations[keys.LeaseClaim] = nameClaim{hardware: unknownHardware, boot: first.claim.boot}.String()
 		},
 	} {
 		w := open(t, memory{MetaKey: text}, "two", "b2")

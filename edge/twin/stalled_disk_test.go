@@ -45,7 +45,7 @@ func TestStalledDisk(t *testing.T) {
 		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{ResourceVersion: "7"})
 		annotations := map[string]string{keys.LeaseClaim: w.claim.String()}
 		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{Annotations: annotations}) // stores the owner
-		other := claim{hardware: hashOf("other"), boot: hashOf("boot of another"), term: 3}
+		other := nameClaim{hardware: hashOf("other"), boot: hashOf("boot of another"), term: 3}
 		annotations = map[string]string{keys.LeaseClaim: other.String()}
 		w.EvaluateLease(t.Context(), &metav1.ObjectMeta{Annotations: annotations}) // backs off
 		if took := time.Since(began); took > 2*storeWait || w.HoldReason() == "" || d.memory[MetaKey] != "" {

@@ -68,8 +68,8 @@ type Twin struct {
 	mu    sync.Mutex
 	state state
 	rec   record
-	now   Marks // current marks of this machine
-	claim claim // claim of this boot
+	now   Marks     // current marks of this machine
+	claim nameClaim // claim of this boot
 	// The following fields are used in the state owningState.
 	acknowledged  bool // the Lease has contained the claim of this boot
 	write         bool // the next renewal writes the claim
@@ -106,7 +106,7 @@ func New(ctx context.Context, c Config) (*Twin, error) {
 			t.rec, found = record{}, false
 		}
 	}
-	t.claim = claim{hardware: t.now.hardwareHash(), boot: hashOf(c.Boot), term: t.rec.Term}
+	t.claim = nameClaim{hardware: t.now.hardwareHash(), boot: hashOf(c.Boot), term: t.rec.Term}
 	switch {
 	case !found || t.rec.Node != c.Node:
 		t.state, t.rec, t.claim.term = newcomer, record{Node: c.Node}, 0
@@ -167,7 +167,7 @@ func (t *Twin) EvaluateLease(ctx context.Context, m *metav1.ObjectMeta) (again b
 		}
 	}
 	text, wasAcknowledged := m.Annotations[keys.LeaseClaim], t.acknowledged
-	found, ok := parseClaim(text)
+	found, ok := parseNameClaim(text)
 	foreign := text != t.claim.String()
 	keep := false
 	switch {
@@ -221,7 +221,7 @@ func (t *Twin) storeInTime(ctx context.Context) {
 }
 
 // judgeEarlier evaluates the claim of an earlier boot, if the Lease contains one.
-func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
+func (t *Twin) judgeEarlier(found nameClaim, ok bool, version string) {
 	switch {
 	case ok && found.term > t.claim.term && !t.rec.Taking:
 		t.backOffByTerm(found)
@@ -234,7 +234,7 @@ func (t *Twin) judgeEarlier(found claim, ok bool, version string) {
 }
 
 // judgeLater evaluates the claim of a running machine that has replaced the claim of this boot.
-func (t *Twin) judgeLater(found claim) {
+func (t *Twin) judgeLater(found nameClaim) {
 	t.quietRenewals, t.write = 0, true
 	if !found.hasPriorityOver(t.claim) {
 		t.recordTwin(otherMachine{hardware: found.hardware, boot: found.boot})
@@ -259,7 +259,7 @@ func (t *Twin) recordTwin(o otherMachine) {
 	}
 }
 
-func (t *Twin) backOffByTerm(found claim) {
+func (t *Twin) backOffByTerm(found nameClaim) {
 	t.backOff(fmt.Sprintf("the machine with hardware %s took over the name of this node by islet takeover or islet restore",
 		found.hardware))
 }

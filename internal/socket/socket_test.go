@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,54 +15,88 @@ import (
 	"time"
 )
 
-// A logLines collects log lines.
-type logLines struct {
-	mu        sync.Mutex
-	listeners bytes.Buffer
-	got       chan struct{} // receives a value for each line
+// A logRecorder is a slog.Handler that keeps all records.
+type logRecorder struct {
+	mu      sync.Mutex
+	records []slog.Record
+	got     chan struct{} // receives a value for each record
 }
 
-func (l *logLines) Write(b []byte) (int, error) {
+func newRecorder() *logRecorder { return &logRecorder{got: make(chan struct{}, 100)} }
+
+func (l *logRecorder) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logRecorder) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *logRecorder) WithGroup(string) slog.Handler            { return l }
+
+func (l *logRecorder) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.records = append(l.records, r)
 	select {
 	case l.got <- struct{}{}:
 	default:
 	}
-	return l.listeners.Write(b)
+	return nil
 }
 
-func (l *logLines) String() string {
+// count returns the number of records for which is returns true.
+func (l *logRecorder) count(is func(slog.Record) bool) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.listeners.String()
+	for _, r := range l.records {
+		if is(r) {
+			n++
+		}
+	}
+	return n
 }
 
-// await waits until the log contains the text the given number of times.
-func (l *logLines) await(t *testing.T, text string, times int) {
+// String returns all records, for the message of a failed test.
+func (l *logRecorder) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var text strings.Builder
+	for _, r := range l.records {
+		_ = slog.NewTextHandler(&text, nil).Handle(context.Background(), r)
+	}
+	return text.String()
+}
+
+// await waits until is has returned true for the given number of records.
+func (l *logRecorder) await(t *testing.T, is func(slog.Record) bool, times int) {
 	t.Helper()
 	late := time.After(time.Minute)
-	for strings.Count(l.String(), text) < times {
+	for l.count(is) < times {
 		select {
 		case <-l.got:
 		case <-late:
-			t.Fatalf("the log does not say %q %d times:\n%s", text, times, l)
+			t.Fatalf("the log has %d records of %d:\n%s", l.count(is), times, l)
 		}
 	}
+}
+
+// createdAgain reports whether a record is about a socket that was created again. No other record of these tests is a warning.
+func createdAgain(r slog.Record) bool { return r.Level == slog.LevelWarn }
+
+// isTaken reports whether a record is about a socket that another process serves.
+func isTaken(r slog.Record) (found bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		found = found || ok && errors.Is(err, errTaken)
+		return !found
+	})
+	return found
 }
 
 // A site consists of two served sockets in different directories.
 type site struct {
 	*Sockets
-	log       *logLines
+	log       *logRecorder
 	dir       string
 	paths     []string
 	lost      chan struct{}
 	listeners []*Listener
 }
-
-// createdAgain is a part of the log line about a socket that was created again. It is the only warning in these tests.
-const createdAgain = "level=WARN"
 
 func serve(t *testing.T) *site {
 	t.Helper()
@@ -72,8 +105,8 @@ func serve(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &site{dir: dir, log: &logLines{got: make(chan struct{}, 100)}, lost: make(chan struct{}, 100)}
-	s.Sockets = New(Config{OnLost: func() error { s.lost <- struct{}{}; return nil }, Dirs: []string{filepath.Join(dir, "run")}, Log: slog.New(slog.NewTextHandler(s.log, nil))})
+	s := &site{dir: dir, log: newRecorder(), lost: make(chan struct{}, 100)}
+	s.Sockets = New(Config{OnLost: func() error { s.lost <- struct{}{}; return nil }, Dirs: []string{filepath.Join(dir, "run")}, Log: slog.New(s.log)})
 	var wg sync.WaitGroup
 	for _, name := range []string{"run/islet/a.sock", "root/b.sock"} {
 		path := filepath.Join(dir, name)
@@ -156,7 +189,7 @@ func TestComesBack(t *testing.T) {
 			if err := syscall.Mount("tmpfs", d, "tmpfs", 0, "size=64k"); err != nil {
 				return 0, err
 			}
-			s.log.await(t, createdAgain, strings.Count(s.log.String(), createdAgain)+1)
+			s.log.await(t, createdAgain, s.log.count(createdAgain)+1)
 			return 1, syscall.Unmount(d, syscall.MNT_DETACH)
 		},
 	} {
@@ -174,7 +207,7 @@ func TestComesBack(t *testing.T) {
 			})
 			s.checkSockets(t)
 			for range 2 {
-				before := strings.Count(s.log.String(), createdAgain)
+				before := s.log.count(createdAgain)
 				removed, err := remove(t, s)
 				if err != nil {
 					t.Fatal(err)
@@ -210,7 +243,7 @@ func createDead(path string) error {
 func TestTaken(t *testing.T) {
 	s := serve(t)
 	path := s.paths[0]
-	if _, err := New(Config{Log: s.Log}).Listen(path); err == nil || !strings.Contains(err.Error(), path+": another process serves this socket") {
+	if _, err := New(Config{Log: s.Log}).Listen(path); !errors.Is(err, errTaken) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a second agent: %v", err)
 	}
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + ".other"})
@@ -220,7 +253,7 @@ func TestTaken(t *testing.T) {
 	if err := os.Rename(path+".other", path); err != nil {
 		t.Fatal(err)
 	}
-	s.log.await(t, "another process serves this socket", 1)
+	s.log.await(t, isTaken, 1)
 	other.Close()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -261,8 +294,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
-	log := &logLines{got: make(chan struct{}, 100)}
-	s := New(Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+	log := newRecorder()
+	s := New(Config{Log: slog.New(log)})
 	path := filepath.Join(dir, "run", "s")
 	l, err := s.Listen(path)
 	if err != nil {

@@ -41,7 +41,10 @@ type shownConfiguration struct {
 	Trying                bool
 	Problem               string
 	Failed, FailedUpdate  *struct{ ID, Why string }
-	History               []struct{ ID, Why string }
+	History               []struct {
+		ID, Why     string
+		Interrupted bool
+	}
 }
 
 // show returns what islet config show -o json prints. It asks the agent's socket, because tests poll.

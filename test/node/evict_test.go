@@ -294,9 +294,17 @@ func TestEvictsForImages(t *testing.T) {
 		t.Errorf("the images are\n%s", list)
 	}
 	checkEvictions(t, a, "imagefs.available")
-	log := m.AgentLog(1 << 20)
-	if removed, ended := strings.Index(log, `msg="image removed"`), strings.Index(log, "pod is evicted"); removed < 0 || ended < removed {
-		t.Errorf("the image was not removed first:\n%s", log)
+	var removed, ended time.Time
+	for line := range strings.Lines(m.AgentLog(1 << 20)) {
+		switch {
+		case strings.Contains(line, " image=") && strings.Contains(line, " tags=") && removed.IsZero():
+			removed = loggedAt(t, line)
+		case strings.Contains(line, " signal=") && strings.Contains(line, " uid="):
+			ended = loggedAt(t, line)
+		}
+	}
+	if removed.IsZero() || ended.Before(removed) {
+		t.Errorf("the image was removed at %v, the pod was evicted at %v", removed, ended)
 	}
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +57,8 @@ func flags(m *machine.Machine, run string) []string {
 	return []string{"--root-dir=" + m.Disk + "/kubelet", "--state-dir=" + m.Disk + "/state", "--run-dir=" + run, "--config=" + m.Disk + "/kubelet.yaml", "--edge-config=" + m.Disk + "/edge.yaml"}
 }
 
-// saysVolatile checks that the node reports its read-only disk in its status, its events, islet doctor and the log.
+// saysVolatile checks that the node reports its read-only disk in its status, its events, islet doctor and the log. The log has the message
+// of the event.
 func saysVolatile(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	for _, args := range [][]string{{"status"}, {"events"}, append([]string{"doctor", "--all"}, flags(m, "/run/islet")...)} {
@@ -65,8 +67,17 @@ func saysVolatile(t *testing.T, m *machine.Machine) {
 			t.Errorf("islet %s does not report the read-only disk:\n%s", args[0], out)
 		}
 	}
-	if log := m.AgentLog(1 << 20); !strings.Contains(log, "takes no writes") {
-		t.Error("the log does not report the read-only disk")
+	var events []struct{ Reason, Message string }
+	if err := json.Unmarshal([]byte(m.Islet("events", "-o", "json")), &events); err != nil {
+		t.Fatal(err)
+	}
+	log := m.AgentLog(1 << 20)
+	reported := false
+	for _, e := range events {
+		reported = reported || e.Reason == "FilesystemIsReadOnly" && e.Message != "" && strings.Contains(log, e.Message)
+	}
+	if !reported {
+		t.Errorf("the log does not have the message of the event: %+v", events)
 	}
 }
 

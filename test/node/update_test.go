@@ -188,7 +188,7 @@ func TestUpdateBlind(t *testing.T) {
 		t.Errorf("code %d, %s", code, out)
 	}
 	u.as(was)
-	if n := strings.Count(u.m.AgentLog(1<<20), "an agent is on trial"); n != 3 {
-		t.Errorf("there were %d trials", n)
+	if h := awaitShown(u.m).History; len(h) != 3 || !h[0].Interrupted || !h[1].Interrupted || h[2].Interrupted {
+		t.Errorf("the trials are %+v", h)
 	}
 }

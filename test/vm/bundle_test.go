@@ -168,7 +168,7 @@ func checkBundle(t *testing.T, v shell) (number int) {
 		t.Errorf("the node has the folders %q, and the record names %q", folders, want)
 	}
 	if out := v.Run("ls /var/lib/islet | grep corrupt | cat; " +
-		"journalctl -b -u islet --no-pager | grep level=ERROR | grep -v 'a bundle has failed' | cat"); out != "" {
+		"journalctl -b -u islet --no-pager | grep level=ERROR | grep -v ' bundle=.* reason=' | cat"); out != "" {
 		t.Errorf("damage after a power cut:\n%s", out)
 	}
 	return number

@@ -178,7 +178,7 @@ func devoured(v *VM, slow time.Duration) {
 	if score := v.Run("cat /proc/$(pgrep -f '^/podtool count')/oom_score_adj"); strings.TrimSpace(score) != "-997" {
 		v.t.Errorf("oom_score_adj of the critical pod is %s", score)
 	}
-	ended := "for e in $(cat /sys/fs/cgroup/kubepods/memory.events /proc/vmstat | awk '$1==\"oom_kill\" {print $2}'); do [ $e = 0 ] || exit 0; done; journalctl -b -u islet --no-pager | grep -q 'pod is evicted'"
+	ended := "for e in $(cat /sys/fs/cgroup/kubepods/memory.events /proc/vmstat | awk '$1==\"oom_kill\" {print $2}'); do [ $e = 0 ] || exit 0; done; journalctl -b -u islet --no-pager | grep -q ' pod=.* signal=.* by='"
 	v.Write("/etc/kubernetes/manifests/eater.yaml", unlimited("eater", "", machine.Image, "eat", "100000"))
 	var longest, sum time.Duration
 	n, start := 0, time.Now()
@@ -241,7 +241,7 @@ func pressed(v *VM) {
 	for i := range 4 {
 		v.Run("systemd-run -q --unit=sample --collect -p StandardOutput=truncate:/run/samples bash /root/sample")
 		v.Write("/etc/kubernetes/manifests/hoarder.yaml", fmt.Sprintf(hoarder, i, machine.Image, fmt.Sprint(most>>20-16)))
-		line := v.Await(fmt.Sprintf(`journalctl -b -u islet --no-pager -o short-unix | grep 'pod is evicted' | grep 'default/hoarder%d-edge'`, i))
+		line := v.Await(fmt.Sprintf(`journalctl -b -u islet --no-pager -o short-unix | grep ' pod=default/hoarder%d-edge .* signal=.* by='`, i))
 		v.Await(fmt.Sprintf(`islet pods hoarder%d-edge -o json | grep '"reason": "Evicted"'`, i))
 		v.Run("systemctl stop sample; rm /etc/kubernetes/manifests/hoarder.yaml")
 		v.Await("! islet pods --no-headers | grep hoarder")

@@ -209,7 +209,7 @@ func crosses(v *VM) {
 			"memory.current) -ge $most ]; do sleep 0.05; done; date +%s.%N >/root/crossed) >/dev/null 2>&1 &")
 		v.Write("/etc/kubernetes/manifests/hungry.yaml",
 			strings.ReplaceAll(manifest(name, "eat", mib), "limits: {memory: 64Mi, cpu: 300m}", "requests: {memory: 1Mi}"))
-		line := v.Await("journalctl -b -u islet --no-pager | grep 'pod is evicted.*default/" + name + "-edge'")
+		line := v.Await("journalctl -b -u islet --no-pager | grep ' pod=default/" + name + "-edge .* signal=.* by='")
 		told = strings.Contains(line, "by=kernel")
 		v.t.Logf("a pod took %s MiB, and all pods as much as was told of at %s: %s", mib, strings.TrimSpace(v.Await("cat /root/crossed")), line)
 		v.Run("rm /etc/kubernetes/manifests/hungry.yaml")

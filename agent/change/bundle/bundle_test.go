@@ -69,7 +69,7 @@ func TestTrial(t *testing.T) {
 		status(" trial 1")
 		time.Sleep(5 * time.Second)
 		status("1 kept")
-		uid := w.claims[0].Pod.UID
+		uid := w.sourcePods[0].Pod.UID
 		if !slices.Equal(w.names(), []string{"web"}) {
 			t.Error(w.names())
 		}
@@ -86,7 +86,7 @@ func TestTrial(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		status("1 failed")
-		if r := n.now(); !strings.Contains(r.Last.Why, "default/bad") || !slices.Equal(w.names(), []string{"web"}) || w.claims[0].Pod.UID != uid {
+		if r := n.now(); !strings.Contains(r.Last.Why, "default/bad") || !slices.Equal(w.names(), []string{"web"}) || w.sourcePods[0].Pod.UID != uid {
 			t.Errorf("%+v, pods %v", r.Last, w.names())
 		}
 		w.check(n, "after a failure")
@@ -94,8 +94,8 @@ func TestTrial(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		status("3 kept")
 		w.check(n, "after the third")
-		at := slices.IndexFunc(w.claims, func(c desired.Claim) bool { return c.Pod.Name == "web" })
-		if w.claims[at].Pod.UID != uid {
+		at := slices.IndexFunc(w.sourcePods, func(c desired.SourcePod) bool { return c.Pod.Name == "web" })
+		if w.sourcePods[at].Pod.UID != uid {
 			t.Error("a pod that does not differ has another UID")
 		}
 		if _, err := n.Revert(t.Context()); err != nil {
@@ -150,7 +150,7 @@ func TestLostPod(t *testing.T) {
 	if want := []string{"default/log", "default/new", "default/web"}; !slices.Equal(must, want) {
 		t.Fatalf("%q, want %q", must, want)
 	}
-	wanted := (&set{claims: []desired.Claim{{Pod: next[0]}, {Pod: next[1]}, {Pod: next[2]}}}).uids()
+	wanted := (&set{sourcePods: []desired.SourcePod{{Pod: next[0]}, {Pod: next[1]}, {Pod: next[2]}}}).uids()
 	good := []*v1.Pod{now[0], pod("bundle", "web", "y", v1.ConditionTrue), pod("bundle", "new", "y", v1.ConditionTrue)}
 	done := pod("bundle", "new", "y", v1.ConditionFalse)
 	done.Status.Phase = v1.PodSucceeded

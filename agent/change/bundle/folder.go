@@ -157,12 +157,12 @@ func (n *Node) imageNames(c *format.Contents) (map[string]string, error) {
 
 // A set contains the pods and objects of a bundle, as the source "bundle" reports them.
 type set struct {
-	claims  []desired.Claim
-	objects []local.DefinedObject
+	sourcePods []desired.SourcePod
+	objects    []local.DefinedObject
 }
 
 func (s *set) pods() (list []*v1.Pod) {
-	for _, c := range s.claims {
+	for _, c := range s.sourcePods {
 		list = append(list, c.Pod)
 	}
 	return list
@@ -171,7 +171,7 @@ func (s *set) pods() (list []*v1.Pod) {
 // uids returns the UID of each pod by its namespace/name.
 func (s *set) uids() map[string]types.UID {
 	out := map[string]types.UID{}
-	for _, c := range s.claims {
+	for _, c := range s.sourcePods {
 		out[podName(c.Pod)] = c.Pod.UID
 	}
 	return out
@@ -200,7 +200,7 @@ func (n *Node) decode(docs *documents) (*set, error) {
 				return nil, err
 			}
 			for _, p := range m.Pods {
-				out.claims = append(out.claims, desired.Claim{Pod: p, Origin: origin})
+				out.sourcePods = append(out.sourcePods, desired.SourcePod{Pod: p, Origin: origin})
 			}
 			for _, o := range m.Objects {
 				out.objects = append(out.objects, local.DefinedObject{Object: o, Origin: origin})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -75,7 +76,7 @@ func chooseMust(now, next []*v1.Pod, starting []string) (must []string) {
 		known[name] = true
 		leaves := p.Annotations[keys.ConfigSource] == keys.SourceBundle &&
 			!slices.ContainsFunc(next, func(n *v1.Pod) bool { return podName(n) == name })
-		if isReady(p) && !leaves {
+		if podspec.IsReady(&p.Status) && !leaves {
 			must = append(must, name)
 		}
 	}
@@ -98,17 +99,11 @@ func unready(must []string, wanted map[string]types.UID, pods []*v1.Pod) (list [
 		case at < 0 && ofBundle:
 			list = append(list, name+" (waits to start)")
 		case at < 0 || !ofBundle && pods[at].DeletionTimestamp != nil:
-		case !isReady(pods[at]) && pods[at].Status.Phase != v1.PodSucceeded:
+		case !podspec.IsReady(&pods[at].Status) && pods[at].Status.Phase != v1.PodSucceeded:
 			list = append(list, fmt.Sprintf("%s (%s)", name, describe(pods[at])))
 		}
 	}
 	return list
-}
-
-func isReady(p *v1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
-	})
 }
 
 // describe returns why a pod is not Ready, in a word.

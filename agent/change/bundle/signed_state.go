@@ -10,6 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // maxReason is the length of a pod's reason in a state document, in bytes.
@@ -28,7 +29,7 @@ func (n *Node) State(ctx context.Context) (*format.SignedState, error) {
 	out := api.BundleState{Node: n.c.Name, Time: n.c.Now().UTC(), Bundles: bundles, Pods: []api.BundlePod{}, Disk: api.Disk{Path: n.c.Dir},
 		Versions: api.BundleVersions{Islet: n.facts.version, Kubernetes: config.KubernetesVersion, Kernel: kernelVersion()}}
 	for _, p := range n.c.List() {
-		pod := api.BundlePod{Name: podName(p), Ready: isReady(p)}
+		pod := api.BundlePod{Name: podName(p), Ready: podspec.IsReady(&p.Status)}
 		if !pod.Ready {
 			reason := describe(p)
 			pod.Reason = reason[:min(len(reason), maxReason)]

@@ -24,7 +24,7 @@ func TestState(t *testing.T) {
 	bad.Pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "a", State: v1.ContainerState{
 		Waiting: &v1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}}
 	w.bad["bad"] = true
-	w.claims = []desired.Claim{{Pod: good.Pod}, {Pod: bad.Pod}}
+	w.sourcePods = []desired.SourcePod{{Pod: good.Pod}, {Pod: bad.Pod}}
 	text, err := n.Report(t.Context())
 	w.must(err)
 	var document format.SignedState

@@ -127,7 +127,7 @@ func (n *Node) checkNames(s *set) error {
 		errs = append(errs, fmt.Errorf("metadata.name: %s %s is in %s, and is already defined by %s: "+
 			"remove it there, or choose another name", kind, name, origin, other))
 	}
-	for _, c := range s.claims {
+	for _, c := range s.sourcePods {
 		for _, p := range n.c.Desired.List() {
 			if podName(p.Pod) == podName(c.Pod) && p.Source != desired.Bundle && !p.Deleting {
 				clash("pod", podName(c.Pod), c.Origin, cmp.Or(p.Origin, "the source "+p.Source))

@@ -148,7 +148,7 @@ func (l *loop) deliver(ctx context.Context, b *Bundle) error {
 	if err := l.c.Sink.SetObjects(ctx, desired.Bundle, next.objects, nil); err != nil {
 		return err
 	}
-	if err := l.c.Sink.Set(ctx, desired.Bundle, next.claims, nil); err != nil {
+	if err := l.c.Sink.Set(ctx, desired.Bundle, next.sourcePods, nil); err != nil {
 		return err
 	}
 	l.delivered, l.set, l.ready = b, next, true

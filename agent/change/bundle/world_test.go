@@ -38,15 +38,15 @@ type world struct {
 	labels map[string]string
 	clock  time.Time
 
-	mu       sync.Mutex
-	meta     map[string]string
-	imported map[string]bool // images by digest
-	pinned   []string
-	claims   []desired.Claim
-	objects  []local.DefinedObject
-	bad      map[string]bool // names of pods that do not become Ready
-	others   []desired.Pod   // pods of other sources
-	during   func()          // is called at each import of an image; may be nil
+	mu         sync.Mutex
+	meta       map[string]string
+	imported   map[string]bool // images by digest
+	pinned     []string
+	sourcePods []desired.SourcePod
+	objects    []local.DefinedObject
+	bad        map[string]bool // names of pods that do not become Ready
+	others     []desired.Pod   // pods of other sources
+	during     func()          // is called at each import of an image; may be nil
 }
 
 func newWorld(t testing.TB) *world {
@@ -68,7 +68,7 @@ func (w *world) boot(crash func(string)) *Node { return w.open(crash, Remote{}) 
 
 // open does the same for a node that reaches servers.
 func (w *world) open(crash func(string), remote Remote) *Node {
-	w.claims = nil // the pods start again
+	w.sourcePods = nil // the pods start again
 	n := Open(Config{
 		Dir: w.dir, Policy: format.Policy{Keys: []signed.Key{signed.PublicKey(w.key)}, Threshold: 1}, HealthyFor: 2 * time.Second,
 		Deadline: 10 * time.Second, Name: "a", Labels: func() map[string]string { return w.labels }, Now: func() time.Time { return w.clock },
@@ -138,7 +138,7 @@ func apply(n *Node, file string, older bool) (api.Bundle, error) {
 func (w *world) names() (names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range w.claims {
+	for _, c := range w.sourcePods {
 		names = append(names, c.Pod.Name)
 	}
 	slices.Sort(names)
@@ -149,7 +149,7 @@ func (w *world) names() (names []string) {
 func (w *world) list() (list []*v1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range w.claims {
+	for _, c := range w.sourcePods {
 		p := c.Pod.DeepCopy()
 		if !w.bad[p.Name] {
 			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
@@ -159,10 +159,10 @@ func (w *world) list() (list []*v1.Pod) {
 	return list
 }
 
-func (w *world) Set(_ context.Context, _ string, claims []desired.Claim, _ []desired.Problem) error {
+func (w *world) Set(_ context.Context, _ string, sourcePods []desired.SourcePod, _ []desired.Problem) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.claims = claims
+	w.sourcePods = sourcePods
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // Node contains functions that return the node's state. A Keeper compares that state with the state before the trial.
@@ -78,7 +79,7 @@ func addPodFacts(f *trial.Facts, all []*v1.Pod, confirmed func(*v1.Pod) bool) {
 	f.Pods, f.Rejected, f.Known = map[string]bool{}, map[string]string{}, map[string]bool{}
 	f.Names, f.Probes = map[string]string{}, map[string]string{}
 	for _, p := range activePods(all) {
-		f.Pods[string(p.UID)] = isReady(p) && confirmed(p)
+		f.Pods[string(p.UID)] = podspec.IsReady(&p.Status) && confirmed(p)
 		f.Names[string(p.UID)] = p.Namespace + "/" + p.Name
 		if kind := probeKind(p); kind != "" {
 			f.Probes[string(p.UID)] = kind
@@ -108,12 +109,3 @@ func probeKind(p *v1.Pod) (kind string) {
 
 // deadlineReason is the status reason of a pod that exceeded its activeDeadlineSeconds.
 const deadlineReason = "DeadlineExceeded"
-
-func isReady(p *v1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
-}

@@ -124,7 +124,7 @@ func appliedState(pod *v1.Pod, seen bool, now time.Time) (string, error) {
 		return "", fmt.Errorf("has failed: it is %s; see islet logs %s/%s", podstate.Explain(pod, now), pod.Namespace, pod.Name)
 	case pod.Status.Phase == v1.PodSucceeded:
 		return "completed", nil
-	case podstate.IsReady(pod):
+	case podspec.IsReady(&pod.Status):
 		return "ready", nil
 	}
 	return "", nil

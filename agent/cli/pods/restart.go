@@ -18,6 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/agent/cli/pods/podstate"
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/printable"
 )
 
@@ -107,7 +108,7 @@ func (c *restartCommand) waitForRestart(ctx context.Context, pod *v1.Pod, names 
 				return false, nil
 			}
 		}
-		return podstate.IsReady(e.Pod), nil
+		return podspec.IsReady(&e.Pod.Status), nil
 	})
 	if errors.Is(context.Cause(ctx), podstate.ErrTimeout) {
 		return fmt.Errorf("pod %s/%s is not ready %s after its containers ended: it is %s; see islet describe %s",

@@ -55,9 +55,9 @@ type Sink struct {
 func (s *Sources) Sink() Sink { return Sink{s.c.Desired, s.c.Objects, s.c.OnFirstReport, s.announce} }
 
 // Set replaces the pods of a source.
-func (s Sink) Set(ctx context.Context, name string, claims []desired.Claim, problems []desired.Problem) error {
+func (s Sink) Set(ctx context.Context, name string, pods []desired.SourcePod, problems []desired.Problem) error {
 	before := s.HasReported(name)
-	err := s.Desired.Set(ctx, name, claims, problems)
+	err := s.Desired.Set(ctx, name, pods, problems)
 	s.announcer.announce(name, problems)
 	if !before && err == nil {
 		s.onFirstReport(ctx)

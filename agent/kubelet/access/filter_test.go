@@ -57,11 +57,11 @@ func (v *reviewer) Authorize(_ context.Context, spec authz.SubjectAccessReviewSp
 // Authorization header, which must be empty.
 func serve(t *testing.T, c access.Config) *httptest.Server {
 	c.NodeName, c.Log = "pi", slog.New(slog.DiscardHandler)
-	guard := access.New(c)
-	srv := httptest.NewUnstartedServer(guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	filter := access.New(c)
+	srv := httptest.NewUnstartedServer(filter.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "passed"+r.Header.Get("Authorization"))
 	})))
-	srv.TLS = guard.TLS(&tls.Config{Certificates: []tls.Certificate{*accesstest.New(t).Server(t)}})
+	srv.TLS = filter.TLS(&tls.Config{Certificates: []tls.Certificate{*accesstest.New(t).Server(t)}})
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return srv

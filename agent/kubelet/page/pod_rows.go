@@ -108,15 +108,12 @@ func (d *document) pods(all []v1.Pod, measured []stats.PodStats, troubles []api.
 func podOf(p *v1.Pod) pod {
 	out := pod{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), State: string(p.Status.Phase), Containers: []container{},
 		Addresses: []string{}, Ports: []hostPort{}, Created: p.CreationTimestamp.Time,
-		Source: cmp.Or(p.Annotations[keys.ConfigSource], keys.SourceAPI)}
+		Source: cmp.Or(p.Annotations[keys.ConfigSource], keys.SourceAPI), Ready: podspec.IsReady(&p.Status)}
 	if out.Created.IsZero() && p.Status.StartTime != nil {
 		out.Created = p.Status.StartTime.Time
 	}
 	if p.Status.Reason != "" {
 		out.State = p.Status.Reason
-	}
-	for _, c := range p.Status.Conditions {
-		out.Ready = out.Ready || c.Type == v1.PodReady && c.Status == v1.ConditionTrue
 	}
 	status := map[string]*v1.ContainerStatus{}
 	for s := range podspec.Statuses(&p.Status) {

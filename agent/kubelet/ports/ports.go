@@ -97,8 +97,8 @@ func (a Config) kubeletPorts() (ports []port, err error) {
 	if !*k.EnableServer || k.Port == 0 {
 		return ports, nil
 	}
-	guard := a.accessFilter()
-	if why := guard.WhyNobody(); why != "" {
+	filter := a.accessFilter()
+	if why := filter.WhyNobody(); why != "" {
 		a.Log.Info("the kubelet API is available only at the local socket, because its port would reject all requests",
 			"port", k.Port, "because", why)
 		return ports, nil
@@ -107,10 +107,10 @@ func (a Config) kubeletPorts() (ports []port, err error) {
 	if err != nil {
 		return nil, err
 	}
-	secured = guard.TLS(secured)
+	secured = filter.TLS(secured)
 	return append(ports, port{address: k.Address, number: k.Port, what: "the kubelet API", field: "port",
 		run: func(s *server.Server, ctx context.Context, ln net.Listener) error {
-			return s.RunAPI(ctx, ln, secured, guard.Wrap)
+			return s.RunAPI(ctx, ln, secured, filter.Wrap)
 		}}), nil
 }
 

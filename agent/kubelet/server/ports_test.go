@@ -221,9 +221,9 @@ func TestPageByToken(t *testing.T) {
 		c.Page = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "the page") })
 	})
 	ca, r := accesstest.New(t), reviews{make(chan authz.SubjectAccessReviewSpec, 10)}
-	guard := access.New(access.Config{NodeName: "pi", Tokens: r, Authorizer: r, Log: quiet})
-	config := guard.TLS(&tls.Config{Certificates: []tls.Certificate{*ca.Server(t)}, MinVersion: tls.VersionTLS13})
-	addr := servertest.Open(t, func(ctx context.Context, ln net.Listener) error { return s.RunAPI(ctx, ln, config, guard.Wrap) })
+	filter := access.New(access.Config{NodeName: "pi", Tokens: r, Authorizer: r, Log: quiet})
+	config := filter.TLS(&tls.Config{Certificates: []tls.Certificate{*ca.Server(t)}, MinVersion: tls.VersionTLS13})
+	addr := servertest.Open(t, func(ctx context.Context, ln net.Listener) error { return s.RunAPI(ctx, ln, config, filter.Wrap) })
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca.PEM)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}

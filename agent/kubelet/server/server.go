@@ -87,10 +87,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)
 }
 
-// RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with the function guard, which adds the
+// RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with the function filter, which adds the
 // rejection of unauthorized requests.
-func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-	return s.serve(ctx, ln, guard(s.countRequests("readwrite", s.kubelet)), c)
+func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, filter func(http.Handler) http.Handler) error {
+	return s.serve(ctx, ln, filter(s.countRequests("readwrite", s.kubelet)), c)
 }
 
 // RunReadOnly serves a kubelet's port 10255. It provides metrics and pods without authentication.

@@ -103,12 +103,7 @@ func (m *maker) isInitialized() bool {
 	if len(m.pod.Spec.InitContainers) == 0 || plan.MainContainerCreated(m.in, m.sandbox) {
 		return true
 	}
-	return len(m.uninitializedNames()) == 0 || m.round > 0 && m.wasTrue(v1.PodInitialized)
-}
-
-// wasTrue reports whether a condition was true in the previous status.
-func (m *maker) wasTrue(t v1.PodConditionType) bool {
-	return slices.ContainsFunc(m.previous.Conditions, func(c v1.PodCondition) bool { return c.Type == t && c.Status == v1.ConditionTrue })
+	return len(m.uninitializedNames()) == 0 || m.round > 0 && podspec.HasCondition(&m.previous, v1.PodInitialized)
 }
 
 func (m *maker) uninitializedNames() (names []string) {

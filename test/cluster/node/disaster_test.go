@@ -168,15 +168,15 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	n.WaitReady()
 
 	deleted := pods(t, c, ns, 8)
-	holds := strings.Count(n.AgentLog(1<<20), holdLine)
+	holds := countHolds(t, n)
 	n.Cut(t)
 	c.Kubectl(t, "-n", ns, "delete", "pods", "p0", "p1", "p2", "--wait=false")
 	c.Kubectl(t, "-n", ns, "delete", "pods", "p3", "p4", "p5", "p6", "p7", "--force", "--grace-period=0")
 	n.Await("the node to notice that it is cut off", func() bool { _, link := linked(t, n); return link != "Up" })
 	n.Restore(t)
 	n.WaitReady()
-	if now := strings.Count(n.AgentLog(1<<20), holdLine); now != holds || holds == 0 {
-		t.Errorf("pods that were deleted while the link was cut were held: %d lines in the log, then %d", holds, now)
+	if now := countHolds(t, n); now != holds || holds == 0 {
+		t.Errorf("pods that were deleted while the link was cut were held: %d events, then %d", holds, now)
 	}
 	for _, p := range deleted {
 		c.AwaitGone(t, p)
@@ -202,8 +202,23 @@ func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	return status.Now.Sub(status.Cluster.Since), status.Cluster.Link
 }
 
-// holdLine is the log message of a node that holds pods.
-const holdLine = "the API server no longer has most pods of this node"
+// countHolds returns how often the node has begun to hold pods since its agent started. Each time the node records an event.
+func countHolds(t *testing.T, n *cluster.Node) (holds int) {
+	t.Helper()
+	var events []struct {
+		Reason string
+		Count  int
+	}
+	if err := json.Unmarshal([]byte(n.Islet("events", "-o", "json")), &events); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Reason == "PodsHeld" {
+			holds += e.Count
+		}
+	}
+	return holds
+}
 
 // TestAuthorityReplaced replaces the CA of the cluster while the link is cut. It checks that the steps in docs/offline.md reconnect the
 // node without a deletion or restart of a pod.

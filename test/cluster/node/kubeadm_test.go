@@ -117,8 +117,8 @@ func TestKubeadm(t *testing.T) {
 			t.Errorf("the node's configuration is not kubeadm's: %q is missing\n%s", want, config)
 		}
 	}
-	if log := h.AgentLog(1 << 20); strings.Contains(log, "containerRuntimeEndpoint has no effect") {
-		t.Error("islet serves CRI at the configured endpoint, but logs that the field has no effect")
+	if out := h.Run(h.Binary(), "check", "/var/lib/kubelet/config.yaml"); strings.Contains(out, "containerRuntimeEndpoint") {
+		t.Errorf("islet serves CRI at the configured endpoint, but islet check says that the field has no effect:\n%s", out)
 	}
 
 	kubeadm := c.JoinCommand(t)[:1]

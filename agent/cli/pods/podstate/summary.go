@@ -66,7 +66,7 @@ func Summarize(p *v1.Pod, now time.Time) Summary {
 		}
 		if status == "Completed" && running {
 			status = "NotReady"
-			if IsReady(p) {
+			if podspec.IsReady(&p.Status) {
 				status = "Running"
 			}
 		}
@@ -119,16 +119,6 @@ func stopReason(s v1.ContainerState) string {
 	default:
 		return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 	}
-}
-
-// IsReady reports whether the pod has the condition Ready.
-func IsReady(p *v1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // StatusColour returns the colour of a pod's status.

@@ -51,8 +51,8 @@ type API struct {
 // OpenAPI serves port 10250 of a server until the test ends.
 func OpenAPI(t testing.TB, s *server.Server) *API {
 	t.Helper()
-	return OpenAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
-		return s.RunAPI(ctx, ln, c, guard)
+	return OpenAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, filter func(http.Handler) http.Handler) error {
+		return s.RunAPI(ctx, ln, c, filter)
 	})
 }
 
@@ -65,9 +65,9 @@ func OpenAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config
 		t.Fatal(err)
 	}
 	a.Cert = a.CA.Client(t, "kube-apiserver-kubelet-client", "system:masters")
-	guard := access.New(access.Config{NodeName: "pi", ClientCAFile: file, AlwaysAllow: true, Log: slog.New(slog.DiscardHandler)})
-	config := guard.TLS(&tls.Config{Certificates: []tls.Certificate{*a.CA.Server(t)}, MinVersion: tls.VersionTLS13})
-	a.Addr = Open(t, func(ctx context.Context, ln net.Listener) error { return run(ctx, ln, config, guard.Wrap) })
+	filter := access.New(access.Config{NodeName: "pi", ClientCAFile: file, AlwaysAllow: true, Log: slog.New(slog.DiscardHandler)})
+	config := filter.TLS(&tls.Config{Certificates: []tls.Certificate{*a.CA.Server(t)}, MinVersion: tls.VersionTLS13})
+	a.Addr = Open(t, func(ctx context.Context, ln net.Listener) error { return run(ctx, ln, config, filter.Wrap) })
 	return a
 }
 

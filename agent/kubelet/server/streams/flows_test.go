@@ -113,10 +113,10 @@ const silence = 2 * time.Second
 
 func openFlows(t *testing.T, n *servertest.Node) *port10250 {
 	p := &port10250{begun: make(chan struct{}, 1)}
-	p.API = servertest.OpenAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, guard func(http.Handler) http.Handler) error {
+	p.API = servertest.OpenAPIBy(t, func(ctx context.Context, ln net.Listener, c *tls.Config, filter func(http.Handler) http.Handler) error {
 		room := connlimit.Listen(ln.(*connlimit.Listener).Listener, connlimit.Config{PortName: "a test", MaxConnections: 64, Sessions: 64, Silence: silence, Log: slog.New(slog.DiscardHandler)})
 		return n.Server.RunAPI(ctx, room, c, func(h http.Handler) http.Handler {
-			return guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			return filter(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p.served.Add(1)
 				defer p.served.Done()
 				select {

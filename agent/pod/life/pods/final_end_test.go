@@ -32,14 +32,14 @@ func TestEnded(t *testing.T) {
 	}
 	w := newWorld(t)
 	var running []types.UID
-	claims := map[string][]desired.Claim{}
+	listed := map[string][]desired.SourcePod{}
 	for _, p := range pods {
 		pod := podtest.New(string(p.uid))
 		pod.Status = p.shown
-		claims[p.source] = append(claims[p.source], desired.Claim{Pod: pod})
+		listed[p.source] = append(listed[p.source], desired.SourcePod{Pod: pod})
 		running = append(running, p.uid)
 	}
-	for source, all := range claims {
+	for source, all := range listed {
 		if err := w.desired.Set(t.Context(), source, all, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 func TestRewriteStatuses(t *testing.T) {
 	w := newWorld(t)
 	pod := podtest.New("a")
-	if err := w.desired.Set(t.Context(), desired.File, []desired.Claim{{Pod: pod}}, nil); err != nil {
+	if err := w.desired.Set(t.Context(), desired.File, []desired.SourcePod{{Pod: pod}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.store.PutStatus("a", &v1.PodStatus{Phase: v1.PodSucceeded}); err != nil {

@@ -26,12 +26,12 @@ func TestWorking(t *testing.T) {
 	w.Connect(lacks, nil)
 	set := func(source string, names ...string) {
 		t.Helper()
-		var claims []desired.Claim
+		var listed []desired.SourcePod
 		for _, name := range names {
 			pod := podtest.New(name, podtest.UID(name))
-			claims = append(claims, desired.Claim{Pod: pod})
+			listed = append(listed, desired.SourcePod{Pod: pod})
 		}
-		if err := w.desired.Set(t.Context(), source, claims, nil); err != nil {
+		if err := w.desired.Set(t.Context(), source, listed, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -168,11 +168,11 @@ func aPod(name, cpu string, port int32) *v1.Pod {
 
 func (w *world) setPods(t testing.TB, source string, pods ...*v1.Pod) {
 	t.Helper()
-	var claims []desired.Claim
+	var listed []desired.SourcePod
 	for _, p := range pods {
-		claims = append(claims, desired.Claim{Pod: p})
+		listed = append(listed, desired.SourcePod{Pod: p})
 	}
-	if err := w.desired.Set(t.Context(), source, claims, nil); err != nil {
+	if err := w.desired.Set(t.Context(), source, listed, nil); err != nil {
 		t.Fatal(err)
 	}
 }

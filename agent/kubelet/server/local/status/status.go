@@ -14,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/kubelet/server/response"
 	"github.com/islet-edge/islet/internal/api"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // Pods returns the pods of this node.
@@ -131,10 +132,8 @@ func countPods(pods []*v1.Pod) api.PodCounts {
 		default:
 			n.Pending++
 		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
-				n.Ready++
-			}
+		if podspec.IsReady(&p.Status) {
+			n.Ready++
 		}
 	}
 	return n

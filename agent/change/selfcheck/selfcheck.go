@@ -1,4 +1,4 @@
-package selftest
+package selfcheck
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/update"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/runtime/mounts"
 	"github.com/islet-edge/islet/runtime/shim"
 )
 
@@ -44,7 +45,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = mounts.RemoveAll(dir) }()
 	ctx := context.Background()
 	s, err := store.Open(ctx, filepath.Join(dir, "islet.db"), slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -12,34 +12,34 @@ import (
 // unknownHardware is the hardware of a machine without serial numbers and network cards.
 const unknownHardware = "-"
 
-// maxClaim is the maximum length of a claim, in bytes.
-const maxClaim = 80
+// maxNameClaim is the maximum length of a claim, in bytes.
+const maxNameClaim = 80
 
-// A claim is the text that a machine writes into the Lease when it uses the node's name. It identifies the hardware and the boot.
-type claim struct {
+// A nameClaim is the text that a machine writes into the Lease when it uses the node's name. It identifies the hardware and the boot.
+type nameClaim struct {
 	hardware string // hash of the machine's first mark, or unknownHardware
 	boot     string // hash of its boot ID
 	term     uint64 // number of takeovers by a user
 	since    uint64 // version of the Lease at its first read in this boot
 }
 
-func (c claim) String() string {
+func (c nameClaim) String() string {
 	return fmt.Sprintf("%s.%s.%d.%d", c.hardware, c.boot, c.term, c.since)
 }
 
-// parseClaim parses the value of the annotation. It returns false if the value is not a valid claim.
-func parseClaim(s string) (c claim, ok bool) {
-	parts := strings.Split(s[:min(len(s), maxClaim+1)], ".")
-	if len(s) > maxClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknownHardware && !isHash(parts[0]) {
-		return claim{}, false
+// parseNameClaim parses the value of the annotation. It returns false if the value is not a valid claim.
+func parseNameClaim(s string) (c nameClaim, ok bool) {
+	parts := strings.Split(s[:min(len(s), maxNameClaim+1)], ".")
+	if len(s) > maxNameClaim || len(parts) != 4 || !isHash(parts[1]) || parts[0] != unknownHardware && !isHash(parts[0]) {
+		return nameClaim{}, false
 	}
 	term, err := strconv.ParseUint(parts[2], 10, 32) // 32 bits suffice, because each term is a takeover by a user
 	since, err2 := strconv.ParseUint(parts[3], 10, 64)
-	return claim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
+	return nameClaim{hardware: parts[0], boot: parts[1], term: term, since: since}, err == nil && err2 == nil
 }
 
 // hasPriorityOver reports whether the machine with this claim keeps the name if another machine has the other claim.
-func (c claim) hasPriorityOver(o claim) bool {
+func (c nameClaim) hasPriorityOver(o nameClaim) bool {
 	if c.term != o.term {
 		return c.term > o.term
 	}
