@@ -139,7 +139,7 @@ func TestUnsetClock(t *testing.T) {
 	if _, err := apply(n, one, false); err != nil {
 		t.Fatal(err)
 	}
-	(&loop{Node: n}).end(func(r *Record) { r.Keep(n.c.Now()) }, n.now().Trial)
+	keep(n)
 	check("a bundle was verified", valid, true)
 	check("again", valid, true)
 	check("an expired certificate", expired, false)
@@ -156,7 +156,8 @@ func TestClockAhead(t *testing.T) {
 				var ahead atomic.Int64
 				one, two := w.bundle(1, nil), w.bundle(2, second("more"))
 				boot := func() (*Node, func()) {
-					n := w.open(nil, Remote{Source: followed, Every: time.Hour, NewClient: func() *http.Client { return &http.Client{Transport: s} }})
+					n := w.open(nil, Remote{Source: followed, Every: time.Hour,
+						NewClient: func() *http.Client { return &http.Client{Transport: s} }})
 					n.c.Now = func() time.Time { return w.clock.Add(time.Duration(ahead.Load())) }
 					ctx, cancel := context.WithCancel(context.Background())
 					var group sync.WaitGroup
