@@ -42,8 +42,8 @@ type foreignObjects []local.Info
 
 func (f foreignObjects) List() []local.Info { return f }
 
-// TestClaims checks that the node has the claim of a bundle until another bundle is in force, and that a bundle without a claim that its pod
-// needs, or with a claim of another source, is refused.
+// TestClaims checks that the node has the claim of a bundle until another bundle is in force. A bundle without a claim that its pod needs,
+// or with a claim of another source, is refused.
 func TestClaims(t *testing.T) {
 	w := newWorld(t)
 	n := w.boot(nil)

@@ -121,8 +121,8 @@ func (f slowFile) Read(b []byte) (int, error) {
 	return f.ReadCloser.Read(b)
 }
 
-// TestProgramOfSlowMedium checks that the archive of islet in a bundle on this machine is complete before it is offered, because an operator
-// cannot update while the offered archive is read. Nothing of it is left, also if the medium is lost.
+// TestProgramOfSlowMedium checks that the archive of islet in a bundle on this machine is complete before the updater reads it, because an
+// operator cannot update meanwhile. Nothing of it is left, also if the medium is lost.
 func TestProgramOfSlowMedium(t *testing.T) {
 	w := newWorld(t)
 	file := w.bundle(1, withProgram("islet-arm.tar.gz"))

@@ -290,7 +290,8 @@ func TestBundleForNode(t *testing.T) {
 	}
 }
 
-// TestBundleLacks checks that verify names each object and image that a bundle lacks. Another program has made this bundle: build refuses to.
+// TestBundleLacks checks that verify names each object and image that a bundle lacks. Another program has made this bundle: build refuses
+// to.
 func TestBundleLacks(t *testing.T) {
 	o := newOffice(t)
 	files := map[string]string{
