@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,18 @@ import (
 type unsetBoard struct {
 	*testing.T
 	meta   *memory
-	offset time.Duration // of the machine's clock
+	offset atomic.Int64 // of the machine's clock
 	config Config
 }
 
-func (b *unsetBoard) machine() time.Time { return time.Now().Add(b.offset) }
+func (b *unsetBoard) machine() time.Time { return time.Now().Add(time.Duration(b.offset.Load())) }
+
+// stored returns the number of writes, and the stored signed time.
+func (b *unsetBoard) stored() (writes int, signed string) {
+	b.meta.mu.Lock()
+	defer b.meta.mu.Unlock()
+	return b.meta.writes, b.meta.values[signedKey]
+}
 
 // boot starts the node. The returned function stops it.
 func (b *unsetBoard) boot() (*Link, func()) {
@@ -53,31 +61,31 @@ func TestSignedTime(t *testing.T) {
 				t.Errorf("%s: it is %s, not %s: %+v", what, got, want, l.Times())
 			}
 		}
-		set := func(at time.Time) { b.offset = time.Until(at) }
+		set := func(at time.Time) { b.offset.Store(int64(time.Until(at))) }
 
 		l, stop := b.boot()
 		time.Sleep(3 * time.Hour)
-		if b.meta.writes != 0 {
+		if writes, _ := b.stored(); writes != 0 {
 			t.Error("something was stored before anything was signed")
 		}
 		l.RecordSigned(t.Context(), signed, time.Hour)
 		want(l, "a clock that is not set", signed)
 		l.RecordSigned(t.Context(), signed.Add(-time.Hour), MaxSignedAhead)
 		want(l, "an earlier signature", signed)
-		if b.meta.writes != 1 || b.meta.values[signedKey] != "2026-12-01T08:00:00Z" {
-			t.Errorf("%d writes, %v", b.meta.writes, b.meta.values)
+		if writes, signed := b.stored(); writes != 1 || signed != "2026-12-01T08:00:00Z" {
+			t.Errorf("%d writes, %s", writes, signed)
 		}
 		time.Sleep(10*time.Hour + time.Minute)
 		stop()
-		b.offset = time.Unix(0, 0).Sub(time.Now())
+		set(time.Unix(0, 0))
 		l, stop = b.boot()
 		want(l, "after a power cut", signed.Add(10*time.Hour+time.Minute))
 		set(signed.AddDate(0, 0, 30)) // somebody sets the clock
 		want(l, "the clock is right", signed.AddDate(0, 0, 30))
-		writes := b.meta.writes
+		before, _ := b.stored()
 		time.Sleep(5 * time.Hour)
 		stop()
-		if b.meta.writes != writes {
+		if writes, _ := b.stored(); writes != before {
 			t.Error("the signed time is stored, although the machine's clock is later")
 		}
 
@@ -104,7 +112,7 @@ func TestSignedTime(t *testing.T) {
 		wrong := signed.AddDate(10, 0, 0)
 		l.RecordSigned(t.Context(), wrong, 20*year)
 		want(l, "a wrong signer, and a clock that is set", b.machine())
-		b.offset = 0
+		b.offset.Store(0)
 		l.RecordSigned(t.Context(), wrong, 20*year)
 		want(l, "a wrong signer, and a clock that is not set", wrong)
 		set(signed)
@@ -114,7 +122,8 @@ func TestSignedTime(t *testing.T) {
 		want(l, "a wrong signer, and a restart", signed)
 		stop()
 
-		b.offset, b.config.Kubeconfig = 0, filepath.Join(t.TempDir(), "kubeconfig")
+		b.offset.Store(0)
+		b.config.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 		l, stop = b.boot()
 		want(l, "a stored signed time, and an API server", b.machine())
 		l.RecordSigned(t.Context(), signed, MaxSignedAhead)

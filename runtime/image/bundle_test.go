@@ -213,8 +213,8 @@ func descriptorOf(m bundle.ImageManifest) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: m.MediaType, Digest: m.Digest, Size: m.Size}
 }
 
-// TestBundleMediumFaults imports the image of a bundle from a stick that is pulled out, or answers differently, at each file that is opened.
-// Nothing is left of a failed import, and the next one succeeds.
+// TestBundleMediumFaults imports the image of a bundle from a stick that is pulled out, or answers differently, at each file. Nothing is
+// left of a failed import, and the next one succeeds.
 func TestBundleMediumFaults(t *testing.T) {
 	s := newService(t, nil)
 	l, img := hostBundle(t, nil)
