@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -28,15 +29,18 @@ const (
 //	                  --large step, either way----> claimed --answers agree-----> proven
 //	                                                        '--answers disagree-> dropped
 //	NotBefore of a certificate --> hint --a server's certificate would have expired--> dropped
+//	without a server: time of a signature --verified, not far ahead of a set clock--> signed, stored
 //
-//	Now = the latest of machine, proven, hint
+//	Now = the latest of machine, proven, hint, signed
 type clock struct {
-	meta    Meta
-	machine func() time.Time
-	log     *slog.Logger
+	meta       Meta
+	machine    func() time.Time
+	standalone bool // no API server can prove the time
+	log        *slog.Logger
 
 	mu            sync.Mutex
 	proven        startTime
+	signed        startTime // the latest time of a signature; only on a node without an API server
 	hint          startTime // the latest NotBefore of a certificate; never stored, and dropped when a server's certificate contradicts it
 	wrongHint     time.Time // a hint that was wrong; hints of this time or later are ignored
 	claimedTime   startTime // a Date that is not confirmed yet
@@ -59,26 +63,37 @@ func (s startTime) now() time.Time {
 func sinceNow(t time.Time) startTime { return startTime{t.Round(0).UTC(), time.Now()} }
 
 func newClock(ctx context.Context, cfg Config) (*clock, error) {
-	c := &clock{meta: cfg.Meta, machine: cfg.Clock, log: cfg.Log, claimedSignal: make(chan struct{}, 1)}
+	c := &clock{
+		meta: cfg.Meta, machine: cfg.Clock, standalone: cfg.isStandalone(), log: cfg.Log, claimedSignal: make(chan struct{}, 1),
+	}
 	if c.machine == nil {
 		c.machine = time.Now
 	}
-	text, found, err := c.meta.Meta(ctx, floorKey)
+	err := c.load(ctx, floorKey, &c.proven)
+	if err == nil && c.standalone {
+		err = c.load(ctx, signedKey, &c.signed)
+	}
+	return c, err
+}
+
+// load reads a stored time. If there is none, it leaves to unchanged.
+func (c *clock) load(ctx context.Context, key string, to *startTime) error {
+	text, found, err := c.meta.Meta(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("read the stored lower bound of the time: %w", err)
+		return fmt.Errorf("read the stored lower bound of the time: %w", err)
 	}
 	if found && text != "" {
 		t, err := time.Parse(time.RFC3339, text)
 		if err != nil {
 			c.log.Warn("the stored lower bound of the time cannot be parsed and is ignored", "error", err)
 		} else {
-			c.proven = sinceNow(t)
+			*to = sinceNow(t)
 		}
 	}
-	return c, nil
+	return nil
 }
 
-// Now returns the latest of the machine's time, the lower bound and the hint.
+// Now returns the latest of the machine's time, the lower bound, the hint and the signed time.
 func (c *clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,9 +101,10 @@ func (c *clock) Now() time.Time {
 }
 
 func (c *clock) now() time.Time {
-	now := c.machine()
-	for _, s := range []startTime{c.proven, c.hint} {
-		if t := s.now(); t.After(now) {
+	machine := c.machine()
+	now := machine
+	for _, t := range []time.Time{c.proven.now(), c.hint.now(), c.signedTime(machine)} {
+		if t.After(now) {
 			now = t
 		}
 	}
@@ -196,7 +212,7 @@ func (c *clock) latestTime() time.Time {
 	return now
 }
 
-// run stores the lower bound every hour and when ctx ends.
+// run stores the lower bounds every hour and when ctx ends.
 func (c *clock) run(ctx context.Context) error {
 	every := time.NewTicker(saveEvery)
 	defer every.Stop()
@@ -215,13 +231,19 @@ func (c *clock) run(ctx context.Context) error {
 
 func (c *clock) save(ctx context.Context) {
 	c.mu.Lock()
-	floor := c.proven.now()
+	machine := c.machine()
+	floor, signed := c.proven.now(), c.signedTime(machine)
 	c.mu.Unlock()
-	if floor.IsZero() {
-		return
+	if c.standalone && !floor.After(machine) { // no API server raises it, so that it is not needed
+		floor = time.Time{}
 	}
-	if err := c.meta.SetMeta(ctx, floorKey, floor.Format(time.RFC3339)); err != nil {
-		c.log.Warn("the lower bound of the time is not stored", "error", err)
+	for key, t := range map[string]time.Time{floorKey: floor, signedKey: signed} {
+		if t.IsZero() {
+			continue
+		}
+		if err := c.meta.SetMeta(ctx, key, t.Format(time.RFC3339)); err != nil {
+			c.log.Warn("the lower bound of the time is not stored", "error", err)
+		}
 	}
 }
 
@@ -263,18 +285,19 @@ func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struc
 type Times struct {
 	Now     time.Time // the time for verifying certificates
 	Machine time.Time
-	// The proven lower bound, the hint of a certificate, and a Date of the API server that is not confirmed yet. A missing time is zero.
-	Floor, Hint, Claimed time.Time
-	Answers              int    // number of answers that agree on Claimed
-	Refused              string // the last rejected time of a server, with the reason
+	// The proven lower bound, the hint of a certificate, the signed time of a bundle or an index, and a Date of the API server that is not
+	// confirmed yet. A missing time is zero, also a signed time that is not used.
+	Floor, Hint, Signed, Claimed time.Time
+	Answers                      int    // number of answers that agree on Claimed
+	Refused                      string // the last rejected time of a server, with the reason
 }
 
 func (c *clock) knownTimes() Times {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Times{
-		Now: c.now(), Machine: c.machine(), Floor: c.proven.now(), Hint: c.hint.now(), Claimed: c.claimedTime.now(),
-		Answers: c.agreed, Refused: c.refused,
+		Now: c.now(), Machine: c.machine(), Floor: c.proven.now(), Hint: c.hint.now(), Signed: c.signedTime(c.machine()),
+		Claimed: c.claimedTime.now(), Answers: c.agreed, Refused: c.refused,
 	}
 }
 
@@ -282,8 +305,14 @@ func (c *clock) knownTimes() Times {
 func (c *clock) reset(ctx context.Context) error {
 	c.mu.Lock()
 	c.proven, c.hint, c.claimedTime, c.wrongHint, c.agreed, c.refused = startTime{}, startTime{}, startTime{}, time.Time{}, 0, ""
+	wasSigned := !c.signed.t.IsZero()
+	c.signed = startTime{}
 	c.mu.Unlock()
-	if err := c.meta.SetMeta(ctx, floorKey, ""); err != nil {
+	err := c.meta.SetMeta(ctx, floorKey, "")
+	if wasSigned {
+		err = errors.Join(err, c.meta.SetMeta(ctx, signedKey, ""))
+	}
+	if err != nil {
 		return fmt.Errorf("remove the stored time: %w", err)
 	}
 	return nil

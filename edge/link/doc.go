@@ -42,4 +42,8 @@
 // back if several answers agree on an earlier time. The machine's clock never raises the floor. Otherwise a single wrong time could leave
 // the floor in the future forever. Nothing is deleted because of a date. An expired certificate is kept, and is used again if the time is
 // corrected to an earlier one.
+//
+// A node without an API server has another lower bound: the time at which a bundle or an index of versions was signed, whose signatures the
+// node has verified. The signer's clock may be wrong too, and no server corrects it. So this bound is not used while it is more than half a
+// year ahead of a machine's clock that is set: the node then rejects no certificate that is valid by the machine's clock.
 package link

@@ -104,7 +104,7 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	l.health = newHealth(l)
 	l.serving = newServing(l)
 	l.files = newFiles(l)
-	if l.isStandalone() {
+	if l.cfg.isStandalone() {
 		l.states.set(State{Phase: Standalone})
 	} else {
 		l.identity.load()
@@ -112,19 +112,17 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-func (l *Link) isStandalone() bool {
-	return l.cfg.Kubeconfig == "" && l.cfg.BootstrapKubeconfig == ""
-}
+func (c *Config) isStandalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
 
 // Run maintains the credentials, certificates, state and clock until ctx ends.
 func (l *Link) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	watched := l.files.watch()
 	g.Go(func() error { return l.files.run(ctx, watched) })
-	if !l.isStandalone() {
+	g.Go(func() error { return l.clock.run(ctx) })
+	if !l.cfg.isStandalone() {
 		g.Go(func() error { return l.identity.run(ctx) })
 		g.Go(func() error { return l.health.run(ctx) })
-		g.Go(func() error { return l.clock.run(ctx) })
 		if l.cfg.ServerTLSBootstrap && l.cfg.TLSCertFile == "" {
 			g.Go(func() error { return l.serving.run(ctx) })
 		}
@@ -142,8 +140,8 @@ func (l *Link) Now() time.Time { return l.clock.Now() }
 // Times returns the times from which the node derives the current time, for messages.
 func (l *Link) Times() Times { return l.clock.knownTimes() }
 
-// ResetClock drops the lower bound of the time. From then on, the machine's clock is used until the API server or a certificate proves a
-// later time. ResetClock also requests an immediate probe of a link that is down.
+// ResetClock drops the lower bounds of the time. From then on, the machine's clock is used until the API server, a certificate or a signed
+// time proves a later time. ResetClock also requests an immediate probe of a link that is down.
 func (l *Link) ResetClock(ctx context.Context) error {
 	err := l.clock.reset(ctx)
 	l.identity.filesChanged()

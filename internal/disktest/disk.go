@@ -2,6 +2,7 @@ package disktest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -17,11 +18,17 @@ type Disk struct {
 // New mounts a disk of 2 MB until the test ends. It skips the test without root.
 func New(t testing.TB) *Disk {
 	t.Helper()
+	return NewOf(t, 2<<20)
+}
+
+// NewOf does the same as New for a disk of the given size in bytes.
+func NewOf(t testing.TB, size int64) *Disk {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount a small disk")
 	}
 	d := &Disk{t, t.TempDir()}
-	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, "size=2m"); err != nil {
+	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, fmt.Sprint("size=", size)); err != nil {
 		t.Skip("cannot mount a small disk:", err) // as in a container whose root may not mount
 	}
 	t.Cleanup(func() {

@@ -1,14 +1,20 @@
 package image
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -55,6 +61,30 @@ func hostBundle(t *testing.T, change func(dir string, layers []digest.Digest)) (
 	}
 	t.Cleanup(func() { l.Close() })
 	return l, out
+}
+
+// bundleOf returns a layout with an image.
+func bundleOf(t *testing.T, img v1.Image) (bundle.Layout, BundleImage) {
+	t.Helper()
+	dir := t.TempDir()
+	p, err := layout.Write(dir, empty.Index)
+	if err == nil {
+		err = p.AppendImage(img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := partial.Descriptor(img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := bundle.OpenLayout(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	d := digest.Digest(m.Digest.String())
+	return l, BundleImage{Name: "localhost/web@" + d.String(), Manifest: ocispec.Descriptor{MediaType: string(m.MediaType), Digest: d, Size: m.Size}}
 }
 
 // TestBundleImport imports the image of a bundle: it is found by its digest only, its layers are not fetched again, and it cannot be
@@ -181,4 +211,40 @@ func readAll(t *testing.T, name string) string {
 
 func descriptorOf(m bundle.ImageManifest) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: m.MediaType, Digest: m.Digest, Size: m.Size}
+}
+
+// TestBundleMediumFaults imports the image of a bundle from a stick that is pulled out, or answers differently, at each file. Nothing is
+// left of a failed import, and the next one succeeds.
+func TestBundleMediumFaults(t *testing.T) {
+	s := newService(t, nil)
+	l, img := hostBundle(t, nil)
+	chosen, err := s.ChooseBundleImage(img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lie := range []bool{false, true} {
+		for at := 0; ; at++ {
+			f := &bundletest.Faulty{Layout: l, At: at, Lie: lie}
+			_, err := s.MissingBytes(t.Context(), f, chosen)
+			if err == nil {
+				err = s.ImportBundleImage(t.Context(), f, chosen, func(cri.ImportProgress) {})
+			}
+			if f.Opens <= at { // without a fault
+				if err != nil || at < 5 {
+					t.Errorf("lie %v: %v after %d files", lie, err, at)
+				}
+				break
+			}
+			if err == nil || errors.Is(err, syscall.EIO) == lie {
+				t.Errorf("lie %v, file %d: %v", lie, at, err)
+			}
+			if got := left(t, s); len(got) > 0 {
+				t.Errorf("lie %v, file %d: left over: %q", lie, at, got)
+			}
+		}
+		wantFiles(t, s, chosen.Name, map[string]string{"file": strings.Repeat("web", 1000)})
+		if _, err := s.RemoveImage(t.Context(), &api.RemoveImageRequest{Image: &api.ImageSpec{Image: chosen.Name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

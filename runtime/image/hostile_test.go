@@ -177,9 +177,21 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("%s: left over: %q", name, got)
 		}
 	}
+	l, img := bundleOf(t, imageOf(t, "", layerOf(t, file{name: "data", body: noise(6, 24<<20)})))
+	if err := s.ImportBundleImage(t.Context(), l, img, func(cri.ImportProgress) {}); !errors.Is(err, syscall.ENOSPC) ||
+		!strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), img.Name) {
+		t.Fatalf("the image of a bundle: %v", err)
+	}
+	if got := left(t, s); len(got) > 0 {
+		t.Fatalf("the image of a bundle: left over: %q", got)
+	}
 	ok := ociArchive(t, func(p layout.Path) error { return p.AppendImage(small(t), named1("demo:1")) })
 	if _, err := s.ImportArchive(t.Context(), bytes.NewReader(ok), "ok", nil); err != nil {
 		t.Fatal(err)
+	}
+	l, img = bundleOf(t, imageOf(t, "", layerOf(t, file{name: "data", body: noise(4, 6<<20)})))
+	if err := s.ImportBundleImage(t.Context(), l, img, func(cri.ImportProgress) {}); err != nil {
+		t.Errorf("a smaller image of a bundle: %v", err)
 	}
 }
 

@@ -88,10 +88,10 @@ func (b *bundles) inUse(number int) {
 
 // TestBundle applies signed bundles to a node without images and without a network. The node keeps a bundle whose pods become Ready, and
 // returns from a bundle whose pod does not become Ready. A pod that is the same in both bundles keeps its container through all trials, a
-// SIGKILL of the agent during a trial, and a revert. The bundle is still in use after a reboot. The node rejects bundles of other signers,
-// bundles with lower numbers, and bundles that define a pod of another source. At the end the node follows a server: it tries a new bundle,
-// keeps it while the link is cut, returns from a worse one, and does not try that one again by itself. It reads
-// a bundle from a stick by itself.
+// SIGKILL of the agent during a trial, and a revert. The data in the claim of the bundle stays, also what pods have written during a
+// trial that failed. The bundle is still in use after a reboot. The node rejects bundles of other signers, bundles with lower numbers, and
+// bundles that define a pod of another source. At the end the node follows a server: it tries a new bundle, keeps it while the link is cut,
+// returns from a worse one, and does not try that one again by itself. It reads a bundle from a stick by itself.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	b := newBundles(t)
@@ -105,7 +105,7 @@ func TestBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods := map[string]string{"one": strings.Replace(one, "Never", "Always", 1), "two": two, "settings": fmt.Sprintf(settings, "hello"),
-		"wifi.sealed": string(secret)}
+		"wifi.sealed": string(secret), "data": dataClaim, "store": writer("store")}
 	plain := func(number int, key string, more map[string]string) string {
 		all := map[string]string{}
 		for _, list := range []map[string]string{pods, more} {
@@ -130,10 +130,14 @@ func TestBundle(t *testing.T) {
 	if out := m.Islet("bundle", "apply", first); !strings.Contains(out, "kiosk number 1 is in use already") {
 		t.Error(out)
 	}
-	was := m.WaitReady("one", "two")
+	was := m.WaitReady("one", "two", "store")
+	m.Islet("exec", "store", "--", "/podtool", "write", "/data/kept", "precious")
 	same := func() {
 		t.Helper()
-		now := m.WaitReady("one", "two")
+		now := m.WaitReady("one", "two", "store")
+		if got := file(m, "store", "/data/kept"); got != "precious" {
+			t.Errorf("the claim of the bundle has %q", got)
+		}
 		requireSame(t, was["one"], now["one"])
 		requireSame(t, was["two"], now["two"])
 	}
@@ -156,11 +160,20 @@ func TestBundle(t *testing.T) {
 
 	ill := manifest("ill", "    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}\n", "sleep")
 	second := plain(2, "anna.key", map[string]string{"ill": ill})
-	if out, code := m.Try("bundle", "apply", "--wait", second); code != 1 || !strings.Contains(out, "kiosk number 1 is in use") ||
-		!strings.Contains(out, "default/ill") {
-		t.Errorf("code %d, %s", code, out)
-	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		if out, code := m.Try("bundle", "apply", "--wait", second); code != 1 || !strings.Contains(out, "kiosk number 1 is in use") ||
+			!strings.Contains(out, "default/ill") {
+			t.Errorf("code %d, %s", code, out)
+		}
+	})
+	m.WaitPods("the trial", func(now map[string]machine.Pod) bool { _, found := now["ill"]; return found })
+	m.Islet("exec", "store", "--", "/podtool", "write", "/data/tried", "changed")
+	group.Wait()
 	gone("ill")
+	if got := file(m, "store", "/data/tried"); got != "changed" {
+		t.Errorf("what a pod has written during the trial: %q", got)
+	}
 	same()
 
 	b.refuse("--older", plain(1, "anna.key", map[string]string{"three": manifest("three", "", "sleep")}))
@@ -176,7 +189,7 @@ func TestBundle(t *testing.T) {
 	m.Kill() // in the trial, which lasts for 2 s at least
 	m.StartAgent()
 	b.inUse(3)
-	m.WaitReady("one", "two", "three")
+	m.WaitReady("one", "two", "store", "three")
 	requireSame(t, was["one"], m.Pods()["one"])
 	if out := m.Islet("bundle", "revert"); !strings.Contains(out, "kiosk number 1 is in use") {
 		t.Error(out)
@@ -187,7 +200,7 @@ func TestBundle(t *testing.T) {
 	m.PowerOff()
 	m.Boot()
 	m.StartAgent()
-	m.WaitReady("one", "two")
+	m.WaitReady("one", "two", "store")
 	b.inUse(1)
 	if out := m.Islet("status"); !strings.Contains(out, "bundle") {
 		t.Errorf("islet status does not show the source: %s", out)
@@ -196,7 +209,7 @@ func TestBundle(t *testing.T) {
 	f := b.follow()
 	f.put(plain(4, "anna.key", map[string]string{"four": manifest("four", "", "sleep")}))
 	b.inUse(4)
-	m.WaitReady("one", "two", "four")
+	m.WaitReady("one", "two", "store", "four")
 	f.put("")
 	f.awaitRequest("a request without an answer", func(*http.Request) bool { return true })
 	m.Await("the problem", func() bool {
@@ -207,7 +220,7 @@ func TestBundle(t *testing.T) {
 	m.Await("the failed trial", func() bool { return strings.Contains(m.Islet("bundle", "status"), "kiosk number 5: failed") })
 	b.inUse(4)
 	gone("ill")
-	m.WaitReady("one", "two", "four")
+	m.WaitReady("one", "two", "store", "four")
 	failed := m.Islet("bundle", "status", "-o", "json")
 	f.awaitRequest("a conditional request", func(r *http.Request) bool { return r.Header.Get("If-None-Match") != "" })
 	f.awaitRequest("the next one", func(r *http.Request) bool { return r.Header.Get("If-None-Match") != "" })
@@ -222,7 +235,7 @@ func TestBundle(t *testing.T) {
 	if out, code := m.Try("bundle", "apply", f.URL+"/kiosk.tar", "--wait", "-q"); code != 1 || !strings.Contains(out, "default/ill") {
 		t.Errorf("a person tries it again: %d, %s", code, out)
 	}
-	b.useStick(6, plain(6, "anna.key", map[string]string{"six": manifest("six", "", "sleep")}), "one", "two", "six")
+	b.useStick(6, plain(6, "anna.key", map[string]string{"six": manifest("six", "", "sleep")}), "one", "two", "store", "six")
 }
 
 // TestBundleConfiguration applies bundles with pods and a configuration. The node tries the configuration first, and keeps or gives up both

@@ -56,6 +56,8 @@ type Config struct {
 	Now                  func() time.Time         // the best known time
 	Images               Images                   // nil with the runtime of another program, which cannot use bundles
 	Store                Store
+	// RecordSigned records the time at which a bundle was signed, whose signatures are right. It may raise Now. It may be nil.
+	RecordSigned func(time.Time)
 	// OpenSecret decrypts a Secret. It is nil if the node has no key for sealed Secrets.
 	OpenSecret func(*sealed.Document) (*sealed.Secret, error)
 	// Signer returns the private key that signs the state of the node.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
+	"github.com/islet-edge/islet/edge/link"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/config"
@@ -25,18 +26,24 @@ type Database interface {
 	OpenSecret(d *sealed.Document) (*sealed.Secret, error)
 }
 
+// A Clock knows the best time. *link.Link implements it.
+type Clock interface {
+	Now() time.Time
+	RecordSigned(ctx context.Context, t time.Time, ahead time.Duration)
+}
+
 // OpenFor returns the Node for the configuration of the agent. If onTrial is true, another configuration or version of islet
 // is on trial, and the Node starts no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields
 // of Config.
 func OpenFor(
-	c *config.Config, onTrial bool, labels func() map[string]string, now func() time.Time, images *image.Service, store Database,
-	log *slog.Logger,
+	c *config.Config, onTrial bool, labels func() map[string]string, clock Clock, images *image.Service, store Database, log *slog.Logger,
 ) (*Node, error) {
 	edge := c.Edge.Bundle
 	out := Config{
 		Dir: c.Dirs.State, Policy: format.Policy{Threshold: int(edge.Threshold)}, HealthyFor: edge.HealthyFor.Duration,
-		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: now, Store: store,
-		OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
+		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: clock.Now, Store: store,
+		RecordSigned: func(t time.Time) { clock.RecordSigned(context.Background(), t, link.MaxSignedAhead) },
+		OpenSecret:   store.OpenSecret, Signer: store.Signer, Log: log,
 		CheckTrial: func() error {
 			if onTrial {
 				return errors.New("a configuration or version of islet is on trial: wait for its end (islet config show)")
@@ -68,7 +75,7 @@ func OpenFor(
 	n := Open(out)
 	if m := edge.Medium; m.Label != "" {
 		n.medium = medium.New(medium.Config{Label: m.Label, Result: m.Result, LED: m.LED, Node: c.Node.Name, Bundles: n,
-			Now: now, Log: log})
+			Now: clock.Now, Log: log})
 	}
 	return n, nil
 }

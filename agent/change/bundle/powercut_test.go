@@ -22,7 +22,6 @@ func TestPowerCut(t *testing.T) {
 		if _, err := apply(n, one, false); err != nil {
 			t.Fatal(err)
 		}
-		keep := func(n *Node) { (&loop{Node: n}).end(func(r *Record) { r.Keep(w.clock) }, n.now().Trial) }
 		keep(n)
 		left, last := step, ""
 		n = w.boot(func(name string) {

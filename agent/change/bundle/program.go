@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -98,15 +100,50 @@ func (n *Node) archives(l format.Layout, b *format.Bundle, id Bundle) (list []up
 	return list, nil
 }
 
-// openArchive opens an archive, which a server must first send. The caller verifies its bytes by the release.
+// openArchive opens an archive, which a server must first send. An archive on this machine is copied first, because its medium may be slow,
+// and the reader of the archive lets no other update begin. The caller verifies its bytes by the release.
 func (n *Node) openArchive(l format.Layout, f format.File) (io.ReadCloser, error) {
-	fetched, _ := l.(fetchedLayout)
-	if err := n.checkSpace(neededBytes([]int64{f.Size}, fetched)); err != nil {
+	fetched, isFetched := l.(fetchedLayout)
+	need := neededBytes([]int64{f.Size}, fetched)
+	if !isFetched {
+		need += f.Size
+	}
+	err := n.checkSpace(need)
+	if err != nil {
 		return nil, err
 	}
-	r, err := format.OpenBlob(l, f.Descriptor)
+	var r io.ReadCloser
+	if isFetched {
+		r, err = format.OpenBlob(l, f.Descriptor)
+	} else {
+		r, err = n.copyArchive(l, f)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("file %s: %w", f.Name, err)
 	}
 	return r, nil
+}
+
+// copyArchive copies an archive to a file without a name, which is freed when it is closed. The method sweep removes what a power cut has
+// left.
+func (n *Node) copyArchive(l format.Layout, f format.File) (io.ReadCloser, error) {
+	dir := filepath.Join(n.c.Dir, foldersDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	to, err := os.CreateTemp(dir, ".archive")
+	if err != nil {
+		return nil, err
+	}
+	err = os.Remove(to.Name())
+	if err == nil {
+		err = format.CopyBlob(to, l, f.Descriptor, format.MaxBlob)
+	}
+	if err == nil {
+		_, err = to.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, to.Close())
+	}
+	return to, nil
 }

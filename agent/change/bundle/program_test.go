@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
@@ -16,6 +17,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/update"
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/bundletest"
 )
 
 // programs implements Programs. It reads each archive that it is offered.
@@ -28,12 +30,18 @@ type programs struct {
 	changed chan struct{}
 	busy    error // of CheckOffer, unless a person asks
 	asked   string
+	opened  func() // is called after an archive was opened; may be nil
 }
 
 func (p *programs) UpdateFrom(_ context.Context, list []update.Archive, anew bool, _ update.Progress) (*api.Update, error) {
 	for _, a := range list {
 		r, err := a.Open()
-		p.must(err)
+		if err != nil {
+			return nil, err
+		}
+		if p.opened != nil {
+			p.opened()
+		}
 		data, err := io.ReadAll(r)
 		p.must(errors.Join(err, r.Close()))
 		p.asked += fmt.Sprintf("%s: %s %s anew %v\n", a.Name, data, a.Release, anew)
@@ -87,6 +95,59 @@ func TestProgramFirst(t *testing.T) {
 	}
 	if r := n.now(); r.Trial != nil || r.Highest != nil || len(w.folders()) > 0 || len(w.pinned) > 0 || len(w.imported) > 0 {
 		t.Errorf("%+v, folders %q, pinned %q, imported %v", r, w.folders(), w.pinned, w.imported)
+	}
+}
+
+// A slowLayout is a bundle on a medium that does not answer any more after it was lost.
+type slowLayout struct {
+	format.Layout
+	lost *bool
+}
+
+func (l slowLayout) Open(name string) (io.ReadCloser, int64, error) {
+	r, size, err := l.Layout.Open(name)
+	return slowFile{r, l.lost}, size, err
+}
+
+type slowFile struct {
+	io.ReadCloser
+	lost *bool
+}
+
+func (f slowFile) Read(b []byte) (int, error) {
+	if *f.lost {
+		return 0, syscall.EIO
+	}
+	return f.ReadCloser.Read(b)
+}
+
+// TestProgramOfSlowMedium checks that the archive of islet in a bundle on this machine is complete before the updater reads it, because an
+// operator cannot update meanwhile. Nothing of it is left, also if the medium is lost.
+func TestProgramOfSlowMedium(t *testing.T) {
+	w := newWorld(t)
+	file := w.bundle(1, withProgram("islet-arm.tar.gz"))
+	at := 1 << 30
+	for _, early := range []bool{false, true} {
+		lost := false
+		p := &programs{world: w, offer: &api.Update{Version: "9.1.0", ID: "4f2a"}, opened: func() { lost = true }}
+		n := w.boot(nil)
+		n.programs = p
+		f := &bundletest.Faulty{At: at}
+		open := func() (format.Layout, error) {
+			l, err := format.OpenLayout(file)
+			f.Layout = slowLayout{l, &lost}
+			return f, err
+		}
+		_, err := n.apply(t.Context(), request{open: open}, func(string, int64, int64) {})
+		updating := updatingError{}
+		if early && (!errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "file islet-arm.tar.gz: ")) ||
+			!early && (!errors.As(err, &updating) || !strings.Contains(p.asked, "program release")) {
+			t.Errorf("lost early %v: %v, offered %q", early, err, p.asked)
+		}
+		if len(w.folders()) > 0 || n.now().Trial != nil {
+			t.Errorf("lost early %v: left over: %q", early, w.folders())
+		}
+		at = f.Opens - 1 // the archive is the last file
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -47,6 +48,7 @@ type world struct {
 	bad        map[string]bool // names of pods that do not become Ready
 	others     []desired.Pod   // pods of other sources
 	during     func()          // is called at each import of an image; may be nil
+	reads      bool            // an import reads and verifies the layers
 }
 
 func newWorld(t testing.TB) *world {
@@ -134,6 +136,9 @@ func apply(n *Node, file string, older bool) (api.Bundle, error) {
 	return n.Apply(context.Background(), file, older, func(string, int64, int64) {})
 }
 
+// keep ends the trial of a bundle whose pods are Ready.
+func keep(n *Node) { (&loop{Node: n}).end(func(r *Record) { r.Keep(n.c.Now()) }, n.now().Trial) }
+
 // names returns the names of the delivered pods, sorted.
 func (w *world) names() (names []string) {
 	w.mu.Lock()
@@ -215,7 +220,18 @@ func (w *world) MissingBytes(_ context.Context, l format.Layout, img image.Bundl
 	return bytes, nil
 }
 
-func (w *world) ImportBundleImage(_ context.Context, _ format.Layout, img image.BundleImage, _ func(cri.ImportProgress)) error {
+func (w *world) ImportBundleImage(_ context.Context, l format.Layout, img image.BundleImage, _ func(cri.ImportProgress)) error {
+	if w.reads {
+		p, err := format.ReadImage(l, img.Manifest)
+		if err != nil {
+			return err
+		}
+		for _, d := range p.Layers {
+			if err := format.CopyBlob(io.Discard, l, d, format.MaxBlob); err != nil {
+				return err
+			}
+		}
+	}
 	w.imported[img.Name] = true
 	if w.during != nil {
 		w.during()

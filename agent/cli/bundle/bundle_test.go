@@ -290,6 +290,53 @@ func TestBundleForNode(t *testing.T) {
 	}
 }
 
+// TestBundleLacks checks that verify names each object and image that a bundle lacks. Another program has made this bundle: build refuses
+// to.
+func TestBundleLacks(t *testing.T) {
+	o := newOffice(t)
+	files := map[string]string{
+		"pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - name: a\n    image: localhost/web:1\n" +
+			"    envFrom: [{configMapRef: {name: settings}}, {secretRef: {name: wifi}}]\n" +
+			"    env: [{name: A, valueFrom: {configMapKeyRef: {name: settings, key: a}}}]\n" +
+			"  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n",
+		"settings.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: x}\n",
+		"wifi.yaml":     "apiVersion: v1\nkind: Secret\nmetadata: {name: wifi}\nstringData: {a: x}\n",
+		"data.yaml": "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\n" +
+			"spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 16Mi}}}\n",
+	}
+	const image = "image localhost/web:1 is missing"
+	for without, want := range map[string][]string{
+		"none":          {image},
+		"settings.yaml": {image, "ConfigMap default/settings, which pod default/web needs, is missing"},
+		"wifi.yaml":     {image, "Secret default/wifi, which pod default/web needs, is missing"},
+		"data.yaml":     {image, "PersistentVolumeClaim default/data, which pod default/web needs, is missing"},
+		"a key":         {image, `key "a" of ConfigMap default/settings, which pod default/web needs, is missing`},
+	} {
+		var parts []bundle.Part
+		for name, text := range files {
+			if without == "a key" {
+				text = strings.Replace(text, "data: {a: x}", "data: {b: x}", 1)
+			}
+			if name != without {
+				parts = append(parts, bundle.NewFile(name, bundle.MediaManifest, []byte(text)))
+			}
+		}
+		a, err := bundle.Assemble(&bundle.Contents{Name: "kiosk", Number: 1}, parts, nil)
+		var tar bytes.Buffer
+		if err == nil {
+			err = a.WriteTar(&tar)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.write("kiosk.tar", tar.String())
+		out := o.run(1, "verify -q @kiosk.tar", want...)
+		if got := strings.Count(out, "is missing"); got != len(want) {
+			t.Errorf("without %s: %d things are missing instead of %d:\n%s", without, got, len(want), out)
+		}
+	}
+}
+
 // TestBundleWithConfiguration checks that show, diff and verify name the configurations of a bundle, their mistakes, and the fields that
 // the node's version of islet does not know.
 func TestBundleWithConfiguration(t *testing.T) {

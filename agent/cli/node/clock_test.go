@@ -13,9 +13,10 @@ func TestClock(t *testing.T) {
 	n, stop := startNode(t)
 	defer stop()
 	now := time.Date(2026, 11, 22, 7, 0, 0, 0, time.UTC)
-	n.Time = api.Clock{Now: now, Machine: now.AddDate(-1, 0, 0), Floor: now, Refused: "2031-11-22T07:00:00Z: the server's own certificate is over"}
+	n.Time = api.Clock{Now: now, Machine: now.AddDate(-1, 0, 0), Floor: now, Signed: now.Add(-time.Hour),
+		Refused: "2031-11-22T07:00:00Z: the server's own certificate is over"}
 	got := run(t, n, "", "clock")
-	for _, want := range []string{"Floor:", "2026-11-22T07:00:00Z", "Not trusted: 2031", "behind by 8760h"} {
+	for _, want := range []string{"Floor:", "2026-11-22T07:00:00Z", "2026-11-22T06:00:00Z", "Not trusted: 2031", "behind by 8760h"} {
 		if got.Code != 0 || !strings.Contains(got.Out, want) {
 			t.Errorf("%q is missing: %+v", want, got)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
+	"github.com/islet-edge/islet/internal/led"
 )
 
 func TestMain(m *testing.M) {
@@ -111,6 +112,7 @@ type node struct {
 	reports int
 	fail    error
 	busy    int           // calls of ApplyNewest that return ErrBusy
+	during  func()        // is called after the first byte of a bundle was read; may be nil
 	done    chan struct{} // a value for each call of ApplyNewest
 }
 
@@ -130,7 +132,16 @@ func (n *node) ApplyNewest(_ context.Context, offers []Offer) (string, api.Bundl
 		if err != nil {
 			return o.Name, api.Bundle{}, err
 		}
-		text, err := io.ReadAll(r)
+		text := make([]byte, 1, size+1)
+		_, err = io.ReadFull(r, text)
+		if n.during != nil {
+			n.during()
+		}
+		if err == nil {
+			var rest []byte
+			rest, err = io.ReadAll(r)
+			text = append(text, rest...)
+		}
 		if err = errors.Join(err, r.Close(), l.Close()); err != nil || int64(len(text)) != size {
 			return o.Name, api.Bundle{}, fmt.Errorf("%d bytes instead of %d: %w", len(text), size, err)
 		}
@@ -150,8 +161,15 @@ func (n *node) Report(context.Context) ([]byte, error) {
 
 // start runs a Medium until the test ends. The function await waits for a result.
 func start(t *testing.T, label string, n *node) (await func(what, result string) *api.BundleMedium) {
-	m := New(Config{Label: label, Result: true, Node: "edge", Bundles: n, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	_, await = startWith(t, label, n, led.New("", ""))
+	return await
+}
+
+// startWith does the same with an LED.
+func startWith(t *testing.T, label string, n *node, light *led.LED) (m *Medium, await func(what, result string) *api.BundleMedium) {
+	m = New(Config{Label: label, Result: true, Node: "edge", Bundles: n, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		busyPause: time.Millisecond})
+	m.led = light
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = m.Run(ctx) }()
@@ -159,7 +177,7 @@ func start(t *testing.T, label string, n *node) (await func(what, result string)
 		cancel()
 		<-ended
 	})
-	return func(what, result string) *api.BundleMedium {
+	return m, func(what, result string) *api.BundleMedium {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; {
 			s := m.Status()

@@ -1,0 +1,216 @@
+package bundle
+
+// All calls of time.Sleep in this file are in synctest bubbles, whose clock advances at once.
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/internal/download"
+	"github.com/islet-edge/islet/internal/retry"
+)
+
+// A certified is an https server with a certificate that is valid for 60 days.
+type certified struct {
+	*httptest.Server
+	trust *x509.CertPool
+}
+
+func (w *world) newCertified(from time.Time, h http.HandlerFunc) *certified {
+	w.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	w.must(err)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "office"}, NotBefore: from,
+		NotAfter: from.AddDate(0, 0, 60), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+	w.must(err)
+	cert, err = x509.ParseCertificate(der)
+	w.must(err)
+	s := &certified{httptest.NewUnstartedServer(h), x509.NewCertPool()}
+	s.trust.AddCert(cert)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.StartTLS()
+	w.Cleanup(s.Close)
+	return s
+}
+
+// newClient returns the client of package download with the server's certificate as an authority.
+func (s *certified) newClient(now func() time.Time) func() *http.Client {
+	return func() *http.Client {
+		c := download.NewClient(now)
+		c.Transport.(*http.Transport).TLSClientConfig.RootCAs = s.trust
+		return c
+	}
+}
+
+// A safeMeta is a Store that several goroutines may use.
+type safeMeta struct {
+	sync.Mutex
+	*world
+}
+
+func (m *safeMeta) Meta(ctx context.Context, key string) (string, bool, error) {
+	m.Lock()
+	defer m.Unlock()
+	return m.world.Meta(ctx, key)
+}
+
+func (m *safeMeta) SetMeta(ctx context.Context, key, value string) error {
+	m.Lock()
+	defer m.Unlock()
+	return m.world.SetMeta(ctx, key, value)
+}
+
+// TestUnsetClock checks a node without an API server whose clock shows 1970. It accepts the valid certificates of a server with bundles and
+// of the server for reports as soon as it has verified a bundle, also after a reboot. A bundle of others does not change that. A
+// certificate that had expired when the bundle was signed is rejected.
+func TestUnsetClock(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.bundle(1, nil), w.bundle(2, second("more"))
+	key := w.key
+	w.key = ed25519.NewKeyFromSeed([]byte(strings.Repeat("x", ed25519.SeedSize)))
+	foreign := w.bundle(9, nil)
+	w.key = key
+	valid := w.newCertified(w.clock.AddDate(0, 0, -10), func(out http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		http.ServeFile(out, r, two)
+	})
+	expired := w.newCertified(w.clock.AddDate(0, 0, -80), valid.Config.Handler.ServeHTTP)
+	boot := func(s *certified) (*Node, *reporter) {
+		l, err := link.New(t.Context(), link.Config{NodeName: "a", CertDir: t.TempDir(), Meta: &safeMeta{world: w},
+			Clock: func() time.Time { return time.Unix(1000, 0) }, Log: slog.New(slog.DiscardHandler)})
+		w.must(err)
+		n := w.open(nil, Remote{NewClient: s.newClient(l.Now)})
+		n.c.Now = l.Now
+		n.c.RecordSigned = func(t time.Time) { l.RecordSigned(context.Background(), t, link.MaxSignedAhead) }
+		return n, &reporter{Node: n, url: s.URL, client: s.newClient(l.Now)(),
+			again: retry.Backoff{FirstWindow: time.Hour, SecondWindow: time.Hour, MaxWindow: time.Hour}}
+	}
+	check := func(what string, s *certified, trusted bool) {
+		t.Helper()
+		n, r := boot(s)
+		b, err := apply(n, s.URL+"/kiosk.tar", true)
+		invalid := x509.CertificateInvalidError{}
+		if trusted && (err != nil || b.Number != 2) || !trusted && (!errors.As(err, &invalid) || invalid.Reason != x509.Expired) {
+			t.Errorf("%s: %+v, %v", what, b, err)
+		}
+		if trusted {
+			_, err = n.Revert(t.Context())
+			w.must(err)
+		}
+		wait := r.send(t.Context())
+		if s, err := n.Status(); err != nil || (wait == 0) != trusted || (s.Report.Problem == "") != trusted {
+			t.Errorf("%s: a report: %+v, %v", what, s.Report, err)
+		}
+	}
+	check("nothing was verified", valid, false)
+	n, _ := boot(valid)
+	if _, err := apply(n, foreign, false); err == nil {
+		t.Error("a bundle of others was accepted")
+	}
+	check("a bundle of others", valid, false)
+	n, _ = boot(valid)
+	if _, err := apply(n, one, false); err != nil {
+		t.Fatal(err)
+	}
+	keep(n)
+	check("a bundle was verified", valid, true)
+	check("again", valid, true)
+	check("an expired certificate", expired, false)
+}
+
+// TestClockAhead sets the machine's clock ahead by ten years. What runs goes on: a bundle in force that has expired by that clock, and a
+// trial. A new bundle that has expired by that clock waits until the clock is right: it does not count as failed, and a person, a stick and
+// a followed source can then start it.
+func TestClockAhead(t *testing.T) {
+	for _, how := range []string{"a person", "a stick", "a source"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := newWorld(t), &webSite{}
+				var ahead atomic.Int64
+				one, two := w.bundle(1, nil), w.bundle(2, second("more"))
+				boot := func() (*Node, func()) {
+					n := w.open(nil, Remote{Source: followed, Every: time.Hour,
+						NewClient: func() *http.Client { return &http.Client{Transport: s} }})
+					n.c.Now = func() time.Time { return w.clock.Add(time.Duration(ahead.Load())) }
+					ctx, cancel := context.WithCancel(context.Background())
+					var group sync.WaitGroup
+					n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
+					return n, func() { cancel(); group.Wait() }
+				}
+				n, stop := boot()
+				_, err := apply(n, one, false)
+				w.must(err)
+				time.Sleep(time.Second)
+				stop()
+				ahead.Store(int64(10 * 365 * 24 * time.Hour))
+				n, stop = boot()
+				time.Sleep(time.Second)
+				if s, err := n.Status(); err != nil || s.Trial == nil || !slices.Equal(w.names(), []string{"web"}) {
+					t.Errorf("a trial ended: %+v, %v, pods %v", s, err, w.names())
+				}
+				time.Sleep(time.Minute)
+				stop()
+				n, stop = boot()
+				time.Sleep(time.Second)
+				try := func() (err error) {
+					switch how {
+					case "a person":
+						_, err = apply(n, two, false)
+					case "a stick":
+						_, _, err = n.ApplyNewest(context.Background(), offers(two))
+					default:
+						s.serve(two)
+						time.Sleep(30 * time.Hour)
+						if status, _ := n.Status(); status.Source.Problem != "" {
+							err = errors.New(status.Source.Problem)
+						}
+					}
+					return err
+				}
+				if err := try(); err == nil || !strings.Contains(err.Error(), "expires: ") {
+					t.Errorf("an expired bundle: %v", err)
+				}
+				if s, err := n.Status(); err != nil || s.Current == nil || s.Current.Number != 1 || s.Trial != nil || len(s.Failed) > 0 ||
+					!slices.Equal(w.names(), []string{"web"}) {
+					t.Errorf("the clock is ahead: %+v, %v, pods %v", s, err, w.names())
+				}
+				ahead.Store(0)
+				if err := try(); err != nil {
+					t.Errorf("the clock is right: %v", err)
+				}
+				time.Sleep(time.Minute)
+				if s, err := n.Status(); err != nil || s.Current == nil || s.Current.Number != 2 {
+					t.Errorf("the clock is right: %+v, %v", s, err)
+				}
+				stop()
+			})
+		})
+	}
+}
