@@ -34,9 +34,8 @@ func OpenFor(
 ) (*Node, error) {
 	edge := c.Edge.Bundle
 	out := Config{
-		Dir: c.Dirs.State, Policy: format.Policy{Threshold: int(edge.Threshold)}, HealthyFor: edge.HealthyFor.Duration,
-		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: now, Store: store,
-		OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
+		Dir: c.Dirs.State, HealthyFor: edge.HealthyFor.Duration, Deadline: edge.Deadline.Duration,
+		Name: c.Node.Name, Labels: labels, Now: now, Store: store, OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
 		CheckTrial: func() error {
 			if onTrial {
 				return errors.New("a configuration or version of islet is on trial: wait for its end (islet config show)")
@@ -58,12 +57,9 @@ func OpenFor(
 			},
 		}
 	}
-	for _, text := range edge.Keys {
-		key, err := signed.ParseKey(text)
-		if err != nil {
-			return nil, err
-		}
-		out.Policy.Keys = append(out.Policy.Keys, key)
+	var err error
+	if out.Policy, err = newPolicy(&edge); err != nil {
+		return nil, err
 	}
 	n := Open(out)
 	if m := edge.Medium; m.Label != "" {
@@ -71,4 +67,17 @@ func OpenFor(
 			Now: now, Log: log})
 	}
 	return n, nil
+}
+
+// newPolicy returns who must have signed a bundle.
+func newPolicy(c *config.Bundles) (format.Policy, error) {
+	p := format.Policy{Threshold: int(c.Threshold)}
+	for _, text := range c.Keys {
+		key, err := signed.ParseKey(text)
+		if err != nil {
+			return p, err
+		}
+		p.Keys = append(p.Keys, key)
+	}
+	return p, nil
 }
