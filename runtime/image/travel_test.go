@@ -143,7 +143,7 @@ func TestTravel(t *testing.T) {
 				Dir: filepath.Join(t.TempDir(), "download"), NewClient: func() *http.Client { return client }, ReadKnown: func(d ocispec.Descriptor) []byte { return s.ReadStored(t.Context(), d) },
 				CheckSpace: func(int64) error { return nil }, Policy: &policy,
 				OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
-					return s.OpenRemote(ctx, ref, auth)
+					return s.OpenRemote(ctx, ref, auth, 0)
 				},
 			})
 			fetch := func(a *bundle.Artefact) int64 {
@@ -199,7 +199,7 @@ func TestRemoteResumes(t *testing.T) {
 		o := feed.NewOpener(feed.Config{
 			Dir: dir, ReadKnown: func(ocispec.Descriptor) []byte { return nil }, CheckSpace: func(int64) error { return nil },
 			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
-				return s.OpenRemote(ctx, ref, auth)
+				return s.OpenRemote(ctx, ref, auth, 0)
 			},
 		})
 		l, _, err := o.Open(t.Context(), feed.Request{From: ref, Tell: func(string, int64, int64) {}})

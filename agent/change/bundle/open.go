@@ -12,6 +12,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/remote"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/signed"
@@ -49,7 +50,11 @@ func OpenFor(
 		out.Remote = Remote{
 			Source: edge.Source, Every: edge.Every.Duration, ReportURL: edge.Report, ReadStored: images.ReadStored,
 			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
-				r, err := images.OpenRemote(ctx, ref, auth)
+				idle := time.Duration(0)
+				if edge.Source == remote.Scheme+ref { // its next request uses the same connection
+					idle = 2 * edge.Every.Duration
+				}
+				r, err := images.OpenRemote(ctx, ref, auth, idle)
 				if err != nil {
 					return nil, err
 				}
