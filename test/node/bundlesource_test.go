@@ -127,9 +127,10 @@ func (s *source) awaitChecks(n int) int {
 	return len(conns)
 }
 
-// TestBundleSource applies bundles from a registry and from the directory of a web server, and follows a tag. While the tag is the same, the
-// node checks it over one connection. A tag that is moved to an older bundle, and a registry that sends other bytes or too few, change
-// nothing. The next honest answer does.
+// TestBundleSource applies bundles from a registry and from the directory of a web server, and follows a tag. An import of another image
+// under the name of the bundle's image changes no pod, and the next bundle does not use it. While the tag is the same, the node checks it
+// over one connection. A tag that is moved to an older bundle, and a registry that sends other bytes or too few, change nothing. The next
+// honest answer does.
 func TestBundleSource(t *testing.T) {
 	t.Parallel()
 	b := newBundles(t)
@@ -143,11 +144,20 @@ func TestBundleSource(t *testing.T) {
 		t.Error(out)
 	}
 	was := m.WaitReady("one", "first")
+	imageOf := func(p machine.Pod) string { return p.Status.ContainerStatuses[0].ImageID }
+	other := machine.ArchivesOf(t, map[string]int{"podtool": 1})[0] // another image with the name of that in the bundle
+	if out := m.Islet("images", "import", other); !strings.Contains(out, machine.Image) {
+		t.Errorf("the import of the other image: %s", out)
+	}
 	s.publish(2, pods("second"), nil)
 	if out := m.Islet("bundle", "apply", s.URL+"/kiosk/", "--wait"); !strings.Contains(out, "kiosk number 2 is in use") {
 		t.Error(out)
 	}
-	requireSame(t, was["one"], m.WaitReady("one", "second")["one"])
+	now := m.WaitReady("one", "second")
+	requireSame(t, was["one"], now["one"])
+	if imageOf(now["second"]) != imageOf(was["first"]) {
+		t.Errorf("a pod of a bundle has the image of an import: %s, want %s", imageOf(now["second"]), imageOf(was["first"]))
+	}
 
 	edge, err := os.ReadFile(m.Disk + "/edge.yaml")
 	if err != nil {
