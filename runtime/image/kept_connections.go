@@ -14,8 +14,8 @@ import (
 // maxKept is the maximum number of transports that a Service keeps: two for each server of a registry with mirrors.
 const maxKept = 8
 
-// keptTransports keeps the connections to the registry of a followed bundle between two requests, because a handshake costs more bytes than a
-// request. The settings of the registry are still read before each request: a transport is used again only for the same certificates.
+// keptTransports keeps the connections to the registry of a followed bundle between two requests, because a handshake costs more bytes than
+// a request. The settings of the registry are still read before each request: a transport is used again only for the same certificates.
 type keptTransports struct {
 	mu   sync.Mutex
 	list []*http.Transport

@@ -26,8 +26,8 @@ type Remote struct {
 	idle    time.Duration // how long its connections are kept after Close
 }
 
-// remoteHeaders are the headers of a request for the root of a bundle. They are short, because a node that follows a bundle sends the request
-// often. Some registries reject a request without a User-Agent.
+// remoteHeaders returns the headers of a request for the root of a bundle. They are short, because a node that follows a bundle sends the
+// request often. Some registries reject a request without a User-Agent.
 func remoteHeaders() http.Header {
 	return http.Header{"Accept": {ocispec.MediaTypeImageIndex}, "User-Agent": {"islet"}}
 }

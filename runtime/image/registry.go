@@ -29,8 +29,8 @@ type registryClient struct {
 	clients []*http.Client
 }
 
-// newRegistry returns a registry. It reads CertsDir on each call, so changes need no restart. If idle is not 0, the connections are kept for
-// this duration, also for a later registry. The headers may be nil.
+// newRegistry returns a registry. It reads CertsDir on each call, so changes need no restart. If idle is not 0, the connections are kept
+// for this duration, also for a later registry. The headers may be nil.
 func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig, idle time.Duration, headers http.Header) *registryClient {
 	r := &registryClient{}
 	o := config.HostOptions{

@@ -113,8 +113,9 @@ func middleBundle(t *testing.T, key ed25519.PrivateKey, number, top, middle, lay
 }
 
 // TestTravel counts the bytes that a node fetches for the first bundle, and for the next one, in whose only image one layer differs: of an
-// image of 200 MB whose uppermost layer of 2 MB differs, at most 3 MB. The short form has a tenth of these sizes. In a third bundle, a layer
-// in the middle differs. The layers above it travel too, because the node keeps layers only unpacked, each on top of the layers below it.
+// image of 200 MB whose uppermost layer of 2 MB differs, at most 3 MB. The short form has a tenth of these sizes. In a third bundle, a
+// layer in the middle differs. The layers above it travel too, because the node keeps layers only unpacked, each on top of the layers below
+// it.
 func TestTravel(t *testing.T) {
 	layer, changed, most := 1_000_000, 200_000, int64(300_000)
 	if os.Getenv("ISLET_TEST_LONG") != "" {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestBundleKeys applies a bundle that replaces the keys of the node, with its consent: afterwards two other persons must sign. The node then
-// refuses a bundle of the first person, and one with a single signature, also after a loss of power. It does not return to the removed key.
+// TestBundleKeys applies a bundle that replaces the keys of the node, with its consent: afterwards two other persons must sign. The node
+// then refuses a bundle of the first person, and one with a single signature, also after a loss of power. It does not return to the
+// removed key.
 func TestBundleKeys(t *testing.T) {
 	t.Parallel()
 	b := newBundles(t)

@@ -146,7 +146,8 @@ func (v *victim) apply(n *Node, what string, q request) (id digest.Digest, err e
 	b, err := n.apply(v.t.Context(), q, func(string, int64, int64) {})
 	runtime.ReadMemStats(&after)
 	used := after.TotalAlloc - before.TotalAlloc // so it is also a limit of the memory at any time
-	if v.memory = max(v.memory, used); used > 64<<20 {
+	v.memory = max(v.memory, used)
+	if used > 64<<20 {
 		v.Errorf("%s: %d MiB were allocated: %v", what, used>>20, err)
 	}
 	now := v.walk()
@@ -213,7 +214,8 @@ func TestMutations(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if tried++; isSigned {
+		tried++
+		if isSigned {
 			signed++
 		}
 		if !isSigned && id != want {

@@ -206,7 +206,8 @@ func hostileValues() []string {
 		`-1`, `0`, `1`, `9223372036854775807`, `9223372036854775808`, `1e300`, `1048577`, `4294967296`, `null`, `true`, `[]`, `{}`, `[{}]`,
 		strings.Repeat("[", 200) + strings.Repeat("]", 200), strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000),
 		strings.Repeat(`{"a":`, 5_000) + "1" + strings.Repeat("}", 5_000), "[" + strings.Repeat("{},", 100_000) + "{}]",
-		`"` + strings.Repeat("a", 500_000) + `"`, `"application/vnd.oci.image.index.v1+json"`, `"application/vnd.oci.image.manifest.v1+json"`,
+		`"` + strings.Repeat("a", 500_000) + `"`, `"application/vnd.oci.image.index.v1+json"`,
+		`"application/vnd.oci.image.manifest.v1+json"`,
 		`"` + bundle.MediaProgram + `"`, `"` + bundle.MediaSealed + `"`, `"linux/amd64"`, `"KIOSK"`, `"web.yaml"`, `"edge.yaml"`,
 	}
 }

@@ -28,8 +28,8 @@ func (s *watchedSource) ApplyFollowed(ctx context.Context, from string, last See
 	return s.source.ApplyFollowed(ctx, from, last)
 }
 
-// TestIdleFollower checks that a source that has nothing new costs at most one write a day, for short and long intervals. A node that starts
-// each minute still keeps the pace: see TestReboots.
+// TestIdleFollower checks that a source that has nothing new costs at most one write a day, for short and long intervals. A node that
+// starts each minute still keeps the pace: see TestReboots.
 func TestIdleFollower(t *testing.T) {
 	for _, every := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
