@@ -39,7 +39,7 @@ func (k *keptTransports) find(t *http.Transport, idle time.Duration) *http.Trans
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if tcp, ok := c.(*net.TCPConn); ok {
-			err = tcp.SetKeepAlive(false)
+			_ = tcp.SetKeepAlive(false) // it only costs more bytes otherwise
 		}
 		return c, err
 	}
