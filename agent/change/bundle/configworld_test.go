@@ -120,8 +120,9 @@ func (m *machine) start(role guard.Role) *process {
 		return nil
 	}
 	if m.keys {
-		p.node.c.Policy, err = newPolicy(&p.cfg.Edge.Bundle)
+		p.node.c.Policy.Keys, err = parseKeys(p.cfg.Edge.Bundle.Keys)
 		m.must(err)
+		p.node.c.Policy.Threshold = int(p.cfg.Edge.Bundle.Threshold)
 	}
 	p.node.configurations = p.keeper
 	p.keeper.Connect(configure.Node{

@@ -35,8 +35,9 @@ func OpenFor(
 ) (*Node, error) {
 	edge := c.Edge.Bundle
 	out := Config{
-		Dir: c.Dirs.State, HealthyFor: edge.HealthyFor.Duration, Deadline: edge.Deadline.Duration,
-		Name: c.Node.Name, Labels: labels, Now: now, Store: store, OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
+		Dir: c.Dirs.State, Policy: format.Policy{Threshold: int(edge.Threshold)}, HealthyFor: edge.HealthyFor.Duration,
+		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: now, Store: store,
+		OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
 		CheckTrial: func() error {
 			if onTrial {
 				return errors.New("a configuration or version of islet is on trial: wait for its end (islet config show)")
@@ -63,7 +64,7 @@ func OpenFor(
 		}
 	}
 	var err error
-	if out.Policy, err = newPolicy(&edge); err != nil {
+	if out.Policy.Keys, err = parseKeys(edge.Keys); err != nil {
 		return nil, err
 	}
 	n := Open(out)
@@ -74,15 +75,14 @@ func OpenFor(
 	return n, nil
 }
 
-// newPolicy returns who must have signed a bundle.
-func newPolicy(c *config.Bundles) (format.Policy, error) {
-	p := format.Policy{Threshold: int(c.Threshold)}
-	for _, text := range c.Keys {
+// parseKeys returns the public keys of signers.
+func parseKeys(texts []string) (keys []signed.Key, _ error) {
+	for _, text := range texts {
 		key, err := signed.ParseKey(text)
 		if err != nil {
-			return p, err
+			return nil, err
 		}
-		p.Keys = append(p.Keys, key)
+		keys = append(keys, key)
 	}
-	return p, nil
+	return keys, nil
 }
