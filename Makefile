@@ -166,6 +166,16 @@ test-versions: build old ## one subject: update a node with pods from an earlier
 	@packaging/deps.sh run test
 	cd test && ISLET_OLD=$(OLD_PROGRAM) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -v -timeout 10m -run TestVersions ./node
 
+SKOPEO = $(CURDIR)/$(CACHE)/skopeo
+.PHONY: skopeo
+skopeo:
+	@packaging/deps.sh skopeo
+	@test/skopeo.sh $(SKOPEO)
+
+.PHONY: test-skopeo
+test-skopeo: skopeo ## one subject: copy a bundle with skopeo through Docker's registry
+	ISLET_SKOPEO=$(SKOPEO) go test -count=1 -v -run TestSkopeo ./agent/cli/bundle
+
 BROWSER = $$(command -v chromium-headless-shell || command -v chromium)
 PROMETHEUS = $(CURDIR)/$(CACHE)/prometheus
 
@@ -228,9 +238,9 @@ cluster:
 test-long: ## check: all tests in their long forms, in virtual machines and with other programs: hours (root needed)
 	@test/stage.sh begin
 	@test/stage.sh dependencies packaging/deps.sh run test vm oci packages system page
-	@test/stage.sh build $(MAKE) build demo-image
+	@test/stage.sh build $(MAKE) build demo-image skopeo
 	@test/stage.sh check $(MAKE) check
-	@test/stage.sh unit env ISLET_TEST_LONG=1 ISLET_BROWSER=$(BROWSER) $(MAKE) test-unit UNRACED= UNIT_TIMEOUT=90m
+	@test/stage.sh unit env ISLET_TEST_LONG=1 ISLET_BROWSER=$(BROWSER) ISLET_SKOPEO=$(SKOPEO) $(MAKE) test-unit UNRACED= UNIT_TIMEOUT=90m
 	@test/stage.sh packages $(MAKE) packages-two test-packages
 	@test/stage.sh programs $(MAKE) prometheus old mac test-programs
 	@test/stage.sh node env ISLET_TEST_LONG=1 $(MAKE) test-node RACE=-race NODE_TIMEOUT=90m

@@ -8,6 +8,7 @@
 #   deps.sh conformance  what Kubernetes' end-to-end suite needs besides
 #   deps.sh page       a browser, for the test of the status page
 #   deps.sh system     what the tests with an init need besides
+#   deps.sh skopeo     the libraries of skopeo, for the test that copies bundles with it
 #   deps.sh vm         what the virtual machine tests need besides; vm-arm: those of boards
 # Only Debian and its relatives are installed by themselves; elsewhere it names what is missing.
 set -eu
@@ -31,9 +32,12 @@ for use in "$@"; do
 	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;
 	page) command -v chromium >/dev/null 2>&1 || need chromium-headless-shell chromium-headless-shell ;;
 	system) need debootstrap debootstrap ;;
+	skopeo) for l in libgpgme11:libgpgme.so.11 libdevmapper1.02.1:libdevmapper.so.1.02.1; do
+			/sbin/ldconfig -p | grep -q "${l#*:}" || missing="$missing ${l%:*}"
+		done ;;
 	vm) need qemu-system-x86_64 qemu-system-x86; need debootstrap debootstrap; need mke2fs e2fsprogs ;;
 	vm-arm) need qemu-system-aarch64 qemu-system-arm; need qemu-aarch64-static qemu-user-static ;;
-	*) echo "deps.sh: unknown use '$use' (run, oci, oci-cross, packages, test, critest, conformance, page, system, vm, vm-arm)" >&2; exit 2 ;;
+	*) echo "deps.sh: unknown use '$use' (run, oci, oci-cross, packages, test, critest, conformance, page, system, skopeo, vm, vm-arm)" >&2; exit 2 ;;
 	esac
 done
 [ -n "$missing" ] || exit 0

@@ -371,7 +371,7 @@ func TestShellcheck(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("shellcheck is not installed: packaging/deps.sh test, as make test does")
 	}
-	for _, args := range [][]string{{"install.sh", "deps.sh", "release.sh", "repo.sh", "oci/build.sh", "oci/source.sh", "oci/for-run.sh", "demo/run.sh", "demo/node.sh", "../test/fuzz.sh", "../test/old.sh", "../test/stage.sh", "../test/reproducible.sh", "cloud-init/first-boot.sh", "cloud-init/pi-gen/00-run.sh"}, {"-s", "sh", "-e", "SC2034", "openrc/islet.initd"}} {
+	for _, args := range [][]string{{"install.sh", "deps.sh", "release.sh", "repo.sh", "oci/build.sh", "oci/source.sh", "oci/for-run.sh", "demo/run.sh", "demo/node.sh", "../test/fuzz.sh", "../test/old.sh", "../test/skopeo.sh", "../test/stage.sh", "../test/reproducible.sh", "cloud-init/first-boot.sh", "cloud-init/pi-gen/00-run.sh"}, {"-s", "sh", "-e", "SC2034", "openrc/islet.initd"}} {
 		if out, err := exec.Command("shellcheck", args...).CombinedOutput(); err != nil {
 			t.Errorf("%s", out)
 		}

@@ -181,8 +181,15 @@ func TestLimits(t *testing.T) {
 		"deep":  {strings.Repeat("[", 10_000), ""},
 		"two":   {`{"manifests":[{},{}]}`, "2 entries"},
 	} {
-		w := &world{index: []byte(x.text)}
-		if _, err := checkHarmless(t, name, w, nil); err == nil || !strings.Contains(err.Error(), x.bad) {
+		dir := t.TempDir()
+		bundletest.Write(t, dir, bundletest.File{Name: "oci-layout", Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+			bundletest.File{Name: "index.json", Data: []byte(x.text)})
+		l, err := bundle.OpenLayout(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if _, err := checkHarmless(t, name, l, nil); err == nil || !strings.Contains(err.Error(), x.bad) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

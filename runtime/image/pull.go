@@ -50,7 +50,7 @@ func (s *Service) PullWithProgress(
 }
 
 func (s *Service) pullImage(ctx context.Context, name string, auth *api.AuthConfig, t *transfer) (digest.Digest, error) {
-	reg := s.newRegistry(ctx, auth)
+	reg := s.newRegistry(ctx, auth, 0, nil)
 	defer reg.close()
 	target, err := s.resolve(ctx, reg, name)
 	if err != nil {

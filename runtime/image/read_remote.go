@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/distribution/reference"
@@ -21,16 +23,24 @@ type Remote struct {
 	client  *registryClient
 	fetcher remotes.Fetcher
 	root    ocispec.Descriptor
+	idle    time.Duration // how long its connections are kept after Close
+}
+
+// remoteHeaders returns the headers of a request for the root of a bundle. They are short, because a node that follows a bundle sends the
+// request often. Some registries reject a request without a User-Agent.
+func remoteHeaders() http.Header {
+	return http.Header{"Accept": {ocispec.MediaTypeImageIndex}, "User-Agent": {"islet"}}
 }
 
 // OpenRemote resolves a reference such as registry.example.com/kiosk:42 with credentials, which may be nil. A message of a network error
-// begins with RegistryUnavailable. The caller closes the Remote.
-func (s *Service) OpenRemote(ctx context.Context, ref string, auth *api.AuthConfig) (*Remote, error) {
+// begins with RegistryUnavailable. The caller closes the Remote. If idle is not 0, its connections are then kept for this duration, and the
+// next Remote uses them.
+func (s *Service) OpenRemote(ctx context.Context, ref string, auth *api.AuthConfig, idle time.Duration) (*Remote, error) {
 	named, err := normalizeName(ref)
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{service: s, client: s.newRegistry(ctx, auth)}
+	r := &Remote{service: s, client: s.newRegistry(ctx, auth, idle, remoteHeaders()), idle: idle}
 	if r.root, err = s.resolve(ctx, r.client, named.String()); err == nil {
 		r.fetcher, err = r.client.Fetcher(ctx, named.String())
 	}
@@ -38,7 +48,7 @@ func (s *Service) OpenRemote(ctx context.Context, ref string, auth *api.AuthConf
 		err = fmt.Errorf("the registry returned the digest %s instead", r.root.Digest)
 	}
 	if err != nil {
-		r.client.close()
+		r.client.close() // the next request does not use a connection that is broken
 		return nil, registry.WithoutQueries(wrapUnavailable(fmt.Errorf("%s: %w", named, err)))
 	}
 	r.root = ocispec.Descriptor{MediaType: r.root.MediaType, Digest: r.root.Digest, Size: r.root.Size}
@@ -69,9 +79,11 @@ func (r *Remote) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) 
 	return w.Body(body), nil
 }
 
-// Close closes the connections.
+// Close closes the connections, unless they are kept.
 func (r *Remote) Close() error {
-	r.client.close()
+	if r.idle == 0 {
+		r.client.close()
+	}
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes"
 	"github.com/containerd/containerd/v2/core/remotes/docker"
@@ -28,8 +29,9 @@ type registryClient struct {
 	clients []*http.Client
 }
 
-// newRegistry returns a registry. It reads CertsDir on each call, so changes need no restart.
-func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *registryClient {
+// newRegistry returns a registry. It reads CertsDir on each call, so changes need no restart. If idle is not 0, the connections are kept
+// for this duration, also for a later registry. The headers may be nil.
+func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig, idle time.Duration, headers http.Header) *registryClient {
 	r := &registryClient{}
 	o := config.HostOptions{
 		UpdateClient: func(c *http.Client) error {
@@ -38,6 +40,9 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 				t.MaxResponseHeaderBytes = registry.MaxHeader
 				if t.TLSClientConfig != nil {
 					t.TLSClientConfig.Time = s.c.Now
+				}
+				if idle > 0 {
+					c.Transport = s.kept.find(t, idle)
 				}
 			}
 			if _, twice := c.Transport.(registryTransport); !twice {
@@ -61,7 +66,7 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig) *regist
 			_, direct := t.(registryTransport)
 			return direct
 		})
-	r.Resolver = docker.NewResolver(docker.ResolverOptions{Hosts: hosts})
+	r.Resolver = docker.NewResolver(docker.ResolverOptions{Hosts: hosts, Headers: headers})
 	return r
 }
 

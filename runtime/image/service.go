@@ -72,6 +72,7 @@ type Service struct {
 	rate     *rate.Limiter
 	shared   sharedResources // resources that all pulls and imports share
 	hosts    pausedHosts
+	kept     keptTransports
 	promised atomic.Int64 // number of bytes that layers in progress are about to write
 	wrote    atomic.Uint64
 	dirty    atomic.Bool // whether layers were unpacked since the last flush

@@ -75,12 +75,21 @@ func meteredServer(t *testing.T, h http.Handler) (s *httptest.Server, bytes *ato
 // layeredBundle builds a signed bundle with one image of twenty layers. The uppermost one has another size, and differs with the number.
 func layeredBundle(t *testing.T, key ed25519.PrivateKey, number, layer, changed int) *bundle.Artefact {
 	t.Helper()
+	return middleBundle(t, key, number, number, 0, layer, changed)
+}
+
+// middleBundle does the same. The uppermost layer differs with the parameter top, and the one in the middle with the parameter middle.
+func middleBundle(t *testing.T, key ed25519.PrivateKey, number, top, middle, layer, changed int) *bundle.Artefact {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "kiosk")
 	img := bundletest.Image{Name: "localhost/web:1", Platforms: []string{"linux/" + runtime.GOARCH}}
 	for i := range 20 {
 		text := strings.Repeat(fmt.Sprintf("layer %8d\n", i), layer/15)
-		if i == 19 {
-			text = strings.Repeat(fmt.Sprintf("number %7d\n", number), changed/15)
+		switch i {
+		case 9:
+			text = strings.Repeat(fmt.Sprintf("middle %7d\n", middle), layer/15)
+		case 19:
+			text = strings.Repeat(fmt.Sprintf("number %7d\n", top), changed/15)
 		}
 		img.Layers = append(img.Layers, text)
 	}
@@ -104,8 +113,9 @@ func layeredBundle(t *testing.T, key ed25519.PrivateKey, number, layer, changed 
 }
 
 // TestTravel counts the bytes that a node fetches for the first bundle, and for the next one, in whose only image one layer differs: of an
-// image of 200 MB whose uppermost layer of 2 MB differs, at most 3 MB. The short form has a tenth of these sizes. A layer above one that
-// differs would travel too, because the node keeps layers only unpacked, each on top of the layers below it.
+// image of 200 MB whose uppermost layer of 2 MB differs, at most 3 MB. The short form has a tenth of these sizes. In a third bundle, a
+// layer in the middle differs. The layers above it travel too, because the node keeps layers only unpacked, each on top of the layers below
+// it.
 func TestTravel(t *testing.T) {
 	layer, changed, most := 1_000_000, 200_000, int64(300_000)
 	if os.Getenv("ISLET_TEST_LONG") != "" {
@@ -114,6 +124,8 @@ func TestTravel(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	policy := bundle.Policy{Keys: []signed.Key{signed.PublicKey(key)}, Threshold: 1}
 	one, two := layeredBundle(t, key, 1, layer, changed), layeredBundle(t, key, 2, layer, changed)
+	three := middleBundle(t, key, 3, 2, 1, layer, changed)
+	above := int64(10*layer + changed) // the layers from the middle on
 	dir := t.TempDir()
 	files, fileBytes := meteredServer(t, http.FileServer(http.Dir(dir)))
 	hub, hubBytes := meteredServer(t, fakeregistry.New(fakeregistry.Logger(log.New(io.Discard, "", 0))))
@@ -143,7 +155,7 @@ func TestTravel(t *testing.T) {
 				Dir: filepath.Join(t.TempDir(), "download"), NewClient: func() *http.Client { return client }, ReadKnown: func(d ocispec.Descriptor) []byte { return s.ReadStored(t.Context(), d) },
 				CheckSpace: func(int64) error { return nil }, Policy: &policy,
 				OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
-					return s.OpenRemote(ctx, ref, auth)
+					return s.OpenRemote(ctx, ref, auth, 0)
 				},
 			})
 			fetch := func(a *bundle.Artefact) int64 {
@@ -175,10 +187,13 @@ func TestTravel(t *testing.T) {
 				}
 				return c.bytes.Load() - before
 			}
-			first, next := fetch(one), fetch(two)
-			t.Logf("%d bytes, then %d of %d", first, next, two.Contents.Size)
+			first, next, middle := fetch(one), fetch(two), fetch(three)
+			t.Logf("%d bytes, then %d and %d of %d", first, next, middle, two.Contents.Size)
 			if first > one.Contents.Size+most/2 || next > most {
 				t.Errorf("%d bytes, then %d of %d, and at most %d are allowed", first, next, two.Contents.Size, most)
+			}
+			if middle > above+most/2 {
+				t.Errorf("a layer in the middle: %d bytes, and at most %d are allowed", middle, above+most/2)
 			}
 		})
 	}
@@ -199,7 +214,7 @@ func TestRemoteResumes(t *testing.T) {
 		o := feed.NewOpener(feed.Config{
 			Dir: dir, ReadKnown: func(ocispec.Descriptor) []byte { return nil }, CheckSpace: func(int64) error { return nil },
 			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
-				return s.OpenRemote(ctx, ref, auth)
+				return s.OpenRemote(ctx, ref, auth, 0)
 			},
 		})
 		l, _, err := o.Open(t.Context(), feed.Request{From: ref, Tell: func(string, int64, int64) {}})

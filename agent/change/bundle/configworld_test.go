@@ -54,6 +54,7 @@ type machine struct {
 	edge   string // the text of the node's own EdgeConfiguration
 	starts int
 	busy   atomic.Bool // the node is not Ready
+	keys   bool        // bundles are verified with the keys of the configuration, as in the agent
 
 	writing sync.Mutex   // protects onWrite
 	onWrite func(string) // is called after each durable write; may be nil
@@ -117,6 +118,11 @@ func (m *machine) start(role guard.Role) *process {
 			return errors.New("on trial")
 		}
 		return nil
+	}
+	if m.keys {
+		p.node.c.Policy.Keys, err = parseKeys(p.cfg.Edge.Bundle.Keys)
+		m.must(err)
+		p.node.c.Policy.Threshold = int(p.cfg.Edge.Bundle.Threshold)
 	}
 	p.node.configurations = p.keeper
 	p.keeper.Connect(configure.Node{
@@ -227,7 +233,7 @@ func (m *machine) snapshot(step string) snapshot {
 func (m *machine) restore(s snapshot) *machine {
 	w := *newWorld(m.t)
 	w.dir, w.meta, w.imported, w.bad = s.dir, s.meta, s.imported, m.bad
-	return &machine{world: &w, t: m.t, edge: m.edge}
+	return &machine{world: &w, t: m.t, edge: m.edge, keys: m.keys}
 }
 
 // requireKeys checks that all keys of a map are among those that are wanted, and that all of these occur.

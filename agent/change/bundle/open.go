@@ -13,6 +13,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
 	"github.com/islet-edge/islet/edge/link"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/remote"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/signed"
@@ -57,7 +58,11 @@ func OpenFor(
 		out.Remote = Remote{
 			Source: edge.Source, Every: edge.Every.Duration, ReportURL: edge.Report, ReadStored: images.ReadStored,
 			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
-				r, err := images.OpenRemote(ctx, ref, auth)
+				idle := time.Duration(0)
+				if edge.Source == remote.Scheme+ref { // its next request uses the same connection
+					idle = 2 * edge.Every.Duration
+				}
+				r, err := images.OpenRemote(ctx, ref, auth, idle)
 				if err != nil {
 					return nil, err
 				}
@@ -65,12 +70,9 @@ func OpenFor(
 			},
 		}
 	}
-	for _, text := range edge.Keys {
-		key, err := signed.ParseKey(text)
-		if err != nil {
-			return nil, err
-		}
-		out.Policy.Keys = append(out.Policy.Keys, key)
+	var err error
+	if out.Policy.Keys, err = parseKeys(edge.Keys); err != nil {
+		return nil, err
 	}
 	n := Open(out)
 	if m := edge.Medium; m.Label != "" {
@@ -78,4 +80,16 @@ func OpenFor(
 			Now: clock.Now, Log: log})
 	}
 	return n, nil
+}
+
+// parseKeys returns the public keys of signers.
+func parseKeys(texts []string) (keys []signed.Key, _ error) {
+	for _, text := range texts {
+		key, err := signed.ParseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }

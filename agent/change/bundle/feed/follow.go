@@ -28,8 +28,9 @@ const (
 	maxRefused = 24 * time.Hour
 	// spareInterval is the interval at which FollowConfig.SaveWrites is called while it returns true.
 	spareInterval = 10 * time.Minute
-	// storeEvery is the minimum difference of the next request's time for which the time is stored again. It limits the writes to the disk.
-	storeEvery = time.Hour
+	// storeEvery is the minimum difference of the next request's time for which the time is stored again. It limits the writes to the disk:
+	// the first request after each start stores the time, and so a node that starts often keeps the pace.
+	storeEvery = 24 * time.Hour
 )
 
 // Errors of an Applier.

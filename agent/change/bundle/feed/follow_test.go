@@ -67,6 +67,10 @@ const every = 20 * time.Minute
 
 // follow runs a Follower until the returned function is called.
 func follow(t *testing.T, file, from string, s *source) (*Follower, func()) {
+	return followEvery(t, file, from, every, s)
+}
+
+func followEvery(t *testing.T, file, from string, every time.Duration, s Applier) (*Follower, func()) {
 	f := NewFollower(FollowConfig{Source: from, Every: every, File: file, Now: time.Now, Applier: s, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -1,0 +1,152 @@
+package bundle
+
+// All waits in this file are in synctest bubbles, whose clock advances at once.
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/islet-edge/islet/agent/change/guard"
+	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/signed"
+)
+
+// signer returns the private key of a signer.
+func signer(name byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{name}, ed25519.SeedSize))
+}
+
+// trusts returns the field bundle of an EdgeConfiguration for a list of signers, such as "AB".
+func trusts(signers string, threshold int) string {
+	var list []string
+	for _, c := range []byte(signers) {
+		list = append(list, fmt.Sprintf("%q", signed.PublicKey(signer(c)).String()))
+	}
+	return fmt.Sprintf("bundle: {keys: [%s], threshold: %d}\n", strings.Join(list, ", "), threshold)
+}
+
+// signedBy builds a bundle with a second pod, and signs it with the keys of some signers.
+func (w *world) signedBy(signers string, number int64, edge, pod string) string {
+	w.Helper()
+	file := w.bundle(number, func(dir string) {
+		if pod != "" {
+			second(pod)(dir)
+		}
+		if edge != "" {
+			w.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+edge), 0o600))
+		}
+	})
+	l, err := format.OpenLayout(file)
+	w.must(err)
+	defer l.Close()
+	b, err := format.Open(l, nil)
+	w.must(err)
+	a, err := b.Artefact(w.Context())
+	w.must(err)
+	s := format.NewSignature(b.Contents, b.ID, b.Signature.Time)
+	for _, c := range []byte(signers) {
+		s.Text.Sign(signer(c))
+	}
+	w.must(a.SetSignature(s))
+	out := filepath.Join(w.TempDir(), "bundle.tar")
+	f, err := os.Create(out)
+	w.must(err)
+	w.must(errors.Join(a.WriteTar(f), f.Close()))
+	return out
+}
+
+// requireRefused checks that a node refuses bundles for want of signatures.
+func (p *process) requireRefused(what string, files ...string) {
+	p.Helper()
+	for i, file := range files {
+		if _, err := apply(p.node, file, false); err == nil || !strings.Contains(err.Error(), "signed by") {
+			p.Errorf("%s, bundle %d of those that the node must refuse: %v", what, i+1, err)
+		}
+	}
+}
+
+// reboot restarts the agent of a node on which nothing happens.
+func (p *process) reboot() *process {
+	p.Helper()
+	p.stop()
+	return p.start(guard.Role{}).settle()
+}
+
+// TestRotatedKeys checks a bundle that replaces the keys of the node. When the bundle is kept, the node refuses bundles that the removed
+// keys have signed, and accepts those of the new keys, also after a restart and with a threshold. A revert does not bring back a removed
+// key. If the trial of the bundle fails, the old keys count, and the new ones do not.
+func TestRotatedKeys(t *testing.T) {
+	const consent = "configuration: {healthyFor: 10s, deadline: 1m, consent: [edge.bundle]}\n"
+	for name, c := range map[string]struct {
+		own, next string   // the keys of the node's file and of the bundle
+		threshold [2]int   // of both
+		old, new  string   // enough signers for each
+		never     []string // enough for none of both
+		isEarly   bool     // the new signers are not enough before
+	}{
+		"another key":        {"A", "B", [2]int{1, 1}, "A", "B", []string{"C"}, true},
+		"one of two":         {"AB", "BC", [2]int{1, 1}, "A", "C", nil, true},
+		"a threshold":        {"AB", "BC", [2]int{2, 2}, "AB", "BC", []string{"A", "B", "AC", "BB"}, true},
+		"a higher threshold": {"AB", "AB", [2]int{1, 2}, "A", "AB", []string{"C", "CD"}, false},
+		"all of three":       {"ABC", "DEF", [2]int{3, 2}, "ABC", "EF", []string{"AB", "D", "AD"}, true},
+	} {
+		build := newWorld(t)
+		edge := trusts(c.next, c.threshold[1])
+		one, fails, after := build.signedBy(c.old, 1, "", ""), build.signedBy(c.old, 2, edge, "bad"), build.signedBy(c.old, 3, "", "")
+		early, rotates := build.signedBy(c.new, 4, "", "more"), build.signedBy(c.old, 4, edge, "more")
+		old := []string{build.signedBy(c.old, 5, edge, "five"), build.signedBy(c.old, 6, "", "six")}
+		next := []string{build.signedBy(c.new, 5, edge, "five"), build.signedBy(c.new, 6, edge, "six")}
+		without := build.signedBy(c.new, 6, "", "six")
+		var never []string
+		for _, signers := range c.never {
+			never = append(never, build.signedBy(signers, 5, edge, "five"))
+		}
+		old = append(old, never...)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t, "")
+				m.edge, m.keys = trusts(c.own, c.threshold[0])+consent, true
+				p := m.start(guard.Role{}).apply(one)
+				m.bad["bad"] = true
+				p = p.apply(fails)
+				p.requireState("110 web", "a failed rotation")
+				p.requireRefused("after a failed rotation", never...)
+				if c.isEarly {
+					p.requireRefused("after a failed rotation", early)
+				}
+				p = p.apply(after).apply(rotates)
+				p.requireState("110 more web", "the rotation")
+
+				p.requireRefused("after the rotation", old...)
+				p = p.reboot()
+				p.requireRefused("after a reboot", old...)
+				if _, err := p.node.Revert(t.Context()); err == nil || !strings.Contains(err.Error(), "bundle.keys: ") {
+					t.Errorf("a revert brings back a removed key: %v", err)
+				}
+				p = p.settle()
+				p.requireState("110 more web", "a refused revert")
+				p = p.apply(next[0])
+				p.requireState("110 five web", "a bundle of the new keys")
+				if _, err := p.node.Revert(t.Context()); err != nil { // the configuration is the same
+					t.Error(err)
+				}
+				p = p.settle().reboot()
+				p.requireState("110 more web", "a revert with the same keys")
+				p.requireRefused("after the revert", old...)
+				if _, err := apply(p.node, without, false); err == nil || !strings.Contains(err.Error(), "bundle.keys: ") {
+					t.Errorf("a bundle without keys returns to the removed ones: %v", err)
+				}
+				p = p.apply(next[1])
+				p.requireState("110 six web", "a later bundle of the new keys")
+				p.stop()
+			})
+		})
+	}
+}
