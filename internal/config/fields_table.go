@@ -266,7 +266,7 @@ func edgeFields() []fieldRow {
 		{"edge.bundle.deadline", "maximum duration of a bundle's trial: if the pods have not been Ready for healthyFor by then, the " +
 			"node returns to the previous bundle", ""},
 		{"edge.bundle.medium.label", "label of the file systems (vfat, exfat, ext4, iso9660) that the node mounts read-only to look " +
-			"for bundles, such as ISLET; empty: the node mounts no stick. See [bundles](bundles.md#in-the-field)", ""},
+			"for bundles, such as ISLET; empty: the node mounts no stick. See [bundles](bundles-field.md)", ""},
 		{"edge.bundle.medium.result", "whether the node writes its state to the stick, as islet-NODE.json", ""},
 		{"edge.bundle.medium.led", "name of an LED in /sys/class/leds: it blinks while the node needs the stick, is on when the bundle " +
 			"is in use, and beats when it is not; empty: none", ""},
