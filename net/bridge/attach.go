@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
 )
 
 // A Port describes a pod's connection to a bridge: a veth pair.
@@ -34,58 +31,57 @@ type Route struct {
 	Gateway netip.Addr
 }
 
-// Attach creates the veth pair and configures both ends. On failure it removes the pair.
+// Attach creates the veth pair and configures both ends. On failure it removes the pair. It visits the pod's namespace once, and sends as
+// few requests as possible:
+//
+//	node: create the pair, with the pod's end in its namespace and the node's end on the bridge --> settings of the node's end
+//	pod:  loopback up, interface up, addresses, routes
 func Attach(host, pod netns.NS, p Port) (err error) {
-	h, err := host.Netlink()
+	h, err := host.Socket()
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	target, err := pod.Open()
-	if err != nil {
-		return err
-	}
-	defer target.Close()
-	in, err := pod.Netlink()
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-
-	veth := &netlink.Veth{
-		LinkAttrs: netlink.NewLinkAttrs(), PeerName: p.Interface,
-		PeerNamespace: netlink.NsFd(target.Fd()), PeerHardwareAddr: p.MAC,
-	}
-	veth.Name, veth.MTU, veth.Flags = p.Host, p.MTU, net.FlagUp
 	created := false
 	defer func() {
 		if err != nil && created {
-			err = errors.Join(err, h.LinkDel(veth))
+			err = errors.Join(err, h.Send(deletion(p.Host)))
 		}
 	}()
-	err = withDefaults(pod, p.ip6(), func() error {
-		err := h.LinkAdd(veth)
-		created = err == nil
-		return err
+	w := watchFor(p.Addresses)
+	defer w.close()
+	err = pod.Visit(func(namespace int) error {
+		in, err := w.openSocket(pod)
+		if err != nil {
+			return err
+		}
+		err = withDefaults(p.ip6(), func() error {
+			err := h.Send(p.creation(namespace))
+			created = err == nil
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		index, err := h.Index(p.Host)
+		if err != nil {
+			return err
+		}
+		if err := h.Send(p.portSettings(index)...); err != nil {
+			return err
+		}
+		if err := p.configureInterface(in); err != nil {
+			return fmt.Errorf("configure %s of the pod: %w", p.Interface, err)
+		}
+		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("create veth %s: %w", p.Host, err)
-	}
-	if err := attachToBridge(h, veth, p); err != nil {
 		return err
 	}
-	w, err := watchFor(pod, p.Addresses)
-	if err != nil {
+	if err := evaluateCarriers(h.Fd(), p.Host, p.Bridge.Attrs().Name); err != nil {
 		return err
 	}
-	defer w.close()
-	if err := configureInterface(in, p); err != nil {
-		return fmt.Errorf("configure %s of the pod: %w", p.Interface, err)
-	}
-	if err := host.Do(func() error { return evaluateCarriers(p.Host, p.Bridge.Attrs().Name) }); err != nil {
-		return err
-	}
-	return w.waitUsable(p.Addresses)
+	return w.waitUsable()
 }
 
 // ip6 returns the sysctls that enable IPv6 on the pod's interface, or disable it.
@@ -102,111 +98,53 @@ func (p Port) ip6() []netns.Sysctl {
 	return values
 }
 
-// withDefaults sets the sysctls for new interfaces, lets the caller create one interface in the namespace, and restores the sysctls. This
-// is much faster than writing disable_ipv6 of an existing interface. The kernel restarts such a write while another network change holds a
-// lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
-func withDefaults(ns netns.NS, defaults []netns.Sysctl, create func() error) error {
-	before, err := ns.Swap(defaults...)
+// withDefaults sets the sysctls for new interfaces in the namespace of the current thread, lets the caller create one interface there, and
+// restores the sysctls. This is much faster than writing disable_ipv6 of an existing interface. The kernel restarts such a write while
+// another network change holds a lock. When a hundred pods started, these restarts took a quarter of the agent's CPU time.
+func withDefaults(defaults []netns.Sysctl, create func() error) error {
+	before, err := netns.SwapHere(defaults...)
 	if err == nil {
 		err = create()
 	}
-	return errors.Join(err, ns.Set(before...))
+	_, failed := netns.SwapHere(before...)
+	return errors.Join(err, failed)
 }
 
-// addrGenNone is IN6_ADDR_GEN_MODE_NONE.
-const addrGenNone = 1
-
-// attachToBridge adds the node's end of the veth pair to the bridge, as a port.
-func attachToBridge(h *netlink.Handle, veth netlink.Link, p Port) error {
-	// The node's addresses are on the bridge. Its ports need no addresses.
-	if err := h.LinkSetIP6AddrGenMode(veth, addrGenNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) {
-		return fmt.Errorf("disable automatic IPv6 addresses of %s: %w", p.Host, err)
-	}
-	if err := h.LinkSetMaster(veth, p.Bridge); err != nil {
-		return fmt.Errorf("add %s to bridge %s: %w", p.Host, p.Bridge.Attrs().Name, err)
-	}
-	if p.Hairpin {
-		if err := h.LinkSetHairpin(veth, true); err != nil {
-			return fmt.Errorf("set hairpin mode of %s: %w", p.Host, err)
-		}
-	}
-	if p.Isolated {
-		if err := h.LinkSetIsolated(veth, true); err != nil {
-			return fmt.Errorf("isolate %s: %w", p.Host, err)
-		}
-	}
-	return nil
-}
-
-// configureInterface sets up the pod's interface and the loopback interface.
-func configureInterface(h *netlink.Handle, p Port) error {
-	if err := loopbackUp(h); err != nil {
-		return err
-	}
-	link, err := h.LinkByName(p.Interface)
+// configureInterface sets up the pod's interface and the loopback interface, through a socket in the pod's namespace.
+func (p Port) configureInterface(in *netns.Socket) error {
+	index, err := in.Index(p.Interface)
 	if err != nil {
 		return err
 	}
-	if err := h.LinkSetUp(link); err != nil {
-		return err
-	}
+	requests := []netns.Request{loopbackUp(), upRequest(index, "set it up")}
 	for _, a := range p.Addresses {
-		if err := addAddress(h, link, a, p.DAD); err != nil {
-			return err
-		}
+		requests = append(requests, addressRequest(index, a, p.DAD))
 	}
 	for _, r := range p.Routes {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.Dst.Masked())}
-		if r.Gateway.IsValid() {
-			route.Gw = r.Gateway.AsSlice()
-		} else {
-			route.Scope = netlink.SCOPE_LINK
-		}
-		if err := h.RouteAdd(route); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("add route to %s by %s: %w", r.Dst, r.Gateway, err)
-		}
+		requests = append(requests, r.request(index))
 	}
-	return nil
+	return in.Send(requests...)
 }
 
 // SetLoopbackUp brings up the loopback interface of a namespace.
 func SetLoopbackUp(ns netns.NS) error {
-	h, err := ns.Netlink()
+	s, err := ns.Socket()
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	return loopbackUp(h)
-}
-
-func loopbackUp(h *netlink.Handle) error {
-	lo, err := h.LinkByIndex(1)
-	if err != nil {
-		return fmt.Errorf("find loopback: %w", err)
-	}
-	if lo.Attrs().Flags&net.FlagUp != 0 {
-		return nil
-	}
-	if err := h.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("set loopback up: %w", err)
-	}
-	return nil
+	defer s.Close()
+	return s.Send(loopbackUp())
 }
 
 // Detach removes a veth pair, given the name of one end. A missing pair is not an error, because the kernel may have removed it together
-// with the pod's namespace. The request contains the name, so that the kernel need not be asked for the index first.
+// with the pod's namespace. The kernel removes the addresses and routes of both ends.
 func Detach(ns netns.NS, name string) error {
-	err := ns.Do(func() error {
-		req := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
-		req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-		req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
-		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	s, err := ns.Socket()
+	if err != nil {
 		return err
-	})
-	if err != nil && !notFound(err) {
-		return fmt.Errorf("remove veth %s: %w", name, err)
 	}
-	return nil
+	defer s.Close()
+	return s.Send(deletion(name))
 }
 
 // IsAttached reports whether the pod has the interface with all addresses, and whether the interface's peer is a port of the bridge.

@@ -182,9 +182,9 @@ func MissingPorts(ns netns.NS, bridge string, ends []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bridge %s: %w", bridge, err)
 	}
-	links, err := h.LinkList()
+	links, err := findLinks(h, ends)
 	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
+		return nil, err
 	}
 	plugged := map[string]bool{}
 	for _, l := range links {
@@ -198,6 +198,30 @@ func MissingPorts(ns netns.NS, bridge string, ends []string) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// fewLinks is the number of interfaces up to which the kernel is asked for each. A list of all interfaces takes longer the more pods the
+// node has.
+const fewLinks = 4
+
+// findLinks returns the interfaces with these names that exist, and maybe others.
+func findLinks(h *netlink.Handle, names []string) (links []netlink.Link, err error) {
+	if len(names) > fewLinks {
+		links, err = h.LinkList()
+	} else {
+		for _, name := range names {
+			link, failed := h.LinkByName(name)
+			if failed == nil {
+				links = append(links, link)
+			} else if !notFound(failed) {
+				err = failed
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	return links, nil
 }
 
 // ReattachPort adds the node's end of the veth pair to the bridge again, and sets this end up. If the pair is missing, or the other end is
@@ -215,13 +239,17 @@ func ReattachPort(host, pod netns.NS, p Port) error {
 	if err != nil {
 		return err
 	}
-	if err := attachToBridge(h, end, p); err != nil {
+	s, err := host.Socket()
+	if err != nil {
 		return err
 	}
-	if err := h.LinkSetUp(end); err != nil {
-		return fmt.Errorf("set %s up: %w", p.Host, err)
+	defer s.Close()
+	index := end.Attrs().Index
+	requests := append([]netns.Request{p.plugging(index)}, p.portSettings(index)...)
+	if err := s.Send(append(requests, upRequest(index, "set "+p.Host+" up"))...); err != nil {
+		return err
 	}
-	if err := host.Do(func() error { return evaluateCarriers(p.Host, p.Bridge.Attrs().Name) }); err != nil {
+	if err := evaluateCarriers(s.Fd(), p.Host, p.Bridge.Attrs().Name); err != nil {
 		return err
 	}
 	return checkPeer(end, pod, p)

@@ -17,58 +17,63 @@ const addressTime = time.Second
 
 // A settleWatch waits until new IPv6 addresses are usable. At first, the kernel only records a new address. Later, a kernel worker enables
 // reception and neighbour discovery for the address. Finally, the worker sends a netlink message about the local route to the address.
-type settleWatch struct{ socket *nl.NetlinkSocket }
-
-// watchFor returns a watch for the addresses. Call it before adding the addresses. If none of the addresses is an IPv6 address, waitUsable
-// returns immediately.
-func watchFor(ns netns.NS, addrs []netip.Prefix) (w settleWatch, err error) {
-	for _, a := range addrs {
-		if !a.Addr().Is6() {
-			continue
-		}
-		err = ns.Do(func() error {
-			w.socket, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
-			return err
-		})
-		if err != nil {
-			return w, fmt.Errorf("watch routes: %w", err)
-		}
-		return w, nil
-	}
-	return w, nil
+type settleWatch struct {
+	socket  *netns.Socket
+	missing map[netip.Addr]bool
 }
 
-func (w settleWatch) close() {
+// watchFor returns a watch for the IPv6 addresses among the addresses. Open its socket before adding the addresses.
+func watchFor(addrs []netip.Prefix) *settleWatch {
+	w := &settleWatch{missing: map[netip.Addr]bool{}}
+	for _, a := range addrs {
+		if a.Addr().Is6() {
+			w.missing[a.Addr()] = true
+		}
+	}
+	return w
+}
+
+// openSocket opens the socket of the watch on the current thread, which must be in the namespace. The socket can also be used for requests.
+func (w *settleWatch) openSocket(ns netns.NS) (*netns.Socket, error) {
+	group := 0
+	if len(w.missing) > 0 {
+		group = unix.RTNLGRP_IPV6_ROUTE
+	}
+	var err error
+	w.socket, err = ns.SocketHere(group, func(kind uint16, body []byte) {
+		if kind == unix.RTM_NEWROUTE {
+			delete(w.missing, localRoute(body))
+		}
+	})
+	return w.socket, err
+}
+
+// open opens the socket of the watch in a namespace if there are addresses to wait for.
+func (w *settleWatch) open(ns netns.NS) error {
+	if len(w.missing) == 0 {
+		return nil
+	}
+	return ns.Do(func() error {
+		_, err := w.openSocket(ns)
+		return err
+	})
+}
+
+func (w *settleWatch) close() {
 	if w.socket != nil {
 		w.socket.Close()
 	}
 }
 
 // waitUsable returns when the addresses are usable, or after addressTime.
-func (w settleWatch) waitUsable(addrs []netip.Prefix) error {
-	if w.socket == nil {
-		return nil
-	}
-	missing := map[netip.Addr]bool{}
-	for _, a := range addrs {
-		if a.Addr().Is6() {
-			missing[a.Addr()] = true
-		}
-	}
-	for end := time.Now().Add(addressTime); len(missing) > 0; {
-		left := unix.NsecToTimeval(max(time.Until(end), time.Microsecond).Nanoseconds())
-		_ = w.socket.SetReceiveTimeout(&left) // sets a field; never fails
-		messages, _, err := w.socket.Receive()
+func (w *settleWatch) waitUsable() error {
+	for end := time.Now().Add(addressTime); len(w.missing) > 0; {
+		err := w.socket.Await(time.Until(end))
 		if errors.Is(err, unix.EAGAIN) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("watch routes: %w", err)
-		}
-		for _, m := range messages {
-			if m.Header.Type == unix.RTM_NEWROUTE {
-				delete(missing, localRoute(m.Data))
-			}
 		}
 	}
 	return nil
@@ -95,12 +100,7 @@ func localRoute(data []byte) netip.Addr {
 }
 
 // evaluateCarriers makes the kernel process the carrier changes of a port and its bridge immediately, which starts forwarding. Otherwise
-// the kernel may process them a second later, and packets are lost until then.
-func evaluateCarriers(port, bridge string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open socket: %w", err)
-	}
-	defer unix.Close(fd)
-	return errors.Join(ethtoolLink(fd, port), ethtoolLink(fd, bridge))
+// the kernel may process them a second later, and packets are lost until then. The caller passes a socket of the node's namespace.
+func evaluateCarriers(socket int, port, bridge string) error {
+	return errors.Join(ethtoolLink(socket, port), ethtoolLink(socket, bridge))
 }

@@ -1,7 +1,6 @@
 package cni
 
 import (
-	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,10 +11,10 @@ import (
 	"github.com/islet-edge/islet/net/ipam"
 )
 
-// ensuredBridge describes the bridge when it was last complete: its index and the time.
+// ensuredBridge describes the bridge when it was last complete.
 type ensuredBridge struct {
-	index int
-	at    time.Time
+	link netlink.Link
+	at   time.Time
 }
 
 // ensureFresh is the minimum time between two checks of the bridge while pods start. The limit saves time, because each call takes longer
@@ -36,9 +35,8 @@ func (n *Network) ensureRecent() (netlink.Link, error) {
 	found := n.ensured
 	n.mu.Unlock()
 	if age := time.Since(found.at); age >= 0 && age < ensureFresh {
-		br, err := bridge.Find(n.cfg.Host, n.cfg.Bridge)
-		if err == nil && br.Attrs().Index == found.index && br.Attrs().Flags&net.FlagUp != 0 {
-			return br, nil
+		if up, err := bridge.IsUp(n.cfg.Host, found.link); up && err == nil {
+			return found.link, nil
 		}
 	}
 	return n.ensureBridge()
@@ -83,7 +81,7 @@ func (n *Network) ensureWith(routes bool) (netlink.Link, error) {
 	if err := n.ports.Repair(); err != nil {
 		return nil, err
 	}
-	n.ensured = ensuredBridge{br.Attrs().Index, time.Now()}
+	n.ensured = ensuredBridge{br, time.Now()}
 	return br, nil
 }
 

@@ -59,8 +59,8 @@ func (n *Network) repairParts(what partSet, retry bool) (wake time.Time, again p
 	for _, part := range []struct {
 		is     partSet
 		repair func(partSet) error
-	}{{partTable, p.repairTable}, {partBridge | partRoutes, p.repairBridge}, {partPorts, p.repairPorts}, {partFirewall,
-		p.repairFirewalls}} {
+	}{{partTable, p.repairTable}, {partBridge | partRoutes, p.repairBridge}, {partPorts | partSuspects, p.repairPorts},
+		{partFirewall, p.repairFirewalls}} {
 		if what&part.is != 0 {
 			k.errs[part.is] = part.repair(what)
 			p.retryUnchecked(part.is)
@@ -225,13 +225,13 @@ func (p *repairPass) repairBridge(what partSet) error {
 	return err
 }
 
-// repairPorts checks and repairs the ports of all sandboxes.
-func (p *repairPass) repairPorts(partSet) error {
+// repairPorts checks and repairs the ports of sandboxes: only the suspects, or all of them.
+func (p *repairPass) repairPorts(what partSet) error {
 	n := p.n
 	if n.cfg.Hold {
 		return nil
 	}
-	ends := n.tracker.copyWires()
+	ends := n.tracker.takeSuspects(what&partPorts != 0)
 	n.operations.RLock()
 	out, err := bridge.MissingPorts(n.cfg.Host, n.cfg.Bridge, slices.Sorted(maps.Keys(ends)))
 	n.operations.RUnlock()

@@ -37,7 +37,8 @@ const (
 	partPorts                        // the veths of sandboxes
 	partFirewall                     // the rules in other programs' tables
 	partSysctls                      // the sysctls whose changes cause no notice
-	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall
+	partSuspects                     // the veths of tracker.suspects
+	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall | partSuspects
 )
 
 // A vethPair identifies the veth pair between a sandbox and the bridge.
@@ -63,6 +64,7 @@ type tracker struct {
 	mu            sync.Mutex
 	damaged       partSet
 	wires         map[string]vethPair // by the name of the veth end on the node
+	suspects      map[string]bool     // names of wires that a notice was about; the notice may be older than the wire
 	lostSandboxes map[string]bool     // sandboxes that have to be replaced
 	allowedChains map[string]bool     // firewall chains with rules that let pods through
 	stats         Repairs
@@ -77,7 +79,7 @@ type tracker struct {
 func newTracker() *tracker {
 	return &tracker{
 		signal: make(chan struct{}, 1),
-		wires:  map[string]vethPair{}, lostSandboxes: map[string]bool{}, allowedChains: map[string]bool{},
+		wires:  map[string]vethPair{}, suspects: map[string]bool{}, lostSandboxes: map[string]bool{}, allowedChains: map[string]bool{},
 		errs: map[partSet]error{}, failed: map[partSet]int{},
 	}
 }
@@ -122,6 +124,7 @@ func (k *tracker) removeWire(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.wires, vethName(id))
+	delete(k.suspects, vethName(id))
 }
 
 // unmarkLost removes the mark of markLost.
@@ -136,6 +139,7 @@ func (k *tracker) markLost(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.wires, vethName(id))
+	delete(k.suspects, vethName(id))
 	k.lostSandboxes[id] = true
 }
 
@@ -187,6 +191,18 @@ func (k *tracker) markDamaged(d partSet) {
 	k.wakeLoop()
 }
 
+// takeSuspects returns the wires to check: the suspects, or all wires. Afterwards there are no suspects.
+func (k *tracker) takeSuspects(all bool) map[string]vethPair {
+	out := k.copyWires()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !all {
+		maps.DeleteFunc(out, func(end string, _ vethPair) bool { return !k.suspects[end] })
+	}
+	clear(k.suspects)
+	return out
+}
+
 func (k *tracker) takeParts() partSet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -229,7 +245,9 @@ func (n *Network) affectedParts(m notice.Notice) partSet {
 			return partRoutes
 		}
 	case notice.Sysctl:
-		return partBridge
+		if m.Index <= 0 || m.Index == index { // the kernel also reports the sysctls of each new link, such as the veth of a pod
+			return partBridge
+		}
 	case notice.Rules:
 		if m.Name == tableName {
 			return partTable
@@ -253,10 +271,10 @@ func (n *Network) affectedByLink(m notice.Notice) partSet {
 		return partSysctls
 	}
 	k.mu.Lock()
-	_, isPort := k.wires[m.Name]
-	k.mu.Unlock()
-	if isPort && (m.Gone || !m.Up || m.Master != index) {
-		return partPorts
+	defer k.mu.Unlock()
+	if _, isPort := k.wires[m.Name]; isPort && (m.Gone || !m.Up || m.Master != index) {
+		k.suspects[m.Name] = true
+		return partSuspects
 	}
 	return partSysctls
 }

@@ -1,11 +1,9 @@
 package netns
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,10 +13,13 @@ import (
 const ownPath = "/proc/thread-self/ns/net"
 
 // NS is a network namespace. The zero value is the process's own namespace.
-type NS struct{ path string }
+type NS struct {
+	path   string
+	counts *Counts // of tests; may be nil
+}
 
 // At returns the namespace at a path: a bind mount, or /proc/<pid>/ns/net.
-func At(path string) NS { return NS{path} }
+func At(path string) NS { return NS{path: path} }
 
 // Path returns a path of the namespace that threads of this process can open.
 func (n NS) Path() string {
@@ -27,6 +28,9 @@ func (n NS) Path() string {
 	}
 	return n.path
 }
+
+// IsOwn reports whether n is the process's own namespace, which a thread need not enter.
+func (n NS) IsOwn() bool { return n.path == "" }
 
 // Open opens the namespace. Netlink messages can contain the file descriptor. The error wraps fs.ErrNotExist if the namespace is gone.
 func (n NS) Open() (*os.File, error) {
@@ -43,11 +47,21 @@ func (n NS) Do(f func() error) error {
 	if n.path == "" {
 		return f()
 	}
-	target, err := n.Open()
+	return n.Visit(func(int) error { return f() })
+}
+
+// Visit does the same as Do. It passes the file descriptor of the namespace to the function, for netlink messages. Each visit costs six
+// system calls and two switches between threads, so the caller should do everything in one visit.
+func (n NS) Visit(f func(namespace int) error) error {
+	target, err := openFile(n.Path(), unix.O_RDONLY)
 	if err != nil {
-		return err
+		return fmt.Errorf("open network namespace: %w", err)
 	}
-	defer target.Close()
+	defer unix.Close(target)
+	if n.path == "" {
+		return f(target)
+	}
+	n.counts.addVisit()
 	var (
 		result   error
 		panicked any
@@ -56,7 +70,7 @@ func (n NS) Do(f func() error) error {
 	go func() {
 		defer close(done)
 		defer func() { panicked = recover() }()
-		result = onThread(target, f)
+		result = n.onThread(target, f)
 	}()
 	<-done
 	if panicked != nil {
@@ -67,24 +81,37 @@ func (n NS) Do(f func() error) error {
 
 // onThread moves the current thread to the target namespace, calls a function, and moves the thread back. If it cannot move the thread
 // back, the thread stays locked to the goroutine and ends together with it. No other goroutine can then run on that thread.
-func onThread(target *os.File, f func() error) error {
+func (n NS) onThread(target int, f func(namespace int) error) error {
 	runtime.LockOSThread()
-	back, err := os.Open(ownPath)
+	back, err := openFile(ownPath, unix.O_RDONLY)
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("open own network namespace: %w", err)
 	}
-	defer back.Close()
-	if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+	defer unix.Close(back)
+	if err := unix.Setns(target, unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("enter network namespace %s: %w", target.Name(), err)
+		return fmt.Errorf("enter network namespace %s: %w", n.path, err)
 	}
 	defer func() {
-		if unix.Setns(int(back.Fd()), unix.CLONE_NEWNET) == nil {
+		if unix.Setns(back, unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
 	}()
-	return f()
+	return f(target)
+}
+
+// openFile opens a file without an os.File, which would cost four system calls more.
+func openFile(path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return fd, nil
+		}
+		if err != unix.EINTR {
+			return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
 }
 
 // Netlink opens a route netlink handle in the namespace. The caller closes it.
@@ -99,73 +126,9 @@ func (n NS) openHandle(family int) (h *netlink.Handle, err error) {
 		h, err = netlink.NewHandle(family)
 		return err
 	})
+	n.counts.addSocket()
 	if err != nil {
 		return nil, fmt.Errorf("netlink socket in %s: %w", n.Path(), err)
 	}
 	return h, nil
-}
-
-// A Sysctl is the name of a file below /proc/sys/net, and its value. If Optional is true, a missing file is not an error.
-type Sysctl struct {
-	Name, Value string
-	Optional    bool
-}
-
-// Set writes the sysctls whose current values differ. It does so on a thread in the namespace, because the kernel shows each thread the
-// /proc/sys/net of its own namespace.
-func (n NS) Set(values ...Sysctl) error {
-	_, err := n.Swap(values...)
-	return err
-}
-
-// Swap does the same as Set. It returns the changed sysctls with their previous values, so that the caller can restore them. After an
-// error, it returns the sysctls that it has already changed.
-func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
-	err = n.Do(func() error {
-		for _, s := range values {
-			previous, err := s.write()
-			if err != nil {
-				return err
-			}
-			if previous != s.Value {
-				before = append(before, Sysctl{Name: s.Name, Value: previous, Optional: s.Optional})
-			}
-		}
-		return nil
-	})
-	return before, err
-}
-
-// DifferingSysctls returns the sysctls whose current values differ from the given ones. It ignores sysctls that the kernel does not have.
-func (n NS) DifferingSysctls(values ...Sysctl) (out []Sysctl, err error) {
-	err = n.Do(func() error {
-		for _, s := range values {
-			content, err := os.ReadFile("/proc/sys/net/" + s.Name)
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("read sysctl net.%s: %w", s.Name, err)
-			}
-			if err == nil && strings.TrimSuffix(string(content), "\n") != s.Value {
-				out = append(out, s)
-			}
-		}
-		return nil
-	})
-	return out, err
-}
-
-// write sets the sysctl and returns its previous value. For an optional sysctl that does not exist, it returns the new value.
-func (s Sysctl) write() (previous string, err error) {
-	path := "/proc/sys/net/" + s.Name
-	content, err := os.ReadFile(path)
-	if previous = strings.TrimSuffix(string(content), "\n"); err == nil && previous == s.Value {
-		return previous, nil
-	}
-	err = os.WriteFile(path, []byte(s.Value), 0)
-	if s.Optional && errors.Is(err, os.ErrNotExist) {
-		return s.Value, nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("set sysctl net.%s=%s: %w", s.Name, s.Value, err)
-	}
-	return previous, nil
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
@@ -40,6 +41,28 @@ func TestLoadReadsWhatReplaceWrote(t *testing.T) {
 	}
 	if !reflect.DeepEqual(sorted(got), sorted(want)) {
 		t.Errorf("got  %+v\nwant %+v", sorted(got), sorted(want))
+	}
+}
+
+// TestSockets checks that each operation opens one socket, also if a table does not exist. A check of the table has a dozen requests. The
+// library opens a socket for each of them if it is not told otherwise.
+func TestSockets(t *testing.T) {
+	ns, _ := netnstest.New(t)
+	var counts netns.Counts
+	ns = ns.Counted(&counts)
+	for i, do := range []func() error{
+		func() error { _, err := Load(ns, "test"); return err },
+		func() error { return Replace(ns, sample("test", 3)) },
+		func() error { _, err := Load(ns, "test"); return err },
+		func() error { _, err := PrintOf(ns, "test"); return err },
+		func() error { return SwapPorts(ns, "test", sample("test", 3).Ports[:1], nil) },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := counts.Sockets.Swap(0); got != 1 {
+			t.Errorf("operation %d opened %d sockets", i, got)
+		}
 	}
 }
 

@@ -44,25 +44,31 @@ func (p Port) inFamily(f ipFamily) bool {
 	return f.contains(p.To.Addr()) && (p.anyAddress() || f.contains(p.HostIP))
 }
 
-// openConn opens a netlink connection to nf_tables in the namespace, for one batch of messages.
+// openConn opens a netlink connection to nf_tables in the namespace. It has one socket for all requests: without AsLasting, the library
+// opens a socket for each. After an error of Flush, the connection must not be used again, because results may be left in the socket.
 func openConn(ns netns.NS) (*nftables.Conn, func(), error) {
-	f, err := ns.Open()
-	if err != nil {
-		return nil, nil, err
-	}
 	buffers := func(c *netlink.Conn) error {
+		ns.CountSocket()
 		// The kernel acknowledges every message, so the buffers need room for many replies. After an error, the buffers keep their default
 		// size.
 		_ = c.SetReadBuffer(1 << 20)
 		_ = c.SetWriteBuffer(1 << 20)
 		return nil
 	}
-	c, err := nftables.New(nftables.WithNetNSFd(int(f.Fd())), nftables.WithSockOptions(buffers))
+	options := []nftables.ConnOption{nftables.AsLasting(), nftables.WithSockOptions(buffers)}
+	if !ns.IsOwn() {
+		f, err := ns.Open()
+		if err != nil {
+			return nil, nil, err
+		}
+		defer f.Close() // the socket stays in the namespace
+		options = append(options, nftables.WithNetNSFd(int(f.Fd())))
+	}
+	c, err := nftables.New(options...)
 	if err != nil {
-		f.Close()
 		return nil, nil, fmt.Errorf("open nftables socket: %w", err)
 	}
-	return c, func() { f.Close() }, nil
+	return c, func() { _ = c.CloseLasting() }, nil
 }
 
 // Replace replaces the tables with the given content, in one transaction. If there is no content for an IP family, it removes the table of

@@ -21,7 +21,7 @@ const (
 	Link        Kind = iota + 1 // Name, Index, Master and Up describe the link
 	Address                     // an address of the link Index
 	Route                       // a route through the link Index
-	Sysctl                      // forwarding, or another sysctl whose changes the kernel reports
+	Sysctl                      // forwarding, or another sysctl whose changes the kernel reports; Index is negative for all links
 	Rules                       // Name is an nftables table of any family; the table, one of its chains or one of its rules has changed
 	Elements                    // Name is an nftables table; elements were removed from its sets
 	NoticesLost                 // the listener lost an unknown number of notices of any kind

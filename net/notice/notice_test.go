@@ -39,7 +39,10 @@ func TestNotices(t *testing.T) {
 		// A namespace inherits settings of its creator, so forwarding may be enabled. It is disabled first.
 		{func() error {
 			return ns.Set(netns.Sysctl{Name: "ipv4/ip_forward", Value: "0"}, netns.Sysctl{Name: "ipv4/ip_forward", Value: "1"})
-		}, func(n Notice) bool { return n.Kind == Sysctl }},
+		}, func(n Notice) bool { return n.Kind == Sysctl && n.Index < 0 }},
+		{func() error {
+			return ns.Set(netns.Sysctl{Name: "ipv4/conf/br/forwarding", Value: "0"}, netns.Sysctl{Name: "ipv4/conf/br/forwarding", Value: "1"})
+		}, func(n Notice) bool { return n.Kind == Sysctl && n.Index == link.Index }},
 		{func() error { return h.LinkDel(link) }, func(n Notice) bool { return n.Kind == Link && n.Name == "br" && n.Gone }},
 	} {
 		if err := step.do(); err != nil {

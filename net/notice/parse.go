@@ -8,6 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const (
+	sizeofNetconfmsg = 4 // with padding
+	netconfIndex     = 1 // NETCONFA_IFINDEX
+)
+
 // parseRoute parses one route netlink message. It returns false for other kinds of messages and for truncated messages.
 func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 	switch kind {
@@ -30,7 +35,13 @@ func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 		})
 		return n, true
 	case unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
-		return Notice{Kind: Sysctl}, true
+		n := Notice{Kind: Sysctl}
+		eachAttribute(data[min(len(data), sizeofNetconfmsg):], func(what uint16, value []byte) {
+			if what == netconfIndex && len(value) == 4 {
+				n.Index = int(int32(nl.NativeEndian().Uint32(value)))
+			}
+		})
+		return n, true
 	}
 	return Notice{}, false
 }

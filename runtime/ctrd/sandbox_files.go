@@ -36,12 +36,17 @@ func filesLimit(s *sandbox) string {
 //	├── hostname resolv.conf hosts
 //	└── shm/                       mode 1777, /dev/shm of the containers
 func (r *Runtime) makeSandboxFiles(s *sandbox) error {
-	if err := r.removeSandboxFiles(s.rec.ID); err != nil {
-		return err
-	}
 	dir := filepath.Join(r.dirs.files, s.rec.ID)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, os.ErrExist) {
+		if err := r.removeSandboxFiles(s.rec.ID); err != nil {
+			return err
+		}
+	}
+	if err != nil { // the directory or its parent was missing
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
 	}
 	hostname := s.config.GetHostname()
 	if hostname == "" {

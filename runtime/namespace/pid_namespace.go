@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,37 +50,21 @@ func PinProcesses(path string, pid int, still func() error) error {
 // UnpinProcesses removes the pin of PinProcesses. A missing pin is not an error.
 func UnpinProcesses(path string) error { return removePin(path) }
 
-// removePin unmounts and removes a pin.
+// removePin unmounts and removes a pin. A file or a directory can be removed only when nothing is mounted on it.
 func removePin(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // not a mount point
-		}
-		if err != nil {
+		mounted := err == nil
+		if !mounted && err != unix.EINVAL && err != unix.ENOENT {
 			return fmt.Errorf("unpin %s: %w", path, err)
 		}
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("unpin: %w", err)
-	}
-	return nil
-}
-
-// pinPaths returns the paths of all possible pins in the directory of a sandbox.
-func pinPaths(dir string) (out []string, err error) {
-	for _, f := range cloneFlags {
-		out = append(out, filepath.Join(dir, f.name))
-	}
-	out = append(out, filepath.Join(dir, sysfsDir))
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("unpin: %w", err)
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), pidPrefix) {
-			out = append(out, filepath.Join(dir, e.Name()))
+		err = os.Remove(path)
+		if mounted && errors.Is(err, unix.EBUSY) {
+			continue // several mounts are stacked
 		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("unpin: %w", err)
+		}
+		return nil
 	}
-	return out, nil
 }

@@ -20,10 +20,12 @@ const (
 	UTS = "uts"
 )
 
-var cloneFlags = []struct {
+type cloneFlag struct {
 	name string
 	flag int
-}{{User, unix.CLONE_NEWUSER}, {Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
+}
+
+var cloneFlags = []cloneFlag{{User, unix.CLONE_NEWUSER}, {Net, unix.CLONE_NEWNET}, {IPC, unix.CLONE_NEWIPC}, {UTS, unix.CLONE_NEWUTS}}
 
 // A Config describes the namespaces of a sandbox and their settings. Namespaces that are not set
 // are the host's.
@@ -64,11 +66,8 @@ func Pin(dir string, c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if err := Unpin(dir); err != nil {
+	if err := makeEmpty(dir); err != nil {
 		return err
-	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return fmt.Errorf("pin namespaces: %w", err)
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -79,6 +78,23 @@ func Pin(dir string, c Config) error {
 	}()
 	if err := <-done; err != nil {
 		return errors.Join(fmt.Errorf("pin namespaces: %w", err), Unpin(dir))
+	}
+	return nil
+}
+
+// makeEmpty creates a directory without pins. Usually the directory does not exist, and then one system call is sufficient.
+func makeEmpty(dir string) error {
+	err := os.Mkdir(dir, 0o711)
+	if errors.Is(err, os.ErrExist) {
+		if err := Unpin(dir); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		err = os.MkdirAll(dir, 0o711)
+	}
+	if err != nil {
+		return fmt.Errorf("pin namespaces: %w", err)
 	}
 	return nil
 }
@@ -130,8 +146,8 @@ func (c Config) applySettings(dir string) error {
 
 // bindNamespace creates a bind mount of a namespace at path.
 func bindNamespace(namespace, path string) error {
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		return err
+	if err := unix.Mknod(path, unix.S_IFREG|0o600, 0); err != nil { // one system call instead of the eight of os.WriteFile
+		return &os.PathError{Op: "create", Path: path, Err: err}
 	}
 	if err := unix.Mount(namespace, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", path, err)
@@ -175,19 +191,31 @@ func loopbackUp() error {
 
 // Unpin removes the pins in a directory, and then the directory. Missing pins are not an error.
 func Unpin(dir string) error {
-	paths, err := pinPaths(dir)
-	if err != nil {
-		return err
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	for _, path := range paths {
-		if err := removePin(path); err != nil {
+	if err != nil {
+		return fmt.Errorf("unpin: %w", err)
+	}
+	for _, e := range entries {
+		if !isPin(e.Name()) {
+			continue // the directory is then not removed, which is an error
+		}
+		if err := removePin(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("unpin: %w", err)
+	if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
+		return fmt.Errorf("unpin: %w", &os.PathError{Op: "remove", Path: dir, Err: err})
 	}
 	return nil
+}
+
+// isPin reports whether the name in the directory of a sandbox is that of a pin.
+func isPin(name string) bool {
+	named := func(f cloneFlag) bool { return f.name == name }
+	return slices.ContainsFunc(cloneFlags, named) || name == sysfsDir || strings.HasPrefix(name, pidPrefix)
 }
 
 // IsPinned reports whether a namespace is pinned at path. After a reboot, path is an empty file or
