@@ -12,12 +12,20 @@ type write struct {
 	change func(tx *transaction) error
 	rows   []rowChange // rows to write later if the change fails; see commitRows
 	done   chan<- error
+
+	coalesced bool // it need not survive a power cut; see commitCoalesced
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
 // even if ctx ends, because the caller must know the result.
 func (s *Store) commit(ctx context.Context, do func(tx *transaction) error) error {
 	return s.send(ctx, write{change: do})
+}
+
+// commitCoalesced is commit for a change that survives the end of the process, but not a power cut before the next durable write. The order
+// of the writes stays, so that no later write survives without it.
+func (s *Store) commitCoalesced(ctx context.Context, do func(tx *transaction) error) error {
+	return s.send(ctx, write{change: do, coalesced: true})
 }
 
 func (s *Store) send(ctx context.Context, w write) error {
@@ -83,15 +91,16 @@ func (s *Store) commitGroup(first write) {
 			more = false
 		}
 	}
-	err := s.transact(syncedMode, list...)
+	class := classOf(list...)
+	err := s.transact(class, list...)
 	if err != nil && s.repairDatabase(err) {
-		err = s.transact(syncedMode, list...)
+		err = s.transact(class, list...)
 	}
 	results := make([]error, len(list))
 	for i, w := range list {
 		results[i] = err
 		if err != nil && len(list) > 1 {
-			results[i] = s.transact(syncedMode, w)
+			results[i] = s.transact(classOf(w), w)
 		}
 	}
 	s.updateMirror()      // before restoreFiles, which may need the mirror
@@ -107,6 +116,16 @@ const (
 	syncedMode    = "FULL"
 	coalescedMode = "NORMAL"
 )
+
+// classOf returns the mode of a transaction with these writes.
+func classOf(list ...write) string {
+	for _, w := range list {
+		if !w.coalesced {
+			return syncedMode
+		}
+	}
+	return coalescedMode
+}
 
 func (s *Store) transact(class string, list ...write) error {
 	if err := s.setSynchronous(class); err != nil {

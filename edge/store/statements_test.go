@@ -172,7 +172,7 @@ func countStatements(t *testing.T, counter *statementCounter, path, name string,
 		{"token", "5 statements, 4 compiled, 1 rows read, 1 transactions, 0 connections", func(uid types.UID, _ int) {
 			must(t, s.PutToken(ctx, Token{TokenKey{uid, "", 3607}, "ey", time.Unix(100, 0), time.Unix(3707, 0)}))
 		}},
-		{"end", "21 statements, 8 compiled, 0 rows read, 3 transactions, 0 connections", func(uid types.UID, _ int) {
+		{"end", "23 statements, 10 compiled, 0 rows read, 3 transactions, 0 connections", func(uid types.UID, _ int) {
 			ending := pod(string(uid), string(uid))
 			ending.Deleting = true
 			must(t, s.UpdatePods(ctx, []Pod{ending}, nil))
