@@ -30,9 +30,10 @@ NO_DWARF := -dwarf=false
 # - the commands and backups, which run for seconds at most: 0.14 MB
 # - packages that only work when the agent, a sandbox or a garbage collection starts or ends: 0.13 MB
 # - the container runtime, whose calls wait for other processes: 0.12 MB
+# - changes of the configuration, of bundles and of the version: 0.09 MB
 # - the link and the certificates, which wait for the network: 0.01 MB
-NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/cli/... agent/doctor/... agent/host/... agent/pod/collect edge/backup \
-	edge/link edge/podcertificate edge/supervisor internal/hostcommand net/... runtime/ctrd runtime/daemon runtime/image runtime/taskshim \
+NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/change/... agent/cli/... agent/doctor/... agent/host/... agent/pod/collect \
+	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand net/... runtime/ctrd runtime/daemon runtime/image runtime/taskshim \
 	agent/engine/...)
 SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)

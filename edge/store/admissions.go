@@ -20,8 +20,8 @@ type Admission struct {
 
 // Reject durably stores the rejection of a pod.
 func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `
+	err := s.commit(ctx, func(tx *transaction) error {
+		err := tx.exec(`
 			INSERT INTO admissions (uid, reason, message) VALUES (?, ?, ?)
 			ON CONFLICT (uid) DO UPDATE SET reason = excluded.reason, message = excluded.message
 			WHERE (reason, message) IS NOT (excluded.reason, excluded.message)`, string(uid), a.Reason, a.Message)
@@ -29,15 +29,15 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 			return err
 		}
 		if a.Grace == 0 && !a.Disrupted {
-			_, err = tx.ExecContext(ctx, "DELETE FROM evictions WHERE uid = ?", string(uid))
+			err = tx.exec("DELETE FROM evictions WHERE uid = ?", string(uid))
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `
+		err = tx.exec(`
 			INSERT INTO evictions (uid, grace, disrupted) VALUES (?, ?, ?)
 			ON CONFLICT (uid) DO UPDATE SET grace = excluded.grace, disrupted = excluded.disrupted
 			WHERE (grace, disrupted) IS NOT (excluded.grace, excluded.disrupted)`, string(uid), int64(a.Grace), a.Disrupted)
 		return err
-	}, "admissions", "evictions")
+	})
 	if err != nil {
 		return fmt.Errorf("store the rejection of pod %s: %w", uid, err)
 	}
@@ -46,14 +46,14 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 
 // RemoveRejection durably removes the rejection of a pod.
 func (s *Store) RemoveRejection(ctx context.Context, uid types.UID) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, table := range []string{"admissions", "evictions"} {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
+			if err := tx.exec("DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 				return err
 			}
 		}
 		return nil
-	}, "admissions", "evictions")
+	})
 	if err != nil {
 		return fmt.Errorf("remove the rejection of pod %s: %w", uid, err)
 	}

@@ -24,9 +24,9 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 			return fmt.Errorf("encode the resources of pod %s: %w", uid, err)
 		}
 	}
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for uid, a := range given {
-			_, err := tx.ExecContext(ctx, `
+			err := tx.exec(`
 				INSERT INTO allocations (uid, generation, resources)
 				SELECT ?, ?, ? WHERE `+podIsKnown+`
 				ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, resources = excluded.resources
@@ -37,7 +37,7 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 			}
 		}
 		return nil
-	}, "allocations")
+	})
 	if err != nil {
 		return fmt.Errorf("store the resources of resized pods: %w", err)
 	}

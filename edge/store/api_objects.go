@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 )
 
@@ -27,26 +26,26 @@ type Object struct {
 // until it succeeds, because pods use the object in any case.
 func (s *Store) PutObject(ctx context.Context, o Object) error {
 	voids := s.voids.Load()
-	err := s.commitRows(ctx, rowChange{keyOfRow("objects", o.Kind, o.Namespace, o.Name), func(tx *sql.Tx) error {
+	err := s.commitRows(ctx, rowChange{keyOfRow("objects", o.Kind, o.Namespace, o.Name), func(tx *transaction) error {
 		o := o
 		if s.voids.Load() != voids {
 			o.Version = ""
 		}
-		var old []byte
-		err := tx.QueryRow("SELECT data FROM objects WHERE (kind, namespace, name, version, gone) = (?, ?, ?, ?, ?)",
-			o.Kind, o.Namespace, o.Name, o.Version, o.Gone).Scan(&old)
-		if err == nil {
+		old, found, err := tx.query("SELECT data FROM objects WHERE (kind, namespace, name, version, gone) = (?, ?, ?, ?, ?)",
+			o.Kind, o.Namespace, o.Name, o.Version, o.Gone)
+		if err != nil {
+			return err
+		}
+		if old, isBlob := old.([]byte); found && isBlob {
 			if data, err := s.seal.decrypt(old, "objects", o.Kind, o.Namespace, o.Name); err == nil && bytes.Equal(data, o.Data) {
 				return nil
 			}
-		} else if !errors.Is(err, sql.ErrNoRows) {
-			return err
 		}
 		sealed, err := s.seal.encrypt(o.Data, "objects", o.Kind, o.Namespace, o.Name) // here: a retry also creates a missing key file
 		if err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}
-		_, err = tx.Exec(`
+		err = tx.exec(`
 			INSERT OR REPLACE INTO objects (kind, namespace, name, version, gone, data) VALUES (?, ?, ?, ?, ?, ?)`,
 			o.Kind, o.Namespace, o.Name, o.Version, o.Gone, sealed)
 		return err
@@ -64,9 +63,8 @@ func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 	}
 	var rows []rowChange
 	for _, k := range keys {
-		rows = append(rows, rowChange{keyOfRow("objects", k.Kind, k.Namespace, k.Name), func(tx *sql.Tx) error {
-			_, err := tx.Exec("DELETE FROM objects WHERE (kind, namespace, name) = (?, ?, ?)", k.Kind, k.Namespace, k.Name)
-			return err
+		rows = append(rows, rowChange{keyOfRow("objects", k.Kind, k.Namespace, k.Name), func(tx *transaction) error {
+			return tx.exec("DELETE FROM objects WHERE (kind, namespace, name) = (?, ?, ?)", k.Kind, k.Namespace, k.Name)
 		}})
 	}
 	err := s.commitRows(ctx, rows...)
@@ -81,9 +79,8 @@ func (s *Store) RemoveObjects(ctx context.Context, keys ...ObjectKey) error {
 // is then written without its version.
 func (s *Store) VoidObjects(ctx context.Context) error {
 	s.voids.Add(1)
-	err := s.commitRows(ctx, rowChange{keyOfRow("versions of objects"), func(tx *sql.Tx) error {
-		_, err := tx.Exec("UPDATE objects SET version = '' WHERE version <> ''")
-		return err
+	err := s.commitRows(ctx, rowChange{keyOfRow("versions of objects"), func(tx *transaction) error {
+		return tx.exec("UPDATE objects SET version = '' WHERE version <> ''")
 	}})
 	if err != nil {
 		return fmt.Errorf("remove the versions of stored objects: %w", err)

@@ -29,12 +29,12 @@ func (k CertificateKey) rowKey() []string {
 // PutCertificate encrypts a certificate and stores it durably. The certificate is removed together with its pod. After an error, the writer
 // repeats the write until it succeeds.
 func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
-	err := s.commitRows(ctx, rowChange{keyOfRow(c.rowKey()...), func(tx *sql.Tx) error {
+	err := s.commitRows(ctx, rowChange{keyOfRow(c.rowKey()...), func(tx *transaction) error {
 		sealed, err := s.seal.encrypt(c.State, c.rowKey()...)
 		if err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}
-		_, err = tx.Exec(`
+		err = tx.execOn(textRows("uid", string(c.UID)), `
 			INSERT OR REPLACE INTO certificates (uid, volume, source, state)
 			SELECT ?, ?, ?, ? WHERE `+podIsKnown,
 			string(c.UID), c.Volume, c.Source, sealed, string(c.UID))
@@ -49,9 +49,8 @@ func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 // RemoveCertificates removes the certificates of a pod that has ended but is still stored. After an error, the writer repeats the removal
 // until it succeeds.
 func (s *Store) RemoveCertificates(ctx context.Context, uid types.UID) error {
-	err := s.commitRows(ctx, rowChange{keyOfRow("certificates", string(uid)), func(tx *sql.Tx) error {
-		_, err := tx.Exec("DELETE FROM certificates WHERE uid = ?", string(uid))
-		return err
+	err := s.commitRows(ctx, rowChange{keyOfRow("certificates", string(uid)), func(tx *transaction) error {
+		return tx.execOn(textRows("uid", string(uid)), "DELETE FROM certificates WHERE uid = ?", string(uid))
 	}})
 	if err != nil {
 		return fmt.Errorf("remove the certificates of pod %s: %w", uid, err)

@@ -3,29 +3,30 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"time"
 )
 
 // A write is a change that a caller passes to the writer. The function change may be called more than once. It must therefore overwrite the
 // results of an earlier call and not add to them.
 type write struct {
-	change func(tx *sql.Tx) error
+	change func(tx *transaction) error
 	rows   []rowChange // rows to write later if the change fails; see commitRows
-	tables []string    // the tables of the mirror that the change may change
 	done   chan<- error
+
+	coalesced bool // it need not survive a power cut; see commitCoalesced
 }
 
 // commit passes a change to the writer and waits until the change is on the disk. After the writer has received the change, commit waits
-// even if ctx ends, because the caller must know the result. The tables are the mirrored tables whose rows the change may
-// change, or noMirror.
-func (s *Store) commit(ctx context.Context, do func(tx *sql.Tx) error, table string, more ...string) error {
-	return s.send(ctx, write{change: do, tables: append(more, table)})
+// even if ctx ends, because the caller must know the result.
+func (s *Store) commit(ctx context.Context, do func(tx *transaction) error) error {
+	return s.send(ctx, write{change: do})
 }
 
-// noMirror means that a change only changes tables that are not in the mirror.
-const noMirror = ""
+// commitCoalesced is commit for a change that survives the end of the process, but not a power cut before the next durable write. The order
+// of the writes stays, so that no later write survives without it.
+func (s *Store) commitCoalesced(ctx context.Context, do func(tx *transaction) error) error {
+	return s.send(ctx, write{change: do, coalesced: true})
+}
 
 func (s *Store) send(ctx context.Context, w write) error {
 	done := make(chan error, 1)
@@ -90,19 +91,20 @@ func (s *Store) commitGroup(first write) {
 			more = false
 		}
 	}
-	err := s.transact(syncedMode, list...)
+	class := classOf(list...)
+	err := s.transact(class, list...)
 	if err != nil && s.repairDatabase(err) {
-		err = s.transact(syncedMode, list...)
+		err = s.transact(class, list...)
 	}
 	results := make([]error, len(list))
 	for i, w := range list {
 		results[i] = err
 		if err != nil && len(list) > 1 {
-			results[i] = s.transact(syncedMode, w)
+			results[i] = s.transact(classOf(w), w)
 		}
 	}
-	s.readMirrorAfter(list, results) // before restoreFiles, which may need the mirror
-	s.restoreFiles(false)            // before the results are sent, because a successful change must survive kill -9
+	s.updateMirror()      // before restoreFiles, which may need the mirror
+	s.restoreFiles(false) // before the results are sent, because a successful change must survive kill -9
 	for i, w := range list {
 		s.unwritten.record(w.rows, results[i])
 		w.done <- results[i]
@@ -115,30 +117,38 @@ const (
 	coalescedMode = "NORMAL"
 )
 
+// classOf returns the mode of a transaction with these writes.
+func classOf(list ...write) string {
+	for _, w := range list {
+		if !w.coalesced {
+			return syncedMode
+		}
+	}
+	return coalescedMode
+}
+
 func (s *Store) transact(class string, list ...write) error {
+	if err := s.setSynchronous(class); err != nil {
+		return err
+	}
+	err := s.runTransaction(list)
+	if err != nil {
+		s.pullCache.clear() // it is not certain that no row has changed
+	}
+	return err
+}
+
+// setSynchronous sets whether commits wait for the disk. A new connection has syncedMode. After an error, the mode is not known, and the
+// next call sets it.
+func (s *Store) setSynchronous(class string) error {
+	if s.writer.synchronous == class {
+		return nil
+	}
+	s.writer.synchronous = ""
 	if _, err := s.db.Exec("PRAGMA synchronous = " + class); err != nil {
 		return err
 	}
-	tx, err := s.db.Begin()
-	if err != nil {
-		return fmt.Errorf("begin: %w", err)
-	}
-	for _, w := range list {
-		if err := w.change(tx); err != nil {
-			return errors.Join(err, rollback(tx))
-		}
-	}
-	if err := tx.Commit(); err != nil {
-		return errors.Join(fmt.Errorf("commit: %w", err), rollback(tx))
-	}
-	return nil
-}
-
-// rollback rolls a transaction back. It returns no error if SQLite has already rolled the transaction back, as on a full disk.
-func rollback(tx *sql.Tx) error {
-	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && resultCode(err) == 0 {
-		return fmt.Errorf("roll back: %w", err)
-	}
+	s.writer.synchronous = class
 	return nil
 }
 

@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -57,14 +56,14 @@ func hold(t testing.TB, s *Store) (release func()) {
 	entered, wait, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		first := true
-		done <- s.commit(context.Background(), func(*sql.Tx) error {
+		done <- s.commit(context.Background(), func(*transaction) error {
 			if first {
 				close(entered)
 				<-wait
 			}
 			first = false
 			return nil
-		}, noMirror)
+		})
 	}()
 	<-entered
 	return func() {
@@ -102,12 +101,12 @@ func TestConcurrentWritesShareATransaction(t *testing.T) {
 		for i := range n {
 			go func() {
 				if i == 7 {
-					results <- s.commit(t.Context(), func(tx *sql.Tx) error {
-						if _, err := tx.Exec("INSERT INTO meta VALUES ('half', 'done')"); err != nil {
+					results <- s.commit(t.Context(), func(tx *transaction) error {
+						if err := tx.exec("INSERT INTO meta VALUES ('half', 'done')"); err != nil {
 							return err
 						}
 						return fs.ErrInvalid
-					}, "meta")
+					})
 					return
 				}
 				results <- s.AddLease(t.Context(), address(100+i), "me")

@@ -65,10 +65,9 @@ func ReadMeta(ctx context.Context, path, key string) (value string, found bool, 
 
 // ForgetImports forgets which image archives were imported, because the database has moved to a machine without their images.
 func (s *Store) ForgetImports(ctx context.Context) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM imports")
-		return err
-	}, "imports")
+	err := s.commit(ctx, func(tx *transaction) error {
+		return tx.exec("DELETE FROM imports")
+	})
 	if err != nil {
 		return fmt.Errorf("forget the imports of image archives: %w", err)
 	}
@@ -77,10 +76,9 @@ func (s *Store) ForgetImports(ctx context.Context) error {
 
 // ForgetArchives deletes the same records as ForgetImports, except those whose key begins with the prefix keep.
 func (s *Store) ForgetArchives(ctx context.Context, keep string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM imports WHERE substr(digest, 1, ?) <> ?", len(keep), keep)
-		return err
-	}, "imports")
+	err := s.commit(ctx, func(tx *transaction) error {
+		return tx.exec("DELETE FROM imports WHERE substr(digest, 1, ?) <> ?", len(keep), keep)
+	})
 	if err != nil {
 		return fmt.Errorf("forget the imports of image archives: %w", err)
 	}

@@ -21,9 +21,9 @@ type Devices struct {
 // GiveDevices durably stores the devices of containers. It stores all rows or none. It skips pods that are not stored, except before
 // MarkFilled.
 func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, d := range rows {
-			_, err := tx.ExecContext(ctx, `
+			err := tx.exec(`
 				INSERT INTO devices (uid, container, resource, count, given)
 				SELECT ?, ?, ?, ?, ? WHERE `+podIsKnown+`
 				ON CONFLICT (uid, container, resource) DO UPDATE SET count = excluded.count, given = excluded.given
@@ -34,7 +34,7 @@ func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 			}
 		}
 		return nil
-	}, "devices")
+	})
 	if err != nil {
 		return fmt.Errorf("store the devices of containers: %w", err)
 	}
@@ -43,10 +43,9 @@ func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 
 // TakeDevices durably removes the devices of a pod.
 func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM devices WHERE uid = ?", string(uid))
-		return err
-	}, "devices")
+	err := s.commit(ctx, func(tx *transaction) error {
+		return tx.exec("DELETE FROM devices WHERE uid = ?", string(uid))
+	})
 	if err != nil {
 		return fmt.Errorf("remove the devices of pod %s: %w", uid, err)
 	}
@@ -83,9 +82,9 @@ type Claim struct {
 
 // PutClaims durably stores claims. It stores all claims or none.
 func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, c := range claims {
-			_, err := tx.ExecContext(ctx, `
+			err := tx.exec(`
 				INSERT INTO claims (uid, driver, namespace, name, state) VALUES (?, ?, ?, ?, ?)
 				ON CONFLICT (uid, driver) DO UPDATE SET state = excluded.state WHERE state IS NOT excluded.state`,
 				string(c.UID), c.Driver, c.Namespace, c.Name, c.State)
@@ -94,7 +93,7 @@ func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 			}
 		}
 		return nil
-	}, "claims")
+	})
 	if err != nil {
 		return fmt.Errorf("store resource claims: %w", err)
 	}
@@ -103,14 +102,14 @@ func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 
 // RemoveClaims durably removes unprepared claims, by UID and driver.
 func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, c := range claims {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM claims WHERE (uid, driver) = (?, ?)", string(c.UID), c.Driver); err != nil {
+			if err := tx.exec("DELETE FROM claims WHERE (uid, driver) = (?, ?)", string(c.UID), c.Driver); err != nil {
 				return err
 			}
 		}
 		return nil
-	}, "claims")
+	})
 	if err != nil {
 		return fmt.Errorf("remove resource claims: %w", err)
 	}

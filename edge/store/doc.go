@@ -8,6 +8,7 @@
 // There are two classes of durability. A durable write is on the disk when its method returns. Writes that arrive while another write waits
 // for the disk share the next transaction. A coalesced write, such as the last status of a pod, only sets a value in memory. These values
 // are written to the disk every few seconds, and at Close. A power cut may lose them. The node then derives them from the runtime again.
+// The release of an address is written at once, but does not wait for the disk.
 //
 // Writes wear out flash memory. Therefore an unchanged row is not written, and a transaction without changes does not write to a file.
 // While nothing changes, the store does no I/O.

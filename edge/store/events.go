@@ -27,14 +27,14 @@ func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) 
 			return fmt.Errorf("encode event %s: %w", e.Event.Name, err)
 		}
 	}
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, name := range remove {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM events WHERE name = ?", name); err != nil {
+			if err := tx.exec("DELETE FROM events WHERE name = ?", name); err != nil {
 				return err
 			}
 		}
 		for i, e := range put {
-			if _, err := tx.ExecContext(ctx, `
+			if err := tx.exec(`
 				INSERT INTO events (name, seq, told, event) VALUES (?, ?, ?, ?)
 				ON CONFLICT (name) DO UPDATE SET seq = excluded.seq, told = excluded.told, event = excluded.event
 				WHERE (seq, told, event) IS NOT (excluded.seq, excluded.told, excluded.event)`,
@@ -43,7 +43,7 @@ func (s *Store) UpdateEvents(ctx context.Context, put []Event, remove []string) 
 			}
 		}
 		return nil
-	}, noMirror)
+	})
 	if err != nil {
 		return fmt.Errorf("store events: %w", err)
 	}

@@ -11,13 +11,18 @@ import (
 // AddLease durably leases an address to an owner, which is a sandbox. If another owner has the address, the error wraps fs.ErrExist. If the
 // same owner already has the address, AddLease succeeds.
 func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
-	var has string
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT OR IGNORE INTO leases (addr, owner) VALUES (?, ?)", addr.AsSlice(), owner); err != nil {
+	has := owner
+	err := s.commit(ctx, func(tx *transaction) error {
+		has = owner
+		raw := addr.AsSlice()
+		added, err := tx.change(blobRows("addr", raw), "INSERT OR IGNORE INTO leases (addr, owner) VALUES (?, ?)", raw, owner)
+		if err != nil || added > 0 {
 			return err
 		}
-		return tx.QueryRowContext(ctx, "SELECT owner FROM leases WHERE addr = ?", addr.AsSlice()).Scan(&has)
-	}, "leases")
+		now, _, err := tx.query("SELECT owner FROM leases WHERE addr = ?", raw)
+		has, _ = now.(string)
+		return err
+	})
 	if err == nil && has != owner {
 		err = fmt.Errorf("leased to %s: %w", has, fs.ErrExist)
 	}
@@ -27,12 +32,13 @@ func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) err
 	return nil
 }
 
-// ReleaseLeases durably releases all addresses of an owner.
+// ReleaseLeases releases all addresses of an owner. A power cut before the next durable write may restore the leases. The owner is then a
+// sandbox that no longer exists, and the network releases its leases at the next start. A lease of one of these addresses to another owner
+// is a durable write, so it never exists together with the former lease.
 func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM leases WHERE owner = ?", owner)
-		return err
-	}, "leases")
+	err := s.commitCoalesced(ctx, func(tx *transaction) error {
+		return tx.execOn(textRows("owner", owner), "DELETE FROM leases WHERE owner = ?", owner)
+	})
 	if err != nil {
 		return fmt.Errorf("release the addresses of %s: %w", owner, err)
 	}

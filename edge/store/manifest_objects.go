@@ -39,16 +39,16 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 			return fmt.Errorf("seal %s: %w", o.LocalKey, err)
 		}
 	}
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, k := range remove {
-			_, err := tx.ExecContext(ctx, "DELETE FROM local WHERE (source, kind, namespace, name) = (?, ?, ?, ?)",
+			err := tx.exec("DELETE FROM local WHERE (source, kind, namespace, name) = (?, ?, ?, ?)",
 				k.Source, k.Kind, k.Namespace, k.Name)
 			if err != nil {
 				return fmt.Errorf("remove %s: %w", k, err)
 			}
 		}
 		for i, o := range put {
-			_, err := tx.ExecContext(ctx, `
+			err := tx.exec(`
 				INSERT OR REPLACE INTO local (source, kind, namespace, name, origin, gone, data) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 				o.Source, o.Kind, o.Namespace, o.Name, o.Origin, o.Gone, sealed[i])
 			if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) UpdateLocals(ctx context.Context, put []Local, remove []LocalKey
 			}
 		}
 		return nil
-	}, noMirror)
+	})
 	if err != nil {
 		return fmt.Errorf("store the objects of manifests: %w", err)
 	}

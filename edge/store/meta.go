@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 )
 
@@ -17,7 +16,7 @@ func (s *Store) Meta(ctx context.Context, key string) (value string, found bool,
 
 // SetMeta durably stores a small value of the node under a key.
 func (s *Store) SetMeta(ctx context.Context, key, value string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error { return putMeta(ctx, tx, key, value) }, "meta")
+	err := s.commit(ctx, func(tx *transaction) error { return putMeta(tx, key, value) })
 	if err != nil {
 		return fmt.Errorf("store %s: %w", key, err)
 	}
@@ -27,8 +26,8 @@ func (s *Store) SetMeta(ctx context.Context, key, value string) error {
 // SetMetaOrRetry is SetMeta for a value that its owner uses even if the write fails. After an error, the writer repeats the write until it
 // succeeds, or until a later call for the key replaces the value.
 func (s *Store) SetMetaOrRetry(ctx context.Context, key, value string) error {
-	err := s.commitRows(ctx, rowChange{keyOfRow("meta", key), func(tx *sql.Tx) error {
-		return putMeta(context.WithoutCancel(ctx), tx, key, value)
+	err := s.commitRows(ctx, rowChange{keyOfRow("meta", key), func(tx *transaction) error {
+		return putMeta(tx, key, value)
 	}})
 	if err != nil {
 		return fmt.Errorf("store %s: %w", key, err)
@@ -36,9 +35,8 @@ func (s *Store) SetMetaOrRetry(ctx context.Context, key, value string) error {
 	return nil
 }
 
-func putMeta(ctx context.Context, tx *sql.Tx, key, value string) error {
-	_, err := tx.ExecContext(ctx, `
-		INSERT INTO meta (key, value) VALUES (?, ?)
-		ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value`, key, value)
-	return err
-}
+const putMetaRow = `
+	INSERT INTO meta (key, value) VALUES (?, ?)
+	ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value`
+
+func putMeta(tx *transaction, key, value string) error { return tx.exec(putMetaRow, key, value) }

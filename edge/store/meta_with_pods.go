@@ -1,8 +1,6 @@
 package store
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
 	"sync"
 )
@@ -26,11 +24,11 @@ func (s *Store) AddMetaValue(key string, value func() string) {
 }
 
 // write stores all values in a transaction.
-func (r *metaValues) write(ctx context.Context, tx *sql.Tx) error {
+func (r *metaValues) write(tx *transaction) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for key, value := range r.value {
-		if err := putMeta(ctx, tx, key, value()); err != nil {
+		if err := putMeta(tx, key, value()); err != nil {
 			return fmt.Errorf("write %s: %w", key, err)
 		}
 	}

@@ -3,7 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
+	"strings"
 )
 
 // maxMirrored is the maximum size of a table in the mirror, in bytes. Real tables have a few kilobytes.
@@ -14,6 +16,7 @@ const maxMirrored = 4 << 20
 // the writer uses a mirror. The zero value is ready for use.
 type mirror struct {
 	tables map[string][][]any // the rows of each table
+	sizes  map[string]int     // in bytes, at least
 	stale  map[string]bool    // tables that have changed after they were read
 }
 
@@ -40,38 +43,70 @@ func mirroredShapes(tables ...string) (shapes []*rowShape) {
 // read reads the rows of the given tables, or of all tables, after they have changed.
 func (m *mirror) read(ctx context.Context, db *sql.DB, tables ...string) error {
 	if m.tables == nil {
-		m.tables, m.stale = map[string][][]any{}, map[string]bool{}
+		m.tables, m.sizes, m.stale = map[string][][]any{}, map[string]int{}, map[string]bool{}
 	}
 	shapes := mirroredShapes(tables...)
 	for _, s := range shapes {
 		m.stale[s.table] = true
 	}
 	for _, s := range shapes {
-		rows, err := readRows(ctx, db, s)
+		rows, size, err := readRows(ctx, db, s, rowSet{})
 		if err != nil {
 			return err
 		}
-		m.tables[s.table] = rows
+		m.tables[s.table], m.sizes[s.table] = rows, size
 		delete(m.stale, s.table)
 	}
 	return nil
 }
 
-// readRows returns all rows of a table, or none if the table is larger than maxMirrored.
-func readRows(ctx context.Context, db *sql.DB, s *rowShape) (list [][]any, err error) {
-	rows, err := db.QueryContext(ctx, "SELECT "+s.columns+" FROM "+s.table)
+// update reads the changed rows of a table.
+func (m *mirror) update(ctx context.Context, db *sql.DB, s *rowShape, changed []rowSet) error {
+	if m.stale[s.table] || m.tables[s.table] == nil || m.sizes[s.table] > maxMirrored || slices.Contains(changed, rowSet{}) {
+		return m.read(ctx, db, s.table)
+	}
+	m.stale[s.table] = true
+	columns := strings.Split(s.columns, ", ")
+	for _, set := range changed {
+		rows, size, err := readRows(ctx, db, s, set)
+		if err != nil {
+			return err
+		}
+		if rows == nil {
+			return m.read(ctx, db, s.table)
+		}
+		i := slices.Index(columns, set.column)
+		kept := slices.DeleteFunc(m.tables[s.table], func(row []any) bool { return set.has(row[i]) })
+		m.tables[s.table] = append(kept, rows...)
+		m.sizes[s.table] += size // never too small, although the removed rows are not subtracted
+	}
+	delete(m.stale, s.table)
+	return nil
+}
+
+// readRows returns the rows of a set and their size in bytes. It returns no rows if they are larger than maxMirrored.
+func readRows(ctx context.Context, db *sql.DB, s *rowShape, set rowSet) (list [][]any, size int, err error) {
+	query, args := "SELECT "+s.columns+" FROM "+s.table, []any(nil)
+	if set.column != "" {
+		query += " WHERE " + set.column + " = ?"
+		args = []any{set.value}
+		if set.isBlob {
+			args = []any{[]byte(set.value)}
+		}
+	}
+	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer rows.Close()
 	list = [][]any{}
-	for size := 0; rows.Next(); {
+	for rows.Next() {
 		row, to := make([]any, len(s.types)), make([]any, len(s.types))
 		for i := range row {
 			to[i] = &row[i]
 		}
 		if err := rows.Scan(to...); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for i, v := range row {
 			switch v := v.(type) {
@@ -85,11 +120,11 @@ func readRows(ctx context.Context, db *sql.DB, s *rowShape) (list [][]any, err e
 			}
 		}
 		if size > maxMirrored {
-			return nil, nil
+			return nil, 0, nil
 		}
 		list = append(list, row)
 	}
-	return list, rows.Err()
+	return list, size, rows.Err()
 }
 
 // restore writes the rows to a new database that has the readable rows of the damaged one. If a table has changed after it was read, the
@@ -120,29 +155,29 @@ func (m *mirror) restore(ctx context.Context, db *sql.DB) error {
 			}
 		}
 	}
-	if err := putMeta(ctx, tx, emptyKey, "new"); err != nil { // until the owners have written their rows
+	if _, err := tx.ExecContext(ctx, putMetaRow, emptyKey, "new"); err != nil { // until the owners have written their rows
 		return err
 	}
 	return tx.Commit()
 }
 
-// readMirrorAfter reads the tables that changes have changed.
-func (s *Store) readMirrorAfter(list []write, results []error) {
-	var tables []string
-	for i, w := range list {
-		if results[i] == nil {
-			tables = append(tables, w.tables...)
+// updateMirror reads the rows of the mirror that have changed since its last call. If the database is damaged, it repairs the database.
+// Only the writer may call it.
+func (s *Store) updateMirror() {
+	var err error
+	for table, changed := range s.writer.changed {
+		for _, shape := range mirroredShapes(table) {
+			err = errors.Join(err, s.mirror.update(context.Background(), s.db, shape, changed))
 		}
 	}
-	tables = slices.DeleteFunc(tables, func(t string) bool { return t == noMirror })
-	if len(tables) > 0 {
-		s.readMirror(tables...)
-	}
+	clear(s.writer.changed)
+	s.repairMirror(err)
 }
 
-// readMirror reads tables after they have changed. If they are damaged, it repairs the database. Only the writer may call it.
-func (s *Store) readMirror(tables ...string) {
-	err := s.mirror.read(context.Background(), s.db, tables...)
+// readMirror reads all tables of the mirror. If the database is damaged, it repairs the database. Only the writer may call it.
+func (s *Store) readMirror() { s.repairMirror(s.mirror.read(context.Background(), s.db)) }
+
+func (s *Store) repairMirror(err error) {
 	if err != nil && !s.repairDatabase(err) {
 		s.log.Warn("a part of the database cannot be read", "database", s.path, "error", s.explainError(err))
 	}

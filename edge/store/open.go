@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -60,16 +61,19 @@ func (s *Store) open(ctx context.Context) error {
 
 // openAt opens the connections for writing and for reading, with the given connection strings.
 func (s *Store) openAt(ctx context.Context, dsn func(pragmas ...string) string) (err error) {
-	s.db, err = sql.Open("sqlite", dsn("synchronous(FULL)", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
+	driver := cmp.Or(s.driver, "sqlite")
+	s.db, err = sql.Open(driver, dsn("synchronous("+syncedMode+")", "wal_autocheckpoint(2000)", "journal_size_limit(2097152)"))
 	if err != nil {
 		return err
 	}
 	s.db.SetMaxOpenConns(1)
+	s.writer = writer{synchronous: syncedMode}
+	s.pullCache.clear()
 	if err := prepareDatabase(ctx, s.db); err != nil {
 		s.db.Close()
 		return err
 	}
-	s.readDB, err = sql.Open("sqlite", dsn("query_only(1)"))
+	s.readDB, err = sql.Open(driver, dsn("query_only(1)"))
 	if err != nil {
 		s.db.Close()
 		return err

@@ -35,23 +35,19 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 			return fmt.Errorf("encode pod %s: %w", p.Pod.UID, err)
 		}
 	}
-	tables := []string{"meta"}
-	if len(remove) > 0 {
-		tables = append(tables, tablesOfPods()...)
-	}
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, uid := range remove {
-			if err := removePod(ctx, tx, uid); err != nil {
+			if err := removePod(tx, uid); err != nil {
 				return fmt.Errorf("remove pod %s: %w", uid, err)
 			}
 		}
 		for i, p := range put {
-			if err := putPod(ctx, tx, p, manifests[i]); err != nil {
+			if err := putPod(tx, p, manifests[i]); err != nil {
 				return fmt.Errorf("write pod %s: %w", p.Pod.UID, err)
 			}
 		}
-		return s.metaValues.write(ctx, tx)
-	}, "lives", tables...)
+		return s.metaValues.write(tx)
+	})
 	if err == nil {
 		s.dropStatuses(remove)
 	}
@@ -62,8 +58,8 @@ func (s *Store) UpdatePods(ctx context.Context, put []Pod, remove []types.UID) e
 // database may be missing, because the pod may be among them. Otherwise, such a write would store nothing and still succeed.
 const podIsKnown = "(EXISTS (SELECT 1 FROM pods WHERE uid = ?) OR EXISTS (SELECT 1 FROM meta WHERE key = '" + emptyKey + "'))"
 
-func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
-	_, err := tx.ExecContext(ctx, `
+func putPod(tx *transaction, p Pod, manifest []byte) error {
+	err := tx.exec(`
 		INSERT INTO pods (seq, uid, source, origin, manifest, deleting, grace, again) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET seq = excluded.seq, source = excluded.source, origin = excluded.origin,
 			manifest = excluded.manifest, deleting = excluded.deleting, grace = excluded.grace, again = excluded.again
@@ -71,7 +67,7 @@ func putPod(ctx context.Context, tx *sql.Tx, p Pod, manifest []byte) error {
 			excluded.manifest, excluded.deleting, excluded.grace, excluded.again)`,
 		p.Seq, string(p.Pod.UID), p.Source, p.Origin, manifest, p.Deleting, int64(p.Grace), p.Again)
 	if err == nil && p.Lives > 0 {
-		_, err = tx.ExecContext(ctx, `
+		err = tx.exec(`
 			INSERT INTO lives (uid, lives) VALUES (?, ?)
 			ON CONFLICT (uid) DO UPDATE SET lives = excluded.lives WHERE lives IS NOT excluded.lives`, string(p.Pod.UID), p.Lives)
 	}
@@ -83,9 +79,9 @@ func tablesOfPods() []string {
 	return []string{"pods", "lives", "admissions", "evictions", "allocations", "devices", "statuses", "tokens", "certificates"}
 }
 
-func removePod(ctx context.Context, tx *sql.Tx, uid types.UID) error {
+func removePod(tx *transaction, uid types.UID) error {
 	for _, table := range tablesOfPods() {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
+		if err := tx.execOn(textRows("uid", string(uid)), "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 			return err
 		}
 	}

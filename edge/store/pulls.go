@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -51,15 +52,15 @@ func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 
 // BeginPull durably records that a pull begins. If the power fails before PutPull, the image is therefore still treated as pulled.
 func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
+	err := s.commit(ctx, func(tx *transaction) error {
+		err := tx.exec("DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `
+		err = tx.exec(`
 			INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')`, b.Ref, b.Was)
 		return err
-	}, "pulls")
+	})
 	if err != nil {
 		return fmt.Errorf("record that the pull of %s begins: %w", b.Ref, err)
 	}
@@ -68,16 +69,15 @@ func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 
 // EndPull durably removes the record that BeginPull has made for the reference.
 func (s *Store) EndPull(ctx context.Context, ref string) error {
-	err := s.commit(ctx, func(tx *sql.Tx) error { return endPull(ctx, tx, ref) }, "pulls")
+	err := s.commit(ctx, func(tx *transaction) error { return endPull(tx, ref) })
 	if err != nil {
 		return fmt.Errorf("record that the pull of %s ended: %w", ref, err)
 	}
 	return nil
 }
 
-func endPull(ctx context.Context, tx *sql.Tx, ref string) error {
-	_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = '' AND name = ?", ref)
-	return err
+func endPull(tx *transaction, ref string) error {
+	return tx.exec("DELETE FROM pulls WHERE image = '' AND name = ?", ref)
 }
 
 // maxPullSources is the maximum number of objects that are recorded for an image and a name. It is more than the pods of a node. Without a
@@ -92,26 +92,26 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 	if c.Kind == keyring.ServiceAccount {
 		c.Name = accountPrefix + c.Name
 	}
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		if c.Name == "" && p.Name != "" {
-			_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = ? AND name = ? AND secret != ''", p.Image, p.Name)
+			err := tx.exec("DELETE FROM pulls WHERE image = ? AND name = ? AND secret != ''", p.Image, p.Name)
 			if err != nil {
 				return err
 			}
 		}
-		_, err := tx.ExecContext(ctx, `
+		err := tx.exec(`
 			INSERT INTO pulls (image, name, namespace, secret, uid, hash)
 			SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM pulls WHERE image = ? AND name = ? AND secret = '')
 			ON CONFLICT DO UPDATE SET hash = excluded.hash WHERE hash IS NOT excluded.hash`,
 			p.Image, p.Name, c.Namespace, c.Name, string(c.UID), append([]byte{}, c.Hash...), p.Image, p.Name)
 		if err == nil {
-			err = dropOldSources(ctx, tx, p.Image, p.Name, c)
+			err = dropOldSources(tx, p.Image, p.Name, c)
 		}
 		if err != nil || ref == "" {
 			return err
 		}
-		return endPull(ctx, tx, ref)
-	}, "pulls")
+		return endPull(tx, ref)
+	})
 	if err != nil {
 		return fmt.Errorf("record the pull of image %s: %w", p.Image, err)
 	}
@@ -120,16 +120,16 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 
 // dropOldSources removes the records of earlier objects with the name of c, and arbitrary records beyond maxPullSources. A pod whose record
 // was removed needs another pull with its credential. The name c.Name has the form of the table.
-func dropOldSources(ctx context.Context, tx *sql.Tx, image, name string, c PullSource) error {
+func dropOldSources(tx *transaction, image, name string, c PullSource) error {
 	if c.Name == "" || c.UID == "" {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = ? AND name = ? AND namespace = ? AND secret = ? AND uid != ?",
+	err := tx.exec("DELETE FROM pulls WHERE image = ? AND name = ? AND namespace = ? AND secret = ? AND uid != ?",
 		image, name, c.Namespace, c.Name, string(c.UID))
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `
+	err = tx.exec(`
 		DELETE FROM pulls WHERE image = ? AND name = ? AND (namespace, secret, uid) IN (
 			SELECT namespace, secret, uid FROM pulls WHERE image = ? AND name = ? AND NOT (namespace = ? AND secret = ?)
 			ORDER BY random() LIMIT -1 OFFSET ?)`,
@@ -143,23 +143,71 @@ func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 	if len(images) == 0 {
 		return nil
 	}
-	err := s.commit(ctx, func(tx *sql.Tx) error {
+	err := s.commit(ctx, func(tx *transaction) error {
 		for _, id := range images {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM pulls WHERE image = ?", id); err != nil {
+			if err := tx.exec("DELETE FROM pulls WHERE image = ?", id); err != nil {
 				return err
 			}
 		}
 		return nil
-	}, "pulls")
+	})
 	if err != nil {
 		return fmt.Errorf("remove the pulls of images: %w", err)
 	}
 	return nil
 }
 
-// PullsOf returns the pulls of an image. The result is empty if the image was not pulled.
+// PullsOf returns the pulls of an image. The result is empty if the image was not pulled. Each start of a container needs it, so the
+// results stay in memory until a row changes. The caller must not change the result.
 func (s *Store) PullsOf(ctx context.Context, image string) ([]Pull, error) {
-	return s.readPulls(ctx, "WHERE image = ? AND image != ''", image)
+	list, found, version := s.pullCache.get(image)
+	if found {
+		return list, nil
+	}
+	list, err := s.readPulls(ctx, "WHERE image = ? AND image != ''", image)
+	if err == nil {
+		s.pullCache.put(image, list, version)
+	}
+	return list, err
+}
+
+// maxCachedPulls is the maximum number of images in a pullCache.
+const maxCachedPulls = 64
+
+// A pullCache contains results of PullsOf. The zero value is ready for use.
+type pullCache struct {
+	mu      sync.Mutex
+	version int // number of calls of clear
+	images  []string
+	pulls   [][]Pull // of each of the images
+}
+
+// get returns the pulls of an image, and the version that put needs. The caller must not change the pulls.
+func (c *pullCache) get(image string) (list []Pull, found bool, version int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.images, image); i >= 0 {
+		return c.pulls[i], true, c.version
+	}
+	return nil, false, c.version
+}
+
+// put adds the pulls of an image that were read after the call of get that returned the version. It does nothing if rows have changed
+// since.
+func (c *pullCache) put(image string, list []Pull, version int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version == c.version && len(c.images) < maxCachedPulls {
+		c.images, c.pulls = append(c.images, image), append(c.pulls, list)
+	}
+}
+
+// clear is called after a row has changed, and before the change is acknowledged.
+func (c *pullCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version++
+	c.images, c.pulls = nil, nil
 }
 
 // PulledImages returns the IDs of all images that were pulled.

@@ -95,6 +95,7 @@ func memoryDSN() func(pragmas ...string) string {
 }
 
 func (s *Store) closeFiles() error {
+	s.writer.statements.close()
 	return errors.Join(s.readDB.Close(), s.db.Close())
 }
 

@@ -37,14 +37,14 @@ func (s *Store) StoreStatuses(ctx context.Context, list map[types.UID]*v1.PodSta
 		}
 		raw[uid] = data
 	}
-	return s.commit(ctx, func(tx *sql.Tx) error {
+	return s.commit(ctx, func(tx *transaction) error {
 		s.mu.Lock()
 		for uid := range raw { // so that flush writes no older status afterwards
 			delete(s.statuses, uid)
 		}
 		s.mu.Unlock()
 		return writeStatuses(tx, raw)
-	}, noMirror)
+	})
 }
 
 // Statuses returns the newest status of each pod, including statuses that are not written yet.
@@ -95,7 +95,7 @@ func (s *Store) flush() bool {
 	if len(pending) == 0 {
 		return true
 	}
-	store := write{change: func(tx *sql.Tx) error { return writeStatuses(tx, pending) }}
+	store := write{change: func(tx *transaction) error { return writeStatuses(tx, pending) }}
 	err := s.transact(coalescedMode, store)
 	if err != nil && s.repairDatabase(err) {
 		err = s.transact(coalescedMode, store)
@@ -118,10 +118,10 @@ func (s *Store) flush() bool {
 	return true
 }
 
-func writeStatuses(tx *sql.Tx, list map[types.UID][]byte) error {
+func writeStatuses(tx *transaction, list map[types.UID][]byte) error {
 	for uid, data := range list {
 		// Skip the status of a pod that was removed in the meantime.
-		if _, err := tx.Exec(`
+		if err := tx.exec(`
 			INSERT INTO statuses (uid, status) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM pods WHERE uid = ?)
 			ON CONFLICT (uid) DO UPDATE SET status = excluded.status WHERE status IS NOT excluded.status`,
 			string(uid), data, string(uid)); err != nil {

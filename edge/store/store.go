@@ -35,6 +35,8 @@ type Store struct {
 	readDB *sql.DB                        // connections for reading
 	dbMu   sync.RWMutex                   // read-locked during use of read; locked during the replacement of db and read
 	dsn    func(pragmas ...string) string // connection strings of db and readDB
+	driver string                         // the name of the driver of SQLite, which tests replace
+	writer writer                         // used only by the writer
 
 	repairs     chan repair   // requests to the writer
 	rowsMissing chan struct{} // capacity 1; a value means that rows may be missing after a repair
@@ -55,6 +57,7 @@ type Store struct {
 	closed  error
 
 	metaValues metaValues
+	pullCache  pullCache
 	rewriters  rewriters
 	voids      atomic.Int64 // number of calls of VoidObjects
 
@@ -73,15 +76,27 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 // OpenSealed opens the database like Open. If the key file is sealed to a TPM, OpenSealed first opens the key with the TPM and the policies
 // of key. If the key does not open, OpenSealed returns an error and leaves all files unchanged.
 func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.Logger) (*Store, error) {
+	s := newStore(path, key, log)
+	if err := s.start(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func newStore(path string, key keyfile.Place, log *slog.Logger) *Store {
 	key.Dir = filepath.Dir(path)
-	s := &Store{
+	return &Store{
 		repairs: make(chan repair), rowsMissing: make(chan struct{}, 1),
 		path: path, log: log, seal: &seal{place: key},
 		writes: make(chan write), dirty: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		statuses: map[types.UID][]byte{},
 	}
+}
+
+// start opens the files and starts the writer.
+func (s *Store) start(ctx context.Context) error {
 	if err := s.seal.openSealed(); err != nil {
-		return nil, err
+		return err
 	}
 	err := s.continueReplacement()
 	if err != nil {
@@ -90,7 +105,7 @@ func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.L
 		err = s.open(ctx)
 	}
 	switch {
-	case err == nil && readOnly(path):
+	case err == nil && readOnly(s.path):
 		s.closeFiles()
 		err = s.openMemory(ctx, syscall.EROFS)
 	case err != nil && isFrozen(err):
@@ -102,13 +117,13 @@ func OpenSealed(ctx context.Context, path string, key keyfile.Place, log *slog.L
 		err = s.replace(ctx, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the database %s: %w", path, s.explainError(err))
+		return fmt.Errorf("open the database %s: %w", s.path, s.explainError(err))
 	}
 	if err := s.mirror.read(ctx, s.db); err != nil { // the checks have not found the damage; the writer finds it again
-		log.Warn("a part of the database cannot be read", "database", path, "error", s.explainError(err))
+		s.log.Warn("a part of the database cannot be read", "database", s.path, "error", s.explainError(err))
 	}
 	go s.runWriter()
-	return s, nil
+	return nil
 }
 
 // A Health describes problems of the database. The zero value means that there are no problems.

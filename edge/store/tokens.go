@@ -31,12 +31,12 @@ func (k TokenKey) rowKey() []string {
 // PutToken encrypts a token and stores it durably. The token is removed together with its pod. After an error, the writer repeats the write
 // until it succeeds.
 func (s *Store) PutToken(ctx context.Context, t Token) error {
-	err := s.commitRows(ctx, rowChange{keyOfRow(t.rowKey()...), func(tx *sql.Tx) error {
+	err := s.commitRows(ctx, rowChange{keyOfRow(t.rowKey()...), func(tx *transaction) error {
 		sealed, err := s.seal.encrypt([]byte(t.Token), t.rowKey()...)
 		if err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}
-		_, err = tx.Exec(`
+		err = tx.execOn(textRows("uid", string(t.UID)), `
 			INSERT OR REPLACE INTO tokens (uid, audience, seconds, issued, expires, token)
 			SELECT ?, ?, ?, ?, ?, ? WHERE `+podIsKnown,
 			string(t.UID), t.Audience, t.Seconds, t.Issued.Unix(), t.Expires.Unix(), sealed, string(t.UID))

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 	"time"
 )
@@ -14,7 +13,7 @@ const maxRetryPause = time.Minute
 // because it may be called after the end of the caller.
 type rowChange struct {
 	key    string // by keyOfRow
-	change func(tx *sql.Tx) error
+	change func(tx *transaction) error
 }
 
 // unwritten contains the changes of rows that could not be written. Only the writer uses it. It has at most one change for each row.
@@ -34,15 +33,10 @@ func (s *Store) commitRows(ctx context.Context, rows ...rowChange) error {
 }
 
 func writeOf(rows ...rowChange) write {
-	w := write{change: func(tx *sql.Tx) error { return changeRows(tx, rows) }, rows: rows}
-	for _, r := range rows {
-		table, _, _ := strings.Cut(r.key, "\x00")
-		w.tables = append(w.tables, table)
-	}
-	return w
+	return write{change: func(tx *transaction) error { return changeRows(tx, rows) }, rows: rows}
 }
 
-func changeRows(tx *sql.Tx, rows []rowChange) error {
+func changeRows(tx *transaction, rows []rowChange) error {
 	for _, r := range rows {
 		if err := r.change(tx); err != nil {
 			return err
@@ -103,7 +97,7 @@ func (s *Store) writeAgain(all []rowChange) {
 		}
 	}
 	if n := len(all) - len(u.rows); n > 0 {
-		s.readMirror(w.tables...)
+		s.updateMirror()
 		s.log.Info("rows that could not be stored earlier are stored now", "rows", n, "missing", len(u.rows))
 	}
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"database/sql"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -98,7 +97,7 @@ func TestFailingDiskDoesNotBlockTheWriter(t *testing.T) {
 		s := open(t, path)
 		var stored, ok atomic.Int32
 		for i := range 10 {
-			err := s.commitRows(t.Context(), rowChange{keyOfRow("objects", fmt.Sprint(i)), func(*sql.Tx) error {
+			err := s.commitRows(t.Context(), rowChange{keyOfRow("objects", fmt.Sprint(i)), func(*transaction) error {
 				if ok.Load() > 0 {
 					stored.Add(1)
 					return nil

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// Store stores leases. Its methods commit durably before they return, and are safe for concurrent
-// use. ipamtest.Test checks an implementation.
+// Store stores leases. Its methods are safe for concurrent use. AddLease commits durably before it returns. ReleaseLeases survives the end
+// of the process; a power cut may restore the leases, and Reconcile then releases them again. ipamtest.Test checks an implementation.
 type Store interface {
 	// AddLease leases an address to an owner. If another owner has the address, the error wraps fs.ErrExist. If the same owner already has
 	// the address, AddLease succeeds.

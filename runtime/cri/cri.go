@@ -68,6 +68,13 @@ type Subscriber interface {
 	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }
 
+// PodWatcher is an optional interface of a Runtime in this process. WatchPods does the same as Subscribe, but passes only the UID of the
+// pod, because a complete event costs more than most changes. A call has sent the events about its changes when it returns. The status of a
+// container does not change after its end.
+type PodWatcher interface {
+	WatchPods(handle func(uid string)) (end func())
+}
+
 // TerminalSize is the size of a terminal in characters.
 type TerminalSize struct{ Width, Height uint16 }
 

@@ -12,8 +12,14 @@ import (
 // watchers contains the subscribers of container events. The zero value is ready.
 type watchers struct {
 	mu sync.Mutex
-	m  map[int]func(*api.ContainerEventResponse)
+	m  map[int]watcher
 	n  int
+}
+
+// A watcher has one of the handlers.
+type watcher struct {
+	handleEvent func(*api.ContainerEventResponse)
+	handlePod   func(uid string)
 }
 
 // ContainerEvents calls the handler for each change until ctx ends.
@@ -26,15 +32,24 @@ func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.Containe
 // Subscribe calls the handler for each change. The returned function ends the subscription: after it has returned, the handler is not
 // called any more.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
-	w := &r.watch
+	return r.watch.add(watcher{handleEvent: handle})
+}
+
+// WatchPods calls the handler with the UID of the pod of each change. The returned function is like that of Subscribe.
+func (r *Runtime) WatchPods(handle func(uid string)) (end func()) {
+	return r.watch.add(watcher{handlePod: handle})
+}
+
+// add adds a watcher. The returned function removes it.
+func (w *watchers) add(one watcher) (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.m == nil {
-		w.m = map[int]func(*api.ContainerEventResponse){}
+		w.m = map[int]watcher{}
 	}
 	w.n++
 	id := w.n
-	w.m[id] = handle
+	w.m[id] = one
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -54,7 +69,18 @@ func (r *Runtime) notifySubscribers(sandbox, id string, typ api.ContainerEventTy
 func (r *Runtime) notifySandbox(s *sandbox, id string, typ api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()
-	if s == nil || len(r.watch.m) == 0 {
+	if s == nil {
+		return
+	}
+	var handlers []func(*api.ContainerEventResponse)
+	for _, w := range r.watch.m {
+		if w.handlePod != nil {
+			w.handlePod(s.config.GetMetadata().GetUid())
+		} else {
+			handlers = append(handlers, w.handleEvent)
+		}
+	}
+	if len(handlers) == 0 {
 		return
 	}
 	e := &api.ContainerEventResponse{
@@ -63,7 +89,7 @@ func (r *Runtime) notifySandbox(s *sandbox, id string, typ api.ContainerEventTyp
 	for _, c := range r.containersOf(s.rec.ID) {
 		e.ContainersStatuses = append(e.ContainersStatuses, r.containerStatus(c))
 	}
-	for _, handle := range r.watch.m {
+	for _, handle := range handlers {
 		handle(proto.CloneOf(e))
 	}
 }

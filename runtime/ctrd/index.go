@@ -30,6 +30,8 @@ type sandbox struct {
 	initEnded bool // whether the init process has ended
 	endedPid  int  // PID of an init process that ended while pid was 0; it may belong to an earlier sandbox of this ID
 	damaged   bool // one of its processes could not be killed, so the sandbox is not taken over
+
+	tornDown bool // this process has removed its network, namespaces and files; guarded by the sandbox's lock
 }
 
 // A container contains the record and the current state of a container. Runtime.mu guards the fields pid and pendingExit, and the progress
@@ -148,12 +150,12 @@ func find[T any](m map[string]*T, id string) (*T, error) {
 // expandID returns the only ID in m that begins with id. If there is none, or more than one, it
 // returns id, so that the filter matches nothing, as in other CRI runtimes.
 func expandID[T any](m map[string]*T, id string) string {
-	if m[id] != nil {
+	if id == "" || m[id] != nil {
 		return id
 	}
 	found := ""
 	for k := range m {
-		if id == "" || !strings.HasPrefix(k, id) {
+		if !strings.HasPrefix(k, id) {
 			continue
 		}
 		if found != "" {

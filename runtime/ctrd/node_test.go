@@ -333,9 +333,11 @@ func (n *node) powerOff(t testing.TB) {
 
 // A network assigns addresses and records them.
 type network struct {
-	mu sync.Mutex
-	up map[string]bool
-	n  int
+	mu        sync.Mutex
+	up        map[string]bool
+	n         int
+	broken    error // after Setup has set up the network, and before Teardown removes it
+	teardowns int   // calls of Teardown
 }
 
 func (n *network) Setup(_ context.Context, id, netns string, _ *api.PodSandboxConfig) ([]netip.Addr, error) {
@@ -346,14 +348,35 @@ func (n *network) Setup(_ context.Context, id, netns string, _ *api.PodSandboxCo
 	defer n.mu.Unlock()
 	n.up[id] = true
 	n.n++
+	if n.broken != nil {
+		return nil, n.broken
+	}
 	return []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.88.%d.%d", n.n/256, n.n%256))}, nil
 }
 
 func (n *network) Teardown(_ context.Context, id, _ string, _ *api.PodSandboxConfig) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.teardowns++
+	if n.broken != nil {
+		return n.broken
+	}
 	delete(n.up, id)
 	return nil
+}
+
+func (n *network) setBroken(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.broken = err
+}
+
+// takeTeardowns returns the number of calls of Teardown since its last call.
+func (n *network) takeTeardowns() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	defer func() { n.teardowns = 0 }()
+	return n.teardowns
 }
 
 func (n *network) deleteLost() {

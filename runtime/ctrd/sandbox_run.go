@@ -49,6 +49,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *api.RunPodSandboxReque
 		if err := r.stopSandbox(ctx, old); err != nil {
 			return nil, err
 		}
+		old.tornDown = false // it has the ID of the new sandbox, whose start may fail and leave something
 	}
 	packed, err := encode(cfg)
 	if err != nil {

@@ -33,8 +33,12 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *api.StopPodSandboxReq
 }
 
 // stopSandbox stops a sandbox. It records the stop first, so that a later process does not take
-// over a partly removed sandbox. The caller holds the sandbox's lock.
+// over a partly removed sandbox. It does nothing if this process has stopped the sandbox completely: the removal of a pod stops its sandbox
+// three times. The caller holds the sandbox's lock.
 func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
+	if s.tornDown {
+		return nil
+	}
 	r.mu.Lock()
 	wasReady, recorded := s.ready, s.rec.Stopped
 	s.ready, s.rec.Stopped = false, true
@@ -52,6 +56,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, s *sandbox) error {
 	if err := r.tearDown(ctx, s); err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", s.rec.ID, err)
 	}
+	s.tornDown = true
 	if wasReady {
 		r.notifySubscribers(s.rec.ID, s.rec.ID, api.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}

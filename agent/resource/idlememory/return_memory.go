@@ -28,6 +28,9 @@ const (
 	// minGarbage is the number of bytes that must have been allocated since the last return of memory, so that the
 	// repeated return after settleTime is worth its CPU time. This is not the case after the end of a single pod.
 	minGarbage = 512 << 10
+	// largeChange is the number of bytes that pods that change must have allocated, so that a second garbage collection is worth its CPU
+	// time. The first one leaves the contents of pools and half of the unused stacks. A pod that starts or ends alone allocates less.
+	largeChange = 4 << 20
 	// taskTime is the time after a call of TaskRan at which the pages of the executable are returned, unless TaskRan is called again. It
 	// is shorter than 100 ms, so that this work belongs to the task's own burst of activity. With a second, each renewal of the Lease
 	// woke the processor twice.
@@ -49,8 +52,8 @@ type Config struct {
 // A Settler returns memory to the system while no pod changes.
 type Settler struct {
 	changed    func() <-chan struct{}
-	taskSignal chan struct{} // capacity 1
-	free       func() error
+	taskSignal chan struct{}          // capacity 1
+	free       func(twice bool) error // collects the garbage once or twice
 	forget     func() error
 	allocated  func() uint64 // returns the number of bytes that were ever allocated
 	onBusy     func()        // called when pods change after a rest
@@ -82,6 +85,7 @@ func (s *Settler) TaskRan() {
 // Run returns memory each time pods have not changed for a while, until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	var freed time.Time // zero: never
+	var before uint64   // the number of bytes that were allocated until then
 	for {
 		next := s.changed()
 		rest := time.NewTimer(max(quietTime, minInterval-time.Since(freed)))
@@ -92,7 +96,7 @@ func (s *Settler) Run(ctx context.Context) error {
 			continue
 		case <-rest.C:
 		}
-		freed = s.returnMemory(ctx, next)
+		freed, before = s.returnMemory(ctx, next, before)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -101,28 +105,30 @@ func (s *Settler) Run(ctx context.Context) error {
 }
 
 // returnMemory returns memory repeatedly until a pod changes or ctx ends. If almost nothing was allocated since the first
-// time, it keeps the heap and returns only the pages of the executable. The result is the time at which heap memory was last
-// returned.
-func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}) (freed time.Time) {
-	s.tryReturn(s.free)
-	freed = time.Now()
-	before := s.allocated()
+// time, it keeps the heap and returns only the pages of the executable. The parameter before is the number of bytes that were allocated
+// until the last return of heap memory. The results are the time of the last return, and the number of bytes until then.
+func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}, before uint64) (freed time.Time, allocated uint64) {
+	large := s.allocated()-before >= largeChange
+	release := func() {
+		s.tryReturn(func() error { return s.free(large) })
+		freed, allocated = time.Now(), s.allocated()
+	}
+	release()
 	again := time.NewTimer(settleTime)
 	defer again.Stop()
 	var ended <-chan time.Time // fires taskTime after the last task
 	for {
 		select {
 		case <-ctx.Done():
-			return freed
+			return freed, allocated
 		case <-next:
-			return freed
+			return freed, allocated
 		case <-again.C:
-			if s.allocated()-before < minGarbage {
+			if s.allocated()-allocated < minGarbage {
 				s.tryReturn(s.forget)
 				continue
 			}
-			s.tryReturn(s.free)
-			freed = time.Now()
+			release()
 		case <-s.taskSignal:
 			ended = time.After(taskTime)
 		case <-ended:
@@ -145,10 +151,12 @@ func setGCPercent(percent int) {
 }
 
 // freeMemory returns unused heap memory and the pages of the executable to the system.
-func freeMemory() error {
+func freeMemory(twice bool) error {
 	setGCPercent(restingGC)
-	runtime.GC() // shrinks pools and deep stacks; the next call returns their memory
-	debug.FreeOSMemory()
+	if twice {
+		runtime.GC() // shrinks pools and deep stacks; the next call returns their memory
+	}
+	debug.FreeOSMemory() // collects the garbage too
 	return forgetPages()
 }
 

@@ -2,6 +2,9 @@ package idlememory
 
 import (
 	"context"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +35,7 @@ func TestSettling(t *testing.T) {
 		s := &Settler{
 			changed: func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return news },
 			onBusy:  func() { busy.Store(true) },
-			free: func() error {
+			free: func(bool) error {
 				mu.Lock()
 				defer mu.Unlock()
 				busy.Store(false)
@@ -114,7 +117,7 @@ func TestTaskIsOneBurst(t *testing.T) {
 		forgot, allocated := make(chan time.Time, 8), uint64(0)
 		ctx, stop := context.WithCancel(t.Context())
 		s := &Settler{
-			changed: func() <-chan struct{} { return nil }, onBusy: func() {}, free: func() error { return nil },
+			changed: func() <-chan struct{} { return nil }, onBusy: func() {}, free: func(bool) error { return nil },
 			forget: func() error { forgot <- time.Now(); return nil }, taskSignal: make(chan struct{}, 1),
 			allocated: func() uint64 { allocated += minGarbage; return allocated },
 		}
@@ -141,11 +144,70 @@ func TestTaskIsOneBurst(t *testing.T) {
 	})
 }
 
-// TestFreeMemory checks that the program continues to run after it has returned memory pages to the kernel.
+// TestCollections checks how often the garbage is collected: twice after a change of many pods, and once after the change of a single pod,
+// because that pod would pay for the second collection alone.
+func TestCollections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		twice, change := make(chan bool, 8), make(chan struct{})
+		var mu sync.Mutex // guards change
+		var allocated atomic.Uint64
+		ctx, stop := context.WithCancel(t.Context())
+		s := &Settler{
+			changed: func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return change }, onBusy: func() {}, forget: func() error { return nil },
+			free: func(both bool) error { twice <- both; return nil }, taskSignal: make(chan struct{}, 1), allocated: allocated.Load,
+		}
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		for _, tt := range []struct {
+			change, later uint64 // bytes that are allocated until the first return, and until the second
+			want          []bool
+		}{
+			{10 * largeChange, minGarbage, []bool{true, true}},
+			{largeChange - 1, minGarbage, []bool{false, false}},
+			{minGarbage, 0, []bool{false}},
+			{largeChange, 0, []bool{true}},
+		} {
+			allocated.Add(tt.change)
+			mu.Lock()
+			close(change)
+			change = make(chan struct{})
+			mu.Unlock()
+			got := []bool{<-twice}
+			allocated.Add(tt.later)
+			<-time.After(settleTime + time.Second)
+			synctest.Wait()
+			for len(twice) > 0 {
+				got = append(got, <-twice)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%+v: collected twice: %v", tt, got)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFreeMemory checks that the program continues to run after it has returned memory pages to the kernel, and counts the garbage
+// collections.
 func TestFreeMemory(t *testing.T) {
-	for range 3 {
-		if err := freeMemory(); err != nil {
+	t.Setenv("GOGC", "off") // freeMemory does not change it
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for _, twice := range []bool{false, true, false} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := freeMemory(twice); err != nil {
 			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		want := uint32(1)
+		if twice {
+			want = 2
+		}
+		if got := after.NumGC - before.NumGC; got != want {
+			t.Errorf("twice %v: %d collections, want %d", twice, got, want)
 		}
 	}
 }

@@ -28,6 +28,10 @@ const (
 	resubscribeAfter    = time.Second
 	activeAfter         = time.Second // until a new subscription counts as active; few runtimes report this
 
+	// eventDelay is the maximum delay of the read after an event about a pod for which the agent itself has a call in progress. The agent
+	// reads the pod after the call, so events about its own changes cause no further read.
+	eventDelay = 200 * time.Millisecond
+
 	// For this time after the end of a container, the runtime may still change the reason from Error to
 	// OOMKilled. containerd before 2.3 does this, some seconds late if it is busy.
 	reasonLate = 10 * time.Second
@@ -64,9 +68,17 @@ type Observer struct {
 
 	mu        sync.Mutex
 	pods      map[types.UID]plan.Observed
+	own       map[types.UID]*ownCalls
 	callStart time.Time // when Run began the current calls to the runtime; zero if no call is in progress
 
 	lastRelist time.Time // when the last Relist ended
+}
+
+// An ownCalls contains the calls to the runtime that the agent itself has in progress for a pod. Observer.mu guards the fields.
+type ownCalls struct {
+	count   int
+	waiting *time.Timer // reads the pod after an event; nil if no event waits
+	failed  bool        // a read after an event has failed
 }
 
 // New returns an Observer without views. Run keeps them up to date.
@@ -80,7 +92,8 @@ func New(cfg Config) *Observer {
 			}
 		}
 	}
-	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, dirty: dirty.New[types.UID]()}
+	return &Observer{cfg: cfg, seed: maphash.MakeSeed(), pods: map[types.UID]plan.Observed{}, own: map[types.UID]*ownCalls{},
+		dirty: dirty.New[types.UID]()}
 }
 
 // Pod returns the newest view of a pod. The view is empty if the runtime has no sandbox or container of the pod.
@@ -122,7 +135,7 @@ func (o *Observer) Run(ctx context.Context) error {
 		case <-o.dirty.Wake():
 			o.setCallStart(time.Now())
 			for _, uid := range o.dirty.TakeAll() {
-				if err := o.Refresh(ctx, uid); err != nil && ctx.Err() == nil {
+				if err := o.refresh(ctx, uid); err != nil && ctx.Err() == nil {
 					o.cfg.Log.Warn("cannot read a pod from the runtime", "uid", uid, "error", err)
 				}
 			}
@@ -157,9 +170,9 @@ func (o *Observer) CallDuration() time.Duration {
 // or before a subscription is active, causes no event. Therefore all pods are listed after a failure, and again when the
 // new subscription is active.
 func (o *Observer) followEvents(ctx context.Context) {
-	events, ok := o.cfg.Runtime.(cri.Events)
+	_, ok := o.cfg.Runtime.(cri.Events)
 	for ok && ctx.Err() == nil {
-		err := o.receiveEvents(ctx, events)
+		err := o.receiveEvents(ctx)
 		if ctx.Err() == nil {
 			o.cfg.Log.Warn("the subscription to the runtime's events ended, listing all pods", "error", err)
 			o.relistAfter(ctx, resubscribeAfter)
@@ -168,17 +181,68 @@ func (o *Observer) followEvents(ctx context.Context) {
 }
 
 // receiveEvents receives events until the subscription ends with an error, or ctx ends.
-func (o *Observer) receiveEvents(ctx context.Context, events cri.Events) error {
+func (o *Observer) receiveEvents(ctx context.Context) error {
 	var listing sync.WaitGroup
 	defer listing.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	listing.Go(func() { o.relistAfter(ctx, activeAfter) })
-	return events.ContainerEvents(ctx, func(e *api.ContainerEventResponse) {
-		if uid := uidOf(e); uid != "" {
+	if r, ok := o.cfg.Runtime.(cri.PodWatcher); ok {
+		defer r.WatchPods(func(uid string) { o.handleEvent(types.UID(uid)) })()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return o.cfg.Runtime.(cri.Events).ContainerEvents(ctx, func(e *api.ContainerEventResponse) { o.handleEvent(uidOf(e)) })
+}
+
+// handleEvent makes Run read a pod again. If the agent itself has a call in progress for the pod, the read waits for eventDelay, and is not
+// needed if the pod was read meanwhile.
+func (o *Observer) handleEvent(uid types.UID) {
+	if uid == "" {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch c := o.own[uid]; {
+	case c == nil:
+		o.dirty.Add(uid)
+	case c.waiting == nil:
+		c.waiting = time.AfterFunc(eventDelay, func() { o.dirty.Add(uid) })
+	}
+}
+
+// Begin reports that the agent begins a call to the runtime that may change a pod. After the call, the agent calls Refresh or Reread, and
+// then the returned function. An event that arrives between these two calls is not lost.
+func (o *Observer) Begin(uid types.UID) (end func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.own[uid]
+	if c == nil {
+		c = &ownCalls{}
+		o.own[uid] = c
+	}
+	c.count++
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if c.count--; c.count > 0 {
+			return
+		}
+		delete(o.own, uid)
+		if c.takeEvent() || c.failed {
 			o.dirty.Add(uid)
 		}
-	})
+	}
+}
+
+// takeEvent reports whether an event waits, which then waits no longer.
+func (c *ownCalls) takeEvent() bool {
+	if c == nil || c.waiting == nil {
+		return false
+	}
+	c.waiting.Stop()
+	c.waiting = nil
+	return true
 }
 
 // relistAfter waits for the given time and calls Relist. If ctx ends first, it returns.
@@ -223,7 +287,7 @@ func (o *Observer) Relist(ctx context.Context) error {
 	var errs []error
 	for _, uid := range append(o.UIDs(), slices.Collect(maps.Keys(found))...) {
 		if l := found[uid]; l == nil || !l.equalsView(o.Pod(uid)) {
-			if err := o.Refresh(ctx, uid); err != nil {
+			if err := o.refresh(ctx, uid); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -231,29 +295,49 @@ func (o *Observer) Relist(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Refresh reads one pod from the runtime. The worker calls it after each of its own actions.
+// Refresh reads one pod from the runtime. The worker calls it after each of its own actions. It does not call Config.Changed, because the
+// end of the action causes another round of the worker in any case.
 func (o *Observer) Refresh(ctx context.Context, uid types.UID) error {
-	return o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
+	_, err := o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
+	return err
+}
+
+// refresh is like Refresh, but calls Config.Changed if the view has changed.
+func (o *Observer) refresh(ctx context.Context, uid types.UID) error {
+	changed, err := o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return seen })
+	if changed {
+		o.cfg.Changed(uid)
+	}
+	return err
 }
 
 // Reread is like Refresh, but also reads the containers whose state has not changed. The worker calls it
 // after it has changed the resources of a running container. Only the worker changes resources, so Refresh
 // need not read them.
 func (o *Observer) Reread(ctx context.Context, uid types.UID) error {
-	return o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
+	_, err := o.updateView(ctx, uid, func(seen plan.Observed) plan.Observed { return plan.Observed{Sandboxes: seen.Sandboxes} })
+	return err
 }
 
 // updateView reads a pod from the runtime and replaces its view. The parameter kept is a function that selects
 // sandboxes and containers of the former view. If the state of a selected sandbox or container has not changed,
-// updateView copies it to the new view instead of reading it.
-func (o *Observer) updateView(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) error {
+// updateView copies it to the new view instead of reading it. It reports whether the view has changed.
+func (o *Observer) updateView(ctx context.Context, uid types.UID, kept func(plan.Observed) plan.Observed) (changed bool, err error) {
 	lock := &o.readLocks[maphash.String(o.seed, string(uid))%uint64(len(o.readLocks))]
 	lock.Lock()
 	defer lock.Unlock()
-	before := o.Pod(uid)
+	o.mu.Lock()
+	before, own := o.pods[uid], o.own[uid]
+	event := own.takeEvent() // the lists that are read now contain the change of the event
+	o.mu.Unlock()
 	after, err := o.readPod(ctx, uid, kept(before))
 	if err != nil {
-		return fmt.Errorf("read pod %s from the runtime: %w", uid, err)
+		if event {
+			o.mu.Lock()
+			own.failed = true // the end of the call reads the pod again
+			o.mu.Unlock()
+		}
+		return false, fmt.Errorf("read pod %s from the runtime: %w", uid, err)
 	}
 	o.mu.Lock()
 	if len(after.Sandboxes)+len(after.Containers) > 0 {
@@ -262,23 +346,23 @@ func (o *Observer) updateView(ctx context.Context, uid types.UID, kept func(plan
 		delete(o.pods, uid)
 	}
 	o.mu.Unlock()
-	if !reflect.DeepEqual(before, after) {
-		o.cfg.Changed(uid)
-	}
-	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return mayChange(c) && !hasEnded(before, c.ID) }) {
+	if slices.ContainsFunc(after.Containers, func(c plan.Container) bool { return o.mayChange(c) && !hasEnded(before, c.ID) }) {
 		for _, delay := range rereadAfter {
 			time.AfterFunc(delay, func() {
-				if slices.ContainsFunc(o.Pod(uid).Containers, mayChange) {
+				if slices.ContainsFunc(o.Pod(uid).Containers, o.mayChange) {
 					o.dirty.Add(uid)
 				}
 			})
 		}
 	}
-	return nil
+	return !reflect.DeepEqual(before, after), nil
 }
 
 // mayChange reports whether the runtime may still report another reason for the container's end.
-func mayChange(c plan.Container) bool {
+func (o *Observer) mayChange(c plan.Container) bool {
+	if _, final := o.cfg.Runtime.(cri.PodWatcher); final {
+		return false
+	}
 	age := time.Since(c.FinishedAt)
 	return c.State == plan.Exited && c.Reason == "Error" && 0 <= age && age < reasonLate
 }

@@ -103,7 +103,7 @@ func (o *Observer) readPod(ctx context.Context, uid types.UID, before plan.Obser
 		}
 	}
 	for _, c := range l.containers {
-		if old := findContainer(before, c.Id); old != nil && old.State == convertState(c.State) && !mayChange(*old) {
+		if old := findContainer(before, c.Id); old != nil && old.State == convertState(c.State) && !o.mayChange(*old) {
 			seen.Containers = append(seen.Containers, *old)
 			continue
 		}
@@ -113,7 +113,7 @@ func (o *Observer) readPod(ctx context.Context, uid types.UID, before plan.Obser
 		}
 		if s != nil {
 			// Take only the reason from the new status, because the file of the termination message may be gone.
-			if old := findContainer(before, c.Id); old != nil && mayChange(*old) {
+			if old := findContainer(before, c.Id); old != nil && o.mayChange(*old) {
 				kept := *old
 				kept.Reason, s = s.Reason, &kept
 			}

@@ -31,10 +31,11 @@ type machine struct {
 	started    []time.Time
 	pulling    map[string]bool
 	configs    map[string]*api.ContainerConfig // configurations of started containers; the key is the container's ID
+	reads      map[string]int                  // number of calls that read the state of pods; the key is the name of the call
 }
 
 func newMachine(images ...string) *machine {
-	m := &machine{Runtime: fake.New(images...), pulling: map[string]bool{}, configs: map[string]*api.ContainerConfig{}}
+	m := &machine{Runtime: fake.New(images...), pulling: map[string]bool{}, configs: map[string]*api.ContainerConfig{}, reads: map[string]int{}}
 	m.Started = func(id string, c *api.ContainerConfig) {
 		m.mu.Lock()
 		m.started = append(m.started, time.Now())
@@ -134,7 +135,7 @@ func (m *machine) bring(t *testing.T, name string) {
 // list returns the running containers in the form pod/container or pod/container#attempt.
 func (m *machine) list(attempts bool) (out []string) {
 	running := &api.ContainerStateValue{State: api.ContainerState_CONTAINER_RUNNING}
-	r, err := m.ListContainers(context.Background(), &api.ListContainersRequest{Filter: &api.ContainerFilter{State: running}})
+	r, err := m.Runtime.ListContainers(context.Background(), &api.ListContainersRequest{Filter: &api.ContainerFilter{State: running}})
 	if err != nil {
 		panic(err)
 	}

@@ -57,6 +57,8 @@ type Desired interface {
 // View returns the last known state of pods in the runtime. *observe.Observer implements it.
 type View interface {
 	Pod(types.UID) plan.Observed
+	// Begin is called before an action that may change the runtime. The returned function is called after Refresh or Reread.
+	Begin(types.UID) (end func())
 	Refresh(context.Context, types.UID) error
 	// Reread is called instead of Refresh after the resources of running containers were changed.
 	Reread(context.Context, types.UID) error

@@ -214,6 +214,7 @@ func (w *worker) runAction(ctx context.Context, in plan.Input, a plan.Action) (e
 	case plan.Update, plan.Ended, plan.PostStart, plan.PreStop:
 		return w.set.cfg.Actor.Do(ctx, in, a)
 	}
+	defer w.set.cfg.View.Begin(w.uid)()
 	err = w.set.cfg.Actor.Do(ctx, in, a)
 	refresh := w.set.cfg.View.Refresh
 	if a.Op == plan.Resize {
