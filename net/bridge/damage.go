@@ -245,8 +245,11 @@ func ReattachPort(host, pod netns.NS, p Port) error {
 	}
 	defer s.Close()
 	index := end.Attrs().Index
-	requests := append([]netns.Request{p.plugging(index)}, p.portSettings(index)...)
-	if err := s.Send(append(requests, upRequest(index, "set "+p.Host+" up"))...); err != nil {
+	if err := s.Send(append([]netns.Request{p.plugging(index)}, p.portSettings(index)...)...); err != nil {
+		return err
+	}
+	// The port is set up last and on its own: a port that is down is found and repaired again.
+	if err := s.Send(upRequest(index, "set "+p.Host+" up")); err != nil {
 		return err
 	}
 	if err := evaluateCarriers(s.Fd(), p.Host, p.Bridge.Attrs().Name); err != nil {

@@ -195,10 +195,10 @@ func (n *Network) setupBuiltIn(
 	if err := attachPort(n.cfg.Host, pod, port); err != nil {
 		return nil, err
 	}
+	n.tracker.addWire(vethPair{id: id, path: pod.Path(), pod: podName(cfg)}) // from now on, notices about the veth count
 	if err := n.ports.Add(id, hostPorts(cfg), addrs); err != nil {
-		return nil, err
+		return nil, err // the caller tears down the sandbox, also for the tracker
 	}
-	n.tracker.addWire(vethPair{id: id, path: pod.Path(), pod: podName(cfg)})
 	return addrs, nil
 }
 

@@ -2,6 +2,7 @@ package cni
 
 import (
 	"testing"
+	"time"
 
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/netns/netnstest"
@@ -22,7 +23,15 @@ func TestOwnNotices(t *testing.T) {
 	notices, ended := make(chan notice.Notice, 1000), make(chan error, 1)
 	go func() { ended <- l.Run(t.Context(), func(m notice.Notice) { notices <- m }) }()
 	handle := func(last func(notice.Notice) bool) (sysctls int) {
-		for m := range notices {
+		for late := time.After(patience); ; {
+			var m notice.Notice
+			select {
+			case m = <-notices:
+			case err := <-ended:
+				t.Fatalf("the listener has ended: %v", err)
+			case <-late:
+				t.Fatal("the kernel has not sent the last notice")
+			}
 			if m.Kind == notice.Sysctl {
 				sysctls++
 			}
@@ -30,10 +39,9 @@ func TestOwnNotices(t *testing.T) {
 				t.Errorf("%+v causes a check of the parts %b", m, parts)
 			}
 			if last(m) {
-				break
+				return sysctls
 			}
 		}
-		return sysctls
 	}
 
 	cfg := &api.PodSandboxConfig{Metadata: &api.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: "uid"}}

@@ -245,6 +245,7 @@ func (p *repairPass) repairPorts(what partSet) error {
 	for _, end := range out {
 		i := item{itemPort, ends[end].describe()}
 		if p.isHeld(i, partPorts) {
+			n.tracker.addSuspect(end) // Ready does not wait until the check is due
 			continue
 		}
 		done, err := n.reconnect(ends[end])

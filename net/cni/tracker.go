@@ -193,14 +193,23 @@ func (k *tracker) markDamaged(d partSet) {
 
 // takeSuspects returns the wires to check: the suspects, or all wires. Afterwards there are no suspects.
 func (k *tracker) takeSuspects(all bool) map[string]vethPair {
-	out := k.copyWires()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	out := maps.Clone(k.wires)
 	if !all {
 		maps.DeleteFunc(out, func(end string, _ vethPair) bool { return !k.suspects[end] })
 	}
 	clear(k.suspects)
 	return out
+}
+
+// addSuspect records that a wire must be checked again. The kernel does not repeat its notice.
+func (k *tracker) addSuspect(end string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, isPort := k.wires[end]; isPort {
+		k.suspects[end] = true
+	}
 }
 
 func (k *tracker) takeParts() partSet {
