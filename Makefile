@@ -508,8 +508,11 @@ release: ## ship: gather a release in dist/release, signed by ISLET_RELEASE_KEYS
 	packaging/release.sh $(VERSION) dist dist/release
 
 .PHONY: picture
-picture: ## ship: record the README's picture of a terminal on the node of make run (root needed)
+picture: ## ship: record the README's picture of a terminal on the node of make run, and the status page's (root needed)
 	GOARCH= packaging/picture/record.sh bin/islet docs/pictures/terminal.svg
+	$(MAKE) test-page
+	for p in overview-1400 overview-360 network-360 pod-1400; do \
+		cp $(CACHE)/page/$$p-light.png docs/pictures/page-$$p.png; done
 
 .PHONY: clean
 clean: ## tidy: remove everything that was built
