@@ -90,7 +90,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 // sendResult sends when the last program or configuration was accepted or has failed. It ignores undecided outcomes.
 func (k *Keeper) sendResult(ch chan<- prometheus.Metric, desc *prometheus.Desc, programs bool) {
 	for _, o := range slices.Backward(k.record.History) {
-		if _, outcome := o.Result(); o.Program == programs && !o.Undecided {
+		if o.Program == programs && !o.Undecided {
+			_, outcome := o.Result()
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(o.At.Unix()), outcome)
 			return
 		}
