@@ -209,7 +209,7 @@ test-unit:
 test-packages:
 	cd packaging/packages && go vet ./... && ISLET_DIST_DIR=$(CURDIR)/$(DIST) go test -count=1 ./...
 test-programs:
-	cd test/prometheus && go vet ./...
+	cd test/prometheus && go vet ./... && go test -vet=off -ldflags=-w -count=1 ./...
 	test/remote/programs.sh >/dev/null
 test-node:
 	cd test && CGO_ENABLED=$(if $(RACE),1,0) ISLET_OLD=$$(ls $(OLD_PROGRAM) 2>/dev/null) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_BIN=$(CURDIR)/bin/islet ISLET_DIST=$(wildcard $(CURDIR)/$(DIST).tar.gz) \
@@ -286,6 +286,7 @@ prometheus:
 test-prometheus: build ## one subject: a real Prometheus scrapes nodes and evaluates rules made for a kubelet (root needed)
 	@packaging/deps.sh run test
 	$(MAKE) prometheus
+	cd test/prometheus && go test -vet=off -ldflags=-w -count=1 ./...
 	cd test && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -count=1 -run TestPrometheus ./node -v
 	test/cluster/build.sh >/dev/null
 	cd test/cluster && ISLET_PROMETHEUS=$(PROMETHEUS) ISLET_BIN=$(CURDIR)/bin/islet go test -v -count=1 -run 'TestPrometheus$$' ./node
@@ -518,8 +519,11 @@ release: ## ship: gather a release in dist/release, signed by ISLET_RELEASE_KEYS
 	packaging/release.sh $(VERSION) dist dist/release
 
 .PHONY: picture
-picture: ## ship: record the README's picture of a terminal on the node of make run (root needed)
+picture: ## ship: record the README's picture of a terminal on the node of make run, and the status page's (root needed)
 	GOARCH= packaging/picture/record.sh bin/islet docs/pictures/terminal.svg
+	$(MAKE) test-page
+	for p in overview-1400 overview-360 network-360 pod-1400; do \
+		cp $(CACHE)/page/$$p-light.png docs/pictures/page-$$p.png; done
 
 .PHONY: clean
 clean: ## tidy: remove everything that was built

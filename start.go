@@ -90,7 +90,7 @@ func start(args []string, version string, run runner, stdout, stderr io.Writer) 
 	if err := errors.Join(append(cfg.CheckHost(os.DirFS("/")), settings.EnterCgroups())...); err != nil {
 		return began.HandleUnfit(err, log)
 	}
-	for _, concern := range cfg.HostWarnings(os.DirFS("/")) {
+	for _, concern := range append(cfg.VersionWarnings(), cfg.HostWarnings(os.DirFS("/"))...) {
 		log.Warn(concern)
 	}
 	idlememory.Begin(log)

@@ -93,7 +93,7 @@ func TestMonitoring(t *testing.T) {
 	if len(expressions) < 30 {
 		t.Errorf("%d expressions", len(expressions))
 	}
-	functions := []string{"max_over_time", "histogram_quantile"}
+	functions := []string{"max_over_time", "histogram_quantile", "count_values"}
 	for where, e := range expressions {
 		e = regexp.MustCompile(`\{[^}]*\}|"[^"]*"|\b(by|on|without) \([^)]*\)|\$__[a-z_]+`).ReplaceAllString(e, " ")
 		for _, name := range metricName.FindAllString(e, -1) {
@@ -101,6 +101,53 @@ func TestMonitoring(t *testing.T) {
 				t.Errorf("%s: no node serves %s", where, name)
 			}
 		}
+	}
+}
+
+// TestIncreases checks that an alert counts only the increase of counters that a node serves from the start of its agent. A counter that
+// first appears with its first event has no increase: the alert would miss this event. The lists of metrics that a node may lack belong to
+// TestFigures and TestFiguresOfWork.
+func TestIncreases(t *testing.T) {
+	var late []*regexp.Regexp
+	for file, list := range map[string]string{
+		"../test/node/figures_test.go": "optionalMetrics", "../test/cluster/node/workfigures_test.go": "notDone",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, ok := strings.Cut(string(text), "var "+list+" = map[string]string{\n")
+		rest, _, end := strings.Cut(rest, "\n}\n")
+		if !ok || !end {
+			t.Fatalf("%s has no list %s", file, list)
+		}
+		for _, m := range regexp.MustCompile("(?m)^\t`([^`]+)`: +\"(.*)\",$").FindAllStringSubmatch(rest, -1) {
+			if m[2] != "a control plane" { // this node has none: the other list is for the others
+				late = append(late, regexp.MustCompile("^("+m[1]+")$"))
+			}
+		}
+	}
+	if len(late) < 20 {
+		t.Fatalf("%d patterns", len(late))
+	}
+	var alerts rules
+	readYAML(t, "grafana/rules.yaml", &alerts)
+	increase, found := regexp.MustCompile(`\b(increase|rate|irate|changes|resets)\(([a-z_]+)`), 0
+	for _, g := range alerts.Groups {
+		for _, r := range g.Rules {
+			if regexp.MustCompile(`\b(delta|idelta|deriv)\(`).MatchString(r.Expr) {
+				t.Errorf("%s uses the difference of a gauge, which may be 0 after an event", r.Alert)
+			}
+			for _, m := range increase.FindAllStringSubmatch(r.Expr, -1) {
+				found++
+				if slices.ContainsFunc(late, func(p *regexp.Regexp) bool { return p.MatchString(m[2]) }) {
+					t.Errorf("%s: %s may first appear with its first event", r.Alert, m[2])
+				}
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("%d counters", found)
 	}
 }
 

@@ -46,7 +46,7 @@ type nativeBackend struct {
 func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*Containers, error) {
 	k, e, dirs := a.Kubelet, a.Edge, a.Dirs
 	c := &nativeBackend{log: a.Log, importErrors: map[string]error{}}
-	ops := operations.New()
+	ops := operations.New(cni.RepairedItems()...)
 	var err error
 	if c.network, err = c.openNetwork(a, ops.CountRepair); err != nil {
 		return nil, fmt.Errorf("pod network: %w", err)

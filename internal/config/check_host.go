@@ -90,6 +90,25 @@ func (c *Config) HostWarnings(host fs.FS) (out []string) {
 	return out
 }
 
+// noteVersion notes an EdgeConfiguration with an earlier version.
+func (o *ownFiles) noteVersion(name, version string) {
+	if version == earlierEdgeAPIVersion {
+		o.earlier = append(o.earlier, name)
+	}
+}
+
+// VersionWarnings returns a warning for each EdgeConfiguration in use whose version will not be read for ever.
+func (c *Config) VersionWarnings() (out []string) {
+	if c.files == nil {
+		return nil
+	}
+	for _, name := range c.files.earlier {
+		out = append(out, fmt.Sprintf("%s: apiVersion %s is read at least until islet 0.5; write %s, whose fields are the same", name,
+			earlierEdgeAPIVersion, EdgeAPIVersion))
+	}
+	return out
+}
+
 // oldThrottling returns the release of the host's kernel if it is older than 5.9. Such a kernel may reclaim memory of a
 // throttled process without end. https://github.com/torvalds/linux/commit/b3ff92916af3156df27716bb080a407e4caf9085
 func oldThrottling(host fs.FS) string {

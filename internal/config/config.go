@@ -209,6 +209,7 @@ func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfigur
 		if doc, err = readDocument(own, file, EdgeAPIVersion, EdgeKind, &e); err != nil {
 			return e, doc, err
 		}
+		own.noteVersion(doc.file, e.APIVersion)
 		makeAbsolute(e.pathFields(), filepath.Dir(doc.file))
 	}
 	if sent != nil && len(sent.Edge) > 0 {
@@ -218,6 +219,7 @@ func loadEdge(own *ownFiles, file string, sent *SentConfiguration) (EdgeConfigur
 		if doc, err = sent.decodeOver(sent.Edge, EdgeAPIVersion, EdgeKind, ours, &e, "edge."); err != nil {
 			return e, doc, err
 		}
+		own.noteVersion(sent.Name, e.APIVersion)
 	}
 	e.APIVersion = EdgeAPIVersion // decode also accepts the version before
 	setEdgeDefaults(&e)

@@ -31,6 +31,7 @@ type ownFiles struct {
 	current     []copiedFile      // the files that this Load has read, in order
 	given       map[string][]byte // files that are not read from the disk; nil for a file that does not exist
 	faults      []string          // messages about unreadable files; each names the replacement that is used
+	earlier     []string          // names of the EdgeConfigurations in use with the version before EdgeAPIVersion
 }
 
 type copiedFile struct {

@@ -72,10 +72,22 @@ func TestEdgeVersions(t *testing.T) {
 			}
 		} else if err != nil || c.Edge.ShimPods != 4 || c.Edge.APIVersion != EdgeAPIVersion {
 			t.Errorf("%s: %v, %+v", version, err, c)
+		} else if got := c.VersionWarnings(); len(got) > 0 != (version == earlierEdgeAPIVersion) ||
+			len(got) > 0 && (len(got) != 1 || !strings.HasPrefix(got[0], filepath.Join(dir, "edge.yaml")+": ")) {
+			t.Errorf("%s: warnings %q", version, got)
 		}
 		if e := EdgeFields([]byte(text)); (e.ShimPods == 4) != (want == "") {
 			t.Errorf("%s: %+v", version, e)
 		}
+	}
+	c, _, err := LoadWith(nil, func(Dirs) (*SentConfiguration, error) {
+		return &SentConfiguration{Name: "ConfigMap a/b", Edge: []byte("apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n")}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.VersionWarnings(); len(got) != 1 || !strings.HasPrefix(got[0], "ConfigMap a/b: ") {
+		t.Errorf("a sent configuration: warnings %q", got)
 	}
 	if _, err := decode("f", []byte("apiVersion: islet.dev/v1alpha1\nkind: KubeletConfiguration\n"), kubeletAPIVersion, kubeletKind,
 		&kubelet.KubeletConfiguration{}); err == nil {

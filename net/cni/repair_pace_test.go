@@ -64,7 +64,7 @@ func pacedTest(t *testing.T, test func(t *testing.T, w *pacedNode, web *pod)) {
 	w.handleNotice = handleNotice
 	synctest.Test(t, func(t *testing.T) {
 		w.repaired = make(chan string, 1000)
-		w.n = w.network(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"), func(c *Config) { c.OnRepair = func(kind string) { w.repaired <- kind } })
+		w.n = w.network(t, cidrs("10.42.0.0/24", "fd00:10:42::/64"), func(c *Config) { c.OnRepair = w.noteRepair(t) })
 		web := w.pod(t, w.n, "web", tcp(8080, 80))
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()

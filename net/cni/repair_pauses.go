@@ -1,6 +1,10 @@
 package cni
 
-import "time"
+import (
+	"time"
+
+	"github.com/islet-edge/islet/net/bridge"
+)
 
 // An item is one object that the built-in network owns on the node.
 type item struct {
@@ -26,6 +30,11 @@ const (
 	itemPort     = "port"
 	itemFirewall = "firewall"
 )
+
+// RepairedItems returns all kinds of items with which Config.OnRepair is called.
+func RepairedItems() []string {
+	return []string{itemTable, itemPort, itemFirewall, bridge.FaultBridge, bridge.FaultAddress, bridge.FaultRoute, bridge.FaultSysctl}
+}
 
 const (
 	// freeRepairs is the number of repairs of an item before pauses begin. After that, an item counts as contested.

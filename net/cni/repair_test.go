@@ -40,7 +40,7 @@ func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
 	t.Helper()
 	w := &keptNode{world: newWorld(t), repaired: make(chan string, 1000)}
 	w.n = w.network(t, append(change, func(c *Config) {
-		c.OnRepair = func(kind string) { w.repaired <- kind }
+		c.OnRepair = w.noteRepair(t)
 		c.RecordEvent = func(warning bool, reason, message string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -77,6 +77,36 @@ func (w *keptNode) reported(reason string) bool {
 		}
 	}
 	return false
+}
+
+// noteRepair returns the function that is called for each repair. A kind that RepairedItems lacks would have no metric before its first
+// repair.
+func (w *keptNode) noteRepair(t *testing.T) func(kind string) {
+	return func(kind string) {
+		if !slices.Contains(RepairedItems(), kind) {
+			t.Errorf("RepairedItems lacks %q", kind)
+		}
+		w.repaired <- kind
+	}
+}
+
+// TestContestedRate checks how often an item is repaired that another program removes after each repair. The alert
+// IsletNetworkRepairedOften needs more than ten repairs in each hour.
+func TestContestedRate(t *testing.T) {
+	var c repairSchedule
+	i, now := item{itemTable, tableName}, time.Unix(1e9, 0)
+	for hour := range 5 {
+		repairs := 0
+		for end := now.Add(time.Hour); now.Before(end); now = now.Add(time.Second) {
+			if _, held := c.isHeld(i, now); !held {
+				c.recordRepair(i, false, now)
+				repairs++
+			}
+		}
+		if repairs <= 10 {
+			t.Errorf("%d repairs in hour %d", repairs, hour)
+		}
+	}
 }
 
 // This method waits until an item of the given kind is repaired. The test fails after repairTime.

@@ -94,6 +94,21 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	return wrong, notes
 }
 
+// ActiveAlerts returns the names of the alerts that are pending or firing, sorted, without "alert ". Control must be active, and is not in
+// the result.
+func (r Rules) ActiveAlerts(t testing.TB) (names []string) {
+	t.Helper()
+	if r.Rules[Control].Active == 0 {
+		t.Errorf("%s is not active", Control)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Rules)) {
+		if alert, ok := strings.CutPrefix(name, "alert "); ok && name != Control && r.Rules[name].Active > 0 {
+			names = append(names, alert)
+		}
+	}
+	return names
+}
+
 // MustPass fails the test if Check returns errors.
 func (r Rules) MustPass(t testing.TB, without map[string]string) {
 	t.Helper()

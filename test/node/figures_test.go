@@ -137,10 +137,10 @@ func TestFigures(t *testing.T) {
 var optionalMetrics = map[string]string{
 	`csi_.*|dra_.*_operations_.*|dra_operations_.*|kubelet_device_plugin_.*|kubelet_credential_provider_.*|plugin_manager_total_plugins`:                                              "plugins, of which it has none",
 	`kubelet_certificate_manager_.*|kubelet_server_expiration_.*|rest_client_.*|islet_events_dropped_total|kubelet_podcertificate_states|kubelet_mirror_pods|kubelet_node_startup_.*`: "a control plane",
-	`kubelet_node_config_.*|islet_configuration_trials|islet_update_(trials|rollout)|islet_bundle_.*`:                                                                                 "a configuration, a version or a bundle that it was sent",
+	`kubelet_node_config_.*|islet_configuration_(trials|result)|islet_update_(trials|result|rollout)|islet_bundle_.*`:                                                                 "a configuration, a version or a bundle that it was sent",
 	`kubelet_container_aligned_.*|kubelet_cpu_manager_.*|kubelet_memory_manager_.*|kubelet_topology_manager_.*`:                                                                       "a policy other than none",
 	`kubelet_pod_.*resize.*|kubelet_container_requested_resizes_total`:                                                                                                                "a resize",
-	`kubelet_eviction_.*|kubelet_preemptions|kubelet_image_garbage_collected_total|islet_network_repairs_total`:                                                                       "the first of what is counted by its reason",
+	`kubelet_eviction_.*|kubelet_preemptions|kubelet_image_garbage_collected_total`:                                                                                                   "the first of what is counted by its reason",
 	`kubelet_http_.*`:                     "requests at its port",
 	`kubelet_image_pull_duration_seconds`: "a registry",
 	`kubelet_runtime_operations_errors_total|kubelet_started_containers_errors_total`:                      "an error",

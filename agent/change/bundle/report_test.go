@@ -71,8 +71,15 @@ func (o *office) set(answer func(w http.ResponseWriter)) (asked int, states []ap
 }
 
 // startNode starts a node that reports to the office.
-func (o *office) startNode(w *world) (*Node, func()) {
+func (o *office) startNode(w *world) (*Node, func()) { return o.startNodeWith(w, nil) }
+
+// startNodeWith starts a node that reports to the office, and tries versions of islet.
+func (o *office) startNodeWith(w *world, p Programs) (*Node, func()) {
 	n := w.open(nil, Remote{ReportURL: reports, NewReportClient: func() *http.Client { return &http.Client{Transport: o} }})
+	if p != nil {
+		n.Connect(n.c.Pods, nil, p)
+		n.SetFacts("0.2.0", nil)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
@@ -138,13 +145,8 @@ func TestReportOfUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, o := newWorld(t), &office{t: t}
 		start := func(p *programs) func() {
-			n := w.open(nil, Remote{ReportURL: reports, NewReportClient: func() *http.Client { return &http.Client{Transport: o} }})
-			n.Connect(n.c.Pods, nil, p)
-			n.SetFacts("0.2.0", nil)
-			ctx, cancel := context.WithCancel(context.Background())
-			var group sync.WaitGroup
-			n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
-			return func() { cancel(); group.Wait() }
+			_, stop := o.startNodeWith(w, p)
+			return stop
 		}
 		sent := func(what string, want int) []api.BundleState {
 			time.Sleep(time.Hour)

@@ -135,7 +135,7 @@ func TestFailures(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Collectors()...)
-	if got, err := registry.Gather(); err != nil || len(got) != 5 {
+	if got, err := registry.Gather(); err != nil || len(got) != 6 {
 		t.Errorf("%d metrics, %v", len(got), err)
 	}
 	w.tried(kubeletHead + "maxPods: 18\n")

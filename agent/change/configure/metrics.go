@@ -32,10 +32,18 @@ var (
 		[]string{"outcome"}, nil)
 	trials = prometheus.NewDesc("islet_configuration_trials",
 		"Ended trials of configurations among the last twenty, by how they ended.", []string{"outcome"}, nil)
+	// These two are times and not counts: a counter that first appears after the first failure has no increase, and Prometheus may not
+	// reach the node while a count changes.
+	updateResult = prometheus.NewDesc("islet_update_result",
+		"How the last trial or self-test with a decision about another version of islet ended: accepted or failed. "+
+			"The value is the time, in seconds since the epoch.", []string{"outcome"}, nil)
+	configurationResult = prometheus.NewDesc("islet_configuration_result",
+		"How the last trial with a decision about a configuration ended: accepted or failed. "+
+			"The value is the time, in seconds since the epoch.", []string{"outcome"}, nil)
 )
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{assigned, inUse, knownGood, failed, trials, updates} {
+	for _, d := range []*prometheus.Desc{assigned, inUse, knownGood, failed, trials, updates, updateResult, configurationResult} {
 		ch <- d
 	}
 }
@@ -47,6 +55,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	if counts, any := k.countTrials(true); any {
 		sendCounts(ch, updates, counts)
 	}
+	k.sendResult(ch, updateResult, true)
 	if !k.record.EverSent() {
 		return
 	}
@@ -75,6 +84,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(failed, prometheus.GaugeValue, bad)
 	counts, _ := k.countTrials(false)
 	sendCounts(ch, trials, counts)
+	k.sendResult(ch, configurationResult, false)
+}
+
+// sendResult sends when the last program or configuration was accepted or has failed. It ignores undecided outcomes.
+func (k *Keeper) sendResult(ch chan<- prometheus.Metric, desc *prometheus.Desc, programs bool) {
+	for _, o := range slices.Backward(k.record.History) {
+		if o.Program == programs && !o.Undecided {
+			_, outcome := o.Result()
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(o.At.Unix()), outcome)
+			return
+		}
+	}
 }
 
 // countTrials returns the number of trials by outcome: those of programs if programs is true, otherwise those of

@@ -200,8 +200,8 @@ func TestProgramIsNoConfiguration(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.Collectors()...)
-	if got, err := registry.Gather(); err != nil || len(got) != 1 || got[0].GetName() != "islet_update_trials" ||
-		got[0].Metric[1].GetGauge().GetValue() != 1 {
+	if got, err := registry.Gather(); err != nil || len(got) != 2 || got[0].GetName() != "islet_update_result" ||
+		got[1].GetName() != "islet_update_trials" || got[1].Metric[1].GetGauge().GetValue() != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -21,10 +21,11 @@ type Operations struct {
 	repairs       *prometheus.CounterVec // number of repairs of the pod network
 }
 
-// New returns Operations in which all metrics are zero.
-func New() *Operations {
+// New returns Operations in which all metrics are zero. Repairs of the given kinds of items have a metric from the start: an alert cannot
+// see the increase of a counter that first appears after the first repair.
+func New(items ...string) *Operations {
 	kind := []string{"operation_type"}
-	return &Operations{
+	o := &Operations{
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "islet_network_repairs_total",
 			Help: "items of the built-in pod network that were repaired after another program removed or changed them"}, []string{"item"}),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_total",
@@ -38,6 +39,10 @@ func New() *Operations {
 			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 		}, []string{"image_size_in_bytes"}),
 	}
+	for _, item := range items {
+		o.repairs.WithLabelValues(item)
+	}
+	return o
 }
 
 // Collectors returns all metrics.

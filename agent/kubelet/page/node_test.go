@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ func (n nodetest) handler() http.Handler {
 	if n.kind {
 		bad = "no such device"
 	}
+	version := currentVersion()
 	say := func(v any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(v) }
 	}
@@ -32,7 +34,7 @@ func (n nodetest) handler() http.Handler {
 	events := []api.Event{{Type: "Normal", Reason: "Started", Message: "Started container main", Namespace: "default", Pod: "camera", Count: 1, Last: now.Add(-50 * time.Minute)},
 		{Type: "Warning", Reason: "BackOff", Message: "Back-off restarting failed container " + bad, Namespace: "default", Pod: "sensor-reader", Container: "main", Count: 12, Last: now.Add(-time.Minute)}}
 	m := http.NewServeMux()
-	m.HandleFunc("GET "+api.PathStatus, say(api.Status{Node: "board-7", Version: "0.1.0", Now: now, Started: now.Add(-40 * time.Hour), Pods: api.PodCounts{Total: 5, Ready: 3},
+	m.HandleFunc("GET "+api.PathStatus, say(api.Status{Node: "board-7", Version: version, Now: now, Started: now.Add(-40 * time.Hour), Pods: api.PodCounts{Total: 5, Ready: 3},
 		Runtime: api.Runtime{Ready: true},
 		Sources: []api.Source{{Name: "file", Problems: []api.Problem{
 			{Origin: "/etc/islet/manifests/x.yaml", Field: "spec.containers[0].image", Message: "Required value"}}}},
@@ -63,15 +65,27 @@ func (n nodetest) handler() http.Handler {
 	return m
 }
 
+// currentVersion returns the version of the tree, which the pictures of the documents show.
+func currentVersion() string {
+	text, err := os.ReadFile("../../../Makefile")
+	if err != nil {
+		return err.Error()
+	}
+	_, rest, _ := strings.Cut(string(text), "\nVERSION  ?= ")
+	version, _, _ := strings.Cut(rest, "\n")
+	return version
+}
+
 // pods returns the pods of the node: two ready pods, a failing pod, a finished pod, and a ready pod with the name bad.
 func (n nodetest) pods(now time.Time, bad string) (list v1.PodList) {
 	names := []string{"camera", "gateway-with-a-rather-long-name-as-deployments-give-them-7f9c5d", "nightly-report", "sensor-reader", bad}
+	sources := []string{"file", "api", "local", "http", bad}
 	if n.kind {
-		names[4] = "web"
+		names[4], sources[1], sources[4] = "web", "file", "file"
 	}
 	for i, name := range names {
 		p := *podtest.New(name, podtest.UID(fmt.Sprint("u", i)), podtest.Phase(v1.PodRunning),
-			podtest.Source([]string{"file", "api", "local", "http", bad}[i]))
+			podtest.Source(sources[i]))
 		p.CreationTimestamp = metav1.NewTime(now.Add(-49 * time.Hour))
 		p.Spec.Containers = []v1.Container{{Name: "main", Image: "registry.example/site/" + strings.ReplaceAll(name, " ", "-") + ":1.4." + fmt.Sprint(i),
 			Env: []v1.EnvVar{{Name: "KEY", Value: "a secret"}}, Args: []string{"a secret"}}, {Name: "side", Image: "busybox:1"}}

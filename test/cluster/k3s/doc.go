@@ -1,6 +1,7 @@
 // Package k3s contains a server that speaks to nodes as a k3s server of 1.33 and 1.34 does. It is for tests: its handlers follow k3s'
 // public sources (github.com/k3s-io/k3s, the branches release-1.33 and release-1.34), whose files the comments name. The API server behind
-// it and the server's side of the tunnel (github.com/rancher/remotedialer) are the real ones. It has not been compared with a running k3s.
+// it and the server's side of the tunnel (github.com/rancher/remotedialer) are the real ones. It has not been compared with a running k3s:
+// k3s' module is not available from Go's module proxy, and the environment of the tests reaches no registry that has its image.
 //
 //	node                       control plane's host
 //	 |                          Server :6443

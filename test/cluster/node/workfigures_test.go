@@ -19,15 +19,14 @@ var notDone = map[string]string{
 	`kubelet_device_plugin_.*`:                "a device plugin",
 	`kubelet_credential_provider_.*`:          "a plugin for passwords of registries",
 	`kubelet_podcertificate_states`:           "a pod that wants a certificate",
-	`kubelet_node_config_.*|islet_configuration_trials|islet_update_(trials|rollout)|islet_bundle_.*`: "a configuration, a version or a bundle that it was sent",
-	`kubelet_eviction_stats_age_seconds|kubelet_preemptions`:                                          "a node that is full",
-	`kubelet_image_garbage_collected_total`:                                                           "an image that nobody needs, and a full disk",
-	`kubelet_container_aligned_compute_resources_failure_count`:                                       "CPUs that are on no one NUMA node",
-	`kubelet_pod_deferred_(accepted_resizes_total|resize_duration_seconds)`:                           "a resize that had to wait for room",
-	`kubelet_pod_requests_.*|kubelet_pod_resources_endpoint_.*`:                                       "a client of the pods API, and one of the pod resources API",
-	`kubelet_admission_rejections_total|kubelet_pod_level_resources_admission_total`:                  "a pod that the node rejects, and one with resources as a whole",
-	`kubelet_certificate_manager_server_rotation_seconds`:                                             "a serving certificate that replaces an earlier one",
-	`islet_network_repairs_total`:                                                                     "a pod network that another program damages",
+	`kubelet_node_config_.*|islet_configuration_(trials|result)|islet_update_(trials|result|rollout)|islet_bundle_.*`: "a configuration, a version or a bundle that it was sent",
+	`kubelet_eviction_stats_age_seconds|kubelet_preemptions`:                                                          "a node that is full",
+	`kubelet_image_garbage_collected_total`:                                                                           "an image that nobody needs, and a full disk",
+	`kubelet_container_aligned_compute_resources_failure_count`:                                                       "CPUs that are on no one NUMA node",
+	`kubelet_pod_deferred_(accepted_resizes_total|resize_duration_seconds)`:                                           "a resize that had to wait for room",
+	`kubelet_pod_requests_.*|kubelet_pod_resources_endpoint_.*`:                                                       "a client of the pods API, and one of the pod resources API",
+	`kubelet_admission_rejections_total|kubelet_pod_level_resources_admission_total`:                                  "a pod that the node rejects, and one with resources as a whole",
+	`kubelet_certificate_manager_server_rotation_seconds`:                                                             "a serving certificate that replaces an earlier one",
 }
 
 // onSomeHosts contains patterns of metrics that only some hosts have.
