@@ -76,7 +76,7 @@ func TestK3sNetwork(t *testing.T) {
 	}
 	t.Cleanup(func() { c.Kubectl(t, "delete", "-k", here, "--wait=false", "--ignore-not-found") })
 	c.Kubectl(t, "apply", "-k", here, "--validate=strict")
-	checkKept(t, c, here)
+	checkKept(t, c, here, 10)
 	c.Kubectl(t, "label", "node", n.Name, "islet.dev/node=true")
 	pods := map[string]string{}
 	for _, app := range []string{"flannel", "kube-proxy"} {
@@ -140,15 +140,15 @@ func capabilities(t *testing.T, status string) uint64 {
 	return caps
 }
 
-// checkKept checks that each field of a kustomization that was applied is in the API server.
-func checkKept(t *testing.T, c *cluster.Cluster, dir string) {
+// checkKept checks that each field of a kustomization that was applied is in the API server. It has at least the given number of documents.
+func checkKept(t *testing.T, c *cluster.Cluster, dir string, least int) {
 	t.Helper()
 	var found struct{ Items []map[string]any }
 	if err := json.Unmarshal([]byte(c.Kubectl(t, "get", "-k", dir, "-o", "json")), &found); err != nil {
 		t.Fatal(err)
 	}
 	documents := strings.Split(c.Kubectl(t, "kustomize", dir), "\n---\n")
-	if len(documents) != len(found.Items) || len(documents) < 10 {
+	if len(documents) != len(found.Items) || len(documents) < least {
 		t.Fatalf("%d documents, and %d objects", len(documents), len(found.Items))
 	}
 	for _, text := range documents {
