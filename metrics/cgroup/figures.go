@@ -245,6 +245,6 @@ func (r Reader) Children(path string) ([]string, error) {
 	return listSubdirs(r.cgroupDir("memory", path))
 }
 
-// WorkingSet returns the memory of a cgroup that cannot be reclaimed at once, in bytes, as a kubelet computes it: the usage without the file
-// pages that were not used recently. https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
+// WorkingSet returns the memory of a cgroup that cannot be reclaimed at once, in bytes, as a kubelet computes it: the usage without the
+// file pages that were not used recently. https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 func WorkingSet(usage, inactiveFile uint64) uint64 { return usage - min(usage, inactiveFile) }

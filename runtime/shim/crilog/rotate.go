@@ -200,8 +200,8 @@ func (p *rotationPace) mayBeFollowed(name string) bool {
 }
 
 // prune removes the oldest rotated files until there are at most MaxFiles files in total, and the rotated files have a total size of at
-// most MaxFiles times MaxBytes or HardMaxBytes, whichever is larger. prune returns the remaining rotated files. A file that a reader may still
-// follow is removed only if the total size is exceeded or the disk is short of space. The newest rotated file is never removed.
+// most MaxFiles times MaxBytes or HardMaxBytes, whichever is larger. prune returns the remaining rotated files. A file that a reader may
+// still follow is removed only if the total size is exceeded or the disk is short of space. The newest rotated file is never removed.
 func (l *Log) prune(dir *os.File, old []string, short bool) ([]string, error) {
 	if l.o.MaxFiles <= 0 {
 		return old, nil

@@ -84,7 +84,8 @@ func (s *Server) addContainer(by *conn, r wire.RunRequest) (*container, error) {
 	if r.Log.Path != "" {
 		var err error
 		c.log, err = crilog.Open(r.Log.Path, crilog.Options{
-			MaxBytes: r.Log.MaxBytes, MaxFiles: r.Log.MaxFiles, Interval: cmp.Or(r.Log.Interval, logInterval), HardMaxBytes: r.Log.HardMaxBytes,
+			MaxBytes: r.Log.MaxBytes, HardMaxBytes: r.Log.HardMaxBytes, MaxFiles: r.Log.MaxFiles,
+			Interval: cmp.Or(r.Log.Interval, logInterval),
 			Compress: s.compressor.enqueue,
 		})
 		if err != nil {
