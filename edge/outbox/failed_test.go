@@ -423,8 +423,8 @@ func TestFailureOfADeletedPod(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreNoFailures checks that attempts without an answer, such as those during an outage, do not prolong the back-off of an earlier
-// failure.
+// TestAttemptsAreNoFailures checks that attempts without an answer, such as those during an outage, do not prolong the back-off of an
+// earlier failure.
 func TestAttemptsAreNoFailures(t *testing.T) {
 	for _, isFirst := range []bool{true, false} {
 		o := &Outbox{}

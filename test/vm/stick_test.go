@@ -25,12 +25,13 @@ func packLarge(t *testing.T) string {
 	if err := os.WriteFile(file, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", large, "-entrypoint", "/large", "-o", filepath.Join(dir, "large.tar"), file)
+	archive := filepath.Join(dir, "large.tar")
+	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", large, "-entrypoint", "/large", "-o", archive, file)
 	pack.Dir = machine.Root(t)
 	if out, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "large.tar"))
+	b, err := os.ReadFile(archive)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,8 +128,8 @@ type podKind struct{ *lostKind }
 
 func (podKind) Sweep(context.Context) error { return nil }
 
-// TestSweepWaitsOnce checks that only the first Sweep waits for a pod whose volume cannot be unmounted. Each later one would otherwise delay
-// the removal of files from a full disk.
+// TestSweepWaitsOnce checks that only the first Sweep waits for a pod whose volume cannot be unmounted. Each later one would otherwise
+// delay the removal of files from a full disk.
 func TestSweepWaitsOnce(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

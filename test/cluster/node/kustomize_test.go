@@ -73,7 +73,7 @@ func checkAccess(t *testing.T, c *cluster.Cluster, node string) {
 		{true, "patch", "configmaps", "kube-system", "islet-edge", false},
 		{true, "delete", "configmaps", "kube-system", "islet-edge", false},
 		{true, "create", "configmaps", "kube-system", "", false},
-		{true, "get", "configmaps", "kube-system", "kubeadm-config", false},
+		{true, "get", "configmaps", "kube-system", "kube-proxy", false},
 		{true, "get", "configmaps", "kube-system", "", false},
 		{true, "watch", "configmaps", "kube-system", "", false},
 		{true, "get", "configmaps", "default", "islet-edge", false},
