@@ -64,7 +64,7 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	n.updater, err = update.Open(n.cfg, n.version, n.keeper, n.link, n.laterParts.flashExceeded, n.log)
+	n.updater, err = update.Open(n.cfg, n.version, n.keeper, n.link.Now, n.laterParts.flashExceeded, n.log)
 	return n, err
 }
 

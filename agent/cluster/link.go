@@ -26,7 +26,8 @@ func OpenLink(
 		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.Dirs.Cert,
 		NodeName: cfg.Node.Name, Hostname: cfg.Node.Name, NodeIPs: ips,
 		Rotate: k.RotateCertificates, ServerTLSBootstrap: k.ServerTLSBootstrap, TLSCertFile: k.TLSCertFile, TLSKeyFile: k.TLSPrivateKeyFile,
-		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s, Log: log,
+		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s,
+		IsClockSynced: host.IsClockSynced, Log: log,
 	}
 	if cfg.Standalone() {
 		l, err := link.New(ctx, c)

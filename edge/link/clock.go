@@ -29,14 +29,17 @@ const (
 //	                  --large step, either way----> claimed --answers agree-----> proven
 //	                                                        '--answers disagree-> dropped
 //	NotBefore of a certificate --> hint --a server's certificate would have expired--> dropped
-//	without a server: time of a signature --verified, not far ahead of a set clock--> signed, stored
+//	without a server: time of a bundle's signature --used, clock not synchronized--> signed, stored
 //
 //	Now = the latest of machine, proven, hint, signed
 type clock struct {
 	meta       Meta
 	machine    func() time.Time
-	standalone bool // no API server can prove the time
+	isSynced   func() bool // reports whether the kernel's clock is synchronized
+	standalone bool        // no API server can prove the time
 	log        *slog.Logger
+
+	storing sync.Mutex // locked while known times are read and stored, so that the newest one is stored last; locked before mu
 
 	mu            sync.Mutex
 	proven        startTime
@@ -64,10 +67,14 @@ func sinceNow(t time.Time) startTime { return startTime{t.Round(0).UTC(), time.N
 
 func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	c := &clock{
-		meta: cfg.Meta, machine: cfg.Clock, standalone: cfg.isStandalone(), log: cfg.Log, claimedSignal: make(chan struct{}, 1),
+		meta: cfg.Meta, machine: cfg.Clock, isSynced: cfg.IsClockSynced, standalone: cfg.isStandalone(), log: cfg.Log,
+		claimedSignal: make(chan struct{}, 1),
 	}
 	if c.machine == nil {
 		c.machine = time.Now
+	}
+	if c.isSynced == nil {
+		c.isSynced = func() bool { return false }
 	}
 	err := c.load(ctx, floorKey, &c.proven)
 	if err == nil && c.standalone {
@@ -212,7 +219,7 @@ func (c *clock) latestTime() time.Time {
 	return now
 }
 
-// run stores the lower bounds every hour and when ctx ends.
+// run stores the lower bound every hour and when ctx ends.
 func (c *clock) run(ctx context.Context) error {
 	every := time.NewTicker(saveEvery)
 	defer every.Stop()
@@ -229,21 +236,21 @@ func (c *clock) run(ctx context.Context) error {
 	}
 }
 
+// save stores the proven time. On a node without an API server, it stores the signed time instead, if it is used.
 func (c *clock) save(ctx context.Context) {
+	c.storing.Lock()
+	defer c.storing.Unlock()
 	c.mu.Lock()
-	machine := c.machine()
-	floor, signed := c.proven.now(), c.signedTime(machine)
-	c.mu.Unlock()
-	if c.standalone && !floor.After(machine) { // no API server raises it, so that it is not needed
-		floor = time.Time{}
+	key, t := floorKey, c.proven.now()
+	if c.standalone {
+		key, t = signedKey, c.signedTime(c.machine())
 	}
-	for key, t := range map[string]time.Time{floorKey: floor, signedKey: signed} {
-		if t.IsZero() {
-			continue
-		}
-		if err := c.meta.SetMeta(ctx, key, t.Format(time.RFC3339)); err != nil {
-			c.log.Warn("the lower bound of the time is not stored", "error", err)
-		}
+	c.mu.Unlock()
+	if t.IsZero() {
+		return
+	}
+	if err := c.meta.SetMeta(ctx, key, t.Format(time.RFC3339)); err != nil {
+		c.log.Warn("the lower bound of the time is not stored", "error", err)
 	}
 }
 
@@ -285,8 +292,8 @@ func (c *clock) sleep(ctx context.Context, d time.Duration, wake ...<-chan struc
 type Times struct {
 	Now     time.Time // the time for verifying certificates
 	Machine time.Time
-	// The proven lower bound, the hint of a certificate, the signed time of a bundle or an index, and a Date of the API server that is not
-	// confirmed yet. A missing time is zero, also a signed time that is not used.
+	// The proven lower bound, the hint of a certificate, the signed time of a bundle, and a Date of the API server that is not confirmed
+	// yet. A missing time is zero, also a signed time that is not used.
 	Floor, Hint, Signed, Claimed time.Time
 	Answers                      int    // number of answers that agree on Claimed
 	Refused                      string // the last rejected time of a server, with the reason
@@ -301,18 +308,16 @@ func (c *clock) knownTimes() Times {
 	}
 }
 
-// reset drops all known times. Only the machine's clock is used after that.
+// reset drops all known times. Only the machine's clock is used after that. It also removes the signed time that a node of a cluster has
+// stored before it joined.
 func (c *clock) reset(ctx context.Context) error {
+	c.storing.Lock()
+	defer c.storing.Unlock()
 	c.mu.Lock()
 	c.proven, c.hint, c.claimedTime, c.wrongHint, c.agreed, c.refused = startTime{}, startTime{}, startTime{}, time.Time{}, 0, ""
-	wasSigned := !c.signed.t.IsZero()
 	c.signed = startTime{}
 	c.mu.Unlock()
-	err := c.meta.SetMeta(ctx, floorKey, "")
-	if wasSigned {
-		err = errors.Join(err, c.meta.SetMeta(ctx, signedKey, ""))
-	}
-	if err != nil {
+	if err := errors.Join(c.meta.SetMeta(ctx, floorKey, ""), c.meta.SetMeta(ctx, signedKey, "")); err != nil {
 		return fmt.Errorf("remove the stored time: %w", err)
 	}
 	return nil

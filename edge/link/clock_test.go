@@ -13,7 +13,8 @@ import (
 func TestClockFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := &memory{values: map[string]string{}}
-		c, err := newClock(t.Context(), Config{Meta: meta, Log: slog.New(slog.DiscardHandler)})
+		config := Config{Kubeconfig: "kubeconfig", Meta: meta, Log: slog.New(slog.DiscardHandler)}
+		c, err := newClock(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,13 +46,12 @@ func TestClockFloor(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		c, err = newClock(t.Context(), Config{Meta: meta, Log: slog.New(slog.DiscardHandler)})
+		c, err = newClock(t.Context(), config)
 		if err != nil || c.Now().Before(known.Add(150*time.Minute)) {
 			t.Errorf("after a restart it is %s: %v", c.Now(), err)
 		}
 		meta.values[floorKey] = "x"
-		if c, err = newClock(t.Context(), Config{Meta: meta, Log: slog.New(slog.DiscardHandler)}); err != nil ||
-			!c.Now().Equal(time.Now()) {
+		if c, err = newClock(t.Context(), config); err != nil || !c.Now().Equal(time.Now()) {
 			t.Errorf("a broken floor is no floor: %v", err)
 		}
 	})

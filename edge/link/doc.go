@@ -43,7 +43,9 @@
 // the floor in the future forever. Nothing is deleted because of a date. An expired certificate is kept, and is used again if the time is
 // corrected to an earlier one.
 //
-// A node without an API server has another lower bound: the time at which a bundle or an index of versions was signed, whose signatures the
-// node has verified. The signer's clock may be wrong too, and no server corrects it. So this bound is not used while it is more than half a
-// year ahead of a machine's clock that is set: the node then rejects no certificate that is valid by the machine's clock.
+// A node without an API server has another lower bound: the time at which a bundle was signed, whose signatures the node has verified, and
+// whose trial has begun. The signer's clock may be wrong too, and no server corrects it. So this bound is not used while the kernel's clock
+// is synchronized, and not while it is more than 7 days ahead of a machine's clock that is set. A certificate that is valid by that clock
+// for 7 more days is then never rejected. A bundle that is refused or already in use does not raise the bound, so that a reset lasts. An
+// update index does not raise it: its keys may only open rings and pause.
 package link

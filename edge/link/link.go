@@ -47,6 +47,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Clock returns the machine's time. The default is time.Now.
 	Clock func() time.Time
+	// IsClockSynced reports whether the kernel's clock is synchronized. Then no signed time is used: see RecordSigned. If it is nil, the
+	// clock is not synchronized.
+	IsClockSynced func() bool
 	// NetworkChanged receives a value when the node's own network has changed. Changes of pod networks do not count. The link is then
 	// probed, even during a back-off. NetworkChanged may be nil.
 	NetworkChanged <-chan struct{}

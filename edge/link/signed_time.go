@@ -9,38 +9,46 @@ import (
 
 const (
 	signedKey = "clock-signed"
-	// MaxSignedAhead is the maximum time by which a signed time that is used may be ahead of a machine's clock that is set. Otherwise the
-	// signer's clock may be wrong, and the node would distrust valid certificates.
-	MaxSignedAhead = 180 * 24 * time.Hour
+	// minSignedAhead is the minimum time by which a signed time that is used is ahead of the machine's clock. A smaller difference matters
+	// to no certificate, and would be stored each hour on every node that is behind its signer by seconds.
+	minSignedAhead = time.Minute
+	// maxSignedAhead is the maximum time by which a signed time that is used is ahead of a machine's clock that is set. The signer's clock
+	// may be wrong. A certificate that is renewed a week before it expires stays valid.
+	maxSignedAhead = 7 * 24 * time.Hour
 )
 
-// RecordSigned records the time at which a bundle or an index of versions was signed. The caller has verified its signatures with the
-// node's keys. On a node without an API server, the time becomes a lower bound of Now, which is stored. It has no effect on other nodes,
-// or if it is later than a machine's clock that is set by more than ahead.
-func (l *Link) RecordSigned(ctx context.Context, t time.Time, ahead time.Duration) {
-	if l.clock.recordSigned(t, ahead) {
+// RecordSigned records the time at which a bundle was signed. The caller has verified its signatures with the node's keys, and is about to
+// use the bundle for the first time. On a node without an API server, the time becomes a lower bound of Now, which is stored. It has no
+// effect on other nodes, or if it cannot be used now: see isUsable.
+func (l *Link) RecordSigned(ctx context.Context, t time.Time) {
+	if l.clock.recordSigned(t) {
 		l.clock.save(ctx)
 	}
 }
 
 // recordSigned reports whether the signed time was recorded.
-func (c *clock) recordSigned(t time.Time, ahead time.Duration) bool {
+func (c *clock) recordSigned(t time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	machine := c.machine()
-	if !c.standalone || !t.After(c.now()) || plausible.IsSet(machine) && t.Sub(machine) > min(ahead, MaxSignedAhead) {
+	if !c.standalone || !t.After(c.now()) || !c.isUsable(t, c.machine()) {
 		return false
 	}
 	c.signed = sinceNow(t)
 	return true
 }
 
-// signedTime returns the current time according to the signed times. It is zero if they are not used: there is none, the machine's clock is
-// later, or it is set and much earlier. So a signed time that is wrong by years has no effect on a machine whose clock is right.
+// signedTime returns the current time according to the signed times. It is zero if there is none that can be used now.
 func (c *clock) signedTime(machine time.Time) time.Time {
-	t := c.signed.now()
-	if !t.After(machine) || plausible.IsSet(machine) && t.Sub(machine) > MaxSignedAhead {
-		return time.Time{}
+	if t := c.signed.now(); c.isUsable(t, machine) {
+		return t
 	}
-	return t
+	return time.Time{}
+}
+
+// isUsable reports whether a signed time may replace the machine's time. It may not if the kernel's clock is synchronized, or if the
+// machine's clock is set and earlier by more than maxSignedAhead. So a wrong signer has little effect on a machine whose clock is set, and
+// none on one whose clock is synchronized.
+func (c *clock) isUsable(t, machine time.Time) bool {
+	ahead := t.Sub(machine)
+	return ahead > minSignedAhead && (ahead <= maxSignedAhead || !plausible.IsSet(machine)) && !c.isSynced()
 }

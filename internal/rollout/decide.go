@@ -48,13 +48,13 @@ type Decision struct {
 	Archive *Archive
 }
 
-// ClockTolerance is the maximum time by which the signer's clock may be ahead of the node's.
-const ClockTolerance = time.Hour
+// clockTolerance is the maximum time by which the signer's clock may be ahead of the node's.
+const clockTolerance = time.Hour
 
 // Remember returns the next value of Record.Seen, for an index whose signatures were verified. An index that was signed in the future is
 // not remembered: otherwise a wrong clock of the signer would make the node refuse all later ones.
 func (x *Index) Remember(seen, now time.Time) time.Time {
-	if x.Signed.After(seen) && !x.Signed.After(now.Add(ClockTolerance)) {
+	if x.Signed.After(seen) && !x.Signed.After(now.Add(clockTolerance)) {
 		return x.Signed
 	}
 	return seen
@@ -94,7 +94,7 @@ func (x *Index) decideTime(d *Decision, n Node, r Record, ring *Ring, now time.T
 	switch {
 	case x.Signed.Before(r.Seen):
 		d.Reason = "the server sent an older index than that of " + formatTime(r.Seen)
-	case x.Signed.After(now.Add(ClockTolerance)):
+	case x.Signed.After(now.Add(clockTolerance)):
 		d.Reason, d.Until = "the index was signed in the future: the clock of this node or of the signer is wrong", x.Signed
 	case !now.Before(x.Expires):
 		d.Reason = "the index has expired at " + formatTime(x.Expires)

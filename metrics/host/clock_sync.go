@@ -12,6 +12,9 @@ const (
 	ClockUnknown        ClockSync = ""
 )
 
+// IsClockSynced reports whether a time service has synchronized the machine's clock.
+func IsClockSynced() bool { return ReadClockSync() == ClockSynchronized }
+
 // ReadClockSync returns the state that the kernel knows from the machine's time service, such as chrony or systemd-timesyncd. It returns
 // ClockUnknown if the kernel rejects the query.
 func ReadClockSync() ClockSync {

@@ -26,6 +26,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/retry"
@@ -85,8 +86,8 @@ func (m *safeMeta) SetMeta(ctx context.Context, key, value string) error {
 }
 
 // TestUnsetClock checks a node without an API server whose clock shows 1970. It accepts the valid certificates of a server with bundles and
-// of the server for reports as soon as it has verified a bundle, also after a reboot. A bundle of others does not change that. A
-// certificate that had expired when the bundle was signed is rejected.
+// of the server for reports as soon as it uses a bundle, also after a reboot. A bundle of others does not change that. A certificate that
+// had expired when the bundle was signed is rejected. After islet clock reset, the bundle in use does not bring the time back.
 func TestUnsetClock(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.bundle(1, nil), w.bundle(2, second("more"))
@@ -102,13 +103,15 @@ func TestUnsetClock(t *testing.T) {
 		http.ServeFile(out, r, two)
 	})
 	expired := w.newCertified(w.clock.AddDate(0, 0, -80), valid.Config.Handler.ServeHTTP)
+	var l *link.Link
 	boot := func(s *certified) (*Node, *reporter) {
-		l, err := link.New(t.Context(), link.Config{NodeName: "a", CertDir: t.TempDir(), Meta: &safeMeta{world: w},
+		var err error
+		l, err = link.New(t.Context(), link.Config{NodeName: "a", CertDir: t.TempDir(), Meta: &safeMeta{world: w},
 			Clock: func() time.Time { return time.Unix(1000, 0) }, Log: slog.New(slog.DiscardHandler)})
 		w.must(err)
 		n := w.open(nil, Remote{NewClient: s.newClient(l.Now)})
 		n.c.Now = l.Now
-		n.c.RecordSigned = func(t time.Time) { l.RecordSigned(context.Background(), t, link.MaxSignedAhead) }
+		n.c.RecordSigned = l.RecordSigned
 		return n, &reporter{Node: n, url: s.URL, client: s.newClient(l.Now)(),
 			again: retry.Backoff{FirstWindow: time.Hour, SecondWindow: time.Hour, MaxWindow: time.Hour}}
 	}
@@ -143,6 +146,65 @@ func TestUnsetClock(t *testing.T) {
 	check("a bundle was verified", valid, true)
 	check("again", valid, true)
 	check("an expired certificate", expired, false)
+	w.must(l.ResetClock(t.Context()))
+	n, _ = boot(valid)
+	if b, err := apply(n, one, false); err != nil || !b.InUse {
+		t.Errorf("the bundle in use: %+v, %v", b, err)
+	}
+	check("reset", valid, false)
+}
+
+// TestSignedOnce checks that the time of a bundle is recorded when its trial begins, and not again while a person, a stick or a source
+// offers it again: during the trial, when it is kept or was reverted, and after a reboot. Otherwise islet clock reset would not last.
+func TestSignedOnce(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.bundle(1, nil), w.bundle(2, second("more"))
+	recorded := 0
+	var n *Node
+	boot := func() {
+		n = w.boot(nil)
+		n.c.RecordSigned = func(_ context.Context, at time.Time) {
+			recorded++
+			if !at.Equal(w.clock.Add(-time.Hour)) {
+				t.Errorf("recorded %s", at)
+			}
+		}
+	}
+	check := func(what, file string, want int) {
+		t.Helper()
+		for range 2 {
+			before := n.now()
+			_, _, _ = n.ApplyNewest(t.Context(), offers(file))
+			_, _ = n.ApplyFollowed(t.Context(), file, feed.Seen{})
+			seen := feed.Seen{}
+			_, _ = n.apply(t.Context(), request{from: file, followed: true, own: before, seen: &seen}, func(string, int64, int64) {})
+			if n.now().Trial != before.Trial {
+				t.Errorf("%s: a trial has begun", what)
+			}
+			if recorded != want {
+				t.Errorf("%s: recorded %d times, want %d", what, recorded, want)
+			}
+			boot()
+		}
+	}
+	use := func(file string) {
+		t.Helper()
+		_, err := apply(n, file, false)
+		w.must(err)
+	}
+	boot()
+	use(one)
+	check("on trial", one, 1)
+	keep(n)
+	check("kept", one, 1)
+	use(one)
+	check("a person again", one, 1)
+	use(two)
+	check("another", two, 2)
+	_, err := n.Revert(t.Context())
+	w.must(err)
+	check("reverted", two, 2)
+	check("in use again", one, 2)
 }
 
 // TestClockAhead sets the machine's clock ahead by ten years. What runs goes on: a bundle in force that has expired by that clock, and a

@@ -56,8 +56,8 @@ type Config struct {
 	Now                  func() time.Time         // the best known time
 	Images               Images                   // nil with the runtime of another program, which cannot use bundles
 	Store                Store
-	// RecordSigned records the time at which a bundle was signed, whose signatures are right. It may raise Now. It may be nil.
-	RecordSigned func(time.Time)
+	// RecordSigned records the time at which a bundle was signed whose trial begins. It may raise Now. It may be nil.
+	RecordSigned func(context.Context, time.Time)
 	// OpenSecret decrypts a Secret. It is nil if the node has no key for sealed Secrets.
 	OpenSecret func(*sealed.Document) (*sealed.Secret, error)
 	// Signer returns the private key that signs the state of the node.
@@ -299,6 +299,9 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	}
 	if err == nil {
 		n.step("seen")
+		if n.c.RecordSigned != nil { // not for a bundle that is refused or in force, so that islet clock reset lasts while it is offered
+			n.c.RecordSigned(ctx, s.signed)
+		}
 		err = n.change(func(to *Record) error {
 			*to = r
 			return nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
-	"github.com/islet-edge/islet/edge/link"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/remote"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
@@ -30,7 +29,7 @@ type Database interface {
 // A Clock knows the best time. *link.Link implements it.
 type Clock interface {
 	Now() time.Time
-	RecordSigned(ctx context.Context, t time.Time, ahead time.Duration)
+	RecordSigned(ctx context.Context, t time.Time)
 }
 
 // OpenFor returns the Node for the configuration of the agent. If onTrial is true, another configuration or version of islet
@@ -43,8 +42,7 @@ func OpenFor(
 	out := Config{
 		Dir: c.Dirs.State, Policy: format.Policy{Threshold: int(edge.Threshold)}, HealthyFor: edge.HealthyFor.Duration,
 		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: clock.Now, Store: store,
-		RecordSigned: func(t time.Time) { clock.RecordSigned(context.Background(), t, link.MaxSignedAhead) },
-		OpenSecret:   store.OpenSecret, Signer: store.Signer, Log: log,
+		RecordSigned: clock.RecordSigned, OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
 		CheckTrial: func() error {
 			if onTrial {
 				return errors.New("a configuration or version of islet is on trial: wait for its end (islet config show)")

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -22,7 +23,8 @@ import (
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 )
 
-// TestRefusedBundle checks which bundles a node rejects. The error contains the reason, and the node has written nothing.
+// TestRefusedBundle checks which bundles a node rejects. The error contains the reason, and the node has written nothing, and not
+// recorded the time of the signature.
 func TestRefusedBundle(t *testing.T) {
 	w := newWorld(t)
 	good := w.bundle(5, nil)
@@ -63,6 +65,7 @@ func TestRefusedBundle(t *testing.T) {
 		if c.node != nil {
 			c.node(n)
 		}
+		n.c.RecordSigned = func(context.Context, time.Time) { t.Errorf("%s: the time of its signature was recorded", name) }
 		before := fmt.Sprint(w.meta)
 		_, err := apply(n, c.file, false)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

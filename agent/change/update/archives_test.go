@@ -88,6 +88,50 @@ func TestUpdateFrom(t *testing.T) {
 	}
 }
 
+// A closedFile records that it was closed.
+type closedFile struct {
+	*os.File
+	closed *bool
+}
+
+func (f closedFile) Close() error {
+	*f.closed = true
+	return f.File.Close()
+}
+
+// TestArchiveIsClosed checks that an archive is closed before the program is unpacked. The archive may be a copy without a name, and there
+// may be no space for the copy, the archive and the program together.
+func TestArchiveIsClosed(t *testing.T) {
+	s, key := stager(t)
+	file := archive(t, t.TempDir(), "good", "0.2.0", runtime.GOARCH, program(t, "good"), key)
+	text, err := os.ReadFile(file + Suffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := New(Config{Stager: *s, StagedPath: func() string { return "" },
+		Offer: func(*StagedProgram, string, bool) (string, bool, error) { return "id", true, nil }})
+	closed, unpacked := false, false
+	_, err = u.UpdateFrom(t.Context(), []Archive{{Name: "file good", Release: text, Size: info.Size(),
+		Open: func() (io.ReadCloser, error) {
+			f, err := os.Open(file)
+			return closedFile{f, &closed}, err
+		}}}, true, func(status string, _, _ int64) {
+		if status == "unpacking" {
+			unpacked = true
+			if !closed {
+				t.Error("the archive is still open")
+			}
+		}
+	})
+	if err != nil || !unpacked {
+		t.Errorf("unpacked %v, %v", unpacked, err)
+	}
+}
+
 // TestUnfitArchive checks that an archive whose program fails its self-test is not read again, unless an operator requests it. An archive
 // with another size than its release is never read.
 func TestUnfitArchive(t *testing.T) {

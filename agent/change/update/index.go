@@ -38,8 +38,6 @@ type IndexConfig struct {
 	Node      rollout.Node
 	Trials    func() api.UpdateState // outcomes of programs; may be nil
 	Now       func() time.Time       // the best known time
-	// RecordSigned records the time at which an index was signed, whose signatures are right. It may raise Now. It may be nil.
-	RecordSigned func(context.Context, time.Time)
 }
 
 // An indexed is the archive that an index names.
@@ -88,9 +86,6 @@ func (u *Updater) readIndex(ctx context.Context) (*indexed, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", src, err)
-	}
-	if c.RecordSigned != nil {
-		c.RecordSigned(ctx, x.Signed)
 	}
 	u.seenLock.Lock() // two looks at the same time must not store the older one
 	defer u.seenLock.Unlock()

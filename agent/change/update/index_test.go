@@ -161,39 +161,6 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestIndexUnsetClock checks that a node whose clock is not set takes a version from an index, because the time of its signature raises the
-// clock. An index of others does not. If nothing may raise the clock, the index is one of the future.
-func TestIndexUnsetClock(t *testing.T) {
-	w := newIndexWorld(t)
-	_, stranger, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed := w.now
-	for name, c := range map[string]struct {
-		key    ed25519.PrivateKey
-		raises bool
-		want   string
-	}{
-		"a stranger's":    {stranger, true, ""},
-		"nothing raises":  {w.key, false, ""},
-		"raises the time": {w.key, true, "0.2.0 islet.tar.gz false"},
-	} {
-		now := time.Unix(1000, 0)
-		w.now = signed
-		w.write(open(0, w.now), c.key)
-		u := w.updater("lab", func(config *Config) {
-			config.Index.Now = func() time.Time { return now }
-			if c.raises {
-				config.Index.RecordSigned = func(_ context.Context, t time.Time) { now = t }
-			}
-		})
-		if got, err := w.take(u); got != c.want || (err == nil) != (got != "") || now.Equal(signed) != (got != "") {
-			t.Errorf("%s: %q, %v, at %s", name, got, err, now)
-		}
-	}
-}
-
 // TestIndexLies checks that a node takes nothing from an index that others have signed, that is older than one it has seen, also after a
 // restart, or that names another archive than the one that is there.
 func TestIndexLies(t *testing.T) {
@@ -422,13 +389,6 @@ func (f *fakeTrials) ConfirmPrograms(confirm func(ctx context.Context, id string
 	f.confirm = confirm
 }
 
-// A fixedClock is a Clock that no signed time raises.
-type fixedClock time.Time
-
-func (c fixedClock) Now() time.Time { return time.Time(c) }
-
-func (fixedClock) RecordSigned(context.Context, time.Time, time.Duration) {}
-
 // TestIndexConfirms checks that the trial of a program begins only if the index still offers it: not after a pause or another version, also
 // if the agent was restarted in the meantime. A node that follows an archive has nothing to confirm.
 func TestIndexConfirms(t *testing.T) {
@@ -442,7 +402,7 @@ func TestIndexConfirms(t *testing.T) {
 	f := &fakeTrials{}
 	reopen := func() {
 		t.Helper()
-		if _, err := Open(&edge, "0.1.0", f, fixedClock(w.now), nil, w.Log); err != nil {
+		if _, err := Open(&edge, "0.1.0", f, func() time.Time { return w.now }, nil, w.Log); err != nil {
 			t.Fatal(err)
 		}
 	}

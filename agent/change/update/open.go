@@ -37,24 +37,17 @@ type Trials interface {
 	ConfirmPrograms(func(ctx context.Context, id string) (due bool, err error))
 }
 
-// A Clock knows the best time. *link.Link implements it.
-type Clock interface {
-	Now() time.Time
-	RecordSigned(ctx context.Context, t time.Time, ahead time.Duration)
-}
-
 // Open returns an Updater for the program of this process, which has the given version. It removes the files of
-// earlier trials. Certificates must be valid at the time of the clock. While the function wait returns true, the followed archive is not
-// fetched, to reduce writes to the disk.
-func Open(c *config.Config, version string, k Trials, clock Clock, wait func() bool, log *slog.Logger) (*Updater, error) {
+// earlier trials. The parameter now is a function that returns the best known time, at which certificates must be
+// valid. While the function wait returns true, the followed archive is not fetched, to reduce writes to the disk.
+func Open(c *config.Config, version string, k Trials, now func() time.Time, wait func() bool, log *slog.Logger) (*Updater, error) {
 	edge := c.Edge.Update
 	keys, err := parseKeys(edge.Keys)
 	if err != nil {
 		return nil, err
 	}
-	index := IndexConfig{Source: edge.Index, Threshold: 1, Trials: k.ProgramTrials, Now: clock.Now,
-		RecordSigned: func(ctx context.Context, t time.Time) { clock.RecordSigned(ctx, t, rollout.ClockTolerance) },
-		Node:         rollout.Node{Name: c.Node.Name, Labels: c.Node.Labels, Arch: runtime.GOARCH}}
+	index := IndexConfig{Source: edge.Index, Threshold: 1, Trials: k.ProgramTrials, Now: now,
+		Node: rollout.Node{Name: c.Node.Name, Labels: c.Node.Labels, Arch: runtime.GOARCH}}
 	if index.Keys, err = parseKeys(edge.IndexKeys); err != nil {
 		return nil, err
 	}
@@ -68,7 +61,7 @@ func Open(c *config.Config, version string, k Trials, clock Clock, wait func() b
 	program = strings.TrimSuffix(program, " (deleted)") // this process's file was replaced after the process started
 	u := New(Config{
 		Stager: Stager{Dir: filepath.Join(c.Dirs.State, "update"), Program: program, Version: version, Arch: runtime.GOARCH,
-			Keys: keys, Threshold: int(edge.Threshold), Client: download.NewClient(clock.Now), Log: log},
+			Keys: keys, Threshold: int(edge.Threshold), Client: download.NewClient(now), Log: log},
 		IsRefused: k.IsRefused, AddUntried: k.AddUntriedProgram,
 		Offer: func(s *StagedProgram, from string, anew bool) (string, bool, error) {
 			return k.OfferProgram(trial.Program{Version: s.Version, Sum: s.Sum, Path: s.Program, Installed: program,

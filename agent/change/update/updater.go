@@ -97,7 +97,7 @@ func (u *Updater) UpdateFrom(ctx context.Context, list []Archive, anew bool, tel
 		return nil, err
 	}
 	defer in.Close()
-	a.Open = func() (io.ReadCloser, error) { return io.NopCloser(in), nil }
+	a.Open = func() (io.ReadCloser, error) { return in, nil } // fetchArchive closes it, and so frees its space before the unpacking
 	out, tried, err := u.update(api.UpdateOptions{}, anew, func(refused func(version, sum string) bool) (*StagedProgram, string, error) {
 		s, err := u.c.stage(ctx, &source{archive: a}, false, refused, tell)
 		if s != nil {

@@ -62,7 +62,7 @@ type Garbage struct {
 // New returns a Garbage. It starts no goroutine.
 func New(c Config) *Garbage {
 	if c.ClockSynced == nil {
-		c.ClockSynced = func() bool { return host.ReadClockSync() == host.ClockSynchronized }
+		c.ClockSynced = host.IsClockSynced
 	}
 	return &Garbage{c: c, removedImages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_image_garbage_collected_total",
 		Help: "images that were removed, by reason: space or age"}, []string{"reason"})}
