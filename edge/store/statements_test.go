@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -249,8 +250,47 @@ func TestPullsOfAreCurrent(t *testing.T) {
 			}
 		}
 	}
+	for i := range 2 * maxCachedPulls { // without a write
+		if list, err := s.PullsOf(ctx, fmt.Sprint("sha256:", i)); err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+	}
+	if n := len(s.pullCache.images); n != maxCachedPulls {
+		t.Errorf("the results for %d images stay in memory", n)
+	}
 	must(t, s.DeletePulls(ctx, []string{"sha256:0"}))
 	if list, err := s.PullsOf(ctx, "sha256:0"); err != nil || len(list) != 0 {
 		t.Errorf("after DeletePulls: %v, %v", list, err)
+	}
+}
+
+// TestClassOfAGroup checks that one write that must survive a power cut makes its whole transaction wait for the disk, and which writes of
+// addresses do.
+func TestClassOfAGroup(t *testing.T) {
+	durable, coalesced := write{}, write{coalesced: true}
+	for _, tt := range []struct {
+		group []write
+		want  string
+	}{
+		{[]write{durable}, syncedMode}, {[]write{coalesced}, coalescedMode}, {[]write{coalesced, coalesced}, coalescedMode},
+		{[]write{coalesced, durable}, syncedMode}, {[]write{durable, coalesced}, syncedMode},
+	} {
+		if got := classOf(tt.group...); got != tt.want {
+			t.Errorf("%v: %s", tt.group, got)
+		}
+	}
+	for name, tt := range map[string]struct {
+		do   func(*Store) error
+		want string
+	}{
+		"AddLease":      {func(s *Store) error { return s.AddLease(t.Context(), netip.MustParseAddr("10.0.0.1"), "a") }, syncedMode},
+		"ReleaseLeases": {func(s *Store) error { return s.ReleaseLeases(t.Context(), "a") }, coalescedMode},
+	} {
+		s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+		must(t, tt.do(s))
+		must(t, s.Close())
+		if s.writer.synchronous != tt.want {
+			t.Errorf("%s: synchronous is %s", name, s.writer.synchronous)
+		}
 	}
 }

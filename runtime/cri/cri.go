@@ -69,8 +69,8 @@ type Subscriber interface {
 }
 
 // PodWatcher is an optional interface of a Runtime in this process. WatchPods does the same as Subscribe, but passes only the UID of the
-// pod, because a complete event costs more than most changes. A call has sent the events about its changes when it returns. The status of a
-// container does not change after its end.
+// pod, because a complete event costs more than most changes. A call has sent the events about its changes when it returns, except that of
+// the end of a container, which may come shortly afterwards. The status of a container does not change after its end.
 type PodWatcher interface {
 	WatchPods(handle func(uid string)) (end func())
 }

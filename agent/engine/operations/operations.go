@@ -71,6 +71,8 @@ type Runtime struct {
 	*Operations
 }
 
+var _ cri.PodWatcher = Runtime{}
+
 // RunPodSandbox records the call.
 func (m Runtime) RunPodSandbox(ctx context.Context, q *api.RunPodSandboxRequest) (*api.RunPodSandboxResponse, error) {
 	return measureCall(ctx, m.Operations, "run_podsandbox", m.Runtime.RunPodSandbox, q)

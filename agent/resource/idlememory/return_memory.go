@@ -106,7 +106,7 @@ func (s *Settler) Run(ctx context.Context) error {
 
 // returnMemory returns memory repeatedly until a pod changes or ctx ends. If almost nothing was allocated since the first
 // time, it keeps the heap and returns only the pages of the executable. The parameter before is the number of bytes that were allocated
-// until the last return of heap memory. The results are the time of the last return, and the number of bytes until then.
+// until the last change began. The results are the time of the last return, and the number of bytes until now.
 func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}, before uint64) (freed time.Time, allocated uint64) {
 	large := s.allocated()-before >= largeChange
 	release := func() {
@@ -122,7 +122,7 @@ func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}, before
 		case <-ctx.Done():
 			return freed, allocated
 		case <-next:
-			return freed, allocated
+			return freed, s.allocated() // what was allocated while pods did not change is no part of the next change
 		case <-again.C:
 			if s.allocated()-allocated < minGarbage {
 				s.tryReturn(s.forget)

@@ -159,19 +159,22 @@ func TestCollections(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx) }()
 		for _, tt := range []struct {
-			change, later uint64 // bytes that are allocated until the first return, and until the second
-			want          []bool
+			rest, change, later uint64 // bytes that are allocated before the change, until the first return, and until the second
+			want                []bool
 		}{
-			{10 * largeChange, minGarbage, []bool{true, true}},
-			{largeChange - 1, minGarbage, []bool{false, false}},
-			{minGarbage, 0, []bool{false}},
-			{largeChange, 0, []bool{true}},
+			{0, 10 * largeChange, minGarbage, []bool{true, true}},
+			{0, largeChange - 1, minGarbage, []bool{false, false}},
+			{0, minGarbage, 0, []bool{false}},
+			{0, largeChange, 0, []bool{true}},
+			{10 * largeChange, minGarbage, 0, []bool{false}},
 		} {
-			allocated.Add(tt.change)
+			allocated.Add(tt.rest)
 			mu.Lock()
 			close(change)
 			change = make(chan struct{})
 			mu.Unlock()
+			synctest.Wait()
+			allocated.Add(tt.change)
 			got := []bool{<-twice}
 			allocated.Add(tt.later)
 			<-time.After(settleTime + time.Second)
