@@ -58,7 +58,7 @@ func Read(ctx context.Context, path string, o Options, ended func(context.Contex
 		events = changes
 	}
 	watch, err := newDirWatch(r.files, events) // before the first read, so that no change is missed
-	if err != nil && o.Follow {
+	if err != nil && o.Follow && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENOSPC) {
 		return err
 	}
 	defer watch.close()
@@ -80,7 +80,7 @@ type reader struct {
 	w           io.Writer
 	out         *bufio.Writer
 	printer     *printer
-	watch       *dirWatch     // nil if inotify instances are exhausted and Follow is false
+	watch       *dirWatch     // nil if inotify instances or watches are exhausted
 	cur         *file         // nil if the log does not exist yet
 	pause       time.Duration // time until the next check whether the container has ended
 	isComplete  bool          // the container has ended, so the present output is complete
@@ -241,6 +241,9 @@ func (r *reader) finishOutput() error {
 func (r *reader) waitForOutput(ctx context.Context) error {
 	if err := errors.Join(r.printer.flushPieces(), r.flush()); err != nil {
 		return err
+	}
+	if r.watch == nil {
+		r.pause = min(r.pause, pollInterval)
 	}
 	asked := time.Now()
 	closed, err := r.watch.waitForChange(ctx, r.pause)

@@ -47,8 +47,16 @@ func (w *dirWatch) close() {
 	}
 }
 
-// waitForChange waits for a change, until d has passed or ctx ends. It reports whether a writer closed a file.
+// waitForChange waits for a change, until d has passed or ctx ends. It reports whether a writer closed a file. If w is nil, it waits for d.
 func (w *dirWatch) waitForChange(ctx context.Context, d time.Duration) (closed bool, err error) {
+	if w == nil {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(d):
+			return false, nil
+		}
+	}
 	if err := w.f.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return false, err
 	}

@@ -85,6 +85,8 @@ type Registry struct {
 	mu                  sync.Mutex
 	sockets             map[string]*socket             // by path; an entry stays until the socket is removed and its plugin is deregistered
 	recentRegistrations map[string]*recentRegistration // recent registrations, by path
+
+	newWatcher func() (*fsnotify.Watcher, error)
 }
 
 // New returns a Registry. It creates the directory.
@@ -93,31 +95,47 @@ func New(c Config) (*Registry, error) {
 		return nil, errors.New("plugins: Root or Log is missing")
 	}
 	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{},
-		sockets: map[string]*socket{}, recentRegistrations: map[string]*recentRegistration{}}
+		sockets: map[string]*socket{}, recentRegistrations: map[string]*recentRegistration{}, newWatcher: fsnotify.NewWatcher}
 	r.backoff = retry.Backoff{FirstWindow: time.Second, MaxWindow: lastRetry}
 	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries this, and logs the error
 	return r, nil
 }
 
-// Run registers plugins until ctx ends. Without inotify it only registers the plugins that are already
-// running. If the directory cannot be created or watched, Run retries with backoff.
+// scanInterval is the interval between scans while inotify cannot be used, for example because other programs use all of its instances
+// (fs.inotify.max_user_instances).
+const scanInterval = 5 * time.Second
+
+// Run registers plugins until ctx ends. Without inotify it scans the directory at intervals. If the directory cannot be created or watched,
+// Run retries with backoff.
 func (r *Registry) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.all.Wait()
 	defer stop()
-	w, err := fsnotify.NewWatcher()
+	w, err := r.newWatcher()
+	var scan <-chan time.Time
 	if err != nil {
-		r.c.Log.Error("cannot use inotify: plugins that start later are not registered", "directory", r.dir, "error", err)
+		r.c.Log.Warn("cannot use inotify: the directory of plugins is scanned", "directory", r.dir, "every", scanInterval, "error", err)
 		w = &fsnotify.Watcher{}
-	} else {
-		defer w.Close()
+		ticker := time.NewTicker(scanInterval)
+		defer ticker.Stop()
+		scan = ticker.C
 	}
+	defer func() {
+		if w.Events != nil {
+			w.Close()
+		}
+	}()
 	r.retry = time.NewTimer(0) // the first attempt
 	defer r.retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-scan:
+			if again, err := r.newWatcher(); err == nil {
+				w, scan = again, nil
+			}
+			r.scan(ctx, w)
 		case <-r.retry.C:
 			r.openDirectory(ctx, w)
 		case e := <-w.Events:
