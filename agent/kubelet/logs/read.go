@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options select the lines to read, as in v1.PodLogOptions.
@@ -25,8 +27,10 @@ type Flusher interface{ Flush() error }
 
 // While Read follows a log, it checks at the interval endCheckInterval whether the container has ended. It also
 // checks this when a writer has closed a log file, after closeDelay. The delay is needed because the runtime may
-// notice the exit later than inotify.
+// notice the exit later than inotify. Without inotify, for example because other programs use all of its instances
+// (fs.inotify.max_user_instances), Read looks for output and for the end at the interval pollInterval.
 const (
+	pollInterval     = 500 * time.Millisecond
 	closeDelay       = 20 * time.Millisecond
 	endCheckInterval = 5 * time.Second
 )
@@ -51,13 +55,20 @@ var (
 // If w is a Flusher, Read flushes it whenever no more output is available, and at the end. After an error
 // Read does not flush it, so that the caller can still send an error status if nothing was written.
 func Read(ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer) error {
+	return readWatched(ctx, path, o, ended, w, newDirWatch)
+}
+
+func readWatched(
+	ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer,
+	newWatch func(files logFiles, events uint32) (*dirWatch, error),
+) error {
 	r := &reader{files: newLogFiles(path), o: o, hasEnded: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval}
 	r.printer = newPrinter(r.out, o)
 	events := uint32(removals)
 	if o.Follow {
 		events = changes
 	}
-	watch, err := newDirWatch(r.files, events) // before the first read, so that no change is missed
+	watch, err := newWatch(r.files, events) // before the first read, so that no change is missed
 	if err != nil && o.Follow && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENOSPC) {
 		return err
 	}

@@ -15,7 +15,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const stamp = "2026-11-21T02:03:04.00000000%dZ "
@@ -404,6 +407,32 @@ func FuzzCRILogLine(f *testing.F) {
 		tail := read(t, path, Options{Tail: int64(n)})
 		if strings.Count(tail, "\n") > strings.Count(all, "\n")+1 {
 			t.Fatalf("tail %d returns more than the whole log: %q, %q", n, tail, all)
+		}
+	})
+}
+
+// TestFollowWithoutInotify follows a log while other programs use all inotify instances.
+func TestFollowWithoutInotify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "0.log")
+		put(t, path, line(1, "stdout F one"))
+		var ended atomic.Bool
+		out := &bytes.Buffer{}
+		done := make(chan error)
+		go func() {
+			o, isEnded := Options{Follow: true, Tail: -1}, func(context.Context) bool { return ended.Load() }
+			done <- readWatched(t.Context(), path, o, isEnded, out, func(logFiles, uint32) (*dirWatch, error) { return nil, unix.EMFILE })
+		}()
+		time.Sleep(time.Minute) // in the bubble
+		put(t, path, line(1, "stdout F one"), line(2, "stdout F two"))
+		time.Sleep(pollInterval) // in the bubble
+		synctest.Wait()
+		if got := out.String(); got != "one\ntwo\n" {
+			t.Errorf("while the container runs: %q", got)
+		}
+		ended.Store(true)
+		if err := <-done; err != nil || out.String() != "one\ntwo\n" {
+			t.Errorf("at the end: %q, %v", out, err)
 		}
 	})
 }

@@ -86,7 +86,8 @@ type Registry struct {
 	sockets             map[string]*socket             // by path; an entry stays until the socket is removed and its plugin is deregistered
 	recentRegistrations map[string]*recentRegistration // recent registrations, by path
 
-	newWatcher func() (*fsnotify.Watcher, error)
+	newWatcher   func() (*fsnotify.Watcher, error)
+	scanInterval time.Duration // see defaultScanInterval
 }
 
 // New returns a Registry. It creates the directory.
@@ -95,15 +96,16 @@ func New(c Config) (*Registry, error) {
 		return nil, errors.New("plugins: Root or Log is missing")
 	}
 	r := &Registry{c: c, dir: filepath.Join(c.Root, dirName), pods: filepath.Join(c.Root, "pods"), dirs: map[string]bool{},
-		sockets: map[string]*socket{}, recentRegistrations: map[string]*recentRegistration{}, newWatcher: fsnotify.NewWatcher}
+		sockets: map[string]*socket{}, recentRegistrations: map[string]*recentRegistration{}, newWatcher: fsnotify.NewWatcher,
+		scanInterval: defaultScanInterval}
 	r.backoff = retry.Backoff{FirstWindow: time.Second, MaxWindow: lastRetry}
 	_ = readonly.MkdirAll(r.dir, 0o750) // Run retries this, and logs the error
 	return r, nil
 }
 
-// scanInterval is the interval between scans while inotify cannot be used, for example because other programs use all of its instances
+// defaultScanInterval is the interval between scans while inotify cannot be used, for example because other programs use all of its instances
 // (fs.inotify.max_user_instances).
-const scanInterval = 5 * time.Second
+const defaultScanInterval = 5 * time.Second
 
 // Run registers plugins until ctx ends. Without inotify it scans the directory at intervals. If the directory cannot be created or watched,
 // Run retries with backoff.
@@ -114,9 +116,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	w, err := r.newWatcher()
 	var scan <-chan time.Time
 	if err != nil {
-		r.c.Log.Warn("cannot use inotify: the directory of plugins is scanned", "directory", r.dir, "every", scanInterval, "error", err)
+		r.c.Log.Warn("cannot use inotify: the directory of plugins is scanned", "directory", r.dir, "every", r.scanInterval, "error", err)
 		w = &fsnotify.Watcher{}
-		ticker := time.NewTicker(scanInterval)
+		ticker := time.NewTicker(r.scanInterval)
 		defer ticker.Stop()
 		scan = ticker.C
 	}

@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -373,4 +375,32 @@ func TestTooMuch(t *testing.T) {
 	if len(w.dirs) > maxDepth+1 {
 		t.Errorf("watched: %v", w.dirs)
 	}
+}
+
+// TestNoInotify checks that plugins register, restart and end also while other programs use all inotify instances, and that the registry
+// uses inotify as soon as it can.
+func TestNoInotify(t *testing.T) {
+	w := newWorld(t)
+	var free atomic.Bool
+	w.scanInterval = 20 * time.Millisecond
+	watches := make(chan struct{}, 1)
+	w.newWatcher = func() (*fsnotify.Watcher, error) {
+		if !free.Load() {
+			return nil, unix.EMFILE
+		}
+		watcher, err := fsnotify.NewWatcher()
+		watches <- struct{}{}
+		return watcher, err
+	}
+	w.run()
+	first := w.serve("a.sock", &plugin{info: csi("a")})
+	w.wait("+a 1.0.0")
+	first.server.Stop()
+	w.wait("-a")
+	w.serve("a.sock", &plugin{info: csi("a")})
+	w.wait("+a 1.0.0")
+	free.Store(true)
+	<-watches
+	w.serve("b.sock", &plugin{info: csi("b")})
+	w.wait("+b 1.0.0")
 }
