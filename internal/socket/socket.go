@@ -50,13 +50,25 @@ func New(c Config) *Sockets {
 	return &Sockets{Config: c}
 }
 
-// Run creates removed sockets again until ctx ends. If the host has no inotify, it logs an error
-// and returns nil at once.
-func (s *Sockets) Run(ctx context.Context) error {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		s.Log.Error("no inotify: a removed socket of islet is not created again until islet is restarted", "error", err)
-		return nil
+// inotifyInterval is the interval of attempts to use inotify.
+const inotifyInterval = 10 * time.Second
+
+// Run creates removed sockets again until ctx ends. While inotify cannot be used, for example because other programs use all of its
+// instances (fs.inotify.max_user_instances), Run logs an error once and tries again.
+func (s *Sockets) Run(ctx context.Context) error { return s.runWith(ctx, fsnotify.NewWatcher) }
+
+func (s *Sockets) runWith(ctx context.Context, newWatcher func() (*fsnotify.Watcher, error)) error {
+	w, err := newWatcher()
+	for logged := false; err != nil; w, err = newWatcher() {
+		if !logged {
+			s.Log.Error("no inotify: a removed socket of islet is not created again until inotify can be used", "error", err)
+		}
+		logged = true
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(inotifyInterval):
+		}
 	}
 	defer w.Close()
 	mounted := make(chan struct{}, 1)

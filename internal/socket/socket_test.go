@@ -12,7 +12,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 // A logRecorder is a slog.Handler that keeps all records.
@@ -361,4 +364,25 @@ func TestLater(t *testing.T) {
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// TestNoInotify checks that Run tries again, and logs one error, while inotify cannot be used.
+func TestNoInotify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &logRecorder{}
+		s := New(Config{Log: slog.New(log)})
+		ctx, stop := context.WithCancel(t.Context())
+		attempts, ended := 0, make(chan error)
+		go func() {
+			ended <- s.runWith(ctx, func() (*fsnotify.Watcher, error) { attempts++; return nil, syscall.EMFILE })
+		}()
+		time.Sleep(time.Minute) // in the bubble
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := log.count(func(r slog.Record) bool { return r.Level == slog.LevelError }); n != 1 || attempts < 5 {
+			t.Errorf("%d errors, %d attempts", n, attempts)
+		}
+	})
 }
