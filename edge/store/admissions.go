@@ -21,7 +21,8 @@ type Admission struct {
 // Reject durably stores the rejection of a pod.
 func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		err := tx.exec(`
+		set := textRows("uid", string(uid))
+		err := tx.execOn(set, `
 			INSERT INTO admissions (uid, reason, message) VALUES (?, ?, ?)
 			ON CONFLICT (uid) DO UPDATE SET reason = excluded.reason, message = excluded.message
 			WHERE (reason, message) IS NOT (excluded.reason, excluded.message)`, string(uid), a.Reason, a.Message)
@@ -29,10 +30,10 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 			return err
 		}
 		if a.Grace == 0 && !a.Disrupted {
-			err = tx.exec("DELETE FROM evictions WHERE uid = ?", string(uid))
+			err = tx.execOn(set, "DELETE FROM evictions WHERE uid = ?", string(uid))
 			return err
 		}
-		err = tx.exec(`
+		err = tx.execOn(set, `
 			INSERT INTO evictions (uid, grace, disrupted) VALUES (?, ?, ?)
 			ON CONFLICT (uid) DO UPDATE SET grace = excluded.grace, disrupted = excluded.disrupted
 			WHERE (grace, disrupted) IS NOT (excluded.grace, excluded.disrupted)`, string(uid), int64(a.Grace), a.Disrupted)
@@ -48,7 +49,7 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 func (s *Store) RemoveRejection(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *transaction) error {
 		for _, table := range []string{"admissions", "evictions"} {
-			if err := tx.exec("DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
+			if err := tx.execOn(textRows("uid", string(uid)), "DELETE FROM "+table+" WHERE uid = ?", string(uid)); err != nil {
 				return err
 			}
 		}

@@ -26,7 +26,7 @@ func (s *Store) Allocate(ctx context.Context, given map[types.UID]Allocation) er
 	}
 	err := s.commit(ctx, func(tx *transaction) error {
 		for uid, a := range given {
-			err := tx.exec(`
+			err := tx.execOn(textRows("uid", string(uid)), `
 				INSERT INTO allocations (uid, generation, resources)
 				SELECT ?, ?, ? WHERE `+podIsKnown+`
 				ON CONFLICT (uid) DO UPDATE SET generation = excluded.generation, resources = excluded.resources

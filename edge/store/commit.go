@@ -22,13 +22,17 @@ func (s *Store) commit(ctx context.Context, do func(tx *transaction) error) erro
 	return s.send(ctx, write{change: do})
 }
 
-// commitCoalesced is commit for a change that survives the end of the process, but not a power cut before the next durable write. The order
-// of the writes stays, so that no later write survives without it.
+// commitCoalesced is commit for a change that survives the end of the process, but not a power cut before the next durable write that
+// changes a row. The order of the writes stays, so that no later write survives without it.
 func (s *Store) commitCoalesced(ctx context.Context, do func(tx *transaction) error) error {
 	return s.send(ctx, write{change: do, coalesced: true})
 }
 
+// send passes a write to the writer and returns its result. If ctx has already ended, it returns an error and nothing is written.
 func (s *Store) send(ctx context.Context, w write) error {
+	if err := ctx.Err(); err != nil { // the select below would choose at random
+		return err
+	}
 	done := make(chan error, 1)
 	w.done = done
 	select {

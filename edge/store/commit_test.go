@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,6 +228,23 @@ func TestClosedStore(t *testing.T) {
 	defer hold(t, s)()
 	if err := s.SetMeta(ctx, "a", "b"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestEndedContextWritesNothing checks that the writer does not serve a caller whose context has already ended, although it is idle.
+func TestEndedContextWritesNothing(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
+	must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "web")}, nil))
+	before := mirroredRows(t, s.db)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, do := range writes(ctx, s) {
+		if err := do(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := mirroredRows(t, s.db); !slices.Equal(after, before) {
+		t.Errorf("before %q, after %q", before, after)
 	}
 }
 

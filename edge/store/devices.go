@@ -23,7 +23,7 @@ type Devices struct {
 func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 	err := s.commit(ctx, func(tx *transaction) error {
 		for _, d := range rows {
-			err := tx.exec(`
+			err := tx.execOn(textRows("uid", string(d.UID)), `
 				INSERT INTO devices (uid, container, resource, count, given)
 				SELECT ?, ?, ?, ?, ? WHERE `+podIsKnown+`
 				ON CONFLICT (uid, container, resource) DO UPDATE SET count = excluded.count, given = excluded.given
@@ -44,7 +44,7 @@ func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 // TakeDevices durably removes the devices of a pod.
 func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		return tx.exec("DELETE FROM devices WHERE uid = ?", string(uid))
+		return tx.execOn(textRows("uid", string(uid)), "DELETE FROM devices WHERE uid = ?", string(uid))
 	})
 	if err != nil {
 		return fmt.Errorf("remove the devices of pod %s: %w", uid, err)
@@ -84,7 +84,7 @@ type Claim struct {
 func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 	err := s.commit(ctx, func(tx *transaction) error {
 		for _, c := range claims {
-			err := tx.exec(`
+			err := tx.execOn(textRows("uid", string(c.UID)), `
 				INSERT INTO claims (uid, driver, namespace, name, state) VALUES (?, ?, ?, ?, ?)
 				ON CONFLICT (uid, driver) DO UPDATE SET state = excluded.state WHERE state IS NOT excluded.state`,
 				string(c.UID), c.Driver, c.Namespace, c.Name, c.State)
@@ -104,7 +104,8 @@ func (s *Store) PutClaims(ctx context.Context, claims []Claim) error {
 func (s *Store) RemoveClaims(ctx context.Context, claims []Claim) error {
 	err := s.commit(ctx, func(tx *transaction) error {
 		for _, c := range claims {
-			if err := tx.exec("DELETE FROM claims WHERE (uid, driver) = (?, ?)", string(c.UID), c.Driver); err != nil {
+			set := textRows("uid", string(c.UID))
+			if err := tx.execOn(set, "DELETE FROM claims WHERE (uid, driver) = (?, ?)", string(c.UID), c.Driver); err != nil {
 				return err
 			}
 		}

@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(mountstest.MainIfRoot(m.Run))
 }
 
-// child writes and removes pods, objects and tokens in several goroutines. It also writes addresses. When a row is durable, it reports the
-// row on its standard output.
+// child writes and removes pods, objects, tokens and leases in several goroutines. When a row is durable, it reports the row on its
+// standard output.
 func child(path string) {
 	s, err := Open(context.Background(), path, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -81,11 +81,31 @@ func child(path string) {
 				} else if err != nil || !errors.Is(e, os.ErrExist) {
 					say("error %v %v", err, e)
 				}
+				if i%3 == 1 {
+					leaseAndRelease(s, say,
+						netip.AddrFrom16([16]byte{0xfd, byte(run >> 16), byte(run >> 8), byte(run), byte(g), byte(i >> 8), byte(i)}))
+				}
 				_ = s.PutStatus(p.Pod.UID, &v1.PodStatus{Phase: v1.PodRunning})
 			}
 		}()
 	}
 	select {}
+}
+
+// leaseAndRelease leases an address and releases it again. No other run of the child has the address.
+func leaseAndRelease(s *Store, say func(format string, args ...any), addr netip.Addr) {
+	owner := "sandbox " + addr.String()
+	if err := s.AddLease(context.Background(), addr, owner); err != nil {
+		say("error %v", err)
+		return
+	}
+	say("lease %s", addr)
+	say("removing %s", addr)
+	if err := s.ReleaseLeases(context.Background(), owner); err != nil {
+		say("error %v", err)
+		return
+	}
+	say("removed %s", addr)
 }
 
 // TestNothingAcknowledgedIsLostByKill checks that a row whose write has returned is in the database after the process is killed. It kills

@@ -9,7 +9,7 @@ import (
 // AddImport durably records that the image archive with the given digest and file name was imported.
 func (s *Store) AddImport(ctx context.Context, digest, name string) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		return tx.exec("INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)
+		return tx.execOn(textRows("digest", digest), "INSERT OR IGNORE INTO imports (digest, name) VALUES (?, ?)", digest, name)
 	})
 	if err != nil {
 		return fmt.Errorf("record the import of %s: %w", name, err)

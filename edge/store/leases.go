@@ -32,9 +32,9 @@ func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) err
 	return nil
 }
 
-// ReleaseLeases releases all addresses of an owner. A power cut before the next durable write may restore the leases. The owner is then a
-// sandbox that no longer exists, and the network releases its leases at the next start. A lease of one of these addresses to another owner
-// is a durable write, so it never exists together with the former lease.
+// ReleaseLeases releases all addresses of an owner. A power cut before the next durable write that changes a row may restore the leases.
+// The owner is then a sandbox that no longer exists, and the network releases its leases at the next start. A lease of one of these
+// addresses to another owner is such a write, so it never exists together with the former lease.
 func (s *Store) ReleaseLeases(ctx context.Context, owner string) error {
 	err := s.commitCoalesced(ctx, func(tx *transaction) error {
 		return tx.execOn(textRows("owner", owner), "DELETE FROM leases WHERE owner = ?", owner)

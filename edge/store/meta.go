@@ -39,4 +39,6 @@ const putMetaRow = `
 	INSERT INTO meta (key, value) VALUES (?, ?)
 	ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value IS NOT excluded.value`
 
-func putMeta(tx *transaction, key, value string) error { return tx.exec(putMetaRow, key, value) }
+func putMeta(tx *transaction, key, value string) error {
+	return tx.execOn(textRows("key", key), putMetaRow, key, value)
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 )
 
 // maxMirrored is the maximum size of a table in the mirror, in bytes. Real tables have a few kilobytes.
@@ -17,7 +18,9 @@ const maxMirrored = 4 << 20
 type mirror struct {
 	tables map[string][][]any // the rows of each table
 	sizes  map[string]int     // in bytes, at least
-	stale  map[string]bool    // tables that have changed after they were read
+	stale  map[string]bool    // tables that have changed after they were read, or could not be read
+
+	retried time.Time // time of the last read of the stale tables that had not changed
 }
 
 // A tableRepair is the source of a table's rows that the replacement of a damaged database has lost.
@@ -40,8 +43,9 @@ func mirroredShapes(tables ...string) (shapes []*rowShape) {
 	return shapes
 }
 
-// read reads the rows of the given tables, or of all tables, after they have changed.
-func (m *mirror) read(ctx context.Context, db *sql.DB, tables ...string) error {
+// read reads the rows of the given tables, or of all tables, after they have changed. A table that cannot be read stays stale. The others
+// are still read, unless ctx has ended.
+func (m *mirror) read(ctx context.Context, db *sql.DB, tables ...string) (err error) {
 	if m.tables == nil {
 		m.tables, m.sizes, m.stale = map[string][][]any{}, map[string]int{}, map[string]bool{}
 	}
@@ -50,17 +54,28 @@ func (m *mirror) read(ctx context.Context, db *sql.DB, tables ...string) error {
 		m.stale[s.table] = true
 	}
 	for _, s := range shapes {
-		rows, size, err := readRows(ctx, db, s, rowSet{})
-		if err != nil {
-			return err
+		rows, size, failed := readRows(ctx, db, s, rowSet{})
+		if failed == nil {
+			m.tables[s.table], m.sizes[s.table] = rows, size
+			delete(m.stale, s.table)
 		}
-		m.tables[s.table], m.sizes[s.table] = rows, size
-		delete(m.stale, s.table)
+		err = joinReadErrors(err, failed)
+		if failed != nil && ctx.Err() != nil {
+			break
+		}
 	}
-	return nil
+	return err
 }
 
-// update reads the changed rows of a table.
+// joinReadErrors joins the errors of two reads. isCorrupt reports the first error of SQLite, so an error that a repair solves comes first.
+func joinReadErrors(a, b error) error {
+	if b != nil && isCorrupt(b) {
+		a, b = b, a
+	}
+	return errors.Join(a, b)
+}
+
+// update reads the changed rows of a table, or all rows of a stale table.
 func (m *mirror) update(ctx context.Context, db *sql.DB, s *rowShape, changed []rowSet) error {
 	if m.stale[s.table] || m.tables[s.table] == nil || m.sizes[s.table] > maxMirrored || slices.Contains(changed, rowSet{}) {
 		return m.read(ctx, db, s.table)
@@ -161,24 +176,36 @@ func (m *mirror) restore(ctx context.Context, db *sql.DB) error {
 	return tx.Commit()
 }
 
-// updateMirror reads the rows of the mirror that have changed since its last call. If the database is damaged, it repairs the database.
-// Only the writer may call it.
+// updateMirror reads the rows of the mirror that have changed since its last call. It also reads the other tables that are stale, at most
+// once per repairEvery, because each attempt could take as long as the timeout of the disk. If the database is damaged, it repairs the
+// database. Only the writer may call it.
 func (s *Store) updateMirror() {
+	m := &s.mirror
+	retry := len(m.stale) > 0 && time.Since(m.retried) >= repairEvery
+	if retry {
+		m.retried = time.Now()
+	}
 	var err error
-	for table, changed := range s.writer.changed {
-		for _, shape := range mirroredShapes(table) {
-			err = errors.Join(err, s.mirror.update(context.Background(), s.db, shape, changed))
+	for _, shape := range mirroredShapes() {
+		changed := s.writer.changed[shape.table]
+		if len(changed) > 0 || retry && m.stale[shape.table] {
+			err = joinReadErrors(err, m.update(context.Background(), s.db, shape, changed))
 		}
 	}
 	clear(s.writer.changed)
-	s.repairMirror(err)
+	if err != nil && !s.repairDatabase(err) {
+		s.logUnreadable(err)
+	}
 }
 
-// readMirror reads all tables of the mirror. If the database is damaged, it repairs the database. Only the writer may call it.
-func (s *Store) readMirror() { s.repairMirror(s.mirror.read(context.Background(), s.db)) }
-
-func (s *Store) repairMirror(err error) {
-	if err != nil && !s.repairDatabase(err) {
-		s.log.Warn("a part of the database cannot be read", "database", s.path, "error", s.explainError(err))
+// readMirror reads all tables of the mirror. It does not repair the database, because it is a part of the repair. Only the writer may call
+// it, and start before the writer.
+func (s *Store) readMirror(ctx context.Context) {
+	if err := s.mirror.read(ctx, s.db); err != nil {
+		s.logUnreadable(err)
 	}
+}
+
+func (s *Store) logUnreadable(err error) {
+	s.log.Warn("a part of the database cannot be read", "database", s.path, "error", s.explainError(err))
 }

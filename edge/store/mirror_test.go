@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -105,65 +104,6 @@ func TestMirrorFollowsEveryWrite(t *testing.T) {
 			t.Errorf("%s: no row changed", name)
 		}
 		before = now
-	}
-}
-
-// TestMirrorFollowsGroups checks that the mirror has the rows of the database, each once, after groups of random writes of the same few
-// rows, which share transactions.
-func TestMirrorFollowsGroups(t *testing.T) {
-	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
-	must(t, s.MarkFilled(t.Context()))
-	ctx, random := t.Context(), rand.New(rand.NewPCG(1, 2))
-	write := func() func() error {
-		uid := types.UID(fmt.Sprint("uid", random.IntN(6)))
-		addr, owner := address(random.IntN(6)), fmt.Sprint("owner", random.IntN(6))
-		audience, n := fmt.Sprint("a", random.IntN(3)), random.IntN(3)
-		writes := []func() error{
-			func() error { return s.UpdatePods(ctx, []Pod{pod(string(uid), "web")}, nil) },
-			func() error { return s.UpdatePods(ctx, nil, []types.UID{uid}) },
-			func() error {
-				if err := s.AddLease(ctx, addr, owner); !errors.Is(err, os.ErrExist) {
-					return err
-				}
-				return nil
-			},
-			func() error { return s.ReleaseLeases(ctx, owner) },
-			func() error {
-				return s.PutToken(ctx, Token{TokenKey{uid, audience, 600}, fmt.Sprint(n), time.Unix(int64(n), 0), time.Unix(700, 0)})
-			},
-			func() error {
-				return s.PutCertificate(ctx, Certificate{CertificateKey{uid, audience, n}, []byte(owner)})
-			},
-			func() error { return s.RemoveCertificates(ctx, uid) },
-		}
-		return writes[random.IntN(len(writes))]
-	}
-	for round := range 60 {
-		release := hold(t, s)
-		n := 1 + random.IntN(2*maxRowSets)
-		results := make(chan error, n)
-		for range n {
-			do := write()
-			go func() { results <- do() }()
-		}
-		release()
-		for range n {
-			must(t, <-results)
-		}
-		copied := open(t, filepath.Join(t.TempDir(), "copy.db"))
-		must(t, s.mirror.restore(ctx, copied.db))
-		must(t, copied.MarkFilled(ctx))
-		if now, mirrored := mirroredRows(t, s.db), mirroredRows(t, copied.db); !slices.Equal(now, mirrored) {
-			t.Fatalf("round %d: the mirror has %q, the database %q", round, mirrored, now)
-		}
-		for _, shape := range mirroredShapes() {
-			var n int
-			must(t, s.db.QueryRow("SELECT count(*) FROM "+shape.table).Scan(&n))
-			if got := len(s.mirror.tables[shape.table]); got != n {
-				t.Errorf("round %d: the mirror has %d rows of %s, the database %d", round, got, shape.table, n)
-			}
-		}
-		must(t, copied.Close())
 	}
 }
 

@@ -18,7 +18,7 @@ func (s *Store) IsNew(ctx context.Context) (bool, error) {
 // MarkFilled records that the database is no longer new. Call it after its rows were restored from other sources, such as the runtime.
 func (s *Store) MarkFilled(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		return tx.exec("DELETE FROM meta WHERE key = ?", emptyKey)
+		return tx.execOn(textRows("key", emptyKey), "DELETE FROM meta WHERE key = ?", emptyKey)
 	})
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", emptyKey, err)

@@ -67,7 +67,7 @@ func putPod(tx *transaction, p Pod, manifest []byte) error {
 			excluded.manifest, excluded.deleting, excluded.grace, excluded.again)`,
 		p.Seq, string(p.Pod.UID), p.Source, p.Origin, manifest, p.Deleting, int64(p.Grace), p.Again)
 	if err == nil && p.Lives > 0 {
-		err = tx.exec(`
+		err = tx.execOn(textRows("uid", string(p.Pod.UID)), `
 			INSERT INTO lives (uid, lives) VALUES (?, ?)
 			ON CONFLICT (uid) DO UPDATE SET lives = excluded.lives WHERE lives IS NOT excluded.lives`, string(p.Pod.UID), p.Lives)
 	}

@@ -53,11 +53,12 @@ func (s *Store) Fingerprint(data []byte) ([]byte, error) {
 // BeginPull durably records that a pull begins. If the power fails before PutPull, the image is therefore still treated as pulled.
 func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		err := tx.exec("DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
+		set := textRows("name", b.Ref)
+		err := tx.execOn(set, "DELETE FROM pulls WHERE image = '' AND name = ? AND uid != ?", b.Ref, b.Was)
 		if err != nil {
 			return err
 		}
-		err = tx.exec(`
+		err = tx.execOn(set, `
 			INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')`, b.Ref, b.Was)
 		return err
 	})
@@ -77,7 +78,7 @@ func (s *Store) EndPull(ctx context.Context, ref string) error {
 }
 
 func endPull(tx *transaction, ref string) error {
-	return tx.exec("DELETE FROM pulls WHERE image = '' AND name = ?", ref)
+	return tx.execOn(textRows("name", ref), "DELETE FROM pulls WHERE image = '' AND name = ?", ref)
 }
 
 // maxPullSources is the maximum number of objects that are recorded for an image and a name. It is more than the pods of a node. Without a
@@ -93,13 +94,14 @@ func (s *Store) PutPull(ctx context.Context, p Pull, ref string) error {
 		c.Name = accountPrefix + c.Name
 	}
 	err := s.commit(ctx, func(tx *transaction) error {
+		set := textRows("image", p.Image)
 		if c.Name == "" && p.Name != "" {
-			err := tx.exec("DELETE FROM pulls WHERE image = ? AND name = ? AND secret != ''", p.Image, p.Name)
+			err := tx.execOn(set, "DELETE FROM pulls WHERE image = ? AND name = ? AND secret != ''", p.Image, p.Name)
 			if err != nil {
 				return err
 			}
 		}
-		err := tx.exec(`
+		err := tx.execOn(set, `
 			INSERT INTO pulls (image, name, namespace, secret, uid, hash)
 			SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS (SELECT 1 FROM pulls WHERE image = ? AND name = ? AND secret = '')
 			ON CONFLICT DO UPDATE SET hash = excluded.hash WHERE hash IS NOT excluded.hash`,
@@ -124,12 +126,13 @@ func dropOldSources(tx *transaction, image, name string, c PullSource) error {
 	if c.Name == "" || c.UID == "" {
 		return nil
 	}
-	err := tx.exec("DELETE FROM pulls WHERE image = ? AND name = ? AND namespace = ? AND secret = ? AND uid != ?",
+	set := textRows("image", image)
+	err := tx.execOn(set, "DELETE FROM pulls WHERE image = ? AND name = ? AND namespace = ? AND secret = ? AND uid != ?",
 		image, name, c.Namespace, c.Name, string(c.UID))
 	if err != nil {
 		return err
 	}
-	err = tx.exec(`
+	err = tx.execOn(set, `
 		DELETE FROM pulls WHERE image = ? AND name = ? AND (namespace, secret, uid) IN (
 			SELECT namespace, secret, uid FROM pulls WHERE image = ? AND name = ? AND NOT (namespace = ? AND secret = ?)
 			ORDER BY random() LIMIT -1 OFFSET ?)`,
@@ -145,7 +148,7 @@ func (s *Store) DeletePulls(ctx context.Context, images []string) error {
 	}
 	err := s.commit(ctx, func(tx *transaction) error {
 		for _, id := range images {
-			if err := tx.exec("DELETE FROM pulls WHERE image = ?", id); err != nil {
+			if err := tx.execOn(textRows("image", id), "DELETE FROM pulls WHERE image = ?", id); err != nil {
 				return err
 			}
 		}

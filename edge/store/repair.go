@@ -107,7 +107,7 @@ func (s *Store) repairDatabase(why error) bool {
 	if !isCorrupt(why) && !still || !s.lastRepair.IsZero() && time.Since(s.lastRepair) < repairEvery || s.Health().Volatile != "" {
 		return false
 	}
-	s.lastRepair = time.Now()
+	defer func() { s.lastRepair = time.Now() }() // a repair may take longer than repairEvery
 	s.dbMu.Lock()
 	defer s.dbMu.Unlock()
 	s.log.Error("the database is broken or cannot be written, and is created again", "database", s.path, "error", why)
@@ -122,7 +122,7 @@ func (s *Store) repairDatabase(why error) bool {
 	if err != nil {
 		return s.startEmpty(errors.Join(why, err))
 	}
-	s.readMirror()
+	s.readMirror(ctx)
 	s.signalRepaired()
 	return true
 }

@@ -119,9 +119,7 @@ func (s *Store) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the database %s: %w", s.path, s.explainError(err))
 	}
-	if err := s.mirror.read(ctx, s.db); err != nil { // the checks have not found the damage; the writer finds it again
-		s.log.Warn("a part of the database cannot be read", "database", s.path, "error", s.explainError(err))
-	}
+	s.readMirror(ctx) // after an error, which the checks have not found, updateMirror reads the tables again
 	go s.runWriter()
 	return nil
 }

@@ -203,7 +203,8 @@ func changedTable(query string) string {
 	return ""
 }
 
-// A rowSet contains the rows of a table with a value in a column.
+// A rowSet contains the rows of a table with a value in a column. The column is one that no statement changes: the rows of its old value
+// would otherwise differ from those of the mirror.
 type rowSet struct {
 	column string // empty for all rows
 	value  string

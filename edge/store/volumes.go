@@ -23,7 +23,7 @@ type Volume struct {
 // PutVolume durably records a mount point before the mount.
 func (s *Store) PutVolume(ctx context.Context, v Volume) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		err := tx.exec(`
+		err := tx.execOn(textRows("volume", v.Volume), `
 			INSERT INTO volumes (volume, pod, path, data) VALUES (?, ?, ?, ?)
 			ON CONFLICT (volume, pod, path) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data`,
 			v.Volume, v.Pod, v.Path, v.Data)
@@ -38,7 +38,8 @@ func (s *Store) PutVolume(ctx context.Context, v Volume) error {
 // RemoveVolume removes the record of a mount point after the unmount.
 func (s *Store) RemoveVolume(ctx context.Context, k VolumeKey) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		return tx.exec("DELETE FROM volumes WHERE (volume, pod, path) = (?, ?, ?)", k.Volume, k.Pod, k.Path)
+		return tx.execOn(textRows("volume", k.Volume),
+			"DELETE FROM volumes WHERE (volume, pod, path) = (?, ?, ?)", k.Volume, k.Pod, k.Path)
 	})
 	if err != nil {
 		return fmt.Errorf("remove the record of volume %s at %s: %w", k.Volume, k.Path, err)
