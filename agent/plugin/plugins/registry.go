@@ -103,8 +103,8 @@ func New(c Config) (*Registry, error) {
 	return r, nil
 }
 
-// defaultScanInterval is the interval between scans while inotify cannot be used, for example because other programs use all of its instances
-// (fs.inotify.max_user_instances).
+// defaultScanInterval is the interval between scans while inotify cannot be used, for example because other programs use all of its
+// instances (fs.inotify.max_user_instances).
 const defaultScanInterval = 5 * time.Second
 
 // Run registers plugins until ctx ends. Without inotify it scans the directory at intervals. If the directory cannot be created or watched,
