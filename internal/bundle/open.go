@@ -184,16 +184,19 @@ func readFiles(layers []ocispec.Descriptor) ([]File, error) {
 		return nil, fmt.Errorf("%d files, and from 1 to %d are allowed", len(layers), MaxFiles)
 	}
 	var files []File
-	seen, total := map[string]bool{}, int64(0)
+	seen, total := map[string]string{}, int64(0) // names by their lower case
 	for _, d := range layers {
 		f := File{d.Annotations[ocispec.AnnotationTitle], d}
 		if err := checkFileName(f.Name, d.MediaType); err != nil {
 			return nil, err
 		}
-		if lower := strings.ToLower(f.Name); seen[lower] {
+		switch other := seen[strings.ToLower(f.Name)]; other {
+		case "":
+			seen[strings.ToLower(f.Name)] = f.Name
+		case f.Name:
 			return nil, fmt.Errorf("the file %s is there twice", f.Name)
-		} else {
-			seen[lower] = true
+		default:
+			return nil, fmt.Errorf("the names of the files %s and %s differ only in case: rename one", other, f.Name)
 		}
 		if err := checkDescriptor(d.Digest, d.Size, maxOf(d.MediaType)); err != nil {
 			return nil, fmt.Errorf("file %s: %w", f.Name, err)
@@ -229,7 +232,8 @@ func checkFileName(name, mediaType string) error {
 		return fmt.Errorf("the file %.100q has the unknown type %.100q", name, mediaType)
 	}
 	if !fileForm.matches(name) || path.Base(name) != name {
-		return fmt.Errorf("%.200q is no name of a file: 1 to 100 letters, digits, dots, dashes and underscores", name)
+		return fmt.Errorf("%.200q is no name of a file: 1 to 100 letters, digits, dots, dashes and underscores, which begin with a "+
+			"letter or digit", name)
 	}
 	for _, s := range suffixes {
 		whole := mediaType == MediaKubelet || mediaType == MediaEdge

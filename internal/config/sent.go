@@ -340,6 +340,9 @@ func (c *checker) checkURL(path *field.Path, text, allowed string) {
 		return
 	}
 	if download.CheckURL(u) != nil {
+		if u.Scheme == "http" {
+			allowed += ", or an http URL of this machine: localhost, 127.0.0.1 or [::1]"
+		}
 		c.addInvalid(path, download.Redact(u), "%s", allowed)
 	}
 }

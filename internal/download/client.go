@@ -77,7 +77,7 @@ func CheckURL(u *url.URL) error {
 	case u.Scheme == "https":
 	case u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()):
 	default:
-		return errors.New("only https URLs are allowed")
+		return errors.New("only https URLs are allowed, and http URLs of this machine: localhost, 127.0.0.1 and [::1]")
 	}
 	return nil
 }

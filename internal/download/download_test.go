@@ -128,6 +128,8 @@ func TestCheckURL(t *testing.T) {
 		}
 		if err := CheckURL(u); (err == nil) != want {
 			t.Errorf("%s: %v", text, err)
+		} else if err != nil && u.Host != "" && !strings.Contains(err.Error(), "http URLs of this machine: localhost,") {
+			t.Errorf("%s: %v does not say which http URLs are allowed", text, err)
 		}
 	}
 }

@@ -35,6 +35,7 @@ func (u UnreachableError) Unwrap() error { return u.Err }
 type StatusError struct {
 	Code   int
 	Status string
+	Path   string // of the URL that answered, after redirects; Get sets it
 }
 
 func (s StatusError) Error() string { return "the server answered " + s.Status }
@@ -69,7 +70,16 @@ func Get(ctx context.Context, c *http.Client, url string, header http.Header, si
 		}
 	}
 	a.Body.Close()
-	return nil, UnreachableError{StatusError{a.StatusCode, a.Status}, retry.After(a.Header.Get("Retry-After"), time.Now(), maxRetryAfter)}
+	wrong := StatusError{Code: a.StatusCode, Status: a.Status, Path: AnsweredPath(a)}
+	return nil, UnreachableError{wrong, retry.After(a.Header.Get("Retry-After"), time.Now(), maxRetryAfter)}
+}
+
+// AnsweredPath returns the path of the URL that sent a response, after redirects. It is empty if it is unknown.
+func AnsweredPath(a *http.Response) string {
+	if a.Request == nil {
+		return ""
+	}
+	return a.Request.URL.Path
 }
 
 // A Watch cancels the context of a transfer that makes no progress, or takes too long.

@@ -53,7 +53,8 @@ func Post(ctx context.Context, c *http.Client, url, contentType string, document
 	}
 	a.Body.Close()
 	if a.StatusCode/100 != 2 {
-		return UnreachableError{StatusError{a.StatusCode, a.Status}, retry.After(a.Header.Get("Retry-After"), time.Now(), maxRetryAfter)}
+		wrong := StatusError{Code: a.StatusCode, Status: a.Status}
+		return UnreachableError{wrong, retry.After(a.Header.Get("Retry-After"), time.Now(), maxRetryAfter)}
 	}
 	return nil
 }

@@ -36,6 +36,15 @@ func New(dir, name string) *LED {
 	return &LED{file: filepath.Join(dir, name, "trigger")}
 }
 
+// Check returns an error unless the LED exists. It returns nil if the LED has no name.
+func (l *LED) Check() error {
+	if l.file == "" {
+		return nil
+	}
+	_, err := regular.Read(l.file, maxTriggers)
+	return err
+}
+
 // Set sets the trigger of the LED.
 func (l *LED) Set(trigger string) error {
 	l.mu.Lock()

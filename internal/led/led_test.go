@@ -39,6 +39,10 @@ func TestLED(t *testing.T) {
 	if err := led.New(dir, "missing").Set(led.On); err == nil {
 		t.Error("a missing LED was set")
 	}
+	if err := led.New(dir, "missing").Check(); err == nil {
+		t.Error("a missing LED exists")
+	}
+	must(t, l.Check(), led.New(dir, "").Check())
 	if _, err := os.Stat(filepath.Join(dir, "missing")); err == nil {
 		t.Error("a file was made")
 	}

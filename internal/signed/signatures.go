@@ -114,8 +114,12 @@ func (t *Text) Verify(keys []Key, threshold int, keysName string) error {
 		if len(others) > 0 {
 			unknown = fmt.Sprintf(": its other signatures are of unknown keys: %.100q", strings.Join(others, ", "))
 		}
-		return fmt.Errorf("the %s is signed by %d of %s%s, but %d are required%s", t.format.Noun, len(by), keysName, names, threshold,
-			unknown)
+		verb := "are"
+		if threshold == 1 {
+			verb = "is"
+		}
+		return fmt.Errorf("the %s is signed by %d of %s%s, but %d %s required%s", t.format.Noun, len(by), keysName, names, threshold,
+			verb, unknown)
 	}
 	return nil
 }

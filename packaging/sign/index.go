@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -82,16 +84,27 @@ func readIndex(file string, keys []ed25519.PrivateKey) (*rollout.Index, error) {
 	}
 	x, err := rollout.Parse(text)
 	if err == nil && len(keys) > 0 {
-		var own []signed.Key
-		for _, k := range keys {
-			own = append(own, signed.PublicKey(k))
-		}
-		err = x.Verify(own, 1, "the given keys")
+		err = verifyFormer(x, keys)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return x, nil
+}
+
+// verifyFormer returns an error unless one of the keys has signed an index. The error names the keys that have.
+func verifyFormer(x *rollout.Index, keys []ed25519.PrivateKey) error {
+	var own []signed.Key
+	for _, k := range keys {
+		own = append(own, signed.PublicKey(k))
+	}
+	signers := x.Signers()
+	isOwn := func(id string) bool { return slices.ContainsFunc(own, func(k signed.Key) bool { return k.ID() == id }) }
+	if len(signers) > 0 && !slices.ContainsFunc(signers, isOwn) {
+		return fmt.Errorf("it is signed by %.100q and by none of the given keys: to replace a key, name the former key too; if that is "+
+			"lost, remove the index, and begin it again with sign index", strings.Join(signers, ", "))
+	}
+	return x.Verify(own, 1, "the given keys")
 }
 
 // lock waits until no other command changes the index. Otherwise cron could write its copy over the pause of a person.

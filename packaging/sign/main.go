@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,17 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 	"github.com/islet-edge/islet/internal/signed"
 )
+
+const rolloutUsage = "sign rollout INDEX [--nodes FILE] [--key KEYFILE]... [--pause REASON | --resume] [REPORT|DIR...]"
+
+const usage = `usage:
+  sign key FILE
+  sign public KEYFILE...
+  sign verify ARCHIVE KEYS
+  sign release VERSION ARCH ARCHIVE KEYFILE...
+  sign index INDEX PLAN KEYFILES ARCHIVE...
+  ` + rolloutUsage + `
+sign rollout --help describes the flags`
 
 func main() {
 	if err := run(os.Args[1:], os.Stdout, time.Now()); err != nil {
@@ -47,6 +59,11 @@ type warning struct{ error }
 
 func run(args []string, out io.Writer, now time.Time) error {
 	switch {
+	case len(args) > 0 && args[0] == "rollout":
+		return runRollout(args[1:], out, now)
+	case slices.ContainsFunc(args, isHelp):
+		fmt.Fprintln(out, usage)
+		return nil
 	case len(args) == 2 && args[0] == "key":
 		return makeKey(args[1], out)
 	case len(args) >= 2 && args[0] == "public":
@@ -57,12 +74,11 @@ func run(args []string, out io.Writer, now time.Time) error {
 		return signRelease(args[1], args[2], args[3], args[4:])
 	case len(args) >= 5 && args[0] == "index":
 		return signIndex(args[1], args[2], strings.Split(args[3], ":"), args[4:], out, now)
-	case len(args) >= 2 && args[0] == "rollout":
-		return runRollout(args[1:], out, now)
 	}
-	return errors.New("usage: sign key FILE, sign public KEYFILE..., sign verify ARCHIVE KEYS, " +
-		"sign release VERSION ARCH ARCHIVE KEYFILE..., sign index INDEX PLAN KEYFILES ARCHIVE..., or sign rollout INDEX REPORT...")
+	return errors.New(usage)
 }
+
+func isHelp(arg string) bool { return arg == "--help" || arg == "-h" }
 
 func makeKey(file string, out io.Writer) error {
 	public, err := signed.NewKeyFile(file)

@@ -118,3 +118,30 @@ func TestVerify(t *testing.T) {
 		t.Errorf("a public key of an archive: %q", out)
 	}
 }
+
+// TestHelp checks that --help of each command succeeds and prints its usage, and that the usage of rollout has its flags, also in the error
+// of a wrong command line.
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"-h"}, {"index", "--help"}, {"rollout", "--help"}, {"rollout", "-h"}} {
+		var out strings.Builder
+		err := run(args, &out, time.Now())
+		if err != nil || !strings.HasPrefix(out.String(), "usage:") || !strings.Contains(out.String(), rolloutUsage) {
+			t.Errorf("%q: %v, %s", args, err, out.String())
+		}
+	}
+	var help strings.Builder
+	if err := run([]string{"rollout", "--help"}, &help, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--nodes", "--key", "--pause", "--resume"} {
+		if !strings.Contains(rolloutUsage, flag) || !strings.Contains(help.String(), flag) {
+			t.Errorf("%s is missing", flag)
+		}
+	}
+	for _, args := range [][]string{{}, {"unknown"}, {"rollout"}, {"rollout", "x", "--wrong"}, {"rollout", "x", "--resume"}} {
+		var out strings.Builder
+		if err := run(args, &out, time.Now()); err == nil || !strings.Contains(err.Error(), rolloutUsage) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}

@@ -47,12 +47,16 @@ func runRollout(args []string, out io.Writer, now time.Time) error {
 	flags.StringArrayVar(&o.keyFiles, "key", nil, "a file with a private key that signs the index; can be repeated")
 	flags.StringVar(&o.pause, "pause", "", "pause for this reason, until --resume: no node takes the version")
 	flags.BoolVar(&o.resume, "resume", false, "end the pause, and accept the failures so far: those in the index and in the reports")
-	if err := flags.Parse(args); err != nil {
-		return err
+	flags.SetOutput(out)
+	flags.Usage = func() { fmt.Fprintf(out, "usage: %s\n%s", rolloutUsage, flags.FlagUsages()) }
+	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("%w\nusage: %s", err, rolloutUsage)
 	}
 	pauses := flags.Changed("pause")
 	if flags.NArg() == 0 || o.resume && pauses || len(o.keyFiles) == 0 && (o.resume || pauses) {
-		return errors.New("usage: sign rollout INDEX REPORT..., and a --key for --pause or --resume")
+		return errors.New("usage: " + rolloutUsage + "\n--pause and --resume need a --key")
 	}
 	if pauses && strings.TrimSpace(printable.Line(o.pause)) == "" { // an index without a reason is not paused
 		return errors.New("--pause needs a reason")

@@ -105,6 +105,8 @@ func TestSigners(t *testing.T) {
 			err := run(args, io.Discard, f.now)
 			if text, e := os.ReadFile(f.index); err == nil || e != nil || string(text) != string(x.index) {
 				t.Errorf("%s: %q: %v, %v", name, args, err, e)
+			} else if strings.Contains(err.Error(), "name the former key too") != (name == "another key") {
+				t.Errorf("%s: %q: %v", name, args, err)
 			}
 		}
 	}

@@ -1,10 +1,12 @@
 package update
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -461,6 +463,24 @@ func TestIndexSeen(t *testing.T) {
 		group.Wait()
 		if seen, err := u.loadSeen(); err != nil || !seen.Equal(at) {
 			t.Errorf("%s, not %s: %v", seen, at, err)
+		}
+	}
+}
+
+// TestFollowedName checks that a problem is logged with what the node follows: an archive or an index.
+func TestFollowedName(t *testing.T) {
+	w := newIndexWorld(t)
+	for want, c := range map[string]Config{
+		" archive=/islet.tar.gz error=no\n": {Follow: "/islet.tar.gz"},
+		" index=/islet.index error=no\n":    {Index: IndexConfig{Source: "/islet.index"}},
+	} {
+		var logged bytes.Buffer
+		u := w.updater("lab", func(to *Config) {
+			to.Follow, to.Index.Source, to.Log = c.Follow, c.Index.Source, slog.New(slog.NewTextHandler(&logged, nil))
+		})
+		u.warn(u.warn("", errors.New("no")), errors.New("no"))
+		if strings.Count(logged.String(), "\n") != 1 || !strings.HasSuffix(logged.String(), want) {
+			t.Errorf("%q, want %q", logged.String(), want)
 		}
 	}
 }

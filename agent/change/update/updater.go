@@ -269,8 +269,12 @@ func (u *Updater) stageFollowed(ctx context.Context) error {
 
 // warn logs an error, unless it equals the last one that was logged. It returns the text of the error.
 func (u *Updater) warn(said string, err error) string {
-	if err.Error() != said {
-		u.c.Log.Warn("cannot update from the followed archive", "archive", redact(u.c.Follow+u.c.Index.Source), "error", err)
+	switch {
+	case err.Error() == said:
+	case u.c.Index.Source != "":
+		u.c.Log.Warn("cannot update from the followed index", "index", redact(u.c.Index.Source), "error", err)
+	default:
+		u.c.Log.Warn("cannot update from the followed archive", "archive", redact(u.c.Follow), "error", err)
 	}
 	return err.Error()
 }

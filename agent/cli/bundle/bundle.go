@@ -156,7 +156,7 @@ func setupBuild(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		switch {
 		case len(args) != 1 || *output == "":
 			return command.Usage("bundle build needs a directory and an output: islet bundle build DIR -o FILE")
-		case *number < 0:
+		case flags.Changed("number") && *number < 1:
 			return command.Usage("--number must be at least 1")
 		case t.Inventory == nil:
 			return errors.New("this program cannot build bundles")

@@ -132,6 +132,9 @@ func TestBundleOffice(t *testing.T) {
 	o.run(0, "verify -q @next --keys @keys")
 	o.run(4, "show @none", "no file")
 	o.run(2, "build @kiosk", "needs a directory and an output")
+	for _, number := range []string{"0", "-1"} {
+		o.run(2, "build @kiosk -o @zero.tar --number "+number, "--number must be at least 1")
+	}
 }
 
 // TestBundleFiles checks that a file that does not exist has an exit code of its own, and that a bundle takes the place of a file, also

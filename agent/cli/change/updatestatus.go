@@ -30,8 +30,13 @@ func setupUpdateStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if *output != "" {
 			return terminal.PrintObject(t, *output, &s)
 		}
-		rows := []string{"Version:", s.Version, "Follows:", s.Archive + s.Index, "Checked:", formatTime(s.Checked), "Problem:", s.Problem,
-			"Offered:", s.Offered, "Ring:", s.Ring, "State:", s.State, "Reason:", s.Reason, "Until:", formatTime(s.Until)}
+		onTrial := ""
+		if s.Report.OnTrial {
+			onTrial = "a version is on trial: the node returns to the former one if the trial fails"
+		}
+		rows := []string{"Version:", s.Version, "Trial:", onTrial, "Follows:", s.Archive + s.Index, "Checked:", formatTime(s.Checked),
+			"Problem:", s.Problem, "Offered:", s.Offered, "Ring:", s.Ring, "State:", s.State, "Reason:", s.Reason,
+			"Until:", formatTime(s.Until)}
 		out := &terminal.Table{}
 		for i := 0; i < len(rows); i += 2 {
 			if rows[i+1] != "" {

@@ -236,6 +236,7 @@ func TestRefused(t *testing.T) {
 	}
 	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: wifi}\nstringData: {a: b}\n"
 	inner := []byte(`{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"nonsense","size":1}]}`)
+	other := strings.NewReplacer("name: web", "name: x", "settings", "more").Replace(bundletest.Pod)
 	index := bundle.NewPart(ocispec.MediaTypeImageIndex, inner).Descriptor
 	index.Annotations = map[string]string{"io.containerd.image.name": "localhost/web:1"}
 	bad := []bundletest.File{ // replaces the layout of localhost/web:1
@@ -254,7 +255,9 @@ func TestRefused(t *testing.T) {
 		"defined twice":       {file("manifests/again.yaml", bundletest.Pod), "Pod default/web"},
 		"a wrong field":       {file("manifests/web.yaml", strings.Replace(bundletest.Pod, "envFrom", "envfrom", 1)), "envFrom"},
 		"not a manifest":      {file("manifests/web.txt", ""), "a manifest ends with .yaml"},
-		"a bad name":          {file("manifests/web page.yaml", strings.NewReplacer("name: web", "name: x", "settings", "more").Replace(bundletest.Pod)), "is no name of a file"},
+		"a bad name":          {file("manifests/web page.yaml", other), "is no name of a file"},
+		"a bad beginning":     {file("manifests/_x.yaml", other), `"_x.yaml" is no name of a file: 1 to 100 letters, digits, dots, dashes and underscores, which begin with a letter or digit`},
+		"differ in case":      {file("manifests/WEB.yaml", other), "the names of the files WEB.yaml and web.yaml differ only in case"},
 		"no number":           {describe("number: 42\n", ""), "number: it is missing"},
 		"a bad number":        {describe("number: 42\n", "number: -1\n"), "number: -1"},
 		"an unknown field":    {describe("number: 42\n", "number: 42\nnummer: 1\n"), "nummer"},

@@ -317,3 +317,39 @@ func TestRedact(t *testing.T) {
 		}
 	}
 }
+
+// TestDirectoryWithoutSlash checks that the error says what is missing if the server redirects the URL of a directory to the one with a
+// slash, whatever it answers there. A tar behind another redirect has no such error.
+func TestDirectoryWithoutSlash(t *testing.T) {
+	s := newSite(t, artefact(t))
+	for name, listing := range map[string]func(http.ResponseWriter, *http.Request){
+		"a listing": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>index.json oci-layout</html>") },
+		"a part of a listing": func(w http.ResponseWriter, r *http.Request) {
+			http.ServeContent(w, r, "", time.Time{}, strings.NewReader("<html>index.json oci-layout</html>"))
+		},
+		"no listing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+	} {
+		s.set(func(w http.ResponseWriter, r *http.Request) bool {
+			switch r.URL.Path {
+			case "/kiosk", "/latest":
+				to := map[string]string{"/kiosk": "/kiosk/", "/latest": "/listing/"}[r.URL.Path]
+				http.Redirect(w, r, to, http.StatusMovedPermanently)
+			case "/kiosk/", "/listing/":
+				listing(w, r)
+			default:
+				return false
+			}
+			return true
+		})
+		const advice = "/kiosk: the URL of a directory ends with a slash: "
+		_, _, err := verify(t, opener(t, filepath.Join(t.TempDir(), "download"), nil), s.URL+"/kiosk?token=x", poll.Validators{})
+		unreachable := errors.As(err, new(download.UnreachableError))
+		if err == nil || !strings.HasPrefix(err.Error(), s.URL+advice) || unreachable != (name == "no listing") {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, _, err = verify(t, opener(t, filepath.Join(t.TempDir(), "download"), nil), s.URL+"/latest", poll.Validators{})
+		if err == nil || strings.HasPrefix(err.Error(), s.URL+"/latest: the URL of a directory") {
+			t.Errorf("%s behind another redirect: %v", name, err)
+		}
+	}
+}

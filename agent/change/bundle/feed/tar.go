@@ -48,7 +48,9 @@ type window struct {
 func (o *Opener) openTar(ctx context.Context, r Request) (server, poll.Validators, error) {
 	a, err := o.get(ctx, r.From, 0, firstPart-1, r.Last, http.StatusOK, http.StatusPartialContent, http.StatusNotModified)
 	if err != nil {
-		return nil, poll.Validators{}, err
+		wrong := download.StatusError{}
+		errors.As(err, &wrong)
+		return nil, poll.Validators{}, adviseSlash(err, r.From, wrong.Path)
 	}
 	v, err := newValidators(a, r.Last)
 	if err != nil {
@@ -56,10 +58,19 @@ func (o *Opener) openTar(ctx context.Context, r Request) (server, poll.Validator
 	}
 	if a.StatusCode == http.StatusOK {
 		s, err := o.openWhole(a, r)
-		return s, v, errors.Join(err, a.Body.Close())
+		return s, v, adviseSlash(errors.Join(err, a.Body.Close()), r.From, download.AnsweredPath(a))
 	}
 	s, err := o.openRanged(ctx, a, r.From, v)
-	return s, v, err
+	return s, v, adviseSlash(err, r.From, download.AnsweredPath(a))
+}
+
+// adviseSlash adds advice to an error of a tar, if the server has redirected the request to the same path with a slash, as servers do for
+// directories.
+func adviseSlash(err error, from, answered string) error {
+	if u, wrong := parseURL(from); err == nil || wrong != nil || answered != u.Path+"/" {
+		return err
+	}
+	return fmt.Errorf("the URL of a directory ends with a slash: %w", err)
 }
 
 // openRanged reads the headers of a tar whose first part is in the response.

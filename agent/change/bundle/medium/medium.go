@@ -68,6 +68,7 @@ type Medium struct {
 	examined map[string]device // by name
 	busy     bool              // a device is being examined
 	status   *api.BundleMedium
+	ledFault string // the last problem of the LED that was logged
 }
 
 // maxExamined limits the number of devices that are remembered.
@@ -94,8 +95,10 @@ func (m *Medium) Status() *api.BundleMedium {
 	return m.status
 }
 
-// Run examines the devices that exist, and then each one that is plugged in, until ctx ends. A failure is logged.
+// Run reports an LED that does not exist. Then it examines the devices that exist, and after that each one that is plugged in, until ctx
+// ends. A failure is logged.
 func (m *Medium) Run(ctx context.Context) error {
+	m.logLED(m.led.Check())
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	socket, err := uevent.Listen()
@@ -150,9 +153,17 @@ func (m *Medium) receive(e uevent.Event) {
 	m.add(name)
 }
 
+// logLED logs a problem of the LED, unless it equals the last one that was logged.
 func (m *Medium) logLED(err error) {
-	if err != nil {
-		m.c.Log.Warn("the LED for media cannot be set", "error", err)
+	if err == nil {
+		return
+	}
+	m.mu.Lock()
+	known := m.ledFault == err.Error()
+	m.ledFault = err.Error()
+	m.mu.Unlock()
+	if !known {
+		m.c.Log.Warn("the LED for media cannot be set", "field", "bundle.medium.led", "led", m.c.LED, "error", err)
 	}
 }
 

@@ -1,6 +1,9 @@
 package medium
 
 import (
+	"bytes"
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,5 +111,24 @@ func TestPulledOut(t *testing.T) {
 	s.pull()
 	if len(n.seen) != 1 || s.cat("islet-edge.json") == "" {
 		t.Errorf("%q, result %q", n.seen, s.cat("islet-edge.json"))
+	}
+}
+
+// TestMissingLED checks that an LED that this machine does not have is reported once, at the start, by the name of its field.
+func TestMissingLED(t *testing.T) {
+	var logged bytes.Buffer
+	m := New(Config{Label: "ISLET", LED: "islet-none", Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	must(t, m.Run(ended))
+	if n := strings.Count(logged.String(), " field=bundle.medium.led led=islet-none "); n != 1 {
+		t.Errorf("%d reports at the start: %s", n, logged.String())
+	}
+	logged.Reset()
+	m.logLED(m.led.Set(led.On))
+	m.logLED(m.led.Restore())
+	m.logLED(m.led.Set(led.Heartbeat))
+	if logged.Len() > 0 {
+		t.Errorf("it is reported again: %s", logged.String())
 	}
 }

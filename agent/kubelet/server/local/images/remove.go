@@ -39,8 +39,7 @@ func (im *Images) removeImage(r *http.Request) (any, error) {
 			return nil, err
 		}
 		if pod != "" {
-			return nil, response.Refuse(http.StatusConflict,
-				"image %q is needed by %s: delete that first, or remove the image with --force", name, pod)
+			return nil, response.Refuse(http.StatusConflict, "image %q is needed by %s%s", name, pod, adviceAbout(st.Image, can))
 		}
 	}
 	gone := &api.Image{ID: st.Image.Id, Tags: st.Image.RepoTags, Digests: st.Image.RepoDigests, Size: st.Image.Size}
@@ -54,6 +53,16 @@ func (im *Images) removeImage(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("remove image %s: %w", name, err)
 	}
 	return gone, nil
+}
+
+// adviceAbout says how an image that is needed can be removed. Islet's own runtime, which can untag, pins only images of bundles. It does
+// not remove them, also with --force.
+func adviceAbout(image *crapi.Image, canUntag bool) string {
+	if canUntag && image.Pinned {
+		return " and pinned: it belongs to the bundle in use, on trial or before (islet bundle status), and --force does not remove it: " +
+			"apply bundles without this image, and remove it then"
+	}
+	return ": delete that first, or remove the image with --force"
 }
 
 // PodNeeding returns a pod that needs an image, or an empty text if no pod needs it. Clients of the CRI must

@@ -2,6 +2,7 @@ package images_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,14 +15,16 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podspec"
+	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
 // This type is an image store with one image that has several names.
 type tagged struct {
 	cri.Images
-	names []string
-	gone  bool
+	names  []string
+	pinned bool
+	gone   bool
 }
 
 func (s *tagged) ImageStatus(_ context.Context, q *crapi.ImageStatusRequest) (*crapi.ImageStatusResponse, error) {
@@ -30,7 +33,8 @@ func (s *tagged) ImageStatus(_ context.Context, q *crapi.ImageStatusRequest) (*c
 	}
 	for _, name := range append([]string{"sha256:1"}, s.names...) {
 		if !s.gone && (q.Image.Image == name || "docker.io/library/"+q.Image.Image == name) {
-			return &crapi.ImageStatusResponse{Image: &crapi.Image{Id: "sha256:1", RepoTags: slices.Clone(s.names), Size: 7}}, nil
+			return &crapi.ImageStatusResponse{Image: &crapi.Image{Id: "sha256:1", RepoTags: slices.Clone(s.names),
+				Pinned: s.pinned, Size: 7}}, nil
 		}
 	}
 	return &crapi.ImageStatusResponse{}, nil
@@ -42,6 +46,9 @@ func (s *tagged) Untag(_ context.Context, name string) error {
 }
 
 func (s *tagged) RemoveImage(context.Context, *crapi.RemoveImageRequest) (*crapi.RemoveImageResponse, error) {
+	if s.pinned {
+		return nil, errors.New("it is pinned")
+	}
 	s.names, s.gone = nil, true
 	return &crapi.RemoveImageResponse{}, nil
 }
@@ -80,6 +87,27 @@ func TestRemoveImage(t *testing.T) {
 		if code != c.code || !slices.Equal(images.names, c.left) || images.gone != (c.left == nil) ||
 			!strings.Contains(strings.ReplaceAll(body, "docker.io/library/", ""), c.says) {
 			t.Errorf("%s: %d %s; left is %v", name, code, body, images.names)
+		}
+	}
+}
+
+// TestRemovePinned checks that no message about a pinned image suggests --force, which does not remove it.
+func TestRemovePinned(t *testing.T) {
+	const a = "docker.io/library/a:1"
+	for _, c := range []struct {
+		pod, query, says string
+	}{
+		{a, "ref=a:1", "needed by pod default/web and pinned: it belongs to the bundle"}, {a, "ref=sha256:1", "bundles without this image"},
+		{"", "ref=a:1", "it is pinned"}, {a, "ref=a:1&force", "it is pinned"},
+	} {
+		images := &tagged{names: []string{a}, pinned: true}
+		n, _ := servertest.Start(t, func(cfg *server.Config) { images.Images, cfg.Images = cfg.Images, images })
+		if c.pod != "" {
+			n.Put(podtest.New("web", podtest.UID("uid-web"), podtest.Image(c.pod)))
+		}
+		code, body := n.Do(t, http.MethodDelete, api.PathImages+"?"+c.query, "")
+		if code == http.StatusOK || images.gone || !strings.Contains(body, c.says) || strings.Contains(body, "with --force") {
+			t.Errorf("%s: %d %s", c.query, code, body)
 		}
 	}
 }
