@@ -118,8 +118,8 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// runReaper runs a reaper until the test ends, and waits for its end. A reaper that is left from a former test would take the children of the
-// next one.
+// runReaper runs a reaper until the test ends, and waits for its end. A reaper that is left from a former test would take the children of
+// the next one.
 func runReaper(t *testing.T, r *reaper) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
