@@ -2,7 +2,7 @@
 # Gathers a release in DIR: archives, install.sh, packages, the sources of the OCI runtime, lists of components (SPDX), notes from the
 # changelog and the history, the public keys, SHA-256 sums, and signatures.
 #   release.sh VERSION DIST DIR
-#   release.sh VERSION            checks only, before an hour of building: changelog, advisories, keys, and sources
+#   release.sh VERSION            checks only, before half an hour of building: changelog, advisories, keys, and sources
 # ISLET_RELEASE_KEYS names files with keys (packaging/sign), separated by colons. All of them sign each archive, as islet update requires.
 # ISLET_SIGNING_KEY names the key in gpg's keyring that signs the sums. The script reports what it does not sign. The notes name a key
 # whose file or user ID has the word "trial" as a trial key.
