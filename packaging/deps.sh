@@ -23,10 +23,10 @@ for use in "$@"; do
 	test) need git git; need mke2fs e2fsprogs; need ip iproute2; need nft nftables; need sysctl procps; need gcc gcc; need dbus-daemon dbus-daemon; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 		[ -e /usr/include/seccomp.h ] || missing="$missing libseccomp-dev"; need pkg-config pkg-config # to build runc, see test/runc
 		need shellcheck shellcheck; need swtpm swtpm ;;
-	oci) need gcc gcc; need x86_64-linux-gnu-gcc gcc; need make make; need patch patch; need xz xz-utils; need pkg-config pkg-config; need gperf gperf; need meson meson; need ninja ninja-build
+	oci) need gcc gcc; need x86_64-linux-gnu-gcc gcc; need make make; need patch patch; need xz xz-utils; need pkg-config pkg-config; need dpkg-deb dpkg; need gperf gperf; need meson meson; need ninja ninja-build
 		[ -e /usr/lib/python3/dist-packages/jinja2 ] || missing="$missing python3-jinja2"; [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev" ;;
 	oci-cross) need aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu; need arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf; need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
-		for a in arm64 armhf riscv64; do missing="$missing$(dpkg -s libc6-dev-$a-cross >/dev/null 2>&1 || echo " libc6-dev-$a-cross")"; done ;;
+		need gawk gawk; need bison bison ;; # for the C library of riscv64
 	packages) need lintian lintian; need rpm rpm; need rpmlint rpmlint; need gpg gpg; need gpg-agent gpg-agent; need gpgv gpgv; need createrepo_c createrepo-c; need dnf dnf; need dpkg-scanpackages dpkg-dev ;;
 	critest) need busybox busybox-static; need ipcmk util-linux ;;
 	conformance) need busybox busybox-static; need curl curl; need dig bind9-dnsutils; need nc netcat-openbsd; need ipcs util-linux ;;

@@ -38,7 +38,8 @@ func copied(t *testing.T, from, to string) {
 func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	var mu sync.Mutex // guards the list of requested files
 	var asked []string
-	pool := map[string]string{"/old/pool/main/c/crun/crun_1.tar": "crun", "/apt/pool/main/libs/libseccomp/libseccomp_2.tar": "libseccomp", "/old/pool/main/libs/libseccomp/libseccomp_2.tar": "another", "/apt/pool/main/g/glibc/glibc_3.tar": "changed"}
+	pool := map[string]string{"/old/pool/main/c/crun/crun_1.tar": "crun", "/apt/pool/main/libs/libseccomp/libseccomp_2.tar": "libseccomp", "/old/pool/main/libs/libseccomp/libseccomp_2.tar": "another", "/apt/pool/main/g/glibc/glibc_3.tar": "changed",
+		"/apt/pool/updates/main/g/glibc/libc_3_arm64.deb": "glibc:arm64"}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		asked = append(asked, r.URL.Path)
@@ -54,7 +55,7 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	dir := t.TempDir()
 	copied(t, "oci/source.sh", filepath.Join(dir, "source.sh"))
 	list := "# a comment\n"
-	for _, line := range []string{"crun 1-1 crun_1.tar", "libseccomp 2-1 libseccomp_2.tar", "glibc 3-1 glibc_3.tar", "glibc 3-2 glibc_3.tar"} {
+	for _, line := range []string{"crun 1-1 crun_1.tar", "libseccomp 2-1 libseccomp_2.tar", "glibc 3-1 glibc_3.tar", "glibc 3-2 glibc_3.tar", "glibc:arm64 3-2 libc_3_arm64.deb"} {
 		name, _, _ := strings.Cut(line, " ")
 		list += fmt.Sprintf("%s %x\n", line, sha256.Sum256([]byte(name)))
 	}
@@ -73,7 +74,10 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 	if out, err := fetch(server.URL+"/none "+server.URL+"/old/", "crun", "libseccomp"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	for name, want := range map[string]string{"crun_1.tar": "crun", "libseccomp_2.tar": "libseccomp"} {
+	if out, err := fetch("", "glibc:arm64"); err != nil { // from the archive of security updates
+		t.Errorf("%v: %s", err, out)
+	}
+	for name, want := range map[string]string{"crun_1.tar": "crun", "libseccomp_2.tar": "libseccomp", "libc_3_arm64.deb": "glibc:arm64"} {
 		if b, err := os.ReadFile(filepath.Join(into, name)); err != nil || string(b) != want {
 			t.Errorf("%s is %q, %v", name, b, err)
 		}
@@ -94,7 +98,7 @@ func TestSourcesOfTheOCIRuntime(t *testing.T) {
 		t.Errorf("an unknown source: %v: %s", err, out)
 	}
 	left, _ := filepath.Glob(into + "/*")
-	if len(left) != 2 {
+	if len(left) != 3 {
 		t.Errorf("there are %v", left)
 	}
 }

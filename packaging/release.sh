@@ -2,7 +2,7 @@
 # Gathers a release in DIR: archives, install.sh, packages, the sources of the OCI runtime, lists of components (SPDX), notes from the
 # changelog and the history, the public keys, SHA-256 sums, and signatures.
 #   release.sh VERSION DIST DIR
-#   release.sh VERSION            checks only, before an hour of building: changelog, advisories, keys, and sources
+#   release.sh VERSION            checks only, before half an hour of building: changelog, advisories, keys, and sources
 # ISLET_RELEASE_KEYS names files with keys (packaging/sign), separated by colons. All of them sign each archive, as islet update requires.
 # ISLET_SIGNING_KEY names the key in gpg's keyring that signs the sums. The script reports what it does not sign. The notes name a key
 # whose file or user ID has the word "trial" as a trial key.
@@ -29,22 +29,23 @@ for i in "${!keys[@]}"; do
 done
 [ -z "${ISLET_SIGNING_KEY:-}" ] || gpg --batch --list-secret-keys "$ISLET_SIGNING_KEY" >/dev/null
 
-# The licences of the OCI runtime require its exact sources and build scripts. The C library is that of the compilers.
+# The licences of the OCI runtime require its exact sources and build scripts, with the C library that is linked into it.
 sources=${ISLET_OCI_CACHE:-$top/.cache/oci-build}/source
-fetch_sources() { # fetch_sources LIBC..., such as glibc=2.36-8
+fetch_sources() { # fetch_sources NAME..., such as crun or glibc=2.36-9+deb12u14
 	local name lacks=()
-	names=(crun libseccomp libcap2 systemd "$@")
-	for name in "${names[@]}"; do "$here/oci/source.sh" "$sources" "$name" || lacks+=("$name"); done
+	for name in "$@"; do "$here/oci/source.sh" "$sources" "$name" || lacks+=("$name"); done
 	[ ${#lacks[@]} = 0 ] || { say "not made, because the sources of ${lacks[*]} are missing (packaging/oci/README.md)"; exit 1; }
 }
 if [ $# = 1 ]; then
-	libcs=()
-	for triplet in x86_64-linux-gnu aarch64-linux-gnu arm-linux-gnueabihf riscv64-linux-gnu; do
-		package=$(dpkg-query -S "$(realpath "$("$triplet-gcc" -print-file-name=libc.a)")" | cut -d : -f 1)
-		libcs+=("glibc=$(dpkg-query -W -f '${source:Version} ${Version}\n' "$package" | awk 'NR == 1 { print sub(/cross[0-9]*$/, "", $2) ? $2 : $1 }')")
-	done
-	mapfile -t libcs < <(printf '%s\n' "${libcs[@]}" | sort -u)
-	fetch_sources "${libcs[@]}"
+	# A release has no older C library than this machine's apt offers for the same Debian.
+	libc=$(awk '$1 == "glibc" { print $2; exit }' "$here/oci/sources")
+	offered=$(LC_ALL=C apt-cache policy libc6-dev 2>/dev/null | awk '$1 == "Candidate:" { print $2 }' || true)
+	if [ "${libc%-*}" = "${offered%-*}" ] && dpkg --compare-versions "$libc" lt "$offered"; then
+		say "packaging/oci/sources names glibc $libc, and apt offers $offered: update that file (packaging/oci/README.md)"
+		exit 1
+	fi
+	mapfile -t names < <(awk '/^[^#]/ { print $1 }' "$here/oci/sources" | sort -u)
+	fetch_sources "${names[@]}"
 	exit
 fi
 dist=$(cd "$2" && pwd)
@@ -71,7 +72,8 @@ for spdx in "$new"/*.spdx.json; do
 	libcs+=("$libc")
 done
 mapfile -t libcs < <(printf '%s\n' "${libcs[@]}" | sort -u)
-fetch_sources "${libcs[@]}"
+names=(crun libseccomp libcap2 systemd "${libcs[@]}")
+fetch_sources "${names[@]}"
 files=$(for name in "${names[@]}"; do awk -v want="$name" '$1 == want || $1 "=" $2 == want { print $3 }' "$here/oci/sources"; done | sort -u)
 # shellcheck disable=SC2086 # a list of names
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:?}" -cf "$new/islet-oci-sources.tar" -C "$here" oci -C "$sources" $files

@@ -77,6 +77,7 @@ func TestCheckRefuses(t *testing.T) {
 		"a review without a reason":    {reviewedFile, func(s string) string { return s + "GO-2026-0001\n" }, 0, "the reason"},
 		"a review of nothing":          {reviewedFile, func(s string) string { return s + "GO-2026-0001 reason\n" }, 0, "remove its line"},
 		"a part of another version":    {partsFile, func(s string) string { return strings.Replace(s, "version crun 1.21-1", "version crun 1.20-1", 1) }, 0, "crun 1.21-1 was not reviewed"},
+		"another C library":            {partsFile, func(s string) string { return strings.Replace(s, "version glibc 2.36", "version glibc 2.35", 1) }, 0, "glibc 2.36-"},
 		"a patch that is not there":    {partsFile, func(s string) string { return strings.Replace(s, "exec-user.patch", "none.patch", 1) }, 0, "none.patch"},
 		"a verdict that is none":       {partsFile, func(s string) string { return strings.Replace(s, " fixed ", " fine ", 1) }, 0, `"fine"`},
 		"an advisory of another thing": {partsFile, func(s string) string { return s + "CVE-2026-1 runc fixed 1.5\n" }, 0, "no version of it was reviewed"},

@@ -12,8 +12,8 @@ import (
 // advisories for one version of each part.
 const partsFile = "oci.txt"
 
-// checkParts returns the number of reviewed advisories. It returns an error if a source package has a version that was not reviewed, or if
-// a patch is missing. A line of partsFile has one of these forms:
+// checkParts returns the number of reviewed advisories. It returns an error if a source package or the C library has a version that was not
+// reviewed, or if a patch is missing. A line of partsFile has one of these forms:
 //
 //	version NAME VERSION DATE            this version of NAME was reviewed on this day
 //	ID NAME patched FILE                 a patch of islet fixes it
@@ -48,15 +48,19 @@ func (c checker) checkParts() (int, error) {
 	}
 	return n, eachLine(c.sources, func(line string) error {
 		words := strings.Fields(line)
-		if len(words) < 2 {
-			return errors.New("want a name and a version")
+		if len(words) < 4 {
+			return errors.New("want a name, a version, a file and its SHA-256")
 		}
-		if words[0] == "glibc" { // glibc comes with the compiler, and the distribution updates it
+		name, _, binary := strings.Cut(words[0], ":")
+		if binary && !strings.Contains(words[2], "_"+words[1]+"_") {
+			return fmt.Errorf("%s is not of version %s of %s", words[2], words[1], words[0])
+		}
+		if binary && name != "glibc" { // only headers
 			return nil
 		}
-		if reviewed[words[0]] != words[1] {
+		if reviewed[name] != words[1] {
 			return fmt.Errorf("%s %s was not reviewed for advisories (%s has %q): search for advisories since then, and update the file",
-				words[0], words[1], partsFile, reviewed[words[0]])
+				name, words[1], partsFile, reviewed[name])
 		}
 		return nil
 	})

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Fetches sources of the OCI runtime into DIR, unless they are there: files of Debian's source
-# packages, each checked against its SHA-256 in the file sources.
+# packages and the packages with its C library, each checked against its SHA-256 in the file sources.
 #   source.sh DIR NAME...     NAME is one of sources, or NAME=VERSION
 # They are looked for in the pools of the mirrors that apt uses here, and of those that
 # ISLET_DEBIAN_MIRRORS names, which may be an archive of old ones: a pool keeps a file as long as
@@ -14,12 +14,14 @@ shift
 
 good() { echo "$2  $1" | sha256sum --check --status 2>/dev/null; }
 
-# pool NAME is the folder of a source package: pool/main/c/crun, pool/main/libs/libseccomp.
-pool() {
+# pools NAME are the folders of a source package: main/c/crun, main/libs/libseccomp. Debian's
+# archive of security updates has them below pool/updates.
+pools() {
 	case $1 in
-	lib?*) echo "pool/main/$(echo "$1" | cut -c1-4)/$1" ;;
-	*) echo "pool/main/$(echo "$1" | cut -c1)/$1" ;;
+	lib?*) folder=main/$(echo "$1" | cut -c1-4)/$1 ;;
+	*) folder=main/$(echo "$1" | cut -c1)/$1 ;;
 	esac
+	echo "pool/$folder pool/updates/$folder"
 }
 
 fetch() { # fetch NAME FILE SHA256
@@ -28,19 +30,22 @@ fetch() { # fetch NAME FILE SHA256
 	: "${mirrors:=${ISLET_DEBIAN_MIRRORS:-} $(apt-get indextargets --no-release-info --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | awk '!seen[$0]++')}"
 	echo "fetching $2" >&2
 	tried=
+	pools=$(pools "${1%%:*}")
 	for mirror in $mirrors; do
-		url=${mirror%/}/$(pool "$1")/$2
-		tried="$tried
+		for pool in $pools; do
+			url=${mirror%/}/$pool/$2
+			tried="$tried
   $url"
-		# Into a name of its own: what is there at the end is good, or was there before.
-		if /usr/lib/apt/apt-helper -o APT::Sandbox::User=root -o Acquire::Retries=3 download-file "$url" "$PWD/$2.new" "SHA256:$3" >/dev/null 2>&1 && good "$2.new" "$3"; then
-			mv "$2.new" "$2"
-			return 0
-		fi
-		rm -f "$2.new" "$2.new.FAILED"
+			# Into a name of its own: what is there at the end is good, or was there before.
+			if /usr/lib/apt/apt-helper -o APT::Sandbox::User=root -o Acquire::Retries=3 download-file "$url" "$PWD/$2.new" "SHA256:$3" >/dev/null 2>&1 && good "$2.new" "$3"; then
+				mv "$2.new" "$2"
+				return 0
+			fi
+			rm -f "$2.new" "$2.new.FAILED"
+		done
 	done
 	echo "oci: no $2 with the SHA-256 that $list has was found at:${tried:- no mirror: apt has none here}" >&2
-	echo "oci: copy it into $PWD (a release of islet has it in islet-oci-sources.tar), or name another mirror in ISLET_DEBIAN_MIRRORS" >&2
+	echo "oci: copy it into $PWD (a release of islet has the sources in islet-oci-sources.tar), or name another mirror in ISLET_DEBIAN_MIRRORS" >&2
 	return 1
 }
 
