@@ -34,11 +34,12 @@ type plan struct {
 
 	targets []target
 	made    map[string]made
+	beside  map[string]string // digests of the files next to islet.yaml, by name
 }
 
 // newPlan returns the files for a source that was checked. It writes nothing. Its errors name the file and the field.
 func newPlan(s *source, dir, name string, old *record, joined *k3s.Record) (*plan, error) {
-	p := &plan{s: s, dir: dir, old: old, name: name, joined: joined, made: map[string]made{}}
+	p := &plan{s: s, dir: dir, old: old, name: name, joined: joined, made: map[string]made{}, beside: map[string]string{}}
 	if err := p.addSettings(); err != nil {
 		return nil, err
 	}
@@ -145,6 +146,7 @@ func (p *plan) merge(f *part) error {
 			p.errs = append(p.errs, config.NewFileError(p.s.path, p.s.data, f.field, "%v", err))
 			return nil
 		}
+		p.beside[f.beside] = sum(other)
 	}
 	if len(f.fields) == 0 && f.beside == "" && (f.edge || p.s.board.Cluster == nil) {
 		f.text = base
