@@ -117,3 +117,54 @@ func TestBesideOfOlderVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestEditedBlock checks that the lines of islet setup in the file of flags are replaced after a person has edited them, and also if the
+// record is lost. Other flags stay.
+func TestEditedBlock(t *testing.T) {
+	const own, below = "--node-labels=a=b\n", "--v=2\n"
+	for what, edit := range map[string]func(b *board, text string) string{
+		"a name": func(_ *board, text string) string { return strings.Replace(text, "=two", "=mine", 1) },
+		"an underscore": func(_ *board, text string) string {
+			return strings.Replace(text, "--hostname-override", " --hostname_override", 1)
+		},
+		"a line less": func(_ *board, text string) string { return strings.Replace(text, "--hostname-override=two\n", "", 1) },
+		"a line more": func(_ *board, text string) string {
+			return strings.Replace(text, "=two\n", "=two\n--hostname-override=mine\n", 1)
+		},
+		"no record": func(b *board, text string) string {
+			must(b.t, os.Remove(filepath.Join(b.State, setuprecord.File)))
+			return text
+		},
+	} {
+		b := newBoard(t)
+		must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", []byte(own), 0o644))
+		b.write(head + "name: two\n")
+		b.inUse()
+		must(t, os.WriteFile(b.Dir+"/flags", []byte(edit(b, b.made("flags"))+below), 0o600))
+		b.write(head + "name: three\n")
+		b.inUse()
+		want := own + below + blockBegin + b.file() + blockEnd + "\n--hostname-override=three\n"
+		if got := b.made("flags"); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+		b.write(head)
+		b.inUse()
+		if got := b.made("flags"); got != own+below {
+			t.Errorf("%s, and no name any more: %q", what, got)
+		}
+	}
+	b := newBoard(t)
+	b.write(head + "name: two\n")
+	b.inUse()
+	must(t, os.WriteFile(b.Dir+"/flags", []byte(strings.Replace(b.made("flags"), "=two", "=mine", 1)), 0o600))
+	b.write(head)
+	if b.inUse(); b.exists("flags") {
+		t.Errorf("left: %q", b.made("flags"))
+	}
+	b = newBoard(t)
+	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", nil, 0o644))
+	b.write(head + "led: x\n")
+	if b.inUse(); !b.exists("flags") {
+		t.Error("the empty file of the image is gone")
+	}
+}

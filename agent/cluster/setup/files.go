@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -20,6 +21,12 @@ const (
 	authorityFile  = "ca.crt"
 	bootstrapFile  = "bootstrap.kubeconfig"
 	kubeconfigFile = "kubeconfig"
+)
+
+// The first line of the lines of addFlags begins and ends with these texts.
+const (
+	blockBegin = "# From "
+	blockEnd   = ", by islet setup. Change that file instead."
 )
 
 // A plan has the files that an islet.yaml makes.
@@ -62,7 +69,33 @@ func (p *plan) base(path string) (data, current []byte, err error) {
 	if m, ok := p.old.Made[path]; ok && sum(current) == m.Sum {
 		return m.Base, current, err
 	}
+	if path == filepath.Join(p.dir, config.FlagsFile) {
+		return withoutBlock(current), current, err
+	}
 	return current, current, err
+}
+
+// withoutBlock returns the file of flags without the lines of addFlags, which a person may have edited: each first line of them, and the
+// flags of addFlags that follow it. It returns nil if it has removed all lines.
+func withoutBlock(text []byte) []byte {
+	if !bytes.Contains(text, []byte(blockEnd)) {
+		return text
+	}
+	var rest []byte
+	inBlock := false
+	for line := range bytes.Lines(text) {
+		is := bytes.TrimSpace(line)
+		if bytes.HasPrefix(is, []byte(blockBegin)) && bytes.HasSuffix(is, []byte(blockEnd)) {
+			inBlock = true
+			continue
+		}
+		inBlock = inBlock &&
+			config.HasFlag([]string{string(is)}, "--kubeconfig", "--bootstrap-kubeconfig", "--hostname-override")
+		if !inBlock {
+			rest = append(rest, line...)
+		}
+	}
+	return rest
 }
 
 // add adds a target with a base. If data is nil, the target restores the base.
@@ -292,7 +325,7 @@ func (p *plan) addFlags(flags []string) error {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	text += fmt.Sprintf("# From %s, by islet setup. Change that file instead.\n%s\n", p.s.path, strings.Join(flags, "\n"))
+	text += fmt.Sprintf("%s%s%s\n%s\n", blockBegin, p.s.path, blockEnd, strings.Join(flags, "\n"))
 	p.add(path, []byte(text), base, current)
 	return nil
 }
