@@ -66,7 +66,7 @@ func (l Link) advice() string {
 	case "Unauthorized":
 		return replace + ". " + stays
 	case keys.DuplicateCondition:
-		return "turn off the other machine, or start one of them with another name (--hostname-override) and an empty state " +
+		return "make sure that the other machine is off, or start one of them with another name (--hostname-override) and an empty state " +
 			"directory; then run islet takeover on the machine that keeps the name. If a board or network card was replaced, " +
 			"run islet takeover at once"
 	case "Bootstrapping":

@@ -132,11 +132,33 @@ func TestSetAside(t *testing.T) {
 	before := w.files()
 	q := w.request()
 	q.SetAside, q.Highest = true, map[string]int64{"shop": 5}
+	q.DryRun = true
+	dry, err := Restore(t.Context(), bytes.NewReader(data), q)
+	if err != nil || dry.Aside != "" || len(dry.InTheWay) == 0 {
+		t.Fatalf("a dry run: %+v, %v", dry, err)
+	}
+	q.DryRun = false
 	res, err := Restore(t.Context(), bytes.NewReader(data), q)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !slices.Equal(res.InTheWay, dry.InTheWay) {
+		t.Errorf("set aside %v, the dry run has named %v", res.InTheWay, dry.InTheWay)
+	}
+	for _, path := range dry.InTheWay {
+		if !exists(hiddenPath(path, res.Aside)) {
+			t.Errorf("%s was not set aside", path)
+		}
+	}
 	now := w.files()
+	for name := range now {
+		if base := filepath.Base(name); strings.HasSuffix(base, res.Aside) {
+			path := filepath.Join(w.root, filepath.Dir(name), strings.TrimSuffix(base[1:], res.Aside))
+			if !slices.Contains(dry.InTheWay, path) {
+				t.Errorf("%s was set aside, and the dry run has not named it", path)
+			}
+		}
+	}
 	for _, name := range []string{"state/bundle.json", "state/store.key", "state/islet.db", "state/bundles/sha256-ab/contents.json",
 		"kubelet/pki/kubelet-server-current.pem", "kubelet/pki/kubelet-client-current.pem", "conf/kubelet.conf"} {
 		aside := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+res.Aside)

@@ -65,6 +65,8 @@ type Result struct {
 	// UnreadIndex says which record of the newest index of versions could not be read. The other record is in force.
 	UnreadIndex error
 	Aside       string // suffix of the files that were set aside; empty if there were none
+	// InTheWay are the files that were set aside or, with DryRun, that would be.
+	InTheWay []string
 }
 
 // errCrash ends a Restore in a test as a kill does.
@@ -137,6 +139,11 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 		return nil, err
 	}
 	res.Summary = s.Summary
+	for _, m := range p.Moves {
+		if m.Aside != "" {
+			res.InTheWay = append(res.InTheWay, m.To)
+		}
+	}
 	if q.DryRun {
 		return res, nil
 	}
@@ -144,7 +151,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if err := p.commit(q.Dirs.State, q.at); err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(p.Moves, func(m move) bool { return m.Aside != "" }) {
+	if len(res.InTheWay) > 0 {
 		res.Aside = p.suffix
 	}
 	return res, nil

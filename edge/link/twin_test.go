@@ -1,6 +1,9 @@
 package link
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -10,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/islet-edge/islet/edge/twin"
 	"github.com/islet-edge/islet/internal/keys"
 )
 
@@ -152,6 +156,108 @@ func TestTakeOver(t *testing.T) {
 				a.stays(3*time.Minute, true)
 				b.back(true)
 			})
+		})
+	}
+}
+
+// TestTakeOverReads checks that islet takeover reads the Lease itself, however rarely this machine reads it meanwhile: it is refused
+// within a minute while the other machine runs, also if that machine was off at the last read, and succeeds within a minute once it is off.
+func TestTakeOverReads(t *testing.T) {
+	for name, prepare := range map[string]func(b *board){
+		"a clone": func(*board) {},
+		"a restored board": func(b *board) {
+			text, err := twin.Restored(b.card.values[twin.MetaKey], "n")
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.card.values[twin.MetaKey] = text
+		},
+		"another machine": func(b *board) { delete(b.card.values, twin.MetaKey) },
+	} {
+		for _, after := range []time.Duration{5 * time.Second, 20 * time.Second, time.Minute, 5*time.Hour + 7*time.Minute} {
+			t.Run(fmt.Sprint(name, " after ", after), func(t *testing.T) {
+				inSite(t, func(s *site) {
+					a := s.board("one")
+					a.on().stays(10*time.Minute, false)
+					b := a.clone("two")
+					prepare(b)
+					b.on()
+					time.Sleep(after)
+					for range 2 {
+						asked := b.requests()
+						b.takesOver(false)
+						if n := b.requests() - asked; n > 6 { // reads, and notices for the other machine
+							t.Errorf("%d requests", n)
+						}
+					}
+					if name == "a clone" { // the others take the name by themselves
+						a.off()
+						time.Sleep(5 * time.Hour)
+						a.on()
+						time.Sleep(5 * time.Second)
+						b.takesOver(false)
+					}
+					a.off()
+					b.takesOver(true)
+					b.stays(time.Minute, false)
+				})
+			})
+		}
+	}
+}
+
+// takesOver runs islet takeover twice at the same time, without force. Both must have the given result within a minute.
+func (b *board) takesOver(want bool) {
+	b.Helper()
+	began := time.Now()
+	results := make(chan error)
+	for range 2 {
+		go func() {
+			_, err := b.twin.TakeOver(b.Context(), false)
+			results <- err
+		}()
+	}
+	for range 2 {
+		if err := <-results; (err == nil) != want {
+			b.Errorf("takeover: %v", err)
+		}
+	}
+	if took := time.Since(began); took >= time.Minute { // in the bubble
+		b.Errorf("takeover took %s", took)
+	}
+}
+
+// TestTakeOverUnread checks that a machine whose last reads of the Lease have found another machine does not take the name while the Lease
+// cannot be read, and that it takes the name if the last reads have found none.
+func TestTakeOverUnread(t *testing.T) {
+	for _, alive := range []bool{true, false} {
+		inSite(t, func(s *site) {
+			a := s.board("one")
+			a.on().stays(10*time.Minute, false)
+			b := a.clone("two").on()
+			time.Sleep(5 * time.Minute)
+			if !alive {
+				a.off()
+				time.Sleep(2 * time.Hour)
+			}
+			s.Disconnect()
+			s.CloseConnections()
+			for range 2 {
+				b.takesOver(!alive)
+			}
+			ctx, cancel := context.WithCancel(s.Context())
+			cancel()
+			if _, err := b.twin.TakeOver(ctx, false); alive && !errors.Is(err, context.Canceled) {
+				t.Errorf("a command that was ended: %v", err)
+			}
+			s.Reconnect()
+			if alive {
+				time.Sleep(5 * time.Minute)
+				b.takesOver(false)
+				a.off()
+				b.takesOver(true)
+			}
+			b.stays(5*time.Minute, false)
 		})
 	}
 }

@@ -28,7 +28,12 @@ type watch struct {
 	alive   bool      // another machine renews the Lease
 	wait    time.Duration
 	next    time.Time // time of the next read of the Lease; zero means immediately
+	// asked is set if TakeOver has let the reads begin again. Then wasQuiet is set if nobody had renewed the Lease before that.
+	asked, wasQuiet bool
 }
+
+// isQuiet reports whether the last two reads have found that nobody renews the Lease.
+func (w *watch) isQuiet() bool { return w.looks > 1 && !w.alive }
 
 // CheckOwner decides whether this machine may use the API server. The first result is empty if the machine may use it. Otherwise it is the
 // reason. The second result is the time until CheckOwner reads the Lease again. An error means that the Lease could not be read. Only one
@@ -81,6 +86,7 @@ func (t *Twin) checkName() (why string, wait time.Duration) {
 // claimName records that this machine has the name.
 func (t *Twin) claimName() {
 	t.state, t.watch, t.claim.hardware = owningState, watch{}, t.now.hardwareHash()
+	t.announceRead()
 	t.signalChange()
 }
 
@@ -90,8 +96,8 @@ func (t *Twin) whyNotOwner() string {
 	case t.rec.Backed != "":
 		return t.rec.Backed
 	case t.rec.Restored && t.watch.alive:
-		return "this node was restored from a backup, and the machine before it still renews its Lease: turn that machine off, or run " +
-			"islet takeover --force"
+		return "this node was restored from a backup, and the machine before it has renewed its Lease since: if that machine is off, run " +
+			"islet takeover"
 	case t.rec.Restored:
 		return "this node was restored from a backup; islet checks whether the machine before it still renews its Lease"
 	case t.state == newcomer && t.watch.alive:
@@ -134,6 +140,7 @@ func (t *Twin) evaluateLease(lease *coordinationv1.Lease) (notify bool) {
 			return false
 		}
 	}
+	defer t.announceRead()
 	w.looks++
 	w.renewed = renewed
 	w.wait = min(max(2*w.wait, t.cfg.Renew), maxLookInterval)
@@ -159,31 +166,6 @@ func (t *Twin) notify(ctx context.Context, c *kube.Client) error {
 	}
 	_, err = kube.Patch[coordinationv1.Lease](ctx, c, v1.NamespaceNodeLease, t.cfg.Node, types.MergePatchType, data, metav1.PatchOptions{})
 	return err
-}
-
-// TakeOver gives the name to this machine at the request of a user. It returns true if the machine already had the name. Unless it is
-// forced, TakeOver returns an error while another machine renews the Lease, or while the Lease has been read only once. In both cases, two
-// machines could run pods with the same volumes.
-func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err error) {
-	now := marksOf(t.cfg.Marks())
-	t.mu.Lock()
-	switch {
-	case t.state == owningState:
-		t.mu.Unlock()
-		return true, nil
-	case !force && (t.watch.alive || t.watch.looks == 1):
-		wait := max(time.Second, time.Until(t.watch.next).Round(time.Second))
-		t.mu.Unlock()
-		return false, fmt.Errorf("another machine renews the Lease of %s, or did so a moment ago: "+
-			"turn it off, or give it another name, and try again in %s", t.cfg.Node, wait)
-	}
-	t.now = now
-	t.rec = record{Node: t.cfg.Node, Marks: t.now, Term: t.claim.term + 1, Taking: true}
-	t.claim.term, t.acknowledged, t.write, t.writes, t.earlier = t.rec.Term, false, false, 0, 0
-	t.claimName()
-	t.mu.Unlock()
-	t.storeRecord(ctx)
-	return false, nil
 }
 
 // versionOf parses a resource version. It returns 0 if s is not a number.

@@ -45,7 +45,8 @@
 // the same pods. Running containers and static pods are not affected.
 //
 // TakeOver raises the term. Use it in three cases: this board replaces another one; the network card of a machine without a serial number
-// was exchanged; the other machine no longer exists.
+// was exchanged; the other machine no longer exists. The last reads of the Lease may be half an hour old, and then prove nothing. So
+// TakeOver lets CheckOwner read the Lease twice, as after the start, and waits for the result.
 //
 // # Backups
 //

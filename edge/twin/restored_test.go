@@ -47,10 +47,22 @@ func TestRestored(t *testing.T) {
 		}
 		held(true, "the first machine is alive")
 	}
-	if _, err := second.TakeOver(t.Context(), false); err == nil {
+	result := make(chan error)
+	go func() {
+		_, err := second.TakeOver(t.Context(), false)
+		result <- err
+	}()
+	<-second.Changed() // the reads begin again
+	for renewed := range int64(2) {
+		if second.evaluateLease(leaseOf(first, 3+renewed)); second.state != newcomer {
+			t.Fatalf("the restored machine has the name after %d reads of a takeover", renewed+1)
+		}
+		held(true, "a takeover, and the first machine is alive")
+	}
+	if err := <-result; err == nil {
 		t.Error("a takeover while the first machine is alive")
 	}
-	if second.evaluateLease(leaseOf(first, 2)); second.state != owningState || second.claim.term != first.claim.term+1 {
+	if second.evaluateLease(leaseOf(first, 4)); second.state != owningState || second.claim.term != first.claim.term+1 {
 		t.Fatalf("state %d, term %d", second.state, second.claim.term)
 	}
 	held(false, "the first machine is gone")

@@ -78,7 +78,8 @@ type Twin struct {
 	earlier       int  // number of times that an earlier claim replaced this machine's claim
 	quietRenewals int  // number of renewals since the last earlier claim
 	otherMachine  otherMachine
-	watch         watch // for the other states
+	watch         watch         // for the other states
+	read          chan struct{} // closed by announceRead; nil if TakeOver does not wait
 }
 
 // otherMachine identifies a machine that has left the name to this machine.

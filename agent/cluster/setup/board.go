@@ -100,7 +100,7 @@ func parse(path string, data []byte) (*source, error) {
 	for _, f := range []struct{ field, value string }{
 		{"kubeletConfiguration", b.KubeletConfiguration}, {"edgeConfiguration", b.EdgeConfiguration}, {"led", b.LED},
 	} {
-		if f.value != "" && (filepath.Base(f.value) != f.value || strings.HasPrefix(f.value, ".") || len(f.value) > 100) {
+		if f.value != "" && !isBesideName(f.value) {
 			c.add(f.field, "want a name without a path")
 		}
 	}

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -22,6 +23,12 @@ const (
 	kubeconfigFile = "kubeconfig"
 )
 
+// The first line of the lines of addFlags begins and ends with these texts.
+const (
+	blockBegin = "# From "
+	blockEnd   = ", by islet setup. Change that file instead."
+)
+
 // A plan has the files that an islet.yaml makes.
 type plan struct {
 	s    *source
@@ -34,11 +41,12 @@ type plan struct {
 
 	targets []target
 	made    map[string]made
+	beside  map[string]string // digests of the files next to islet.yaml, by name
 }
 
 // newPlan returns the files for a source that was checked. It writes nothing. Its errors name the file and the field.
 func newPlan(s *source, dir, name string, old *record, joined *k3s.Record) (*plan, error) {
-	p := &plan{s: s, dir: dir, old: old, name: name, joined: joined, made: map[string]made{}}
+	p := &plan{s: s, dir: dir, old: old, name: name, joined: joined, made: map[string]made{}, beside: map[string]string{}}
 	if err := p.addSettings(); err != nil {
 		return nil, err
 	}
@@ -61,7 +69,33 @@ func (p *plan) base(path string) (data, current []byte, err error) {
 	if m, ok := p.old.Made[path]; ok && sum(current) == m.Sum {
 		return m.Base, current, err
 	}
+	if path == filepath.Join(p.dir, config.FlagsFile) {
+		return withoutBlock(current), current, err
+	}
 	return current, current, err
+}
+
+// withoutBlock returns the file of flags without the lines of addFlags, which a person may have edited: each first line of them, and the
+// flags of addFlags that follow it. It returns nil if it has removed all lines.
+func withoutBlock(text []byte) []byte {
+	if !bytes.Contains(text, []byte(blockEnd)) {
+		return text
+	}
+	var rest []byte
+	inBlock := false
+	for line := range bytes.Lines(text) {
+		is := bytes.TrimSpace(line)
+		if bytes.HasPrefix(is, []byte(blockBegin)) && bytes.HasSuffix(is, []byte(blockEnd)) {
+			inBlock = true
+			continue
+		}
+		inBlock = inBlock &&
+			config.HasFlag([]string{string(is)}, "--kubeconfig", "--bootstrap-kubeconfig", "--hostname-override")
+		if !inBlock {
+			rest = append(rest, line...)
+		}
+	}
+	return rest
 }
 
 // add adds a target with a base. If data is nil, the target restores the base.
@@ -145,6 +179,7 @@ func (p *plan) merge(f *part) error {
 			p.errs = append(p.errs, config.NewFileError(p.s.path, p.s.data, f.field, "%v", err))
 			return nil
 		}
+		p.beside[f.beside] = sum(other)
 	}
 	if len(f.fields) == 0 && f.beside == "" && (f.edge || p.s.board.Cluster == nil) {
 		f.text = base
@@ -290,7 +325,7 @@ func (p *plan) addFlags(flags []string) error {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	text += fmt.Sprintf("# From %s, by islet setup. Change that file instead.\n%s\n", p.s.path, strings.Join(flags, "\n"))
+	text += fmt.Sprintf("%s%s%s\n%s\n", blockBegin, p.s.path, blockEnd, strings.Join(flags, "\n"))
 	p.add(path, []byte(text), base, current)
 	return nil
 }

@@ -16,12 +16,14 @@ import (
 
 // A record describes the islet.yaml that was applied.
 type record struct {
-	File    string    `json:"file,omitempty"`   // path of islet.yaml
-	Digest  string    `json:"digest,omitempty"` // of the file without its secrets
-	Secrets []secret  `json:"secrets,omitempty"`
-	Removed bool      `json:"removed,omitempty"` // the secrets of the file are removed
-	Joined  bool      `json:"joined,omitempty"`  // the node has joined the cluster since
-	Time    time.Time `json:"time,omitzero"`     // when the file was applied
+	File    string   `json:"file,omitempty"`   // path of islet.yaml
+	Digest  string   `json:"digest,omitempty"` // of the file without its secrets
+	Secrets []secret `json:"secrets,omitempty"`
+	// Beside are the digests of the files next to islet.yaml that it names, by name. The digest of a file that could not be read is empty.
+	Beside  map[string]string `json:"beside,omitempty"`
+	Removed bool              `json:"removed,omitempty"` // the secrets of the file are removed
+	Joined  bool              `json:"joined,omitempty"`  // the node has joined the cluster since
+	Time    time.Time         `json:"time,omitzero"`     // when the file was applied
 
 	Name string `json:"name,omitempty"` // of the node; empty for the host name
 	Rule string `json:"rule,omitempty"` // name in the file

@@ -100,13 +100,14 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	refused := &RefusedError{File: file}
 	data, err := readFile(file, maxFile)
 	isUsed := err == nil && r.isFile(data)
+	isEdited := isUsed && r.isBesideChanged(file) // the files that it names are a part of it
 	if isUsed {
 		// A file that is in use is applied again if the agent cannot start. It can start afterwards if this version makes other settings of
-		// the file, or if a person has repaired a file next to it.
-		if refused.err = s.unfit(); refused.err == nil {
-			return out, s.keep(r, data)
+		// the file.
+		if refused.err = s.unfit(); refused.err == nil && !isEdited {
+			return out, s.keep(r, file, data)
 		}
-		refused.Unfit, refused.LED = true, r.LED
+		refused.Unfit, refused.LED = refused.err != nil, r.LED
 	}
 	var next *record
 	if err == nil {
@@ -128,6 +129,8 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	}
 	if refused.err == nil || next != nil {
 		refused.err = err
+	} else if isEdited {
+		refused.err = errors.Join(refused.err, err)
 	}
 	refusal := s.refuse(r, refused)
 	if isEarly {
@@ -164,7 +167,7 @@ func (s *Setup) next(src *source, r *record, isUsed bool) (*record, error) {
 	}
 	next := &record{
 		File: src.path, Digest: sum(mask(src.data, secrets)), Secrets: secrets, Time: s.Now().UTC(), Name: name, Rule: src.board.Name,
-		LED: src.board.LED, Made: p.made, Pending: p.targets, Joined: r.Joined && src.tokenRemoved,
+		LED: src.board.LED, Made: p.made, Beside: p.beside, Pending: p.targets, Joined: r.Joined && src.tokenRemoved,
 	}
 	if c := src.board.Cluster; c != nil {
 		next.Server, next.CA, next.OwnKubeconfig = c.Server, c.CA+c.CAHash, c.Token == ""
@@ -316,9 +319,14 @@ func (s *Setup) refuse(r *record, e *RefusedError) error {
 
 // keep updates the record for a file that is in use already. The record has to change if another file was refused meanwhile, or if the file
 // was copied to the boot partition again with its secrets.
-func (s *Setup) keep(r *record, data []byte) error {
+func (s *Setup) keep(r *record, file string, data []byte) error {
+	isNew := r.adoptBeside(file, data)
 	again := r.Removed && !bytes.Equal(mask(data, r.Secrets), data)
 	if r.Refused == nil && !again {
+		if isNew {
+			s.Step()
+			_ = r.store(s.State) // the next run adds the digests again
+		}
 		return nil
 	}
 	r.Removed = r.Removed && !again

@@ -21,6 +21,9 @@ import (
 // defaultTPM is the device of a TPM if --tpm names no other one.
 const defaultTPM = "/dev/tpmrm0"
 
+// maxNames is the maximum number of names of files that restore prints.
+const maxNames = 100
+
 // restore puts the node of a backup on this board.
 func (env Env) restore(ctx context.Context, o *options) error {
 	dirs, _, err := config.Locate(env.agentFlags(o))
@@ -77,6 +80,7 @@ func (env Env) restore(ctx context.Context, o *options) error {
 			"islet bundle apply --older\n", printable.Cut(b.Name, 80), b.Number, res.Manifest.Bundles[b.Name])
 	}
 	if o.dryRun {
+		env.printInTheWay(res.InTheWay)
 		fmt.Fprintln(env.Stdout, "this backup can be restored on this board; nothing was changed")
 		return nil
 	}
@@ -135,6 +139,17 @@ func lockState(state string) (release func(nothing bool) error, err error) {
 		return nil, errors.Join(err, end(true))
 	}
 	return end, nil
+}
+
+// printInTheWay prints the files that a restore would set aside.
+func (env Env) printInTheWay(paths []string) {
+	for i, path := range paths {
+		if i == maxNames {
+			fmt.Fprintf(env.Stdout, "and %d more files would get another name\n", len(paths)-i)
+			return
+		}
+		fmt.Fprintf(env.Stdout, "would get another name: %s\n", printable.Line(path))
+	}
 }
 
 func (env Env) printResult(res *backup.Result) {

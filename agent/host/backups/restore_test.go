@@ -38,6 +38,25 @@ func TestOlderInUse(t *testing.T) {
 	}
 }
 
+// TestDryRunNames checks that a dry run names the files that --set-aside would rename, and none on a new board.
+func TestDryRunNames(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	file := filepath.Join(filepath.Dir(d.key), "f")
+	d.run(0, "backup", file, "--to="+d.to)
+	for _, isNew := range []bool{false, true} {
+		if isNew {
+			d.empty()
+		}
+		out := d.run(0, "restore", file, "--key="+d.key, "--set-aside", "--dry-run")
+		for _, name := range []string{"islet.db", "store.key"} {
+			if got := strings.Contains(out, d.dir+"/state/"+name+"\n"); got == isNew {
+				t.Errorf("a new board: %v: %s is named: %v: %s", isNew, name, got, out)
+			}
+		}
+	}
+}
+
 // TestJoinRuns checks that islet restore changes nothing while islet join or islet setup runs, and that no backup is made while islet join
 // runs. An empty directory that a failed islet join has left does not prevent the restore.
 func TestJoinRuns(t *testing.T) {

@@ -15,8 +15,8 @@ func (a *Describer) twinProblem() []string {
 	}
 	if why := t.HoldReason(); why != "" {
 		return []string{
-			why + ": pods of the API server that write to volumes outside of this machine do not start. Turn " +
-				"off the other machine, or give one of them another name. Then run islet takeover",
+			why + ": pods of the API server that write to volumes outside of this machine do not start. Make " +
+				"sure that the other machine is off, or give one of them another name. Then run islet takeover",
 		}
 	}
 	return nil

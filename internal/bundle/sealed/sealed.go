@@ -53,7 +53,8 @@ type Metadata struct {
 	Namespace string `json:"namespace"`
 }
 
-// Recipients parses the public keys of nodes, such as "age1...": one per line, with empty lines and comments that begin with #.
+// Recipients parses public keys, such as "age1...", of nodes or of the office: one per line, with empty lines and comments that begin
+// with #.
 func Recipients(text string) (list []age.Recipient, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -62,7 +63,7 @@ func Recipients(text string) (list []age.Recipient, err error) {
 		}
 		r, err := age.ParseX25519Recipient(line)
 		if err != nil {
-			return nil, fmt.Errorf("%.80q is no key of a node (age1...): %w", line, err)
+			return nil, fmt.Errorf("%.80q is no public key (age1...): %w", line, err)
 		}
 		if list = append(list, r); len(list) > maxRecipients {
 			return nil, fmt.Errorf("more than %d recipients", maxRecipients)

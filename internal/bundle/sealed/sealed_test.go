@@ -97,6 +97,8 @@ func TestRecipients(t *testing.T) {
 	for _, text := range []string{"", "# none", "age1x", testIdentity(t).String(), "ssh-ed25519 AAAA"} {
 		if list, err := Recipients(text); err == nil {
 			t.Errorf("%.20q has %d recipients", text, len(list))
+		} else if strings.Contains(err.Error(), "node") { // backups are sealed to the key of an office
+			t.Error(err)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func TestTwins(t *testing.T) {
 	}
 	n.PowerOff()
 	twin.Await("the clone to take over", func() bool {
-		out, code = twin.Try("takeover", "--force")
+		out, code = twin.Try("takeover")
 		return code == 0
 	})
 	c.AwaitNode(t, n.Name, "to be the clone", func(node *corev1.Node) bool {
