@@ -263,4 +263,6 @@ func (o *options) report(w io.Writer, root string, token k3s.Token, ca []byte, m
 		fmt.Fprintf(w, "to do: %s\n", o.service.set("--node-ip", strings.Join(o.ips, ",")))
 	}
 	fmt.Fprintln(w, "to do: systemctl restart islet")
+	fmt.Fprintf(w, "to do: kubectl label node %s islet.dev/node=true (on a machine with kubectl; flannel and kube-proxy of "+
+		"packaging/kustomize/k3s-network run only on Nodes with this label)\n", o.name)
 }

@@ -99,6 +99,9 @@ func TestJoin(t *testing.T) {
 	}
 	c := h.load()
 	d := k3s.Directory(c.Edge.K3s.Directory)
+	if m, err := d.Record(); err != nil || !strings.Contains(got.Out, "kubectl label node "+m.Node+" islet.dev/node=true") {
+		t.Errorf("%v: the label of the DaemonSets is missing: %s", err, got.Out)
+	}
 	serving := d.PairFile(k3s.ForServing)
 	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != serving || c.Kubelet.TLSPrivateKeyFile != serving ||
 		c.Kubelet.MaxPods != 30 ||

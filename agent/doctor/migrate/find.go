@@ -91,7 +91,11 @@ func (p *planner) common(k *kubelet) {
 // giveFlags adds the step that gives flags to islet.
 func (p *planner) giveFlags(flags []flag) {
 	var words []string
+	note := ""
 	for _, f := range flags {
+		if f.name == "node-labels" || f.name == "register-with-taints" {
+			note = registerNote
+		}
 		if f.name == "manifest-url-header" {
 			f.value = "VALUE" // a secret
 		}
@@ -104,7 +108,7 @@ func (p *planner) giveFlags(flags []flag) {
 	if len(words) == 0 {
 		return
 	}
-	p.addSteps(flagStep, "{line}", word(fmt.Sprintf("ISLET_ARGS=%q", strings.Join(words, " "))))
+	p.addSteps(flagStep, "{line}", word(fmt.Sprintf("ISLET_ARGS=%q", strings.Join(words, " "))), "{note}", note)
 }
 
 // serviceKind returns "systemd" or "openrc" if the host has such a service, else "".

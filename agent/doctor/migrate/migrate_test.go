@@ -100,8 +100,8 @@ func TestFind(t *testing.T) {
 				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml|runtimes.crun", "/var/lib/rancher/k3s/agent/images/list.txt|"},
 			steps: []string{"kubectl drain", "k3s ctr images export", "systemctl disable --now k3s-agent", "k3s-killall.sh",
 				"./islet join --k3s https://192.0.2.1:6443 --token-file token", "--max-pods=20 --node-labels=site=roof",
-				"certs.d/. /etc/containerd/certs.d/", "sh install.sh islet-"},
-			back: []string{"systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
+				"certs.d/. /etc/containerd/certs.d/", "sh install.sh islet-", "kubectl label node NODE islet.dev/node=true", "islet doctor", "kubectl uncordon"},
+			back: []string{"kubectl drain NODE", "kubectl label node NODE islet.dev/node-", "systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
 			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/own.example/hosts.toml", "config.json",
 				"manifests/a.yaml"}},
 		{tree: "podman", running: []Process{{7, "conmon", true}}, found: "podman+",
@@ -217,6 +217,54 @@ func checkOutput(t *testing.T, r *Report) {
 	for _, n := range slices.Concat(r.Kept, r.Differs) {
 		if n.What == "" || n.File == "" && n.Key == "" || !strings.Contains(text.String(), n.What) {
 			t.Errorf("%+v is not printed", n)
+		}
+	}
+}
+
+// TestPages checks that a report has every command of kubectl in its page of docs, and that the label of the Node in the report is the one
+// that the DaemonSets for k3s select.
+func TestPages(t *testing.T) {
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join("../../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for _, c := range []struct{ tree, page, there string }{
+		{"k3s-agent", "docs/from-k3s.md", "Move a node"}, {"kubeadm", "docs/from-kubelet.md", "What to do"},
+	} {
+		r := Find(recorded(t, c.tree), nil)
+		for section, steps := range map[string][]Step{c.there: r.Steps, "The way back": r.Back} {
+			_, text, _ := strings.Cut(read(c.page), "\n## "+section+"\n")
+			text, _, _ = strings.Cut(text, "\n## ")
+			var commands []string
+			for line := range strings.Lines(text) {
+				for _, part := range strings.Split(line, "kubectl ")[1:] {
+					command := strings.TrimSpace(part[:min(len(part), strings.IndexAny(part+"`", "`#"))])
+					command, _, _ = strings.Cut(command, "=unix:")
+					if strings.Contains(command, "NODE") { // not in a sentence
+						commands = append(commands, "kubectl "+command)
+					}
+				}
+			}
+			if len(commands) < 2 {
+				t.Errorf("%s, %s: commands %q", c.page, section, commands)
+			}
+			inOrder(t, steps, commands)
+		}
+	}
+	for _, tree := range []string{"k3s-agent", "crio"} { // what --node-labels does on a Node that exists
+		steps := Find(recorded(t, tree), []Process{{7, "crio", true}}).Steps
+		if !slices.ContainsFunc(steps, func(s Step) bool {
+			return strings.Contains(strings.Join(s.Commands, ""), "--node-labels=site=roof") && strings.HasSuffix(s.Note, registerNote)
+		}) {
+			t.Errorf("%s: %+v", tree, steps)
+		}
+	}
+	for _, name := range []string{"flannel.yaml", "kube-proxy.yaml"} {
+		if !strings.Contains(read("packaging/kustomize/k3s-network/"+name), `nodeSelector: {islet.dev/node: "true"}`) {
+			t.Errorf("%s selects other Nodes than those of the step", name)
 		}
 	}
 }

@@ -15,6 +15,9 @@ drain> move the node's pods to other nodes, from a machine with kubectl
 (leave this out if no other node can run the pods: they end when the runtime stops, and start again under islet
 finish> let pods run on the node again
 	kubectl uncordon NODE
+finish< move the node's pods to other nodes, from a machine with kubectl
+	kubectl drain NODE --ignore-daemonsets --delete-emptydir-data
+(leave this out if no other node can run the pods
 drain< let pods run on the node again
 	kubectl uncordon NODE`
 
@@ -66,7 +69,12 @@ stop> end its containers; this also removes its interfaces and firewall rules, b
 	k3sIdentity = `
 translate> make islet a node of the cluster, with the node's password in /etc/rancher/node/password
 	./islet join --k3s {url} --token-file token{flags}
-(the file has a token of the cluster, such as that of k3s token create: docs/from-k3s.md`
+(the file has a token of the cluster, such as that of k3s token create: docs/from-k3s.md
+check> give the Node the label of the DaemonSets of flannel and kube-proxy, from a machine with kubectl
+	kubectl label node NODE islet.dev/node=true
+(the DaemonSets of packaging/kustomize/k3s-network run only on Nodes with this label: docs/from-k3s.md
+check< end the pods of these DaemonSets on this node, from a machine with kubectl
+	kubectl label node NODE islet.dev/node-`
 
 	k3sServer = `
 ! k3s server: islet is only a node: it does not replace the API server, etcd or the controllers of k3s. Migrate the agents, and keep ` +
@@ -125,7 +133,12 @@ save> translate the settings, and read the files
 	flagStep = `
 translate> give these flags to islet
 	printf '%s\n' {line} >>/etc/default/islet
-(a later line of the file is stronger than an earlier one`
+(a later line of the file is stronger than an earlier one{note}`
+
+	// registerNote is added to the note of flagStep for flags whose effect depends on the Node.
+	registerNote = `. On a Node that exists, --register-with-taints has no effect, and --node-labels sets only the labels about host ` +
+		`name, OS, architecture, zone, region and instance type: the Node keeps its other labels and its taints. All of them have an ` +
+		`effect if the Node is created again`
 )
 
 // The commands that export images. noDigests is the note about the images that the commands leave out.
