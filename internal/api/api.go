@@ -232,8 +232,10 @@ type Import struct {
 // Disk describes a file system that islet writes to.
 type Disk struct {
 	Path  string `json:"path"`  // islet's directory there
-	Total uint64 `json:"total"` // used and free bytes, from which df computes its percentage
+	Total uint64 `json:"total"` // size of the file system, with the blocks that are reserved for root
 	Free  uint64 `json:"free"`  // without the blocks that are reserved for root
+	// Used is set in Status. The blocks that are reserved for root are neither used nor free.
+	Used uint64 `json:"used,omitempty"`
 }
 
 // Flash counts the bytes that were written to the disk of the state directory, by days in UTC.

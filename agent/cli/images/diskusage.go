@@ -176,12 +176,11 @@ func (r *diskReport) print(t *command.Tool) {
 	var disks terminal.Table
 	disks.AddRow("DISK OF", "SIZE", "USED", "FREE")
 	for _, d := range r.Disks {
-		used := d.Total - min(d.Free, d.Total)
-		text := api.FormatSize(used)
+		free := api.FormatSize(d.Free)
 		if d.Total > 0 {
-			text += fmt.Sprintf(" (%d%%)", used*100/d.Total)
+			free += fmt.Sprintf(" (%d%%)", d.Free*100/d.Total) // the fraction that evictionHard limits
 		}
-		disks.AddRow(d.Path, api.FormatSize(d.Total), text, api.FormatSize(d.Free))
+		disks.AddRow(d.Path, api.FormatSize(d.Total), api.FormatSize(d.Used), free)
 	}
 	disks.Print(t.Out)
 }

@@ -1,12 +1,15 @@
 package images
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/islet-edge/islet/agent/cli/command"
 	"github.com/islet-edge/islet/internal/api"
 )
 
@@ -34,5 +37,15 @@ func TestDiskUse(t *testing.T) {
 		{Kind: "PersistentVolumeClaim", Claim: &api.Claim{}}, {Kind: "Secret"}}
 	if got := claimUse(claims); got.Total != 3 || got.InUse != 1 || got.Size != 16 || got.Reclaimable != 9 {
 		t.Errorf("claims: %+v", got)
+	}
+}
+
+// TestDiskTable checks the sizes of a file system with blocks that are reserved for root. They are neither used nor free.
+func TestDiskTable(t *testing.T) {
+	var out bytes.Buffer
+	r := &diskReport{Disks: []api.Disk{{Path: "/x", Total: 100 << 30, Used: 80 << 30, Free: 15 << 30}, {Path: "/y"}}}
+	r.print(&command.Tool{Out: &out})
+	if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, "FREE /x 100GiB 80.0GiB 15.0GiB (15%) /y 0B 0B 0B") {
+		t.Errorf("%s", out.String())
 	}
 }

@@ -36,7 +36,9 @@ func (v *view) charts() {
 	v.chart(share("CPU", last.Cores, float64(d.Cores), coresText(last.Cores), coresOf(d.Cores), cores))
 	v.chart(spaceChart("Memory", last.Memory, d.Memory, func(r *Reading) float64 { return float64(r.Memory) }))
 	if d.Disk != nil {
-		v.chart(spaceChart("Disk", last.Disk, d.Disk.Total, func(r *Reading) float64 { return float64(r.Disk) }))
+		c := spaceChart("Disk", last.Disk, d.Disk.Total, func(r *Reading) float64 { return float64(r.Disk) })
+		c.bad = float64(d.Disk.Free) < (1-full)*c.most // space that is reserved for root is not free either
+		v.chart(c)
 	}
 	most := 1024.0
 	for i := range d.History {

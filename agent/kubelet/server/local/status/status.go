@@ -150,8 +150,14 @@ func fileSystems(dirs []string) []api.Disk {
 			continue
 		}
 		seen[uint64(file.Dev)] = true
-		block := uint64(fs.Bsize)
-		out = append(out, api.Disk{Path: dir, Total: (fs.Blocks - fs.Bfree + fs.Bavail) * block, Free: fs.Bavail * block})
+		out = append(out, diskOf(dir, &fs))
 	}
 	return out
+}
+
+// diskOf returns the file system of a directory. Its total size is that of the thresholds of evictions, of the image garbage collection and
+// of /stats/summary: it includes the blocks that are reserved for root, which are neither used nor free.
+func diskOf(dir string, fs *unix.Statfs_t) api.Disk {
+	block := uint64(fs.Bsize)
+	return api.Disk{Path: dir, Total: fs.Blocks * block, Used: (fs.Blocks - fs.Bfree) * block, Free: fs.Bavail * block}
 }
