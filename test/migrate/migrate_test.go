@@ -71,10 +71,13 @@ func reportOf(s *system.System, t *testing.T) (r report) {
 // commands of kubectl, which are for another machine.
 func follow(s *system.System, steps [][]string) {
 	script := "cd /root; PATH=/usr/local/sbin:/usr/local/bin:$PATH; export PODMAN_IGNORE_CGROUPSV1_WARNING=1; set -ex\n"
+	// The archive has another name than the one with which it was built, and than the directory in it.
+	names := strings.NewReplacer("islet-VERSION-linux-ARCH.tar.gz", archive,
+		"islet-VERSION-linux-ARCH", strings.TrimSuffix(filepath.Base(os.Getenv("ISLET_DIST")), ".tar.gz"))
 	for _, commands := range steps {
 		for _, c := range commands {
 			if !strings.HasPrefix(c, "kubectl ") {
-				script += strings.ReplaceAll(c, "islet-VERSION-linux-ARCH.tar.gz", archive) + "\n"
+				script += names.Replace(c) + "\n"
 			}
 		}
 	}
