@@ -236,8 +236,12 @@ func TestAnsible(t *testing.T) {
 				s.Run("[ \"$(dpkg-query -Wf '${db:Status-Status}' islet)\" = installed ]")
 			}
 			waitForPods(s, "web-edge")
+			s.Run("touch /etc/islet/.mine") // a file of somebody else stays
 			p.changes("islet_state: absent", "islet_purge: true")
-			s.Run("! pgrep -x demo && ! pgrep -x islet && ! find /var/lib/islet /etc/islet /etc/default/islet " + c.program + " -type f | grep .")
+			s.Run("! pgrep -x demo && ! pgrep -x islet && ! find /var/lib/islet /etc/default/islet " + c.program + " -type f | grep .")
+			s.Run("[ \"$(ls -A /etc/islet)\" = .mine ] && rm /etc/islet/.mine")
+			p.changes()
+			s.Run("! test -e /etc/islet")
 		})
 	}
 }
