@@ -142,6 +142,7 @@ type System struct {
 	Disk   func(ctx context.Context, path string) (host.Disk, error)
 	Find   func(program string) (path string, err error)
 	Output func(ctx context.Context, path string, args ...string) (string, error)
+	Watch  func() error              // creates and closes an inotify instance
 	Users  func(program string) bool // reports whether an OCI runtime supports user namespaces with idmapped mounts
 }
 

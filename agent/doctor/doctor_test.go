@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -96,6 +97,7 @@ func system() System {
 			}
 			return "crun version 1.8.1\n", nil
 		},
+		Watch: func() error { return nil },
 		Users: func(program string) bool { return strings.HasSuffix(program, "runc") },
 	}
 }
@@ -155,6 +157,14 @@ func TestFindings(t *testing.T) {
 		{name: "confined root", files: files{"proc/self/status": "CapEff:\t000001fffeffffff"}, want: "warning cap-sys-resource"},
 		{name: "not root", files: files{"proc/self/status": "CapEff:\t0000000000000000"}, want: "error cap-sys-admin"},
 		{name: "few watches", files: files{"proc/sys/fs/inotify/max_user_watches": "100"}, want: "warning inotify-watches", says: "32768"},
+		{name: "few inotify instances", files: files{"proc/sys/fs/inotify/max_user_instances": "16"}, want: "warning inotify-instances",
+			says: "sysctl -w fs.inotify.max_user_instances=512"},
+		{name: "few inotify instances: the agent", files: files{"proc/sys/fs/inotify/max_user_instances": "16"}, want: "warning inotify-instances",
+			says: "the agent notices"},
+		{name: "no inotify instance left", sys: func(s *System) { s.Watch = func() error { return syscall.EMFILE } }, want: "warning inotify-instances",
+			says: "fs.inotify.max_user_instances is 128: too many open files: all of them are in use"},
+		{name: "no inotify instance left: more", sys: func(s *System) { s.Watch = func() error { return syscall.EMFILE } }, want: "warning inotify-instances",
+			says: "fs.inotify.max_user_instances=512, put it into /etc/sysctl.d, and restart islet"},
 		{name: "no cgroups", files: files{"sys/fs/cgroup/cgroup.controllers": gone}, want: "error cgroup"},
 		{name: "cgroup v1", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "proc/mounts": "/dev/sda1 / ext4 rw 0 0\nx /c cgroup rw,cpu,memory 0 0"}, want: "info cgroup", says: "v1"},
 		{name: "cgroup v1 refused", files: files{"sys/fs/cgroup/cgroup.controllers": gone, "proc/mounts": "x /c cgroup rw,cpu,memory 0 0"}, in: func(i *Input) { i.FailCgroupV1 = true }, want: "error cgroup", says: "failCgroupV1"},

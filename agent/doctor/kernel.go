@@ -167,18 +167,30 @@ func (p *checkup) checkCapabilities(context.Context) {
 	}
 }
 
+// withoutInotify describes what fails if a user's inotify instances are exhausted.
+const withoutInotify = "pods that watch files fail with \"too many open files\", and the agent notices changes late: it looks for " +
+	"manifests, CNI configurations, credentials, plugins and new lines of logs at intervals, and a removed socket of islet stays missing"
+
 func (p *checkup) checkInotify(context.Context) {
+	left := p.sys.Watch()
 	for _, limit := range []struct {
-		name  string
-		least int
-	}{{"max_user_instances", 128}, {"max_user_watches", 8192}} {
+		name, loss string
+		least      int
+	}{
+		{"max_user_instances", "if all of them are in use, " + withoutInotify, 128},
+		{"max_user_watches", "pods that watch files fail with \"no space left on device\", and the agent may notice changed files " +
+			"late", 8192},
+	} {
 		have, err := strconv.Atoi(p.readText("proc/sys/fs/inotify/" + limit.name))
+		advice := fmt.Sprintf("sysctl -w fs.inotify.%s=%d, put it into /etc/sysctl.d, and restart islet", limit.name,
+			max(have, limit.least)*4)
 		switch id := "inotify-" + strings.ReplaceAll(strings.TrimPrefix(limit.name, "max_user_"), "_", "-"); {
 		case err != nil:
 			p.add(id, Info, "nothing, unless pods use inotify", "cannot read fs.inotify.%s", limit.name)
+		case limit.name == "max_user_instances" && left != nil:
+			p.add(id, Warning, advice, "fs.inotify.%s is %d: %v: all of them are in use, so %s", limit.name, have, left, withoutInotify)
 		case have < limit.least:
-			p.add(id, Warning, fmt.Sprintf("sysctl -w fs.inotify.%s=%d, and put it into /etc/sysctl.d", limit.name, limit.least*4),
-				"fs.inotify.%s is %d: pods that watch files fail with \"too many open files\"", limit.name, have)
+			p.add(id, Warning, advice, "fs.inotify.%s is %d: %s", limit.name, have, limit.loss)
 		default:
 			p.add(id, OK, "", "fs.inotify.%s is %d", limit.name, have)
 		}

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/metrics/host"
 	"github.com/islet-edge/islet/runtime/abilities"
 )
@@ -24,6 +26,13 @@ func NewSystem() System {
 			cmd.Env = append(os.Environ(), "LC_ALL=C")
 			out, err := cmd.Output()
 			return string(out), err
+		},
+		Watch: func() error {
+			fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+			if err != nil {
+				return os.NewSyscallError("inotify_init1", err)
+			}
+			return unix.Close(fd)
 		},
 		Users: func(program string) bool { return new(abilities.Cache).Get(program).Users },
 	}
