@@ -162,6 +162,17 @@ func TestEditedBlock(t *testing.T) {
 		t.Errorf("left: %q", b.made("flags"))
 	}
 	b = newBoard(t)
+	b.write(head + "name: two\n")
+	b.inUse()
+	const persons = "--kubeconfig=/x\n"
+	edited := strings.Replace(b.made("flags"), "--hostname-override", "# mine\n--hostname-override", 1) + persons
+	must(t, os.WriteFile(b.Dir+"/flags", []byte(edited), 0o600))
+	b.write(head + "name: three\n")
+	b.inUse()
+	if got, want := b.made("flags"), "# mine\n"+persons+blockBegin+b.file()+blockEnd+"\n--hostname-override=three\n"; got != want {
+		t.Errorf("a person's kubeconfig and comment: %q, want %q", got, want)
+	}
+	b = newBoard(t)
 	must(t, os.MkdirAll(b.Dir, 0o755), os.WriteFile(b.Dir+"/flags", nil, 0o644))
 	b.write(head + "led: x\n")
 	if b.inUse(); !b.exists("flags") {

@@ -70,14 +70,15 @@ func (p *plan) base(path string) (data, current []byte, err error) {
 		return m.Base, current, err
 	}
 	if path == filepath.Join(p.dir, config.FlagsFile) {
-		return withoutBlock(current), current, err
+		return p.withoutBlock(current), current, err
 	}
 	return current, current, err
 }
 
 // withoutBlock returns the file of flags without the lines of addFlags, which a person may have edited: each first line of them, and the
-// flags of addFlags that follow it. It returns nil if it has removed all lines.
-func withoutBlock(text []byte) []byte {
+// flags of addFlags that follow it, also after a comment of the person. The flags with another kubeconfig are the person's own. withoutBlock
+// returns nil if it has removed all lines.
+func (p *plan) withoutBlock(text []byte) []byte {
 	if !bytes.Contains(text, []byte(blockEnd)) {
 		return text
 	}
@@ -89,13 +90,19 @@ func withoutBlock(text []byte) []byte {
 			inBlock = true
 			continue
 		}
-		inBlock = inBlock &&
-			config.HasFlag([]string{string(is)}, "--kubeconfig", "--bootstrap-kubeconfig", "--hostname-override")
-		if !inBlock {
+		isComment := len(is) == 0 || is[0] == '#'
+		inBlock = inBlock && (isComment || p.isMadeFlag(string(is)))
+		if !inBlock || isComment {
 			rest = append(rest, line...)
 		}
 	}
 	return rest
+}
+
+// isMadeFlag reports whether a line is a flag that addFlags writes. Its host name may have been edited.
+func (p *plan) isMadeFlag(line string) bool {
+	return line == "--kubeconfig="+filepath.Join(p.dir, kubeconfigFile) ||
+		line == "--bootstrap-kubeconfig="+filepath.Join(p.dir, bootstrapFile) || config.HasFlag([]string{line}, "--hostname-override")
 }
 
 // add adds a target with a base. If data is nil, the target restores the base.
