@@ -49,6 +49,7 @@ func (s *Service) OpenRemote(ctx context.Context, ref string, auth *api.AuthConf
 	}
 	if err != nil {
 		r.client.close() // the next request does not use a connection that is broken
+		r.Close()
 		return nil, registry.WithoutQueries(wrapUnavailable(fmt.Errorf("%s: %w", named, err)))
 	}
 	r.root = ocispec.Descriptor{MediaType: r.root.MediaType, Digest: r.root.Digest, Size: r.root.Size}
@@ -79,10 +80,13 @@ func (r *Remote) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) 
 	return w.Body(body), nil
 }
 
-// Close closes the connections, unless they are kept.
+// Close closes the connections, unless they are kept. It then closes those of former settings.
 func (r *Remote) Close() error {
-	if r.idle == 0 {
+	switch {
+	case r.idle == 0:
 		r.client.close()
+	case len(r.client.kept) > 0: // the settings were read
+		r.service.kept.keepOnly(r.client.kept)
 	}
 	return nil
 }
