@@ -183,6 +183,21 @@ func TestPolledMirrors(t *testing.T) {
 	s.kept.keepOnly(nil)
 }
 
+// TestPolledErrors counts the connections of a node that follows a bundle which the registry does not give it. An answer of the registry
+// closes no connection.
+func TestPolledErrors(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
+		certs := t.TempDir()
+		_, count, host := serveCounted(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), certs, false)
+		s := newService(t, func(c *Config) { c.CertsDir = certs })
+		pollRegistry(t, s, host+"/demo:1", 5, func(err error) bool { return err != nil })
+		if n := count.conns.Load(); n != 1 {
+			t.Errorf("%d: %d connections", status, n)
+		}
+		s.kept.keepOnly(nil)
+	}
+}
+
 // TestKeptTransports checks that each client of a registry has its own transport, which connects as the settings say now, and that the one
 // that was not used for the longest time is dropped.
 func TestKeptTransports(t *testing.T) {

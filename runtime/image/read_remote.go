@@ -2,12 +2,16 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	rerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -48,12 +52,19 @@ func (s *Service) OpenRemote(ctx context.Context, ref string, auth *api.AuthConf
 		err = fmt.Errorf("the registry returned the digest %s instead", r.root.Digest)
 	}
 	if err != nil {
-		r.client.close() // the next request does not use a connection that is broken
+		if !isAnswer(err) {
+			r.client.close() // the next request does not use a connection that is broken
+		}
 		r.Close()
 		return nil, registry.WithoutQueries(wrapUnavailable(fmt.Errorf("%s: %w", named, err)))
 	}
 	r.root = ocispec.Descriptor{MediaType: r.root.MediaType, Digest: r.root.Digest, Size: r.root.Size}
 	return r, nil
+}
+
+// isAnswer reports whether err is an answer of a registry, whose connection is therefore intact.
+func isAnswer(err error) bool {
+	return errors.As(err, new(rerrors.ErrUnexpectedStatus)) || errdefs.IsNotFound(err) || errors.Is(err, docker.ErrInvalidAuthorization)
 }
 
 // Root returns the descriptor of the root. A registry can return any descriptor for a tag.
