@@ -30,10 +30,25 @@ type Remote struct {
 	idle    time.Duration // how long its connections are kept after Close
 }
 
+// remoteAgent is the User-Agent of the requests for a bundle, unless the settings of the registry have another one.
+const remoteAgent = "islet"
+
 // remoteHeaders returns the headers of a request for the root of a bundle. They are short, because a node that follows a bundle sends the
 // request often. Some registries reject a request without a User-Agent.
 func remoteHeaders() http.Header {
-	return http.Header{"Accept": {ocispec.MediaTypeImageIndex}, "User-Agent": {"islet"}}
+	return http.Header{"Accept": {ocispec.MediaTypeImageIndex}, "User-Agent": {remoteAgent}}
+}
+
+// withConfiguredAgent removes remoteAgent from a request if the settings of the registry have a User-Agent. containerd appends it, and only
+// the first one is sent.
+func withConfiguredAgent(req *http.Request) *http.Request {
+	agents := req.Header["User-Agent"]
+	if len(agents) < 2 || agents[0] != remoteAgent {
+		return req
+	}
+	req = req.Clone(req.Context())
+	req.Header["User-Agent"] = agents[1:]
+	return req
 }
 
 // OpenRemote resolves a reference such as registry.example.com/kiosk:42 with credentials, which may be nil. A message of a network error
