@@ -11,23 +11,42 @@ import (
 	"time"
 )
 
-// maxKept is the maximum number of transports that a Service keeps: two for each server of a registry with mirrors.
-const maxKept = 8
+const (
+	// maxKept is the maximum number of transports that a Service keeps: one for the hosts without own settings of TLS and time, and one for
+	// each other host of a registry.
+	maxKept = 8
+	// maxIdle is the maximum number of connections of a transport: one to each host of a registry, and to its token server.
+	maxIdle = 8
+)
 
 // keptTransports keeps the connections to the registry of a followed bundle between two requests, because a handshake costs more bytes than
-// a request. The settings of the registry are still read before each request: a transport is used again only for the same certificates.
+// a request. The settings of the registry are still read before each request: a transport is used again only for the same certificates and
+// at the same position in the settings, and connects as the settings say now.
 type keptTransports struct {
 	mu   sync.Mutex
-	list []*http.Transport
+	list []*keptTransport // the one that was used last is the last one
 }
 
-// find returns the kept transport with the TLS settings of t. If there is none, it keeps t, whose connections then stay open for the
-// duration idle and are not probed.
-func (k *keptTransports) find(t *http.Transport, idle time.Duration) *http.Transport {
+// A keptTransport is a transport that is used again.
+type keptTransport struct {
+	*http.Transport
+	position int // of its client among the clients of a registry
+
+	mu   sync.Mutex
+	dial dialer // with the timeout of the current settings
+}
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// find returns the kept transport with the position and the TLS settings of t. If there is none, it keeps t, whose connections then stay
+// open for the duration idle and are not probed.
+func (k *keptTransports) find(t *http.Transport, position int, idle time.Duration) *keptTransport {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, kept := range k.list {
-		if sameTLS(kept.TLSClientConfig, t.TLSClientConfig) {
+	for i, kept := range k.list {
+		if kept.position == position && sameTLS(kept.TLSClientConfig, t.TLSClientConfig) {
+			kept.setDialer(t.DialContext)
+			k.list = append(slices.Delete(k.list, i, i+1), kept)
 			return kept
 		}
 	}
@@ -35,18 +54,43 @@ func (k *keptTransports) find(t *http.Transport, idle time.Duration) *http.Trans
 		k.list[0].CloseIdleConnections()
 		k.list = slices.Delete(k.list, 0, 1)
 	}
-	dial := t.DialContext
-	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
-		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetKeepAlive(false) // it only costs more bytes otherwise
+	kept := &keptTransport{Transport: t, position: position, dial: t.DialContext}
+	t.DialContext = kept.connect
+	t.IdleConnTimeout, t.MaxIdleConns, t.MaxIdleConnsPerHost = idle, maxIdle, 1
+	t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(maxIdle)
+	k.list = append(k.list, kept)
+	return kept
+}
+
+// keepOnly closes the idle connections of all other transports, such as those with a certificate that was replaced.
+func (k *keptTransports) keepOnly(used []*keptTransport) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = slices.DeleteFunc(k.list, func(kept *keptTransport) bool {
+		if slices.Contains(used, kept) {
+			return false
 		}
-		return c, err
+		kept.CloseIdleConnections()
+		return true
+	})
+}
+
+func (t *keptTransport) setDialer(d dialer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dial = d
+}
+
+// connect opens a connection without keepalive probes, which only cost more bytes.
+func (t *keptTransport) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	t.mu.Lock()
+	dial := t.dial
+	t.mu.Unlock()
+	c, err := dial(ctx, network, address)
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAlive(false)
 	}
-	t.IdleConnTimeout, t.MaxIdleConns, t.MaxIdleConnsPerHost = idle, 2, 1 // the registry, and perhaps its token server
-	t.TLSClientConfig.ClientSessionCache = tls.NewLRUClientSessionCache(2)
-	k.list = append(k.list, t)
-	return t
+	return c, err
 }
 
 // sameTLS reports whether the settings of a registry give two clients the same TLS configuration.

@@ -96,7 +96,7 @@ func (r registryTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	if err := r.hosts.checkHost(host); err != nil {
 		return nil, err
 	}
-	req, err := registry.PrepareRequest(req)
+	req, err := registry.PrepareRequest(withConfiguredAgent(req))
 	if err != nil {
 		return nil, err
 	}

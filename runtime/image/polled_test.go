@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -125,11 +126,105 @@ func TestPolledRegistry(t *testing.T) {
 			check("after the registry has closed the connection", max(c.conns, 1))
 			if c.tls {
 				writeFile(t, filepath.Join(certs, host, "ca.crt"), otherAuthority(t))
+				former := len(s.kept.list)
 				if _, _, err := o.Open(t.Context(), feed.Request{From: from, Last: v}); err == nil || errors.Is(err, feed.ErrSame) {
 					t.Errorf("the connection of another certificate authority is used: %v", err)
 				}
+				if n := len(s.kept.list); n != former {
+					t.Errorf("%d transports are kept after a change of the settings, before %d", n, former)
+				}
 			}
 		})
+	}
+}
+
+// pollRegistry makes requests for the root of a bundle, with one client after the other, whose connections are kept.
+func pollRegistry(t *testing.T, s *Service, ref string, polls int, isWanted func(error) bool) {
+	t.Helper()
+	for range polls {
+		r, err := s.OpenRemote(t.Context(), ref, nil, time.Hour)
+		if !isWanted(err) {
+			t.Fatal(err)
+		}
+		if err == nil {
+			r.Close()
+		}
+	}
+}
+
+// TestPolledMirrors counts the connections of a node that follows a bundle in a registry with mirrors which do not have it. Each host has
+// one connection, with and without its own settings.
+func TestPolledMirrors(t *testing.T) {
+	hub := newServer(t, false)
+	hub.push(t, "demo:1", small(t))
+	certs := t.TempDir()
+	var hosts []*counter
+	settings := ""
+	for i := range 4 {
+		handler := hub.Config.Handler
+		if i < 3 {
+			handler = http.NotFoundHandler()
+		}
+		_, count, host := serveCounted(t, handler, certs, false)
+		hosts = append(hosts, count)
+		settings += fmt.Sprintf("[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", host)
+		if i == 0 {
+			settings += "  dial_timeout = \"10s\"\n"
+		}
+	}
+	writeFile(t, filepath.Join(certs, "registry.example", "hosts.toml"), []byte(settings))
+	s := newService(t, func(c *Config) { c.CertsDir = certs })
+	pollRegistry(t, s, "registry.example/demo:1", 5, func(err error) bool { return err == nil })
+	for i, c := range hosts {
+		if n := c.conns.Load(); n != 1 {
+			t.Errorf("host %d: %d connections", i, n)
+		}
+	}
+	s.kept.keepOnly(nil)
+}
+
+// TestPolledErrors counts the connections of a node that follows a bundle which the registry does not give it. An answer of the registry
+// closes no connection.
+func TestPolledErrors(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
+		certs := t.TempDir()
+		_, count, host := serveCounted(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), certs, false)
+		s := newService(t, func(c *Config) { c.CertsDir = certs })
+		pollRegistry(t, s, host+"/demo:1", 5, func(err error) bool { return err != nil })
+		if n := count.conns.Load(); n != 1 {
+			t.Errorf("%d: %d connections", status, n)
+		}
+		s.kept.keepOnly(nil)
+	}
+}
+
+// TestKeptTransports checks that each client of a registry has its own transport, which connects as the settings say now, and that the one
+// that was not used for the longest time is dropped.
+func TestKeptTransports(t *testing.T) {
+	var k keptTransports
+	find := func(position int, timeout error) *keptTransport {
+		return k.find(&http.Transport{TLSClientConfig: &tls.Config{}, DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, timeout
+		}}, position, time.Hour)
+	}
+	short, long := errors.New("1s"), errors.New("30s")
+	first, second := find(0, long), find(1, short)
+	for kept, want := range map[*keptTransport]error{first: long, second: short} {
+		if _, err := kept.DialContext(t.Context(), "tcp", ""); !errors.Is(err, want) {
+			t.Errorf("it connects with %v, want %v", err, want)
+		}
+	}
+	if again := find(0, short); again != first {
+		t.Error("the transport is not used again")
+	}
+	if _, err := first.DialContext(t.Context(), "tcp", ""); !errors.Is(err, short) {
+		t.Errorf("after a change of the settings, it connects with %v", err)
+	}
+	for i := 1; i < maxKept; i++ {
+		find(i+1, long)
+	}
+	if find(0, short) != first || len(k.list) != maxKept || find(1, short) == second {
+		t.Errorf("%d transports are kept, or not those that were used last", len(k.list))
 	}
 }
 

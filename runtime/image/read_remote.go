@@ -2,12 +2,16 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	rerrors "github.com/containerd/containerd/v2/core/remotes/errors"
+	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -26,10 +30,25 @@ type Remote struct {
 	idle    time.Duration // how long its connections are kept after Close
 }
 
+// remoteAgent is the User-Agent of the requests for a bundle, unless the settings of the registry have another one.
+const remoteAgent = "islet"
+
 // remoteHeaders returns the headers of a request for the root of a bundle. They are short, because a node that follows a bundle sends the
 // request often. Some registries reject a request without a User-Agent.
 func remoteHeaders() http.Header {
-	return http.Header{"Accept": {ocispec.MediaTypeImageIndex}, "User-Agent": {"islet"}}
+	return http.Header{"Accept": {ocispec.MediaTypeImageIndex}, "User-Agent": {remoteAgent}}
+}
+
+// withConfiguredAgent removes remoteAgent from a request if the settings of the registry have a User-Agent. containerd appends it, and only
+// the first one is sent.
+func withConfiguredAgent(req *http.Request) *http.Request {
+	agents := req.Header["User-Agent"]
+	if len(agents) < 2 || agents[0] != remoteAgent {
+		return req
+	}
+	req = req.Clone(req.Context())
+	req.Header["User-Agent"] = agents[1:]
+	return req
 }
 
 // OpenRemote resolves a reference such as registry.example.com/kiosk:42 with credentials, which may be nil. A message of a network error
@@ -48,11 +67,19 @@ func (s *Service) OpenRemote(ctx context.Context, ref string, auth *api.AuthConf
 		err = fmt.Errorf("the registry returned the digest %s instead", r.root.Digest)
 	}
 	if err != nil {
-		r.client.close() // the next request does not use a connection that is broken
+		if !isAnswer(err) {
+			r.client.close() // the next request does not use a connection that is broken
+		}
+		r.Close()
 		return nil, registry.WithoutQueries(wrapUnavailable(fmt.Errorf("%s: %w", named, err)))
 	}
 	r.root = ocispec.Descriptor{MediaType: r.root.MediaType, Digest: r.root.Digest, Size: r.root.Size}
 	return r, nil
+}
+
+// isAnswer reports whether err is an answer of a registry, whose connection is therefore intact.
+func isAnswer(err error) bool {
+	return errors.As(err, new(rerrors.ErrUnexpectedStatus)) || errdefs.IsNotFound(err) || errors.Is(err, docker.ErrInvalidAuthorization)
 }
 
 // Root returns the descriptor of the root. A registry can return any descriptor for a tag.
@@ -79,10 +106,13 @@ func (r *Remote) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) 
 	return w.Body(body), nil
 }
 
-// Close closes the connections, unless they are kept.
+// Close closes the connections, unless they are kept. It then closes those of former settings.
 func (r *Remote) Close() error {
-	if r.idle == 0 {
+	switch {
+	case r.idle == 0:
 		r.client.close()
+	case len(r.client.kept) > 0: // the settings were read
+		r.service.kept.keepOnly(r.client.kept)
 	}
 	return nil
 }

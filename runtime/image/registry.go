@@ -27,12 +27,14 @@ import (
 type registryClient struct {
 	remotes.Resolver
 	clients []*http.Client
+	kept    []*keptTransport // that it uses
 }
 
 // newRegistry returns a registry. It reads CertsDir on each call, so changes need no restart. If idle is not 0, the connections are kept
 // for this duration, also for a later registry. The headers may be nil.
 func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig, idle time.Duration, headers http.Header) *registryClient {
 	r := &registryClient{}
+	position := 0 // of a client with its own transport
 	o := config.HostOptions{
 		UpdateClient: func(c *http.Client) error {
 			r.clients = append(r.clients, c)
@@ -42,8 +44,11 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig, idle ti
 					t.TLSClientConfig.Time = s.c.Now
 				}
 				if idle > 0 {
-					c.Transport = s.kept.find(t, idle)
+					kept := s.kept.find(t, position, idle)
+					r.kept = append(r.kept, kept)
+					c.Transport = kept.Transport
 				}
+				position++
 			}
 			if _, twice := c.Transport.(registryTransport); !twice {
 				c.Transport = registryTransport{c.Transport, &s.hosts}
@@ -54,7 +59,9 @@ func (s *Service) newRegistry(ctx context.Context, auth *api.AuthConfig, idle ti
 	if s.c.CertsDir != "" {
 		o.HostDir = config.HostDirFromRoot(s.c.CertsDir)
 	}
-	hosts := registry.RestrictHosts(config.ConfigureHosts(ctx, o),
+	configured := config.ConfigureHosts(ctx, o)
+	hosts := registry.RestrictHosts(
+		func(host string) ([]docker.RegistryHost, error) { position = 0; return configured(host) },
 		func(host string) (string, string, error) { return credentialsFor(auth, host) },
 		func(host string) string {
 			if isAddressOf(auth.GetServerAddress(), host) {

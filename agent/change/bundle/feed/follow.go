@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -29,8 +30,12 @@ const (
 	// spareInterval is the interval at which FollowConfig.SaveWrites is called while it returns true.
 	spareInterval = 10 * time.Minute
 	// storeEvery is the minimum difference of the next request's time for which the time is stored again. It limits the writes to the disk:
-	// the first request after each start stores the time, and so a node that starts often keeps the pace.
+	// the first request after each start that the source answers stores the time, and so a node that starts often keeps the pace.
 	storeEvery = 24 * time.Hour
+	// storeRetryAfter is the minimum interval at which the time of a Retry-After is stored.
+	storeRetryAfter = time.Hour
+	// maxSpread is the maximum time over which the requests of nodes that start together are spread.
+	maxSpread = time.Hour
 )
 
 // Errors of an Applier.
@@ -83,8 +88,9 @@ type Follower struct {
 	state state
 	pace  *poll.Pace
 
-	stored  bool // the time of the next request was stored since the start
-	refused Seen // zero if none
+	stored  bool      // the time of the next request was stored since the start, after a request that the source answered
+	asked   time.Time // when the time of a Retry-After was stored last
+	refused Seen      // zero if none
 	again   retry.Backoff
 	retryAt time.Time // when the refused bundle is read again
 	said    string    // the last error that was logged
@@ -119,7 +125,8 @@ func (f *Follower) Run(ctx context.Context) {
 	poll.Run(ctx, f.begin(), f.round)
 }
 
-// begin reads the state, and returns the time until the first request. A restart of the agent or of the machine does not change the pace.
+// begin reads the state, and returns the time until the first request. After a restart of the agent or of the machine, the node waits until
+// the stored time. This time may be past although the node has made requests since then, so one request may be early.
 func (f *Follower) begin() time.Duration {
 	if err := f.load(); err != nil {
 		f.c.Log.Warn("the state of the followed bundle cannot be read: it is read anew", "error", err)
@@ -129,7 +136,7 @@ func (f *Follower) begin() time.Duration {
 	case f.state.Next.IsZero():
 		wait = retry.RandomWait(min(f.c.Every/10, firstRetry/6))
 	case wait <= 0:
-		wait = retry.RandomWait(min(f.c.Every/10, firstRetry))
+		wait = rand.N(min(f.c.Every/10, maxSpread) + 1) // perhaps 0: a node that is on for minutes only must make a request at some time
 	}
 	wait = min(wait, f.c.Every) // the clock may be wrong
 	f.mu.Lock()
@@ -155,7 +162,7 @@ func (f *Follower) load() error {
 // round makes one request, and returns the time until the next one.
 func (f *Follower) round(ctx context.Context) time.Duration {
 	before := f.state
-	wait, problem := f.check(ctx)
+	wait, problem, store := f.check(ctx)
 	problem = printable.Cut(problem, maxProblem) // it may have a text of the server
 	if ctx.Err() != nil {
 		return 0
@@ -163,8 +170,7 @@ func (f *Follower) round(ctx context.Context) time.Duration {
 	now := f.c.Now().UTC()
 	next := now.Add(wait)
 	f.state.Source = f.c.Source
-	if f.state.Seen != before.Seen || next.Sub(before.Next).Abs() >= storeEvery || !f.stored {
-		f.stored = true
+	if store || f.state.Seen != before.Seen || next.Sub(before.Next).Abs() >= storeEvery {
 		f.state.Next = next
 		if err := f.save(); err != nil {
 			f.c.Log.Warn("the state of the followed bundle cannot be stored", "error", err)
@@ -188,10 +194,11 @@ func (f *Follower) save() error {
 	return durable.Write(f.c.File, data, 0o600)
 }
 
-// check tries the bundle of the source. It returns the time until the next request, and the problem.
-func (f *Follower) check(ctx context.Context) (wait time.Duration, problem string) {
+// check tries the bundle of the source. It returns the time until the next request, the problem, and whether the time must be stored.
+func (f *Follower) check(ctx context.Context) (wait time.Duration, problem string, store bool) {
 	if f.c.SaveWrites() {
-		return min(spareInterval, f.c.Every), "too much was written to the disk today (edge.flashBudget): the bundle is fetched later"
+		problem = "too much was written to the disk today (edge.flashBudget): the bundle is fetched later"
+		return min(spareInterval, f.c.Every), problem, false
 	}
 	last := f.state.Seen
 	if f.refused != (Seen{}) {
@@ -211,19 +218,19 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 	switch {
 	case errors.Is(err, ErrSame) && f.refused != (Seen{}):
 		f.refused.Validators = seen.Validators
-		return f.pace.Next(true, 0), f.said
+		return f.answered(f.said)
 	case errors.Is(err, ErrSame):
 		f.state.Seen.Validators = seen.Validators
-		return f.pace.Next(true, 0), ""
+		return f.answered("")
 	case err == nil || errors.Is(err, ErrDone):
 		f.state.Seen, f.refused = seen, Seen{}
 		f.again.Reset()
-		return f.pace.Next(true, 0), ""
+		return f.answered("")
 	case errors.Is(err, ErrBusy):
 		f.waits = printable.Cut(err.Error(), maxProblem)
-		return f.busyWait(seen), ""
+		return f.busyWait(seen), "", false
 	case errors.As(err, &lost):
-		return f.pace.Next(false, lost.RetryAfter), err.Error()
+		return f.pace.Next(false, lost.RetryAfter), err.Error(), f.storesRetryAfter(lost.RetryAfter)
 	}
 	seen.Name, seen.Number = "", 0 // it is not known to this node
 	if seen.Digest != f.refused.Digest || seen.Digest == "" && seen != f.refused {
@@ -231,7 +238,23 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 	}
 	f.refused = seen
 	f.retryAt = time.Now().Add(f.c.Every + f.again.Next(0))
-	return f.pace.Next(true, 0), err.Error()
+	return f.answered(err.Error())
+}
+
+// answered returns the results of check after a request that the source answered. Of these, the first one after the start is stored. The
+// time after a request that failed, or while the node is busy, is not stored: it says nothing about the pace.
+func (f *Follower) answered(problem string) (wait time.Duration, _ string, store bool) {
+	store, f.stored = !f.stored, true
+	return f.pace.Next(true, 0), problem, store
+}
+
+// storesRetryAfter reports whether the time that a server has requested must be stored, so that the node respects it after a restart.
+func (f *Follower) storesRetryAfter(d time.Duration) bool {
+	if now := time.Now(); d > firstRetry && (f.asked.IsZero() || now.Sub(f.asked) >= storeRetryAfter) {
+		f.asked = now
+		return true
+	}
+	return false
 }
 
 // busyWait returns the time until the next request if the node was busy. If the bundle was read before that was known, the time grows,

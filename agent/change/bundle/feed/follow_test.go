@@ -163,12 +163,12 @@ func TestReboots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state")
 		s := &source{tag: "a"}
-		for range 30 { // a node that reboots each minute
+		for range 7 { // a node that reboots four times in an interval
 			_, stop := follow(t, file, "https://example.com/k.tar", s)
-			time.Sleep(time.Minute)
+			time.Sleep(every / 4)
 			stop()
 		}
-		if gaps, tried := s.gaps(); len(gaps) != 1 || tried != 1 || gaps[0] < every*9/10-time.Minute {
+		if gaps, tried := s.gaps(); len(gaps) != 1 || tried != 1 || gaps[0] < every*9/10 {
 			t.Errorf("gaps %v, %d bundles were read", gaps, tried)
 		}
 		_, stop := follow(t, file, "https://example.com/other.tar", s)
@@ -184,6 +184,101 @@ func TestReboots(t *testing.T) {
 			t.Errorf("with a wrong clock, the first request is after %s", wait)
 		}
 	})
+}
+
+// A lateLink is a source whose first request after each start fails with an error.
+type lateLink struct {
+	source
+	first  error
+	failed bool // since the start
+}
+
+func (l *lateLink) ApplyFollowed(ctx context.Context, from string, last Seen) (Seen, error) {
+	if !l.failed {
+		l.failed = true
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.asked = append(l.asked, time.Now())
+		return Seen{}, l.first
+	}
+	return l.source.ApplyFollowed(ctx, from, last)
+}
+
+// TestRebootsWithoutLink checks that a node which is switched on six times a day, and whose first request each time fails or meets a busy
+// node, still keeps the pace: it makes this request and one more a day.
+func TestRebootsWithoutLink(t *testing.T) {
+	for name, err := range map[string]error{
+		"no link": download.UnreachableError{Err: errors.New("no route")},
+		"busy":    ErrBusy,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "state")
+				s := &lateLink{source: source{tag: "a"}, first: err}
+				const days = 10
+				for range 6 * days {
+					s.failed = false
+					_, stop := followEvery(t, file, "https://example.com/k.tar", 24*time.Hour, s)
+					time.Sleep(4 * time.Hour)
+					stop()
+				}
+				// A request is due after 21.6 hours at the earliest, and the node may be switched off before it is repeated.
+				if n := len(s.asked); n < days || n > 3*(days+2) || s.tried != 1 {
+					t.Errorf("%d requests in %d days, %d bundles were read", n, days, s.tried)
+				}
+			})
+		})
+	}
+}
+
+// TestRebootsWhileOverloaded checks that the time that a server requests with Retry-After is respected after a reboot, also if the request
+// was not the first one since the start, and is shorter than the interval.
+func TestRebootsWhileOverloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every, wait = 24 * time.Hour, 6 * time.Hour
+		file := filepath.Join(t.TempDir(), "state")
+		s := &source{tag: "a"}
+		_, stop := followEvery(t, file, "https://example.com/k.tar", every, s)
+		time.Sleep(time.Hour)
+		s.set("", download.UnreachableError{Err: errors.New("503"), RetryAfter: wait})
+		time.Sleep(every)
+		stop()
+		if len(s.asked) != 1 {
+			t.Fatalf("%d requests", len(s.asked))
+		}
+		for range 12 {
+			_, stop := followEvery(t, file, "https://example.com/k.tar", every, s)
+			time.Sleep(time.Hour)
+			stop()
+		}
+		if gaps, _ := s.gaps(); len(gaps) == 0 || gaps[0] < wait {
+			t.Errorf("gaps %v", gaps)
+		}
+	})
+}
+
+// TestStartsTogether checks that nodes whose stored time is past, such as after a power cut, spread their first requests over a
+// tenth of the interval, and over an hour at most. A node that is on for a few minutes at a time may make one too.
+func TestStartsTogether(t *testing.T) {
+	for every, spread := range map[time.Duration]time.Duration{2 * time.Hour: 12 * time.Minute, 30 * 24 * time.Hour: time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "state")
+			_, stop := followEvery(t, file, "https://example.com/k.tar", every, &source{tag: "a"})
+			time.Sleep(time.Minute)
+			stop()
+			time.Sleep(2 * every)
+			first, last := every, time.Duration(0)
+			for range 1000 {
+				f := NewFollower(FollowConfig{Source: "https://example.com/k.tar", Every: every, File: file, Now: time.Now,
+					Log: slog.New(slog.DiscardHandler)})
+				wait := f.begin()
+				first, last = min(first, wait), max(last, wait)
+			}
+			if first > spread/20 || last < spread/2 || last > spread {
+				t.Errorf("every %s: 1000 nodes make a request after %s to %s", every, first, last)
+			}
+		})
+	}
 }
 
 // TestRequestSize counts the bytes of the requests that a node sends while the bundle is the same, and its connections.
