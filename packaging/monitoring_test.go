@@ -93,7 +93,7 @@ func TestMonitoring(t *testing.T) {
 	if len(expressions) < 30 {
 		t.Errorf("%d expressions", len(expressions))
 	}
-	functions := []string{"max_over_time", "histogram_quantile", "count_values"}
+	functions := []string{"max_over_time", "last_over_time", "histogram_quantile", "count_values"}
 	for where, e := range expressions {
 		e = regexp.MustCompile(`\{[^}]*\}|"[^"]*"|\b(by|on|without) \([^)]*\)|\$__[a-z_]+`).ReplaceAllString(e, " ")
 		for _, name := range metricName.FindAllString(e, -1) {
