@@ -76,8 +76,8 @@ func (p *plan) base(path string) (data, current []byte, err error) {
 }
 
 // withoutBlock returns the file of flags without the lines of addFlags, which a person may have edited: each first line of them, and the
-// flags of addFlags that follow it, also after a comment of the person. The flags with another kubeconfig are the person's own. withoutBlock
-// returns nil if it has removed all lines.
+// flags of addFlags that follow it, also after a comment of the person. The flags with another kubeconfig are the person's own.
+// withoutBlock returns nil if it has removed all lines.
 func (p *plan) withoutBlock(text []byte) []byte {
 	if !bytes.Contains(text, []byte(blockEnd)) {
 		return text
