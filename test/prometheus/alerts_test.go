@@ -315,6 +315,7 @@ func twice(t *testing.T, pages []page, until time.Duration, changes []string) {
 			for _, name := range now {
 				if ended[name] {
 					t.Errorf("the link is down for ten minutes after %s: %s fires again: %q, without that %q", head, name, got, changes)
+					ended[name] = false
 				}
 			}
 			before = now
@@ -326,7 +327,7 @@ func twice(t *testing.T, pages []page, until time.Duration, changes []string) {
 // testdata/series. The others are series that every node has from the start of its agent (TestFigures, TestFiguresOfWork).
 func TestAlerts(t *testing.T) {
 	update, configuration, bundle := readPages(t, "update"), readPages(t, "configuration"), readPages(t, "bundle")
-	network := readPages(t, "network")
+	network, failing := readPages(t, "network"), merge(t, update[:3], configuration[:3], bundle[:3])
 	accepted := parsePages(t, "# at 0s: \n# at 31m: \nislet_update_result{outcome=\"accepted\"} "+
 		fmt.Sprint(start.Add(31*time.Minute).Unix()))
 	many := func(failing int) map[string][]page {
@@ -383,14 +384,17 @@ islet_system_oom_kills_total 1
 			[]string{"32m IsletUpdateTrialFailed IsletUpdatesFail", "24h32m"}},
 		{"a version is accepted, and then the node is away", map[string][]page{"n": without(update, 4*time.Hour, 9*time.Hour)},
 			10 * time.Hour, []string{"32m IsletUpdateTrialFailed IsletUpdatesFail", "3h32m"}},
+		{"a version fails after another was accepted", map[string][]page{"n": append(accepted[:2:2], page{2 * time.Hour,
+			fmt.Sprintf("islet_update_result{outcome=\"failed\"} %d", start.Add(2*time.Hour).Unix())})}, 27 * time.Hour,
+			[]string{"2h IsletUpdateTrialFailed IsletUpdatesFail", "26h"}},
 		{"many of the nodes on which the version did not fail are away", gone(many(2), 20, 100, time.Hour), 5 * time.Hour,
 			[]string{"32m IsletUpdateTrialFailed", "3h32m"}},
 		{"the nodes on which the version failed are away", gone(many(10), 0, 10, time.Hour), 11 * time.Hour,
 			[]string{"32m IsletUpdateTrialFailed IsletUpdatesFail", "10h"}},
 		{"the clock is two hours ahead", map[string][]page{"n": shifted(t, update, 2*time.Hour)}, 5 * time.Hour,
 			[]string{"32m IsletUpdateTrialFailed IsletUpdatesFail", "3h32m"}},
-		{"the clock is a year ahead", map[string][]page{"n": shifted(t, merge(t, update[:3], configuration[:3], bundle[:3]), 365*24*time.Hour)},
-			26 * time.Hour, []string{"1h2m IsletConfigurationNotUsed"}},
+		{"the clock is a year ahead", map[string][]page{"n": shifted(t, failing, 365*24*time.Hour)}, 26 * time.Hour,
+			[]string{"1h2m IsletConfigurationNotUsed"}},
 		{"a node of a ring refuses the version", ring(20, 1, 5), 6 * time.Hour, []string{"2h IsletRolloutRefused", "3h58m"}},
 		{"the node that refuses the version is away", gone(ring(20, 1, 3), 0, 1, 3*time.Hour), 20 * time.Hour,
 			[]string{"2h IsletRolloutRefused"}},
