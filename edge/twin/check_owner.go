@@ -143,11 +143,7 @@ func (t *Twin) evaluateLease(lease *coordinationv1.Lease) (notify bool) {
 	defer t.announceRead()
 	w.looks++
 	w.renewed = renewed
-	w.wait = max(2*w.wait, t.cfg.Renew)
-	if d := lease.Spec.LeaseDurationSeconds; d != nil { // the other machine may renew it more rarely than this one does
-		w.wait = max(w.wait, time.Duration(*d)*time.Second)
-	}
-	w.wait = min(w.wait, maxLookInterval)
+	w.wait = min(max(2*w.wait, t.cfg.Renew), maxLookInterval)
 	w.next = time.Now().Add(w.wait)
 	return (t.state == barredState || w.alive) && lease.Name != "" && lease.Annotations[keys.LeaseTwin] != t.noticeValue()
 }

@@ -11,15 +11,10 @@ import (
 // a minute.
 const maxTakeOver = 50 * time.Second
 
-// maxSilence is the maximum time after which a machine that has a link to the API server tries to renew its Lease: the maximum back-off of
-// the link.
-const maxSilence = 2 * time.Minute
-
 // TakeOver gives the name to this machine at the request of a user. It returns true if the machine already had the name. Unless it is
 // forced, TakeOver returns an error if another machine renews the Lease, because two machines could run pods with the same volumes. If the
-// Lease was read before, TakeOver lets CheckOwner read it twice, Config.Renew apart, and waits for the result. If another machine has just
-// renewed it, the reads are maxSilence further apart, and TakeOver returns an error that says when to try again. If the Lease was never
-// read, for example because there is no link, TakeOver relies on the user.
+// Lease was read before, TakeOver lets CheckOwner read it twice, Config.Renew apart, and waits for the result. If the Lease was never read,
+// for example because there is no link, TakeOver relies on the user.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err error) {
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()
@@ -50,12 +45,7 @@ func (t *Twin) awaitQuiet(ctx context.Context) error {
 		return nil
 	}
 	if isRecent := time.Since(w.next.Add(-w.wait)) < t.cfg.Renew; w.looks > 1 && !(w.isQuiet() && isRecent) {
-		again := watch{asked: true, wasQuiet: w.isQuiet()}
-		if w.alive {
-			// After an outage of the API server, a link may be down for maxSilence longer. The first read doubles this value.
-			again.wait = (maxSilence + t.cfg.Renew) / 2
-		}
-		*w = again
+		*w = watch{asked: true, wasQuiet: w.isQuiet()}
 		t.signalChange()
 	}
 	timer := time.NewTimer(maxTakeOver)
@@ -91,13 +81,13 @@ func (t *Twin) awaitQuiet(ctx context.Context) error {
 // was last read, and the API server does not answer now.
 func (t *Twin) unknownError() error {
 	switch w := &t.watch; {
-	case w.looks > 0 && time.Until(w.next) > 0:
+	case w.looks > 0:
 		return fmt.Errorf("islet checks whether another machine renews the Lease of %s: try again in %s", t.cfg.Node,
 			max(time.Second, time.Until(w.next).Round(time.Second)))
-	case w.looks == 0 && w.wasQuiet:
+	case w.wasQuiet:
 		return nil
 	}
-	return errors.New("islet cannot read the Lease of " + t.cfg.Node + " at the moment, and another machine may renew it: " +
+	return errors.New("islet cannot read the Lease of " + t.cfg.Node + " at the moment, and the other machine has renewed it before: " +
 		"try again when the API server answers. If that machine is off for certain, run islet takeover --force")
 }
 

@@ -267,7 +267,7 @@ func (t *Twin) backOffByTerm(found nameClaim) {
 
 // backOff records that another machine has the name.
 func (t *Twin) backOff(why string) {
-	t.state, t.write, t.rec.Backed, t.watch = barredState, false, why, watch{asked: true}
+	t.state, t.write, t.rec.Backed, t.watch = barredState, false, why, watch{}
 	t.cfg.Log.Warn("another machine has the name of this node: islet sends nothing to the API server until islet takeover", "error", why)
 	t.signalChange()
 }
