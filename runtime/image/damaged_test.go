@@ -229,8 +229,8 @@ func TestRetriesAreRare(t *testing.T) {
 	for name, act := range map[string]func(s *Service){
 		"later": func(s *Service) {
 			s.index.mu.Lock()
-			for name := range s.index.retried {
-				s.index.retried[name] = s.index.retried[name].Add(-retryInterval)
+			for name := range s.index.retryAt {
+				s.index.retryAt[name] = time.Now()
 			}
 			s.index.mu.Unlock()
 		},
@@ -253,7 +253,7 @@ func TestRetriesAreRare(t *testing.T) {
 			whole[p] = b
 		}
 		s := serviceOn(t, d, dir, nil)
-		s.slowRead = 0
+		s.retryRatio = 1e6 // as if each attempt took long
 		if _, err := s.Resolve(t.Context(), ref); err == nil {
 			t.Fatalf("%s: a damaged image is used", name)
 		}
@@ -293,7 +293,7 @@ func TestShortDisturbance(t *testing.T) {
 		whole[p] = b
 	}
 	s := serviceOn(t, d, dir, nil)
-	s.slowRead = time.Hour
+	s.retryRatio = 0 // as if each attempt took no time
 	for range 2 {
 		if _, err := s.Resolve(t.Context(), ref); err == nil {
 			t.Fatal("a damaged image is used")

@@ -44,16 +44,12 @@ type imageIndex struct {
 	pins   map[string]bool // names of pinned images: see PinImages
 
 	incomplete map[string]ocispec.Descriptor // names of images that cannot be used, and the documents to which they refer
-	retried    map[string]time.Time          // when they were last read again
+	retryAt    map[string]time.Time          // when they may be read again
 }
 
-// After an attempt to read an image that cannot be used, and that took slowRead or longer, look-ups do not read it again for retryInterval.
-// On a bad sector, a read takes seconds, and all look-ups wait meanwhile. After a short disturbance of a USB disk, the first look-up
-// succeeds.
-const (
-	retryInterval   = time.Minute
-	defaultSlowRead = time.Second
-)
+// After an attempt to read an image that cannot be used, look-ups do not read it again for retryRatio times the duration of the attempt. On
+// a bad sector, a read takes seconds, and all look-ups wait meanwhile. After a short disturbance of a USB disk, an image is found soon.
+const retryRatio = 60
 
 // loadIndex creates the index. The caller holds index.mu.
 func (s *Service) loadIndex(ctx context.Context) error {
@@ -80,7 +76,7 @@ func (s *Service) loadIndex(ctx context.Context) error {
 		found[e.id] = e
 	}
 	s.index.names, s.index.images, s.index.incomplete, s.index.loaded = names, found, incomplete, true
-	s.index.retried = map[string]time.Time{}
+	s.index.retryAt = map[string]time.Time{}
 	return nil
 }
 
@@ -98,9 +94,7 @@ func (s *Service) retryIncomplete(ctx context.Context, names []string) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if time.Since(began) >= s.slowRead {
-			s.index.retried[name] = time.Now()
-		}
+		s.index.retryAt[name] = time.Now().Add(time.Since(began) * s.retryRatio)
 		if err != nil {
 			continue // it was logged when the index was created
 		}
@@ -194,8 +188,7 @@ func (s *Service) findImage(ctx context.Context, ref string) (*entry, error) {
 	}
 	e, err := s.index.find(ref)
 	names := slices.DeleteFunc(s.index.incompleteNames(ref), func(name string) bool {
-		last, retried := s.index.retried[name]
-		return retried && time.Since(last) < retryInterval
+		return time.Now().Before(s.index.retryAt[name])
 	})
 	if errors.Is(err, errdefs.ErrNotFound) && len(names) > 0 {
 		if err := s.retryIncomplete(ctx, names); err != nil {
@@ -287,7 +280,7 @@ func (s *Service) recordName(ctx context.Context, name string, target ocispec.De
 	if err := s.loadIndex(ctx); err != nil {
 		return err
 	}
-	clear(s.index.retried) // the images that cannot be used may share its documents and layers
+	clear(s.index.retryAt) // the images that cannot be used may share its documents and layers
 	old, exists := s.index.names[name]
 	if exists && old.target == target.Digest && old.id == e.id {
 		return nil

@@ -62,24 +62,24 @@ const defaultParallel = 4
 // Service implements cri.Images and cri.Archives with containerd. Its methods are safe for
 // concurrent use.
 type Service struct {
-	c        Config
-	log      *slog.Logger
-	platform platforms.MatchComparer
-	index    imageIndex
-	leases   leaseSet
-	active   activitySet
-	pulls    *semaphore.Weighted
-	rate     *rate.Limiter
-	shared   sharedResources // resources that all pulls and imports share
-	hosts    pausedHosts
-	kept     keptTransports
-	promised atomic.Int64 // number of bytes that layers in progress are about to write
-	wrote    atomic.Uint64
-	dirty    atomic.Bool // whether layers were unpacked since the last flush
-	flushing sync.Mutex
-	usage    usageCache
-	stall    time.Duration
-	slowRead time.Duration // see retryInterval
+	c          Config
+	log        *slog.Logger
+	platform   platforms.MatchComparer
+	index      imageIndex
+	leases     leaseSet
+	active     activitySet
+	pulls      *semaphore.Weighted
+	rate       *rate.Limiter
+	shared     sharedResources // resources that all pulls and imports share
+	hosts      pausedHosts
+	kept       keptTransports
+	promised   atomic.Int64 // number of bytes that layers in progress are about to write
+	wrote      atomic.Uint64
+	dirty      atomic.Bool // whether layers were unpacked since the last flush
+	flushing   sync.Mutex
+	usage      usageCache
+	stall      time.Duration
+	retryRatio time.Duration // see the constant
 }
 
 var (
@@ -108,15 +108,15 @@ func New(c Config) (*Service, error) {
 		parallel = 1
 	}
 	return &Service{
-		c:        c,
-		log:      c.Log,
-		stall:    defaultStall,
-		slowRead: defaultSlowRead,
-		hosts:    pausedHosts{isUplinkDown: c.LinkDown},
-		platform: platforms.Only(platforms.DefaultSpec()),
-		leases:   leaseSet{cleaning: semaphore.NewWeighted(1)},
-		pulls:    semaphore.NewWeighted(int64(parallel)),
-		rate:     cri.PullRate(c.PullsPerSecond, c.PullBurst),
+		c:          c,
+		log:        c.Log,
+		stall:      defaultStall,
+		retryRatio: retryRatio,
+		hosts:      pausedHosts{isUplinkDown: c.LinkDown},
+		platform:   platforms.Only(platforms.DefaultSpec()),
+		leases:     leaseSet{cleaning: semaphore.NewWeighted(1)},
+		pulls:      semaphore.NewWeighted(int64(parallel)),
+		rate:       cri.PullRate(c.PullsPerSecond, c.PullBurst),
 		// CPU and flash limit the speed of unpacking. More concurrency would only use more memory.
 		shared: newSharedResources(min(2, runtime.GOMAXPROCS(0))),
 	}, nil
