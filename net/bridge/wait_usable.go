@@ -65,14 +65,16 @@ func (w *settleWatch) close() {
 	}
 }
 
-// waitUsable returns when the addresses are usable, or after addressTime.
+// waitUsable returns when the addresses are usable, or after addressTime. A program that changes many routes of the node can neither extend
+// this time nor make waitUsable fail: messages may then be lost.
 func (w *settleWatch) waitUsable() error {
-	for end := time.Now().Add(addressTime); len(w.missing) > 0; {
-		err := w.socket.Await(time.Until(end))
+	end := time.Now().Add(addressTime)
+	for left := addressTime; len(w.missing) > 0 && left > 0; left = time.Until(end) {
+		err := w.socket.Await(left)
 		if errors.Is(err, unix.EAGAIN) {
 			return nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return fmt.Errorf("watch routes: %w", err)
 		}
 	}

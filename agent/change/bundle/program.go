@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,8 +136,7 @@ func (n *Node) copyArchive(l format.Layout, f format.File) (io.ReadCloser, error
 	if err != nil {
 		return nil, err
 	}
-	err = os.Remove(to.Name())
-	if err == nil {
+	if err = os.Remove(to.Name()); err == nil || errors.Is(err, fs.ErrNotExist) { // sweep may have removed it already
 		err = format.CopyBlob(to, l, f.Descriptor, format.MaxBlob)
 	}
 	if err == nil {

@@ -201,9 +201,10 @@ func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
 	return r.watchDirectory(ctx, w, r.dir)
 }
 
-// scan compares the directory with the known sockets.
+// scan compares the directory with the known sockets and directories. Without inotify, nothing else notices that a directory was removed,
+// and removed ones would count as long as the agent runs: see maxDirs.
 func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
-	for _, path := range r.knownSockets() {
+	for _, path := range slices.AppendSeq(r.knownSockets(), maps.Keys(r.dirs)) {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			r.removePlugins(ctx, w, path)
 		}

@@ -404,3 +404,17 @@ func TestNoInotify(t *testing.T) {
 	w.serve("b.sock", &plugin{info: csi("b")})
 	w.wait("+b 1.0.0")
 }
+
+// TestRemovedDirectories checks that directories which were removed while inotify could not be used do not count for the limit.
+func TestRemovedDirectories(t *testing.T) {
+	w := newWorld(t)
+	for i := range 2 * maxDirs {
+		dir := filepath.Join(w.dir, fmt.Sprint(i))
+		must(t, os.Mkdir(dir, 0o755))
+		w.scan(t.Context(), &fsnotify.Watcher{})
+		if !w.dirs[dir] {
+			t.Fatalf("directory %d is ignored", i)
+		}
+		must(t, os.Remove(dir))
+	}
+}
