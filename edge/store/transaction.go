@@ -180,8 +180,8 @@ func (s *statements) use(text string, args []any, do func(*statement, driver.Stm
 	return do(st, prepared, values)
 }
 
-// close releases the prepared statements. Otherwise SQLite would keep the file open after its connection was closed. An error would be that
-// of the last execution, which is known already.
+// close releases the prepared statements. Otherwise SQLite would keep the file open after its connection was closed. SQLite returns the
+// error of a statement's last execution again, so errors are ignored.
 func (s *statements) close() {
 	for _, st := range s.byText {
 		if st.prepared != nil {
@@ -203,8 +203,8 @@ func changedTable(query string) string {
 	return ""
 }
 
-// A rowSet contains the rows of a table with a value in a column. The column is one that no statement changes: the rows of its old value
-// would otherwise differ from those of the mirror.
+// A rowSet contains the rows of a table with a value in a column. No statement may change the column: otherwise the mirror would
+// keep the rows with the old value.
 type rowSet struct {
 	column string // empty for all rows
 	value  string
