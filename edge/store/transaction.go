@@ -13,7 +13,7 @@ import (
 // maxPrepared is the maximum number of prepared statements. A pod's life has about twenty. SQLite needs 3 to 20 KiB for each.
 const maxPrepared = 40
 
-// A writer is the state of the connection for writing. Another connection needs another one.
+// A writer is the state of the connection for writing. It must not be used with another connection.
 type writer struct {
 	synchronous string // the present value of PRAGMA synchronous; empty if it is not known
 	statements  statements
