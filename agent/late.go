@@ -36,7 +36,7 @@ type laterParts struct {
 	sweepLeftovers cell[func(context.Context)]
 }
 
-// A cell contains a part that is set once. Before that, get returns nil.
+// A cell contains one part of the agent, which set stores once. Before set was called, get returns nil.
 type cell[T any] struct{ part atomic.Value }
 
 func (c *cell[T]) get() T {

@@ -145,7 +145,8 @@ func commands() []command.Command {
 			Detail: "A machine that uses the name of another one, such as after its disk was copied, sends nothing to " +
 				"the API server\nand starts no pod that writes to shared volumes: see 'islet status'. Run this command " +
 				"on the machine that keeps\nthe name, also after a board was replaced, or a network card of a machine " +
-				"without a serial number.\nIt is refused while the other machine is alive. To find out, it may take 50 seconds."},
+				"without a serial number.\nThe command waits up to 50 seconds to find out whether the other machine still uses the name, " +
+				"and fails\nif it does."},
 		{Name: "shutdown", Summary: "end all pods in order, as when the machine shuts down", Setup: node.Shutdown,
 			Detail: "Waits until they have ended, for at most shutdownGracePeriod. The node starts no pods until the " +
 				"next boot,\nor until --cancel. Service managers without logind run this command."},

@@ -65,7 +65,8 @@ type Result struct {
 	// UnreadIndex says which record of the newest index of versions could not be read. The other record is in force.
 	UnreadIndex error
 	Aside       string // suffix of the files that were set aside; empty if there were none
-	// InTheWay are the files that were set aside or, with DryRun, that would be.
+	// InTheWay contains the paths of the existing files that the restore replaces. Restore has renamed them, or, with DryRun, would rename
+	// them.
 	InTheWay []string
 }
 

@@ -57,7 +57,8 @@ func pod(spec string) *v1.Pod {
 	return podtest.New(part[0], podtest.UID(part[1]), podtest.Label("version", part[2]), podtest.GracePeriod(7))
 }
 
-// This function returns one SourcePod for each "name/uid". Each pod has a different origin.
+// sourcePods returns a SourcePod for each argument "name/uid" or "name/uid/version". The UID is also the name of the pod's manifest, so
+// each pod comes from another file.
 func sourcePods(specs ...string) (all []SourcePod) {
 	for _, spec := range specs {
 		all = append(all, SourcePod{Pod: pod(spec), Origin: "/manifests/" + strings.Split(spec, "/")[1]})

@@ -83,8 +83,8 @@ func newClock(ctx context.Context, cfg Config) (*clock, error) {
 	return c, err
 }
 
-// load reads a stored time. If there is none, it leaves to unchanged.
-func (c *clock) load(ctx context.Context, key string, to *startTime) error {
+// load reads the time that is stored under the key into the variable target. If no time is stored, the target does not change.
+func (c *clock) load(ctx context.Context, key string, target *startTime) error {
 	text, found, err := c.meta.Meta(ctx, key)
 	if err != nil {
 		return fmt.Errorf("read the stored lower bound of the time: %w", err)
@@ -94,7 +94,7 @@ func (c *clock) load(ctx context.Context, key string, to *startTime) error {
 		if err != nil {
 			c.log.Warn("the stored lower bound of the time cannot be parsed and is ignored", "error", err)
 		} else {
-			*to = sinceNow(t)
+			*target = sinceNow(t)
 		}
 	}
 	return nil
@@ -236,7 +236,8 @@ func (c *clock) run(ctx context.Context) error {
 	}
 }
 
-// save stores the proven time. On a node without an API server, it stores the signed time instead, if it is used.
+// save stores the proven time. On a node without an API server, save stores the signed time instead, and nothing while the signed time is
+// not used.
 func (c *clock) save(ctx context.Context) {
 	c.storing.Lock()
 	defer c.storing.Unlock()

@@ -43,9 +43,10 @@
 // the floor in the future forever. Nothing is deleted because of a date. An expired certificate is kept, and is used again if the time is
 // corrected to an earlier one.
 //
-// A node without an API server has another lower bound: the time at which a bundle was signed, whose signatures the node has verified, and
-// whose trial has begun. The signer's clock may be wrong too, and no server corrects it. So this bound is not used while the kernel's clock
-// is synchronized, and not while it is more than 7 days ahead of a machine's clock that is set. A certificate that is valid by that clock
-// for 7 more days is then never rejected. A bundle that is refused or already in use does not raise the bound, so that a reset lasts. An
-// update index does not raise it: its keys may only open rings and pause.
+// A node without an API server has another lower bound, the signed time: the time at which a bundle was signed. The node records this time
+// after it has verified the signatures, when the trial of the bundle begins. The signer's clock may be wrong too, and no server corrects
+// it. So the signed time is not used while the kernel's clock is synchronized, and not while it is more than 7 days ahead of a machine's
+// clock that is set. Therefore it never makes the node reject a certificate that is valid for 7 more days by the machine's clock. A bundle
+// that is refused or already in use does not raise the bound, so that a reset lasts. An update index does not raise it: its keys may only
+// open rings and pause.
 package link

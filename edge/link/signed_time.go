@@ -9,11 +9,13 @@ import (
 
 const (
 	signedKey = "clock-signed"
-	// minSignedAhead is the minimum time by which a signed time that is used is ahead of the machine's clock. A smaller difference matters
-	// to no certificate, and would be stored each hour on every node that is behind its signer by seconds.
+	// minSignedAhead is the minimum time by which a signed time must be ahead of the machine's clock to be used. A smaller difference does
+	// not matter for certificates. Without this minimum, every node whose clock is seconds behind the signer's clock would store the time
+	// each hour.
 	minSignedAhead = time.Minute
-	// maxSignedAhead is the maximum time by which a signed time that is used is ahead of a machine's clock that is set. The signer's clock
-	// may be wrong. A certificate that is renewed a week before it expires stays valid.
+	// maxSignedAhead is the maximum time by which a signed time may be ahead of a machine's clock that is set. Beyond that, the signer's
+	// clock is probably wrong, and the signed time is not used. So a certificate that is renewed a week before it expires never looks
+	// expired because of a signed time.
 	maxSignedAhead = 7 * 24 * time.Hour
 )
 
@@ -26,7 +28,7 @@ func (l *Link) RecordSigned(ctx context.Context, t time.Time) {
 	}
 }
 
-// recordSigned reports whether the signed time was recorded.
+// recordSigned records the signed time if it can be used, and reports whether it did.
 func (c *clock) recordSigned(t time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

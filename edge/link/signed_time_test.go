@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// An unsetBoard is a machine whose clock may be wrong. The time of the bubble begins in the year 2000, so that a clock that shows it is not
+// An unsetBoard is a machine whose clock may be wrong. The bubble begins in the year 2000, so without an offset the clock counts as not
 // set.
 type unsetBoard struct {
 	*testing.T
@@ -191,7 +191,7 @@ func TestSignedAhead(t *testing.T) {
 	}
 }
 
-// A busyMemory is a Meta during whose writes something else happens.
+// A busyMemory is a Meta that calls the function during, once, before it stores a value.
 type busyMemory struct {
 	memory
 	during func()

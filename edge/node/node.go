@@ -108,7 +108,7 @@ type Config struct {
 
 	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.
 	History History
-	// Duplicates adds annotations to the Lease, and evaluates the Lease after each renewal. It may be nil.
+	// Duplicates adds annotations to the Lease, and checks the Lease after each renewal for another machine. It may be nil.
 	Duplicates DuplicateDetector
 
 	// Startup is not called if Register is false. It may be nil.

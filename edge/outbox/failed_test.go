@@ -371,7 +371,7 @@ func TestRefusalAfterErrors(t *testing.T) {
 		p := w.bind("p")
 		w.fail(errWebhook)
 		w.box.Put(p, status(v1.PodFailed, "news"))
-		time.Sleep(5 * time.Minute)
+		time.Sleep(5*time.Minute + time.Second/2) // between two attempts: they are 15 s apart, at multiples of 15 s
 		w.fail(apierrors.NewForbidden(v1.Resource("pods"), "p", nil))
 		for before := w.patches(); w.patches() == before; {
 			time.Sleep(time.Second)

@@ -14,7 +14,7 @@ import (
 type hold struct {
 	backoff     retry.Backoff
 	until       time.Time
-	failedUntil time.Time // until, as the last failure set it; requests in between move until
+	failedUntil time.Time // the end of the hold after the last failure; nextToSend may move until afterwards
 }
 
 // extend counts a failure and sets the end of the hold.

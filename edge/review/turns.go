@@ -47,7 +47,7 @@ type turn struct {
 	dropped bool // set before ready is closed
 }
 
-// An address counts the reviews of one client address.
+// An address contains the numbers of reviews and rejections of one client address.
 type address struct {
 	addr             netip.Addr
 	running, waiting int

@@ -137,9 +137,9 @@ func (k countedRows) Next(dest []driver.Value) error {
 	return err
 }
 
-// TestStatementsOfAPod counts what the store executes for the start and the end of a pod on a node that has run a pod before. The numbers
-// do not depend on the number of pods. A change of these numbers is a change of the CPU time of each pod: lower ones are welcome, higher
-// ones need a reason.
+// TestStatementsOfAPod counts the statements and transactions of the store for the start and the end of a pod on a node that has run a pod
+// before. The numbers do not depend on the number of pods. They determine the CPU time of the store for each pod: lower numbers are
+// welcome, higher ones need a reason.
 func TestStatementsOfAPod(t *testing.T) {
 	for _, others := range []int{0, 40} {
 		counter := &statementCounter{}

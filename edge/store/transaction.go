@@ -13,7 +13,7 @@ import (
 // maxPrepared is the maximum number of prepared statements. A pod's life has about twenty. SQLite needs 3 to 20 KiB for each.
 const maxPrepared = 40
 
-// A writer is the state of the connection for writing. Another connection needs another one.
+// A writer is the state of the connection for writing. It must not be used with another connection.
 type writer struct {
 	synchronous string // the present value of PRAGMA synchronous; empty if it is not known
 	statements  statements
@@ -180,8 +180,8 @@ func (s *statements) use(text string, args []any, do func(*statement, driver.Stm
 	return do(st, prepared, values)
 }
 
-// close releases the prepared statements. Otherwise SQLite would keep the file open after its connection was closed. An error would be that
-// of the last execution, which is known already.
+// close releases the prepared statements. Otherwise SQLite would keep the file open after its connection was closed. SQLite returns the
+// error of a statement's last execution again, so errors are ignored.
 func (s *statements) close() {
 	for _, st := range s.byText {
 		if st.prepared != nil {
@@ -203,8 +203,8 @@ func changedTable(query string) string {
 	return ""
 }
 
-// A rowSet contains the rows of a table with a value in a column. The column is one that no statement changes: the rows of its old value
-// would otherwise differ from those of the mirror.
+// A rowSet contains the rows of a table with a value in a column. No statement may change the column: otherwise the mirror would
+// keep the rows with the old value.
 type rowSet struct {
 	column string // empty for all rows
 	value  string

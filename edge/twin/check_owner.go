@@ -28,7 +28,7 @@ type watch struct {
 	alive   bool      // another machine renews the Lease
 	wait    time.Duration
 	next    time.Time // time of the next read of the Lease; zero means immediately
-	// asked is set if TakeOver has let the reads begin again. Then wasQuiet is set if nobody had renewed the Lease before that.
+	// asked is set if TakeOver has restarted the reads. wasQuiet is then the result of isQuiet before the restart.
 	asked, wasQuiet bool
 }
 

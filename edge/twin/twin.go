@@ -70,7 +70,7 @@ type Twin struct {
 	rec   record
 	now   Marks     // current marks of this machine
 	claim nameClaim // claim of this boot
-	// The following fields are used in the state owningState.
+	// The following fields are used in the state owningState, except watch and read.
 	acknowledged  bool // the Lease has contained the claim of this boot
 	write         bool // the next renewal writes the claim
 	clear         bool // the next renewal removes the notice of a twin
@@ -78,7 +78,7 @@ type Twin struct {
 	earlier       int  // number of times that an earlier claim replaced this machine's claim
 	quietRenewals int  // number of renewals since the last earlier claim
 	otherMachine  otherMachine
-	watch         watch         // for the other states
+	watch         watch         // used in the other states
 	read          chan struct{} // closed by announceRead; nil if TakeOver does not wait
 }
 

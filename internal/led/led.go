@@ -36,7 +36,7 @@ func New(dir, name string) *LED {
 	return &LED{file: filepath.Join(dir, name, "trigger")}
 }
 
-// Check returns an error unless the LED exists. It returns nil if the LED has no name.
+// Check returns an error if the LED does not exist. An LED without a name is no error.
 func (l *LED) Check() error {
 	if l.file == "" {
 		return nil

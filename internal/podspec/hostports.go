@@ -54,7 +54,8 @@ func NewPortSet(ports []HostPort) PortSet {
 	return ports
 }
 
-// compareHostPorts orders ports by protocol and number. In each such group, a port of all addresses is the first.
+// compareHostPorts orders ports by protocol, number and address. So of the ports with the same protocol and number, the one on all
+// addresses comes first.
 func compareHostPorts(a, b HostPort) int {
 	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Number, b.Number), cmp.Compare(a.IP, b.IP))
 }

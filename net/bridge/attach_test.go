@@ -14,7 +14,7 @@ import (
 )
 
 // TestWorkOfAttach checks that the pod's network is set up in one visit to its namespace, with one socket on each side, and removed with
-// one request. These numbers are a part of what a pod costs the agent, and they do not depend on the machine.
+// one request. These numbers determine a part of the agent's CPU time for each pod, and do not depend on the machine.
 func TestWorkOfAttach(t *testing.T) {
 	for name, c := range map[string]struct {
 		addresses []string

@@ -2,7 +2,8 @@ package netns
 
 import "sync/atomic"
 
-// Counts counts the work in a namespace that costs CPU time. Tests use it, because these numbers do not depend on the machine.
+// Counts contains the numbers of the operations in a namespace that cost the most CPU time. Tests compare these numbers instead of times,
+// because the numbers do not depend on the machine.
 type Counts struct {
 	Visits   atomic.Int64 // threads that entered the namespace
 	Sockets  atomic.Int64 // netlink sockets that were opened in the namespace
@@ -10,7 +11,7 @@ type Counts struct {
 	Requests atomic.Int64 // requests of Socket.Send
 }
 
-// Counted returns the same namespace. What is done with the returned value is added to the counts.
+// Counted returns a copy of n. Calls of the copy's methods are added to the counts.
 func (n NS) Counted(to *Counts) NS {
 	n.counts = to
 	return n

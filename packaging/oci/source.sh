@@ -36,7 +36,7 @@ fetch() { # fetch NAME FILE SHA256
 			url=${mirror%/}/$pool/$2
 			tried="$tried
   $url"
-			# Into a name of its own: what is there at the end is good, or was there before.
+			# The download has another name, so that only a file with the right checksum replaces an existing one.
 			if /usr/lib/apt/apt-helper -o APT::Sandbox::User=root -o Acquire::Retries=3 download-file "$url" "$PWD/$2.new" "SHA256:$3" >/dev/null 2>&1 && good "$2.new" "$3"; then
 				mv "$2.new" "$2"
 				return 0

@@ -16,7 +16,7 @@ type watchers struct {
 	n  int
 }
 
-// A watcher has one of the handlers.
+// A watcher has one of the two handlers. The other one is nil.
 type watcher struct {
 	handleEvent func(*api.ContainerEventResponse)
 	handlePod   func(uid string)
@@ -35,7 +35,8 @@ func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func(
 	return r.watch.add(watcher{handleEvent: handle})
 }
 
-// WatchPods calls the handler with the UID of the pod of each change. The returned function is like that of Subscribe.
+// WatchPods calls the handler for each change with the UID of the pod that has changed. The returned function ends the subscription, as
+// that of Subscribe.
 func (r *Runtime) WatchPods(handle func(uid string)) (end func()) {
 	return r.watch.add(watcher{handlePod: handle})
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // TestTeardownOnce checks that the end of a pod removes its network once, although the agent stops the sandbox before it removes it, and
-// the removal stops it again. What may be left is removed again: after a failure, by the next agent, and of a sandbox that was started
-// again under the same ID.
+// the removal stops it again. The network is removed again in three cases, in which something may be left: after a failure; by the next
+// agent; and if a sandbox was started again under the same ID.
 func TestTeardownOnce(t *testing.T) {
 	n := newNode(t, 0)
 	ctx := context.Background()

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// maxKept is the maximum number of transports that a Service keeps: one for the hosts without own settings of TLS and time, and one for
-	// each other host of a registry.
+	// maxKept is the maximum number of transports that a Service keeps: one for the hosts without TLS or timeout settings of their own, and
+	// one for each other host of a registry.
 	maxKept = 8
 	// maxIdle is the maximum number of connections of a transport: one to each host of a registry, and to its token server.
 	maxIdle = 8
 )
 
 // keptTransports keeps the connections to the registry of a followed bundle between two requests, because a handshake costs more bytes than
-// a request. The settings of the registry are still read before each request: a transport is used again only for the same certificates and
-// at the same position in the settings, and connects as the settings say now.
+// a request. The settings of the registry are still read before each request. A transport is used again only for the same certificates and
+// at the same position in the settings. Its new connections use the current settings.
 type keptTransports struct {
 	mu   sync.Mutex
 	list []*keptTransport // the one that was used last is the last one

@@ -183,8 +183,8 @@ func TestPolledMirrors(t *testing.T) {
 	s.kept.keepOnly(nil)
 }
 
-// TestPolledErrors counts the connections of a node that follows a bundle which the registry does not give it. An answer of the registry
-// closes no connection.
+// TestPolledErrors counts the connections of a node that follows a bundle in a registry which answers each request with an error. Such an
+// answer does not close the connection.
 func TestPolledErrors(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
 		certs := t.TempDir()
@@ -198,8 +198,8 @@ func TestPolledErrors(t *testing.T) {
 	}
 }
 
-// TestKeptTransports checks that each client of a registry has its own transport, which connects as the settings say now, and that the one
-// that was not used for the longest time is dropped.
+// TestKeptTransports checks that each client of a registry has its own transport, that new connections use the current settings, and that
+// the transport that was not used for the longest time is dropped.
 func TestKeptTransports(t *testing.T) {
 	var k keptTransports
 	find := func(position int, timeout error) *keptTransport {

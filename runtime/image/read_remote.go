@@ -106,7 +106,7 @@ func (r *Remote) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) 
 	return w.Body(body), nil
 }
 
-// Close closes the connections, unless they are kept. It then closes those of former settings.
+// Close closes the connections of this Remote. If they are kept, Close instead closes the connections that were kept for earlier settings.
 func (r *Remote) Close() error {
 	switch {
 	case r.idle == 0:

@@ -78,7 +78,8 @@ func layeredBundle(t *testing.T, key ed25519.PrivateKey, number, layer, changed 
 	return middleBundle(t, key, number, number, 0, layer, changed)
 }
 
-// middleBundle does the same. The uppermost layer differs with the parameter top, and the one in the middle with the parameter middle.
+// middleBundle builds a signed bundle like layeredBundle. The parameter top changes the uppermost layer, and the parameter middle the tenth
+// one.
 func middleBundle(t *testing.T, key ed25519.PrivateKey, number, top, middle, layer, changed int) *bundle.Artefact {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "kiosk")

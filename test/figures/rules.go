@@ -94,8 +94,7 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	return wrong, notes
 }
 
-// ActiveAlerts returns the names of the alerts that are pending or firing, sorted, without "alert ". Control must be active, and is not in
-// the result.
+// ActiveAlerts returns the sorted names of the alerts that are pending or firing. It leaves out the alert Control, which must be active.
 func (r Rules) ActiveAlerts(t testing.TB) (names []string) {
 	t.Helper()
 	if r.Rules[Control].Active == 0 {

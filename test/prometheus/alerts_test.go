@@ -28,10 +28,10 @@ var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // step is the time between two scrapes, and between two evaluations of the rules.
 const step = 2 * time.Minute
 
-// away is a page that a scrape does not get.
+// away is the text of a page while the node cannot be reached: the scrape fails.
 const away = "away"
 
-// A page is what a node serves from a time on.
+// A page is the text that a node serves from the time at until the next page.
 type page struct {
 	at   time.Duration
 	text string
@@ -255,7 +255,7 @@ func without(pages []page, from, until time.Duration) (out []page) {
 	return out
 }
 
-// gone returns a fleet of which the nodes from first to end-1 are away for nine hours.
+// gone returns a fleet in which the nodes from first to end-1 cannot be reached for nine hours.
 func gone(nodes map[string][]page, first, end int, from time.Duration) map[string][]page {
 	for i := first; i < end; i++ {
 		name := fmt.Sprintf("node-%d", i)
@@ -281,7 +281,7 @@ func shifted(t *testing.T, pages []page, ahead time.Duration) (out []page) {
 	return out
 }
 
-// later returns a recording of a node that Prometheus knows only from a time on.
+// later returns the recording of a node that Prometheus does not scrape before the time from.
 func later(pages []page, from time.Duration) (out []page) {
 	for _, p := range pages {
 		if p.at < from {

@@ -32,13 +32,13 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// A certified is an https server with a certificate that is valid for 60 days.
-type certified struct {
+// A tlsServer is an https server with a certificate that is valid for 60 days.
+type tlsServer struct {
 	*httptest.Server
 	trust *x509.CertPool
 }
 
-func (w *world) newCertified(from time.Time, h http.HandlerFunc) *certified {
+func (w *world) newTLSServer(from time.Time, h http.HandlerFunc) *tlsServer {
 	w.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	w.must(err)
@@ -49,7 +49,7 @@ func (w *world) newCertified(from time.Time, h http.HandlerFunc) *certified {
 	w.must(err)
 	cert, err = x509.ParseCertificate(der)
 	w.must(err)
-	s := &certified{httptest.NewUnstartedServer(h), x509.NewCertPool()}
+	s := &tlsServer{httptest.NewUnstartedServer(h), x509.NewCertPool()}
 	s.trust.AddCert(cert)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -59,7 +59,7 @@ func (w *world) newCertified(from time.Time, h http.HandlerFunc) *certified {
 }
 
 // newClient returns the client of package download with the server's certificate as an authority.
-func (s *certified) newClient(now func() time.Time) func() *http.Client {
+func (s *tlsServer) newClient(now func() time.Time) func() *http.Client {
 	return func() *http.Client {
 		c := download.NewClient(now)
 		c.Transport.(*http.Transport).TLSClientConfig.RootCAs = s.trust
@@ -85,9 +85,9 @@ func (m *safeMeta) SetMeta(ctx context.Context, key, value string) error {
 	return m.world.SetMeta(ctx, key, value)
 }
 
-// TestUnsetClock checks a node without an API server whose clock shows 1970. It accepts the valid certificates of a server with bundles and
-// of the server for reports as soon as it uses a bundle, also after a reboot. A bundle of others does not change that. A certificate that
-// had expired when the bundle was signed is rejected. After islet clock reset, the bundle in use does not bring the time back.
+// TestUnsetClock checks a node without an API server whose clock shows 1970. As soon as it uses a bundle, it accepts the valid certificates
+// of the servers for bundles and reports, also after a reboot. A bundle that other keys have signed does not change that. A certificate
+// that had expired when the bundle was signed is rejected. After islet clock reset, the bundle in use does not bring the time back.
 func TestUnsetClock(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.bundle(1, nil), w.bundle(2, second("more"))
@@ -95,16 +95,16 @@ func TestUnsetClock(t *testing.T) {
 	w.key = ed25519.NewKeyFromSeed([]byte(strings.Repeat("x", ed25519.SeedSize)))
 	foreign := w.bundle(9, nil)
 	w.key = key
-	valid := w.newCertified(w.clock.AddDate(0, 0, -10), func(out http.ResponseWriter, r *http.Request) {
+	valid := w.newTLSServer(w.clock.AddDate(0, 0, -10), func(out http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			_, _ = io.Copy(io.Discard, r.Body)
 			return
 		}
 		http.ServeFile(out, r, two)
 	})
-	expired := w.newCertified(w.clock.AddDate(0, 0, -80), valid.Config.Handler.ServeHTTP)
+	expired := w.newTLSServer(w.clock.AddDate(0, 0, -80), valid.Config.Handler.ServeHTTP)
 	var l *link.Link
-	boot := func(s *certified) (*Node, *reporter) {
+	boot := func(s *tlsServer) (*Node, *reporter) {
 		var err error
 		l, err = link.New(t.Context(), link.Config{NodeName: "a", CertDir: t.TempDir(), Meta: &safeMeta{world: w},
 			Clock: func() time.Time { return time.Unix(1000, 0) }, Log: slog.New(slog.DiscardHandler)})
@@ -115,7 +115,7 @@ func TestUnsetClock(t *testing.T) {
 		return n, &reporter{Node: n, url: s.URL, client: s.newClient(l.Now)(),
 			again: retry.Backoff{FirstWindow: time.Hour, SecondWindow: time.Hour, MaxWindow: time.Hour}}
 	}
-	check := func(what string, s *certified, trusted bool) {
+	check := func(what string, s *tlsServer, trusted bool) {
 		t.Helper()
 		n, r := boot(s)
 		b, err := apply(n, s.URL+"/kiosk.tar", true)
@@ -207,9 +207,9 @@ func TestSignedOnce(t *testing.T) {
 	check("in use again", one, 2)
 }
 
-// TestClockAhead sets the machine's clock ahead by ten years. What runs goes on: a bundle in force that has expired by that clock, and a
-// trial. A new bundle that has expired by that clock waits until the clock is right: it does not count as failed, and a person, a stick and
-// a followed source can then start it.
+// TestClockAhead sets the machine's clock ahead by ten years. A bundle in force that has expired by that clock stays in force, and a
+// running trial continues. A new bundle that has expired by that clock waits until the clock is right: it does not count as failed, and a
+// person, a stick and a followed source can then start it.
 func TestClockAhead(t *testing.T) {
 	for _, how := range []string{"a person", "a stick", "a source"} {
 		t.Run(how, func(t *testing.T) {

@@ -57,9 +57,9 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// TestFullDisk fills the disk after each durable write of an application, of the end of its trial, and of a revert. What cannot be written
-// is an error that names the disk. The node has the old or the new state, with exactly the folders and images of that state, also after a
-// restart while the disk is full. As soon as there is space, the same bundle can be applied.
+// TestFullDisk fills the disk after each durable write of an application, of the end of its trial, and of a revert. The error of a failed
+// write names the disk. The node has the old or the new state, with exactly the folders and images of that state, also after a restart
+// while the disk is full. As soon as there is space, the same bundle can be applied.
 func TestFullDisk(t *testing.T) {
 	d := disktest.NewOf(t, reserved+16<<20)
 	files := newWorld(t)

@@ -86,10 +86,10 @@ func TestRotatedKeys(t *testing.T) {
 	const consent = "configuration: {healthyFor: 10s, deadline: 1m, consent: [edge.bundle]}\n"
 	for name, c := range map[string]struct {
 		own, next string   // the keys of the node's file and of the bundle
-		threshold [2]int   // of both
-		old, new  string   // enough signers for each
-		never     []string // enough for none of both
-		isEarly   bool     // the new signers are not enough before
+		threshold [2]int   // of the node's file and of the bundle
+		old, new  string   // signers that are enough before and after the change of keys
+		never     []string // signers that are not enough after the change
+		isEarly   bool     // the signers in new are not enough before the change
 	}{
 		"another key":        {"A", "B", [2]int{1, 1}, "A", "B", []string{"C"}, true},
 		"one of two":         {"AB", "BC", [2]int{1, 1}, "A", "C", nil, true},

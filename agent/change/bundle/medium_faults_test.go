@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
 )
 
-// A lent layout stays open when it is closed, so that its faults are counted over several sessions.
+// A lent layout ignores Close, so that the test can count the files that were opened over several uses of the layout.
 type lent struct{ format.Layout }
 
 func (lent) Close() error { return nil }

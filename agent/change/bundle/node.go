@@ -56,7 +56,8 @@ type Config struct {
 	Now                  func() time.Time         // the best known time
 	Images               Images                   // nil with the runtime of another program, which cannot use bundles
 	Store                Store
-	// RecordSigned records the time at which a bundle was signed whose trial begins. It may raise Now. It may be nil.
+	// RecordSigned is called when the trial of a bundle begins, with the time at which the bundle was signed. Now may return a later time
+	// afterwards. RecordSigned may be nil.
 	RecordSigned func(context.Context, time.Time)
 	// OpenSecret decrypts a Secret. It is nil if the node has no key for sealed Secrets.
 	OpenSecret func(*sealed.Document) (*sealed.Secret, error)

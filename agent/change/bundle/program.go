@@ -101,8 +101,9 @@ func (n *Node) archives(l format.Layout, b *format.Bundle, id Bundle) (list []up
 	return list, nil
 }
 
-// openArchive opens an archive, which a server must first send. An archive on this machine is copied first, because its medium may be slow,
-// and the reader of the archive lets no other update begin. The caller verifies its bytes by the release.
+// openArchive opens an archive. It fetches the archive if the bundle is on a server, and otherwise copies it, because the medium may be
+// slow, and the updater accepts no other update while it reads an archive. The bytes are not verified: the caller compares them with the
+// release.
 func (n *Node) openArchive(l format.Layout, f format.File) (io.ReadCloser, error) {
 	fetched, isFetched := l.(fetchedLayout)
 	need := neededBytes([]int64{f.Size}, fetched)
@@ -125,8 +126,8 @@ func (n *Node) openArchive(l format.Layout, f format.File) (io.ReadCloser, error
 	return r, nil
 }
 
-// copyArchive copies an archive to a file without a name, which is freed when it is closed. The method sweep removes what a power cut has
-// left.
+// copyArchive copies an archive to an unnamed file, whose space is freed when the file is closed. If a power cut interrupts copyArchive,
+// the method sweep removes the rest.
 func (n *Node) copyArchive(l format.Layout, f format.File) (io.ReadCloser, error) {
 	dir := filepath.Join(n.c.Dir, foldersDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

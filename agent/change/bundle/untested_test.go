@@ -72,9 +72,9 @@ func (w *world) updater(key ed25519.PublicKey) *update.Updater {
 	})
 }
 
-// TestUntestedProgram follows a version of islet from a bundle to the office. The self-test of the version has no result, or it crashes:
-// the node does not use the bundle, and each report says so. After the third crash the version counts as failed, and the node does not test
-// it again. /bin/false ends without a result; a shell without a script ends like a crash.
+// TestUntestedProgram applies a bundle with a version of islet whose self-test has no result, or crashes. The node does not use the bundle,
+// and each report of the node says so. After the third crash the version counts as failed, and the node does not test it again. /bin/false
+// ends without a result; a shell without a script ends like a crash.
 func TestUntestedProgram(t *testing.T) {
 	const untested, unfit = api.UpdateUntested, api.UpdateUnfit
 	for program, want := range map[string][]string{

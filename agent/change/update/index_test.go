@@ -467,7 +467,7 @@ func TestIndexSeen(t *testing.T) {
 	}
 }
 
-// TestFollowedName checks that a problem is logged with what the node follows: an archive or an index.
+// TestFollowedName checks that the log names the source of a problem: the followed archive or the followed index.
 func TestFollowedName(t *testing.T) {
 	w := newIndexWorld(t)
 	for want, c := range map[string]Config{

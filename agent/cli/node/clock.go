@@ -49,7 +49,7 @@ func printClock(t *command.Tool, c *api.Clock) {
 	row("Machine:", c.Machine, "the machine's clock")
 	row("Floor:", c.Floor, "a time of the API server that has certainly passed")
 	row("Hint:", c.Hint, "a certificate of the cluster became valid")
-	row("Signed:", c.Signed, "a bundle was signed")
+	row("Signed:", c.Signed, "the time at which a bundle was signed")
 	row("Claimed:", c.Claimed, fmt.Sprintf("%d responses of the API server; not trusted", c.Answers))
 	out.Print(t.Out)
 	if c.Refused != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// beside returns the names of the files next to islet.yaml that the board names.
+// beside returns the names of the files next to islet.yaml that islet.yaml names: the configurations.
 func (b *Board) beside() (names []string) {
 	for _, name := range []string{b.KubeletConfiguration, b.EdgeConfiguration} {
 		if name != "" {
@@ -17,7 +17,7 @@ func (b *Board) beside() (names []string) {
 	return names
 }
 
-// isBesideName reports whether islet.yaml may name a file next to it so.
+// isBesideName reports whether islet.yaml may use the name for a file next to it.
 func isBesideName(name string) bool {
 	return filepath.Base(name) == name && !strings.HasPrefix(name, ".") && len(name) <= 100
 }
@@ -31,7 +31,7 @@ func besideDigest(file, name string) string {
 	return sum(data)
 }
 
-// isBesideChanged reports whether a file that islet.yaml names is another one than when islet.yaml was applied.
+// isBesideChanged reports whether a file that islet.yaml names has changed since islet.yaml was applied.
 func (r *record) isBesideChanged(file string) bool {
 	for name, digest := range r.Beside {
 		if besideDigest(file, name) != digest {
@@ -41,8 +41,8 @@ func (r *record) isBesideChanged(file string) bool {
 	return false
 }
 
-// adoptBeside adds the digests of the files that an islet.yaml in use names to a record that has none, because an older version has made
-// it. These files count as unchanged. It reports whether it has added any.
+// adoptBeside completes a record of an older version, which has no digests of the files that islet.yaml names. The present contents of
+// these files then count as applied. adoptBeside reports whether it has added a digest.
 func (r *record) adoptBeside(file string, data []byte) bool {
 	if r.Beside != nil {
 		return false

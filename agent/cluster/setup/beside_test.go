@@ -12,7 +12,7 @@ import (
 
 const edgeHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 
-// beside is a board whose islet.yaml names two files. It is in use. The function write writes one of them.
+// beside returns a board that has applied an islet.yaml which names two files, and a function that writes one of these files.
 func beside(t *testing.T, joined bool) (b *board, write func(name, text string)) {
 	t.Helper()
 	b = newBoard(t)

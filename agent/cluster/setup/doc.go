@@ -14,11 +14,11 @@
 //	                               |
 //	   Watch: the link is up, so the node has its certificate --> the secrets in islet.yaml are overwritten
 //
-// The command islet setup runs before each start of the service. A file counts as applied if the record has its digest, and those of the
-// files next to it that it names. The digest does not cover the secrets, so it stays the same when they are removed. An edited file is
-// applied again. A board that has joined keeps its name and its cluster. A board that has joined by the command islet join also keeps the
-// fields that islet join has set. If a power cut has ended islet join, islet setup completes the files of islet join before it compares
-// islet.yaml with them.
+// The command islet setup runs before each start of the service. The record has the digest of the file that was applied, and the digests of
+// the files next to it that it names. If one of these files has changed, islet setup applies islet.yaml again. The digest of islet.yaml
+// does not cover the secrets, so it stays the same when they are removed. A board that has joined keeps its name and its cluster. A board
+// that has joined by the command islet join also keeps the fields that islet join has set. If a power cut has ended islet join, islet setup
+// completes the files of islet join before it compares islet.yaml with them.
 //
 // # Power cuts
 //

@@ -23,7 +23,7 @@ const (
 	kubeconfigFile = "kubeconfig"
 )
 
-// The first line of the lines of addFlags begins and ends with these texts.
+// The first line that addFlags writes begins with blockBegin and ends with blockEnd.
 const (
 	blockBegin = "# From "
 	blockEnd   = ", by islet setup. Change that file instead."
@@ -41,7 +41,7 @@ type plan struct {
 
 	targets []target
 	made    map[string]made
-	beside  map[string]string // digests of the files next to islet.yaml, by name
+	beside  map[string]string // as record.Beside
 }
 
 // newPlan returns the files for a source that was checked. It writes nothing. Its errors name the file and the field.
@@ -75,9 +75,8 @@ func (p *plan) base(path string) (data, current []byte, err error) {
 	return current, current, err
 }
 
-// withoutBlock returns the file of flags without the lines of addFlags, which a person may have edited: each first line of them, and the
-// flags of addFlags that follow it, also after a comment of the person. The flags with another kubeconfig are the person's own.
-// withoutBlock returns nil if it has removed all lines.
+// withoutBlock returns the contents of the file of flags without the lines that addFlags has written, also if a person has edited them or
+// has written comments between them. It keeps flags that name other files than those of islet setup. If no line is left, it returns nil.
 func (p *plan) withoutBlock(text []byte) []byte {
 	if !bytes.Contains(text, []byte(blockEnd)) {
 		return text

@@ -19,7 +19,8 @@ type record struct {
 	File    string   `json:"file,omitempty"`   // path of islet.yaml
 	Digest  string   `json:"digest,omitempty"` // of the file without its secrets
 	Secrets []secret `json:"secrets,omitempty"`
-	// Beside are the digests of the files next to islet.yaml that it names, by name. The digest of a file that could not be read is empty.
+	// Beside maps the name of each file that islet.yaml names, and that is next to it, to the digest of that file. The digest of a file
+	// that could not be read is empty.
 	Beside  map[string]string `json:"beside,omitempty"`
 	Removed bool              `json:"removed,omitempty"` // the secrets of the file are removed
 	Joined  bool              `json:"joined,omitempty"`  // the node has joined the cluster since

@@ -100,7 +100,7 @@ func (s *Setup) applyFile(file string, r *record) (Result, error) {
 	refused := &RefusedError{File: file}
 	data, err := readFile(file, maxFile)
 	isUsed := err == nil && r.isFile(data)
-	isEdited := isUsed && r.isBesideChanged(file) // the files that it names are a part of it
+	isEdited := isUsed && r.isBesideChanged(file) // a change of a file that islet.yaml names counts as a change of islet.yaml
 	if isUsed {
 		// A file that is in use is applied again if the agent cannot start. It can start afterwards if this version makes other settings of
 		// the file.

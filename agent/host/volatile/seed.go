@@ -58,7 +58,7 @@ func seedFile(from, to string, copy func(from, to string) error) error {
 	return err
 }
 
-// removePart removes what a copy has left that ended with the given error, if the error is a disk fault.
+// removePart removes the incomplete target of a copy that has ended with err, if err is a disk fault.
 func removePart(err error, to string) error {
 	if !readonly.IsDiskFault(err) {
 		return nil

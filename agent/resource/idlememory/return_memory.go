@@ -28,8 +28,9 @@ const (
 	// minGarbage is the number of bytes that must have been allocated since the last return of memory, so that the
 	// repeated return after settleTime is worth its CPU time. This is not the case after the end of a single pod.
 	minGarbage = 512 << 10
-	// largeChange is the number of bytes that pods that change must have allocated, so that a second garbage collection is worth its CPU
-	// time. The first one leaves the contents of pools and half of the unused stacks. A pod that starts or ends alone allocates less.
+	// largeChange is the number of bytes that the agent must have allocated during a change of pods, so that a second garbage collection is
+	// worth its CPU time. The first collection does not free the contents of pools and half of the unused stacks. The start or the end of a
+	// single pod allocates fewer bytes.
 	largeChange = 4 << 20
 	// taskTime is the time after a call of TaskRan at which the pages of the executable are returned, unless TaskRan is called again. It
 	// is shorter than 100 ms, so that this work belongs to the task's own burst of activity. With a second, each renewal of the Lease
@@ -85,7 +86,7 @@ func (s *Settler) TaskRan() {
 // Run returns memory each time pods have not changed for a while, until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	var freed time.Time // zero: never
-	var before uint64   // the number of bytes that were allocated until then
+	var before uint64   // the number of bytes that were allocated until freed
 	for {
 		next := s.changed()
 		rest := time.NewTimer(max(quietTime, minInterval-time.Since(freed)))
@@ -122,7 +123,7 @@ func (s *Settler) returnMemory(ctx context.Context, next <-chan struct{}, before
 		case <-ctx.Done():
 			return freed, allocated
 		case <-next:
-			return freed, s.allocated() // what was allocated while pods did not change is no part of the next change
+			return freed, s.allocated() // bytes that were allocated at rest do not count for the next change
 		case <-again.C:
 			if s.allocated()-allocated < minGarbage {
 				s.tryReturn(s.forget)

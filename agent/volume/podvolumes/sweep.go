@@ -97,8 +97,9 @@ type sweepRequest struct {
 	do  func(context.Context) error
 }
 
-// requestSweep returns the loop with the given name, which calls do from now on, and whether the loop is new. If the loop is running, it
-// calls do at once after its current unmount, because this unmount may not see what do shall unmount.
+// requestSweep makes the loop with the given name call the function do, and returns the loop. It starts the loop if there is none, and then
+// isNew is true. A running loop calls do at once after its current unmount, because that unmount may have begun before the volumes of do
+// became unused.
 func (v *Volumes) requestSweep(ctx context.Context, name string, do func(context.Context) error) (l *sweepLoop, isNew bool) {
 	s := &v.sweeps
 	s.mu.Lock()
@@ -139,8 +140,8 @@ func (v *Volumes) runSweep(l *sweepLoop, name string, r sweepRequest) {
 	}
 }
 
-// proceed returns what a loop does after an unmount with the given result. If the loop has ended, proceed returns false. The loop keeps its
-// context while this context lasts, because the context of a later request may end earlier.
+// proceed returns the request that the loop executes next, after an unmount with the result err. It returns false if the loop ends. The
+// next request gets the context of the former one while that context lasts, because the context of the next request may end earlier.
 func (s *sweepLoops) proceed(l *sweepLoop, name string, r sweepRequest, err error) (sweepRequest, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// This type is a driver that stages volumes. It never answers for the volumes whose names begin with "silent".
+// A stagingDriver is a driver that stages volumes. It never answers for the volumes whose names begin with "silent".
 type stagingDriver struct{ nfs }
 
 func (stagingDriver) StagePath(v Volume) string                        { return "/staged/" + v.Name }

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/bundle"
 )
 
-// A Faulty is a Layout whose medium is pulled out, or that answers differently from before, when a file is opened for the (At+1)th time. No
-// goroutine but one may use it.
+// A Faulty is a Layout with one fault: when the (At+1)th file is opened, the medium is pulled out, or the file has other bytes than before.
+// A Faulty is not safe for concurrent use.
 type Faulty struct {
 	bundle.Layout
 	At    int

@@ -108,7 +108,7 @@ func (m *Mutable) Mutate(i int) (mutant *Mutable, isSigned bool, tar []byte) {
 	return out, i%4 < 2, nil
 }
 
-// pair is how a document names a blob.
+// pair returns the fields of a descriptor that name a blob: its digest and its size.
 func pair(d digest.Digest, size int) []byte {
 	return fmt.Appendf(nil, `"digest":"%s","size":%d`, d, size)
 }

@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestNodeConfiguration walks packaging/kustomize/README.md: it copies the kustomization node-configuration, writes the fields of the node
-// into kubelet.yaml, removes edge.yaml from the ConfigMap, applies it and annotates the node. The API server accepts and keeps each field
-// of the shipped kustomization and of the copy. The node uses the configuration, and nodes get no other permission.
+// TestNodeConfiguration follows packaging/kustomize/README.md: it copies the kustomization node-configuration, writes the fields of the
+// node into kubelet.yaml, removes edge.yaml from the ConfigMap, applies it and annotates the node. The API server accepts and keeps each
+// field of the shipped kustomization and of the copy. The node uses the configuration, and nodes get no other permission.
 func TestNodeConfiguration(t *testing.T) {
 	t.Parallel()
 	c := start(t)

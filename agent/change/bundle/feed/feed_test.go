@@ -318,8 +318,8 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// TestDirectoryWithoutSlash checks that the error says what is missing if the server redirects the URL of a directory to the one with a
-// slash, whatever it answers there. A tar behind another redirect has no such error.
+// TestDirectoryWithoutSlash checks that the error says to add a slash if the server redirects the URL of a directory to the one with a
+// slash, whatever the server answers there. The error of a tar behind another redirect does not say so.
 func TestDirectoryWithoutSlash(t *testing.T) {
 	s := newSite(t, artefact(t))
 	for name, listing := range map[string]func(http.ResponseWriter, *http.Request){
@@ -341,7 +341,7 @@ func TestDirectoryWithoutSlash(t *testing.T) {
 			}
 			return true
 		})
-		const advice = "/kiosk: the URL of a directory ends with a slash: "
+		const advice = "/kiosk: add a slash to the URL, which is that of a directory: "
 		_, _, err := verify(t, opener(t, filepath.Join(t.TempDir(), "download"), nil), s.URL+"/kiosk?token=x", poll.Validators{})
 		unreachable := errors.As(err, new(download.UnreachableError))
 		if err == nil || !strings.HasPrefix(err.Error(), s.URL+advice) || unreachable != (name == "no listing") {

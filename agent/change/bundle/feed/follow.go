@@ -29,8 +29,9 @@ const (
 	maxRefused = 24 * time.Hour
 	// spareInterval is the interval at which FollowConfig.SaveWrites is called while it returns true.
 	spareInterval = 10 * time.Minute
-	// storeEvery is the minimum difference of the next request's time for which the time is stored again. It limits the writes to the disk:
-	// the first request after each start that the source answers stores the time, and so a node that starts often keeps the pace.
+	// storeEvery limits the writes to the disk: the time of the next request is stored again only if it differs from the stored time by
+	// storeEvery or more. In addition, it is stored after the first request since the start that the source has answered, so that a node
+	// that starts often keeps the pace.
 	storeEvery = 24 * time.Hour
 	// storeRetryAfter is the minimum interval at which the time of a Retry-After is stored.
 	storeRetryAfter = time.Hour
@@ -241,8 +242,8 @@ func (f *Follower) check(ctx context.Context) (wait time.Duration, problem strin
 	return f.answered(err.Error())
 }
 
-// answered returns the results of check after a request that the source answered. Of these, the first one after the start is stored. The
-// time after a request that failed, or while the node is busy, is not stored: it says nothing about the pace.
+// answered returns the results of check after a request that the source has answered. The time is stored after the first such request since
+// the start. It is not stored after a request that failed, or while the node is busy, because that time says nothing about the pace.
 func (f *Follower) answered(problem string) (wait time.Duration, _ string, store bool) {
 	store, f.stored = !f.stored, true
 	return f.pace.Next(true, 0), problem, store

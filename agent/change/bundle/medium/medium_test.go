@@ -165,7 +165,7 @@ func start(t *testing.T, label string, n *node) (await func(what, result string)
 	return await
 }
 
-// startWith does the same with an LED.
+// startWith runs a Medium with an LED until the test ends. The function await waits for a result.
 func startWith(t *testing.T, label string, n *node, light *led.LED) (m *Medium, await func(what, result string) *api.BundleMedium) {
 	m = New(Config{Label: label, Result: true, Node: "edge", Bundles: n, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		busyPause: time.Millisecond})

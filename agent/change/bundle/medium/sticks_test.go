@@ -36,7 +36,8 @@ func (l *light) want(what, trigger string) {
 	}
 }
 
-// pullOut pulls out a stick as the kernel reports it for a USB device, which does not stay as a loop device does.
+// pullOut pulls out a stick, and sends the event of the kernel for a USB device that was removed. A loop device alone would not cause this
+// event.
 func (m *Medium) pullOut(s *stick) {
 	s.t.Helper()
 	name := filepath.Base(s.device)

@@ -195,8 +195,8 @@ func (o *Observer) receiveEvents(ctx context.Context) error {
 	return o.cfg.Runtime.(cri.Events).ContainerEvents(ctx, func(e *api.ContainerEventResponse) { o.handleEvent(uidOf(e)) })
 }
 
-// handleEvent makes Run read a pod again. If the agent itself has a call in progress for the pod, the read waits for eventDelay, and is not
-// needed if the pod was read meanwhile.
+// handleEvent makes Run read a pod again. If the agent itself has a call in progress for the pod, Run reads the pod after eventDelay,
+// unless Refresh or the end of the call makes this read unnecessary.
 func (o *Observer) handleEvent(uid types.UID) {
 	if uid == "" {
 		return
@@ -235,7 +235,7 @@ func (o *Observer) Begin(uid types.UID) (end func()) {
 	}
 }
 
-// takeEvent reports whether an event waits, which then waits no longer.
+// takeEvent cancels the delayed read after an event. It reports whether such a read was pending.
 func (c *ownCalls) takeEvent() bool {
 	if c == nil || c.waiting == nil {
 		return false

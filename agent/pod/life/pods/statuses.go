@@ -75,7 +75,7 @@ func (p *Pods) updateStatus(uid types.UID, in plan.Input) (freed string) {
 		return "" // a status would be Pending now, and Failed a moment later if the node refuses the pod
 	}
 	stored := before.status
-	if in.End != nil && isServersBetter(known, &before.status, in.Want) {
+	if in.End != nil && hasServerMore(known, &before.status, in.Want) {
 		before.status = in.Want.Status // it may have ended before this node first saw it
 	}
 	now := state{status: computeStatus(in, before.status, host), computedFor: in.Want, version: p.version + 1}
@@ -117,10 +117,11 @@ func computeStatus(in plan.Input, before v1.PodStatus, host status.Host) v1.PodS
 // The node must not send a status, because it does not know the containers.
 func isServersAlone(p *v1.Pod) bool { return podspec.IsTooLarge(p) && isTerminal(p.Status.Phase) }
 
-// isServersBetter reports whether the API server knows more about the end of a pod than this node: the node does not know the pod, or it
-// only knows how the pod has ended, because the pod was too large for the node, and the server's version now has the complete status. The
-// node must not remove the results of the containers from it. A pod that the node rejected has no container statuses there.
-func isServersBetter(known bool, before *v1.PodStatus, p *v1.Pod) bool {
+// hasServerMore reports whether the API server knows more about the end of a pod than this node does. That is so if the node does not know
+// the pod. It is also so if the pod was too large for the node, so that the node has stored no container statuses, and the API server's
+// version of the pod now has them: the node must not remove them from the status. A pod that the node rejected has no container statuses at
+// the API server.
+func hasServerMore(known bool, before *v1.PodStatus, p *v1.Pod) bool {
 	more := len(before.ContainerStatuses) == 0 && len(p.Status.ContainerStatuses) > 0
 	return !known || isTerminal(p.Status.Phase) && more && !isServersAlone(p)
 }

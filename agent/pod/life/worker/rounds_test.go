@@ -35,7 +35,7 @@ func (m *machine) ContainerStatus(ctx context.Context, r *api.ContainerStatusReq
 	return m.Runtime.ContainerStatus(ctx, r)
 }
 
-// WatchPods makes the machine a runtime of this process, whose calls have sent their events when they return.
+// WatchPods implements cri.PodWatcher, as islet's own runtime does.
 func (m *machine) WatchPods(handle func(uid string)) (end func()) {
 	return m.Subscribe(func(e *api.ContainerEventResponse) { handle(e.GetPodSandboxStatus().GetMetadata().GetUid()) })
 }

@@ -55,12 +55,12 @@ func (im *Images) removeImage(r *http.Request) (any, error) {
 	return gone, nil
 }
 
-// adviceAbout says how an image that is needed can be removed. Islet's own runtime, which can untag, pins only images of bundles. It does
-// not remove them, also with --force.
+// adviceAbout says how an image that a pod needs can be removed. islet's own runtime, the only one that can untag images, pins only images
+// of bundles. A pinned image is not removed, not even with --force.
 func adviceAbout(image *crapi.Image, canUntag bool) string {
 	if canUntag && image.Pinned {
-		return " and pinned: it belongs to the bundle in use, on trial or before (islet bundle status), and --force does not remove it: " +
-			"apply bundles without this image, and remove it then"
+		return " and pinned: it belongs to the bundle that is in use or on trial, or to the previous one (islet bundle status). " +
+			"--force does not remove it: apply bundles without this image first"
 	}
 	return ": delete that first, or remove the image with --force"
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// TestFileSystems checks the sizes of file systems. The total size must be the one of which image garbage collection, evictions and
-// /stats/summary compute fractions: that of the whole file system.
+// TestFileSystems checks the sizes of file systems. The total size must be that of the whole file system, because image garbage collection,
+// evictions and /stats/summary compute fractions of this size.
 func TestFileSystems(t *testing.T) {
 	dir := t.TempDir()
 	disks := fileSystems([]string{dir, dir, dir + "/missing"})

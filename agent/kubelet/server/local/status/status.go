@@ -155,8 +155,8 @@ func fileSystems(dirs []string) []api.Disk {
 	return out
 }
 
-// diskOf returns the file system of a directory. Its total size is that of the thresholds of evictions, of the image garbage collection and
-// of /stats/summary: it includes the blocks that are reserved for root, which are neither used nor free.
+// diskOf returns the file system of a directory. Its total size includes the blocks that are reserved for root, which are neither used nor
+// free. The thresholds of evictions, the image garbage collection and /stats/summary use the same total size.
 func diskOf(dir string, fs *unix.Statfs_t) api.Disk {
 	block := uint64(fs.Bsize)
 	return api.Disk{Path: dir, Total: fs.Blocks * block, Used: (fs.Blocks - fs.Bfree) * block, Free: fs.Bavail * block}
