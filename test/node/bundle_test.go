@@ -328,13 +328,19 @@ func (b *bundles) followFile() *followedFile {
 // follow restarts the agent, which follows a source from then on.
 func (b *bundles) follow(source string) {
 	b.Helper()
+	b.replaceInEdge("bundle: {", fmt.Sprintf("bundle: {source: %q, every: 5s, ", source))
+	b.m.Kill()
+	b.m.StartAgent()
+}
+
+// replaceInEdge replaces text in edge.yaml, which the agent reads at its next start.
+func (b *bundles) replaceInEdge(old, text string) {
+	b.Helper()
 	edge, err := os.ReadFile(b.m.Disk + "/edge.yaml")
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.m.Write("edge.yaml", strings.Replace(string(edge), "bundle: {", fmt.Sprintf("bundle: {source: %q, every: 5s, ", source), 1))
-	b.m.Kill()
-	b.m.StartAgent()
+	b.m.Write("edge.yaml", strings.Replace(string(edge), old, text, 1))
 }
 
 func (f *followedFile) put(file string) {
