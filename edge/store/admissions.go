@@ -30,14 +30,12 @@ func (s *Store) Reject(ctx context.Context, uid types.UID, a Admission) error {
 			return err
 		}
 		if a.Grace == 0 && !a.Disrupted {
-			err = tx.execOn(set, "DELETE FROM evictions WHERE uid = ?", string(uid))
-			return err
+			return tx.execOn(set, "DELETE FROM evictions WHERE uid = ?", string(uid))
 		}
-		err = tx.execOn(set, `
+		return tx.execOn(set, `
 			INSERT INTO evictions (uid, grace, disrupted) VALUES (?, ?, ?)
 			ON CONFLICT (uid) DO UPDATE SET grace = excluded.grace, disrupted = excluded.disrupted
 			WHERE (grace, disrupted) IS NOT (excluded.grace, excluded.disrupted)`, string(uid), int64(a.Grace), a.Disrupted)
-		return err
 	})
 	if err != nil {
 		return fmt.Errorf("store the rejection of pod %s: %w", uid, err)

@@ -45,10 +45,9 @@ func (s *Store) PutObject(ctx context.Context, o Object) error {
 		if err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}
-		err = tx.exec(`
+		return tx.exec(`
 			INSERT OR REPLACE INTO objects (kind, namespace, name, version, gone, data) VALUES (?, ?, ?, ?, ?, ?)`,
 			o.Kind, o.Namespace, o.Name, o.Version, o.Gone, sealed)
-		return err
 	}})
 	if err != nil {
 		return fmt.Errorf("store %s %s/%s: %w", o.Kind, o.Namespace, o.Name, err)

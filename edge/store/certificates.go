@@ -34,11 +34,10 @@ func (s *Store) PutCertificate(ctx context.Context, c Certificate) error {
 		if err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}
-		err = tx.execOn(textRows("uid", string(c.UID)), `
+		return tx.execOn(textRows("uid", string(c.UID)), `
 			INSERT OR REPLACE INTO certificates (uid, volume, source, state)
 			SELECT ?, ?, ?, ? WHERE `+podIsKnown,
 			string(c.UID), c.Volume, c.Source, sealed, string(c.UID))
-		return err
 	}})
 	if err != nil {
 		return fmt.Errorf("store a certificate of pod %s: %w", c.UID, err)

@@ -11,7 +11,7 @@ import (
 // AddLease durably leases an address to an owner, which is a sandbox. If another owner has the address, the error wraps fs.ErrExist. If the
 // same owner already has the address, AddLease succeeds.
 func (s *Store) AddLease(ctx context.Context, addr netip.Addr, owner string) error {
-	has := owner
+	var has string
 	err := s.commit(ctx, func(tx *transaction) error {
 		has = owner
 		raw := addr.AsSlice()

@@ -58,9 +58,8 @@ func (s *Store) BeginPull(ctx context.Context, b BegunPull) error {
 		if err != nil {
 			return err
 		}
-		err = tx.execOn(set, `
+		return tx.execOn(set, `
 			INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES ('', ?, '', '', ?, x'')`, b.Ref, b.Was)
-		return err
 	})
 	if err != nil {
 		return fmt.Errorf("record that the pull of %s begins: %w", b.Ref, err)
@@ -180,19 +179,16 @@ const maxCachedPulls = 64
 // A pullCache contains results of PullsOf. The zero value is ready for use.
 type pullCache struct {
 	mu      sync.Mutex
-	version int // number of calls of clear
-	images  []string
-	pulls   [][]Pull // of each of the images
+	version int               // number of calls of clear
+	pulls   map[string][]Pull // by image
 }
 
 // get returns the pulls of an image, and the version that put needs. The caller must not change the pulls.
 func (c *pullCache) get(image string) (list []Pull, found bool, version int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i := slices.Index(c.images, image); i >= 0 {
-		return c.pulls[i], true, c.version
-	}
-	return nil, false, c.version
+	list, found = c.pulls[image]
+	return list, found, c.version
 }
 
 // put adds the pulls of an image that were read after the call of get that returned the version. It does nothing if rows have changed
@@ -200,8 +196,11 @@ func (c *pullCache) get(image string) (list []Pull, found bool, version int) {
 func (c *pullCache) put(image string, list []Pull, version int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if version == c.version && len(c.images) < maxCachedPulls {
-		c.images, c.pulls = append(c.images, image), append(c.pulls, list)
+	if version == c.version && len(c.pulls) < maxCachedPulls {
+		if c.pulls == nil {
+			c.pulls = map[string][]Pull{}
+		}
+		c.pulls[image] = list
 	}
 }
 
@@ -210,7 +209,7 @@ func (c *pullCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.version++
-	c.images, c.pulls = nil, nil
+	c.pulls = nil
 }
 
 // PulledImages returns the IDs of all images that were pulled.

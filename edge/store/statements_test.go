@@ -215,9 +215,7 @@ func openDriver(ctx context.Context, path, name string) (*Store, error) {
 // are still written without a wait after that.
 func TestDurableAfterCoalesced(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "islet.db"))
-	must(t, s.Close()) // the writer has ended, so the test may use its connection
-	must(t, s.open(t.Context()))
-	defer s.closeFiles()
+	stopWriter(t, s)
 	mode := func(class string) (mode int64) {
 		t.Helper()
 		must(t, s.transact(class, write{change: func(tx *transaction) error {
@@ -259,7 +257,7 @@ func TestPullsOfAreCurrent(t *testing.T) {
 			t.Fatal(list, err)
 		}
 	}
-	if n := len(s.pullCache.images); n != maxCachedPulls {
+	if n := len(s.pullCache.pulls); n != maxCachedPulls {
 		t.Errorf("the results for %d images stay in memory", n)
 	}
 	must(t, s.DeletePulls(ctx, []string{"sha256:0"}))

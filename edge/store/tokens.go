@@ -36,11 +36,10 @@ func (s *Store) PutToken(ctx context.Context, t Token) error {
 		if err != nil {
 			return fmt.Errorf("seal: %w", err)
 		}
-		err = tx.execOn(textRows("uid", string(t.UID)), `
+		return tx.execOn(textRows("uid", string(t.UID)), `
 			INSERT OR REPLACE INTO tokens (uid, audience, seconds, issued, expires, token)
 			SELECT ?, ?, ?, ?, ?, ? WHERE `+podIsKnown,
 			string(t.UID), t.Audience, t.Seconds, t.Issued.Unix(), t.Expires.Unix(), sealed, string(t.UID))
-		return err
 	}})
 	if err != nil {
 		return fmt.Errorf("store a token of pod %s: %w", t.UID, err)

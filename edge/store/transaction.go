@@ -28,8 +28,8 @@ type transaction struct {
 	changed    rowChanges
 }
 
-// statements contains the statements of the writer by their text. SQLite needs several times longer to compile a statement than to execute
-// it. Therefore a statement that is used again stays prepared, until close is called. The zero value is ready for use.
+// statements contains the statements that the writer has used, by their text. SQLite needs several times longer to compile a statement than
+// to execute it. Therefore a statement that is used again stays prepared, until close is called. The zero value is ready for use.
 type statements struct {
 	conn     driver.Conn
 	byText   map[string]*statement
@@ -38,7 +38,6 @@ type statements struct {
 
 type statement struct {
 	table    string      // the table whose rows it changes
-	used     bool        // it was used before
 	prepared driver.Stmt // nil if it is not prepared
 }
 
@@ -156,8 +155,8 @@ func (s *statements) use(text string, args []any, do func(*statement, driver.Stm
 			return err
 		}
 	}
-	st := s.byText[text]
-	if st == nil {
+	st, used := s.byText[text]
+	if !used {
 		if s.byText == nil {
 			s.byText = map[string]*statement{}
 		}
@@ -169,14 +168,13 @@ func (s *statements) use(text string, args []any, do func(*statement, driver.Stm
 		if prepared, err = s.conn.(driver.ConnPrepareContext).PrepareContext(context.Background(), text); err != nil {
 			return err
 		}
-		if st.used && s.prepared < maxPrepared {
+		if used && s.prepared < maxPrepared {
 			st.prepared = prepared
 			s.prepared++
 		} else {
 			defer func() { err = errors.Join(err, prepared.Close()) }()
 		}
 	}
-	st.used = true
 	return do(st, prepared, values)
 }
 

@@ -23,11 +23,10 @@ type Volume struct {
 // PutVolume durably records a mount point before the mount.
 func (s *Store) PutVolume(ctx context.Context, v Volume) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		err := tx.execOn(textRows("volume", v.Volume), `
+		return tx.execOn(textRows("volume", v.Volume), `
 			INSERT INTO volumes (volume, pod, path, data) VALUES (?, ?, ?, ?)
 			ON CONFLICT (volume, pod, path) DO UPDATE SET data = excluded.data WHERE data IS NOT excluded.data`,
 			v.Volume, v.Pod, v.Path, v.Data)
-		return err
 	})
 	if err != nil {
 		return fmt.Errorf("record the mount of volume %s at %s: %w", v.Volume, v.Path, err)

@@ -3,9 +3,10 @@ package podspec
 import (
 	"cmp"
 	"slices"
-	"sort"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/sorting"
 )
 
 // A HostPort is a port of the host, on one or all of the host's addresses.
@@ -50,7 +51,7 @@ type PortSet []HostPort
 
 // NewPortSet sorts the given ports and returns them as a set, which needs no memory of its own.
 func NewPortSet(ports []HostPort) PortSet {
-	sort.Slice(ports, func(i, j int) bool { return compareHostPorts(ports[i], ports[j]) < 0 })
+	sorting.By(ports, compareHostPorts)
 	return ports
 }
 

@@ -195,11 +195,7 @@ const floorImage = "localhost/floor:test"
 func installFloor(t *testing.T, m *machine.Machine, program string) {
 	t.Helper()
 	archive := program + ".tar"
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", floorImage, "-entrypoint", "/floor", "-o", archive, program)
-	pack.Dir = machine.Root(t)
-	if out, err := pack.CombinedOutput(); err != nil {
-		t.Fatalf("build the image of the floor: %v\n%s", err, out)
-	}
+	machine.Pack(t, floorImage, archive, program)
 	b, err := os.ReadFile(archive)
 	if err != nil {
 		t.Fatal(err)

@@ -125,11 +125,7 @@ func PauseArchive(t testing.TB, dir string) string {
 	if err := WriteProgram(program, tool); err != nil {
 		t.Fatal(err)
 	}
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", Pause, "-entrypoint", "/pause", "-o", out, program)
-	pack.Dir = Root(t)
-	if text, err := pack.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
+	Pack(t, Pause, out, program)
 	return out
 }
 

@@ -55,6 +55,17 @@ func archiveFor(arch string) (string, error) {
 	return out, nil
 }
 
+// Pack writes the archive of an image with the given files. Its containers run the first one.
+func Pack(t testing.TB, ref, archive string, files ...string) {
+	t.Helper()
+	args := []string{"run", "./packaging/mkimage", "-ref", ref, "-entrypoint", "/" + filepath.Base(files[0]), "-o", archive}
+	pack := exec.Command("go", append(args, files...)...)
+	pack.Dir = Root(t)
+	if out, err := pack.CombinedOutput(); err != nil {
+		t.Fatalf("pack the image %s: %v\n%s", ref, err, out)
+	}
+}
+
 // ArchiveFor does the same as Archive for another architecture, given as GOARCH.
 func ArchiveFor(t testing.TB, arch string) string {
 	t.Helper()

@@ -235,18 +235,6 @@ func (d *depot) archive(t *testing.T, name string) []byte {
 	})
 }
 
-// serveInside listens on an address in the machine's network namespace and serves until the test ends.
-func serveInside(t *testing.T, m *machine.Machine, address string, serve func(net.Listener) error) {
-	t.Helper()
-	var ln net.Listener
-	if err := machine.InNetwork(m.Pid(), func() (err error) { ln, err = net.Listen("tcp", address); return err }); err != nil {
-		t.Fatal(err)
-	}
-	var served sync.WaitGroup
-	served.Go(func() { _ = serve(ln) })
-	t.Cleanup(func() { ln.Close(); served.Wait() })
-}
-
 // TestImageBombs checks that the agent survives images that are large in memory. It pulls three images at once and imports one from an
 // archive. With ISLET_TEST_LONG it pulls and imports all images. The agent's memory limit is 96 MiB above its own usage.
 func TestImageBombs(t *testing.T) {

@@ -2,13 +2,9 @@ package node
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -206,7 +202,7 @@ func TestBundle(t *testing.T) {
 		t.Errorf("islet status does not show the source: %s", out)
 	}
 
-	f := b.follow()
+	f := b.followFile()
 	f.put(plain(4, "anna.key", map[string]string{"four": manifest("four", "", "sleep")}))
 	b.inUse(4)
 	m.WaitReady("one", "two", "store", "four")
@@ -320,31 +316,31 @@ type followedFile struct {
 	told chan struct{} // of each request
 }
 
-// follow restarts the agent, which follows the bundle of a server from then on.
-func (b *bundles) follow() *followedFile {
+// followFile restarts the agent, which follows the bundle of a server from then on.
+func (b *bundles) followFile() *followedFile {
 	b.Helper()
 	f := &followedFile{b: b, told: make(chan struct{}, 100)}
-	f.Server = httptest.NewUnstartedServer(f)
-	f.Listener.Close()
-	if err := machine.InNetwork(b.m.Pid(), func() (err error) {
-		f.Listener, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}); err != nil {
-		b.Fatal(err)
-	}
-	f.Config.ErrorLog = log.New(io.Discard, "", 0)
-	f.StartTLS()
-	b.Cleanup(f.Close)
-	b.m.Write("server.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw})))
-	b.m.Env = append(b.m.Env, "SSL_CERT_FILE="+b.m.Disk+"/server.crt")
+	f.Server = serveTrusted(b, b.m, f)
+	b.follow(f.URL + "/kiosk.tar")
+	return f
+}
+
+// follow restarts the agent, which follows a source from then on.
+func (b *bundles) follow(source string) {
+	b.Helper()
+	b.replaceInEdge("bundle: {", fmt.Sprintf("bundle: {source: %q, every: 5s, ", source))
+	b.m.Kill()
+	b.m.StartAgent()
+}
+
+// replaceInEdge replaces text in edge.yaml, which the agent reads at its next start.
+func (b *bundles) replaceInEdge(old, text string) {
+	b.Helper()
 	edge, err := os.ReadFile(b.m.Disk + "/edge.yaml")
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.m.Write("edge.yaml", strings.Replace(string(edge), "bundle: {", fmt.Sprintf("bundle: {source: %q, every: 5s, ", f.URL+"/kiosk.tar"), 1))
-	b.m.Kill()
-	b.m.StartAgent()
-	return f
+	b.m.Write("edge.yaml", strings.Replace(string(edge), old, text, 1))
 }
 
 func (f *followedFile) put(file string) {

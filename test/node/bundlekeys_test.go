@@ -1,7 +1,6 @@
 package node
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
@@ -13,11 +12,7 @@ func TestBundleKeys(t *testing.T) {
 	t.Parallel()
 	b := newBundles(t)
 	m := b.m
-	edge, err := os.ReadFile(m.Disk + "/edge.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Write("edge.yaml", strings.Replace(string(edge), "deadline: 15s}", "deadline: 15s, consent: [edge.bundle]}", 1))
+	b.replaceInEdge("deadline: 15s}", "deadline: 15s, consent: [edge.bundle]}")
 	m.StartAgent()
 	pods := func(name string) map[string]string {
 		return map[string]string{"one": manifest("one", "", "count", "100ms"), name: manifest(name, "", "sleep")}

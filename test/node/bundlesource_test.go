@@ -2,11 +2,8 @@ package node
 
 import (
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -33,19 +30,7 @@ type source struct {
 func newSource(b *bundles) *source {
 	b.Helper()
 	s := &source{b: b}
-	s.Server = httptest.NewUnstartedServer(s)
-	s.Listener.Close()
-	if err := machine.InNetwork(b.m.Pid(), func() (err error) {
-		s.Listener, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}); err != nil {
-		b.Fatal(err)
-	}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS()
-	b.Cleanup(s.Close)
-	b.m.Write("server.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
-	b.m.Env = append(b.m.Env, "SSL_CERT_FILE="+b.m.Disk+"/server.crt")
+	s.Server = serveTrusted(b, b.m, s)
 	return s
 }
 
@@ -159,13 +144,7 @@ func TestBundleSource(t *testing.T) {
 		t.Errorf("a pod of a bundle has the image of an import: %s, want %s", imageOf(now["second"]), imageOf(was["first"]))
 	}
 
-	edge, err := os.ReadFile(m.Disk + "/edge.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Write("edge.yaml", strings.Replace(string(edge), "bundle: {", fmt.Sprintf("bundle: {source: %q, every: 5s, ", s.reference()), 1))
-	m.Kill()
-	m.StartAgent()
+	b.follow(s.reference())
 	s.publish(3, pods("third"), nil)
 	b.inUse(3)
 	m.WaitReady("one", "third")

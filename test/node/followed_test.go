@@ -1,9 +1,7 @@
 package node
 
 import (
-	"encoding/pem"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -12,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // A shelf is a server on the loopback interface of a machine. It serves one archive of islet and its release.
@@ -30,18 +26,7 @@ type shelf struct {
 func (u *updates) shelf() *shelf {
 	u.Helper()
 	s := &shelf{u: u, asked: map[string]int{}}
-	s.Server = httptest.NewUnstartedServer(s)
-	s.Listener.Close()
-	if err := machine.InNetwork(u.m.Pid(), func() (err error) {
-		s.Listener, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}); err != nil {
-		u.Fatal(err)
-	}
-	s.StartTLS()
-	u.Cleanup(s.Close)
-	u.m.Write("server.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})))
-	u.m.Env = append(u.m.Env, "SSL_CERT_FILE="+u.m.Disk+"/server.crt")
+	s.Server = serveTrusted(u, u.m, s)
 	return s
 }
 

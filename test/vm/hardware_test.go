@@ -39,13 +39,19 @@ spec:
 `, name, machine.Image, resources)
 }
 
-// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The map
-// contains additional files. The returned function logs a step with its time.
-func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
+// requireHardware skips the test if the emulated machine has no such devices. Call it before slow preparations.
+func requireHardware(t *testing.T) {
 	t.Helper()
 	if os.Getenv("ISLET_VM_HARDWARE") == "" {
 		t.Skip("it takes a kernel with more drivers: make test-hardware or test-vm")
 	}
+}
+
+// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The map
+// contains additional files. The returned function logs a step with its time.
+func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
+	t.Helper()
+	requireHardware(t)
 	files := payload(t)
 	for name, text := range texts {
 		if err := os.WriteFile(filepath.Join(files["files"], name), []byte(text), 0o644); err != nil {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -58,7 +57,7 @@ func distribution(t *testing.T) string {
 func writeBulk(t *testing.T, dir string) {
 	t.Helper()
 	random, sums := rand.NewChaCha8([32]byte{}), ""
-	files := []string{"run", "./packaging/mkimage", "-ref", bulk, "-entrypoint", "/bulk0", "-o", filepath.Join(dir, "bulk.tar")}
+	var files []string
 	for i := range 64 {
 		content := make([]byte, 1<<(i%18)+i)
 		random.Read(content)
@@ -72,11 +71,7 @@ func writeBulk(t *testing.T, dir string) {
 	if err := os.WriteFile(filepath.Join(dir, "bulk.sums"), []byte(sums), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	pack := exec.Command("go", files...)
-	pack.Dir = machine.Root(t)
-	if out, err := pack.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	machine.Pack(t, bulk, filepath.Join(dir, "bulk.tar"), files...)
 }
 
 // unpack is a command that unpacks islet's archive in /root/islet, from where install.sh installs it.

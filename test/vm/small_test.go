@@ -21,17 +21,14 @@ const sleepImage = "localhost/still:test"
 func stillArchive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, args := range [][]string{
-		{"gcc", "-static", "-Os", "-s", "-o", filepath.Join(dir, "still"), "./test/vm/still/still.c"},
-		{"go", "run", "./packaging/mkimage", "-ref", sleepImage, "-entrypoint", "/still", "-o", filepath.Join(dir, "still.tar"), filepath.Join(dir, "still")},
-	} {
-		c := exec.Command(args[0], args[1:]...)
-		c.Dir = machine.Root(t)
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	program, archive := filepath.Join(dir, "still"), filepath.Join(dir, "still.tar")
+	c := exec.Command("gcc", "-static", "-Os", "-s", "-o", program, "./test/vm/still/still.c")
+	c.Dir = machine.Root(t)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	return filepath.Join(dir, "still.tar")
+	machine.Pack(t, sleepImage, archive, program)
+	return archive
 }
 
 // This function returns a pod without requests and limits. The priority class may be empty.
@@ -58,7 +55,7 @@ func TestSmall(t *testing.T) {
 	if dist == "" {
 		t.Skip("no archive to install: set ISLET_DIST (make test-long does)")
 	}
-	files := map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "still.tar": stillArchive(t), "large.tar": largeArchive(t, size)}
+	files := map[string]string{"islet.tar.gz": dist, "podtool.tar": machine.Archive(t), "still.tar": stillArchive(t), "large.tar": largeArchive(t, "localhost/large:test", size)}
 	v := New(t, filepath.Join(machine.Root(t), ".cache"), files)
 	v.Diagnose = "cat /proc/meminfo /proc/pressure/memory; " + diagnose
 	v.Memory = 256
@@ -122,10 +119,10 @@ func TestSmall(t *testing.T) {
 }
 
 // largeArchive returns the archive of an image with the given size in MiB. Its content does not compress.
-func largeArchive(t *testing.T, size int) string {
+func largeArchive(t *testing.T, ref string, size int) string {
 	t.Helper()
 	dir := t.TempDir()
-	args := []string{"run", "./packaging/mkimage", "-ref", "localhost/large:test", "-entrypoint", "/large0", "-o", filepath.Join(dir, "large.tar")}
+	archive, files := filepath.Join(dir, "large.tar"), []string(nil)
 	random := rand.NewChaCha8([32]byte{})
 	content := make([]byte, 5<<20)
 	for i := range size / 5 {
@@ -134,14 +131,10 @@ func largeArchive(t *testing.T, size int) string {
 		if err := os.WriteFile(file, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		args = append(args, file)
+		files = append(files, file)
 	}
-	c := exec.Command("go", args...)
-	c.Dir = machine.Root(t)
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return filepath.Join(dir, "large.tar")
+	machine.Pack(t, ref, archive, files...)
+	return archive
 }
 
 // This constant is a script that requests the pages for Prometheus every 15 s. It records the number of containers with a memory metric,

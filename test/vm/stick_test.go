@@ -2,41 +2,14 @@ package vm
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/islet-edge/islet/test/machine"
 )
 
 // large is the reference of an image whose content cannot be compressed and takes seconds to read.
 const large = "registry.test/large:1"
-
-// packLarge returns the archive of the image.
-func packLarge(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	content := make([]byte, 96<<20)
-	rand.NewChaCha8([32]byte{}).Read(content)
-	file := filepath.Join(dir, "large")
-	if err := os.WriteFile(file, content, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	archive := filepath.Join(dir, "large.tar")
-	pack := exec.Command("go", "run", "./packaging/mkimage", "-ref", large, "-entrypoint", "/large", "-o", archive, file)
-	pack.Dir = machine.Root(t)
-	if out, err := pack.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	b, err := os.ReadFile(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
 
 // A stick is a USB stick with a bundle.
 type stick struct {
@@ -53,7 +26,12 @@ func onFileSystem(kind, mkfs string) string {
 // TestSticks plugs in USB sticks with all file systems that the documents name. The node applies their bundles, and writes its state to
 // those that are writable. It also pulls out a stick while the node reads it, and plugs in two sticks at once.
 func TestSticks(t *testing.T) {
-	v, step := hardware(t, "islet bundle status; lsblk -f; ls /mnt; dmesg | tail -30", map[string]string{"large.tar": packLarge(t)})
+	requireHardware(t)
+	archive, err := os.ReadFile(largeArchive(t, large, 95))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, step := hardware(t, "islet bundle status; lsblk -f; ls /mnt; dmesg | tail -30", map[string]string{"large.tar": string(archive)})
 	const fat = "mkfs.vfat -n ISLET >/dev/null"
 	sticks := []stick{
 		{"fat", 1, onFileSystem("vfat", fat)},
@@ -111,7 +89,7 @@ func TestSticks(t *testing.T) {
 
 	pulled := sticks[4]
 	v.plugStick(pulled.name)
-	// Pull it out when 8 of 96 MiB were read.
+	// Pull it out when 8 of 95 MiB were read.
 	v.Await("d=$(readlink -f /dev/disk/by-id/*pulled*) && awk '{exit $3 < 16384}' /sys/block/${d##*/}/stat")
 	v.Unplug(pulled.name)
 	v.Await("! ls /dev/disk/by-id/*pulled*")

@@ -221,10 +221,7 @@ func TestClockAhead(t *testing.T) {
 					n := w.open(nil, Remote{Source: followed, Every: time.Hour,
 						NewClient: func() *http.Client { return &http.Client{Transport: s} }})
 					n.c.Now = func() time.Time { return w.clock.Add(time.Duration(ahead.Load())) }
-					ctx, cancel := context.WithCancel(context.Background())
-					var group sync.WaitGroup
-					n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
-					return n, func() { cancel(); group.Wait() }
+					return n, start(n)
 				}
 				n, stop := boot()
 				_, err := apply(n, one, false)

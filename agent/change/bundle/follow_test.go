@@ -3,7 +3,6 @@ package bundle
 // All calls of time.Sleep in this file are in synctest bubbles, whose clock advances at once.
 
 import (
-	"context"
 	"crypto/ed25519"
 	"errors"
 	"net/http"
@@ -62,10 +61,7 @@ func (s *webSite) RoundTrip(r *http.Request) (*http.Response, error) {
 // followNode starts a node that follows the site.
 func (w *world) followNode(s *webSite, source string) (*Node, func()) {
 	n := w.open(nil, Remote{Source: source, Every: time.Minute, NewClient: func() *http.Client { return &http.Client{Transport: s} }})
-	ctx, cancel := context.WithCancel(context.Background())
-	var group sync.WaitGroup
-	n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
-	return n, func() { cancel(); group.Wait() }
+	return n, start(n)
 }
 
 // TestFollowed checks which bundles of a followed source the node tries by itself: those with a greater number than every earlier one, and

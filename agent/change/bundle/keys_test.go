@@ -5,7 +5,6 @@ package bundle
 import (
 	"bytes"
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,23 +42,12 @@ func (w *world) signedBy(signers string, number int64, edge, pod string) string 
 			w.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+edge), 0o600))
 		}
 	})
-	l, err := format.OpenLayout(file)
-	w.must(err)
-	defer l.Close()
-	b, err := format.Open(l, nil)
-	w.must(err)
-	a, err := b.Artefact(w.Context())
-	w.must(err)
+	b, a := w.read(file)
 	s := format.NewSignature(b.Contents, b.ID, b.Signature.Time)
 	for _, c := range []byte(signers) {
 		s.Text.Sign(signer(c))
 	}
-	w.must(a.SetSignature(s))
-	out := filepath.Join(w.TempDir(), "bundle.tar")
-	f, err := os.Create(out)
-	w.must(err)
-	w.must(errors.Join(a.WriteTar(f), f.Close()))
-	return out
+	return w.write(a, s)
 }
 
 // requireRefused checks that a node refuses bundles for want of signatures.

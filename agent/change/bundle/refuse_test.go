@@ -20,6 +20,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/local"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/bundletest"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 )
 
@@ -116,22 +117,11 @@ func TestRestoredDatabase(t *testing.T) {
 // TestSealedSecret checks that the pods of a bundle get the Secrets that are sealed for the node, and that a bundle with a Secret for
 // another node is rejected before anything is written.
 func TestSealedSecret(t *testing.T) {
-	identity := func(b byte) *sealed.Identity {
-		id, err := sealed.NewIdentity(bytes.Repeat([]byte{b}, sealed.IdentitySize))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
-	w, mine, other := newWorld(t), identity(1), identity(2)
+	w, mine := newWorld(t), bundletest.Identity(t)
+	other, err := sealed.NewIdentity(bytes.Repeat([]byte{2}, sealed.IdentitySize))
+	w.must(err)
 	file := w.bundle(1, func(dir string) {
-		to, err := sealed.Recipients(mine.Recipient())
-		w.must(err)
-		text, err := sealed.Seal([]sealed.Secret{{Namespace: "default", Name: "wifi", Type: "Opaque", Keys: []string{"password"},
-			JSON: []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"wifi","namespace":"default"},"type":"Opaque",` +
-				`"data":{"password":"aG9yc2U="}}`)}}, to)
-		w.must(err)
-		w.must(os.WriteFile(filepath.Join(dir, "manifests/wifi.sealed.yaml"), text, 0o600))
+		w.must(os.WriteFile(filepath.Join(dir, "manifests/wifi.sealed.yaml"), bundletest.SealedSecret(w), 0o600))
 	})
 	for what, open := range map[string]func(*sealed.Document) (*sealed.Secret, error){"no key": nil, "another key": other.Open} {
 		n := w.boot(nil)
@@ -156,7 +146,7 @@ func TestSealedSecret(t *testing.T) {
 	if !found {
 		t.Errorf("the Secret was not delivered: %v", w.objects)
 	}
-	err := filepath.WalkDir(w.dir, func(path string, e os.DirEntry, err error) error {
+	err = filepath.WalkDir(w.dir, func(path string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}

@@ -19,7 +19,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
-	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/bundle/bundletest"
 	"github.com/islet-edge/islet/internal/bundle/remote"
 	"github.com/islet-edge/islet/internal/download"
 	"github.com/islet-edge/islet/internal/registry"
@@ -52,44 +52,14 @@ func (s *hubServer) name(tag string) string {
 // push writes the bundle in a file to the registry.
 func (s *hubServer) push(w *world, file, tag string) {
 	w.Helper()
-	l, err := format.OpenLayout(file)
-	w.must(err)
-	defer l.Close()
-	b, err := format.Open(l, nil)
-	w.must(err)
-	a, err := b.Artefact(w.Context())
-	w.must(err)
+	_, a := w.read(file)
 	w.must(remote.Push(w.Context(), a, s.name(tag), registry.Config{}))
-}
-
-// A repository is a feed.Repository without the settings of pulls.
-type repository struct {
-	*registry.Client
-	root ocispec.Descriptor
-}
-
-func (r repository) Root() ocispec.Descriptor { return r.root }
-
-func (r repository) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	in, err := r.Client.Fetch(ctx, d)
-	if err == nil {
-		_, err = io.CopyN(io.Discard, in, offset)
-	}
-	return in, err
 }
 
 // registries returns a Remote whose requests fail if they make no progress for a duration, or for the default one.
 func registries(stall time.Duration) Remote {
 	return Remote{OpenRepository: func(ctx context.Context, ref string, _ *api.AuthConfig) (feed.Repository, error) {
-		c, err := registry.New(ref, registry.Config{Stall: stall})
-		if err != nil {
-			return nil, err
-		}
-		root, err := c.Resolve(ctx)
-		if err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
-		return repository{c, root}, nil
+		return bundletest.OpenRepository(ctx, ref, registry.Config{Stall: stall})
 	}}
 }
 

@@ -3,7 +3,6 @@ package bundle
 // All calls of time.Sleep in this file are in synctest bubbles, whose clock advances at once.
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -80,10 +79,7 @@ func (o *office) startNodeWith(w *world, p Programs) (*Node, func()) {
 		n.Connect(n.c.Pods, nil, p)
 		n.SetFacts("0.2.0", nil)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var group sync.WaitGroup
-	n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
-	return n, func() { cancel(); group.Wait() }
+	return n, start(n)
 }
 
 // TestReports checks when a node sends its state: once, and when a trial has begun or ended. It repeats a report that was not accepted

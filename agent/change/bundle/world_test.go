@@ -85,10 +85,15 @@ func (w *world) open(crash func(string), remote Remote) *Node {
 // run starts the agent, and returns its node and a function that ends the agent.
 func (w *world) run() (*Node, func()) {
 	n := w.boot(nil)
+	return n, start(n)
+}
+
+// start starts the loops of a node, and returns a function that ends them.
+func start(n *Node) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	n.Start(ctx, func(f func() error) { group.Go(func() { _ = f() }) })
-	return n, func() { cancel(); group.Wait() }
+	return func() { cancel(); group.Wait() }
 }
 
 // bundle builds a signed bundle. The function change may change the source directory.
@@ -111,12 +116,31 @@ func (w *world) sign(a *format.Artefact) string {
 	w.Helper()
 	s := format.NewSignature(a.Contents, a.ID, w.clock.Add(-time.Hour))
 	s.Text.Sign(w.key)
+	return w.write(a, s)
+}
+
+// write writes a bundle with a signature to a file.
+func (w *world) write(a *format.Artefact, s *format.Signature) string {
+	w.Helper()
 	w.must(a.SetSignature(s))
 	file := filepath.Join(w.TempDir(), "bundle.tar")
 	f, err := os.Create(file)
 	w.must(err)
 	w.must(errors.Join(a.WriteTar(f), f.Close()))
 	return file
+}
+
+// read returns the bundle in a file, and the parts from which it can be written again.
+func (w *world) read(file string) (*format.Bundle, *format.Artefact) {
+	w.Helper()
+	l, err := format.OpenLayout(file)
+	w.must(err)
+	w.Cleanup(func() { l.Close() })
+	b, err := format.Open(l, nil)
+	w.must(err)
+	a, err := b.Artefact(w.Context())
+	w.must(err)
+	return b, a
 }
 
 // replace returns a change of a source directory that replaces text in a file.

@@ -14,22 +14,27 @@ import (
 	"github.com/islet-edge/islet/agent/change/trial"
 )
 
+// offered returns the Archive for an archive and its release file.
+func offered(t testing.TB, name, file string) Archive {
+	t.Helper()
+	text, err := os.ReadFile(file + Suffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Archive{Name: name, Release: text, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(file) }}
+}
+
 // TestUpdateFrom checks which of several archives is offered. Archives for other machines and versions that are not newer are never opened.
 func TestUpdateFrom(t *testing.T) {
 	s, key := stager(t)
 	_, stranger, _ := ed25519.GenerateKey(rand.Reader)
 	dir := t.TempDir()
 	of := func(version, arch string, by ed25519.PrivateKey) Archive {
-		file := archive(t, dir, version+arch, version, arch, program(t, "good"), by)
-		text, err := os.ReadFile(file + Suffix)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return Archive{Name: "file " + version, Release: text, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(file) }}
+		return offered(t, "file "+version, archive(t, dir, version+arch, version, arch, program(t, "good"), by))
 	}
 	const other = "riscv64"
 	good, same := of("0.2.0", runtime.GOARCH, key), of("0.1.0", runtime.GOARCH, key)
@@ -90,36 +95,28 @@ func TestUpdateFrom(t *testing.T) {
 
 // A closedFile records that it was closed.
 type closedFile struct {
-	*os.File
+	io.ReadCloser
 	closed *bool
 }
 
 func (f closedFile) Close() error {
 	*f.closed = true
-	return f.File.Close()
+	return f.ReadCloser.Close()
 }
 
 // TestArchiveIsClosed checks that an archive is closed before the program is unpacked. The archive may be a copy without a name, and there
 // may be no space for the copy, the archive and the program together.
 func TestArchiveIsClosed(t *testing.T) {
 	s, key := stager(t)
-	file := archive(t, t.TempDir(), "good", "0.2.0", runtime.GOARCH, program(t, "good"), key)
-	text, err := os.ReadFile(file + Suffix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := offered(t, "file good", archive(t, t.TempDir(), "good", "0.2.0", runtime.GOARCH, program(t, "good"), key))
 	u := New(Config{Stager: *s, StagedPath: func() string { return "" },
 		Offer: func(*StagedProgram, string, bool) (string, bool, error) { return "id", true, nil }})
-	closed, unpacked := false, false
-	_, err = u.UpdateFrom(t.Context(), []Archive{{Name: "file good", Release: text, Size: info.Size(),
-		Open: func() (io.ReadCloser, error) {
-			f, err := os.Open(file)
-			return closedFile{f, &closed}, err
-		}}}, true, func(status string, _, _ int64) {
+	closed, unpacked, open := false, false, a.Open
+	a.Open = func() (io.ReadCloser, error) {
+		f, err := open()
+		return closedFile{f, &closed}, err
+	}
+	_, err := u.UpdateFrom(t.Context(), []Archive{a}, true, func(status string, _, _ int64) {
 		if status == "unpacking" {
 			unpacked = true
 			if !closed {
@@ -136,15 +133,7 @@ func TestArchiveIsClosed(t *testing.T) {
 // with another size than its release is never read.
 func TestUnfitArchive(t *testing.T) {
 	s, key := stager(t)
-	file := archive(t, t.TempDir(), "crash", "0.2.0", runtime.GOARCH, program(t, "unfit"), key)
-	text, err := os.ReadFile(file + Suffix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := offered(t, "file crash", archive(t, t.TempDir(), "crash", "0.2.0", runtime.GOARCH, program(t, "unfit"), key))
 	var record trial.Record
 	u := New(Config{Stager: *s, StagedPath: func() string { return "" },
 		IsRefused: func(version, sum string) bool { return record.HasFailed(trial.Program{Version: version, Sum: sum}) },
@@ -153,12 +142,12 @@ func TestUnfitArchive(t *testing.T) {
 		}})
 	opened := 0
 	list := func(size int64) []Archive {
-		return []Archive{{Name: "file crash", Release: text, Size: size, Open: func() (io.ReadCloser, error) {
+		return []Archive{{Name: a.Name, Release: a.Release, Size: size, Open: func() (io.ReadCloser, error) {
 			opened++
 			if err := u.CheckOffer(true); err != nil { // while a server sends the archive, an operator can update
 				t.Error(err)
 			}
-			return os.Open(file)
+			return a.Open()
 		}}}
 	}
 	for i, c := range []struct {
@@ -167,10 +156,10 @@ func TestUnfitArchive(t *testing.T) {
 		opened int
 		want   string
 	}{
-		{info.Size() + 1, true, 0, "the release says"},
-		{info.Size(), false, 1, "self-test"},
-		{info.Size(), false, 1, ErrFailed.Error()},
-		{info.Size(), true, 2, "self-test"},
+		{a.Size + 1, true, 0, "the release says"},
+		{a.Size, false, 1, "self-test"},
+		{a.Size, false, 1, ErrFailed.Error()},
+		{a.Size, true, 2, "self-test"},
 	} {
 		if _, err := u.UpdateFrom(t.Context(), list(c.size), c.anew, nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("attempt %d: %v, want %q", i, err, c.want)

@@ -139,7 +139,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			}
 			r.scan(ctx, w)
 		case <-r.retry.C:
-			r.openDirectory(ctx, w)
+			r.scan(ctx, w)
 		case e := <-w.Events:
 			r.event(ctx, w, e)
 		case err := <-w.Errors: // events were lost, or the file system supports none
@@ -165,8 +165,8 @@ func (r *Registry) event(ctx context.Context, w *fsnotify.Watcher, e fsnotify.Ev
 	}
 }
 
-// openDirectory creates the directory if it is missing, watches it, and registers the sockets in it. After a
-// failure Run retries openDirectory.
+// openDirectory creates the directory if it is missing, watches it, and registers the sockets in it. If it cannot be watched, it registers
+// the sockets nevertheless. After a failure Run scans again.
 func (r *Registry) openDirectory(ctx context.Context, w *fsnotify.Watcher) {
 	err := r.watch(ctx, w)
 	if err == nil {
@@ -176,7 +176,7 @@ func (r *Registry) openDirectory(ctx context.Context, w *fsnotify.Watcher) {
 	}
 	if err.Error() != r.logged {
 		r.logged = err.Error()
-		r.c.Log.Error("no plugin can register, because the directory for their sockets cannot be created or watched: islet retries",
+		r.c.Log.Error("the directory in which plugins register cannot be created or watched: islet retries, and plugins register late",
 			"directory", r.dir, "error", err)
 	}
 	r.retry.Reset(r.backoff.Next(0))
@@ -190,15 +190,14 @@ func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
 	if missing != nil {
 		r.c.Log.Warn("the directory in which plugins register was missing and has been recreated", "directory", r.dir)
 	}
+	var unwatched error // for example beyond fs.inotify.max_user_watches; the plugins that are there register nevertheless
 	if w.Events != nil {
 		// While a plugin has a socket open in r.dir, only a watch of the parent directory reports the removal of
 		// r.dir.
 		_ = w.Remove(r.c.Root) // an existing watch may be of a removed directory
-		if err := w.Add(r.c.Root); err != nil {
-			return err
-		}
+		unwatched = w.Add(r.c.Root)
 	}
-	return r.watchDirectory(ctx, w, r.dir)
+	return errors.Join(unwatched, r.watchDirectory(ctx, w, r.dir))
 }
 
 // scan compares the directory with the known sockets and directories. Without inotify, nothing else notices that a directory was removed,

@@ -418,3 +418,25 @@ func TestRemovedDirectories(t *testing.T) {
 		must(t, os.Remove(dir))
 	}
 }
+
+// TestNoWatches checks that each scan finds the plugins that have started and ended also while other programs use all inotify watches
+// (fs.inotify.max_user_watches). A closed watcher stands in for that: each of its watches fails.
+func TestNoWatches(t *testing.T) {
+	w := newWorld(t)
+	full, err := fsnotify.NewWatcher()
+	must(t, err)
+	must(t, full.Close())
+	w.retry = time.NewTimer(time.Hour)
+	ctx, stop := context.WithCancel(t.Context())
+	defer w.all.Wait()
+	defer stop()
+	first := w.serve("a.sock", &plugin{info: csi("a")})
+	w.scan(ctx, full)
+	if len(w.knownSockets()) != 1 {
+		t.Fatal("the plugin was not found")
+	}
+	w.wait("+a 1.0.0")
+	first.server.Stop()
+	w.scan(ctx, full)
+	w.wait("-a")
+}

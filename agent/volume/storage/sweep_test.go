@@ -24,6 +24,22 @@ func (stagingDriver) Unstage(ctx context.Context, v Volume, _ string) error {
 	return ctx.Err()
 }
 
+// newStagingMounter returns a Mounter whose only driver is a stagingDriver.
+func newStagingMounter(t *testing.T, root string, s *store.Store) *Mounter {
+	t.Helper()
+	k := newMounter(t, root, s, &objects{}, stagingDriver{})
+	k.cfg.Drivers = []Driver{stagingDriver{}}
+	return k
+}
+
+// putUnused stores the record of a staged volume that no pod uses.
+func putUnused(t *testing.T, k *Mounter, name string) {
+	t.Helper()
+	v, d := Volume{ID: name, Name: name}, stagingDriver{}
+	key := store.VolumeKey{Volume: name, Path: d.StagePath(v)}
+	requireNoError(t, k.putRow(t.Context(), key, record{Plugin: d.Plugin(), Volume: v}))
+}
+
 // TestSilentVolumesDelayNoOther checks that Sweep unmounts the volumes whose drivers answer, although the drivers of others do not. Sweep
 // ends also if its context does not.
 func TestSilentVolumesDelayNoOther(t *testing.T) {
@@ -31,13 +47,9 @@ func TestSilentVolumesDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, root)
 		defer s.Close()
-		d := stagingDriver{}
-		k := newMounter(t, root, s, &objects{}, d)
-		k.cfg.Drivers = []Driver{d}
+		k := newStagingMounter(t, root, s)
 		for _, name := range []string{"other", "silent-1", "silent-2", "the-last"} {
-			v := Volume{ID: name, Name: name}
-			key := store.VolumeKey{Volume: name, Path: d.StagePath(v)}
-			requireNoError(t, k.putRow(t.Context(), key, record{Plugin: d.Plugin(), Volume: v}))
+			putUnused(t, k, name)
 		}
 		for range 2 {
 			began := time.Now()
@@ -61,9 +73,7 @@ func TestSilentOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, root)
 		defer s.Close()
-		d := stagingDriver{}
-		k := newMounter(t, root, s, &objects{}, d)
-		k.cfg.Drivers = []Driver{d}
+		k := newStagingMounter(t, root, s)
 		var calls atomic.Int32
 		returns := make(chan struct{})
 		k.unmountOrphans = func() error {
@@ -72,8 +82,7 @@ func TestSilentOrphan(t *testing.T) {
 			return nil
 		}
 		for range 3 {
-			v := Volume{ID: "other", Name: "other"}
-			requireNoError(t, k.putRow(t.Context(), store.VolumeKey{Volume: v.Name, Path: d.StagePath(v)}, record{Plugin: d.Plugin(), Volume: v}))
+			putUnused(t, k, "other")
 			began := time.Now()
 			if err := k.Sweep(t.Context()); err == nil || time.Since(began) > mountTime || calls.Load() != 1 {
 				t.Errorf("after %v: %v, %d unmounts", time.Since(began), err, calls.Load())

@@ -41,6 +41,22 @@ func Identity(t testing.TB) *sealed.Identity {
 	return id
 }
 
+// SealedSecret returns the manifest of the Secret default/wifi. Only the node with Identity can open it.
+func SealedSecret(t testing.TB) []byte {
+	t.Helper()
+	to, err := sealed.Recipients(Identity(t).Recipient())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := sealed.Seal([]sealed.Secret{{Namespace: "default", Name: "wifi", Type: "Opaque", Keys: []string{"password"},
+		JSON: []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"wifi","namespace":"default"},"type":"Opaque",` +
+			`"data":{"password":"aG9yc2U="}}`)}}, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // ProgramKey returns the key that has signed the release of FullSource.
 func ProgramKey() ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed([]byte(strings.Repeat("p", ed25519.SeedSize)))
@@ -54,16 +70,6 @@ func FullSource(t testing.TB, dir, arch string) {
 	pod := strings.Replace(Pod, "spec:\n", "spec:\n  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n", 1)
 	pod = strings.Replace(pod, `"localhost/db:1"}`,
 		`"localhost/db:1", envFrom: [{secretRef: {name: wifi}}], volumeMounts: [{name: data, mountPath: /data}]}`, 1)
-	to, err := sealed.Recipients(Identity(t).Recipient())
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := sealed.Seal([]sealed.Secret{{Namespace: "default", Name: "wifi", Type: "Opaque", Keys: []string{"password"},
-		JSON: []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"wifi","namespace":"default"},"type":"Opaque",` +
-			`"data":{"password":"aG9yc2U="}}`)}}, to)
-	if err != nil {
-		t.Fatal(err)
-	}
 	archive := programArchive(t)
 	r, err := release.Describe(Version, arch, bytes.NewReader(archive))
 	if err != nil {
@@ -73,7 +79,7 @@ func FullSource(t testing.TB, dir, arch string) {
 		t.Fatal(err)
 	}
 	Write(t, dir, File{"manifests/web.yaml", []byte(pod)}, File{"manifests/data.yaml", []byte(claim)},
-		File{"manifests/wifi.sealed.yaml", secret}, File{"kubelet.yaml", []byte(kubeletText)}, File{"edge.yaml", []byte(edgeText)},
+		File{"manifests/wifi.sealed.yaml", SealedSecret(t)}, File{"kubelet.yaml", []byte(kubeletText)}, File{"edge.yaml", []byte(edgeText)},
 		File{"islet/islet.tar.gz", archive}, File{"islet/islet.tar.gz.release", r.Sign(ProgramKey())})
 }
 

@@ -74,9 +74,7 @@ func TestK3sNetwork(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(here, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Kubectl(t, "delete", "-k", here, "--wait=false", "--ignore-not-found") })
-	c.Kubectl(t, "apply", "-k", here, "--validate=strict")
-	checkKept(t, c, here, 10)
+	applyKustomization(t, c, here, 10)
 	c.Kubectl(t, "label", "node", n.Name, "islet.dev/node=true")
 	pods := map[string]string{}
 	for _, app := range []string{"flannel", "kube-proxy"} {
@@ -138,6 +136,15 @@ func capabilities(t *testing.T, status string) uint64 {
 		t.Fatal(err)
 	}
 	return caps
+}
+
+// applyKustomization applies a kustomization of at least the given number of documents until the test ends, and checks that the API server
+// has kept each field.
+func applyKustomization(t *testing.T, c *cluster.Cluster, dir string, least int) {
+	t.Helper()
+	t.Cleanup(func() { c.Kubectl(t, "delete", "-k", dir, "--wait=false", "--ignore-not-found") })
+	c.Kubectl(t, "apply", "-k", dir, "--validate=strict")
+	checkKept(t, c, dir, least)
 }
 
 // checkKept checks that each field of a kustomization that was applied is in the API server. It has at least the given number of documents.

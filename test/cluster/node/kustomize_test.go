@@ -45,9 +45,7 @@ func TestNodeConfiguration(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(here, "kubelet.yaml"), []byte(own), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Kubectl(t, "delete", "-k", here, "--wait=false", "--ignore-not-found") })
-	c.Kubectl(t, "apply", "-k", here, "--validate=strict")
-	checkKept(t, c, here, 3)
+	applyKustomization(t, c, here, 3)
 	checkAccess(t, c, n.Name)
 
 	c.Kubectl(t, "annotate", "node", n.Name, "islet.dev/config-map=islet-edge")

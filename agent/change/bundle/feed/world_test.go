@@ -195,33 +195,12 @@ func opener(t *testing.T, dir string, full func(int64) error) *Opener {
 			if auth.GetPassword() == "wrong" {
 				return nil, errors.New("denied")
 			}
-			c, err := registry.New(ref, registry.Config{})
-			if err != nil {
-				return nil, err
-			}
-			root, err := c.Resolve(ctx)
-			return testRepository{c, root}, err
+			return bundletest.OpenRepository(ctx, ref, registry.Config{})
 		},
 		Credentials: func(context.Context, string) ([]*api.AuthConfig, error) {
 			return []*api.AuthConfig{{Password: "wrong"}, {Password: "right"}}, nil
 		},
 	})
-}
-
-// A testRepository is a Repository without the settings of pulls.
-type testRepository struct {
-	*registry.Client
-	root ocispec.Descriptor
-}
-
-func (r testRepository) Root() ocispec.Descriptor { return r.root }
-
-func (r testRepository) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	in, err := r.Client.Fetch(ctx, d)
-	if err == nil {
-		_, err = io.CopyN(io.Discard, in, offset)
-	}
-	return in, err
 }
 
 // newHub returns the name of a bundle in a registry.
