@@ -47,7 +47,7 @@ func legacyFlags() []flagRow {
 		{name: "pod-infra-container-image", none: "pods have no pause container"},
 		{name: "network-plugin", none: netplug},
 		{name: "network-plugin-dir", none: netplug},
-		{name: "network-plugin-mtu", none: "the bridge has the MTU of the default route"},
+		{name: "network-plugin-mtu", none: "pods have an MTU of 1500, and their TCP segments fit the MTU of the node's routes"},
 		{name: "cni-cache-dir", none: "the cache is in --state-dir"},
 		{name: "non-masquerade-cidr", none: "the network decides what to masquerade"},
 		{name: "configure-cbr0", none: netplug, bare: true},

@@ -2,9 +2,14 @@ package cni
 
 import (
 	"fmt"
+	"net"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/net/netns"
 )
 
 func families(t *testing.T, f func(t *testing.T, at int, cidr ...string)) {
@@ -29,6 +34,81 @@ func TestPodTalksToPodAndOutside(t *testing.T) {
 		}
 		wantAnswer(t, one.ns, "tcp", nodeAddrs[at], 80, "node sees "+one.addrs[0].String())
 	})
+}
+
+// TestSegmentSize checks that TCP connections between pods and other hosts use segments that the uplink can carry, in both directions, and
+// that connections of pods with each other use the whole MTU of the bridge. The other host does not know the MTU of the uplink, as a host
+// that is several routers away.
+func TestSegmentSize(t *testing.T) {
+	families(t, func(t *testing.T, at int, cidr ...string) {
+		w := newWorld(t)
+		h, err := w.node.Netlink()
+		check(t, err)
+		defer h.Close()
+		wan, err := h.LinkByName("wan0")
+		check(t, err)
+		check(t, h.LinkSetMTU(wan, 1400))
+		n := w.network(t, cidrs(cidr...))
+		check(t, n.Reconcile(t.Context(), nil))
+		one := w.pod(t, n, "one", &api.PortMapping{Protocol: api.Protocol_TCP, ContainerPort: 80, HostPort: 8080})
+		two := w.pod(t, n, "two")
+		outside := []string{"192.0.2.2", "2001:db8::2"}[at]
+		headers := []int{40, 60}[at] // IP and TCP
+		for _, c := range []struct {
+			name         string
+			server, from netns.NS
+			port         int
+			to           string
+			dial, mtu    int
+		}{
+			{"out", w.outside, one.ns, 80, outside, 80, 1400},
+			{"in", one.ns, w.outside, 80, nodeAddrs[at], 8080, 1400},
+			{"pod to pod", two.ns, one.ns, 80, two.addrs[0].String(), 80, 1500},
+		} {
+			client, server := connect(t, c.server, c.port, c.from, c.to, c.dial)
+			for _, conn := range []*net.TCPConn{client, server} {
+				// Each segment has TCP's option for timestamps.
+				if got, want := segmentSize(t, conn), c.mtu-headers-12; got != want {
+					t.Errorf("%s: %s sends segments of %d bytes, want %d", c.name, conn.LocalAddr(), got, want)
+				}
+			}
+		}
+	})
+}
+
+// connect returns both ends of a TCP connection.
+func connect(t *testing.T, in netns.NS, port int, from netns.NS, to string, dial int) (client, server *net.TCPConn) {
+	t.Helper()
+	var l *net.TCPListener
+	check(t, in.Do(func() (err error) {
+		l, err = net.ListenTCP("tcp", &net.TCPAddr{Port: port})
+		return err
+	}))
+	defer l.Close()
+	check(t, l.SetDeadline(time.Now().Add(patience)))
+	check(t, from.Do(func() error {
+		c, err := net.DialTimeout("tcp", net.JoinHostPort(to, fmt.Sprint(dial)), patience)
+		if err == nil {
+			client = c.(*net.TCPConn)
+		}
+		return err
+	}))
+	t.Cleanup(func() { client.Close() })
+	server, err := l.AcceptTCP()
+	check(t, err)
+	t.Cleanup(func() { server.Close() })
+	return client, server
+}
+
+func segmentSize(t *testing.T, c *net.TCPConn) (size int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	check(t, err)
+	check(t, raw.Control(func(fd uintptr) {
+		size, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+	}))
+	check(t, err)
+	return size
 }
 
 func TestHostPorts(t *testing.T) {

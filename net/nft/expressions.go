@@ -102,6 +102,29 @@ func matchMark() []expr.Any {
 	}
 }
 
+// matchFirstSegment returns expressions that match the first TCP packet of a connection in each direction: SYN without RST.
+func matchFirstSegment() []expr.Any {
+	const flagsOffset, rst, syn = 13, 0x04, 0x02
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: keyRegister},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: keyRegister, Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Payload{DestRegister: keyRegister, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
+		&expr.Bitwise{SourceRegister: keyRegister, DestRegister: keyRegister, Len: 1, Mask: []byte{syn | rst}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: keyRegister, Data: []byte{syn}},
+	}
+}
+
+// limitSegmentSize returns expressions that set the TCP option for the maximum segment size to the smaller MTU of the packet's route and
+// of the route back, less the headers. The kernel never increases the option, and does not add it.
+func limitSegmentSize() []expr.Any {
+	const option, offset, size = 2, 2, 2 // RFC 9293, section 3.2
+	return []expr.Any{
+		&expr.Rt{Register: valueRegister, Key: expr.RtTCPMSS},
+		&expr.Byteorder{SourceRegister: valueRegister, DestRegister: valueRegister, Op: expr.ByteorderHton, Len: size, Size: size},
+		&expr.Exthdr{SourceRegister: valueRegister, Type: option, Offset: offset, Len: size, Op: expr.ExthdrOpTcpopt},
+	}
+}
+
 func newVerdict(kind expr.VerdictKind, chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// addChains adds the chains of the table: guard protects the addresses of loopback, hostports forwards host ports to pods, and postrouting
-// masquerades.
+// addChains adds the chains of the table: guard protects the addresses of loopback, hostports forwards host ports to pods, mss fits TCP to
+// the node's uplink, and postrouting masquerades.
 func (b builder) addChains(s tableSets) {
 	if b.family.addressWords == 1 {
 		guard := b.addBaseChain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
@@ -25,6 +25,7 @@ func (b builder) addChains(s tableSets) {
 	} {
 		b.addRule(chain, slices.Concat(matchLocalDestination(), newVerdict(expr.VerdictJump, ports.Name))...)
 	}
+	b.addSegmentSize(s)
 	post := b.addBaseChain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 	b.addRule(post, slices.Concat(matchMark(), b.loadAddress(b.family.source, keyRegister), matchSet(s.local, false),
 		[]expr.Any{&expr.Masq{}})...)
@@ -35,6 +36,18 @@ func (b builder) addChains(s tableSets) {
 	b.addRule(post, slices.Concat(b.loadAddress(b.family.source, keyRegister), matchSet(s.masquerade, false),
 		b.loadAddress(b.family.dest, keyRegister), outside,
 		b.comparePrefix(b.family.dest, b.family.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})...)
+}
+
+// addSegmentSize adds a chain that reduces the maximum segment size in the first packets of the pods' TCP connections to what the routes of
+// the connection allow. A pod's interface has an MTU of 1500, and the uplink may have less: LTE, PPPoE, or WireGuard as the default route.
+// Without the chain, pods announce segments that the uplink cannot carry. If a router on the path drops the ICMP messages about that, the
+// connection hangs. The node's own connections have the right size without a rule.
+func (b builder) addSegmentSize(s tableSets) {
+	chain := b.addBaseChain("mss", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityMangle)
+	for _, address := range []uint32{b.family.source, b.family.dest} {
+		b.addRule(chain, slices.Concat(matchFirstSegment(), b.loadAddress(address, keyRegister), matchSet(s.local, false),
+			limitSegmentSize())...)
+	}
 }
 
 // portKey returns expressions that load the protocol and the destination port of a packet.
