@@ -80,6 +80,9 @@ type Network struct {
 	ensured ensuredBridge
 	tracker *tracker
 	missing *missingFiles
+	ended   *endedSandboxes
+
+	startTime time.Duration // see defaultStartTime
 }
 
 // New validates the configuration. It changes nothing on the node.
@@ -120,13 +123,16 @@ func New(cfg Config) (*Network, error) {
 		cidrs:      cfg.PodCIDRs,
 		tracker:    newTracker(),
 		missing:    newMissingFiles(),
+		ended:      newEndedSandboxes(),
+		startTime:  defaultStartTime,
 		ports:      portmap.New(cfg.Host, tableName, cfg.Bridge, filepath.Join(cfg.DataDir, "ports")),
 		plugins:    newPlugins(cfg),
 	}, nil
 }
 
 // Setup connects the namespace of a sandbox to the network. It returns the addresses of the sandbox, in the order of the pod CIDRs. A
-// repeated call succeeds and returns the same addresses. After a failure, Setup undoes its changes.
+// repeated call succeeds and returns the same addresses. After a failure, Setup undoes its changes. What cannot be undone, Run removes later,
+// because the pod may be gone by then.
 func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	if err := validID(id); err != nil {
 		return nil, err
@@ -135,11 +141,16 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	defer n.sandboxLocks.Unlock(id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
+	n.ended.remove(id)
 	addrs, err := n.setUpSandbox(ctx, id, path, cfg)
 	if err != nil {
 		fresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
-		return nil, errors.Join(fmt.Errorf("network of sandbox %s: %w", id, err), n.tearDownSandbox(fresh, id, path))
+		left := n.tearDownSandbox(fresh, id, path)
+		if left != nil {
+			n.ended.add(id)
+		}
+		return nil, errors.Join(fmt.Errorf("network of sandbox %s: %w", id, err), left)
 	}
 	return addrs, nil
 }
@@ -231,6 +242,7 @@ func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSan
 	if err := n.tearDownSandbox(ctx, id, path); err != nil {
 		return fmt.Errorf("remove network of sandbox %s: %w", id, err)
 	}
+	n.ended.remove(id)
 	return nil
 }
 

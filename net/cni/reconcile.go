@@ -14,7 +14,18 @@ import (
 // Reconcile frees the leases, veths and host ports of all sandboxes except the live ones, and restores objects that another program
 // removed. The agent calls it at start with the IDs of all sandboxes that may have a network. After an error, Reconcile continues with
 // the remaining steps. It returns all errors.
+//
+// For CNI plugins it waits at most defaultStartTime, because no pod starts before Reconcile returns. Some plugins need their daemon, which is
+// itself a pod of this node, or the network. Run removes the rest.
 func (n *Network) Reconcile(ctx context.Context, live []string) error {
+	err := n.reconcile(ctx, live)
+	soon, cancel := context.WithTimeout(ctx, n.startTime)
+	defer cancel()
+	_ = n.removeEnded(soon, false) // Run repeats what has failed
+	return err
+}
+
+func (n *Network) reconcile(ctx context.Context, live []string) error {
 	n.operations.Lock()
 	defer n.operations.Unlock()
 	addresses, err := n.loadLeases(ctx)
@@ -45,7 +56,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 		}
 	}
 	n.adoptWires(addresses, live)
-	errs = append(errs, n.plugins.removeStale(ctx, alive))
+	errs = append(errs, n.markEnded(isLive))
 	err = n.repairBuiltIn(ctx, addresses)
 	n.wakeRun() // makes Run check whether pods have to move to another network
 	if err := errors.Join(append(errs, err)...); err != nil {

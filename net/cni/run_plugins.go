@@ -149,26 +149,27 @@ func (p *pluginNetwork) namespaceForDelete(a *attachment, path string) string {
 	return a.NetNS
 }
 
-// removeStale tears down the network of ended sandboxes. The caller passes the IDs of all other sandboxes. If a plugin supports the command
-// GC (CNI 1.1.0 and later), removeStale also runs this command.
-func (p *pluginNetwork) removeStale(ctx context.Context, live map[string]bool) (err error) {
+// collectGarbage runs the command GC of the plugins that support it (CNI 1.1.0 and later). It passes the attachments that are not ended. No
+// other command may run meanwhile.
+func (p *pluginNetwork) collectGarbage(ctx context.Context, ended func(id string) bool) (err error) {
 	defer recoverPanic(&err)
+	list, err := p.confs.currentList()
+	if err != nil || list == nil || !atLeast11(list) {
+		return nil // another caller reports the error
+	}
 	ids, err := p.attachments.listIDs()
-	errs := []error{err}
+	if err != nil {
+		return err
+	}
 	valid := []types.GCAttachment{}
 	for _, id := range ids {
-		if live[id] {
+		if !ended(id) {
 			valid = append(valid, types.GCAttachment{ContainerID: id, IfName: Interface})
-			continue
 		}
-		errs = append(errs, p.tearDownSandbox(ctx, id, ""))
 	}
-	if list, err := p.confs.currentList(); err == nil && list != nil && atLeast11(list) {
-		ctx, cancel := context.WithTimeout(ctx, pluginTime)
-		defer cancel()
-		errs = append(errs, p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}))
-	}
-	return errors.Join(errs...)
+	ctx, cancel := context.WithTimeout(ctx, pluginTime)
+	defer cancel()
+	return p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid})
 }
 
 // checkPlugins returns an error if a plugin of the list is missing or does not support its

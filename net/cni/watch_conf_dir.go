@@ -117,9 +117,15 @@ func (n *Network) Run(ctx context.Context) error {
 			}
 		}, n.cfg.Log)
 	}()
+	removed := make(chan struct{})
+	go func() {
+		defer close(removed)
+		n.removeEndedLoop(ctx)
+	}()
 	err := n.followDir(ctx)
 	<-kept
 	<-watched
+	<-removed
 	return err
 }
 

@@ -73,7 +73,7 @@ func (p *addressPool) assignAddresses(c *pluginCall, s *disk.Store) (*current.Re
 			want = requested[at]
 			requested = slices.Delete(requested, at, at+1)
 		}
-		ip, err := set.reserveAddress(s, fmt.Sprint(i), c.Args.ContainerID, c.Args.IfName, want)
+		ip, err := set.reserveAddress(leases{s, filepath.Join(p.dir, p.network)}, fmt.Sprint(i), c.Args.ContainerID, c.Args.IfName, want)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("host-local: range set %d: %w", i, err),
 				s.ReleaseByID(c.Args.ContainerID, c.Args.IfName))
@@ -89,7 +89,7 @@ func (p *addressPool) assignAddresses(c *pluginCall, s *disk.Store) (*current.Re
 
 // reserveAddress reserves the requested address. If no address is requested, it reserves the next free address in cyclic order. The caller
 // holds the lock of the directory.
-func (set rangeSet) reserveAddress(s *disk.Store, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
+func (set rangeSet) reserveAddress(s leases, id, container, ifname string, want netip.Addr) (*current.IPConfig, error) {
 	if want.IsValid() {
 		r := set.rangeOf(want)
 		if want == r.gateway {
@@ -121,6 +121,30 @@ func (set rangeSet) reserveAddress(s *disk.Store, id, container, ifname string, 
 		at, addr = set.nextAfter(at, addr)
 	}
 	return nil, errors.New("all addresses are taken")
+}
+
+// leases is the locked lease directory of a network.
+type leases struct {
+	*disk.Store
+	dir string
+}
+
+// Reserve leases an address, as the method of disk.Store does, also if its file has no owner. Nothing syncs these files, so a power cut
+// soon after a lease can leave an empty one. DEL finds the files of a sandbox by their content, so nobody would ever release the address.
+func (l leases) Reserve(id, ifname string, ip net.IP, set string) (bool, error) {
+	ok, err := l.Store.Reserve(id, ifname, ip, set)
+	if ok || err != nil {
+		return ok, err
+	}
+	file := disk.GetEscapedPath(l.dir, ip.String())
+	content, err := os.ReadFile(file)
+	if err != nil || strings.Trim(string(content), "\x00\r\n ") != "" {
+		return false, err
+	}
+	if err := os.Remove(file); err != nil {
+		return false, err
+	}
+	return l.Store.Reserve(id, ifname, ip, set)
 }
 
 func (r addrRange) ipConfig(a netip.Addr) *current.IPConfig {
