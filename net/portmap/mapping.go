@@ -3,6 +3,7 @@ package portmap
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/islet-edge/islet/net/nft"
@@ -18,9 +19,11 @@ type Mapping struct {
 }
 
 // Ports returns the ports for a pod's addresses. It skips a mapping without a host port. A mapping with a HostIP applies only to the IP
-// family of HostIP.
+// family of HostIP. If the pod has no address of that family, another mapping must open the same port in a family that the pod has: a
+// manifest for nodes with and without IPv6 has both.
 func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, error) {
 	var ports []nft.Port
+	var skipped []nft.Port // mappings for another family than those of the pod
 	for _, m := range mappings {
 		if m.HostPort == 0 {
 			continue
@@ -51,7 +54,17 @@ func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, erro
 			})
 		}
 		if !served {
-			return nil, fmt.Errorf("host port %d on %s: the pod has no address of that family", m.HostPort, host)
+			skipped = append(skipped, nft.Port{
+				Protocol: protocol, HostIP: host, HostPort: uint16(m.HostPort), To: netip.AddrPortFrom(host, uint16(m.ContainerPort)),
+			})
+		}
+	}
+	for _, s := range skipped {
+		isSame := func(p nft.Port) bool {
+			return p.Protocol == s.Protocol && p.HostPort == s.HostPort && p.To.Port() == s.To.Port()
+		}
+		if !slices.ContainsFunc(ports, isSame) {
+			return nil, fmt.Errorf("host port %d on %s: the pod has no address of that family", s.HostPort, s.HostIP)
 		}
 	}
 	return ports, nil

@@ -43,6 +43,30 @@ func TestPorts(t *testing.T) {
 	}
 }
 
+// TestPortsOfBothFamilies checks that a port which is open in a family of the pod may also name an address of the other family.
+func TestPortsOfBothFamilies(t *testing.T) {
+	four := Mapping{HostPort: 80, ContainerPort: 8080, HostIP: "127.0.0.1"}
+	six := Mapping{HostPort: 80, ContainerPort: 8080, HostIP: "::1"}
+	for _, c := range []struct {
+		name     string
+		mappings []Mapping
+		pod      []netip.Addr
+		want     int // -1 for an error
+	}{
+		{"both", []Mapping{four, six}, dual, 2},
+		{"IPv4 only", []Mapping{six, four}, dual[:1], 1},
+		{"IPv6 only", []Mapping{four, six}, dual[1:], 1},
+		{"the other one has another port", []Mapping{four, {HostPort: 81, ContainerPort: 8080, HostIP: "::1"}}, dual[:1], -1},
+		{"the other one leads elsewhere", []Mapping{four, {HostPort: 80, ContainerPort: 9, HostIP: "::1"}}, dual[:1], -1},
+		{"the other one has another protocol", []Mapping{four, {HostPort: 80, ContainerPort: 8080, HostIP: "::", Protocol: "udp"}}, dual[:1], -1},
+	} {
+		got, err := Ports("pod", c.mappings, c.pod)
+		if c.want < 0 && err == nil || c.want >= 0 && (err != nil || len(got) != c.want) {
+			t.Errorf("%s: %v, %v", c.name, got, err)
+		}
+	}
+}
+
 func TestConflict(t *testing.T) {
 	ports := func(m Mapping) []nft.Port {
 		p, err := Ports("pod", []Mapping{m}, dual)
