@@ -120,7 +120,8 @@ func inputOf(cfg *config.Config, rooms Externals) Input {
 	}
 	in.CNIConfDir, in.RealTime = cfg.Edge.CNIConfDir, cfg.Edge.RealTime
 	if cfg.Edge.NetworkPlugin != "built-in" {
-		in.HasPlugin, in.BrokenCNI = func(kind string) bool { return cni.HasPlugin(cfg.Edge.CNIBinDirs, kind) }, cni.CheckFile
+		in.HasPlugin = func(kind string) bool { return cni.HasPlugin(cfg.Edge.CNIBinDirs, kind) }
+		in.BrokenCNI = func(file string) error { return cni.CheckFile(cfg.Edge.CNIBinDirs, file) }
 	}
 	if cfg.Edge.NetworkPlugin == "auto" {
 		in.OfAnother, in.Standalone = cni.OfAnother, cfg.Standalone()

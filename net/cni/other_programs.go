@@ -51,9 +51,12 @@ func OfAnother(path string) string {
 	return ""
 }
 
-// CheckFile returns nil if a configuration file is valid, or the error. It does not check whether the plugins exist; use HasPlugin for
-// that.
-func CheckFile(path string) error {
-	_, err := loadConfig(path)
-	return err
+// CheckFile returns nil if a configuration file is valid and the built-in plugins support it, or the error. It does not check whether other
+// plugins exist; use HasPlugin for that.
+func CheckFile(binDirs []string, path string) error {
+	list, err := loadConfig(path)
+	if err != nil {
+		return err
+	}
+	return checkFields(list, binDirs)
 }

@@ -33,7 +33,8 @@ type pluginNetwork struct {
 	confs       configDir
 	cni         *libcni.CNIConfig
 	exec        *plugin.Exec
-	pluginDirs  []string
+	pluginDirs  []string // binDirs and that of the links
+	binDirs     []string
 	attachments attachmentStore
 	names       namedNamespaces
 	status      statusCache
@@ -46,7 +47,7 @@ func newPlugins(cfg Config) *pluginNetwork {
 	p := &pluginNetwork{
 		confs: configDir{dir: cfg.ConfDir, useOthers: cfg.Mode == CNIOnly, skipUnusable: cfg.Standalone && cfg.Mode == Auto},
 		cni:   libcni.NewCNIConfigWithCacheDir(paths, filepath.Join(cfg.DataDir, "cache"), exec),
-		exec:  exec, pluginDirs: paths,
+		exec:  exec, pluginDirs: paths, binDirs: cfg.BinDirs,
 		attachments: attachmentStore{dir: filepath.Join(cfg.DataDir, "attachments")},
 		names:       namedNamespaces{dir: cmp.Or(cfg.NamedDir, namedDir)}, log: cfg.Log,
 	}
@@ -172,16 +173,27 @@ func (p *pluginNetwork) collectGarbage(ctx context.Context, ended func(id string
 	return p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid})
 }
 
-// checkPlugins returns an error if a plugin of the list is missing or does not support its
-// configuration.
+// checkPlugins returns an error if a plugin of the list is missing or does not support its configuration.
 func (p *pluginNetwork) checkPlugins(list *libcni.NetworkConfigList) (err error) {
 	defer recoverPanic(&err)
 	for _, conf := range list.Plugins {
 		if _, err := p.exec.FindInPath(conf.Network.Type, p.pluginDirs); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)
 		}
-		if err := plugin.Validate(conf.Network.Type, conf.Bytes); err != nil {
-			return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
+	return checkFields(list, p.binDirs)
+}
+
+// checkFields returns an error if a built-in plugin does not support its configuration, and no program of this name is installed in its
+// place. Production nodes with such a configuration have the program, for example bridge for a VLAN.
+func checkFields(list *libcni.NetworkConfigList, binDirs []string) error {
+	for _, conf := range list.Plugins {
+		err := plugin.Validate(conf.Network.Type, conf.Bytes)
+		if err == nil {
+			continue
+		}
+		if _, missing := plugin.FindExecutable(conf.Network.Type, binDirs); missing != nil {
+			return fmt.Errorf("CNI network %s: %w, and no plugin %s is installed in %v", list.Name, err, conf.Network.Type, binDirs)
 		}
 	}
 	return nil

@@ -287,3 +287,30 @@ func TestUnsupportedFieldIsNamed(t *testing.T) {
 		check(t, n.Reconcile(t.Context(), nil))
 	}
 }
+
+// TestInstalledPluginOfABuiltInType checks that the installed plugin runs if the built-in one of the same name does not support the
+// configuration, for each command, and that islet doctor finds no fault then.
+func TestInstalledPluginOfABuiltInType(t *testing.T) {
+	w := newWorld(t)
+	content := `{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "bridge", "vlan": 7}, {"type": "loopback"}]}`
+	n := w.network(t, w.conf(t, "1.conflist", content), func(c *Config) { c.BinDirs = []string{w.dir} })
+	file := filepath.Join(n.cfg.ConfDir, "1.conflist")
+	if err := CheckFile(n.cfg.BinDirs, file); err == nil || !strings.Contains(err.Error(), "vlan") {
+		t.Errorf("without the plugin: %v", err)
+	}
+	check(t, os.WriteFile(filepath.Join(w.dir, "bridge"), []byte(`#!/bin/sh
+echo $CNI_COMMAND >> `+w.dir+`/commands
+[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.99.0.7/24"}]}'
+`), 0o755))
+	check(t, CheckFile(n.cfg.BinDirs, file))
+	check(t, n.Reconcile(t.Context(), nil))
+	check(t, n.Ready())
+	p := w.pod(t, n, "pod")
+	if fmt.Sprint(p.addrs) != "[10.99.0.7]" {
+		t.Errorf("addresses are %v", p.addrs)
+	}
+	check(t, n.Teardown(t.Context(), p.id, p.path, p.cfg))
+	if got, err := os.ReadFile(w.dir + "/commands"); err != nil || string(got) != "ADD\nDEL\n" {
+		t.Errorf("the installed plugin got %q (%v)", got, err)
+	}
+}

@@ -35,11 +35,17 @@ type Exec struct {
 	Host netns.NS
 }
 
-// FindInPath returns the path of a plugin type, for ExecPlugin. A built-in type has precedence over an executable with the same name.
+// FindInPath returns the path of a plugin type, for ExecPlugin. A built-in type has precedence over an executable with the same name, but
+// ExecPlugin runs the executable if the built-in type does not support the configuration.
 func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
 	if IsBuiltIn(kind) {
 		return builtinPrefix + kind, nil
 	}
+	return FindExecutable(kind, paths)
+}
+
+// FindExecutable returns the path of the executable of a plugin type.
+func FindExecutable(kind string, paths []string) (string, error) {
 	if kind == "" || kind != filepath.Base(kind) || strings.Trim(kind, ".") == "" {
 		return "", fmt.Errorf("plugin type %q is not a file name", kind)
 	}
@@ -62,6 +68,11 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 	for _, v := range environ {
 		key, value, _ := strings.Cut(v, "=")
 		env[key] = value // the last value applies
+	}
+	if Validate(kind, stdin) != nil { // of VERSION, stdin has no other fields
+		if program, err := FindExecutable(kind, filepath.SplitList(env["CNI_PATH"])); err == nil {
+			return e.runExecutable(ctx, program, stdin, environ)
+		}
 	}
 	if env["CNI_COMMAND"] == "VERSION" {
 		var out bytes.Buffer
