@@ -15,8 +15,8 @@ import (
 // removed. The agent calls it at start with the IDs of all sandboxes that may have a network. After an error, Reconcile continues with
 // the remaining steps. It returns all errors.
 //
-// For CNI plugins it waits at most defaultStartTime, because no pod starts before Reconcile returns. Some plugins need their daemon, which is
-// itself a pod of this node, or the network. Run removes the rest.
+// For CNI plugins it waits at most defaultStartTime, because no pod starts before Reconcile returns. Some plugins need their daemon, which
+// is itself a pod of this node, or the network. Run removes the rest.
 func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	err := n.reconcile(ctx, live)
 	soon, cancel := context.WithTimeout(ctx, n.startTime)

@@ -23,8 +23,9 @@
 //     nftables is used), markMasqBit (13 only). Not supported: conditionsV4,
 //     conditionsV6, externalSetMarkChain, masqAll.
 //
-// An unsupported field is an error that names the field, unless its value is empty (null, false, 0, "", [], {}). A configuration is
-// therefore never applied in part. Keys with a slash belong to other programs and are ignored.
+// A field whose value is empty (null, false, 0, "", [], {}) is ignored. With another unsupported field, the executable of this name in
+// CNI_PATH runs instead. If there is none, the field is an error that names it. A configuration is therefore never applied in part. Keys
+// with a slash belong to other programs and are ignored.
 //
 // The nftables rules of bridge and portmap are in the table islet_cni. Each element has a comment with the name of its owner. All processes
 // share this state, because it is in the kernel.
