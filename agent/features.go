@@ -112,7 +112,8 @@ func (f *featureParts) openCredentials() (err error) {
 	}
 	f.addCloser(f.credentials.Close)
 	f.bundles.ConnectServers(f.credentials, f.laterParts.flashExceeded)
-	if f.verifier, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{Store: f.store, Images: f.rt.Images, Log: f.log}); f.verifier != nil {
+	if f.verifier, err = pulls.Open(&f.cfg.Kubelet, pulls.Config{
+		Store: f.store, Images: f.rt.Images, HasIncomplete: f.rt.HasIncompleteImages, Log: f.log}); f.verifier != nil {
 		f.laterParts.verifier.set(f.verifier)
 	}
 	return err

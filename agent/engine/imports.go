@@ -26,6 +26,14 @@ func (c *Containers) BundleImages() *image.Service {
 	return nil
 }
 
+// HasIncompleteImages reports whether the runtime in this process has images that cannot be used now, and may be usable later.
+func (c *Containers) HasIncompleteImages(ctx context.Context) (bool, error) {
+	if images := c.BundleImages(); images != nil {
+		return images.HasIncomplete(ctx)
+	}
+	return false, nil
+}
+
 // FailedArchives lists the image archives whose last import failed, sorted by file name.
 func (c *nativeBackend) FailedArchives() (out []api.Import) {
 	c.mu.Lock()

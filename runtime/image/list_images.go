@@ -84,6 +84,15 @@ func (s *Service) ListImages(ctx context.Context, req *api.ListImagesRequest) (*
 	return out, nil
 }
 
+// HasIncomplete reports whether the node has images that cannot be used, because a document or a layer of them cannot be read. ListImages
+// does not return these images. They may be usable later: after a short disturbance of the disk.
+func (s *Service) HasIncomplete(ctx context.Context) (bool, error) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	err := s.loadIndex(withNamespace(ctx))
+	return len(s.index.incomplete) > 0, err
+}
+
 // ImageStatus returns the status of an image. If the image does not exist, the response has no
 // Image, and the error is nil. If Verbose is set, the response includes the image's config and
 // chain ID.

@@ -28,6 +28,8 @@ type Config struct {
 	Store  *store.Store
 	Images cri.Images
 	Log    *slog.Logger
+	// HasIncomplete reports whether Images has images that it does not list, because they cannot be read now. If it is nil, there are none.
+	HasIncomplete func(context.Context) (bool, error)
 }
 
 // A Verifier decides which pods may use the images that are present, and maintains the records for these decisions. Its
@@ -343,12 +345,19 @@ func (g *Verifier) PruneRecords(ctx context.Context) {
 	}
 }
 
+// deleteUnused deletes the records of images that no longer exist. Without a record, every pod may use an image. Therefore it deletes
+// nothing while the runtime has images whose IDs are unknown because they cannot be read: one of them may be usable again later.
 func (g *Verifier) deleteUnused(ctx context.Context) error {
 	g.writeLock.Lock()
 	defer g.writeLock.Unlock()
 	ids, err := g.cfg.Store.PulledImages(ctx)
 	if err != nil || len(ids) == 0 {
 		return err
+	}
+	if g.cfg.HasIncomplete != nil {
+		if incomplete, err := g.cfg.HasIncomplete(ctx); incomplete || err != nil {
+			return err
+		}
 	}
 	list, err := g.cfg.Images.ListImages(ctx, &api.ListImagesRequest{})
 	if err != nil {

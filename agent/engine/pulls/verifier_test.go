@@ -14,6 +14,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/fake"
 )
 
@@ -263,6 +264,31 @@ func TestRemoved(t *testing.T) {
 	w.bring(app)
 	w.may(true, app, "b", "") // the image was imported from an archive
 	w.may(false, "reg.example/stays:1", "b", "")
+}
+
+// An unlisted runtime lists no images.
+type unlisted struct{ cri.Images }
+
+func (unlisted) ListImages(context.Context, *api.ListImagesRequest) (*api.ListImagesResponse, error) {
+	return &api.ListImagesResponse{}, nil
+}
+
+// TestUnreadable checks that an image which cannot be read for some time keeps its records. Without them, every pod could use it afterwards.
+func TestUnreadable(t *testing.T) {
+	w := newWorld(t)
+	w.pull(app, "a", "ann")
+	unreadable := true
+	w.cfg.HasIncomplete = func(context.Context) (bool, error) { return unreadable, nil }
+	w.cfg.Images = unlisted{w.images}
+	w.must(w.Reconcile(w.Context()))
+	w.PruneRecords(w.Context())
+	w.may(false, app, "b", "")
+	w.may(true, app, "a", "ann")
+	unreadable = false
+	w.PruneRecords(w.Context())
+	if ids, err := w.store.PulledImages(w.Context()); err != nil || len(ids) != 0 {
+		t.Error(ids, err)
+	}
 }
 
 // TestNoRecord checks that no pod may use an image whose record cannot be stored or read.
