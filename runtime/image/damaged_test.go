@@ -299,6 +299,9 @@ func TestShortDisturbance(t *testing.T) {
 			t.Fatal("a damaged image is used")
 		}
 	}
+	if incomplete, err := s.HasIncomplete(t.Context()); !incomplete || err != nil {
+		t.Error("the damaged image is forgotten:", err)
+	}
 	for p, b := range whole {
 		if err := replaceFile(p, b); err != nil {
 			t.Fatal(err)
@@ -306,5 +309,8 @@ func TestShortDisturbance(t *testing.T) {
 	}
 	if _, err := s.Resolve(t.Context(), ref); err != nil {
 		t.Error(err)
+	}
+	if incomplete, err := s.HasIncomplete(t.Context()); incomplete || err != nil {
+		t.Error("the whole image is still incomplete:", err)
 	}
 }
