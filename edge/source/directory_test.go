@@ -414,6 +414,22 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	}
 }
 
+// TestFileIsClosedLate checks that a file is delivered whose writer closes it long after the last change: no change follows, and the file is
+// not read again after that.
+func TestFileIsClosedLate(t *testing.T) {
+	h := newHost(t, never) // a new file beside it would be read again, and deliver both
+	<-h.told
+	f, err := os.Create(filepath.Join(h.dir, "a.yaml"))
+	h.must(err)
+	_, err = f.WriteString(podYAML("a", "v1"))
+	h.must(err)
+	long := time.Now().Add(-time.Hour)
+	h.must(os.Chtimes(f.Name(), long, long))
+	h.until("", "a.yaml : is being written")
+	h.must(f.Close())
+	h.until("a=v1", "")
+}
+
 // TestFileHeldOpenIsReadOnceItRests checks that an unchanged file is read although a program keeps it open for writing.
 func TestFileHeldOpenIsReadOnceItRests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")

@@ -70,7 +70,8 @@ func scanManifests(path string, old map[string]file, decode Decode) (files map[s
 		if exists {
 			files[name] = f
 		}
-		changed = changed || exists != found || exists && (f.id != before.id || !f.settled)
+		// A file that was open had no content. Closing it does not change its identity.
+		changed = changed || exists != found || exists && (f.id != before.id || !f.settled || !before.open.IsZero())
 	}
 	for name := range old {
 		if _, still := files[name]; !still {
