@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/local"
+	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
@@ -66,12 +67,14 @@ type Config struct {
 
 // Claims is a pod hook. It must run before the volumes' hook.
 type Claims struct {
-	c  Config
-	mu sync.Mutex // guards creating and removing directories
+	c Config
+
+	mu       sync.Mutex      // guards creating directories and moving them away; never held during the removal of data
+	removals map[string]bool // paths of the removed directories whose data this process is deleting
 }
 
 // New returns the hook. It does no I/O.
-func New(c Config) *Claims { return &Claims{c: c} }
+func New(c Config) *Claims { return &Claims{c: c, removals: map[string]bool{}} }
 
 // Name returns the name of the hook.
 func (*Claims) Name() string { return "claims" }
@@ -138,8 +141,12 @@ func (c *Claims) makeDir(claim *v1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// unfinishedSuffix marks a directory that is not complete. An object's name cannot contain it.
-const unfinishedSuffix = "~new"
+// unfinishedSuffix marks a directory that is not complete. removedPrefix marks a directory whose data is being deleted. An object's name
+// cannot contain them.
+const (
+	unfinishedSuffix = "~new"
+	removedPrefix    = "~removed-"
+)
 
 func sizeOf(claim *v1.PersistentVolumeClaim) int64 {
 	q := claim.Spec.Resources.Requests[v1.ResourceStorage]
@@ -267,7 +274,7 @@ func (c *Claims) List() (all []Dir) {
 	}
 	for _, path := range found {
 		d := Dir{Namespace: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Path: path, Used: -1}
-		if strings.HasSuffix(path, unfinishedSuffix) {
+		if strings.HasSuffix(path, unfinishedSuffix) || strings.HasPrefix(d.Name, removedPrefix) {
 			continue
 		}
 		if c.c.Quota != nil {
@@ -285,32 +292,91 @@ func (c *Claims) List() (all []Dir) {
 var ErrInUse = errors.New("it is in use")
 
 // Remove permanently deletes the directory of a claim, with all its data. It returns ErrInUse while a manifest
-// contains the claim or a pod refers to it.
+// contains the claim or a pod refers to it. It first moves the directory away. So a later claim with the same name never
+// gets a part of the data, even after a power cut, and the deletion of many files delays no pod.
 func (c *Claims) Remove(namespace, name string) error {
+	removed, err := c.moveAway(namespace, name)
+	if err != nil {
+		return err
+	}
+	return c.deleteData(removed)
+}
+
+// moveAway checks that nothing uses the directory of a claim, and moves the directory into a new one, whose path it returns.
+func (c *Claims) moveAway(namespace, name string) (removed string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, o := range c.c.Local.List() {
 		if o.Kind == podspec.Claim && !o.Gone && o.Namespace == namespace && o.Name == name {
-			return fmt.Errorf("%w: %s is in %s: remove it there first", ErrInUse, o.Key, originOf(o))
+			return "", fmt.Errorf("%w: %s is in %s: remove it there first", ErrInUse, o.Key, originOf(o))
 		}
 	}
 	if c.c.Local.IsUsed(podspec.Claim, namespace, name) {
-		return fmt.Errorf("%w: a pod uses the claim %s/%s: delete the pod first", ErrInUse, namespace, name)
+		return "", fmt.Errorf("%w: a pod uses the claim %s/%s: delete the pod first", ErrInUse, namespace, name)
 	}
 	dir := c.Path(namespace, name)
 	if _, err := os.Lstat(dir); err != nil {
-		return err
+		return "", err
 	}
+	below, err := mounts.ListBelow(dir)
+	if err == nil && len(below) > 0 {
+		err = fmt.Errorf("something is mounted at %q: unmount it first", below)
+	}
+	if err != nil {
+		return "", fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err)
+	}
+	if removed, err = os.MkdirTemp(filepath.Dir(dir), removedPrefix+"*"); err != nil {
+		return "", err
+	}
+	if err := os.Rename(dir, filepath.Join(removed, removedData)); err != nil {
+		return "", errors.Join(fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err), os.Remove(removed))
+	}
+	c.removals[removed] = true
+	if err := durable.SyncDir(filepath.Dir(dir)); err != nil { // the data is deleted nevertheless
+		c.c.Log.Warn("cannot sync the removal of a claim", "claim", namespace+"/"+name, "error", err)
+	}
+	return removed, nil
+}
+
+// removedData is the name of a claim's directory in the directory to which moveAway moves it.
+const removedData = "data"
+
+// deleteData deletes a directory that moveAway has returned, with the data in it.
+func (c *Claims) deleteData(removed string) error {
 	if c.c.Quota != nil {
-		if err := c.c.Quota.RemoveLimit(dir); err != nil {
-			c.c.Log.Warn("cannot release the quota of a removed claim", "path", dir, "error", err)
+		if err := c.c.Quota.RemoveLimit(filepath.Join(removed, removedData)); err != nil {
+			c.c.Log.Warn("cannot release the quota of a removed claim", "path", removed, "error", err)
 		}
 	}
-	if err := mounts.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err)
+	err := mounts.RemoveAll(removed)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.removals, removed)
+	_ = os.Remove(filepath.Dir(removed)) // removes the namespace's directory, if it is empty
+	if err != nil {
+		return fmt.Errorf("delete the data of a removed claim, which the next start of islet continues: %w", err)
 	}
-	_ = os.Remove(filepath.Dir(dir)) // removes the namespace's directory, if it is empty
 	return nil
+}
+
+// Sweep deletes the data of removed claims whose deletion has not ended, because the agent or the machine has stopped.
+func (c *Claims) Sweep() {
+	found, err := filepath.Glob(filepath.Join(c.c.Dir, "*", removedPrefix+"*"))
+	if err != nil {
+		return // bad pattern
+	}
+	for _, path := range found {
+		c.mu.Lock()
+		removing := c.removals[path]
+		c.removals[path] = true
+		c.mu.Unlock()
+		if removing {
+			continue
+		}
+		if err := c.deleteData(path); err != nil {
+			c.c.Log.Warn("cannot delete the data of a removed claim", "path", path, "error", err)
+		}
+	}
 }
 
 func originOf(o local.Info) string {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,11 @@ import (
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podtest"
+	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
+
+// TestMain runs the tests in a separate mount namespace.
+func TestMain(m *testing.M) { os.Exit(mountstest.Main(m.Run)) }
 
 func node(t *testing.T) (*provision.Claims, *local.Objects) {
 	t.Helper()
@@ -32,7 +37,13 @@ func node(t *testing.T) (*provision.Claims, *local.Objects) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return provision.New(provision.Config{Dir: filepath.Join(t.TempDir(), "claims"), Node: "edge", Local: l, Log: log}), l
+	return provision.New(config(t, l)), l
+}
+
+func config(t *testing.T, l *local.Objects) provision.Config {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	return provision.Config{Dir: filepath.Join(t.TempDir(), "claims"), Node: "edge", Local: l, Log: log}
 }
 
 func claimed(t *testing.T, l *local.Objects, name, size string) {
@@ -129,5 +140,104 @@ func TestOthersHaveNone(t *testing.T) {
 		if _, err := c.PersistentVolume(pod, "pvc-x"); !apierrors.IsNotFound(err) {
 			t.Error(source, err)
 		}
+	}
+}
+
+// A slowDisk stands in for a disk on which the deletion of data takes long. removing receives the directory whose deletion has begun. The
+// deletion waits until resume is closed.
+type slowDisk struct {
+	removing chan string
+	resume   chan struct{}
+}
+
+func (slowDisk) Limit(string, int64) (bool, error) { return true, nil }
+func (slowDisk) Usage(string) (int64, bool)        { return 0, true }
+func (s slowDisk) RemoveLimit(dir string) error {
+	s.removing <- dir
+	<-s.resume
+	return nil
+}
+
+// TestLongRemoval checks that the deletion of a claim's data delays no pod. A claim with the same name gets a new directory. If the agent
+// ends meanwhile, the next one deletes the rest.
+func TestLongRemoval(t *testing.T) {
+	_, l := node(t)
+	disk := slowDisk{make(chan string), make(chan struct{})}
+	cfg := config(t, l)
+	cfg.Quota = disk
+	c := provision.New(cfg)
+	claimed(t, l, "data", "1Gi")
+	claimed(t, l, "other", "1Gi")
+	pod, other := podOf("local", "data"), podOf("local", "other")
+	prepare := func(p *v1.Pod) {
+		t.Helper()
+		if err := c.Prepare(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepare(pod)
+	old := filepath.Join(c.Path("default", "data"), "old")
+	if err := os.WriteFile(old, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Delete(t.Context(), "PersistentVolumeClaim", "default", "data"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Remove("default", "data") }()
+	removing := <-disk.removing
+	if _, err := os.Stat(filepath.Join(removing, "old")); err != nil || c.Exists("default", "data") || len(c.List()) != 0 {
+		t.Error("the data is not moved away:", err, c.List())
+	}
+	c.Sweep() // does not delete the same data
+	prepare(other)
+	claimed(t, l, "data", "1Gi")
+	prepare(pod)
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the new claim has old data:", err)
+	}
+	if err := c.Remove("default", "data"); !errors.Is(err, provision.ErrInUse) {
+		t.Error(err)
+	}
+
+	cfg.Quota = nil
+	provision.New(cfg).Sweep() // the next agent
+	if _, err := os.Stat(removing); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the next agent has not deleted the data:", err)
+	}
+	close(disk.resume)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(cfg.Dir, "*", "*")); err != nil || len(left) != 2 || len(c.List()) != 2 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// TestMountedDataIsKept checks that nothing of a claim's data is removed if something is mounted in it.
+func TestMountedDataIsKept(t *testing.T) {
+	c, l := node(t)
+	claimed(t, l, "data", "1Gi")
+	if err := c.Prepare(t.Context(), podOf("local", "data")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Delete(t.Context(), "PersistentVolumeClaim", "default", "data"); err != nil {
+		t.Fatal(err)
+	}
+	kept, disk := filepath.Join(c.Path("default", "data"), "kept"), filepath.Join(c.Path("default", "data"), "disk")
+	if err := errors.Join(os.WriteFile(kept, nil, 0o600), os.Mkdir(disk, 0o700), unix.Mount("tmpfs", disk, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Remove("default", "data"); err == nil {
+		t.Error("the data was removed")
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(unix.Unmount(disk, 0), c.Remove("default", "data")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(c.Path("default", "data")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
 	}
 }

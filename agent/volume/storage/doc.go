@@ -23,6 +23,11 @@
 //   - Each volume has its own lock. A driver that hangs blocks only the pods that use its volume. It blocks neither
 //     Mounter's other methods nor a restart of the agent. If a caller stops waiting, its call continues in its
 //     goroutine, and the next call for the volume waits for that call.
+//   - The wait of a caller is limited, and the context of a driver's call ends with it. Three steps have no limit,
+//     because their time depends on the disk: the check and the formatting of a disk, and the change of the group
+//     of its files (longStep). The teardown of the pod's volume and the end of the agent cancel the last two.
+//   - Each use of a volume by a pod has a lock too, which is acquired before the volume's lock. The group of the
+//     files is changed with this lock only, so that other pods can start and end meanwhile.
 //   - Data is never deleted: a driver unmounts volumes and removes only empty directories (runtime/mounts).
 //   - A volume is unpublished only after all containers of the pod have ended (hook Ended, Release).
 //

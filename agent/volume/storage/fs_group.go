@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"syscall"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -27,7 +28,7 @@ type Grouper interface {
 }
 
 // applyFSGroup changes the group of a volume's files to the pod's fsGroup, if its driver is a
-// Grouper.
+// Grouper. The caller has locked the pod's use of the volume, but not the volume.
 // https://kubernetes.io/docs/tasks/configure-pod-container/security-context/ (change policy for volumes)
 func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) error {
 	sc := u.Pod.Spec.SecurityContext
@@ -35,10 +36,20 @@ func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) e
 	if v.Block || v.ReadOnly || !ok || sc == nil || sc.FSGroup == nil || !g.SetsGroup(v, u) {
 		return nil
 	}
+	ctx = longStep(ctx, fmt.Sprintf("the group of the volume's files is being changed to %d", *sc.FSGroup))
+	unlock, err := k.lock(ctx, volumeUse{id: "group of " + v.ID}) // two pods must not change the files of a volume at the same time
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	// If another pod also uses the volume, the files are changed only if the root directory has a different group.
 	lazy := sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch ||
 		k.usedByOthers(v.ID, string(u.Pod.UID))
-	if err := CallOrAbandon(ctx, "group", u.Path, func() error { return SetGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
+	// When ctx ends, the change ends after the current file. It is waited for, because an open file would keep the file system mounted.
+	wait, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(probeTime, stop) })()
+	if err := CallOrAbandon(wait, "group", u.Path, func() error { return k.setGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
 		return fmt.Errorf("MountVolume.SetUp failed for volume %q : applyFSGroup failed for vol %s: %w", v.Name, v.Name, err)
 	}
 	return nil
@@ -46,8 +57,8 @@ func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) e
 
 // SetGroup sets the group of a directory tree, and makes the tree readable and writable for the group. If lazy is
 // true and the top directory already has the group, it does nothing. It does not follow links, and does not descend
-// into other mounts. It changes the top directory last. So if a call is interrupted, the next call starts again. If
-// ctx ends, it returns after the current file.
+// into other mounts. It writes no file that already has the group and the mode. It changes the top directory last. So if
+// a call is interrupted, the next call starts again. If ctx ends, it returns after the current file.
 func SetGroup(ctx context.Context, dir string, gid int, lazy bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -91,15 +102,23 @@ func changeGroup(ctx context.Context, root *os.Root, name string, fi fs.FileInfo
 			return err
 		}
 	}
-	if err := root.Lchown(name, -1, gid); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	changed := !ok || int(st.Gid) != gid
+	if changed {
+		if err := root.Lchown(name, -1, gid); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	if fi.Mode()&fs.ModeSymlink != 0 {
 		return nil
 	}
-	mode := fi.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | groupFiles
+	old := fi.Mode() & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
+	mode := old | groupFiles
 	if fi.IsDir() {
 		mode |= groupDirs
+	}
+	if !changed && mode == old { // the change of the group has removed setuid and setgid
+		return nil
 	}
 	if err := root.Chmod(name, mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -188,7 +188,7 @@ func unmountRemote(ctx context.Context, path string, orderly time.Duration) erro
 }
 
 // mountDevice checks and mounts a block device. If the device has no file system and the volume is not read-only, it
-// formats the device first.
+// formats the device first. Checking and formatting are long steps of an operation.
 func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, options []string) error {
 	there, err := mounts.FindTopmost(path)
 	if err != nil || there != nil {
@@ -207,13 +207,21 @@ func mountDevice(ctx context.Context, dev, path, fsType string, readOnly bool, o
 	return nil
 }
 
-// contextExec runs programs and kills them when ctx ends.
+// contextExec runs programs and kills them when ctx ends. It kills mkfs when the operation ends. It never kills fsck, because that would
+// not end the program that fsck has started, and the result of this program would be lost.
 type contextExec struct {
 	utilexec.Interface
 	ctx context.Context //nolint:containedctx // the library passes no context
 }
 
 func (b contextExec) Command(cmd string, args ...string) utilexec.Cmd {
+	switch {
+	case cmd == "fsck":
+		longStep(b.ctx, "the file system of the disk is being checked")
+		return b.Interface.Command(cmd, args...)
+	case strings.HasPrefix(cmd, "mkfs."):
+		return b.CommandContext(longStep(b.ctx, "the disk is being formatted"), cmd, args...)
+	}
 	return b.CommandContext(b.ctx, cmd, args...)
 }
 

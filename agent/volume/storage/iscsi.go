@@ -137,19 +137,35 @@ func (d *iscsi) Stage(ctx context.Context, v Volume, path string, u Use) error {
 	if s.InitiatorName != nil {
 		return errors.New("iscsi: initiatorName is not supported by this node")
 	}
-	leave, err := d.lockTarget(ctx, s.IQN)
-	if err != nil {
+	dev, err := d.attachAt(ctx, v, path, u)
+	if err != nil || v.Block {
 		return err
-	}
-	defer leave()
-	dev, err := d.attachDisk(ctx, v, u)
-	if err != nil {
-		return err
-	}
-	if v.Block {
-		return linkDevice(dev, path)
 	}
 	return mountDevice(ctx, dev, path, s.FSType, false, v.MountOptions)
+}
+
+// attachAt logs in, and returns the disk's device. It links a block volume to its device. Otherwise it creates the directory at which
+// the device is to be mounted, so that the target counts as in use. The target is locked only meanwhile: the check and the formatting
+// of one disk must not delay the target's other disks.
+func (d *iscsi) attachAt(ctx context.Context, v Volume, path string, u Use) (dev string, err error) {
+	leave, err := d.lockTarget(ctx, v.Source.ISCSI.IQN)
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	if dev, err = d.attachDisk(ctx, v, u); err != nil {
+		return "", err
+	}
+	if v.Block {
+		return dev, linkDevice(dev, path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(path, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dev, nil
 }
 
 // lockTarget locks a target. It returns a function that unlocks the target.
@@ -228,8 +244,7 @@ func (d *iscsi) logIn(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, po
 		}
 	}
 	if _, err := d.admin(ctx, append(slices.Clone(discovery), "--discover")...); err != nil {
-		_, derr := d.admin(context.WithoutCancel(ctx), append(slices.Clone(discovery), "-o", "delete")...)
-		return fmt.Errorf("iscsi: failed to sendtargets to portal %s: %w", portal, errors.Join(err, derr))
+		return fmt.Errorf("iscsi: failed to sendtargets to portal %s: %w", portal, errors.Join(err, d.deleteRecord(ctx, discovery)))
 	}
 	if s.SessionCHAPAuth {
 		if err := d.setCHAP(ctx, node, "node.session.auth.", auth); err != nil {
@@ -237,11 +252,19 @@ func (d *iscsi) logIn(ctx context.Context, s *v1.ISCSIPersistentVolumeSource, po
 		}
 	}
 	if _, err := d.admin(ctx, append(slices.Clone(node), "--login")...); err != nil && exitCode(err) != iscsiSessionExists {
-		_, derr := d.admin(context.WithoutCancel(ctx), append(slices.Clone(node), "-o", "delete")...)
-		return fmt.Errorf("iscsi: failed to attach disk: %w", errors.Join(err, derr))
+		return fmt.Errorf("iscsi: failed to attach disk: %w", errors.Join(err, d.deleteRecord(ctx, node)))
 	}
 	// With manual startup, the host does not log in when it boots.
 	_, err := d.admin(ctx, append(slices.Clone(node), "-o", "update", "-n", "node.startup", "-v", "manual")...)
+	return err
+}
+
+// deleteRecord deletes a record of iscsiadm, even if ctx has ended. It waits at most umountTime, because iscsiadm may wait for ever for its
+// daemon or for its database.
+func (d *iscsi) deleteRecord(ctx context.Context, record []string) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), umountTime)
+	defer stop()
+	_, err := d.admin(ctx, append(slices.Clone(record), "-o", "delete")...)
 	return err
 }
 

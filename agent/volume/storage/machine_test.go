@@ -51,17 +51,19 @@ type machine struct {
 }
 
 func (m *machine) start() {
-	m.life = &life{kernel: m.kernel}
+	ctx, end := context.WithCancel(context.Background())
+	m.life = &life{kernel: m.kernel, end: end}
 	if m.kernel.faults > 0 {
 		m.life.until = 1 + m.rand.IntN(120)
 	}
 	m.kernel.mu.Lock()
 	clear(m.kernel.busy)
 	m.kernel.mu.Unlock()
-	k, err := New(context.Background(), Config{Root: m.root, Drivers: []Driver{m.life}, Ledger: m.life, Objects: m.objects, Claim: ephemeral})
+	k, err := New(ctx, Config{Root: m.root, Drivers: []Driver{m.life}, Ledger: m.life, Objects: m.objects, Claim: ephemeral})
 	if err != nil {
 		m.Fatal(err)
 	}
+	k.setGroup = m.life.setGroup
 	m.mounter = k
 }
 
@@ -82,12 +84,17 @@ func (m *machine) kill(reboot bool) {
 		clear(m.kernel.running)
 	}
 	m.kernel.mu.Unlock()
+	m.life.end()
 	time.Sleep(time.Hour) // hanging calls end
 	m.start()
 }
 
 func (m *machine) pod(i int) *v1.Pod {
 	p := podWith(fmt.Sprint("p", i), fmt.Sprint("c", i%4), fmt.Sprint("c", (i+1)%4))
+	if i%3 > 0 {
+		gid := int64(i)
+		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
+	}
 	return p
 }
 
@@ -165,6 +172,7 @@ func (m *machine) finish() {
 	if err := m.mounter.Sweep(context.Background()); err != nil {
 		m.Error(err)
 	}
+	m.life.end()
 	rows, err := m.kernel.ledger.Volumes(context.Background())
 	if err != nil || len(rows) != 0 || len(m.kernel.mounted) != 0 || len(m.mounter.InUse()) != 0 {
 		m.Errorf("left in the ledger: %v, mounted: %v, in use: %q, error: %v", rows, m.kernel.mounted, m.mounter.InUse(), err)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/store"
 )
@@ -42,7 +40,8 @@ type Config struct {
 // A Mounter mounts and unmounts the volumes of this node's pods. It is safe for concurrent use.
 type Mounter struct {
 	cfg        Config
-	root       string // real path
+	root       string          // real path
+	life       context.Context //nolint:containedctx // ends with the agent
 	operations *prometheus.HistogramVec
 	labels     *labelFigures
 
@@ -50,34 +49,18 @@ type Mounter struct {
 	rows       map[store.VolumeKey]record  // copy of the ledger
 	ready      map[store.VolumeKey]bool    // volumes that this process has mounted; true for a mount point, false for a directory or link
 	inFlight   map[volumeUse]*pendingCalls // unfinished calls, by volume of a pod
-	locks      map[string]*volumeLock      // locks that a call holds or waits for, by Volume.ID
+	locks      map[volumeUse]*volumeLock   // locks that a call holds or waits for
 	probes     map[string]*probeCall       // running probes, by path
 	measures   map[string]*measuredUsage   // the last usage of volumes, by path
 	expansions map[volumeUse]*expansion    // expansions that are running or have failed
 
-	unmountOrphans func() error  // see unmountUnrecorded; a test replaces it
-	orphans        chan struct{} // capacity 1; contains a value while unmountOrphans runs
+	setGroup       func(ctx context.Context, dir string, gid int, lazy bool) error // SetGroup; a test replaces it
+	unmountOrphans func() error                                                    // see unmountUnrecorded; a test replaces it
+	orphans        chan struct{}                                                   // capacity 1; contains a value while unmountOrphans runs
 }
 
-// A volumeUse is a map key that consists of a volume and a pod that uses it.
-type volumeUse struct {
-	id  string
-	pod types.UID
-}
-
-// pendingCalls counts the unfinished calls for one use.
-type pendingCalls struct {
-	calls int
-	since time.Time // when the first of these calls started
-}
-
-// A volumeLock is locked while a driver is called for the volume.
-type volumeLock struct {
-	lock  chan struct{} // a lock of capacity 1
-	users int
-}
-
-// New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing.
+// New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing. When ctx ends, the setups that continue without
+// their callers are cancelled.
 func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -91,77 +74,14 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	}
 	cfg.Drivers = append(builtInDrivers(root, cfg.Objects), cfg.Drivers...)
 	k := &Mounter{
-		cfg: cfg, root: root, ready: map[store.VolumeKey]bool{}, inFlight: map[volumeUse]*pendingCalls{},
-		locks: map[string]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measuredUsage{},
+		cfg: cfg, root: root, life: ctx, ready: map[store.VolumeKey]bool{}, inFlight: map[volumeUse]*pendingCalls{},
+		locks: map[volumeUse]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measuredUsage{},
 		expansions: map[volumeUse]*expansion{}, operations: newOperationSeconds(),
-		labels: newLabelFigures(), orphans: make(chan struct{}, 1),
+		labels: newLabelFigures(), orphans: make(chan struct{}, 1), setGroup: SetGroup,
 	}
 	k.unmountOrphans = k.unmountUnrecorded
 	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
 	return k, err
-}
-
-// errBusy means that a call for a volume gave up waiting, because an earlier call for the same volume has not
-// ended.
-var errBusy = errors.New("another operation on the volume has not ended")
-
-// withLock locks the volume and runs f in a goroutine. If ctx ends first, withLock returns while f continues. The
-// volume stays locked until f returns.
-func (k *Mounter) withLock(ctx context.Context, id string, pod types.UID, f func(context.Context) error) error {
-	u := volumeUse{id, pod}
-	k.mu.Lock()
-	t := k.locks[id]
-	if t == nil {
-		t = &volumeLock{lock: make(chan struct{}, 1)}
-		k.locks[id] = t
-	}
-	t.users++
-	if k.inFlight[u] == nil {
-		k.inFlight[u] = &pendingCalls{since: time.Now()}
-	}
-	k.inFlight[u].calls++
-	k.mu.Unlock()
-	leave := func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		t.users--
-		if t.users == 0 {
-			delete(k.locks, id)
-		}
-		k.inFlight[u].calls--
-		if k.inFlight[u].calls == 0 {
-			delete(k.inFlight, u)
-		}
-	}
-	select {
-	case t.lock <- struct{}{}:
-	case <-ctx.Done():
-		leave()
-		return fmt.Errorf("%w: %w", errBusy, ctx.Err())
-	}
-	ended := make(chan error, 1)
-	go func() {
-		err := callRecovering(ctx, f)
-		leave() // before the lock is released, so that the next holder of the lock does not see this call
-		<-t.lock
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// callRecovering calls a driver and converts a panic into an error.
-func callRecovering(ctx context.Context, f func(context.Context) error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	return f(ctx)
 }
 
 // mountVolume mounts a volume for a pod. It does nothing if this process has already mounted it.
@@ -170,15 +90,25 @@ func (k *Mounter) mountVolume(ctx context.Context, v Volume, d Driver, u Use) er
 	if k.isReady(key) {
 		return nil
 	}
-	return k.withLock(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
+	use := volumeUse{v.ID, u.Pod.UID}
+	return k.withUse(ctx, use, func(ctx context.Context, unlock func()) error {
 		if k.isReady(key) {
 			return nil
 		}
+		ctx, o, end := k.beginOperation(ctx, use)
+		defer end()
 		operation := "volume_mount"
 		if v.Block {
 			operation = "map_volume"
 		}
-		if err := k.observeCall(operation, d.Plugin(), v, func() error { return k.publishVolume(ctx, v, d, u, key) }); err != nil {
+		if err := k.observeCall(operation, d.Plugin(), v, func() error {
+			if err := k.publishVolume(ctx, v, d, u, key); err != nil {
+				return err
+			}
+			unlock() // the change of the group may take long, and must not delay the end of other pods
+			return k.applyFSGroup(ctx, v, d, u)
+		}); err != nil {
+			k.reportLate(ctx, o, u.Pod, err)
 			return err
 		}
 		k.setReady(key, true)
@@ -199,7 +129,7 @@ func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, 
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil { // the caller may have called TearDown before the operation began, so nothing would cancel it
 		return err
 	}
 	r := record{Plugin: d.Plugin(), Volume: v}
@@ -210,10 +140,13 @@ func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, 
 	if err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil { // a long step has continued without its caller: the next call publishes the volume
+		return err
+	}
 	if err := d.Publish(ctx, v, staged, u); err != nil {
 		return setUpFailed(v, err)
 	}
-	return k.applyFSGroup(ctx, v, d, u)
+	return nil
 }
 
 // stageVolume mounts a volume for the node if its driver is a Stager. It returns the path of the mount.

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// mountTime is the maximum time for setting up a pod's volume. After that the setup fails and is retried, as in a
-	// kubelet.
+	// mountTime is the maximum time for which the setup of a pod's volume is waited for. After that the setup fails and is retried, as in a
+	// kubelet. An operation describes the steps that continue.
 	mountTime = 2*time.Minute + 3*time.Second
 	probeTime = 10 * time.Second
 )
@@ -48,6 +48,7 @@ func (k *Mounter) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 	}
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errBusy)) {
+			err = k.describeStep(volumeUse{v.ID, pod.UID}, err)
 			return "", mountError(vol.Name, "", fmt.Errorf("timed out waiting for the condition: %w", err))
 		}
 		return "", err

@@ -13,16 +13,18 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// unmountPod unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. If a driver
-// returns an error, the row stays in the ledger. Then unmountPod calls unstageUnused.
+// unmountPod unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. First, it cancels setups that
+// continue without their callers. If a driver returns an error, the row stays in the ledger. Then unmountPod calls unstageUnused.
 func (k *Mounter) unmountPod(ctx context.Context, uid types.UID) error {
 	ids := k.podVolumes(uid)
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
 		all.Go(func() {
-			if err := k.withLock(ctx, id, uid,
-				func(ctx context.Context) error { return k.unmountPodVolume(ctx, id, string(uid)) }); err != nil {
+			use := volumeUse{id, uid}
+			k.cancelSetUp(use)
+			if err := k.withUse(ctx, use,
+				func(ctx context.Context, _ func()) error { return k.unmountPodVolume(ctx, id, string(uid)) }); err != nil {
 				errs[i] = fmt.Errorf("volume %s: %w", id, err)
 			}
 		})
@@ -41,7 +43,7 @@ func (k *Mounter) unstageUnused(ctx context.Context, without []string) {
 	var all sync.WaitGroup
 	for _, id := range k.unusedVolumes() {
 		k.mu.Lock()
-		busy := k.locks[id] != nil
+		busy := k.locks[volumeUse{id: id}] != nil
 		k.mu.Unlock()
 		if busy || slices.Contains(without, id) {
 			continue

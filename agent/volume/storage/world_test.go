@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -123,6 +124,7 @@ type kernel struct {
 // A life is one run of the agent. After its end, its calls have no effect.
 type life struct {
 	*kernel
+	end   context.CancelFunc
 	over  bool // protected by mu
 	gone  bool // the machine has rebooted; running calls of the driver have no effect
 	until int  // number of remaining calls
@@ -170,6 +172,58 @@ func (l *life) fails() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.faults > 0 && l.chance.IntN(l.faults) == 0
+}
+
+func (l *life) SetsGroup(Volume, Use) bool { return true }
+
+// setGroup changes the group of a volume's files. It may fail or take long. The volume must stay mounted meanwhile, and no other call may
+// change the group of its files.
+func (l *life) setGroup(ctx context.Context, dir string, _ int, _ bool) error {
+	l.mu.Lock()
+	id, fault := l.mounted[dir], -1
+	if l.faults > 0 {
+		fault = l.chance.IntN(l.faults)
+	}
+	if id == "" && !l.over {
+		l.Errorf("%s: the group is changed without a mount", dir)
+	}
+	walk := "group of " + id
+	if l.busy[walk] {
+		l.Errorf("two changes of the group of %s at once", id)
+	}
+	l.busy[walk] = true
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.busy[walk] = false
+	}()
+	var err error
+	switch {
+	case fault == 0:
+		err = errors.New("the disk fails")
+	case fault > 5:
+		if err = l.takeLong(ctx); err != nil {
+			time.Sleep(time.Second) // for the current file
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mounted[dir] != id && !l.over {
+		l.Errorf("%s is unmounted while the group of its files is changed", dir)
+	}
+	return err
+}
+
+// takeLong is a long step of an operation.
+func (l *life) takeLong(ctx context.Context) error {
+	ctx = longStep(ctx, "the test waits")
+	select {
+	case <-time.After(10 * time.Minute):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (l *life) Plugin() string                           { return "kubernetes.io/csi" }
@@ -262,6 +316,10 @@ func (l *life) act(ctx context.Context, id string, do func()) error {
 		}
 	case 3:
 		panic("the driver panics")
+	case 5:
+		if err := l.takeLong(ctx); err != nil {
+			return err
+		}
 	}
 	l.mu.Lock()
 	if l.gone {
