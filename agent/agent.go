@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/host/hostsettings"
 	"github.com/islet-edge/islet/agent/host/process"
 	"github.com/islet-edge/islet/agent/pod/life/rebuild"
+	"github.com/islet-edge/islet/agent/pod/machine"
 	"github.com/islet-edge/islet/internal/config"
 )
 
@@ -109,8 +110,10 @@ func (a *serverParts) run(ctx context.Context, g *errgroup.Group) {
 		run("source of pods", s)
 	}
 	run("link", a.link)
+	run("uplink", a.uplink)
+	run("facts", &machine.Follower{Machine: a.machine, Moved: a.uplink.Moved(), Changed: a.networkChanged, Pod: a.desiredPod,
+		UpdateDNS: a.rt.UpdateDNS, Log: a.log})
 	if a.cluster != nil {
-		run("uplink", a.uplink)
 		run("cluster", a.cluster)
 		run("source of configurations", a.follower)
 	}

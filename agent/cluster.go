@@ -28,7 +28,7 @@ func openCluster(ctx context.Context, p *podParts) (c *clusterParts, err error) 
 	if c.cluster, err = cluster.Open(ctx, cluster.Config{
 		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.laterParts.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
 		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), SourcesReported: c.sources.OthersSpoken, Facts: c.reporter.Facts,
-		Annotations: c.keeper.Annotations, Addresses: c.nodeAddresses, OnPeriodicTask: c.settler.TaskRan, Changed: c.nodeChanged,
+		Annotations: c.keeper.Annotations, Addresses: c.machine.PresentIPs, OnPeriodicTask: c.settler.TaskRan, Changed: c.nodeChanged,
 		Networks: c.rt.Network.SetPodCIDRs, Startup: c.figures.Startup, Held: c.events.Record, Log: c.log,
 	}); err != nil {
 		return nil, err
@@ -37,9 +37,6 @@ func openCluster(ctx context.Context, p *podParts) (c *clusterParts, err error) 
 	c.pods.Connect(c.cluster.Outbox, c.cluster.Node)
 	return c, nil
 }
-
-// nodeAddresses returns the node's IP addresses.
-func (n *node) nodeAddresses() []string { return n.machine.Now().IPs }
 
 // nodeChanged applies the labels, taints and extended resources of the Node object that the API server has sent.
 func (c *clusterParts) nodeChanged(n *v1.Node) {

@@ -31,8 +31,8 @@ type node struct {
 	desired *desired.Desired
 	devices *device.Devices
 	link    *link.Link
-	uplink  *uplink.Uplink // nil if the node has no API server
-	twin    *twin.Twin     // nil if the node has no API server
+	uplink  *uplink.Uplink
+	twin    *twin.Twin // nil if the node has no API server
 	events  *outbox.Events
 	keeper  *configure.Keeper
 	updater *update.Updater
@@ -40,7 +40,7 @@ type node struct {
 
 func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	n = &node{disk: d}
-	if n.machine, err = machine.New(ctx, n.cfg, apparmor.New(n.log).Enabled(), selinux.New().Enabled()); err != nil {
+	if n.machine, err = machine.New(ctx, n.cfg, n.store, apparmor.New(n.log).Enabled(), selinux.New().Enabled()); err != nil {
 		return nil, err
 	}
 	n.machine.SetPressures(n.laterParts.pressureConditions)

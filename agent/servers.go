@@ -68,7 +68,7 @@ func (s *serverParts) serverConfig() server.Config {
 		Config: s.cfg, Desired: s.desired, Store: s.store, Events: s.events, NotReady: s.health.NotReady,
 		HasReported: s.sources.HasReported, Local: s.objects.Local, Input: s.workers.Input, Runtime: s.rt, Network: s.rt.Network,
 		Endpoint: s.rt.Endpoint, Leftovers: s.rt.Leftovers, Database: filepath.Join(s.cfg.Dirs.State, process.Database),
-		Volatile: s.volatile.String(), Addresses: s.nodeAddresses, SlowVolumes: s.claims.SlowCalls,
+		Volatile: s.volatile.String(), Addresses: s.machine.PresentIPs, SlowVolumes: s.claims.SlowCalls,
 		Configuration: s.keeper.Problems, Received: s.keeper.Received, Flash: s.upkeep.Flash.Figures, Machine: s.machine,
 	}
 	var metrics func() []exposition.Sample

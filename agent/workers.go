@@ -42,14 +42,14 @@ func openWorkers(f *featureParts) (w *workerParts, err error) {
 	executor := worker.ExecutorConfig{
 		Runtime: w.rt.Runtime, Images: w.rt.Images, Imports: w.rt.Imports(), Node: w.machine.Now, Network: w.rt.CheckPodNetwork,
 		Standalone: w.cluster == nil, Classes: w.handlerFeatures.Classes, Keyring: w.credentials, Links: w.logs, Files: w.volumes,
-		Hooks: w.hooks, Objects: w.objects, Lifecycle: w.handlers, Events: w.events, Log: w.log,
+		Hooks: w.hooks, Objects: w.objects, Lifecycle: w.handlers, CheckDNS: w.machine.CheckDNS, Events: w.events, Log: w.log,
 	}
 	if w.verifier != nil {
 		executor.Verifier = w.verifier
 	}
 	w.executor = worker.NewExecutor(executor)
 	w.probes = probe.New(probe.Config{
-		Caller: w.calls, Input: w.laterParts.Input, Node: w.nodeAddresses, Events: w.events, Hold: w.configStart.OnTrial(),
+		Caller: w.calls, Input: w.laterParts.Input, Node: w.machine.PresentIPs, Events: w.events, Hold: w.configStart.OnTrial(),
 		File: filepath.Join(w.cfg.Dirs.Run, process.Probes), Changed: w.laterParts.pokePod, Log: w.log,
 	})
 	w.upkeep = w.newUpkeep()

@@ -16,8 +16,8 @@ import (
 )
 
 // OpenLink creates the link to the control plane. A node without an API server also has a link, which maintains the
-// serving certificate. On such a node the uplink and the twin are nil. The parameter ips contains the node's addresses,
-// for which the certificate is valid.
+// serving certificate. On such a node the twin is nil, and the link does not use the uplink. The parameter ips contains the
+// node's addresses, for which the certificate is valid.
 func OpenLink(
 	ctx context.Context, cfg *config.Config, ips []netip.Addr, s *store.Store, log *slog.Logger,
 ) (*link.Link, *uplink.Uplink, *twin.Twin, error) {
@@ -29,9 +29,10 @@ func OpenLink(
 		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s,
 		IsClockSynced: host.IsClockSynced, Log: log,
 	}
+	up := uplink.New(uplink.Config{Bridge: cfg.Edge.BridgeName, Log: log})
 	if cfg.Standalone() {
 		l, err := link.New(ctx, c)
-		return l, nil, nil, err
+		return l, up, nil, err
 	}
 	other, err := twin.New(ctx, twin.Config{
 		Node: cfg.Node.Name, Boot: bootid.Read(), Marks: host.New(host.Config{}).Marks, Meta: s,
@@ -40,7 +41,6 @@ func OpenLink(
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	up := uplink.New(uplink.Config{Bridge: cfg.Edge.BridgeName, Log: log})
 	c.NetworkChanged, c.Duplicates = up.Changed(), other
 	l, err := link.New(ctx, c)
 	return l, up, other, err

@@ -169,8 +169,8 @@ func (p *checkup) checkCapabilities(context.Context) {
 
 // withoutInotify describes what fails if a user's inotify instances are exhausted.
 const withoutInotify = "pods that watch files fail with \"too many open files\", and the agent notices changes late: it looks for " +
-	"manifests, CNI configurations, credentials, plugins and new lines of logs at intervals, and does not replace a removed socket " +
-	"of its own until an instance is free"
+	"manifests, CNI configurations, credentials, plugins and new lines of logs at intervals, and for DNS servers only when an " +
+	"address changes, and does not replace a removed socket of its own until an instance is free"
 
 func (p *checkup) checkInotify(context.Context) {
 	left := p.sys.Watch()

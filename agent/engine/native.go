@@ -157,6 +157,10 @@ func (c *nativeBackend) Run(ctx context.Context) error {
 
 func (c *nativeBackend) Close() error { return errors.Join(c.runtime.Close(), c.daemon.Close()) }
 
+func (c *nativeBackend) UpdateDNS(dns func(*api.PodSandboxMetadata) *api.DNSConfig) error {
+	return c.runtime.UpdateDNS(dns)
+}
+
 func (c *nativeBackend) Imports() Imports { return c.inbox }
 
 func (c *nativeBackend) Reconcile(ctx context.Context) error {

@@ -56,6 +56,8 @@ func (d *remoteBackend) Features() *api.RuntimeFeatures { return remote.Features
 
 func (d *remoteBackend) Reconcile(context.Context) error { return nil }
 
+func (d *remoteBackend) UpdateDNS(func(*api.PodSandboxMetadata) *api.DNSConfig) error { return nil }
+
 func (d *remoteBackend) Imports() Imports { return nil }
 
 func (d *remoteBackend) ImportsInProgress() []agentapi.Import { return nil }

@@ -31,8 +31,8 @@ func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr,
 		if err != nil {
 			return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 		}
-		if len(list) > 0 {
-			out = append(out, chooseAddress(list, previous))
+		if ip, ok := chooseAddress(list, previous); ok {
+			out = append(out, ip)
 		}
 	}
 	return out, nil
@@ -52,22 +52,50 @@ const (
 	rankRouteLinkSecondary        // a secondary address on that link
 	rankOtherLink                 // a primary address on another link
 	rankOtherLinkSecondary        // a secondary address on another link
+	rankInnerBridge               // any address on a bridge of containers or virtual machines: see innerBridges
 )
 
 // chooseAddress returns the best candidate. If several candidates have the best rank, it returns a previous address, or else the lowest
 // address. The result therefore does not depend on the kernel's order. If there is no default route, it returns a previous address
-// regardless of the ranks.
-func chooseAddress(list []candidate, previous []netip.Addr) netip.Addr {
+// regardless of the ranks, but not one of an inner bridge. It returns none if only inner bridges have an address, and the machine had
+// another one: its network has not come yet.
+func chooseAddress(list []candidate, previous []netip.Addr) (ip netip.Addr, ok bool) {
+	if len(list) == 0 {
+		return ip, false
+	}
 	sorting.By(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), a.ip.Compare(b.ip))
 	})
 	best := list[0].rank
 	for _, c := range list {
-		if (c.rank == best || best >= rankOtherLink) && slices.Contains(previous, c.ip) {
-			return c.ip
+		if (c.rank == best || best >= rankOtherLink && c.rank < rankInnerBridge) && slices.Contains(previous, c.ip) {
+			return c.ip, true
 		}
 	}
-	return list[0].ip
+	had := func(p netip.Addr) bool { return p.Is4() == list[0].ip.Is4() }
+	if best == rankInnerBridge && slices.ContainsFunc(previous, had) {
+		return ip, false
+	}
+	return list[0].ip, true
+}
+
+// innerBridges returns the indexes of the bridges to which only containers and virtual machines are connected, such as docker0. Such a
+// bridge has an address before the machine's network comes, and other machines cannot reach it.
+func innerBridges(links []netlink.Link) map[int]bool {
+	inner := map[int]bool{}
+	for _, l := range links {
+		if l.Type() == "bridge" {
+			inner[l.Attrs().Index] = true
+		}
+	}
+	for _, l := range links {
+		switch l.Type() {
+		case "veth", "tuntap", "dummy":
+		default:
+			delete(inner, l.Attrs().MasterIndex)
+		}
+	}
+	return inner
 }
 
 // listCandidates lists the usable addresses of one family.
@@ -80,7 +108,7 @@ func listCandidates(h *netlink.Handle, family int, except []string) ([]candidate
 	if err != nil {
 		return nil, err
 	}
-	usable := map[int]bool{}
+	usable, inner := map[int]bool{}, innerBridges(links)
 	for _, l := range links {
 		a := l.Attrs()
 		usable[a.Index] = a.Flags&unix.IFF_UP != 0 && a.Flags&unix.IFF_LOOPBACK == 0 && !slices.Contains(except, a.Name)
@@ -98,19 +126,29 @@ func listCandidates(h *netlink.Handle, family int, except []string) ([]candidate
 			continue
 		}
 		second := family == netlink.FAMILY_V4 && a.Flags&unix.IFA_F_SECONDARY != 0 || family == netlink.FAMILY_V6 && ip.IsPrivate()
-		c := candidate{ip: ip, rank: rankOtherLink}
-		if routeLink == a.LinkIndex {
-			c.rank = rankRouteLink
-		}
-		if second {
-			c.rank++
-		}
-		if routeLink != 0 && ip == source {
-			c.rank = rankRouteSource
+		c := candidate{ip: ip, rank: rankRouteSource}
+		if routeLink == 0 || ip != source {
+			c.rank = rankLink(routeLink == a.LinkIndex, inner[a.LinkIndex], second)
 		}
 		out = append(out, c)
 	}
 	return out, nil
+}
+
+// rankLink returns the rank of an address that is not the preferred source of the default route. Its link may be that of the default route
+// or an inner bridge, and it may be a secondary address.
+func rankLink(ofRoute, inner, second bool) int {
+	rank := rankOtherLink
+	switch {
+	case ofRoute:
+		rank = rankRouteLink
+	case inner:
+		return rankInnerBridge
+	}
+	if second {
+		rank++
+	}
+	return rank
 }
 
 // defaultRoute finds the default route that the kernel uses. It returns the preferred source address and the link index of that route. If

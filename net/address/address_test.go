@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/islet-edge/islet/net/netns"
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
@@ -51,6 +53,11 @@ func TestFind(t *testing.T) {
 			"addr add 2001:db8::9/64 dev eth0 nodad", "addr add fd00::9/64 dev eth0 nodad", "-6 route add default via 2001:db8::1 dev eth0"}, "", "[192.168.0.9 2001:db8::9]"},
 		{"deprecated", []string{"addr add 2001:db8::1/64 dev eth0 nodad preferred_lft 0", "addr add 2001:db8::9/64 dev eth0 nodad", "-6 route add default via 2001:db8::ff dev eth0"}, "2001:db8::1", "[2001:db8::9]"},
 		{"only local ones", []string{"addr add fd00::9/64 dev eth0 nodad"}, "", "[fd00::9]"},
+		{"a bridge of containers", []string{"link add docker0 type bridge", "link set docker0 up", "link set xeth0 master docker0",
+			"addr add 172.17.0.1/16 dev docker0", "addr add 192.168.0.9/24 dev wwan0"}, "172.17.0.1", "[192.168.0.9]"},
+		{"only a bridge of containers", []string{"link add docker0 type bridge", "link set docker0 up", "addr add 172.17.0.1/16 dev docker0"}, "", "[172.17.0.1]"},
+		{"no network yet", []string{"link add docker0 type bridge", "link set docker0 up", "addr add 172.17.0.1/16 dev docker0"}, "192.168.0.9", "[]"},
+		{"a bridge on the way out", []string{"link add br0 type bridge", "link set br0 up", "addr add 172.17.0.1/16 dev br0", "route add default via 172.17.0.9"}, "", "[172.17.0.1]"},
 		{"the pods' bridge", []string{"route add default via 10.42.0.2"}, "", "[]"},
 		{"a link that is down", []string{"addr add 192.168.0.9/24 dev eth0", "link set eth0 down"}, "192.168.0.9", "[]"},
 	} {
@@ -65,6 +72,21 @@ func TestFind(t *testing.T) {
 				t.Errorf("found %v, %v, not %s", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestInnerBridges checks that a bridge with a port that leads out of the machine is not one of containers.
+func TestInnerBridges(t *testing.T) {
+	port := func(bridge int) netlink.LinkAttrs { return netlink.LinkAttrs{Index: 10, MasterIndex: bridge} }
+	links := []netlink.Link{
+		&netlink.Veth{LinkAttrs: port(2)}, &netlink.Veth{LinkAttrs: port(3)}, &netlink.Device{LinkAttrs: port(3)}, &netlink.Tuntap{LinkAttrs: port(4)},
+		&netlink.Vlan{LinkAttrs: port(5)}, &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 7}},
+	}
+	for index := 1; index <= 5; index++ {
+		links = append(links, &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Index: index}})
+	}
+	if got := innerBridges(links); len(got) != 3 || !got[1] || !got[2] || !got[4] {
+		t.Errorf("%v", got)
 	}
 }
 

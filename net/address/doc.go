@@ -5,6 +5,8 @@
 //	                                                                |
 //	       the previous address, if it is still a candidate <-------'--> the best
 //
+// The address of a bridge of containers, such as docker0, is used only if the machine has no other address and never had one.
+//
 // Temporary (privacy), deprecated and tentative IPv6 addresses are not used, because they change
 // while the machine stays in the same network (RFC 8981, RFC 4862).
 package address

@@ -49,6 +49,9 @@
 // postponed repair runs when its pause ends. Checks of other parts do not delay this repair. If the check of a part fails, the check is
 // repeated.
 //
+// An address that another interface has or gets in the pods' network is not repaired, but reported: by an event and by Ready, until it is
+// gone.
+//
 // islet does not repair changes that a pod with CAP_NET_ADMIN makes in its own namespace, as long as the pod's interface exists.
 //
 // A host port at 127.0.0.1 needs route_localnet of the bridge, which is set only while such a port is open. A rule drops packets from pods

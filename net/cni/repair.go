@@ -60,7 +60,7 @@ func (n *Network) repairParts(what partSet, retry bool) (wake time.Time, again p
 		is     partSet
 		repair func(partSet) error
 	}{{partTable, p.repairTable}, {partBridge | partRoutes, p.repairBridge}, {partPorts | partSuspects, p.repairPorts},
-		{partFirewall, p.repairFirewalls}} {
+		{partFirewall, p.repairFirewalls}, {partRange, p.checkRange}} {
 		if what&part.is != 0 {
 			k.errs[part.is] = part.repair(what)
 			p.retryUnchecked(part.is)
@@ -342,6 +342,26 @@ func (n *Network) markLost(w vethPair, why error) {
 	if n.cfg.Changed != nil {
 		n.cfg.Changed()
 	}
+}
+
+// checkRange returns an error while another interface has an address in the pods' networks. Such an address may come at any time, for
+// example by DHCP, after the bridge has got its own. The machine then cannot reach that network, so the error must not stay unknown. The
+// address of the other interface is not changed, and neither are the pods.
+func (p *repairPass) checkRange(partSet) error {
+	n := p.n
+	n.operations.RLock()
+	err := n.findConflict()
+	n.operations.RUnlock()
+	before := n.tracker.errs[partRange]
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		n.cfg.Log.Warn("the pod network conflicts with another network of this machine", "error", err)
+		n.recordEvent("PodNetworkConflict", fmt.Sprintf(
+			"Another network of this machine overlaps with the pods' network, and one of them may be unreachable: %v", err))
+	}
+	if (err == nil) != (before == nil) && n.cfg.Changed != nil {
+		n.cfg.Changed()
+	}
+	return err
 }
 
 // repairFirewalls checks the firewalls of the node that drop forwarded packets, and adds missing rules that accept the packets of pods.

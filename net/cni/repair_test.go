@@ -489,3 +489,41 @@ func TestLocalnetFollowsPorts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAddressComesLater checks that an address of another interface in the pods' network is reported whenever it comes, and that the report
+// ends with the address. An address in another network changes nothing.
+func TestAddressComesLater(t *testing.T) {
+	changed := make(chan struct{}, 1000)
+	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
+	w.pod(t, w.n, "pod")
+	h, err := w.node.Netlink()
+	check(t, err)
+	defer h.Close()
+	link, err := h.LinkByName("wan0")
+	check(t, err)
+	for len(changed) > 0 {
+		<-changed
+	}
+	for _, x := range []struct {
+		address   string
+		conflicts bool
+	}{{"192.0.2.57/24", false}, {"10.42.0.57/24", true}, {"10.42.0.1/32", true}, {"10.42.0.58/32", false}} {
+		a, err := netlink.ParseAddr(x.address)
+		check(t, err)
+		check(t, h.AddrAdd(link, a))
+		if x.conflicts {
+			<-changed
+			if !w.reported("PodNetworkConflict") {
+				t.Errorf("%s: no event", x.address)
+			}
+		}
+		if err := w.n.Ready(); (err != nil) != x.conflicts {
+			t.Errorf("%s: %v", x.address, err)
+		}
+		check(t, h.AddrDel(link, a))
+		if x.conflicts {
+			<-changed
+		}
+		check(t, w.n.Ready())
+	}
+}

@@ -38,7 +38,8 @@ const (
 	partFirewall                     // the rules in other programs' tables
 	partSysctls                      // the sysctls whose changes cause no notice
 	partSuspects                     // the veths of tracker.suspects
-	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall | partSuspects
+	partRange                        // the addresses of other interfaces, which must not be in the pods' networks
+	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall | partSuspects | partRange
 )
 
 // A vethPair identifies the veth pair between a sandbox and the bridge.
@@ -246,7 +247,10 @@ func (n *Network) affectedParts(m notice.Notice) partSet {
 	case notice.Link:
 		return n.affectedByLink(m)
 	case notice.Address:
-		if m.Gone && m.Index == index {
+		switch {
+		case m.Index != index && !m.Addr.IsLinkLocalUnicast(): // each veth of a pod gets a link-local address
+			return partRange
+		case m.Index == index && m.Gone:
 			return partBridge | partRoutes
 		}
 	case notice.Route:

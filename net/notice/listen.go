@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"syscall"
 
@@ -19,7 +20,7 @@ type Kind int
 // The kinds.
 const (
 	Link        Kind = iota + 1 // Name, Index, Master and Up describe the link
-	Address                     // an address of the link Index
+	Address                     // the address Addr of the link Index
 	Route                       // a route through the link Index
 	Sysctl                      // forwarding, or another sysctl whose changes the kernel reports; Index is negative for all links
 	Rules                       // Name is an nftables table of any family; the table, one of its chains or one of its rules has changed
@@ -35,6 +36,7 @@ type Notice struct {
 	Index  int
 	Master int
 	Name   string
+	Addr   netip.Addr
 }
 
 // bufferSize is the size of the read buffer in bytes. The kernel sends links, addresses and routes in separate messages, and the nftables

@@ -2,6 +2,7 @@ package notice
 
 import (
 	"context"
+	"net/netip"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -34,7 +35,9 @@ func TestNotices(t *testing.T) {
 	}{
 		{func() error { return h.LinkAdd(link) }, func(n Notice) bool { return n.Kind == Link && n.Name == "br" && !n.Gone && !n.Up }},
 		{func() error { return h.LinkSetUp(link) }, func(n Notice) bool { return n.Kind == Link && n.Index == link.Index && n.Up }},
-		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool { return n.Kind == Address && !n.Gone && n.Index == link.Index }},
+		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool {
+			return n.Kind == Address && !n.Gone && n.Index == link.Index && n.Addr == netip.MustParseAddr("192.0.2.1")
+		}},
 		{func() error { return h.AddrDel(link, address) }, func(n Notice) bool { return n.Kind == Route && n.Gone && n.Index == link.Index }},
 		// A namespace inherits settings of its creator, so forwarding may be enabled. It is disabled first.
 		{func() error {

@@ -3,6 +3,7 @@ package notice
 import (
 	"bytes"
 	"net"
+	"net/netip"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 		if len(data) < unix.SizeofIfAddrmsg {
 			return Notice{}, false
 		}
-		return Notice{Kind: Address, Gone: kind == unix.RTM_DELADDR, Index: int(nl.NativeEndian().Uint32(data[4:]))}, true
+		return parseAddress(kind == unix.RTM_DELADDR, data), true
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		if len(data) < unix.SizeofRtMsg {
 			return Notice{}, false
@@ -44,6 +45,17 @@ func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 		return n, true
 	}
 	return Notice{}, false
+}
+
+// parseAddress parses a message with the header of an address. Of an interface with a peer, IFA_ADDRESS is the peer's address.
+func parseAddress(gone bool, data []byte) Notice {
+	n := Notice{Kind: Address, Gone: gone, Index: int(nl.NativeEndian().Uint32(data[4:]))}
+	eachAttribute(data[unix.SizeofIfAddrmsg:], func(what uint16, value []byte) {
+		if a, ok := netip.AddrFromSlice(value); ok && (what == unix.IFA_LOCAL || what == unix.IFA_ADDRESS && !n.Addr.IsValid()) {
+			n.Addr = a
+		}
+	})
+	return n
 }
 
 func parseLink(gone bool, data []byte) (Notice, bool) {

@@ -36,6 +36,7 @@ type Config struct {
 type Uplink struct {
 	cfg     Config
 	changed chan struct{} // capacity 1
+	moved   chan struct{} // capacity 1
 	links   map[int]link  // by index; used only by Run
 }
 
@@ -48,11 +49,15 @@ const usable = unix.IFF_RUNNING | unix.IFF_LOWER_UP
 
 // New returns an Uplink. Run starts it.
 func New(cfg Config) *Uplink {
-	return &Uplink{cfg: cfg, changed: make(chan struct{}, 1), links: map[int]link{}}
+	return &Uplink{cfg: cfg, changed: make(chan struct{}, 1), moved: make(chan struct{}, 1), links: map[int]link{}}
 }
 
 // Changed receives a value when the connection may have changed.
 func (u *Uplink) Changed() <-chan struct{} { return u.changed }
+
+// Moved receives a value when the addresses of the machine may have changed. It does so whenever Changed does, and also when only an
+// address was added, removed or renewed, or has become usable.
+func (u *Uplink) Moved() <-chan struct{} { return u.moved }
 
 // Run listens to the kernel until ctx ends. It logs errors, and listens again after a pause. It may miss changes during the pause, so
 // receivers of Changed must also poll.
@@ -68,7 +73,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 			pause, logged = firstPause, ""
 		}
 		if err.Error() != logged {
-			u.cfg.Log.Warn("cannot watch network changes; connections to the API server are retried at intervals", "error", err)
+			u.cfg.Log.Warn("cannot watch network changes; they are noticed late", "error", err)
 			logged = err.Error()
 		}
 		select {
@@ -103,8 +108,11 @@ func (u *Uplink) listen(ctx context.Context) error {
 			return err
 		}
 		for _, m := range all {
-			if u.isRelevant(m) {
+			switch {
+			case u.isRelevant(m):
 				u.signalChange()
+			case u.isAddress(m):
+				wake(u.moved)
 			}
 		}
 	}
@@ -131,7 +139,8 @@ func (u *Uplink) subscribe() (messages *os.File, err error) {
 		}
 		messages = os.NewFile(uintptr(fd), "netlink")
 		return unix.Bind(fd, &unix.SockaddrNetlink{
-			Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE,
+			Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE |
+				unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR,
 		})
 	})
 	if err != nil {
@@ -219,9 +228,23 @@ func (u *Uplink) routeChanged(m syscall.NetlinkMessage) bool {
 	return true
 }
 
+// isAddress reports whether a message is about an address of a link that does not lead to pods. Such a message is not relevant for the
+// connection, because an address that leads somewhere comes with a route. The kernel repeats the message whenever a lifetime is renewed.
+func (u *Uplink) isAddress(m syscall.NetlinkMessage) bool {
+	if t := m.Header.Type; t != unix.RTM_NEWADDR && t != unix.RTM_DELADDR || len(m.Data) < unix.SizeofIfAddrmsg {
+		return false
+	}
+	return !u.links[int(nl.NativeEndian().Uint32(m.Data[4:]))].leadsToPods
+}
+
 func (u *Uplink) signalChange() {
+	wake(u.changed)
+	wake(u.moved)
+}
+
+func wake(signal chan struct{}) {
 	select {
-	case u.changed <- struct{}{}:
+	case signal <- struct{}{}:
 	default:
 	}
 }

@@ -159,6 +159,25 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
+// TestAddresses checks that an address counts that comes without a route. An address of the pods' bridge does not count.
+func TestAddresses(t *testing.T) {
+	w := listening(t)
+	w.address("pods0", "10.8.0.1/32")
+	w.address("eth0", "10.9.0.9/32")
+	for b := make([]byte, bufferSize); ; {
+		all, err := read(w.messages, b)
+		w.must(err)
+		for _, m := range all {
+			if w.u.isAddress(m) {
+				if got := int(nl.NativeEndian().Uint32(m.Data[4:])); got != w.index("eth0") || w.u.isRelevant(m) {
+					t.Errorf("a message about interface %d", got)
+				}
+				return
+			}
+		}
+	}
+}
+
 // TestPods checks that a change of a pod's interface is not relevant. The first relevant message after such changes is about another
 // interface.
 func TestPods(t *testing.T) {
@@ -212,6 +231,7 @@ func TestRun(t *testing.T) {
 		w.up("fareth0")
 		select {
 		case <-w.u.Changed():
+			<-w.u.Moved()
 			told = true
 		case <-time.After(10 * time.Millisecond):
 		}

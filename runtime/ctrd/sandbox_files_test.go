@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,6 +100,67 @@ func TestSandboxFilesHaveALimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUpdateDNS checks that the running containers of a sandbox see the new DNS servers, also after the agent was restarted. A file that a
+// container has changed stays.
+func TestUpdateDNS(t *testing.T) {
+	n := newNode(t, 16)
+	cfg := n.podConfig(1)
+	cfg.DnsConfig = &api.DNSConfig{} // the machine had no network
+	s, err := n.RunPodSandbox(t.Context(), &api.RunPodSandboxRequest{Config: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := s.PodSandboxId
+	ctr := n.startIn(t, pod, cfg, containerConfig("main", "wait"))
+	mount := filepath.Join(n.run, "sandboxes", pod, "resolv.conf")
+	inode := func() uint64 {
+		info, err := os.Stat(mount)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Ino
+	}
+	first := inode()
+	update := func(d *api.DNSConfig, want string) {
+		t.Helper()
+		var asked []string
+		if err := n.UpdateDNS(func(m *api.PodSandboxMetadata) *api.DNSConfig { asked = append(asked, m.Uid); return d }); err != nil {
+			t.Fatal(err)
+		}
+		if len(asked) != 1 || asked[0] != cfg.Metadata.Uid {
+			t.Errorf("asked about %q", asked)
+		}
+		out, err := n.ExecSync(context.Background(), &api.ExecSyncRequest{ContainerId: ctr, Cmd: []string{"/prog", "read", "/etc/resolv.conf"}, Timeout: 60})
+		if got := strings.TrimSpace(string(out.GetStdout())); err != nil || got != want || inode() != first {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	servers := func(list ...string) *api.DNSConfig { return &api.DNSConfig{Servers: list} }
+	update(nil, "")
+	update(servers("192.0.2.1", "192.0.2.2"), "nameserver 192.0.2.1\nnameserver 192.0.2.2")
+	update(servers("192.0.2.3"), "nameserver 192.0.2.3")
+	n.stop(t)
+	n.start(t)
+	update(servers("192.0.2.4"), "nameserver 192.0.2.4")
+	if err := os.WriteFile(mount, []byte("nameserver 192.0.2.9\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	update(servers("192.0.2.5"), "nameserver 192.0.2.9")
+	if err := os.Truncate(mount, 60<<20); err != nil { // only the beginning of a large file is read
+		t.Fatal(err)
+	}
+	var begin, end runtime.MemStats
+	runtime.ReadMemStats(&begin)
+	if err := n.UpdateDNS(func(*api.PodSandboxMetadata) *api.DNSConfig { return servers("192.0.2.5") }); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&end)
+	if info, err := os.Stat(mount); err != nil || info.Size() != 60<<20 || end.TotalAlloc-begin.TotalAlloc > 8<<20 {
+		t.Errorf("%v, %v, %d bytes were allocated", info, err, end.TotalAlloc-begin.TotalAlloc)
+	}
+	n.removeAll(t)
 }
 
 // startIn starts a container in a running sandbox.

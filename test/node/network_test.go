@@ -194,3 +194,74 @@ func TestFormerNode(t *testing.T) {
 	}
 	m.WaitReady("web-edge")
 }
+
+// TestNetworkComesLater checks that pods which started before the machine had a network get the address and the DNS servers when they come,
+// and again when they change. A pod that asks for the host's address waits for it. A pod that does not ask starts without one.
+func TestNetworkComesLater(t *testing.T) {
+	t.Parallel()
+	m := bootMachine(t)
+	m.Write("resolv.conf", "")
+	m.Write("kubelet.yaml", m.Kubelet(machine.Roomy+fmt.Sprintf("resolvConf: %s/resolv.conf\n", m.Disk)))
+	const probed = "    readinessProbe: {periodSeconds: 1, tcpSocket: {port: 8080}}\n  hostNetwork: true\n"
+	m.Write("manifests/host.yaml", manifest("host", probed, "serve", ":8080"))
+	m.Write("manifests/app.yaml", manifest("app", "", "count", "1s"))
+	m.Write("manifests/asks.yaml", manifest("asks",
+		"    env:\n    - {name: HOST_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}\n", "count", "1s"))
+	m.StartAgent()
+	pods := m.WaitPods("the pods that need no address to be ready", func(pods map[string]machine.Pod) bool {
+		return pods["host-edge"].Ready() && pods["app-edge"].Ready()
+	})
+	if ip := pods["host-edge"].Status.PodIP; ip != "" || pods["asks-edge"].Ready() {
+		t.Errorf("the machine has the address %q, or a pod starts without it", ip)
+	}
+	m.Await("the pod to wait for an address", func() bool {
+		return strings.Contains(m.Islet("describe", "asks-edge"), "host IP unknown")
+	})
+	resolv := func(pod string) string { return m.Islet("exec", pod, "--", "/podtool", "cat", "/etc/resolv.conf") }
+	if got := resolv("app-edge"); got != "" {
+		t.Errorf("resolv.conf is %q", got)
+	}
+
+	before := containers(pods)
+	m.Write("resolv.conf", "nameserver 192.0.2.53\n")
+	for _, pod := range []string{"app-edge", "host-edge"} {
+		m.Await("the DNS server to come", func() bool { return resolv(pod) == "nameserver 192.0.2.53\n" })
+	}
+	m.Run("ip", "link", "add", "wan0", "type", "veth", "peer", "wan1")
+	m.Run("ip", "link", "set", "wan0", "up")
+	m.Run("ip", "link", "set", "wan1", "up")
+	m.Run("ip", "address", "add", "192.0.2.7/24", "dev", "wan0")
+	hasAddress := func(ip string) func(map[string]machine.Pod) bool {
+		return func(pods map[string]machine.Pod) bool {
+			return areReady(pods, []string{"app-edge", "asks-edge", "host-edge"}) && pods["host-edge"].Status.PodIP == ip
+		}
+	}
+	m.WaitPods("the address to come", hasAddress("192.0.2.7"))
+	environment := func() string { return m.Islet("exec", "asks-edge", "--", "/podtool", "cat", "/proc/1/environ") }
+	if got := environment(); !strings.Contains(got, "HOST_IP=192.0.2.7\x00") {
+		t.Errorf("the environment is %q", got)
+	}
+	m.Run("ip", "address", "del", "192.0.2.7/24", "dev", "wan0")
+	m.Run("ip", "address", "add", "192.0.2.8/24", "dev", "wan0")
+	pods = m.WaitPods("the address to change", hasAddress("192.0.2.8"))
+	if n := changed(before, pods); n > 1 { // the pod that waited is new
+		t.Errorf("%d pods were replaced", n)
+	}
+
+	m.Run("ip", "address", "add", "10.42.0.57/24", "dev", "wan0")
+	const why = "interface wan0 has the address 10.42.0.57/24, in the pods' network 10.42.0.0/24"
+	m.Await("the conflict to be reported", func() bool {
+		out, code := m.Try("status")
+		return code != 0 && strings.Contains(out, why)
+	})
+	m.Run("ip", "address", "del", "10.42.0.57/24", "dev", "wan0")
+	m.Await("the conflict to end", func() bool { return machine.IsWell(m.Try("status")) })
+
+	m.PowerOff()
+	m.Boot() // without the network
+	m.StartAgent()
+	m.WaitReady("app-edge", "asks-edge", "host-edge")
+	if got := environment(); !strings.Contains(got, "HOST_IP=192.0.2.8\x00") {
+		t.Errorf("without a network, the environment is %q", got)
+	}
+}

@@ -1,48 +1,89 @@
 package machine
 
 import (
+	"context"
 	"net/netip"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/islet-edge/islet/net/address"
-	"github.com/islet-edge/islet/net/netns"
 )
 
-// IPs returns the addresses of the node.
-func (n *Machine) IPs() (out []netip.Addr) {
-	for _, s := range n.Now().IPs {
-		if ip, err := netip.ParseAddr(s); err == nil {
-			out = append(out, ip)
-		}
+// metaAddresses is the key under which the last addresses of the node are stored.
+const metaAddresses = "addresses"
+
+// maxAddresses is the maximum number of stored addresses.
+const maxAddresses = 8
+
+// IPs returns the addresses that the node has now.
+func (n *Machine) IPs() []netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refresh(nodeFresh)
+	return n.present
+}
+
+// PresentIPs returns the addresses that the node has now. In contrast to Now, it returns none while the machine has none.
+func (n *Machine) PresentIPs() []string { return texts(n.IPs()) }
+
+// findAddresses sets the present addresses to those of --node-ip. Without the flag, it sets them to the addresses of the default route
+// (see package address). If the kernel does not respond, the present addresses stay. The known addresses stay if there is no address now:
+// the pods keep the addresses that a kubelet would read from the Node object.
+func (n *Machine) findAddresses() {
+	set := slices.DeleteFunc(slices.Clone(n.cfg.Node.IPs), netip.Addr.IsUnspecified)
+	if len(set) > 0 {
+		n.present, n.known = set, set
+		return
+	}
+	found, err := n.find(n.known)
+	if err != nil {
+		return
+	}
+	if i := n.cfg.Node.IPs; len(i) > 0 && i[0].Is6() { // --node-ip=::
+		slices.Reverse(found)
+	}
+	n.present = found
+	if len(found) > 0 {
+		n.known = found
+	}
+}
+
+func texts(ips []netip.Addr) (out []string) {
+	for _, ip := range ips {
+		out = append(out, ip.String())
 	}
 	return out
 }
 
-// findAddresses returns the addresses from --node-ip. Without the flag, it returns the addresses of the default route (see
-// package address). If the kernel does not respond, it returns the last addresses that were found.
-func (n *Machine) findAddresses() (out []string) {
-	for _, ip := range n.cfg.Node.IPs {
-		if !ip.IsUnspecified() {
-			out = append(out, ip.String())
+// loadAddresses loads the addresses that an earlier run of the agent has stored. It skips text that is no address.
+func (n *Machine) loadAddresses(ctx context.Context) error {
+	if n.meta == nil {
+		return nil
+	}
+	text, _, err := n.meta.Meta(ctx, metaAddresses)
+	if err != nil {
+		return err
+	}
+	for _, s := range strings.Fields(text) {
+		if ip, err := netip.ParseAddr(s); err == nil && len(n.known) < maxAddresses {
+			n.known = append(n.known, ip)
 		}
 	}
-	if len(out) > 0 {
-		return out
+	return nil
+}
+
+// storeAddresses stores the known addresses if they have changed.
+func (n *Machine) storeAddresses(ctx context.Context) error {
+	n.mu.Lock()
+	text := strings.Join(texts(n.known), " ")
+	n.mu.Unlock()
+	if n.meta == nil || text == "" {
+		return nil
 	}
-	found, err := address.Find(netns.NS{}, n.foundIPs, n.cfg.Edge.BridgeName)
-	if err != nil {
-		found = n.foundIPs
+	if before, _, err := n.meta.Meta(ctx, metaAddresses); err != nil || before == text {
+		return err
 	}
-	n.foundIPs = found
-	for _, ip := range found {
-		out = append(out, ip.String())
-	}
-	if i := n.cfg.Node.IPs; len(i) > 0 && i[0].Is6() { // --node-ip=::
-		slices.Reverse(out)
-	}
-	return out
+	return n.meta.SetMeta(ctx, metaAddresses, text)
 }
 
 // reportedIPs returns the addresses that the Node reports. With an external cloud provider and without --node-ip it

@@ -47,7 +47,7 @@ func TestOthersResources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(t.Context(), cfg, nil, nil)
+	m, err := New(t.Context(), cfg, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestRuntimeFeatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := New(t.Context(), cfg, nil, nil)
+		n, err := New(t.Context(), cfg, nil, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,4 +4,5 @@
 //
 //	configuration, host --> Machine --> translate, admit, status, link
 //	Machine, runtime, health --> Reporter --> Node object, events
+//	changed addresses, resolv.conf --> Follower --> rounds of the pods' workers, running sandboxes
 package machine

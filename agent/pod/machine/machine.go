@@ -26,6 +26,8 @@ import (
 	"github.com/islet-edge/islet/internal/quota"
 	"github.com/islet-edge/islet/internal/realtime"
 	"github.com/islet-edge/islet/internal/reserve"
+	"github.com/islet-edge/islet/net/address"
+	"github.com/islet-edge/islet/net/netns"
 )
 
 // nodeFresh is the time for which the node's addresses and resolv.conf are cached. The agent reads them when they are
@@ -38,6 +40,9 @@ type Machine struct {
 	appArmor, seLinux error
 	quotas            bool // set if the file system of the volumes supports quotas
 
+	find      func(previous []netip.Addr) ([]netip.Addr, error) // finds the addresses of the machine
+	meta      Meta                                              // stores the known addresses; may be nil
+	changed   chan struct{}                                     // capacity 1; a value means that there are changes
 	share     reserve.Share
 	swap      int64                         // bytes
 	devices   Devices                       // may be nil
@@ -50,8 +55,10 @@ type Machine struct {
 	engine     string                      // name of the container runtime
 	features   func() *cri.RuntimeFeatures // returns the features that the runtime has last reported; nil before the runtime is known
 	readAt     time.Time
-	foundIPs   []netip.Addr // the last addresses that were found
+	present    []netip.Addr // the addresses that the machine has now
+	known      []netip.Addr // the last addresses that the machine had; an earlier run of the agent may have found them
 	last       translate.Node
+	changes    changes                       // since the last call of takeChanges
 	observed   func(types.UID) plan.Observed // may be nil
 }
 
@@ -110,11 +117,17 @@ func (n *Machine) Pressures() []v1.NodeConditionType {
 	return n.pressures()
 }
 
-// New inspects the machine. The errors appArmor and seLinux are the reasons why AppArmor profiles and SELinux
-// labels have no effect. They are nil if profiles and labels have an effect.
-func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Machine, error) {
-	n := &Machine{cfg: cfg, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root),
-		labels: map[string]string{v1.LabelHostname: cfg.Node.Name}}
+// New inspects the machine, and loads the last addresses of the node from the store. The errors appArmor and seLinux are the
+// reasons why AppArmor profiles and SELinux labels have no effect. They are nil if profiles and labels have an effect.
+func New(ctx context.Context, cfg *config.Config, meta Meta, appArmor, seLinux error) (*Machine, error) {
+	n := &Machine{cfg: cfg, meta: meta, appArmor: appArmor, seLinux: seLinux, quotas: quota.Supported(cfg.Dirs.Root),
+		labels: map[string]string{v1.LabelHostname: cfg.Node.Name}, changed: make(chan struct{}, 1)}
+	n.find = func(previous []netip.Addr) ([]netip.Addr, error) {
+		return address.Find(netns.NS{}, previous, cfg.Edge.BridgeName)
+	}
+	if err := n.loadAddresses(ctx); err != nil {
+		return nil, fmt.Errorf("load the last addresses of the node: %w", err)
+	}
 	for k, v := range cfg.Node.Labels {
 		n.labels[k] = v
 	}
@@ -150,15 +163,11 @@ func New(ctx context.Context, cfg *config.Config, appArmor, seLinux error) (*Mac
 	return n, nil
 }
 
-// Now returns the current facts about the node.
+// Now returns the current facts about the node. While the machine has no address, its last addresses are returned.
 func (n *Machine) Now() translate.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if since := time.Since(n.readAt); n.readAt.IsZero() || since > nodeFresh || since < 0 {
-		n.readAt = time.Now()
-		n.last.IPs = n.findAddresses()
-		n.last.Resolv, n.last.NoResolv = n.readResolv(), *n.cfg.Kubelet.ResolverConfig == ""
-	}
+	n.refresh(nodeFresh)
 	return n.last
 }
 

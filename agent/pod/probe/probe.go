@@ -30,7 +30,7 @@ type Caller interface {
 type Config struct {
 	Caller Caller
 	Input  func(types.UID) plan.Input // returns the Input of the last round of the pod's worker
-	Node   func() []string            // the node's addresses, which pods with hostNetwork use
+	Node   func() []string            // the addresses that the node has now, which pods with hostNetwork use
 	Events event.Sink
 	// Hold is set for an agent on trial, which may itself cause probes to fail. Containers are then not
 	// stopped because of their probes, and the first call of each probe is made within a second.
@@ -129,6 +129,9 @@ func (p *Probes) startCall(ctx context.Context, c *check, now time.Time) {
 	c.running = f
 	// q is a copy, because the check may change during the call.
 	q := question{c.kind, c.probeSpec(), c.target, c.timeout()}
+	if c.pod.Spec.HostNetwork {
+		q.target.IP = p.hostAddress()
+	}
 	p.flights.Go(func() {
 		defer f.cancel()
 		f.answer = p.callProbe(ctx, q)
@@ -308,14 +311,20 @@ func (p *Probes) findTarget(in plan.Input, ctr *v1.Container, seen plan.Containe
 		if sb.ID != seen.SandboxID || !sb.Ready {
 			continue
 		}
-		ips := sb.IPs
-		if in.Want.Spec.HostNetwork {
-			ips = p.cfg.Node()
-		}
-		if len(ips) > 0 {
-			t.IP = ips[0]
+		if len(sb.IPs) > 0 {
+			t.IP = sb.IPs[0]
 		}
 		return t, true
 	}
 	return t, false
+}
+
+// hostAddress returns the address of pods with hostNetwork. The node's address may change at any time without a round of the pod's
+// worker, so each call of a probe asks for it. While the machine has no address, the probes connect to its loopback address, as a
+// kubelet does: a machine without a network must not stop its pods.
+func (p *Probes) hostAddress() string {
+	if ips := p.cfg.Node(); len(ips) > 0 {
+		return ips[0]
+	}
+	return "127.0.0.1"
 }

@@ -325,6 +325,14 @@ func TestNotAsked(t *testing.T) {
 	bubble(t, host, func(w *world) {
 		w.advanceTime(time.Second)
 		w.asked("10ms ready c1 192.168.0.2")
+		// The address of the node changes without a round of the pod's worker.
+		for i, addresses := range [][]string{nil, {"192.168.0.3", "fd00::3"}} {
+			w.mu.Lock()
+			w.addresses = addresses
+			w.mu.Unlock()
+			w.advanceTime(10 * time.Second)
+			w.asked([]string{"10.1s ready c1 127.0.0.1", "20.1s ready c1 192.168.0.3"}[i])
+		}
 	})
 }
 

@@ -43,22 +43,23 @@ type world struct {
 	done   chan error
 	begin  time.Time
 
-	mu      sync.Mutex
-	in      plan.Input
-	status  v1.PodStatus
-	answers map[int]error     // the key is the port
-	hang    bool              // calls wait until their context ends
-	calls   []string          // such as "1.5s ready c1 10.0.0.7"
-	results map[string][]bool // the key consists of container and port; each success is true
-	events  []string
-	changes int
+	mu        sync.Mutex
+	in        plan.Input
+	addresses []string // of the node
+	status    v1.PodStatus
+	answers   map[int]error     // the key is the port
+	hang      bool              // calls wait until their context ends
+	calls     []string          // such as "1.5s ready c1 10.0.0.7"
+	results   map[string][]bool // the key consists of container and port; each success is true
+	events    []string
+	changes   int
 }
 
 // bubble runs a test with a pod whose container has just started.
 func bubble(t *testing.T, pod *v1.Pod, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, file: filepath.Join(t.TempDir(), "probes"), begin: time.Now(), answers: map[int]error{}, results: map[string][]bool{}}
+		w := &world{t: t, addresses: []string{"192.168.0.2"}, file: filepath.Join(t.TempDir(), "probes"), begin: time.Now(), answers: map[int]error{}, results: map[string][]bool{}}
 		w.in = plan.Input{UID: pod.UID, Want: pod, Admitted: true, InFlight: map[string]plan.RunningAction{}}
 		w.in.Observed = plan.Observed{Sandboxes: []plan.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.7", "fd00::7"}}}, Containers: []plan.Container{running("c1", 0)}}
 		w.start()
@@ -74,7 +75,7 @@ func running(id string, attempt uint32) plan.Container {
 // start starts an agent.
 func (w *world) start() {
 	w.probes = New(Config{
-		Caller: w, Events: eventtest.Sink(w.record), Hold: w.hold, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { return []string{"192.168.0.2"} },
+		Caller: w, Events: eventtest.Sink(w.record), Hold: w.hold, File: w.file, Log: slog.New(slog.DiscardHandler), Node: func() []string { w.mu.Lock(); defer w.mu.Unlock(); return w.addresses },
 		Input: func(types.UID) plan.Input {
 			w.mu.Lock()
 			in := w.in

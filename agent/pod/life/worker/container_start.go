@@ -43,6 +43,8 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 
+	n = e.cfg.Node() // the node may have got an address during the preparation
+	pod = withAddresses(in.Want, in.Observed, n)
 	sandbox, err := e.sandboxConfig(ctx, pod, n, sb.Attempt, in.Started)
 	if err != nil {
 		return newProblem(plan.CreateContainerConfigError, "configure the sandbox: %w", err)

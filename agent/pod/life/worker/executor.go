@@ -31,12 +31,14 @@ const (
 // ExecutorConfig configures an Executor. The fields Imports, Network, Objects, Files, Keyring, Verifier,
 // Links, Classes, Events and Lifecycle may be nil.
 type ExecutorConfig struct {
-	Runtime    cri.Runtime
-	Images     cri.Images
-	Imports    Imports // nil if no image archives are imported
-	Hooks      hook.Chain
-	Node       func() translate.Node // returns the present state of the node
-	Network    func() error          // returns why pods cannot get a network now, in a kubelet's words, or nil
+	Runtime cri.Runtime
+	Images  cri.Images
+	Imports Imports // nil if no image archives are imported
+	Hooks   hook.Chain
+	Node    func() translate.Node // returns the present state of the node
+	// CheckDNS is called after a sandbox was created with the DNS servers of a Node that Node has returned. It may be nil.
+	CheckDNS   func(translate.Node)
+	Network    func() error // returns why pods cannot get a network now, in a kubelet's words, or nil
 	Objects    translate.Objects
 	Standalone bool // the node has no control plane
 	Files      translate.Files

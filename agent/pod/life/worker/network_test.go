@@ -1,13 +1,18 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/hook"
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/spec/translate"
 )
 
 // TestNoNetworkYet checks that only pods on the host's network start before the network is ready. The other pods report the reason and
@@ -43,6 +48,57 @@ func TestNoNetworkYet(t *testing.T) {
 			t.Errorf("started after %v", took)
 		}
 	})
+}
+
+// arrivingNetwork is a hook that gives the node an address and a DNS server while it prepares a pod.
+type arrivingNetwork struct{ node *node }
+
+func (arrivingNetwork) Name() string { return "network" }
+
+func (a arrivingNetwork) Prepare(context.Context, *v1.Pod) error {
+	a.node.facts.Store(&translate.Node{IPs: []string{"192.0.2.7"}, Resolv: translate.DNS{Servers: []string{"192.0.2.53"}}})
+	return nil
+}
+
+// TestNoAddressYet checks that a container which asks for the node's address starts as soon as there is one. If the address and the DNS
+// servers come while the pod is being prepared, the pod gets them.
+func TestNoAddressYet(t *testing.T) {
+	for _, during := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, newMachine("app:1"))
+			network := arrivingNetwork{n}
+			if during {
+				n.hooks = hook.Chain{network}
+			}
+			n.start(t)
+			defer func() { n.stop() }()
+			p := pod("a", "")
+			p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "HOST_IP", ValueFrom: &v1.EnvVarSource{
+				FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.hostIP"},
+			}}}
+			n.setWish("a", Wanted{Pod: p})
+			servers := 1
+			if !during {
+				servers = 0
+				checkRunning(t, n)
+				if f := n.set.Input("a").Failed[plan.Key{Container: "c", Op: plan.StartContainer}]; f.Reason != plan.CreateContainerConfigError {
+					t.Errorf("reason %q", f.Reason)
+				}
+				if err := network.Prepare(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				n.set.Retry()
+			}
+			began := time.Now()
+			checkRunning(t, n, "a/c#0")
+			if took := time.Since(began); took > 0 {
+				t.Errorf("started after %v", took)
+			}
+			if got := n.ran.Load().Resolv.Servers; len(got) != servers {
+				t.Errorf("the sandbox has the servers %q", got)
+			}
+		})
+	}
 }
 
 // TestNetworkIsAnotherOne checks that a pod with a sandbox in a former network gets a new sandbox once. The pod waits until the new network

@@ -41,6 +41,8 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	defer release()
 	ctx, stop := context.WithTimeout(ctx, sandboxTimeout)
 	defer stop()
+	n = e.cfg.Node() // the network may have come during the preparation
+	pod = withAddresses(in.Want, in.Observed, n)
 	cfg, err := e.sandboxConfig(ctx, pod, n, a.Attempt, in.Started)
 	if err != nil {
 		return newProblem(plan.FailedCreatePodSandBox, "%w", err) // the error is a complete message of a kubelet
@@ -55,6 +57,9 @@ func (e *Executor) runSandbox(ctx context.Context, in plan.Input, a plan.Action)
 	}
 	if _, err := e.cfg.Runtime.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler}); err != nil {
 		return newProblem(plan.FailedCreatePodSandBox, "%w", err) // an event adds a kubelet's words
+	}
+	if e.cfg.CheckDNS != nil {
+		e.cfg.CheckDNS(n)
 	}
 	return nil
 }

@@ -107,6 +107,8 @@ type node struct {
 	keyring Keyring
 	guard   PullVerifier
 	network func() error                             // nil: pods always get a network
+	facts   atomic.Pointer[translate.Node]           // the addresses and DNS servers; nil: there are none
+	ran     atomic.Pointer[translate.Node]           // the facts of the last new sandbox
 	stale   func(string) bool                        // nil: no sandbox is stale
 	starts  int                                      // 0: the default of four
 	marks   *handlers                                // nil: no hooks run
@@ -133,7 +135,14 @@ func (n *node) start(t *testing.T) {
 		hooking, hooked = n.marks, n.marks.hasReturned
 	}
 	n.actor = NewExecutor(ExecutorConfig{Standalone: true, Lifecycle: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Links: n.links, Events: eventtest.Sink(n.events.record), MaxStarts: cmp.Or(n.starts, 4), Log: log,
-		Node: func() translate.Node { return translate.Node{Name: "n", LogDir: n.logs} }})
+		CheckDNS: func(now translate.Node) { n.ran.Store(&now) },
+		Node: func() translate.Node {
+			now := translate.Node{Name: "n", LogDir: n.logs}
+			if f := n.facts.Load(); f != nil {
+				now.IPs, now.Resolv = f.IPs, f.Resolv
+			}
+			return now
+		}})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
 	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), IsStale: n.stale, Health: n.health, ShutdownTermination: n.off, HookReturned: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke

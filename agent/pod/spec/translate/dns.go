@@ -81,6 +81,16 @@ func PodDNS(pod *v1.Pod, n Node) *api.DNSConfig {
 	return &api.DNSConfig{Servers: d.Servers, Searches: d.Searches, Options: d.Options}
 }
 
+// InheritsDNS reports whether the servers of a pod's resolv.conf are those of the host.
+func InheritsDNS(pod *v1.Pod, n Node) bool {
+	return pod.Spec.DNSPolicy != v1.DNSNone && (!wantsClusterDNS(pod) || len(n.ClusterDNS) == 0) && !n.NoResolv
+}
+
+func wantsClusterDNS(pod *v1.Pod) bool {
+	policy := pod.Spec.DNSPolicy
+	return policy == v1.DNSClusterFirstWithHostNet || policy != v1.DNSDefault && policy != v1.DNSNone && !pod.Spec.HostNetwork
+}
+
 // Reasons of warnings about DNS.
 const (
 	MissingClusterDNS = "MissingClusterDNS"
@@ -98,10 +108,9 @@ func DNSWarnings(pod *v1.Pod, n Node) []Warning {
 
 func podDNS(pod *v1.Pod, n Node) (d DNS, warnings []Warning) {
 	d = DNS{Servers: n.Resolv.Servers, Searches: n.Resolv.Searches, Options: n.Resolv.Options}
-	policy := pod.Spec.DNSPolicy
-	cluster := policy == v1.DNSClusterFirstWithHostNet || policy != v1.DNSDefault && policy != v1.DNSNone && !pod.Spec.HostNetwork
+	cluster := wantsClusterDNS(pod)
 	switch {
-	case policy == v1.DNSNone:
+	case pod.Spec.DNSPolicy == v1.DNSNone:
 		d = DNS{}
 	case cluster && len(n.ClusterDNS) > 0:
 		d.Servers = n.ClusterDNS

@@ -178,3 +178,24 @@ func TestHostname(t *testing.T) {
 		}
 	}
 }
+
+// TestInheritsDNS checks which pods have the DNS servers of the host: those whose resolv.conf lists a server that only the host's file has.
+func TestInheritsDNS(t *testing.T) {
+	for _, policy := range []v1.DNSPolicy{v1.DNSNone, v1.DNSDefault, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet} {
+		for i := range 8 {
+			p, n := aPod(), aNode()
+			p.Spec.DNSPolicy, p.Spec.HostNetwork, p.Spec.DNSConfig = policy, i&1 != 0, &v1.PodDNSConfig{Nameservers: []string{"192.0.2.9"}}
+			n.Resolv = DNS{Servers: []string{"192.0.2.8"}}
+			if i&2 != 0 {
+				n.ClusterDNS = nil
+			}
+			if i&4 != 0 {
+				n.Resolv, n.NoResolv = DNS{}, true
+			}
+			want := slices.Contains(PodDNS(p, n).Servers, "192.0.2.8")
+			if got := InheritsDNS(p, n); got != want {
+				t.Errorf("%s, host network %v, %q, no file %v: %v", policy, p.Spec.HostNetwork, n.ClusterDNS, n.NoResolv, got)
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -39,28 +40,30 @@ func Field(pod *v1.Pod, path string, n Node) (string, error) {
 		return n.Name, nil
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil
-	case "status.hostIP":
-		return firstOf(n.IPs), nil
-	case "status.hostIPs":
-		return strings.Join(n.IPs, ","), nil
+	case "status.hostIP", "status.hostIPs":
+		return joinAddresses(n.IPs, path == "status.hostIPs", true)
 	case "status.podIP", "status.podIPs":
 		var ips []string
 		for _, ip := range pod.Status.PodIPs {
 			ips = append(ips, ip.IP)
 		}
-		if path == "status.podIP" {
-			return firstOf(ips), nil
-		}
-		return strings.Join(ips, ","), nil
+		return joinAddresses(ips, path == "status.podIPs", pod.Spec.HostNetwork)
 	}
 	return "", fmt.Errorf("field path %q is not supported", path)
 }
 
-func firstOf(s []string) string {
-	if len(s) == 0 {
-		return ""
+// errNoAddress begins like a kubelet's error. A container keeps its environment, so it does not start without the address that it asks for.
+var errNoAddress = errors.New("host IP unknown: this machine has no address yet; the container starts when it has one, or with --node-ip")
+
+// joinAddresses returns all addresses or the first one. If there is none, the result is an error if they are those of the host.
+func joinAddresses(ips []string, all, host bool) (string, error) {
+	switch {
+	case len(ips) == 0 && host:
+		return "", errNoAddress
+	case len(ips) == 0 || all:
+		return strings.Join(ips, ","), nil
 	}
-	return s[0]
+	return ips[0], nil
 }
 
 // splitSubscript splits a path such as metadata.labels['key'].

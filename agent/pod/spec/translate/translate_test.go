@@ -226,6 +226,24 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestNoHostAddress checks that a container which asks for an address of the host does not start before the host has one. Other containers
+// start.
+func TestNoHostAddress(t *testing.T) {
+	for _, hostNetwork := range []bool{false, true} {
+		for _, path := range []string{"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs", "spec.nodeName"} {
+			p, n := aPod(), aNode()
+			p.Spec.HostNetwork, p.Status = hostNetwork, v1.PodStatus{}
+			n.IPs = nil
+			waits := strings.HasPrefix(path, "status.hostIP") || hostNetwork && strings.HasPrefix(path, "status.podIP")
+			env := v1.EnvVar{Name: "X", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}}
+			_, _, err := Container(p, &v1.Container{Name: "c", Env: []v1.EnvVar{env}}, n, Attempt{}, objects{}, NoFiles{})
+			if (err != nil) != waits {
+				t.Errorf("%s, host network %v: %v", path, hostNetwork, err)
+			}
+		}
+	}
+}
+
 func TestSandbox(t *testing.T) {
 	p := aPod()
 	p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, HostIP: "127.0.0.1"}, {ContainerPort: 53, HostPort: 53, Protocol: "UDP"}, {ContainerPort: 9}}

@@ -1,0 +1,222 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/islet-edge/islet/internal/config"
+	"github.com/islet-edge/islet/internal/podtest"
+)
+
+// metaMap implements Meta.
+type metaMap struct {
+	mu     sync.Mutex
+	values map[string]string
+}
+
+func (m *metaMap) Meta(_ context.Context, key string) (string, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	value, known := m.values[key]
+	return value, known, nil
+}
+
+func (m *metaMap) SetMeta(_ context.Context, key, value string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.values[key] = value
+	return nil
+}
+
+// followed is a machine with a Follower.
+type followed struct {
+	*Machine
+	meta    *metaMap
+	moved   chan struct{}
+	changed chan struct{} // receives a value for each call of Changed
+	servers chan string   // receives the servers of each pod for each update: inherits, own
+}
+
+func follow(t *testing.T, resolv string, flags ...string) *followed {
+	t.Helper()
+	cfg, _, err := config.Load(append([]string{"--hostname-override=n", "--state-dir=" + t.TempDir(), "--resolv-conf=" + resolv}, flags...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &followed{meta: &metaMap{values: map[string]string{}}, moved: make(chan struct{}), changed: make(chan struct{}, 100),
+		servers: make(chan string, 100)}
+	if f.Machine, err = New(t.Context(), cfg, f.meta, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.Now() // the parts of the agent that are opened before Run ask for the addresses
+	return f
+}
+
+// This method runs the Follower until the test ends.
+func (f *followed) run(t *testing.T) {
+	own := podtest.New("own")
+	own.Spec.DNSPolicy, own.Spec.DNSConfig = v1.DNSNone, &v1.PodDNSConfig{Nameservers: []string{"192.0.2.99"}}
+	pods := map[types.UID]*v1.Pod{"inherits": podtest.New("inherits"), "own": own}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	follower := Follower{
+		Machine: f.Machine, Moved: f.moved, Changed: func() { f.changed <- struct{}{} }, Log: slog.New(slog.DiscardHandler),
+		Pod: func(uid types.UID) *v1.Pod { return pods[uid] },
+		UpdateDNS: func(dns func(*cri.PodSandboxMetadata) *cri.DNSConfig) error {
+			if dns(&cri.PodSandboxMetadata{Uid: "own"}) != nil || dns(&cri.PodSandboxMetadata{Uid: "unknown"}) != nil {
+				t.Error("a sandbox without the host's servers is updated")
+			}
+			f.servers <- strings.Join(dns(&cri.PodSandboxMetadata{Uid: "inherits"}).GetServers(), " ")
+			return nil
+		},
+	}
+	go func() { ended <- follower.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// This method waits for an update of the sandboxes with the given servers.
+func (f *followed) awaitServers(want string) {
+	for got := ""; got != want; {
+		got = <-f.servers
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestResolvConfComesLater checks that sandboxes get the host's servers, however the file comes: it is written in place, replaced, or
+// created in a missing directory to which a symbolic link leads. While there are no servers, the sandboxes keep theirs.
+func TestResolvConfComesLater(t *testing.T) {
+	dir := t.TempDir()
+	path, target := filepath.Join(dir, "etc/resolv.conf"), filepath.Join(dir, "run/resolve/resolv.conf")
+	write(t, path, "")
+	f := follow(t, path, "--node-ip=192.0.2.7")
+	f.run(t)
+	write(t, path, "nameserver 192.0.2.1\n")
+	f.awaitServers("192.0.2.1")
+	write(t, path+".new", "nameserver 192.0.2.2\n")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitServers("192.0.2.2")
+	if err := os.Symlink("../run/resolve/resolv.conf", path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, target, "nameserver 192.0.2.3\n")
+	f.awaitServers("192.0.2.3")
+	if err := os.RemoveAll(filepath.Dir(target)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, target, "nameserver 192.0.2.4\n")
+	f.awaitServers("192.0.2.4")
+	if len(f.changed) > 0 {
+		t.Error("the addresses have changed")
+	}
+}
+
+// TestSandboxMissedTheUpdate checks that the sandboxes are updated again if one was created with servers of an earlier moment.
+func TestSandboxMissedTheUpdate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	write(t, path, "nameserver 192.0.2.1\n")
+	f := follow(t, path, "--node-ip=192.0.2.7")
+	f.run(t)
+	f.awaitServers("192.0.2.1") // the update at the start
+	now := f.Now()
+	f.CheckDNS(now)
+	now.Resolv.Servers = nil
+	f.CheckDNS(now)
+	f.awaitServers("192.0.2.1")
+}
+
+// TestAddressComesLater checks that the pods get to know a changed address, whoever reads it first, and that the node keeps its last
+// address over a restart and while it has none.
+func TestAddressComesLater(t *testing.T) {
+	f := follow(t, "", "--node-ip=0.0.0.0")
+	var found []netip.Addr
+	f.find = func([]netip.Addr) ([]netip.Addr, error) { return found, nil }
+	read := func(want string) {
+		t.Helper()
+		f.reread()
+		if got := fmt.Sprint(f.Now().IPs, f.PresentIPs()); got != want {
+			t.Errorf("addresses %s, want %s", got, want)
+		}
+	}
+	f.known, f.last.IPs = nil, nil // of the machine that runs the test
+	read("[] []")
+	f.takeChanges()
+	for _, x := range []struct {
+		found   []netip.Addr
+		want    string
+		changes bool
+	}{
+		{[]netip.Addr{netip.MustParseAddr("192.0.2.7")}, "[192.0.2.7] [192.0.2.7]", true},
+		{nil, "[192.0.2.7] []", false},
+		{[]netip.Addr{netip.MustParseAddr("192.0.2.7")}, "[192.0.2.7] [192.0.2.7]", false},
+		{nil, "[192.0.2.7] []", false},
+		{[]netip.Addr{netip.MustParseAddr("192.0.2.8")}, "[192.0.2.8] [192.0.2.8]", true},
+	} {
+		found = x.found
+		read(x.want)
+		if got := f.takeChanges(); got.addresses != x.changes {
+			t.Errorf("%s: changes %+v", x.want, got)
+		}
+	}
+	if err := f.storeAddresses(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := New(t.Context(), f.cfg, f.meta, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []netip.Addr{netip.MustParseAddr("192.0.2.8")}; !slices.Equal(again.known, want) {
+		t.Errorf("after a restart %v", again.known)
+	}
+}
+
+// TestFollowedAddresses checks that a new address is stored and reported, whether the kernel has announced it or a pod's worker has read
+// it.
+func TestFollowedAddresses(t *testing.T) {
+	f := follow(t, "", "--node-ip=192.0.2.7")
+	f.run(t)
+	for i, ip := range []string{"192.0.2.8", "192.0.2.9"} {
+		f.mu.Lock()
+		f.cfg.Node.IPs = []netip.Addr{netip.MustParseAddr(ip)}
+		f.mu.Unlock()
+		if i == 0 {
+			f.moved <- struct{}{}
+		} else {
+			f.reread()
+		}
+		<-f.changed
+		if got, _, _ := f.meta.Meta(t.Context(), metaAddresses); got != ip || !slices.Equal(f.Now().IPs, []string{ip}) {
+			t.Errorf("%q is stored, and the node has %q", got, f.Now().IPs)
+		}
+	}
+}
