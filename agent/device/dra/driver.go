@@ -287,20 +287,25 @@ func convertDevices(list []*api.Device) (out []Device, err error) {
 	return out, nil
 }
 
-func (d *driver) unprepareClaim(ctx context.Context, c *claim) error {
-	resp := &api.NodeUnprepareResourcesResponse{}
-	req := &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{c.toAPI()}}
-	if err := d.call(ctx, "NodeUnprepareResources", req, resp); err != nil {
-		return err
+// unprepareClaims calls NodeUnprepareResources once for all claims, and returns the errors by claim.
+func (d *driver) unprepareClaims(ctx context.Context, claims []*claim) map[types.UID]error {
+	q, resp := &api.NodeUnprepareResourcesRequest{}, &api.NodeUnprepareResourcesResponse{}
+	for _, c := range claims {
+		q.Claims = append(q.Claims, c.toAPI())
 	}
-	r, ok := resp.Claims[string(c.uid)]
-	if !ok {
-		return fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.name)
+	if err := d.call(ctx, "NodeUnprepareResources", q, resp); err != nil {
+		return eachFailed(claims, err)
 	}
-	if r.GetError() != "" {
-		return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error)
+	out := map[types.UID]error{}
+	for _, c := range claims {
+		r, ok := resp.Claims[string(c.uid)]
+		if !ok {
+			out[c.uid] = fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.name)
+		} else if r.GetError() != "" {
+			out[c.uid] = fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error)
+		}
 	}
-	return nil
+	return out
 }
 
 func (d *driver) call(ctx context.Context, method string, q, resp any) error {

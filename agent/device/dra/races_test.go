@@ -36,7 +36,9 @@ func TestReleasedTwice(t *testing.T) {
 	c := w.findClaim(a, "gpu")
 	release := func(p *v1.Pod) {
 		t.Helper()
-		if err := w.releaseClaim(t.Context(), p.UID, c); err != nil {
+		_, _, unlock := tryLockClaims([]*claim{c})
+		defer unlock()
+		if err := w.releaseClaims(t.Context(), p.UID, []*claim{c}); err != nil {
 			t.Error(err)
 		}
 	}
