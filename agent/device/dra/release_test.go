@@ -51,13 +51,17 @@ func TestReleaseCallsEachDriverOnce(t *testing.T) {
 	released := make(chan error, 1)
 	go func() { released <- w.Release(ctx, p.UID) }()
 	<-hangs.hold
-	for again := time.Tick(5 * time.Millisecond); ; {
-		good.mu.Lock()
-		n := len(good.said)
-		good.mu.Unlock()
-		if n == 2 {
-			break
+	unprepares := func() (n int) {
+		counted.mu.Lock()
+		defer counted.mu.Unlock()
+		for _, c := range counted.said {
+			if strings.Contains(c, "NodeUnprepareResources") {
+				n++
+			}
 		}
+		return n
+	}
+	for again := time.Tick(5 * time.Millisecond); unprepares() < 1; {
 		<-again
 	}
 	stop()
@@ -74,14 +78,8 @@ func TestReleaseCallsEachDriverOnce(t *testing.T) {
 	if err := w.Release(t.Context(), p.UID); err != nil || len(w.storedClaims()) != 0 {
 		t.Error(err, w.storedClaims())
 	}
-	calls := 0
-	for _, c := range counted.said {
-		if strings.Contains(c, "NodeUnprepareResources") {
-			calls++
-		}
-	}
-	if calls != 3 {
-		t.Errorf("%d calls of the drivers: %q", calls, counted.said)
+	if n := unprepares(); n != 3 {
+		t.Errorf("%d calls of the drivers: %q", n, counted.said)
 	}
 }
 
