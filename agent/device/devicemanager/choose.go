@@ -78,7 +78,8 @@ func (g *PodAllocation) pairSwaps(i int, ids []string) map[string]string {
 	addAll(wants, ids)
 	byNodes := map[topology.Mask][]string{} // devices to replace
 	for _, old := range w.grant.IDs {
-		if at := nodesOf(all[old]); !wants[old] {
+		if !wants[old] {
+			at := nodesOf(all[old])
 			byNodes[at] = append(byNodes[at], old)
 		}
 	}

@@ -287,25 +287,27 @@ func convertDevices(list []*api.Device) (out []Device, err error) {
 	return out, nil
 }
 
-// unprepareClaims calls NodeUnprepareResources once for all claims, and returns the errors by claim.
-func (d *driver) unprepareClaims(ctx context.Context, claims []*claim) map[types.UID]error {
+// unprepareClaims calls NodeUnprepareResources once for all claims, and returns the claims that the driver has unprepared.
+func (d *driver) unprepareClaims(ctx context.Context, claims []*claim) (done []*claim, err error) {
 	q, resp := &api.NodeUnprepareResourcesRequest{}, &api.NodeUnprepareResourcesResponse{}
 	for _, c := range claims {
 		q.Claims = append(q.Claims, c.toAPI())
 	}
 	if err := d.call(ctx, "NodeUnprepareResources", q, resp); err != nil {
-		return eachFailed(claims, err)
+		return nil, err
 	}
-	out := map[types.UID]error{}
+	var errs []error
 	for _, c := range claims {
-		r, ok := resp.Claims[string(c.uid)]
-		if !ok {
-			out[c.uid] = fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.name)
-		} else if r.GetError() != "" {
-			out[c.uid] = fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error)
+		switch r, ok := resp.Claims[string(c.uid)]; {
+		case !ok:
+			errs = append(errs, fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.name))
+		case r.GetError() != "":
+			errs = append(errs, fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error))
+		default:
+			done = append(done, c)
 		}
 	}
-	return out
+	return done, errors.Join(errs...)
 }
 
 func (d *driver) call(ctx context.Context, method string, q, resp any) error {

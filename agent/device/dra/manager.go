@@ -199,22 +199,21 @@ func (c *claim) rowsWithout(uid types.UID) (out []store.Claim) {
 // lockClaims locks claims, so that they are not prepared or unprepared concurrently. The claims must be sorted, so that two
 // callers cannot deadlock.
 func lockClaims(ctx context.Context, claims []*claim) (unlock func(), err error) {
-	var held []*claim
-	unlock = func() {
-		for _, c := range held {
-			<-c.busy
-		}
-	}
-	for _, c := range claims {
+	for i, c := range claims {
 		select {
 		case c.busy <- struct{}{}:
-			held = append(held, c)
 		case <-ctx.Done():
-			unlock()
+			unlockClaims(claims[:i])
 			return nil, fmt.Errorf("ResourceClaim %s: %w", c.name, ctx.Err())
 		}
 	}
-	return unlock, nil
+	return func() { unlockClaims(claims) }, nil
+}
+
+func unlockClaims(claims []*claim) {
+	for _, c := range claims {
+		<-c.busy
+	}
 }
 
 // findClaim returns the claim with the given name that the pod uses, or nil. The caller holds mu.

@@ -36,8 +36,7 @@ func TestReleasedTwice(t *testing.T) {
 	c := w.findClaim(a, "gpu")
 	release := func(p *v1.Pod) {
 		t.Helper()
-		_, _, unlock := tryLockClaims([]*claim{c})
-		defer unlock()
+		tryLockClaims([]*claim{c})
 		if err := w.releaseClaims(t.Context(), p.UID, []*claim{c}); err != nil {
 			t.Error(err)
 		}

@@ -39,14 +39,12 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	}
 	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
 	began := time.Now()
-	free, busy, unlock := tryLockClaims(all)
+	free, busy := tryLockClaims(all)
 	err := m.releaseClaims(ctx, uid, free)
-	unlock()
 	if len(busy) > 0 {
-		unlock, failed := lockClaims(ctx, busy)
+		_, failed := lockClaims(ctx, busy)
 		if failed == nil {
 			failed = m.releaseClaims(ctx, uid, busy)
-			unlock()
 		}
 		err = errors.Join(err, failed)
 	}
@@ -55,7 +53,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 }
 
 // tryLockClaims locks the claims that are not locked, and returns both kinds.
-func tryLockClaims(all []*claim) (locked, busy []*claim, unlock func()) {
+func tryLockClaims(all []*claim) (locked, busy []*claim) {
 	for _, c := range all {
 		select {
 		case c.busy <- struct{}{}:
@@ -64,15 +62,11 @@ func tryLockClaims(all []*claim) (locked, busy []*claim, unlock func()) {
 			busy = append(busy, c)
 		}
 	}
-	return locked, busy, func() {
-		for _, c := range locked {
-			<-c.busy
-		}
-	}
+	return locked, busy
 }
 
 // releaseClaims releases claims of a pod. It stores the change before it forgets the pod, so that a failure is retried.
-// The caller must have locked the claims.
+// The caller must have locked the claims. releaseClaims unlocks each claim when it is released or has failed.
 func (m *Manager) releaseClaims(ctx context.Context, uid types.UID, claims []*claim) error {
 	var shared, unused []*claim
 	var rest []store.Claim
@@ -80,7 +74,8 @@ func (m *Manager) releaseClaims(ctx context.Context, uid types.UID, claims []*cl
 	for _, c := range claims {
 		switch {
 		case m.claims[c.uid] != c || !c.pods[uid]: // another call has released it in the meantime
-		case len(c.pods) > 1:
+			<-c.busy
+		case len(c.pods) > 1 || len(c.parts) == 0:
 			shared = append(shared, c)
 			rest = append(rest, c.rowsWithout(uid)...)
 		default:
@@ -88,37 +83,23 @@ func (m *Manager) releaseClaims(ctx context.Context, uid types.UID, claims []*cl
 		}
 	}
 	m.mu.Unlock()
-	var errs []error
-	if len(shared) > 0 {
-		if err := m.c.Store.PutClaims(ctx, rest); err != nil {
-			errs = append(errs, fmt.Errorf("unprepare dynamic resources: %w", err))
-		} else {
-			m.forgetUse(uid, shared)
-		}
+	err := m.forgetUse(uid, shared, func() error { return m.c.Store.PutClaims(ctx, rest) })
+	unlockClaims(shared)
+	if err = errors.Join(err, m.unprepareClaims(ctx, uid, unused)); err != nil {
+		return fmt.Errorf("unprepare dynamic resources: %w", err)
 	}
-	unprepared, err := m.unprepareClaims(ctx, uid, unused)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("unprepare dynamic resources: %w", err))
-	}
-	if len(unprepared) > 0 {
-		var rows []store.Claim
-		m.mu.Lock()
-		for _, c := range unprepared {
-			rows = append(rows, c.toRows()...)
-		}
-		m.mu.Unlock()
-		// The claims are unprepared, even if ctx has ended while another driver was called.
-		if err := m.c.Store.RemoveClaims(context.WithoutCancel(ctx), rows); err != nil {
-			errs = append(errs, fmt.Errorf("unprepare dynamic resources: %w", err))
-		} else {
-			m.forgetUse(uid, unprepared)
-		}
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// forgetUse removes a pod from claims, and the claims that no pod uses.
-func (m *Manager) forgetUse(uid types.UID, claims []*claim) {
+// forgetUse stores that a pod no longer uses claims, and then removes the pod from them. It also removes the claims that no pod
+// uses.
+func (m *Manager) forgetUse(uid types.UID, claims []*claim, write func() error) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	if err := write(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range claims {
@@ -127,14 +108,17 @@ func (m *Manager) forgetUse(uid types.UID, claims []*claim) {
 			delete(m.claims, c.uid)
 		}
 	}
+	return nil
 }
 
-// unprepareClaims calls each driver once for all claims with its devices. The drivers are called concurrently. It returns
-// the claims that all their drivers have unprepared. The caller must have locked the claims.
-func (m *Manager) unprepareClaims(ctx context.Context, uid types.UID, claims []*claim) (done []*claim, err error) {
+// unprepareClaims calls each driver once for all claims with its devices, and unlocks the claims. The drivers are called
+// concurrently.
+func (m *Manager) unprepareClaims(ctx context.Context, uid types.UID, claims []*claim) error {
 	batches := map[string][]*claim{}
+	left := map[*claim]int{} // number of drivers that have not unprepared the claim; guarded by mu
 	m.mu.Lock()
 	for _, c := range claims {
+		left[c] = len(c.parts)
 		for name, p := range c.parts {
 			p.prepared = false // the row is kept if the call fails
 			batches[name] = append(batches[name], c)
@@ -142,37 +126,19 @@ func (m *Manager) unprepareClaims(ctx context.Context, uid types.UID, claims []*
 	}
 	m.mu.Unlock()
 	names := slices.Sorted(maps.Keys(batches))
-	failures := make([]map[types.UID]error, len(names))
+	errs := make([]error, len(names))
 	var calls sync.WaitGroup
 	for i, name := range names {
-		calls.Go(func() { failures[i] = m.unprepareBatch(ctx, uid, name, batches[name]) })
+		calls.Go(func() { errs[i] = m.unprepareBatch(ctx, uid, name, batches[name], left) })
 	}
 	calls.Wait()
-	var errs []error
-	failed := map[types.UID]bool{}
-	for i, name := range names {
-		reported := map[string]bool{} // the failure of a call is the same for all claims
-		for _, c := range batches[name] {
-			if e := failures[i][c.uid]; e != nil {
-				failed[c.uid] = true
-				if !reported[e.Error()] {
-					errs = append(errs, e)
-				}
-				reported[e.Error()] = true
-			}
-		}
-	}
-	for _, c := range claims {
-		if !failed[c.uid] {
-			done = append(done, c)
-		}
-	}
-	return done, errors.Join(errs...)
+	unlockClaims(slices.Collect(maps.Keys(left)))
+	return errors.Join(errs...)
 }
 
-// unprepareBatch calls a driver to unprepare claims, and returns the errors by claim. If the driver is not registered, the pod
-// waits for it.
-func (m *Manager) unprepareBatch(ctx context.Context, uid types.UID, name string, claims []*claim) map[types.UID]error {
+// unprepareBatch calls a driver to unprepare claims. It releases and unlocks the claims that all their drivers have unprepared,
+// and removes them from left. If the driver is not registered, the pod waits for it.
+func (m *Manager) unprepareBatch(ctx context.Context, uid types.UID, name string, claims []*claim, left map[*claim]int) error {
 	m.mu.Lock()
 	d := m.latestLocked(name)
 	if d == nil {
@@ -182,18 +148,23 @@ func (m *Manager) unprepareBatch(ctx context.Context, uid types.UID, name string
 		m.waiting[name][uid] = true
 	}
 	m.mu.Unlock()
-	if d != nil {
-		return d.unprepareClaims(ctx, claims)
+	if d == nil {
+		return errNotRegistered(name)
 	}
-	return eachFailed(claims, errNotRegistered(name))
-}
-
-func eachFailed(claims []*claim, err error) map[types.UID]error {
-	out := map[types.UID]error{}
-	for _, c := range claims {
-		out[c.uid] = err
+	unprepared, err := d.unprepareClaims(ctx, claims)
+	var done []*claim
+	var rows []store.Claim
+	m.mu.Lock()
+	for _, c := range unprepared {
+		if left[c]--; left[c] == 0 {
+			delete(left, c)
+			done = append(done, c)
+			rows = append(rows, c.toRows()...)
+		}
 	}
-	return out
+	m.mu.Unlock()
+	defer unlockClaims(done)
+	return errors.Join(err, m.forgetUse(uid, done, func() error { return m.c.Store.RemoveClaims(ctx, rows) }))
 }
 
 // strayTime is the maximum time for releasing the claims of one pod that is gone.

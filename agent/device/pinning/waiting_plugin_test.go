@@ -83,8 +83,8 @@ func everyPolicy(t *testing.T, check func(t *testing.T, w *world, aligned bool))
 	}
 }
 
-// TestPluginThatHangs checks that a device plugin that does not answer delays only the pods that request its devices. The resources that are
-// reserved for such a pod are not given to other pods, and NUMA nodes are selected among the other resources.
+// TestPluginThatHangs checks that a device plugin that does not answer delays only the pods that request its devices. The resources that
+// are reserved for such a pod are not given to other pods, and NUMA nodes are selected among the other resources.
 func TestPluginThatHangs(t *testing.T) {
 	everyPolicy(t, func(t *testing.T, w *world, aligned bool) {
 		w.plug()
