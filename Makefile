@@ -31,11 +31,13 @@ NO_DWARF := -dwarf=false
 # - packages that only work when the agent, a sandbox or a garbage collection starts or ends: 0.13 MB
 # - the container runtime, whose calls wait for other processes: 0.12 MB
 # - changes of the configuration, of bundles and of the version: 0.09 MB
+# - the devices of pods, except the topology manager: 0.05 MB. Their changes wait for plugins, drivers and the disk
 # - the link and the certificates, which wait for the network: 0.01 MB
 # - the volumes of drivers, whose calls wait for disks and other programs: 0.05 MB
 NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/change/... agent/cli/... agent/doctor/... agent/host/... agent/pod/collect \
 	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand net/... runtime/ctrd runtime/daemon runtime/image runtime/taskshim \
-	agent/engine/... agent/volume/csi agent/volume/provision agent/volume/storage)
+	agent/engine/... agent/volume/csi agent/volume/provision agent/volume/storage \
+	agent/device agent/device/c... agent/device/d... agent/device/hardware agent/device/m... agent/device/p...)
 SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)
 export GOFLAGS := $(filter-out $(GOFLAGS_OF_ALL),$(shell go env GOFLAGS 2>/dev/null)) $(GOFLAGS_OF_ALL)

@@ -196,17 +196,17 @@ func (f *featureParts) observeRuntime(ctx context.Context) error {
 	return nil
 }
 
-// sweepLeftovers removes the directories, mounts and logs of pods that no source wants and that have no container in the
-// runtime. It does nothing before all sources have listed their pods.
+// sweepLeftovers removes the directories, mounts, logs and prepared claims of pods that no source wants and that have no container in
+// the runtime. It does nothing before all sources have listed their pods.
 func (f *featureParts) sweepLeftovers(ctx context.Context) {
 	if !f.pods.HasReported("") || f.rt.CheckPodsKnown() != nil {
 		return
 	}
 	keep := func(uid types.UID) bool {
-		seen := f.observer.Pod(uid)
 		_, wanted := f.desired.Get(uid)
-		return wanted || len(seen.Sandboxes)+len(seen.Containers) > 0
+		return wanted || len(f.observer.Pod(uid).Sandboxes)+len(f.observer.Pod(uid).Containers) > 0
 	}
+	f.devices.Dynamic.Sweep(keep)
 	if err := f.sweepExcept(ctx, keep); err != nil {
 		f.log.Warn("some leftovers of removed pods could not be removed", "error", err)
 	}

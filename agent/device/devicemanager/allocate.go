@@ -62,7 +62,9 @@ type deviceRequest struct {
 	ctr     *v1.Container
 	kind    podspec.Kind
 	count   int
-	missing bool // nothing is allocated yet
+	missing bool          // nothing is allocated yet
+	at      topology.Mask // the NUMA nodes for which the devices are reserved
+	grant   *grant        // the reservation; nil if nothing is reserved by this allocation
 }
 
 // listRequests lists a pod's requests for resources that have devices, init containers first. It omits requests that a
@@ -115,13 +117,16 @@ func (m *Manager) allocateMissing(ctx context.Context, pod *v1.Pod) error {
 		if kind == podspec.Ephemeral || err != nil {
 			break
 		}
-		err = g.Container(ctx, ctr, 0)
+		err = g.Reserve(ctr, 0)
+	}
+	if err == nil {
+		err = g.Allocate(ctx)
 	}
 	return g.End(ctx, err, nil)
 }
 
-// A PodAllocation is an unfinished allocation of devices to one pod. The caller calls Container for each container,
-// and must then call End.
+// A PodAllocation is an unfinished allocation of devices to one pod. The caller calls Reserve for each container, then
+// Allocate unless that failed, and must then call End.
 type PodAllocation struct {
 	m           *Manager
 	pod         *v1.Pod
@@ -132,10 +137,16 @@ type PodAllocation struct {
 	spare       spares
 }
 
-// BeginAllocation begins to allocate devices to a pod.
+// BeginAllocation begins to allocate devices to a pod. It returns an error if another allocation to the pod has not ended, which
+// can happen when two containers start.
 func (m *Manager) BeginAllocation(pod *v1.Pod) (*PodAllocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for k, g := range m.grants[pod.UID] {
+		if g.pending {
+			return nil, fmt.Errorf("the devices of container %s are being allocated", k.container)
+		}
+	}
 	all, err := m.listRequests(pod)
 	return &PodAllocation{m: m, pod: pod, requests: all, shortages: m.shortages, spare: spares{}}, err
 }
@@ -144,30 +155,46 @@ func (g *PodAllocation) needsDevices() bool {
 	return slices.ContainsFunc(g.requests, func(w deviceRequest) bool { return w.missing })
 }
 
-// Container allocates the devices of one container. It prefers devices of the given NUMA nodes; zero means any node.
-// The caller must call it for the containers in the order in which they start.
-func (g *PodAllocation) Container(ctx context.Context, ctr *v1.Container, at topology.Mask) error {
-	for _, w := range g.requests {
+// Reserve reserves devices for one container. It prefers devices of the given NUMA nodes; zero means any node. It calls no
+// provider. The caller must call it for the containers in the order in which they start.
+func (g *PodAllocation) Reserve(ctr *v1.Container, at topology.Mask) error {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	for i := range g.requests {
+		w := &g.requests[i]
 		if w.container != ctr.Name {
 			continue
 		}
 		if w.missing {
-			got, err := g.m.grantOne(ctx, g.pod, w, g.spare, at)
-			if got != nil {
-				g.grantedKeys = append(g.grantedKeys, w.key)
-			}
+			ids, err := g.m.pickDevices(*w, pickInput{spare: g.spare[w.resource], at: at})
 			if err != nil {
 				return err
 			}
-			data, err := json.Marshal(got.row)
-			if err != nil {
-				return err
-			}
-			g.rows = append(g.rows, store.Devices{
-				UID: g.pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data,
-			})
+			w.at, w.grant = at, &grant{row: row{IDs: ids}, pending: true}
+			g.m.put(g.pod.UID, w.key, w.grant)
+			g.grantedKeys = append(g.grantedKeys, w.key)
 		}
-		g.spare.update(w, g.m.allocatedIDs(g.pod, w.key))
+		g.spare.update(*w, g.grantedIDs(w.key))
+	}
+	return nil
+}
+
+// Allocate calls the providers of the reserved devices. It locks nothing during these calls.
+func (g *PodAllocation) Allocate(ctx context.Context) error {
+	for i, w := range g.requests {
+		if w.grant == nil {
+			continue
+		}
+		if err := g.allocateOne(ctx, i); err != nil {
+			return err
+		}
+		data, err := json.Marshal(w.grant.row)
+		if err != nil {
+			return err
+		}
+		g.rows = append(g.rows, store.Devices{
+			UID: g.pod.UID, Container: w.container, Resource: w.resource, Count: w.count, Given: data,
+		})
 	}
 	return nil
 }
@@ -203,15 +230,6 @@ func (s spares) update(w deviceRequest, ids []string) {
 	}
 }
 
-func (m *Manager) allocatedIDs(pod *v1.Pod, k key) []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if g := m.grants[pod.UID][k]; g != nil {
-		return g.IDs
-	}
-	return nil
-}
-
 // finishAllocation confirms the granted devices if success is true, and revokes them otherwise. After revoking devices, it calls
 // Changed if another pod has lacked devices since the allocation began. The parameter short is the value of m.shortages at the
 // beginning of the allocation.
@@ -234,54 +252,51 @@ func (m *Manager) finishAllocation(pod *v1.Pod, granted []key, success bool, sho
 	}
 }
 
-// grantOne allocates devices of one resource to one container. If it returns a grant, the devices are allocated, even
-// if it also returns an error.
-func (m *Manager) grantOne(ctx context.Context, pod *v1.Pod, w deviceRequest, spare spares, at topology.Mask) (*grant, error) {
-	preferred, err := m.preferredIDs(ctx, pod, w, spare[w.resource], at)
+// allocateOne calls the provider of the devices that are reserved for the request with index i.
+func (g *PodAllocation) allocateOne(ctx context.Context, i int) error {
+	m, w := g.m, g.requests[i]
+	preferred, err := g.preferredIDs(ctx, i)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m.mu.Lock()
-	ids, err := m.pickDevices(w, spare[w.resource], preferred, at)
-	if err != nil {
+	if err := g.chooseDevices(i, preferred); err != nil {
 		m.mu.Unlock()
-		return nil, err
+		return err
 	}
 	r := m.resources[w.resource]
-	g := &grant{row: row{IDs: ids}, pending: true}
-	for _, id := range ids {
+	for _, id := range w.grant.IDs {
 		if nodes := r.devices[id].NUMA; len(nodes) > 0 {
-			if g.NUMA == nil {
-				g.NUMA = map[string][]int64{}
+			if w.grant.NUMA == nil {
+				w.grant.NUMA = map[string][]int64{}
 			}
-			g.NUMA[id] = nodes
+			w.grant.NUMA[id] = nodes
 		}
 	}
-	m.put(pod.UID, w.key, g)
-	link := r.link
+	ids, link := w.grant.IDs, r.link
 	m.mu.Unlock()
 	if link == nil {
-		return g, fmt.Errorf("resource %s: %w", w.resource, errNoProvider)
+		return fmt.Errorf("resource %s: %w", w.resource, errNoProvider)
 	}
-	a, err := link.provider.Allocate(ctx, Request{pod, w.ctr, ids})
+	a, err := link.provider.Allocate(ctx, Request{g.pod, w.ctr, ids})
 	if err == nil {
 		err = a.check()
 	}
 	if err != nil {
-		return g, err
+		return err
 	}
 	m.mu.Lock()
-	g.Allocation = a
+	w.grant.Allocation = a
 	m.mu.Unlock()
-	return g, nil
+	return nil
 }
 
 // preferredIDs returns the devices that the provider prefers. It returns nil if the provider is not a Preferrer or
 // there is no choice.
-func (m *Manager) preferredIDs(ctx context.Context, pod *v1.Pod, w deviceRequest, spare map[string]bool, at topology.Mask) ([]string,
-	error) {
+func (g *PodAllocation) preferredIDs(ctx context.Context, i int) ([]string, error) {
+	m, w := g.m, g.requests[i]
 	m.mu.Lock()
-	must, free := m.availableNear(w, spare, at)
+	must, free := m.availableNear(w, g.pickInput(i))
 	link := m.resources[w.resource].link
 	m.mu.Unlock()
 	must = must[:min(len(must), w.count)]
@@ -291,7 +306,7 @@ func (m *Manager) preferredIDs(ctx context.Context, pod *v1.Pod, w deviceRequest
 	}
 	all := slices.Concat(must, free)
 	slices.Sort(all)
-	return p.PreferredDevices(ctx, Choice{Pod: pod, Container: w.ctr, Available: all, Must: must, Count: w.count})
+	return p.PreferredDevices(ctx, Choice{Pod: g.pod, Container: w.ctr, Available: all, Must: must, Count: w.count})
 }
 
 func providerOf(l *Link) Provider {
@@ -302,8 +317,8 @@ func providerOf(l *Link) Provider {
 }
 
 // availableDevices returns two lists of healthy devices that a container may get: the devices that it can reuse from an init
-// container of its pod, and the devices that are not allocated. The caller holds mu.
-func (m *Manager) availableDevices(name string, spare map[string]bool) (reused, free []string) {
+// container of its pod, and the devices that are not allocated or reserved. The caller holds mu.
+func (m *Manager) availableDevices(name string, in pickInput) (reused, free []string) {
 	used := map[string]bool{}
 	for _, grants := range m.grants {
 		for k, g := range grants {
@@ -317,9 +332,9 @@ func (m *Manager) availableDevices(name string, spare map[string]bool) (reused, 
 	for id, d := range m.resources[name].devices {
 		switch {
 		case !d.Healthy:
-		case spare[id]:
+		case in.spare[id]:
 			reused = append(reused, id)
-		case !used[id]:
+		case !used[id] || in.own[id]:
 			free = append(free, id)
 		}
 	}
@@ -330,20 +345,20 @@ func (m *Manager) availableDevices(name string, spare map[string]bool) (reused, 
 
 // pickDevices selects devices in this order: devices that the pod can reuse, devices that the provider prefers, other free
 // devices. The caller holds mu.
-func (m *Manager) pickDevices(w deviceRequest, spare map[string]bool, preferred []string, at topology.Mask) ([]string, error) {
+func (m *Manager) pickDevices(w deviceRequest, in pickInput) ([]string, error) {
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", w.resource)
 	}
-	reused, free := m.availableDevices(w.resource, spare)
+	reused, free := m.availableDevices(w.resource, in)
 	if missing := w.count - len(reused); missing > len(free) {
 		m.shortages++
 		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
 			w.resource, missing, len(free))
 	}
-	ids, free := m.availableNear(w, spare, at)
+	ids, free := m.availableNear(w, in)
 	ids = ids[:min(len(ids), w.count)]
-	for _, list := range [][]string{preferred, free} {
+	for _, list := range [][]string{in.preferred, free} {
 		for _, id := range list {
 			if slices.Contains(free, id) && len(ids) < w.count && !slices.Contains(ids, id) {
 				ids = append(ids, id)

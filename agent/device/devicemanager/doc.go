@@ -3,11 +3,12 @@
 // without a network. Providers list the devices: device plugins, and the configured devices of the host.
 //
 //	Provider --Connect(resource)--> Link --Devices(list)--> Manager --> capacity, allocatable of the Node
-//	pod --Admit--> pick IDs --Allocate--> Provider --> rows in the store --Container--> configuration
+//	pod --Admit--> reserve IDs --PreferredDevices, Allocate--> Provider --> rows in the store --Container--> configuration
 //	before each start of a container: --Start--> Provider
 //	the pod has ended or is deleted: --Ended, Release--> the rows are deleted
 //
-// The row of an allocation is stored before the container is created. A device stays allocated when it becomes
+// The devices of all containers of a pod are reserved before the first call of a provider. A provider may prefer other
+// devices that are free. The row of an allocation is stored before the container is created. A device stays allocated when it becomes
 // unhealthy or its provider disconnects, and its container keeps running. If the container ends, it can start again
 // only when the device is healthy.
 //

@@ -63,7 +63,7 @@ func (g *PodAllocation) computeHints(name string, count int, has []string) []top
 	}
 	reused, free := has, []string(nil)
 	if len(has) == 0 {
-		reused, free = m.availableDevices(name, g.spare[name])
+		reused, free = m.availableDevices(name, pickInput{spare: g.spare[name]})
 	}
 	out := []topology.Hint{}
 	if len(reused)+len(free) < count {
@@ -134,9 +134,9 @@ func (m *Manager) hasNUMA(name string) bool {
 // the devices that must be selected, and the devices from which to select the rest. If the given NUMA nodes have more
 // free devices than needed, the rest is selected only from their devices. Otherwise all free devices of the given NUMA
 // nodes must be selected, and the rest is selected from the other free devices. The caller holds mu.
-func (m *Manager) availableNear(w deviceRequest, spare map[string]bool, at topology.Mask) (must, free []string) {
-	must, free = m.availableDevices(w.resource, spare)
-	if at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {
+func (m *Manager) availableNear(w deviceRequest, in pickInput) (must, free []string) {
+	must, free = m.availableDevices(w.resource, in)
+	if in.at == 0 || !m.hasNUMA(w.resource) || len(must) >= w.count {
 		return must, free
 	}
 	var here, elsewhere, anywhere []string
@@ -144,7 +144,7 @@ func (m *Manager) availableNear(w deviceRequest, spare map[string]bool, at topol
 		switch near := nodesOf(m.resources[w.resource].devices[id]); {
 		case near == 0:
 			anywhere = append(anywhere, id)
-		case near&at != 0:
+		case near&in.at != 0:
 			here = append(here, id)
 		default:
 			elsewhere = append(elsewhere, id)

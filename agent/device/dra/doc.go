@@ -4,7 +4,8 @@
 //	driver's socket below <root-dir>/plugins_registry --> Drivers
 //	pod --Prepare--> ResourceClaim --> row in the store --NodePrepareResources--> driver --> CDI devices
 //	container --Container--> CDI devices of its claims and requests
-//	the pod has ended or is deleted: --Ended, Release--> NodeUnprepareResources --> the row is deleted
+//	the pod has ended or is deleted: --Ended, Release--> NodeUnprepareResources, once for each driver --> the row is deleted
+//	the pod is unknown, its claim has a row: --Sweep--> Release
 //	driver --NodeWatchResources--> health --> status of containers
 //	driver reachable or not --> edge/resourceslice
 //
@@ -14,6 +15,6 @@
 // prepares each claim once after each start of the agent. Running containers do not wait for this.
 //
 // The messages of drivers are limited in size. A driver that hangs delays only the pods of its
-// claims.
+// claims, and when a pod has ended only its own claims.
 // https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 package dra

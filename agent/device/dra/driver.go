@@ -287,20 +287,27 @@ func convertDevices(list []*api.Device) (out []Device, err error) {
 	return out, nil
 }
 
-func (d *driver) unprepareClaim(ctx context.Context, c *claim) error {
-	resp := &api.NodeUnprepareResourcesResponse{}
-	req := &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{c.toAPI()}}
-	if err := d.call(ctx, "NodeUnprepareResources", req, resp); err != nil {
-		return err
+// unprepareClaims calls NodeUnprepareResources once for all claims, and returns the claims that the driver has unprepared.
+func (d *driver) unprepareClaims(ctx context.Context, claims []*claim) (done []*claim, err error) {
+	q, resp := &api.NodeUnprepareResourcesRequest{}, &api.NodeUnprepareResourcesResponse{}
+	for _, c := range claims {
+		q.Claims = append(q.Claims, c.toAPI())
 	}
-	r, ok := resp.Claims[string(c.uid)]
-	if !ok {
-		return fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.name)
+	if err := d.call(ctx, "NodeUnprepareResources", q, resp); err != nil {
+		return nil, err
 	}
-	if r.GetError() != "" {
-		return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error)
+	var errs []error
+	for _, c := range claims {
+		switch r, ok := resp.Claims[string(c.uid)]; {
+		case !ok:
+			errs = append(errs, fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.name))
+		case r.GetError() != "":
+			errs = append(errs, fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.1000s", c.name, r.Error))
+		default:
+			done = append(done, c)
+		}
 	}
-	return nil
+	return done, errors.Join(errs...)
 }
 
 func (d *driver) call(ctx context.Context, method string, q, resp any) error {

@@ -77,6 +77,7 @@ type Manager struct {
 	drivers   map[string][]*driver          // by name; the latest instance is last
 	waiting   map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver
 	reachable map[string]bool               // the value that was last reported to Slices, by driver
+	sweeping  bool                          // a sweep runs
 }
 
 // A claim is a ResourceClaim that is prepared or may be prepared.
@@ -183,8 +184,11 @@ func (m *Manager) InUse() (drivers map[string]int, all int) {
 }
 
 // toRows returns the rows to store for a claim. The caller holds mu.
-func (c *claim) toRows() (out []store.Claim) {
-	pods := slices.Sorted(maps.Keys(c.pods))
+func (c *claim) toRows() []store.Claim { return c.rowsWithout("") }
+
+// rowsWithout returns the rows to store for a claim that the given pod no longer uses. The caller holds mu.
+func (c *claim) rowsWithout(uid types.UID) (out []store.Claim) {
+	pods := slices.DeleteFunc(slices.Sorted(maps.Keys(c.pods)), func(u types.UID) bool { return u == uid })
 	for name, p := range c.parts {
 		state, _ := json.Marshal(row{pods, p.devices}) // cannot fail, because the row contains only strings
 		out = append(out, store.Claim{UID: c.uid, Driver: name, Namespace: c.namespace, Name: c.name, State: state})
@@ -195,22 +199,21 @@ func (c *claim) toRows() (out []store.Claim) {
 // lockClaims locks claims, so that they are not prepared or unprepared concurrently. The claims must be sorted, so that two
 // callers cannot deadlock.
 func lockClaims(ctx context.Context, claims []*claim) (unlock func(), err error) {
-	var held []*claim
-	unlock = func() {
-		for _, c := range held {
-			<-c.busy
-		}
-	}
-	for _, c := range claims {
+	for i, c := range claims {
 		select {
 		case c.busy <- struct{}{}:
-			held = append(held, c)
 		case <-ctx.Done():
-			unlock()
+			unlockClaims(claims[:i])
 			return nil, fmt.Errorf("ResourceClaim %s: %w", c.name, ctx.Err())
 		}
 	}
-	return unlock, nil
+	return func() { unlockClaims(claims) }, nil
+}
+
+func unlockClaims(claims []*claim) {
+	for _, c := range claims {
+		<-c.busy
+	}
 }
 
 // findClaim returns the claim with the given name that the pod uses, or nil. The caller holds mu.

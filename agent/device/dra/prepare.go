@@ -3,7 +3,6 @@ package dra
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -237,88 +236,6 @@ func (m *Manager) prepareBatch(ctx context.Context, name string, claims []*claim
 	m.mu.Lock()
 	for _, c := range claims {
 		c.parts[name].prepared = true
-	}
-	m.mu.Unlock()
-	return nil
-}
-
-// Ended releases the claims of a pod that has ended.
-func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
-
-// Release releases the claims of a pod that was deleted. The drivers unprepare the claims that no other pod uses.
-func (m *Manager) Release(ctx context.Context, uid types.UID) error {
-	m.mu.Lock()
-	var all []*claim
-	for _, c := range m.claims {
-		if c.pods[uid] {
-			all = append(all, c)
-		}
-	}
-	for _, pods := range m.waiting {
-		delete(pods, uid)
-	}
-	maps.DeleteFunc(m.waiting, func(_ string, pods map[types.UID]bool) bool { return len(pods) == 0 })
-	m.mu.Unlock()
-	if len(all) == 0 {
-		return nil
-	}
-	var errs []error
-	began := time.Now()
-	defer func() { m.c.Counter.DRAOperation("UnprepareResources", len(errs) > 0, time.Since(began)) }()
-	slices.SortFunc(all, func(a, b *claim) int { return cmp.Compare(a.uid, b.uid) })
-	for _, c := range all {
-		if err := m.releaseClaim(ctx, uid, c); err != nil {
-			errs = append(errs, fmt.Errorf("unprepare dynamic resources: %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (m *Manager) releaseClaim(ctx context.Context, uid types.UID, c *claim) error {
-	unlock, err := lockClaims(ctx, []*claim{c})
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	m.mu.Lock()
-	if m.claims[c.uid] != c || !c.pods[uid] { // another call has released it in the meantime
-		m.mu.Unlock()
-		return nil
-	}
-	last := len(c.pods) == 1
-	if !last {
-		delete(c.pods, uid)
-	}
-	names, rows := slices.Sorted(maps.Keys(c.parts)), c.toRows()
-	m.mu.Unlock()
-	if !last {
-		return m.c.Store.PutClaims(ctx, rows)
-	}
-	for _, name := range names {
-		d := m.latestDriver(name)
-		if d == nil {
-			m.mu.Lock()
-			if m.waiting[name] == nil {
-				m.waiting[name] = map[types.UID]bool{}
-			}
-			m.waiting[name][uid] = true
-			m.mu.Unlock()
-			return errNotRegistered(name)
-		}
-		m.mu.Lock()
-		c.parts[name].prepared = false // the row is kept if the call fails
-		m.mu.Unlock()
-		if err := d.unprepareClaim(ctx, c); err != nil {
-			return err
-		}
-	}
-	if err := m.c.Store.RemoveClaims(ctx, rows); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	delete(c.pods, uid)
-	if m.claims[c.uid] == c {
-		delete(m.claims, c.uid)
 	}
 	m.mu.Unlock()
 	return nil

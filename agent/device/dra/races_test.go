@@ -36,7 +36,8 @@ func TestReleasedTwice(t *testing.T) {
 	c := w.findClaim(a, "gpu")
 	release := func(p *v1.Pod) {
 		t.Helper()
-		if err := w.releaseClaim(t.Context(), p.UID, c); err != nil {
+		tryLockClaims([]*claim{c})
+		if err := w.releaseClaims(t.Context(), p.UID, []*claim{c}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -74,52 +75,117 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return devicemanager.Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
 }
 
-// allocateResources assigns resources to a pod. It handles one pod at a time.
+// allocateResources assigns resources to a pod. While it waits for device plugins and the store, it locks only this pod: the
+// resources are reserved by a draft, and other pods are admitted with the rest.
 func (m *Manager) allocateResources(ctx context.Context, pod *v1.Pod) error {
-	select {
-	case m.busy <- struct{}{}:
-		defer func() { <-m.busy }()
-	case <-ctx.Done():
-		return ctx.Err()
+	unlock, err := m.lockPod(ctx, pod.UID)
+	if err != nil {
+		return err
 	}
-	m.mu.Lock()
-	d := draft{m: m, pod: pod, cpus: m.cpuSets.Clone(), nodes: m.nodes.Clone()}
-	m.mu.Unlock()
+	defer unlock()
 	begin := time.Now()
-	devices, err := m.c.Devices.BeginAllocation(pod)
-	if err != nil {
-		return err
-	}
-	d.devices = devices
-	err = d.assignNodes(ctx)
-	var rows []store.Devices
+	d, err := m.reserve(ctx, pod)
 	if err == nil {
-		rows, err = d.buildRows()
+		err = d.devices.Allocate(ctx)
+		var rows []store.Devices
+		if err == nil {
+			rows, err = d.buildRows()
+		}
+		err = d.devices.End(ctx, err, rows)
+		m.finish(d, err == nil)
 	}
-	err = devices.End(ctx, err, rows)
 	m.metrics.observeAdmission(m.policy.Name() != topology.None, time.Since(begin), err)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	m.cpuSets, m.nodes = d.cpus, d.nodes
-	m.mu.Unlock()
-	m.notifyChanged()
-	return nil
+	return err
 }
 
-// A draft contains the assignments to a pod until they are stored.
+// reserve reserves the resources of all containers of a pod, or of none. It calls no other program. The caller must end the
+// allocation of devices, and then call finish.
+func (m *Manager) reserve(ctx context.Context, pod *v1.Pod) (*draft, error) {
+	m.planning.Lock()
+	defer m.planning.Unlock()
+	devices, err := m.c.Devices.BeginAllocation(pod)
+	if err != nil {
+		return nil, err
+	}
+	d := &draft{m: m, pod: pod, devices: devices}
+	m.mu.Lock()
+	d.cpus, d.nodes = m.cpuSets.Clone(), m.nodes.Clone()
+	for _, o := range m.reserved.drafts {
+		o.addTo(d.cpus, d.nodes)
+	}
+	m.mu.Unlock()
+	if err = d.assignNodes(); err != nil {
+		err = devices.End(ctx, err, nil)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.reserved.shortages++
+		return nil, err
+	}
+	d.shortages = m.reserved.shortages
+	m.reserved.drafts = append(m.reserved.drafts, d)
+	return d, nil
+}
+
+// reconsiderAfter is the time after which rejected pods are reconsidered when a reservation has failed. It is the minimum
+// interval if two pods that never succeed wake each other.
+const reconsiderAfter = 10 * time.Second
+
+// finish puts the assignments of a draft into effect if they are stored, and otherwise gives the resources back. If other pods
+// were rejected in the meantime, they may fit now.
+func (m *Manager) finish(d *draft, stored bool) {
+	m.mu.Lock()
+	m.reserved.drafts = slices.DeleteFunc(m.reserved.drafts, func(o *draft) bool { return o == d })
+	othersShort := m.reserved.shortages != d.shortages
+	if stored {
+		d.addTo(m.cpuSets, m.nodes)
+	}
+	m.mu.Unlock()
+	switch {
+	case stored:
+		m.notifyChanged()
+	case othersShort && m.c.OnRelease != nil:
+		time.AfterFunc(reconsiderAfter, m.c.OnRelease)
+	}
+}
+
+// reservations contains the reservations of pods whose admission has not ended.
+type reservations struct {
+	drafts    []*draft
+	shortages uint64 // number of rejected pods
+}
+
+// A draft contains the assignments to a pod until they are stored. In the meantime no other pod gets these resources.
 type draft struct {
-	m       *Manager
-	pod     *v1.Pod
-	devices *devicemanager.PodAllocation
-	cpus    cpumanager.Assignments
-	nodes   *memorymanager.Assignments
+	m         *Manager
+	pod       *v1.Pod
+	devices   *devicemanager.PodAllocation
+	cpus      cpumanager.Assignments
+	nodes     *memorymanager.Assignments
+	shortages uint64 // value of reservations.shortages when the resources were reserved
+}
+
+// addTo adds the assignments to the draft's pod.
+func (d *draft) addTo(cpus cpumanager.Assignments, nodes *memorymanager.Assignments) {
+	uid := d.pod.UID
+	for _, ctr := range orderedContainers(d.pod) {
+		if set, has := d.cpus[uid][ctr.Name]; has {
+			cpus.Put(uid, ctr.Name, set)
+		}
+		if _, there := nodes.Blocks(uid, ctr.Name); there {
+			continue
+		}
+		if blocks, has := d.nodes.Blocks(uid, ctr.Name); has {
+			kind, _ := podspec.Find(&d.pod.Spec, ctr.Name)
+			nodes.Put(uid, ctr.Name, kind == podspec.Init, blocks)
+		}
+	}
 }
 
 // assignNodes selects NUMA nodes and assigns resources from them. It selects the nodes for each container, or once for all
 // containers if the scope is the pod.
-func (d *draft) assignNodes(ctx context.Context) error {
+func (d *draft) assignNodes() error {
 	m := d.m
 	if m.byPod && m.policy.Name() != topology.None {
 		h, ok := m.policy.Merge(d.podHints())
@@ -128,7 +194,7 @@ func (d *draft) assignNodes(ctx context.Context) error {
 			return affinityError{}
 		}
 		for _, ctr := range orderedContainers(d.pod) {
-			if err := d.takeFrom(ctx, ctr, h); err != nil {
+			if err := d.takeFrom(ctr, h); err != nil {
 				return err
 			}
 		}
@@ -144,7 +210,7 @@ func (d *draft) assignNodes(ctx context.Context) error {
 				return affinityError{}
 			}
 		}
-		if err := d.takeFrom(ctx, ctr, h); err != nil {
+		if err := d.takeFrom(ctr, h); err != nil {
 			return err
 		}
 	}
@@ -174,9 +240,9 @@ func (d *draft) podHints() []topology.Hints {
 }
 
 // takeFrom assigns a container's resources from the nodes of a hint.
-func (d *draft) takeFrom(ctx context.Context, ctr *v1.Container, h topology.Hint) error {
+func (d *draft) takeFrom(ctr *v1.Container, h topology.Hint) error {
 	m := d.m
-	if err := d.devices.Container(ctx, ctr, h.Nodes); err != nil {
+	if err := d.devices.Reserve(ctr, h.Nodes); err != nil {
 		return err
 	}
 	if m.cpus != nil && demand.ExclusiveCPUs(d.pod, ctr) > 0 {

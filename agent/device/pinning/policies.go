@@ -48,7 +48,7 @@ type Config struct {
 	Host      fs.FS         // the machine's root directory
 	Store     Store
 	Devices   *devicemanager.Manager
-	OnRelease func() // called after CPUs or memory were released; may be nil
+	OnRelease func() // called after CPUs, memory or reservations were released; may be nil
 	Log       *slog.Logger
 }
 
@@ -78,12 +78,15 @@ type Manager struct {
 	metrics *metrics
 
 	runtime      Runtime
-	busy         chan struct{} // a lock of capacity 1, which is locked while resources are assigned or released
 	changeSignal chan struct{} // capacity 1; receives a value when the shared CPUs may have changed
 
+	planning sync.Mutex // locked while resources are reserved, but not during calls to a device plugin or the store; locked before mu
+
 	mu         sync.Mutex
-	cpuSets    cpumanager.Assignments
+	locks      map[types.UID]*podLock
+	cpuSets    cpumanager.Assignments // the stored assignments
 	nodes      *memorymanager.Assignments
+	reserved   reservations
 	configured map[containerKey]configuration // the last configuration of containers that may not run yet
 	applied    map[string]cpuset.CPUSet       // the CPUs of running containers, by container ID
 }
@@ -115,7 +118,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	}
 	m := &Manager{
 		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(),
-		busy: make(chan struct{}, 1), changeSignal: make(chan struct{}, 1),
+		changeSignal: make(chan struct{}, 1), locks: map[types.UID]*podLock{},
 		cpuSets: cpumanager.Assignments{}, nodes: &memorymanager.Assignments{},
 		configured: map[containerKey]configuration{}, applied: map[string]cpuset.CPUSet{},
 	}

@@ -23,20 +23,18 @@ import (
 // Ended releases the resources of a pod that has ended.
 func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Release(ctx, pod.UID) }
 
-// Release releases the resources of a pod that was deleted.
+// Release releases the resources of a pod that was deleted. It waits for an admission of this pod, and not for other pods.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	if m == nil {
 		return nil
 	}
-	select {
-	case m.busy <- struct{}{}:
-		defer func() { <-m.busy }()
-	case <-ctx.Done():
-		return ctx.Err()
+	unlock, err := m.lockPod(ctx, uid)
+	if err != nil {
+		return err
 	}
+	defer unlock()
 	m.mu.Lock()
-	nodes := m.nodes.Clone()
-	has := nodes.Remove(uid) || len(m.cpuSets[uid]) > 0
+	has := m.nodes.Clone().Remove(uid) || len(m.cpuSets[uid]) > 0
 	m.mu.Unlock()
 	if !has {
 		return nil
@@ -45,7 +43,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	m.mu.Lock()
-	m.nodes = nodes
+	m.nodes.Remove(uid)
 	delete(m.cpuSets, uid)
 	m.mu.Unlock()
 	m.notifyChanged()

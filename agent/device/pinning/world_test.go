@@ -102,7 +102,7 @@ func (w *world) start() error {
 	if err := w.devices.Load(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	w.Manager, err = Open(w.t.Context(), Config{Config: cfg, Share: share, Host: files, Store: db, Devices: w.devices, OnRelease: func() { w.freed++ }, Log: log})
+	w.Manager, err = Open(w.t.Context(), Config{Config: cfg, Share: share, Host: files, Store: db, Devices: w.devices, OnRelease: func() { w.mu.Lock(); w.freed++; w.mu.Unlock() }, Log: log})
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,28 +96,38 @@ func (c Chain) eachSizer(step func(Sizer) error) error {
 	return nil
 }
 
-// Ended calls every Ender in reverse order and joins their errors.
+// releaseTime is the maximum time for which Ended and Release wait for one hook.
+const releaseTime = 2 * time.Minute
+
+// Ended calls every Ender in reverse order and joins their errors. Each Ender has its own time limit, so that a hook that
+// waits for another program does not prevent the release of what other hooks have prepared.
 func (c Chain) Ended(ctx context.Context, pod *v1.Pod) error {
-	var errs []error
-	for _, h := range slices.Backward(c) {
+	return c.eachBackward(ctx, func(ctx context.Context, h Named) error {
 		if e, ok := h.(Ender); ok {
-			if err := e.Ended(ctx, pod); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", h.Name(), err))
-			}
+			return e.Ended(ctx, pod)
 		}
-	}
-	return errors.Join(errs...)
+		return nil
+	})
 }
 
-// Release calls every Releaser in reverse order and joins their errors.
+// Release calls every Releaser in reverse order and joins their errors. Each Releaser has its own time limit.
 func (c Chain) Release(ctx context.Context, uid types.UID) error {
+	return c.eachBackward(ctx, func(ctx context.Context, h Named) error {
+		if r, ok := h.(Releaser); ok {
+			return r.Release(ctx, uid)
+		}
+		return nil
+	})
+}
+
+func (c Chain) eachBackward(ctx context.Context, step func(context.Context, Named) error) error {
 	var errs []error
 	for _, h := range slices.Backward(c) {
-		if r, ok := h.(Releaser); ok {
-			if err := r.Release(ctx, uid); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", h.Name(), err))
-			}
+		bounded, stop := context.WithTimeout(ctx, releaseTime)
+		if err := step(bounded, h); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", h.Name(), err))
 		}
+		stop()
 	}
 	return errors.Join(errs...)
 }

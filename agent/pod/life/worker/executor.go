@@ -153,22 +153,15 @@ func (e *Executor) carryOut(ctx context.Context, in plan.Input, a plan.Action) e
 	case plan.Resize:
 		return e.resizePod(ctx, in, a)
 	case plan.Update:
-		return e.runHooks(ctx, in, e.cfg.Hooks.Update)
-	case plan.Ended:
-		return e.runHooks(ctx, in, e.cfg.Hooks.Ended)
-	case plan.Forget:
 		ctx, stop := context.WithTimeout(ctx, callTimeout)
 		defer stop()
+		return e.cfg.Hooks.Update(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
+	case plan.Ended:
+		return e.cfg.Hooks.Ended(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
+	case plan.Forget:
 		return e.cfg.Hooks.Release(ctx, in.UID)
 	}
 	return fmt.Errorf("unknown action %v", a.Op)
-}
-
-// runHooks carries out an action that consists only of hooks.
-func (e *Executor) runHooks(ctx context.Context, in plan.Input, step func(context.Context, *v1.Pod) error) error {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
-	return step(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
 }
 
 // preparePod runs the Prepare hooks of the pod. If ctr is not nil, it also runs the Start hooks of this container, which
