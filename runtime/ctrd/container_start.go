@@ -11,6 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/shim/wire"
+	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
 // Exit code and reason of a container that could not be started. They are the same as in
@@ -19,6 +20,11 @@ const (
 	startErrorCode   = 128
 	startErrorReason = "StartError"
 )
+
+// startTimeout is how long a containerd shim may take to start a container before the container's processes on this host are killed. If the
+// OCI runtime waits for a volume, the start then fails, and the other containers of the pod continue to run. If the shim does not start the
+// container within taskshim.RunTimeout either, the shim is killed with the whole pod.
+const startTimeout = taskshim.RunTimeout - 30*time.Second
 
 // StartContainer runs a created container. It returns no error if the container is already running.
 func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerRequest) (*api.StartContainerResponse, error) {
@@ -78,7 +84,15 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	}
 	// The shim starts the container even if ctx is cancelled. Wait without ctx, so that the start
 	// is always recorded.
-	running, err := client.Run(context.WithoutCancel(ctx), r.runRequest(s, c))
+	ctx = context.WithoutCancel(ctx)
+	var limit *time.Timer
+	if s.tasks != nil {
+		limit = time.AfterFunc(startTimeout, func() { r.killStarting(ctx, c) })
+	}
+	running, err := client.Run(ctx, r.runRequest(s, c))
+	if limit != nil {
+		limit.Stop()
+	}
 	if err != nil {
 		return err
 	}

@@ -83,13 +83,16 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 
 // awaitStart waits until no start of a container is in progress. If a start takes longer than the limit, because its OCI runtime waits for
 // a disk or a volume, the processes of the container are killed through its cgroup. The start then fails, at the latest when the shim kills
-// the OCI runtime.
+// the OCI runtime. A containerd shim has no such timeout, so it is killed if its start takes still longer; see taskshim.LimitStart.
 func (r *Runtime) awaitStart(ctx context.Context, c *container, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := r.ops.LockContext(limited, c.rec.ID)
 	if err != nil && ctx.Err() == nil {
 		r.killStarting(ctx, c)
+		if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
+			defer tasks.LimitStart(c.rec.ID).Stop()
+		}
 		err = r.ops.LockContext(ctx, c.rec.ID)
 	}
 	if err == nil {
@@ -103,10 +106,10 @@ func (r *Runtime) killStarting(ctx context.Context, c *container) {
 	r.mu.Lock()
 	created, s := c.state() == api.ContainerState_CONTAINER_CREATED, r.sandboxes[c.rec.Sandbox]
 	r.mu.Unlock()
-	if !created || s == nil || s.tasks != nil {
+	if !created || s == nil {
 		return
 	}
-	r.log.Warn("a container must stop, but its start does not end: its processes are killed", "container", c.rec.ID)
+	r.log.Warn("the start of a container does not end: the processes of the container are killed", "container", c.rec.ID)
 	if _, err := r.killRemaining(ctx, s, c.rec.ID); err != nil {
 		r.log.Warn("the processes of a container whose start does not end were not killed", "container", c.rec.ID, "error", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -197,13 +198,15 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 		return nil, err
 	}
 	// End the streams of those containers that no containerd shim runs any more.
+	callCtx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var calls sync.WaitGroup
 	for id, client := range streams {
 		if _, ok := adopted[id]; !ok {
-			callCtx, cancel := context.WithTimeout(ctx, listTimeout)
-			client.LetGo(callCtx, id)
-			cancel()
+			calls.Go(func() { client.LetGo(callCtx, id) })
 		}
 	}
+	calls.Wait()
 	return adopted, nil
 }
 

@@ -21,7 +21,7 @@ func hangingOCI(t *testing.T, n *node, command string) (hang, hanging string) {
 	oci, dir := n.ociProgram(t), t.TempDir()
 	hang, hanging, n.oci = filepath.Join(dir, "hang"), filepath.Join(dir, "hanging"), filepath.Join(dir, "oci")
 	script := fmt.Sprintf(`#!/bin/sh
-case " $* " in *" run "*)
+case " $* " in *" run "*|*" create "*)
 	if [ -e %s ]; then
 		all="$*"
 		bundle=${all#*--bundle }

@@ -177,36 +177,45 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
-// adoptTasks connects to the running containerd shims and lists their containers.
+// adoptTasks connects to the running containerd shims and lists their containers. A shim that does not respond is killed. There is one shim
+// per pod, so all shims are called at the same time: their timeouts do not add up.
 func (r *Runtime) adoptTasks(ctx context.Context, adopted map[string]adoptedContainer) error {
+	var calls sync.WaitGroup
 	for id, s := range r.sandboxes {
 		if s.tasks == nil {
 			continue
 		}
-		ids := []string{id}
-		for _, c := range r.containersOf(id) {
-			ids = append(ids, c.rec.ID)
-		}
-		callCtx, cancel := context.WithTimeout(ctx, listTimeout)
-		list, err := r.listTasks(callCtx, s, ids)
-		cancel()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // the sandbox will be recreated
-			r.log.Error("a containerd shim does not respond: its pod is started again", "sandbox", id, "error", err)
-		}
-		for _, c := range list {
-			if recorded := r.containers[c.ID]; recorded != nil && !recorded.rec.StartedAt.IsZero() {
-				c.StartedAt = recorded.rec.StartedAt
+		calls.Go(func() {
+			list, err := r.listTasks(ctx, s)
+			if ctx.Err() != nil {
+				return
 			}
-			adopted[c.ID] = adoptedContainer{c, s.tasks}
-		}
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // the sandbox will be recreated
+				r.log.Error("a containerd shim does not respond: its pod is started again", "sandbox", id, "error", err)
+				s.tasks.Abandon()
+			}
+			r.mu.Lock() // also guards adopted here
+			for _, c := range list {
+				if recorded := r.containers[c.ID]; recorded != nil && !recorded.rec.StartedAt.IsZero() {
+					c.StartedAt = recorded.rec.StartedAt
+				}
+				adopted[c.ID] = adoptedContainer{c, s.tasks}
+			}
+			r.mu.Unlock()
+		})
 	}
-	return nil
+	calls.Wait()
+	return ctx.Err()
 }
 
-func (r *Runtime) listTasks(ctx context.Context, s *sandbox, ids []string) ([]wire.Container, error) {
+// listTasks connects to a containerd shim and lists its containers. If the list fails, it closes the connection.
+func (r *Runtime) listTasks(ctx context.Context, s *sandbox) ([]wire.Container, error) {
+	ids := []string{s.rec.ID}
+	for _, c := range r.containersOf(s.rec.ID) {
+		ids = append(ids, c.rec.ID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	if err := s.tasks.Load(ctx); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,11 @@ func Dial(ctx context.Context, socket string, event func(wire.Container), gone f
 	if err != nil {
 		return nil, fmt.Errorf("connect to shim: %w", err)
 	}
+	return NewClient(conn, socket, event, gone), nil
+}
+
+// NewClient is like Dial, but uses an existing connection. Attach connects to the socket.
+func NewClient(conn net.Conn, socket string, event func(wire.Container), gone func()) *Client {
 	c := &Client{
 		socket: socket, conn: conn, ended: make(chan struct{}), requests: make(chan []byte),
 		waitingCalls: map[uint64]chan wire.Reply{},
@@ -51,7 +56,7 @@ func Dial(ctx context.Context, socket string, event func(wire.Container), gone f
 		c.read(event)
 		gone()
 	}()
-	return c, nil
+	return c
 }
 
 // write writes requests to the connection until the connection ends.

@@ -62,10 +62,12 @@ type Shim struct {
 	log     *os.File      // FIFO of the shim's log
 	closed  bool
 	waits   sync.WaitGroup
+	// starting contains the containers that the shim is creating or starting.
+	starting map[string]bool
 }
 
 // New returns a Shim that is not running. Call Start or Load next.
-func New(c Config) *Shim { return &Shim{c: c} }
+func New(c Config) *Shim { return &Shim{c: c, starting: map[string]bool{}} }
 
 // Connected reports whether there is a connection to the shim.
 func (s *Shim) Connected() bool {
@@ -89,7 +91,7 @@ func (s *Shim) call(ctx context.Context, method string, req, resp proto.Message)
 		select {
 		case <-returned:
 		case <-time.After(commandTimeout):
-			s.abandon()
+			s.Abandon()
 		}
 	})()
 	err := client.Call(namespaces.WithNamespace(ctx, Namespace), service, method, req, resp)
@@ -260,12 +262,15 @@ func (s *Shim) ReopenLog(ctx context.Context, id string) error {
 }
 
 // letGo makes islet's shim complete the log of an ended container and release its streams. oom
-// reports whether the OOM killer killed a process of the container.
+// reports whether the OOM killer killed a process of the container. If islet's shim does not respond, letGo returns after streamsTimeout.
+// Otherwise the end of the container would never be reported.
 func (s *Shim) letGo(ctx context.Context, id string) (oom bool) {
 	client := s.c.Connected()
 	if client == nil {
 		return false
 	}
+	ctx, cancel := context.WithTimeout(ctx, streamsTimeout)
+	defer cancel()
 	h, err := client.LetGo(ctx, id)
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		s.c.Logger.Warn("the streams of a container were not released by their shim", "container", id, "error", err)

@@ -40,9 +40,14 @@ const (
 	// machine.
 	commandTimeout = 2 * time.Minute
 
+	// RunTimeout is how long a shim may take to create and start a container, which may boot a virtual machine. It is the default timeout
+	// of a kubelet for RunPodSandbox, which is twice runtimeRequestTimeout.
+	RunTimeout = 4 * time.Minute
 	// killTimeout is how long Kill waits for the answer of a shim. It is shorter than the timeout of a stop of the agent, which is the
 	// grace period and two minutes.
 	killTimeout = 90 * time.Second
+	// streamsTimeout is how long islet's own shim may take to write the last output of a container to the log, which is on a disk.
+	streamsTimeout = time.Minute
 	// maxSocket is the maximum length of a unix socket's path.
 	maxSocket = 107
 )
@@ -144,8 +149,8 @@ func (s *Shim) kill() {
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// abandon kills a shim that does not respond, and closes the connection. Config.Gone is then called.
-func (s *Shim) abandon() {
+// Abandon kills a shim that does not respond, and closes the connection. Config.Gone is then called, unless Close was called before.
+func (s *Shim) Abandon() {
 	s.kill()
 	s.mu.Lock()
 	client, gone := s.client, s.gone

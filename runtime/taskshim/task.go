@@ -40,11 +40,15 @@ func (s *Shim) readRunRequest(id string) (r wire.RunRequest, err error) {
 	return r, err
 }
 
-// Run creates and starts a container. If it fails, it removes the container.
+// Run creates and starts a container. If it fails, it removes the container. Run does not end with ctx, because the shim completes a call
+// even if its caller no longer waits. If the shim has not started the container within RunTimeout, Run abandons the shim and returns
+// ErrGone. Otherwise a pod whose shim hangs, for example because of a volume that does not respond, could never be stopped.
 func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err error) {
 	if !s.Connected() {
 		return wire.Running{}, ErrGone
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RunTimeout)
+	defer cancel()
 	b, err := json.Marshal(r)
 	if err != nil {
 		return wire.Running{}, err
@@ -65,11 +69,21 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 		s.letGo(ctx, r.ID)
 		return wire.Running{}, err
 	}
+	deadline, _ := ctx.Deadline()
+	ctx = context.WithoutCancel(ctx) // the calls end with the connection
+	s.setStarting(r.ID, true)
+	limit := time.AfterFunc(time.Until(deadline), s.Abandon)
 	defer func() {
-		if err != nil {
-			f.close() // open write ends would keep the output open
-			s.removeFailed(context.WithoutCancel(ctx), r.ID)
+		expired := !limit.Stop()
+		s.setStarting(r.ID, false)
+		if err == nil {
+			return
 		}
+		if expired {
+			err = fmt.Errorf("the containerd shim did not start the container within %s: %w", RunTimeout, err)
+		}
+		f.close() // open write ends would keep the output open
+		s.removeFailed(ctx, r.ID)
 	}()
 	if err := s.call(ctx, "Create", &task.CreateTaskRequest{
 		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Options: s.runtimeOptions(),
@@ -83,6 +97,29 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	}
 	s.waits.Go(func() { s.waitForEnd(r.ID, started) })
 	return wire.Running{Pid: int(out.Pid), StartedAt: started}, nil
+}
+
+func (s *Shim) setStarting(id string, starting bool) {
+	s.mu.Lock()
+	if starting {
+		s.starting[id] = true
+	} else {
+		delete(s.starting, id)
+	}
+	s.mu.Unlock()
+}
+
+// LimitStart abandons the shim if it is still creating or starting a container after killTimeout. The caller stops the container, and stops
+// the timer when it no longer waits for the start.
+func (s *Shim) LimitStart(id string) *time.Timer {
+	return time.AfterFunc(killTimeout, func() {
+		s.mu.Lock()
+		starting := s.starting[id]
+		s.mu.Unlock()
+		if starting {
+			s.Abandon()
+		}
+	})
 }
 
 // removeFailed removes a container that did not start.
@@ -126,7 +163,7 @@ func (s *Shim) newExit(ctx context.Context, id string, code uint32, started, at 
 // killTimeout, Kill abandons the shim and returns ErrGone. Otherwise a pod whose shim hangs could never be stopped.
 func (s *Shim) Kill(ctx context.Context, r wire.KillRequest) error {
 	if r.Signal == int(unix.SIGKILL) {
-		defer time.AfterFunc(killTimeout, s.abandon).Stop()
+		defer time.AfterFunc(killTimeout, s.Abandon).Stop()
 	}
 	err := s.call(ctx, "Kill", &task.KillRequest{ID: r.ID, Signal: uint32(r.Signal), All: r.All}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsUnavailable(err) {
@@ -258,6 +295,8 @@ func (s *Shim) closesStdin(id string) bool {
 
 // closeStdin makes the shim close its own write end of a process's stdin.
 func (s *Shim) closeStdin(ctx context.Context, id, exec string) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
 	err := s.call(ctx, "CloseIO", &task.CloseIORequest{ID: id, ExecID: exec, Stdin: true}, &emptypb.Empty{})
 	if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
 		s.c.Logger.Debug("the stdin of a process could not be closed", "container", id, "error", err)
