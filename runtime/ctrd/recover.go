@@ -3,12 +3,14 @@ package ctrd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -31,13 +33,18 @@ func (r *Runtime) recoverState(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.endShimsWithoutSocket()
-	if err := r.adoptContainers(ctx, adopted); err != nil {
-		return err
+	for _, step := range []func(){
+		r.endShimsWithoutSocket,
+		func() { r.adoptContainers(ctx, adopted) },
+		func() { r.endInits(ctx, adopted) },
+		func() { r.adoptSandboxes(adopted) },
+		func() { r.removeUnknown(ctx, adopted) },
+	} {
+		if ctx.Err() != nil { // the agent is being stopped: the next process continues
+			return ctx.Err()
+		}
+		step()
 	}
-	r.endInits(ctx, adopted)
-	r.adoptSandboxes(adopted)
-	r.removeUnknown(ctx, adopted)
 	return ctx.Err()
 }
 
@@ -143,8 +150,14 @@ type adoptedContainer struct {
 // listTimeout limits the time for a running shim to list its containers.
 const listTimeout = 30 * time.Second
 
+// isShimDead reports whether the error of a connection proves that no process listens at the shim's socket. No other error proves it:
+// this process may have no free file descriptor or memory, or its context has ended.
+func isShimDead(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
+}
+
 // adoptShims connects to the running shims and lists their containers. A shim that does not respond
-// is killed.
+// is killed. If it is unknown whether a shim is running, adoptShims returns an error, and the shim keeps its socket and its containers.
 func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, error) {
 	names, err := r.shims.listSockets()
 	if err != nil {
@@ -160,9 +173,14 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 		}
 		r.shims.mu.Unlock()
 		client, err := r.shims.connect(ctx, g)
-		if err != nil { // the shim is dead
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case isShimDead(err):
 			os.Remove(r.shims.socketPath(name))
 			continue
+		case err != nil:
+			return nil, fmt.Errorf("shim %s may be running: %w", name, err)
 		}
 		if pid := client.PID(); pid > 0 {
 			if why := r.whyNoNewPods(pid); why != "" {
@@ -208,7 +226,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 }
 
 // adoptContainers updates the records from the reports of the shims.
-func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adoptedContainer) error {
+func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adoptedContainer) {
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, c := range r.containers {
@@ -225,7 +243,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adopte
 			g.Go(func() error { r.endUnreported(ctx, c); return nil })
 		}
 	}
-	return g.Wait()
+	g.Wait()
 }
 
 func (r *Runtime) lockAndCleanUp(c *container) {
