@@ -66,7 +66,14 @@ type containerRecord struct {
 	User      *specs.User `json:"user,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`
 	Boot      string      `json:"boot,omitempty"` // see sandboxRecord.Boot
+	containerEnd
+}
+
+// A containerEnd is the change that records the end of a container. It contains the record of the sandbox, because only the container's
+// record is synced. After a power cut, restoreSandbox uses it. In memory, PodSandbox is set only while the record is written or read.
+type containerEnd struct {
 	progress
+	PodSandbox *sandboxRecord `json:"podSandbox,omitempty"`
 }
 
 // A progress is the part of a container's record that changes. Changes are appended to the file.

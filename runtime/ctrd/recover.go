@@ -78,26 +78,34 @@ func (r *Runtime) loadSandboxes() error {
 			}
 			continue
 		}
-		if s.rec.Resized != nil {
-			s.resized = &api.LinuxPodSandboxConfig{}
-			if err := proto.Unmarshal(s.rec.Resized, s.resized); err != nil {
-				r.log.Warn("the resized resources of a sandbox cannot be read", "path", path, "error", err)
-			}
+		if err := r.addRecorded(s); err != nil {
+			return err
 		}
-		s.rec.Config, s.rec.Resized = nil, nil
-		s.oci = r.recordedOCI(s.rec)
-		if s.rec.Tasks {
-			if s.tasks, err = r.newTasks(s, ""); err != nil {
-				return err
-			}
-		}
-		r.sandboxes[s.rec.ID] = s
-		r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
-		r.selinux.ReserveLevel(s.rec.Level)
-		r.shims.mu.Lock()
-		r.shims.put(s.rec.ID, s.rec.Shim)
-		r.shims.mu.Unlock()
 	}
+	return nil
+}
+
+// addRecorded adds a sandbox whose record and configuration were read.
+func (r *Runtime) addRecorded(s *sandbox) (err error) {
+	if s.rec.Resized != nil {
+		s.resized = &api.LinuxPodSandboxConfig{}
+		if err := proto.Unmarshal(s.rec.Resized, s.resized); err != nil {
+			r.log.Warn("the resized resources of a sandbox cannot be read", "sandbox", s.rec.ID, "error", err)
+		}
+	}
+	s.rec.Config, s.rec.Resized = nil, nil
+	s.oci = r.recordedOCI(s.rec)
+	if s.rec.Tasks {
+		if s.tasks, err = r.newTasks(s, ""); err != nil {
+			return err
+		}
+	}
+	r.sandboxes[s.rec.ID] = s
+	r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
+	r.selinux.ReserveLevel(s.rec.Level)
+	r.shims.mu.Lock()
+	r.shims.put(s.rec.ID, s.rec.Shim)
+	r.shims.mu.Unlock()
 	return nil
 }
 
@@ -106,6 +114,7 @@ func (r *Runtime) loadContainers() error {
 	if err != nil {
 		return err
 	}
+	var loaded []*container
 	for _, e := range entries {
 		c := &container{config: &api.ContainerConfig{}, done: make(chan struct{})}
 		err := readRecord(r.recordPath(e.Name()), &c.rec)
@@ -115,16 +124,22 @@ func (r *Runtime) loadContainers() error {
 		if errors.Is(err, errNewer) {
 			return err
 		}
-		if err == nil && r.sandboxes[c.rec.Sandbox] == nil {
-			err = errors.New("its sandbox is unknown")
-		}
 		if readonly.IsDiskFault(err) {
 			r.log.Error("a container's record cannot be read from the disk: the container is killed", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
 			continue // sweep will remove its directory and bundle
 		}
-		if err := dropSecrets(r.recordPath(e.Name()), c); err != nil {
+		if err := r.restoreSandbox(c); err != nil {
+			return err
+		}
+		loaded = append(loaded, c)
+	}
+	for _, c := range loaded {
+		if r.sandboxes[c.rec.Sandbox] == nil {
+			continue // as above
+		}
+		if err := dropSecrets(r.recordPath(c.rec.ID), c); err != nil {
 			r.log.Warn("a container's record still contains its environment, which may include secrets, until the container is removed",
 				"container", c.rec.ID, "error", err)
 		}
