@@ -122,7 +122,7 @@ func (s *Service) resolve(ctx context.Context, reg *registryClient, name string)
 	ctx, cancel := context.WithTimeoutCause(ctx, mirrors*s.stall, errStalled)
 	defer cancel()
 	_, target, err := reg.Resolve(ctx, name)
-	return target, err
+	return target, asNetworkError(err)
 }
 
 // recordedID returns the ID of the image to which name refers. It returns "" if the recorded name
