@@ -33,7 +33,8 @@ NO_DWARF := -dwarf=false
 # - changes of the configuration, of bundles and of the version: 0.09 MB
 # - the link and the certificates, which wait for the network: 0.01 MB
 NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/change/... agent/cli/... agent/doctor/... agent/host/... agent/pod/collect \
-	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand net/... runtime/ctrd runtime/daemon runtime/image runtime/taskshim \
+	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand internal/registry net/... \
+	runtime/ctrd runtime/daemon runtime/image runtime/ocispec runtime/taskshim \
 	agent/engine/...)
 SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)
