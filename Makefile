@@ -35,7 +35,8 @@ NO_DWARF := -dwarf=false
 # - the link and the certificates, which wait for the network: 0.01 MB
 # - the volumes of drivers, whose calls wait for disks and other programs: 0.05 MB
 NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/change/... agent/cli/... agent/doctor/... agent/host/... agent/pod/collect \
-	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand net/... runtime/ctrd runtime/daemon runtime/image runtime/taskshim \
+	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand internal/registry net/... \
+	runtime/ctrd runtime/daemon runtime/image runtime/ocispec runtime/taskshim \
 	agent/engine/... agent/volume/csi agent/volume/provision agent/volume/storage \
 	agent/device agent/device/c... agent/device/d... agent/device/hardware agent/device/m... agent/device/p...)
 SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')

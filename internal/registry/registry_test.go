@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -454,6 +457,24 @@ func TestPush(t *testing.T) {
 		}
 		if took := time.Since(began); took > 50*stall {
 			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+}
+
+// TestIsNetworkError checks that errors of files do not count as errors of connections.
+func TestIsNetworkError(t *testing.T) {
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	for _, err := range []error{reset, &url.Error{Op: "Get", Err: reset}, context.DeadlineExceeded, &net.DNSError{}} {
+		if !IsNetworkError(fmt.Errorf("pull: %w", err)) {
+			t.Errorf("%v is not an error of a connection", err)
+		}
+	}
+	for _, err := range []error{
+		nil, io.ErrUnexpectedEOF, syscall.EIO, &os.PathError{Op: "write", Err: syscall.EIO}, &os.LinkError{Op: "link", Err: syscall.ENOENT},
+		os.NewSyscallError("setxattr", syscall.EPERM),
+	} {
+		if IsNetworkError(errors.Join(err)) {
+			t.Errorf("%v is an error of a connection", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -95,6 +96,8 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 				r.dropViewsOf(ctx, c))
 		}
 	}()
+	r.views.hold(c.rec.Chain)
+	defer func() { r.views.release(append(slices.Clone(c.rec.Volumes), c.rec.Chain)...) }()
 	err = errors.Join(checkUserNamespace(s, c.config), r.checkScheduling(s, c.config), r.checkMounts(s, c.config.GetMounts()))
 	if err != nil {
 		return err

@@ -79,7 +79,7 @@ func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api
 	r.mu.Lock()
 	c.config = cfg
 	r.mu.Unlock()
-	return appendRecord(r.recordPath(c.rec.ID), map[string][]byte{"config": packed}, false)
+	return r.changeRecord(r.recordPath(c.rec.ID), map[string][]byte{"config": packed})
 }
 
 var pageSize = pattern.New(`^[0-9]+[KMG]B$`)

@@ -77,6 +77,7 @@ func (r *Runtime) mountVolumes(ctx context.Context, c *container, label string, 
 		}
 		target := filepath.Join(r.bundlePath(c.rec.ID), volumesDir, strconv.Itoa(i))
 		c.rec.Volumes = append(c.rec.Volumes, img.ChainID)
+		r.views.hold(img.ChainID)
 		if err := r.mountImage(ctx, img.ChainID, target, label, users); err != nil {
 			return nil, fmt.Errorf("mount image %s at %s: %w", m.GetImage().GetImage(), m.GetContainerPath(), err)
 		}

@@ -192,7 +192,7 @@ func New(ctx context.Context, c Config) (*Runtime, error) {
 	r.ociVersion, r.checkShift = sync.OnceValue(r.readOCIVersion), sync.OnceValue(r.tryShift)
 	r.shims = newShims(r)
 	if err := r.recoverState(ctx); err != nil {
-		return nil, fmt.Errorf("take over containers: %w", err)
+		return nil, errors.Join(fmt.Errorf("take over containers: %w", err), r.Close())
 	}
 	return r, nil
 }

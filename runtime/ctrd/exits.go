@@ -63,8 +63,12 @@ func (r *Runtime) recordEnd(c *container, exit wire.Exit, reason, message string
 		rec.StartedAt = exit.StartedAt
 	}
 	rec.FinishedAt, rec.ExitCode, rec.Reason, rec.Message = exit.FinishedAt, exit.Code, reason, message
+	end, s := containerEnd{progress: rec.progress}, r.sandboxes[rec.Sandbox]
 	r.mu.Unlock()
-	err := appendRecord(r.recordPath(rec.ID), rec.progress, true)
+	if s != nil {
+		end.PodSandbox = r.completeRecord(s)
+	}
+	err := appendRecord(r.recordPath(rec.ID), end, true)
 	if err != nil {
 		r.log.Error("the end of a container could not be recorded", "container", rec.ID, "error", err)
 	}

@@ -139,6 +139,11 @@ func (n *node) start(t testing.TB) {
 
 // This method starts the parts of the node. If archive is not nil, the node imports the image in this archive.
 func (n *node) open(log *slog.Logger, archive []byte) error {
+	return n.openRuntime(context.Background(), log, archive)
+}
+
+// openRuntime is like open. The runtime gets the context.
+func (n *node) openRuntime(runtimeCtx context.Context, log *slog.Logger, archive []byte) error {
 	ctx := context.Background()
 	var err error
 	if n.daemon, err = daemon.Start(ctx, daemon.Config{Root: filepath.Join(n.dir, "containerd"), Snapshotter: n.snapshotter, Log: log}); err != nil {
@@ -155,7 +160,7 @@ func (n *node) open(log *slog.Logger, archive []byte) error {
 		}
 	}
 	n.images = images
-	n.Runtime, err = ctrd.New(ctx, ctrd.Config{
+	n.Runtime, err = ctrd.New(runtimeCtx, ctrd.Config{
 		Daemon: n.daemon, Images: images, Network: n.network, StateDir: filepath.Join(n.dir, "state"), RunDir: n.run,
 		PodDirs:  []string{filepath.Join(n.dir, "pods")},
 		ShimPath: n.shim, ShimPods: n.shimPods, LogMaxSize: 10 << 20, LogMaxFiles: 5, Log: log,

@@ -3,6 +3,7 @@ package ctrd_test
 import (
 	"context"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -139,11 +140,16 @@ func TestResizeSurvives(t *testing.T) {
 	c := containerConfig("main", "wait")
 	c.Linux.SecurityContext.RunAsUsername = "nina"
 	pod, id := n.runContainer(t, 1, c)
-	if _, err := n.UpdatePodSandboxResources(ctx, &api.UpdatePodSandboxResourcesRequest{PodSandboxId: pod, Resources: &api.LinuxContainerResources{CpuShares: 4321}}); err != nil {
-		t.Fatal(err)
+	for i := range int64(40) {
+		if _, err := n.UpdatePodSandboxResources(ctx, &api.UpdatePodSandboxResourcesRequest{PodSandboxId: pod, Resources: &api.LinuxContainerResources{CpuShares: 4321 - 39 + i}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.UpdateContainerResources(ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: &api.LinuxContainerResources{CpuShares: 1234 - 39 + i}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := n.UpdateContainerResources(ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: &api.LinuxContainerResources{CpuShares: 1234}}); err != nil {
-		t.Fatal(err)
+	if st, err := os.Stat(filepath.Join(n.dir, "state", "containers", id, "record.json")); err != nil || st.Size() > 24<<10 {
+		t.Errorf("the record after many resizes: %v, %v", st, err)
 	}
 	if retained := ctrd.RetainedConfigs(n.Runtime); retained != 0 {
 		t.Errorf("after the start and the resizes %d bytes of encoded configurations are in memory", retained)

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
@@ -66,7 +67,14 @@ type containerRecord struct {
 	User      *specs.User `json:"user,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`
 	Boot      string      `json:"boot,omitempty"` // see sandboxRecord.Boot
+	containerEnd
+}
+
+// A containerEnd is the change that records the end of a container. It contains the record of the sandbox, because only the container's
+// record is synced. After a power cut, restoreSandbox uses it. In memory, PodSandbox is set only while the record is written or read.
+type containerEnd struct {
 	progress
+	PodSandbox *sandboxRecord `json:"podSandbox,omitempty"`
 }
 
 // A progress is the part of a container's record that changes. Changes are appended to the file.
@@ -123,6 +131,41 @@ func appendRecord(path string, change any, sync bool) error {
 		return fmt.Errorf("write record: %w", err)
 	}
 	return nil
+}
+
+// maxChanges is the size in bytes that the changes of a record may reach, in addition to several times the size of its first object.
+const maxChanges = 16 << 10
+
+// changeRecord is appendRecord for a change that may be repeated any number of times, such as new limits. It does not sync the change. If
+// the record has grown too large, changeRecord makes it smaller.
+func (r *Runtime) changeRecord(path string, change any) error {
+	if err := appendRecord(path, change, false); err != nil {
+		return err
+	}
+	if err := compactRecord(path); err != nil {
+		r.log.Warn("a record has grown and could not be made smaller: the next change tries again", "path", path, "error", err)
+	}
+	return nil
+}
+
+// compactRecord replaces a record that is too large by a single object, which also has the fields that this version does not know.
+func compactRecord(path string) error {
+	st, err := os.Stat(path)
+	if err != nil || st.Size() <= maxChanges {
+		return err
+	}
+	b, err := os.ReadFile(path)
+	if first := bytes.IndexByte(b, '\n'); err != nil || len(b) <= maxChanges+4*first {
+		return err
+	}
+	var merged map[string]json.RawMessage
+	if err := readRecord(path, &merged); err != nil {
+		return err
+	}
+	if b, err = json.Marshal(merged); err != nil {
+		return err
+	}
+	return durable.Write(path, append(b, '\n'), 0o600)
 }
 
 // readRecord reads a record. It truncates a partial last line, which a power cut may have left. It

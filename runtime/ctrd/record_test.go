@@ -1,11 +1,15 @@
 package ctrd
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // TestTornRecord checks a record that is truncated at an arbitrary byte. It is read without its last change and can be changed again.
@@ -49,6 +53,54 @@ func TestTornRecord(t *testing.T) {
 		got = containerRecord{}
 		if err := readRecord(path, &got); err != nil || got.Reason != "again" || got.ID != "a" {
 			t.Fatalf("%d bytes, changed again: %+v, %v", n, got, err)
+		}
+	}
+}
+
+// TestRepeatedChanges checks a record that changes very often. It does not grow without bound, and its last values are read. Fields of a
+// later version are kept.
+func TestRepeatedChanges(t *testing.T) {
+	r := &Runtime{log: slog.New(slog.DiscardHandler)}
+	for _, configSize := range []int{3 << 10, 300 << 10} {
+		path := filepath.Join(t.TempDir(), "record")
+		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		user := &specs.User{UID: 7, AdditionalGids: []uint32{8}}
+		config := bytes.Repeat([]byte("c"), configSize)
+		if err := createRecord(path, containerRecord{Format: plainFormat, ID: "a", Config: config, CreatedAt: at, User: user}); err != nil {
+			t.Fatal(err)
+		}
+		if err := appendRecord(path, map[string]any{"startedAt": at.Add(1), "later": map[string]int{"x": 1}}, false); err != nil {
+			t.Fatal(err)
+		}
+		most := int64(0)
+		for i := range 40 {
+			config[0] = byte(i)
+			if err := r.changeRecord(path, map[string][]byte{"config": config}); err != nil {
+				t.Fatal(err)
+			}
+			st, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, st.Size())
+		}
+		if most > int64(maxChanges+12*configSize) {
+			t.Errorf("a record with a configuration of %d bytes had %d bytes", configSize, most)
+		}
+		if err := appendRecord(path, progress{FinishedAt: at.Add(2), ExitCode: 3}, true); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			containerRecord
+			Later map[string]int `json:"later"`
+		}
+		err := readRecord(path, &got)
+		if err != nil || got.ID != "a" || !got.CreatedAt.Equal(at) || !got.StartedAt.Equal(at.Add(1)) || got.ExitCode != 3 || got.User.UID != 7 ||
+			len(got.User.AdditionalGids) != 1 || !bytes.Equal(got.Config, config) || got.Later["x"] != 1 {
+			t.Errorf("read %.300v, %v", got, err)
+		}
+		if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+			t.Errorf("left %v, %v", entries, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package ctrd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -32,13 +34,18 @@ func (r *Runtime) recoverState(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.endShimsWithoutSocket()
-	if err := r.adoptContainers(ctx, adopted); err != nil {
-		return err
+	for _, step := range []func(){
+		r.endShimsWithoutSocket,
+		func() { r.adoptContainers(ctx, adopted) },
+		func() { r.endInits(ctx, adopted) },
+		func() { r.adoptSandboxes(adopted) },
+		func() { r.removeUnknown(ctx, adopted) },
+	} {
+		if ctx.Err() != nil { // the agent is being stopped: the next process continues
+			return ctx.Err()
+		}
+		step()
 	}
-	r.endInits(ctx, adopted)
-	r.adoptSandboxes(adopted)
-	r.removeUnknown(ctx, adopted)
 	return ctx.Err()
 }
 
@@ -72,26 +79,34 @@ func (r *Runtime) loadSandboxes() error {
 			}
 			continue
 		}
-		if s.rec.Resized != nil {
-			s.resized = &api.LinuxPodSandboxConfig{}
-			if err := proto.Unmarshal(s.rec.Resized, s.resized); err != nil {
-				r.log.Warn("the resized resources of a sandbox cannot be read", "path", path, "error", err)
-			}
+		if err := r.addRecorded(s); err != nil {
+			return err
 		}
-		s.rec.Config, s.rec.Resized = nil, nil
-		s.oci = r.recordedOCI(s.rec)
-		if s.rec.Tasks {
-			if s.tasks, err = r.newTasks(s, ""); err != nil {
-				return err
-			}
-		}
-		r.sandboxes[s.rec.ID] = s
-		r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
-		r.selinux.ReserveLevel(s.rec.Level)
-		r.shims.mu.Lock()
-		r.shims.put(s.rec.ID, s.rec.Shim)
-		r.shims.mu.Unlock()
 	}
+	return nil
+}
+
+// addRecorded adds a sandbox whose record and configuration were read.
+func (r *Runtime) addRecorded(s *sandbox) (err error) {
+	if s.rec.Resized != nil {
+		s.resized = &api.LinuxPodSandboxConfig{}
+		if err := proto.Unmarshal(s.rec.Resized, s.resized); err != nil {
+			r.log.Warn("the resized resources of a sandbox cannot be read", "sandbox", s.rec.ID, "error", err)
+		}
+	}
+	s.rec.Config, s.rec.Resized = nil, nil
+	s.oci = r.recordedOCI(s.rec)
+	if s.rec.Tasks {
+		if s.tasks, err = r.newTasks(s, ""); err != nil {
+			return err
+		}
+	}
+	r.sandboxes[s.rec.ID] = s
+	r.podSandboxes.put(s.config.GetLabels(), s.rec.ID, s)
+	r.selinux.ReserveLevel(s.rec.Level)
+	r.shims.mu.Lock()
+	r.shims.put(s.rec.ID, s.rec.Shim)
+	r.shims.mu.Unlock()
 	return nil
 }
 
@@ -100,6 +115,7 @@ func (r *Runtime) loadContainers() error {
 	if err != nil {
 		return err
 	}
+	var loaded []*container
 	for _, e := range entries {
 		c := &container{config: &api.ContainerConfig{}, done: make(chan struct{})}
 		err := readRecord(r.recordPath(e.Name()), &c.rec)
@@ -109,16 +125,22 @@ func (r *Runtime) loadContainers() error {
 		if errors.Is(err, errNewer) {
 			return err
 		}
-		if err == nil && r.sandboxes[c.rec.Sandbox] == nil {
-			err = errors.New("its sandbox is unknown")
-		}
 		if readonly.IsDiskFault(err) {
 			r.log.Error("a container's record cannot be read from the disk: the container is killed", "container", e.Name(), "error", err)
 		}
 		if err != nil || c.rec.ID != e.Name() {
 			continue // sweep will remove its directory and bundle
 		}
-		if err := dropSecrets(r.recordPath(e.Name()), c); err != nil {
+		if err := r.restoreSandbox(c); err != nil {
+			return err
+		}
+		loaded = append(loaded, c)
+	}
+	for _, c := range loaded {
+		if r.sandboxes[c.rec.Sandbox] == nil {
+			continue // as above
+		}
+		if err := dropSecrets(r.recordPath(c.rec.ID), c); err != nil {
 			r.log.Warn("a container's record still contains its environment, which may include secrets, until the container is removed",
 				"container", c.rec.ID, "error", err)
 		}
@@ -144,8 +166,14 @@ type adoptedContainer struct {
 // listTimeout limits the time for a running shim to list its containers.
 const listTimeout = 30 * time.Second
 
+// isShimDead reports whether the error of a connection proves that no process listens at the shim's socket. No other error proves it:
+// this process may have no free file descriptor or memory, or its context has ended.
+func isShimDead(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
+}
+
 // adoptShims connects to the running shims and lists their containers. A shim that does not respond
-// is killed.
+// is killed. If it is unknown whether a shim is running, adoptShims returns an error, and the shim keeps its socket and its containers.
 func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, error) {
 	names, err := r.shims.listSockets()
 	if err != nil {
@@ -161,9 +189,14 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 		}
 		r.shims.mu.Unlock()
 		client, err := r.shims.connect(ctx, g)
-		if err != nil { // the shim is dead
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case isShimDead(err):
 			os.Remove(r.shims.socketPath(name))
 			continue
+		case err != nil:
+			return nil, fmt.Errorf("shim %s may be running: %w", name, err)
 		}
 		if pid := client.PID(); pid > 0 {
 			if why := r.whyNoNewPods(pid); why != "" {
@@ -211,7 +244,7 @@ func (r *Runtime) adoptShims(ctx context.Context) (map[string]adoptedContainer, 
 }
 
 // adoptContainers updates the records from the reports of the shims.
-func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adoptedContainer) error {
+func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adoptedContainer) {
 	var g errgroup.Group
 	g.SetLimit(8)
 	for _, c := range r.containers {
@@ -228,7 +261,7 @@ func (r *Runtime) adoptContainers(ctx context.Context, adopted map[string]adopte
 			g.Go(func() error { r.endUnreported(ctx, c); return nil })
 		}
 	}
-	return g.Wait()
+	g.Wait()
 }
 
 func (r *Runtime) lockAndCleanUp(c *container) {

@@ -36,8 +36,30 @@ const viewPrefix = "islet-view-"
 type layerCache struct {
 	chains opLocks
 
-	mu     sync.Mutex
-	layers map[string][]string
+	mu       sync.Mutex
+	layers   map[string][]string
+	creating map[string]int // number of uses by containers that are being created and are not in Runtime.containers yet
+}
+
+// hold keeps the view of a chain ID for a container that is being created.
+func (l *layerCache) hold(chain string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.creating == nil {
+		l.creating = map[string]int{}
+	}
+	l.creating[chain]++
+}
+
+// release ends the holds of a container that was created, or whose creation has failed.
+func (l *layerCache) release(chains ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, chain := range chains {
+		if l.creating[chain]--; l.creating[chain] == 0 {
+			delete(l.creating, chain)
+		}
+	}
 }
 
 // set sets the layers of a chain ID, or removes them if they are nil.
@@ -209,14 +231,17 @@ func layerDirs(ms []mount.Mount) []string {
 	return nil
 }
 
-// dropView removes the view of a chain that no container uses any more.
+// dropView removes the view of a chain that no container uses any more. A container is in r.containers before its holds are released, so
+// either the holds or r.containers have it.
 func (r *Runtime) dropView(ctx context.Context, chain string) error {
 	if err := r.views.chains.LockContext(ctx, chain); err != nil {
 		return err
 	}
 	defer r.views.chains.Unlock(chain)
+	r.views.mu.Lock()
+	used := chain == "" || r.views.creating[chain] > 0
+	r.views.mu.Unlock()
 	r.mu.Lock()
-	used := chain == ""
 	for _, c := range r.containers {
 		used = used || c.rec.Chain == chain || slices.Contains(c.rec.Volumes, chain)
 	}

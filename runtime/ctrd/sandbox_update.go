@@ -31,7 +31,7 @@ func (r *Runtime) UpdatePodSandboxResources(
 	if err != nil {
 		return nil, err
 	}
-	if err := appendRecord(r.sandboxPath(s.rec.ID), map[string][]byte{"resized": packed}, false); err != nil {
+	if err := r.changeRecord(r.sandboxPath(s.rec.ID), map[string][]byte{"resized": packed}); err != nil {
 		return nil, fmt.Errorf("update sandbox %s: %w", s.rec.ID, err)
 	}
 	r.mu.Lock()

@@ -3,7 +3,9 @@ package ctrd_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -288,6 +290,31 @@ func TestShimDeath(t *testing.T) {
 	}
 	if _, err := n.StartContainer(t.Context(), &api.StartContainerRequest{ContainerId: c.ContainerId}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAgentStoppedWhileStarting checks an agent that is stopped while it starts. It ends no container, and the next agent adopts all.
+func TestAgentStoppedWhileStarting(t *testing.T) {
+	n := newNode(t, 1)
+	pids := map[string]int{}
+	for i := range 2 {
+		_, id := n.runPod(t, i, "ignore")
+		pids[id] = n.pid(t, id)
+	}
+	n.stop(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.openRuntime(ended, slog.New(slog.NewTextHandler(testWriter{t}, nil)), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("the start has ended with %v", err)
+	}
+	if err := n.daemon.Close(); err != nil {
+		t.Error(err)
+	}
+	n.start(t)
+	for id, pid := range pids {
+		if st := n.status(t, id); st.State != api.ContainerState_CONTAINER_RUNNING || n.pid(t, id) != pid {
+			t.Errorf("a container was not adopted: %v", st)
+		}
 	}
 }
 

@@ -13,7 +13,8 @@
 // An image is recorded after all of its layers are unpacked and flushed to disk. So a recorded image is complete, even after a power cut.
 // Until the image is recorded, a containerd lease protects its data. If an import fails, the data is removed with the lease. The lease of a
 // failed pull is kept for a day, so that the next pull can resume it. If the process ends while it unpacks layers, the unpacked layers may
-// be damaged. So the next process removes them before it unpacks its first layer.
+// be damaged. So the next process removes them before it unpacks its first layer. If a flush fails, the layers that it should have written
+// are removed too, and every pull and import that runs at that time fails.
 //
 // Flash storage is small and wears out. Therefore compressed layers are deleted once they are
 // unpacked, because containers need only the snapshots. An archive that is a regular file is

@@ -41,12 +41,12 @@ func (r *blobFetcher) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byt
 	defer cancel()
 	body, err := r.fetcher.Fetch(registry.WithReaderLimit(ctx), desc)
 	if err != nil {
-		return nil, err
+		return nil, networkError{err}
 	}
 	defer body.Close()
 	b := make([]byte, desc.Size)
 	if _, err := io.ReadFull(body, b); err != nil {
-		return nil, err
+		return nil, networkError{err}
 	}
 	if n, err := io.ReadFull(body, make([]byte, 1)); n > 0 || err != io.EOF {
 		return nil, fmt.Errorf("the registry sent more than the %d bytes of its descriptor: %w",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"syscall"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/remotes"
@@ -29,7 +30,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 			return nil
 		}
 		network := errors.Is(wrapUnavailable(err), crierrors.ErrRegistryUnavailable)
-		if err == nil || !resumed || network || ctx.Err() != nil {
+		if err == nil || !resumed || network || errors.Is(err, syscall.ENOSPC) || ctx.Err() != nil {
 			return err
 		}
 		s.log.Info("a resumed download is damaged and starts again", "layer", l.Digest, "error", err)
@@ -47,6 +48,9 @@ func (s *Service) downloadLayer(ctx context.Context, l ocispec.Descriptor, fetch
 	err := remotes.Fetch(ctx, s.c.Client.ContentStore(), watchedFetcher{fetcher, s, t, cancel}, l)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) { // the response is too short
+		return networkError{err}
 	}
 	return err
 }
@@ -66,7 +70,7 @@ func (w watchedFetcher) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.
 	body, err := w.Fetcher.Fetch(ctx, desc)
 	idle.Stop()
 	if err != nil {
-		return nil, err
+		return nil, networkError{err}
 	}
 	return &layerBody{ReadCloser: body, to: w.to, stall: w.service.stall, idle: idle, limit: w.service.newCountingReader(body)}, nil
 }
@@ -94,7 +98,7 @@ func (d *layerBody) Read(p []byte) (int, error) {
 	d.idle.Stop()
 	d.at += int64(n)
 	d.to.add(int64(n))
-	return n, err
+	return n, asNetworkError(err)
 }
 
 // Seek moves to an offset from the beginning. It supports no other seeks.

@@ -225,7 +225,7 @@ func TestForsake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.unpackLayers(ctx, p, 0, a); err != nil {
+	if err := first.unpackLayers(ctx, p, unpackState{}, a); err != nil {
 		t.Fatal(err)
 	}
 

@@ -122,7 +122,7 @@ func (s *Service) resolve(ctx context.Context, reg *registryClient, name string)
 	ctx, cancel := context.WithTimeoutCause(ctx, mirrors*s.stall, errStalled)
 	defer cancel()
 	_, target, err := reg.Resolve(ctx, name)
-	return target, err
+	return target, asNetworkError(err)
 }
 
 // recordedID returns the ID of the image to which name refers. It returns "" if the recorded name
@@ -146,13 +146,13 @@ func (s *Service) pullLayers(ctx context.Context, p *pickedImage, fetcher remote
 	if err != nil {
 		return err
 	}
-	for _, l := range p.layers[unpacked:] {
+	for _, l := range p.layers[unpacked.layers:] {
 		t.total += l.Size
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	arrived := awaitingProvider{Provider: s.c.Client.ContentStore(), done: map[digest.Digest]chan struct{}{}}
 	var wanted []ocispec.Descriptor
-	for _, l := range p.layers[unpacked:] {
+	for _, l := range p.layers[unpacked.layers:] {
 		if arrived.done[l.Digest] == nil { // an image may contain the same layer twice
 			arrived.done[l.Digest] = make(chan struct{})
 			wanted = append(wanted, l)

@@ -101,7 +101,7 @@ func (r *Remote) Fetch(ctx context.Context, d ocispec.Descriptor, offset int64) 
 	}
 	if err != nil {
 		w.Stop()
-		return nil, registry.WithoutQueries(wrapUnavailable(err))
+		return nil, registry.WithoutQueries(wrapUnavailable(networkError{err}))
 	}
 	return w.Body(body), nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -131,23 +130,38 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// wrapUnavailable wraps err in the CRI's RegistryUnavailable if it means that a registry is unreachable
+// A networkError is an error of a request to a registry, or of its response. Errors of the disk and of damaged layers are not network
+// errors, although some of them have the same types or values, such as io.ErrUnexpectedEOF.
+type networkError struct{ error }
+
+func (e networkError) Unwrap() error { return e.error }
+
+// asNetworkError marks an error as a networkError. A nil error and io.EOF, the end of a response, stay as they are.
+func asNetworkError(err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return networkError{err}
+}
+
+// wrapUnavailable wraps err in the CRI's RegistryUnavailable if it is a networkError which means that a registry is unreachable
 // or out of order. The kubelet recognizes the error by this name at the beginning of the message.
 func wrapUnavailable(err error) error {
 	var (
-		status  rerrors.ErrUnexpectedStatus
-		network net.Error
-		u       *url.Error
+		status rerrors.ErrUnexpectedStatus
+		u      *url.Error
 	)
 	switch {
 	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, errStalled):
+	case !errors.As(err, new(networkError)):
 		return err
 	case errors.As(err, &status):
 		if status.StatusCode < 500 && status.StatusCode != http.StatusTooManyRequests {
 			return err
 		}
-	case errors.As(err, &network), errors.As(err, &u),
-		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, errStalled):
+	case registry.IsNetworkError(err), errors.As(err, &u), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 	default:
 		return err
 	}

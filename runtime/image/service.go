@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/platforms"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"github.com/islet-edge/islet/runtime/cri"
@@ -75,8 +75,7 @@ type Service struct {
 	kept       keptTransports
 	promised   atomic.Int64 // number of bytes that layers in progress are about to write
 	wrote      atomic.Uint64
-	dirty      atomic.Bool // whether layers were unpacked since the last flush
-	flushing   sync.Mutex
+	flushes    layerFlush
 	usage      usageCache
 	stall      time.Duration
 	retryRatio time.Duration // see the constant
@@ -118,7 +117,8 @@ func New(c Config) (*Service, error) {
 		pulls:      semaphore.NewWeighted(int64(parallel)),
 		rate:       cri.PullRate(c.PullsPerSecond, c.PullBurst),
 		// CPU and flash limit the speed of unpacking. More concurrency would only use more memory.
-		shared: newSharedResources(min(2, runtime.GOMAXPROCS(0))),
+		shared:  newSharedResources(min(2, runtime.GOMAXPROCS(0))),
+		flushes: layerFlush{sync: unix.Syncfs},
 	}, nil
 }
 

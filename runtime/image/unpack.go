@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/content"
@@ -18,46 +17,31 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sys/unix"
 )
 
 func (s *Service) snapshotter() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// unpackLayers creates the snapshots of an image's layers and flushes them to disk. It skips the given number of bottom layers, which are
+// An unpackState is what countUnpacked has found: the number of layers of an image that are unpacked already, from the bottom, and the
+// number of flushes that have failed until then.
+type unpackState struct{ layers, failures int }
+
+// unpackLayers creates the snapshots of an image's layers and flushes them to disk. It skips the bottom layers that are
 // unpacked already. The lease of ctx protects the snapshots. A power cut before the flush may damage them; see dropUnfinished.
-func (s *Service) unpackLayers(ctx context.Context, p *pickedImage, unpacked int, src content.Provider) error {
+func (s *Service) unpackLayers(ctx context.Context, p *pickedImage, done unpackState, src content.Provider) error {
 	chain := p.chainIDs()
-	for i := unpacked; i < len(chain); i++ {
+	for i := done.layers; i < len(chain); i++ {
 		parent := ""
 		if i > 0 {
 			parent = chain[i-1].String()
 		}
-		if err := s.unpackLayer(ctx, p.layers[i], p.image.RootFS.DiffIDs[i], parent, chain[i].String(), src); err != nil {
+		l := newLayer{p.layers[i], p.image.RootFS.DiffIDs[i], parent, chain[i].String(), done.failures}
+		if err := s.unpackLayer(ctx, l, src); err != nil {
 			return fmt.Errorf("unpack layer %d (%s): %w", i+1, p.layers[i].Digest, err)
 		}
 	}
-	return s.flush()
-}
-
-// flush writes unpacked layers to disk, including those of other images that are not flushed yet.
-func (s *Service) flush() error {
-	s.flushing.Lock()
-	defer s.flushing.Unlock()
-	if !s.dirty.Swap(false) {
-		return nil
-	}
-	err := func() error {
-		f, err := os.Open(s.c.Root)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return unix.Syncfs(int(f.Fd()))
-	}()
-	if err != nil {
-		s.dirty.Store(true)
+	if err := s.flushes.flush(done.failures); err != nil {
 		return fmt.Errorf("flush image layers to disk: %w", err)
 	}
 	return nil
@@ -65,36 +49,46 @@ func (s *Service) flush() error {
 
 // countUnpacked returns how many layers of an image exist, counted from the bottom layer. It adds the
 // topmost existing layer to the lease of ctx.
-func (s *Service) countUnpacked(ctx context.Context, chain []digest.Digest) (int, error) {
+func (s *Service) countUnpacked(ctx context.Context, chain []digest.Digest) (out unpackState, err error) {
 	sn := s.snapshotter()
+	if out.failures, err = s.flushes.removeLost(ctx, sn, chain); err != nil {
+		return out, err
+	}
 	for i := len(chain); i > 0; i-- {
 		id := chain[i-1].String()
 		_, err := sn.Stat(ctx, id)
 		if err == nil {
 			if err := s.holdSnapshot(ctx, id); err != nil {
-				return 0, err
+				return out, err
 			}
 			_, err = sn.Stat(ctx, id) // the garbage collector may have removed it before it was in the lease
 		}
 		switch {
 		case err == nil:
-			return i, nil
+			out.layers = i
+			return out, nil
 		case !errdefs.IsNotFound(err):
-			return 0, fmt.Errorf("snapshot %s: %w", id, err)
+			return out, fmt.Errorf("snapshot %s: %w", id, err)
 		}
 	}
-	return 0, nil
+	return out, nil
 }
 
-func (s *Service) unpackLayer(
-	ctx context.Context, layer ocispec.Descriptor, diffID digest.Digest, parent, id string, src content.Provider,
-) (err error) {
-	blob, err := src.ReaderAt(ctx, layer) // may wait for a download
+// A newLayer is a layer to unpack: its blob, the digest of its content, and the chain IDs of its parent and of itself.
+type newLayer struct {
+	blob       ocispec.Descriptor
+	diffID     digest.Digest
+	parent, id string
+	failures   int // see layerFlush
+}
+
+func (s *Service) unpackLayer(ctx context.Context, l newLayer, src content.Provider) (err error) {
+	blob, err := src.ReaderAt(ctx, l.blob) // may wait for a download
 	if err != nil {
 		return err
 	}
 	defer blob.Close()
-	if err := checkMediaType(layer.MediaType); err != nil {
+	if err := checkMediaType(l.blob.MediaType); err != nil {
 		return err
 	}
 	at := &allocation{shared: &s.shared}
@@ -102,9 +96,13 @@ func (s *Service) unpackLayer(
 	if err := at.waitForTurn(ctx); err != nil {
 		return err
 	}
+	if err := s.flushes.begin(s.c.Root, l.failures); err != nil {
+		return err
+	}
+	defer s.flushes.end()
 	sn := s.snapshotter()
-	key := fmt.Sprintf(snapshots.UnpackKeyFormat, rand.Text(), id)
-	mounts, err := sn.Prepare(ctx, key, parent)
+	key := fmt.Sprintf(snapshots.UnpackKeyFormat, rand.Text(), l.id)
+	mounts, err := sn.Prepare(ctx, key, l.parent)
 	if err != nil {
 		return fmt.Errorf("prepare snapshot: %w", err)
 	}
@@ -113,18 +111,17 @@ func (s *Service) unpackLayer(
 			s.discardSnapshot(ctx, key)
 		}
 	}()
-	got, err := s.extractLayer(ctx, at, content.NewReader(blob), mounts, parent == "")
+	got, err := s.extractLayer(ctx, at, content.NewReader(blob), mounts, l.parent == "")
 	if err != nil {
 		return err
 	}
-	if got != diffID {
-		return fmt.Errorf("its digest is %s, but the image's config has %s: %w", got, diffID, errdefs.ErrInvalidArgument)
+	if got != l.diffID {
+		return fmt.Errorf("its digest is %s, but the image's config has %s: %w", got, l.diffID, errdefs.ErrInvalidArgument)
 	}
-	s.dirty.Store(true)
-	err = sn.Commit(ctx, id, key)
+	err = s.flushes.commit(l.id, l.failures, func() error { return sn.Commit(ctx, l.id, key) })
 	if errdefs.IsAlreadyExists(err) { // another import has created it
 		s.discardSnapshot(ctx, key)
-		return s.holdSnapshot(ctx, id)
+		return s.holdSnapshot(ctx, l.id)
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func cgroupAt(path string) cgroupFiles {
 		procs: filepath.Join(dir, "cgroup.procs"), events: filepath.Join(dir, "memory.events"),
 		parentEvents: filepath.Join(filepath.Dir(dir), "memory.events"),
 	}
-	c.oomKillsBefore = oomKills(c.parentEvents)
+	c.oomKillsBefore, _ = oomKills(c.parentEvents) // the parent may not exist yet
 	return c
 }
 

@@ -50,6 +50,7 @@ func (c *container) toWire() wire.Container {
 func (s *Server) waitForEnd(c *container, status <-chan unix.WaitStatus) {
 	st := <-status
 	exit := wire.Exit{Code: exitCode(st), StartedAt: c.started, FinishedAt: time.Now()}
+	exit.OOM = exit.Code != 0 && c.cgroup.oomKilled() // before the output, whose end may take long
 	if c.req.KillAll {
 		if err := c.cgroup.killAll(); err != nil {
 			s.log.Warn("remaining processes of an ended container could not be killed", "container", c.req.ID, "error", err)
@@ -59,7 +60,6 @@ func (s *Server) waitForEnd(c *container, status <-chan unix.WaitStatus) {
 	if c.log != nil {
 		c.log.Close()
 	}
-	exit.OOM = exit.Code != 0 && c.cgroup.oomKilled()
 	if err := writeExit(c.req.Bundle, exit); err != nil {
 		s.log.Warn("the exit of a container could not be written", "container", c.req.ID, "error", err)
 	}

@@ -88,12 +88,12 @@ func (s *Server) letGo(r wire.Target) (wire.Held, error) {
 	if c.pid != heldPID {
 		return wire.Held{}, fmt.Errorf("%w: container %s is run by this shim", errConflict, r.ID)
 	}
+	out := wire.Held{OOM: c.cgroup.oomKilled()}
 	if c.req.KillAll { // remaining processes would keep the streams open
 		if err := c.cgroup.killAll(); err != nil {
 			s.log.Warn("remaining processes of an ended container could not be killed", "container", r.ID, "error", err)
 		}
 	}
-	out := wire.Held{OOM: c.cgroup.oomKilled()}
 	c.io.finishOutput(lastOutput)
 	if c.log != nil {
 		c.log.Close()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/registry"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
@@ -50,10 +50,8 @@ func isUnreachable(err error) bool {
 	if errors.Is(err, unavailable) || strings.Contains(err.Error(), unavailable.Error()+":") {
 		return true
 	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		return true
-	}
-	return errdefs.IsUnavailable(err) || errdefs.IsDeadlineExceeded(err) || strings.Contains(err.Error(), "dial tcp")
+	return registry.IsNetworkError(err) || errdefs.IsUnavailable(err) || errdefs.IsDeadlineExceeded(err) ||
+		strings.Contains(err.Error(), "dial tcp")
 }
 
 type failedPull struct {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,8 +193,8 @@ func TestImageVolumes(t *testing.T) {
 	})
 }
 
-// TestPullAlways checks that a pod uses the present image if the registry is unreachable. If the registry rejects the pull, the pod does
-// not start.
+// TestPullAlways checks that a pod uses the present image if the registry is unreachable. If the registry rejects the pull, or if the
+// image cannot be unpacked, the pod does not start.
 func TestPullAlways(t *testing.T) {
 	m := newMachine("app:1")
 	err := error(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
@@ -209,12 +212,18 @@ func TestPullAlways(t *testing.T) {
 			n.setWish(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
 			checkRunning(t, n, []string{"a/c#0", "t0/c#0", "t1/c#0"}[:i+2]...)
 		}
-		time.Sleep(time.Minute)
-		err = errors.New("403 Forbidden")
-		n.setWish("b", Wanted{Pod: pod("b", v1.PullAlways)})
-		checkRunning(t, n, "a/c#0", "t0/c#0", "t1/c#0")
-		if f := n.failure("b"); f.Reason != plan.ErrImagePull {
-			t.Errorf("failure %+v", f)
+		for uid, trouble := range map[types.UID]error{
+			"b":    errors.New("403 Forbidden"),
+			"disk": fmt.Errorf("unpack layer 1: %w", &os.LinkError{Op: "link", Old: "a", New: "b", Err: syscall.ENOENT}),
+			"torn": fmt.Errorf("unpack layer 1: %w", io.ErrUnexpectedEOF),
+		} {
+			time.Sleep(time.Minute)
+			err = trouble
+			n.setWish(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
+			checkRunning(t, n, "a/c#0", "t0/c#0", "t1/c#0")
+			if f := n.failure(uid); f.Reason != plan.ErrImagePull {
+				t.Errorf("%s: failure %+v", uid, f)
+			}
 		}
 	})
 }

@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"runtime/debug"
 	"strings"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/internal/keyring"
+	"github.com/islet-edge/islet/internal/registry"
 )
 
 // hashCredentials returns a hash of all the credentials.
@@ -97,6 +97,5 @@ func (m *images) tryAll(
 
 // noConnection reports whether err says that no connection to the registry could be established.
 func noConnection(err error) bool {
-	_, is := errors.AsType[net.Error](err)
-	return is || strings.Contains(err.Error(), "dial tcp")
+	return registry.IsNetworkError(err) || strings.Contains(err.Error(), "dial tcp")
 }
