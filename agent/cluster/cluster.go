@@ -93,8 +93,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
 	var err error
 	c.Outbox, err = outbox.New(outbox.Config{
-		Client: client, Node: name, NodeUID: c.NodeUID, IsWanted: cfg.Pods.IsWanted, SourcesReported: cfg.SourcesReported,
-		Forget: cfg.Pods.Drop, Retry: cfg.Link.Changed(), Log: cfg.Log,
+		Client: client, Node: name, NodeUID: c.NodeUID, IsWanted: cfg.Pods.IsWanted, IsReplaced: cfg.Desired.IsReplaced,
+		SourcesReported: cfg.SourcesReported, Forget: cfg.Pods.Drop, Retry: cfg.Link.Changed(), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -73,6 +73,28 @@ func (r rows) findPredecessors() map[types.UID]types.UID {
 	return waits
 }
 
+// findReplaced returns the deleting pods of the API server whose name a pod of the API server owns.
+func (r rows) findReplaced() map[types.UID]bool {
+	ending := map[types.NamespacedName][]types.UID{}
+	for uid, row := range r {
+		if row.Deleting && row.Source == API {
+			ending[nameOf(row.Pod)] = append(ending[nameOf(row.Pod)], uid)
+		}
+	}
+	if len(ending) == 0 {
+		return nil
+	}
+	replaced := map[types.UID]bool{}
+	for _, row := range r {
+		if ownsName(row) && row.Source == API {
+			for _, uid := range ending[nameOf(row.Pod)] {
+				replaced[uid] = true
+			}
+		}
+	}
+	return replaced
+}
+
 // missingPods returns the known pods of a source that this source no longer lists. It omits pods whose origin has a problem,
 // because such an origin may still contain the pod.
 func (r rows) missingPods(source string, pods []SourcePod, unsure map[string]bool) (gone []types.UID) {
