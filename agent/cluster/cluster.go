@@ -129,7 +129,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	c.linkUpSignal = cfg.Link.Changed()
+	c.linkUpSignal = cfg.Link.Changed().C
 	return c, nil
 }
 

@@ -44,7 +44,7 @@ func (n *Node) keepLease(ctx context.Context) {
 		l.logOutage(err)
 		if err != nil {
 			n.History.SuspectServer()
-			if _, ended := kube.WaitForRetry(ctx, &again, err, n.leaseRetry); ended != nil {
+			if _, ended := kube.WaitForRetry(ctx, &again, err, kube.LinkSignal{C: n.leaseRetry}); ended != nil {
 				return
 			}
 			continue

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
 )
 
@@ -100,7 +101,7 @@ func (w *world) start() {
 		Client: client, Name: "n", Meta: db, Register: true, Labels: map[string]string{"mine": "1"}, Port: 10250,
 		Facts:       w.now,
 		Changed:     func(*v1.Node) { w.changed.Add(1) },
-		StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, MaxImages: 2, Retry: w.retry, Log: log,
+		StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, MaxImages: 2, Retry: kube.LinkSignal{C: w.retry}, Log: log,
 	}
 	if w.cfg != nil {
 		w.cfg(&c)

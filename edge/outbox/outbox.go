@@ -49,7 +49,7 @@ type Config struct {
 	SourcesReported func() bool
 	// Forget is called when a pod has no resources on this node any more, and the API server needs no further report about the pod.
 	Forget func(ctx context.Context, uid types.UID) error
-	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
+	Retry  kube.LinkSignal // a value means that the server may answer again; if zero, only a timer triggers retries
 	Log    *slog.Logger
 }
 
@@ -226,7 +226,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 			return nil
 		case <-o.wake:
 		case <-timer.C:
-		case <-o.Retry:
+		case <-o.Retry.C:
 			o.mu.Lock()
 			o.pausedUntil, o.offline = o.retryAfterEnd, false
 			o.holds.end(time.Now())
@@ -265,7 +265,7 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case isRefusal(err):
 		o.serverBackoff.Reset()
 		o.retryAlone(it, "the API server rejects the status of a pod: the status is sent again later", err)
-	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
+	case errors.Is(err, kube.ErrNoLink) && o.Retry.C != nil:
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
 	case mayConcernOne(err):

@@ -69,7 +69,7 @@ func (w *world) start() {
 	}
 	w.box, err = New(Config{
 		Client: told, Node: "n", NodeUID: func() types.UID { return "node-uid" }, SourcesReported: w.spoken.Load,
-		IsWanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Retry: w.retry, Log: log,
+		IsWanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Retry: kube.LinkSignal{C: w.retry}, Log: log,
 		IsReplaced: wanted.IsReplaced,
 		Forget: func(ctx context.Context, uid types.UID) error {
 			if w.forget != nil {
