@@ -81,9 +81,46 @@ func (k *Mounter) findVolume(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 	return Volume{}, errors.New("the volume is of a type that this node does not support")
 }
 
-// fromClaim returns the volume to which a claim is bound. The claim and its PersistentVolume must be bound to each
-// other.
+// fromClaim returns the volume of a claim. Like a kubelet, which resolves the claims of a pod once, it returns the volume that the pod has
+// mounted if there is one. Later changes of the claim and its PersistentVolume do not affect that volume, only its size.
 func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
+	v, err := k.resolveClaim(pod, vol, name, readOnly)
+	if mounted, ok := k.mountedVolume(pod, name); ok && (err != nil || v.Name != mounted.Name) {
+		mounted.ReadOnly = readOnly || readOnlySource(&mounted.Source)
+		return mounted, nil
+	}
+	v.Claim = name
+	return v, err
+}
+
+// mountedVolume returns the volume of a claim that is or may be mounted for a pod, without its SELinux label. The rows of earlier versions
+// do not contain the name of the claim.
+func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (Volume, bool) {
+	bound := ""
+	if k.cfg.Objects != nil {
+		if c, err := k.cfg.Objects.Claim(pod, claim); err == nil {
+			bound = c.Spec.VolumeName
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var v Volume
+	path := ""
+	for key, r := range k.rows {
+		ofClaim := r.Volume.Claim == claim || r.Volume.Claim == "" && r.Volume.Name == bound
+		if key.Pod == string(pod.UID) && !r.Volume.Inline && r.Volume.Name != "" && ofClaim && (path == "" || key.Path < path) {
+			v, path = r.Volume, key.Path
+		}
+	}
+	if v.Label != "" { // the last option is that of addLabel
+		v.Label, v.MountOptions = "", v.MountOptions[:len(v.MountOptions)-1]
+	}
+	return v, path != ""
+}
+
+// resolveClaim returns the volume to which a claim is bound. The claim and its PersistentVolume must be bound to each
+// other.
+func (k *Mounter) resolveClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
 	fail := func(err error) (Volume, error) {
 		return Volume{}, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 	}
