@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"reflect"
 	"time"
@@ -74,14 +75,26 @@ func (i *identity) untilBootstrap() time.Duration {
 	return left
 }
 
-// areEqual compares two configurations. It ignores proxies, because they are functions, which are never equal.
+// areEqual compares two configurations of restConfig. It compares the addresses of their proxies, because functions are never equal.
 func areEqual(a, b *rest.Config) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	x, y := *a, *b
 	x.Proxy, y.Proxy = nil, nil
-	return reflect.DeepEqual(x, y)
+	return proxyOf(a) == proxyOf(b) && reflect.DeepEqual(x, y)
+}
+
+// proxyOf returns the proxy-url of a kubeconfig, or "" if it has none.
+func proxyOf(c *rest.Config) string {
+	if c.Proxy == nil {
+		return ""
+	}
+	proxy, err := c.Proxy(&http.Request{})
+	if err != nil || proxy == nil {
+		return ""
+	}
+	return proxy.String()
 }
 
 // newClient returns a client with its own connections, for requests with other credentials than those in use.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -160,7 +159,7 @@ func (i *identity) load() bool {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.config == nil || !reflect.DeepEqual(config, i.config) {
+	if i.config == nil || !areEqual(config, i.config) {
 		i.config, i.leaf, i.missingReason = config, leaf, nil
 		signalChannel(i.changed)
 	}
