@@ -23,9 +23,13 @@ import (
 // and after the certificate has expired. See https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
 func (i *identity) bootstrap(ctx context.Context) error {
 	cfg := i.link.cfg
-	with, err := readRest(cfg.BootstrapKubeconfig)
+	from, _, err := readKubeconfig(cfg.BootstrapKubeconfig)
 	if err != nil {
 		return err
+	}
+	with, err := restConfig(from.DeepCopy())
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", cfg.BootstrapKubeconfig, err)
 	}
 	i.setMissing(&noCredentials{ReasonBootstrapping, "requesting a client certificate from " + with.Host})
 	c, err := i.newClient(with)
@@ -46,13 +50,16 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	}
 	made, err := i.obtainClientCert(ctx, c, nil)
 	if err != nil {
-		i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
+		if ctx.Err() == nil {
+			i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
+		}
 		return err
 	}
 	if _, _, err := readKubeconfig(cfg.Kubeconfig); isUnreadable(err) {
 		i.warnUnread(err) // only a warning, because read also works without this file
 	} else if err != nil {
-		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.currentPath()); err != nil {
+		// The certificate belongs to the cluster of the kubeconfig that was read before the request.
+		if err := writeKubeconfig(cfg.Kubeconfig, from, i.pairs.currentPath()); err != nil {
 			return fmt.Errorf("write kubeconfig: %w", err)
 		}
 	}

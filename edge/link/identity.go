@@ -129,6 +129,26 @@ func (i *identity) whyRefused() (reason, message string) {
 // load reads the files and reports whether usable credentials exist. If the disk returns errors for the files, load keeps the current
 // credentials.
 func (i *identity) load() bool {
+	config, leaf, missing := i.readUsable()
+	if leaf != nil {
+		i.link.clock.recordHint(leaf.NotBefore)
+	}
+	if missing != nil {
+		i.setMissingUnlessBootstrapping(missing)
+		return false
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.config == nil || !areEqual(config, i.config) {
+		i.config, i.leaf, i.missingReason = config, leaf, nil
+		signalChannel(i.changed)
+	}
+	return true
+}
+
+// readUsable reads the files. It returns the reason if they contain no usable credentials. If the disk returns errors for the files,
+// readUsable returns the current credentials.
+func (i *identity) readUsable() (*rest.Config, *x509.Certificate, *noCredentials) {
 	config, leaf, err := i.read()
 	if isUnreadable(err) {
 		i.mu.Lock()
@@ -140,11 +160,7 @@ func (i *identity) load() bool {
 		}
 	}
 	if err != nil {
-		i.setMissingUnlessBootstrapping(&noCredentials{ReasonNoCredentials, err.Error()})
-		return false
-	}
-	if leaf != nil {
-		i.link.clock.recordHint(leaf.NotBefore)
+		return nil, nil, &noCredentials{ReasonNoCredentials, err.Error()}
 	}
 	i.mu.Lock()
 	isRejected := leaf != nil && i.rejectedCert != nil && leaf.Equal(i.rejectedCert)
@@ -154,16 +170,9 @@ func (i *identity) load() bool {
 		if _, err := readRest(i.link.cfg.BootstrapKubeconfig); err != nil {
 			message += fmt.Sprintf(", and a new one cannot be requested: %v", err)
 		}
-		i.setMissingUnlessBootstrapping(&noCredentials{ReasonCertificateExpired, message})
-		return false
+		return nil, leaf, &noCredentials{ReasonCertificateExpired, message}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.config == nil || !areEqual(config, i.config) {
-		i.config, i.leaf, i.missingReason = config, leaf, nil
-		signalChannel(i.changed)
-	}
-	return true
+	return config, leaf, nil
 }
 
 // isUnreadable reports whether the error means that a file exists but cannot be read.
@@ -212,14 +221,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	lost := errors.Is(err, fs.ErrNotExist)
 	interrupted := (lost || isUnreadable(err)) && newest != nil && cfg.BootstrapKubeconfig != ""
 	if interrupted && newest.cert.Leaf.Subject.CommonName == commonName(cfg.NodeName) {
-		why := err
-		if lost {
-			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.currentPath())
-		}
-		if why != nil { // the kubeconfig can be neither read nor written, so use the content that it would have
-			i.warnUnread(why)
-		}
-		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.currentPath())
+		kubeconfig, user, err = i.completeBootstrap(err)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -239,6 +241,24 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 		return nil, nil, fmt.Errorf("the client certificate of %s: %w", cfg.Kubeconfig, err)
 	}
 	return config, leaf, nil
+}
+
+// completeBootstrap returns the kubeconfig of an interrupted bootstrap. It writes the kubeconfig if the file is missing.
+func (i *identity) completeBootstrap(why error) (*api.Config, *api.AuthInfo, error) {
+	cfg := i.link.cfg
+	from, _, err := readKubeconfig(cfg.BootstrapKubeconfig)
+	if errors.Is(why, fs.ErrNotExist) {
+		if why = err; err == nil {
+			why = writeKubeconfig(cfg.Kubeconfig, from, i.pairs.currentPath())
+		}
+	}
+	if why != nil { // the kubeconfig can be neither read nor written, so use the content that it would have
+		i.warnUnread(why)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return makeKubeconfig(from, i.pairs.currentPath())
 }
 
 // prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does, because a rotated pair was

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/internal/retry"
 )
@@ -46,12 +48,41 @@ func (i *identity) run(ctx context.Context) error {
 	return nil
 }
 
-// attemptCertificate makes one attempt to obtain a certificate. After a failure, it waits until the next attempt is due.
+// errFilesChanged ends the wait for a certificate when the kubeconfigs have changed.
+var errFilesChanged = errors.New("the kubeconfigs have changed")
+
+// attemptCertificate makes one attempt to obtain a certificate. After a failure, it waits until the next attempt is due. A signing request
+// can wait for its approval for ever, so the attempt also ends when a change of the files has changed the credentials. If the request is
+// still needed, the next attempt continues with it.
 func (i *identity) attemptCertificate(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
-	err := do(ctx)
-	if err == nil || ctx.Err() != nil {
+	attempt, end := context.WithCancelCause(ctx)
+	before, watched := i.readSources(), make(chan struct{})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-attempt.Done():
+				return
+			case <-i.files:
+				if now := i.readSources(); !areEqual(now.config, before.config) || !areEqual(now.bootstrap, before.bootstrap) {
+					end(errFilesChanged)
+				}
+			}
+		}
+	}()
+	err := do(attempt)
+	end(nil)
+	<-watched
+	outdated := errors.Is(context.Cause(attempt), errFilesChanged)
+	if outdated {
+		i.filesChanged() // ends the sleep below
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
 		again.Reset()
 		i.loggedFailure = ""
+		return
+	case outdated && (errors.Is(err, context.Canceled) || errors.Is(err, errFilesChanged)):
 		return
 	}
 	i.failures.Add(1)
@@ -64,6 +95,24 @@ func (i *identity) attemptCertificate(ctx context.Context, what string, do func(
 		wait = retry.Jitter(afterDenial)
 	}
 	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
+}
+
+// sources contains the credentials in the files.
+type sources struct {
+	config    *rest.Config // of the kubeconfig and the pairs; nil if they cannot be used
+	bootstrap *rest.Config // of the bootstrap kubeconfig; nil if it cannot be read
+}
+
+func (i *identity) readSources() (s sources) {
+	if config, _, missing := i.readUsable(); missing == nil {
+		s.config = config
+	}
+	if path := i.link.cfg.BootstrapKubeconfig; path != "" {
+		if with, err := readRest(path); err == nil {
+			s.bootstrap = with
+		}
+	}
+	return s
 }
 
 // isDue reports whether the certificate should be rotated.
