@@ -142,7 +142,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	}
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
-		Duplicates: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
+		LastRenewal: c.history.LastRenewal(), Duplicates: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
 		Changed:  c.nodeChanged,
 		Register: registers(k), Labels: n.Labels, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
 		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
