@@ -128,8 +128,8 @@ func (h *History) Epoch() int {
 	return h.last.Epoch
 }
 
-// LastRenewal returns the renewTime of the last acknowledged renewal of the Lease. After a start of the agent, it is the last stored one. The
-// result is zero if there is none.
+// LastRenewal returns the renewTime of the last acknowledged renewal of the Lease. After a start of the agent, it is the last stored one.
+// The result is zero if there is none.
 func (h *History) LastRenewal() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -108,8 +108,8 @@ type Config struct {
 
 	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.
 	History History
-	// LastRenewal is the renewTime of the last renewal that History has stored; zero if there is none. Later renewals have later times, also
-	// if the machine has started with an earlier time, because an earlier renewTime would look like lost data.
+	// LastRenewal is the renewTime of the last renewal that History has stored; zero if there is none. Later renewals have later times,
+	// also if the machine has started with an earlier time, because an earlier renewTime would look like lost data.
 	LastRenewal time.Time
 	// Duplicates adds annotations to the Lease, and checks the Lease after each renewal for another machine. It may be nil.
 	Duplicates DuplicateDetector

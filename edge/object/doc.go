@@ -18,9 +18,10 @@
 // before pods see it.
 //
 // A node may only get PersistentVolumeClaims and PersistentVolumes, and only those of its pods. They are read by name when a pod needs
-// them. If a claim or volume is not ready for a starting pod, it is read again. Otherwise it is read rarely. If a claim is already known when
-// a pod comes to this node, the pod waits until the claim was read again, because it may have another volume now. Without a link, the pod
-// uses the known claim. A claim references a volume, and the volume references other objects. The pods of the claim use these objects, too.
+// them. If a claim or volume is not ready for a starting pod, it is read again. Otherwise it is read rarely. If a claim is already known
+// when a pod comes to this node, the pod waits until the claim was read again, because it may have another volume now. Without a link, the
+// pod uses the known claim. A claim references a volume, and the volume references other objects. The pods of the claim use these objects,
+// too.
 //
 // The key of a token consists of the pod and the parameters of the request. One goroutine refreshes the tokens before they expire. An
 // expired token is used until the API server issues a new one. Tokens are removed together with their pod.

@@ -62,8 +62,8 @@ func (it *item) recordView(v *view) {
 	}
 }
 
-// needsNoReport reports whether a pod has ended and can be forgotten without a request: the server does not have the pod, or wants the pod to
-// run.
+// needsNoReport reports whether a pod has ended and can be forgotten without a request: the server does not have the pod, or wants the pod
+// to run.
 func (it *item) needsNoReport(listed bool) bool {
 	gone := it.isReplaced || listed && (it.server == nil || !it.server.deleting)
 	return it.uid != "" && it.isFinished && gone
