@@ -227,6 +227,12 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return c.waitChain(ctx, pod.UID)
 }
 
+// Fetch requests the objects and tokens of a pod that cannot start yet, so that it can start later without a link. It does not wait.
+func (c *Cache) Fetch(pod *v1.Pod) {
+	c.tokens.register(pod, referencesOf(pod).tokens, true)
+	c.register(pod, false)
+}
+
 // waitBriefly waits for updates of known objects, and then for those of further functions, at most for updateTimeout.
 func waitBriefly(ctx context.Context, fresh []<-chan struct{}, then ...func() []<-chan struct{}) error {
 	if len(fresh) == 0 {

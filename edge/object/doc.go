@@ -10,7 +10,7 @@
 // The package implements a hook in the life of a pod. Prepare requests all objects that the pod references, at the same time. It waits
 // until each object has been requested once, with or without success. After that, the methods that return objects never block. Prepare does
 // not wait for objects that are in the store. A pod that ran here before therefore starts with its stored objects, even without a link.
-// Release removes the objects that no other pod uses.
+// Release removes the objects that no other pod uses. Fetch is for a pod that cannot start yet.
 //
 // Each object has one item, which many pods can share. Each item has one goroutine. It lists the object by name, because the node
 // authorizer requires that, and then watches it. An idle watch causes no traffic. The answer that an object does not exist is stored like

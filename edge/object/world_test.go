@@ -205,11 +205,17 @@ func (w *world) requests() []authenticationv1.TokenRequest {
 // prepare stores and registers a pod as its worker does. It returns the time that Prepare has taken.
 func (w *world) prepare(p *v1.Pod) time.Duration {
 	w.Helper()
+	w.storePod(p)
+	return w.again(p)
+}
+
+// storePod stores a pod of the node.
+func (w *world) storePod(p *v1.Pod) {
+	w.Helper()
 	w.pods = append(w.pods, p)
 	if err := w.store.UpdatePods(w.Context(), []store.Pod{{Pod: p, Seq: int64(len(w.pods)), Source: "api"}}, nil); err != nil {
 		w.Fatal(err)
 	}
-	return w.again(p)
 }
 
 func (w *world) again(p *v1.Pod) time.Duration {

@@ -193,22 +193,23 @@ func TestEndIsAcknowledged(t *testing.T) {
 // TestReplacedWithoutLink checks that a pod that another pod has replaced at the API server is forgotten when it has ended, without a link:
 // after a restart that has not listed the pods, after a request has failed because there is no link, and while the server fails.
 func TestReplacedWithoutLink(t *testing.T) {
-	for name, cut := range map[string]func(w *world, down *atomic.Bool){
-		"restarted": func(w *world, down *atomic.Bool) {
+	for name, cut := range map[string]func(w *world, down *atomic.Bool) time.Duration{
+		"restarted": func(w *world, down *atomic.Bool) time.Duration {
 			w.end()
 			down.Store(true)
 			w.Disconnect()
 			w.start()
+			return 0
 		},
-		"no link": func(w *world, down *atomic.Bool) {
+		"no link": func(w *world, down *atomic.Bool) time.Duration {
 			down.Store(true)
 			w.box.Put(w.known("other"), status(v1.PodFailed, "not sent"))
-			time.Sleep(time.Minute)
+			return time.Minute
 		},
-		"failing": func(w *world, _ *atomic.Bool) {
+		"failing": func(w *world, _ *atomic.Bool) time.Duration {
 			w.fail(apierrors.NewInternalError(errors.New("x")))
 			w.box.Put(w.known("other"), status(v1.PodFailed, "not sent"))
-			time.Sleep(time.Hour)
+			return time.Hour
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestReplacedWithoutLink(t *testing.T) {
 				if p, _ := w.wanted.Get(replacement.UID); p.Predecessor != former.UID {
 					t.Fatalf("the pod waits for %q", p.Predecessor)
 				}
-				cut(w, &down)
+				time.Sleep(cut(w, &down))
 				synctest.Wait()
 				if err := w.box.Finish(t.Context(), former); err != nil {
 					t.Fatal(err)
