@@ -75,24 +75,31 @@ func (r rows) findPredecessors() map[types.UID]types.UID {
 
 // findReplaced returns the deleting pods of the API server whose name a pod of the API server owns.
 func (r rows) findReplaced() map[types.UID]bool {
-	ending := map[types.NamespacedName][]types.UID{}
-	for uid, row := range r {
-		if row.Deleting && row.Source == API {
-			ending[nameOf(row.Pod)] = append(ending[nameOf(row.Pod)], uid)
-		}
-	}
-	if len(ending) == 0 {
-		return nil
-	}
+	var owners map[types.NamespacedName]types.UID
 	replaced := map[types.UID]bool{}
-	for _, row := range r {
-		if ownsName(row) && row.Source == API {
-			for _, uid := range ending[nameOf(row.Pod)] {
-				replaced[uid] = true
-			}
+	for uid, row := range r {
+		if row.Source != API || !row.Deleting {
+			continue
+		}
+		if owners == nil {
+			owners = r.findOwners(API)
+		}
+		if owners[nameOf(row.Pod)] != "" {
+			replaced[uid] = true
 		}
 	}
 	return replaced
+}
+
+// findOwners returns the UIDs of the pods of a source that own their name.
+func (r rows) findOwners(source string) map[types.NamespacedName]types.UID {
+	owners := map[types.NamespacedName]types.UID{}
+	for uid, row := range r {
+		if row.Source == source && ownsName(row) {
+			owners[nameOf(row.Pod)] = uid
+		}
+	}
+	return owners
 }
 
 // missingPods returns the known pods of a source that this source no longer lists. It omits pods whose origin has a problem,

@@ -51,10 +51,12 @@ func (c *Cache) recordRead(it *item, waiting []types.UID, err error) {
 		if r == nil {
 			continue
 		}
-		if r.offline = errors.Is(err, kube.ErrNoLink); r.refused && (err == nil || r.offline) {
+		r.offline = errors.Is(err, kube.ErrNoLink)
+		if r.refused && (err == nil || r.offline) {
+			r.refused = false
 			notify = append(notify, uid)
 		}
-		if r.refused = r.refused && err != nil && !r.offline; err == nil {
+		if err == nil {
 			delete(it.unread, uid)
 		}
 	}

@@ -21,9 +21,11 @@ func (o *Outbox) nextToSend() (due, ended []*item, wait time.Duration) {
 	for _, it := range o.allItems() {
 		switch {
 		case it.busy || it.due.IsZero():
-		case it.needsNoReport(o.listed) && t.now.Before(it.due): // the store has failed
-			t.limitDelay(it.due)
 		case it.needsNoReport(o.listed):
+			if t.now.Before(it.due) { // the store has failed
+				t.limitDelay(it.due)
+				continue
+			}
 			it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
 			ended = append(ended, it)
 		case !o.listed || o.offline:

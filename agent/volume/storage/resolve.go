@@ -85,17 +85,17 @@ func (k *Mounter) findVolume(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 // mounted if there is one. Later changes of the claim and its PersistentVolume do not affect that volume, only its size.
 func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
 	v, err := k.resolveClaim(pod, vol, name, readOnly)
-	if mounted, ok := k.mountedVolume(pod, name); ok && (err != nil || v.Name != mounted.Name) {
+	if mounted := k.mountedVolume(pod, name); mounted != nil && (err != nil || v.Name != mounted.Name) {
 		mounted.ReadOnly = readOnly || readOnlySource(&mounted.Source)
-		return mounted, nil
+		return *mounted, nil
 	}
 	v.Claim = name
 	return v, err
 }
 
-// mountedVolume returns the volume of a claim that is or may be mounted for a pod, without its SELinux label. The rows of earlier versions
-// do not contain the name of the claim.
-func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (Volume, bool) {
+// mountedVolume returns the volume of a claim that is or may be mounted for a pod, without its SELinux label. It returns nil if there is
+// none. The rows of earlier versions do not contain the name of the claim.
+func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) *Volume {
 	bound := ""
 	if k.cfg.Objects != nil {
 		if c, err := k.cfg.Objects.Claim(pod, claim); err == nil {
@@ -104,18 +104,18 @@ func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (Volume, bool) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var v Volume
-	path := ""
+	var v *Volume
 	for key, r := range k.rows {
-		ofClaim := r.Volume.Claim == claim || r.Volume.Claim == "" && r.Volume.Name == bound
-		if key.Pod == string(pod.UID) && !r.Volume.Inline && r.Volume.Name != "" && ofClaim && (path == "" || key.Path < path) {
-			v, path = r.Volume, key.Path
+		ofClaim := r.Volume.Claim == claim || r.Volume.Claim == "" && r.Volume.Name == bound && bound != ""
+		if key.Pod == string(pod.UID) && ofClaim && !r.Volume.Inline && (v == nil || r.Volume.ID < v.ID) {
+			found := r.Volume
+			v = &found
 		}
 	}
-	if v.Label != "" { // the last option is that of addLabel
+	if v != nil && v.Label != "" && len(v.MountOptions) > 0 { // the last option is that of addLabel
 		v.Label, v.MountOptions = "", v.MountOptions[:len(v.MountOptions)-1]
 	}
-	return v, path != ""
+	return v
 }
 
 // resolveClaim returns the volume to which a claim is bound. The claim and its PersistentVolume must be bound to each
