@@ -129,26 +129,6 @@ func (i *identity) whyRefused() (reason, message string) {
 // load reads the files and reports whether usable credentials exist. If the disk returns errors for the files, load keeps the current
 // credentials.
 func (i *identity) load() bool {
-	config, leaf, missing := i.readUsable()
-	if leaf != nil {
-		i.link.clock.recordHint(leaf.NotBefore)
-	}
-	if missing != nil {
-		i.setMissingUnlessBootstrapping(missing)
-		return false
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.config == nil || !areEqual(config, i.config) {
-		i.config, i.leaf, i.missingReason = config, leaf, nil
-		signalChannel(i.changed)
-	}
-	return true
-}
-
-// readUsable reads the files. It returns the reason if they contain no usable credentials. If the disk returns errors for the files,
-// readUsable returns the current credentials.
-func (i *identity) readUsable() (*rest.Config, *x509.Certificate, *noCredentials) {
 	config, leaf, err := i.read()
 	if isUnreadable(err) {
 		i.mu.Lock()
@@ -160,7 +140,11 @@ func (i *identity) readUsable() (*rest.Config, *x509.Certificate, *noCredentials
 		}
 	}
 	if err != nil {
-		return nil, nil, &noCredentials{ReasonNoCredentials, err.Error()}
+		i.setMissingUnlessBootstrapping(&noCredentials{ReasonNoCredentials, err.Error()})
+		return false
+	}
+	if leaf != nil {
+		i.link.clock.recordHint(leaf.NotBefore)
 	}
 	i.mu.Lock()
 	isRejected := leaf != nil && i.rejectedCert != nil && leaf.Equal(i.rejectedCert)
@@ -170,9 +154,16 @@ func (i *identity) readUsable() (*rest.Config, *x509.Certificate, *noCredentials
 		if _, err := readRest(i.link.cfg.BootstrapKubeconfig); err != nil {
 			message += fmt.Sprintf(", and a new one cannot be requested: %v", err)
 		}
-		return nil, leaf, &noCredentials{ReasonCertificateExpired, message}
+		i.setMissingUnlessBootstrapping(&noCredentials{ReasonCertificateExpired, message})
+		return false
 	}
-	return config, leaf, nil
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.config == nil || !areEqual(config, i.config) {
+		i.config, i.leaf, i.missingReason = config, leaf, nil
+		signalChannel(i.changed)
+	}
+	return true
 }
 
 // isUnreadable reports whether the error means that a file exists but cannot be read.

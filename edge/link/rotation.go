@@ -56,7 +56,7 @@ var errFilesChanged = errors.New("the kubeconfigs have changed")
 // still needed, the next attempt continues with it.
 func (i *identity) attemptCertificate(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
 	attempt, end := context.WithCancelCause(ctx)
-	before, watched := i.readSources(), make(chan struct{})
+	before, watched, signalled := i.readKubeconfigs(), make(chan struct{}), false
 	go func() {
 		defer close(watched)
 		for {
@@ -64,7 +64,8 @@ func (i *identity) attemptCertificate(ctx context.Context, what string, do func(
 			case <-attempt.Done():
 				return
 			case <-i.files:
-				if now := i.readSources(); !areEqual(now.config, before.config) || !areEqual(now.bootstrap, before.bootstrap) {
+				signalled = true
+				if now := i.readKubeconfigs(); !areEqual(now[0], before[0]) || !areEqual(now[1], before[1]) {
 					end(errFilesChanged)
 				}
 			}
@@ -73,10 +74,10 @@ func (i *identity) attemptCertificate(ctx context.Context, what string, do func(
 	err := do(attempt)
 	end(nil)
 	<-watched
-	outdated := errors.Is(context.Cause(attempt), errFilesChanged)
-	if outdated {
-		i.filesChanged() // ends the sleep below
+	if signalled {
+		i.filesChanged() // ends the sleep below, as without the goroutine
 	}
+	outdated := errors.Is(context.Cause(attempt), errFilesChanged)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		again.Reset()
@@ -97,22 +98,15 @@ func (i *identity) attemptCertificate(ctx context.Context, what string, do func(
 	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
 }
 
-// sources contains the credentials in the files.
-type sources struct {
-	config    *rest.Config // of the kubeconfig and the pairs; nil if they cannot be used
-	bootstrap *rest.Config // of the bootstrap kubeconfig; nil if it cannot be read
-}
-
-func (i *identity) readSources() (s sources) {
-	if config, _, missing := i.readUsable(); missing == nil {
-		s.config = config
-	}
-	if path := i.link.cfg.BootstrapKubeconfig; path != "" {
-		if with, err := readRest(path); err == nil {
-			s.bootstrap = with
+// readKubeconfigs returns the credentials in the kubeconfig and in the bootstrap kubeconfig. They are nil if they cannot be read. Unlike
+// read, it changes no file, because an attempt may be saving its certificate at the same time.
+func (i *identity) readKubeconfigs() (both [2]*rest.Config) {
+	for n, path := range []string{i.link.cfg.Kubeconfig, i.link.cfg.BootstrapKubeconfig} {
+		if config, err := readRest(path); err == nil {
+			both[n] = config
 		}
 	}
-	return s
+	return both
 }
 
 // isDue reports whether the certificate should be rotated.
