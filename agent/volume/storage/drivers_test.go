@@ -297,6 +297,11 @@ func TestMountedVolumeStays(t *testing.T) {
 				requireNoError(t, k.TearDown(t.Context(), fresh.UID))
 				k = newMounter(t, root, s, o)
 			}
+			requireNoError(t, removeBindMount(path)) // as after a reboot
+			k = newMounter(t, root, s, o)
+			if got, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err != nil || (got == path) == (name == "rebound") {
+				t.Errorf("after a reboot: %s: %v", got, err)
+			}
 			requireNoError(t, k.TearDown(t.Context(), p.UID))
 			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil && name != "rebound" {
 				t.Error("the pod gets a volume after it has released the former one")

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -81,11 +82,11 @@ func (k *Mounter) findVolume(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 	return Volume{}, errors.New("the volume is of a type that this node does not support")
 }
 
-// fromClaim returns the volume of a claim. Like a kubelet, which resolves the claims of a pod once, it returns the volume that the pod has
-// mounted if there is one. Later changes of the claim and its PersistentVolume do not affect that volume, only its size.
+// fromClaim returns the volume of a claim. If a pod has mounted the volume, later changes of the claim and its PersistentVolume affect only
+// the size of the volume.
 func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
 	v, err := k.resolveClaim(pod, vol, name, readOnly)
-	if mounted := k.mountedVolume(pod, name); mounted != nil && (err != nil || v.Name != mounted.Name) {
+	if key, mounted := k.mountedVolume(pod, name); mounted != nil && (err != nil || v.Name != mounted.Name && k.isUp(key)) {
 		mounted.ReadOnly = readOnly || readOnlySource(&mounted.Source)
 		return *mounted, nil
 	}
@@ -94,8 +95,9 @@ func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly b
 }
 
 // mountedVolume returns the volume of a claim that is or may be mounted for a pod, without its SELinux label. It returns nil if there is
-// none. The rows of earlier versions do not contain the name of the claim.
-func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) *Volume {
+// none. If there are several, it prefers the one to which the claim is bound now. The rows of earlier versions do not contain the name of
+// the claim.
+func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (at store.VolumeKey, v *Volume) {
 	bound := ""
 	if k.cfg.Objects != nil {
 		if c, err := k.cfg.Objects.Claim(pod, claim); err == nil {
@@ -104,18 +106,20 @@ func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) *Volume {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var v *Volume
 	for key, r := range k.rows {
-		ofClaim := r.Volume.Claim == claim || r.Volume.Claim == "" && r.Volume.Name == bound && bound != ""
-		if key.Pod == string(pod.UID) && ofClaim && !r.Volume.Inline && (v == nil || r.Volume.ID < v.ID) {
+		isBound := bound != "" && r.Volume.Name == bound
+		if key.Pod != string(pod.UID) || r.Volume.Inline || r.Volume.Claim != claim && (r.Volume.Claim != "" || !isBound) {
+			continue
+		}
+		if v == nil || isBound || v.Name != bound && key.Volume < at.Volume {
 			found := r.Volume
-			v = &found
+			at, v = key, &found
 		}
 	}
 	if v != nil && v.Label != "" && len(v.MountOptions) > 0 { // the last option is that of addLabel
 		v.Label, v.MountOptions = "", v.MountOptions[:len(v.MountOptions)-1]
 	}
-	return v
+	return at, v
 }
 
 // resolveClaim returns the volume to which a claim is bound. The claim and its PersistentVolume must be bound to each
