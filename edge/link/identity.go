@@ -238,10 +238,11 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 func (i *identity) completeBootstrap(why error) (*api.Config, *api.AuthInfo, error) {
 	cfg := i.link.cfg
 	from, _, err := readKubeconfig(cfg.BootstrapKubeconfig)
-	if errors.Is(why, fs.ErrNotExist) {
-		if why = err; err == nil {
-			why = writeKubeconfig(cfg.Kubeconfig, from, i.pairs.currentPath())
-		}
+	switch lost := errors.Is(why, fs.ErrNotExist); {
+	case lost && err == nil:
+		why = writeKubeconfig(cfg.Kubeconfig, from, i.pairs.currentPath())
+	case lost:
+		why = err
 	}
 	if why != nil { // the kubeconfig can be neither read nor written, so use the content that it would have
 		i.warnUnread(why)

@@ -424,8 +424,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// TestRenewTimeGrowsAcrossRestarts checks that a start with an earlier clock, as of a machine without an RTC after a power cut, does not look
-// like a server that has lost data: the answer to the first renewal is lost, so the Lease is read again.
+// TestRenewTimeGrowsAcrossRestarts checks that a start with an earlier clock, as of a machine without an RTC after a power cut, does not
+// look like a server that has lost data: the answer to the first renewal is lost, so the Lease is read again.
 func TestRenewTimeGrowsAcrossRestarts(t *testing.T) {
 	var back time.Duration
 	var h *history.History

@@ -101,15 +101,13 @@ func TestChainIsReadByName(t *testing.T) {
 // uses the known claim.
 func TestReplacedClaim(t *testing.T) {
 	for name, test := range map[string]struct {
+		outage  time.Duration // before the trouble
 		trouble func(w *world)
 		wants   string // the volume of a new pod during the trouble; empty if it must wait
 	}{
 		"silent": {trouble: func(w *world) { w.set(func() { w.lag = 20 * time.Second }) }},
 		"fails":  {trouble: func(w *world) { w.refuses(func(*http.Request) int { return 500 }) }},
-		"after an outage": {trouble: func(w *world) {
-			w.down.Store(true)
-			time.Sleep(time.Hour)
-			w.down.Store(false)
+		"after an outage": {outage: time.Hour, trouble: func(w *world) {
 			w.set(func() { w.lag = 20 * time.Second })
 			w.cache.Retry()
 		}},
@@ -127,6 +125,9 @@ func TestReplacedClaim(t *testing.T) {
 				replaced := claimOf("c", "pv2")
 				replaced.UID = "another"
 				w.server.Put(replaced)
+				w.down.Store(test.outage > 0)
+				time.Sleep(test.outage)
+				w.down.Store(false)
 				test.trouble(w)
 				volume := func(p *v1.Pod) string {
 					if c, err := w.cache.Claim(p, "c"); err == nil {

@@ -85,7 +85,7 @@ func TestRebootCutOff(t *testing.T) {
 		own, shop := seen(t, c, n, ns, name)
 		tokens[name] = own + shop
 	}
-	everyone = append(everyone, "static-"+n.Name)
+	everyone = append(everyone, "static-"+n.Name, "replaced")
 	n.WaitReady(everyone...)
 	c.Kubectl(t, "-n", ns, "delete", "pod", "replaced", "--force", "--grace-period=0")
 	c.Apply(t, dressed(ns, "replaced"))
@@ -93,7 +93,6 @@ func TestRebootCutOff(t *testing.T) {
 		s := p.Status.ContainerStatuses
 		return p.UID != former.UID && len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Message != ""
 	})
-	everyone = append(everyone, "replaced")
 
 	n.Cut(t)
 	n.Reboot()
