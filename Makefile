@@ -33,11 +33,11 @@ NO_DWARF := -dwarf=false
 # - changes of the configuration, of bundles and of the version: 0.09 MB
 # - the devices of pods, except the topology manager: 0.05 MB. Their changes wait for plugins, drivers and the disk
 # - the link and the certificates, which wait for the network: 0.01 MB
-# - the volumes of drivers, whose calls wait for disks and other programs: 0.05 MB
+# - volumes and the CSINode, which wait for the kernel, drivers and the network: 0.07 MB
 NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/change/... agent/cli/... agent/doctor/... agent/host/... agent/pod/collect \
-	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand internal/registry net/... \
+	edge/backup edge/csinode edge/link edge/podcertificate edge/supervisor internal/hostcommand internal/registry net/... \
 	runtime/ctrd runtime/daemon runtime/image runtime/ocispec runtime/taskshim \
-	agent/engine/... agent/volume/csi agent/volume/provision agent/volume/storage \
+	agent/engine/... agent/volume/... \
 	agent/device agent/device/c... agent/device/d... agent/device/hardware agent/device/m... agent/device/p...)
 SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)

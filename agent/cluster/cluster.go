@@ -93,8 +93,8 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
 	var err error
 	c.Outbox, err = outbox.New(outbox.Config{
-		Client: client, Node: name, NodeUID: c.NodeUID, IsWanted: cfg.Pods.IsWanted, SourcesReported: cfg.SourcesReported,
-		Forget: cfg.Pods.Drop, Retry: cfg.Link.Changed(), Log: cfg.Log,
+		Client: client, Node: name, NodeUID: c.NodeUID, IsWanted: cfg.Pods.IsWanted, IsReplaced: cfg.Desired.IsReplaced,
+		SourcesReported: cfg.SourcesReported, Forget: cfg.Pods.Drop, Retry: cfg.Link.Changed(), Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	c.linkUpSignal = cfg.Link.Changed()
+	c.linkUpSignal = cfg.Link.Changed().C
 	return c, nil
 }
 
@@ -142,7 +142,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	}
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
-		Duplicates: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
+		LastRenewal: c.history.LastRenewal(), Duplicates: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
 		Changed:  c.nodeChanged,
 		Register: registers(k), Labels: n.Labels, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
 		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",

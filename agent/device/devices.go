@@ -99,7 +99,7 @@ type Cluster struct {
 	Objects dra.Objects
 	Client  *kube.Client
 	Node    string          // the Node's name
-	Up      <-chan struct{} // receives a value when the link may be up again
+	Up      kube.LinkSignal // receives a value when the link may be up again
 }
 
 // Start loads the stored resource claims and finds the configured devices of the host. On a node without an API server,

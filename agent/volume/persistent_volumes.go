@@ -57,7 +57,7 @@ type Cluster struct {
 	Client  *kube.Client
 	Objects *object.Cache
 	Node    *node.Node
-	Up      <-chan struct{} // receives a value when the API server may be reachable again
+	Up      kube.LinkSignal // receives a value when the API server may be reachable again
 }
 
 // Claims connects the storage volumes, the CSI drivers and the node's CSINode object.

@@ -38,7 +38,7 @@ type Config struct {
 	Receive func(*v1.ConfigMap)
 	// OnProblem receives the reason why the ConfigMap cannot be followed, and "" when it can be followed again.
 	OnProblem func(why string)
-	Retry     <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
+	Retry     kube.LinkSignal // a value means that the server may answer again; if zero, only a timer triggers retries
 	Log       *slog.Logger
 }
 

@@ -42,14 +42,14 @@ type Config struct {
 	Client *kube.Client
 	Name   string
 	Node   func() *v1.Node // returns the last known Node, or nil
-	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
+	Retry  kube.LinkSignal // a value means that the server may answer again; if zero, only a timer triggers retries
 	Log    *slog.Logger
 }
 
 // A Node writes the CSI drivers of this node to the CSINode and Node objects. It is safe for concurrent use.
 type Node struct {
 	Config
-	wake chan struct{} // capacity 1
+	wake chan struct{} // capacity 1; also receives the values of Retry
 
 	mu       sync.Mutex
 	drivers  map[string]*driver // the drivers of this node; a nil value means uninstalled
@@ -100,8 +100,23 @@ func (n *Node) Poke() {
 	}
 }
 
+// passRetry forwards the values of Retry to wake.
+func (n *Node) passRetry(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.Retry.C:
+			n.Poke()
+		}
+	}
+}
+
 // Run writes the drivers to the API server until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { n.passRetry(ctx) })
 	again := retry.Backoff{FirstWindow: firstRetry, SecondWindow: lastRetry / 4, MaxWindow: lastRetry}
 	failing := false // true during an outage, which is logged once
 	for {
@@ -109,7 +124,6 @@ func (n *Node) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-n.wake:
-		case <-n.Retry:
 		}
 		for {
 			err := n.sync(ctx)
@@ -122,7 +136,7 @@ func (n *Node) Run(ctx context.Context) error {
 				failing = true
 				n.Log.Warn("this node's CSI drivers cannot be written to the API server and are retried", "node", n.Name, "error", err)
 			}
-			if _, ended := kube.WaitForRetry(ctx, &again, err, n.wake); ended != nil {
+			if _, ended := kube.WaitForRetry(ctx, &again, err, kube.LinkSignal{C: n.wake}); ended != nil {
 				return nil
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +15,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/kube"
 )
 
 // A scene is an API server and a node that is running.
@@ -23,13 +26,15 @@ type scene struct {
 	*testing.T
 	*apitest.Server
 	*Node
-	end func()
+	end   func()
+	down  atomic.Bool // the link is down
+	retry chan struct{}
 }
 
 func in(t *testing.T, test func(s *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{T: t, Server: apitest.New(t)}
+		s := &scene{T: t, Server: apitest.New(t), retry: make(chan struct{}, 1)}
 		s.Put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first", Labels: map[string]string{"zone.dev/z": "mine"}}})
 		s.start()
 		synctest.Wait()
@@ -40,9 +45,19 @@ func in(t *testing.T, test func(s *scene)) {
 
 func (s *scene) start() {
 	s.Helper()
-	client := s.Server.Client(s.T)
+	to := &rest.Config{Host: "http://127.0.0.1:1"}
+	client, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial,
+		BeforeRequest: func(context.Context) error {
+			if s.down.Load() {
+				return fmt.Errorf("%w: the cable is cut", kube.ErrNoLink)
+			}
+			return nil
+		}})
+	if err != nil {
+		s.Fatal(err)
+	}
 	n, err := New(Config{Client: client, Name: "n", Node: func() *v1.Node { return s.Server.Node("n") },
-		Log: slog.New(slog.DiscardHandler)})
+		Retry: kube.LinkSignal{C: s.retry}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -159,6 +174,25 @@ func TestOffline(t *testing.T) {
 			OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "first"}}}})
 		s.Install("c", "id-d", 0, nil)
 		s.wants("a=id-a ;c=id-d ;")
+	})
+}
+
+// TestNoLink checks that a driver that registers or changes while the link is down is written as soon as the link is up. The driver does
+// not register again, and the Node does not change.
+func TestNoLink(t *testing.T) {
+	in(t, func(s *scene) {
+		for _, id := range []string{"first", "second"} {
+			s.down.Store(true)
+			before := s.Total()
+			s.Install("a", id, 0, nil)
+			time.Sleep(time.Hour)
+			if n := s.Total() - before; n != 0 {
+				t.Errorf("%d requests without a link", n)
+			}
+			s.down.Store(false)
+			s.retry <- struct{}{}
+			s.wants("a=" + id + " ;")
+		}
 	})
 }
 

@@ -108,6 +108,7 @@ type Desired struct {
 
 	mu               sync.RWMutex // protects the published view; never held during I/O
 	pods             map[types.UID]Pod
+	replaced         map[types.UID]bool // see IsReplaced
 	version          uint64
 	deliveredSources map[string]bool
 	problems         map[string][]Problem    // problems that each source reported
@@ -149,6 +150,14 @@ func (d *Desired) Get(uid types.UID) (Pod, bool) {
 	defer d.mu.RUnlock()
 	p, ok := d.pods[uid]
 	return p, ok
+}
+
+// IsReplaced reports whether the API server is known not to wait for the end of a deleting pod: it has given the name of the pod to another
+// pod, or it wants the pod to run again. At the server, one pod has a name at a time, so a stored pod proves this without a new list.
+func (d *Desired) IsReplaced(uid types.UID) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.replaced[uid]
 }
 
 // List returns all pods, sorted by namespace, name and UID.
@@ -227,7 +236,7 @@ func (d *Desired) Problems() []Problem {
 // publish makes new rows visible to readers. It returns the UIDs of the pods that have changed.
 func (d *Desired) publish(next rows, blocked map[string][]blockedPod) (changed []types.UID) {
 	pods := make(map[types.UID]Pod, len(next))
-	waits := next.findPredecessors()
+	waits, replaced := next.findPredecessors(), next.findReplaced()
 	restarts := d.restarts   // only publish writes it
 	version := d.version + 1 // only publish writes version, so reading it needs no lock
 	for uid, row := range next {
@@ -261,6 +270,6 @@ func (d *Desired) publish(next rows, blocked map[string][]blockedPod) (changed [
 	if len(changed) > 0 {
 		d.version = version
 	}
-	d.pods, d.blocked, d.restarts = pods, blocked, restarts
+	d.pods, d.replaced, d.blocked, d.restarts = pods, replaced, blocked, restarts
 	return changed
 }

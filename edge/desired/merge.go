@@ -73,6 +73,35 @@ func (r rows) findPredecessors() map[types.UID]types.UID {
 	return waits
 }
 
+// findReplaced returns the deleting pods of the API server whose name a pod of the API server owns.
+func (r rows) findReplaced() map[types.UID]bool {
+	var owners map[types.NamespacedName]types.UID
+	replaced := map[types.UID]bool{}
+	for uid, row := range r {
+		if row.Source != API || !row.Deleting {
+			continue
+		}
+		if owners == nil {
+			owners = r.findOwners(API)
+		}
+		if owners[nameOf(row.Pod)] != "" {
+			replaced[uid] = true
+		}
+	}
+	return replaced
+}
+
+// findOwners returns the UIDs of the pods of a source that own their name.
+func (r rows) findOwners(source string) map[types.NamespacedName]types.UID {
+	owners := map[types.NamespacedName]types.UID{}
+	for uid, row := range r {
+		if row.Source == source && ownsName(row) {
+			owners[nameOf(row.Pod)] = uid
+		}
+	}
+	return owners
+}
+
 // missingPods returns the known pods of a source that this source no longer lists. It omits pods whose origin has a problem,
 // because such an origin may still contain the pod.
 func (r rows) missingPods(source string, pods []SourcePod, unsure map[string]bool) (gone []types.UID) {

@@ -1,10 +1,12 @@
 package desired
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -106,4 +108,41 @@ func TestUnsureOriginsKeepTheirPods(t *testing.T) {
 		t.Error(got)
 	}
 	w.want("removed", w.Set(ctx, File, nil, nil), "a1 deleting, b1 deleting", "a1")
+}
+
+// TestIsReplaced checks that a deleting pod of the API server counts as replaced if the server has given its name to another pod, or wants
+// it again, also after a restart. A pod of another source with this name proves nothing.
+func TestIsReplaced(t *testing.T) {
+	w := newWorld(t)
+	check := func(when string, want ...types.UID) {
+		t.Helper()
+		var got []types.UID
+		for _, p := range w.List() {
+			if w.IsReplaced(p.Pod.UID) {
+				got = append(got, p.Pod.UID)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v are replaced, not %v", when, got, want)
+		}
+	}
+	set := func(source string, specs ...string) {
+		t.Helper()
+		if err := w.Set(t.Context(), source, sourcePods(specs...), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(API, "a/1", "b/2", "c/3")
+	check("all are wanted")
+	set(API, "a/4", "c/5")
+	check("two have replacements", "1", "3")
+	set(API, "a/6", "b/2", "c/3")
+	check("one is replaced again, and two are wanted again", "1", "2", "3", "4", "5")
+	w.restart()
+	check("restarted", "1", "2", "3", "4", "5")
+	set(API)
+	check("all are deleted")
+	set(File, "a/7", "b/8")
+	check("static pods have the names")
 }

@@ -128,6 +128,14 @@ func (h *History) Epoch() int {
 	return h.last.Epoch
 }
 
+// LastRenewal returns the renewTime of the last acknowledged renewal of the Lease. After a start of the agent, it is the last stored one.
+// The result is zero if there is none.
+func (h *History) LastRenewal() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last.Renewed
+}
+
 // SuspectServer makes the next VerifyServer read the Lease. Call it when a connection has ended or a request has failed, because the next
 // answer may come from another server.
 func (h *History) SuspectServer() {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"reflect"
 	"time"
@@ -22,9 +23,13 @@ import (
 // and after the certificate has expired. See https://kubernetes.io/docs/reference/access-authn-authz/kubelet-tls-bootstrapping/.
 func (i *identity) bootstrap(ctx context.Context) error {
 	cfg := i.link.cfg
-	with, err := readRest(cfg.BootstrapKubeconfig)
+	from, _, err := readKubeconfig(cfg.BootstrapKubeconfig)
 	if err != nil {
 		return err
+	}
+	with, err := restConfig(from.DeepCopy())
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", cfg.BootstrapKubeconfig, err)
 	}
 	i.setMissing(&noCredentials{ReasonBootstrapping, "requesting a client certificate from " + with.Host})
 	c, err := i.newClient(with)
@@ -45,13 +50,16 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	}
 	made, err := i.obtainClientCert(ctx, c, nil)
 	if err != nil {
-		i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
+		if ctx.Err() == nil {
+			i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
+		}
 		return err
 	}
 	if _, _, err := readKubeconfig(cfg.Kubeconfig); isUnreadable(err) {
 		i.warnUnread(err) // only a warning, because read also works without this file
 	} else if err != nil {
-		if err := writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.currentPath()); err != nil {
+		// The certificate belongs to the cluster of the kubeconfig that was read before the request.
+		if err := writeKubeconfig(cfg.Kubeconfig, from, i.pairs.currentPath()); err != nil {
 			return fmt.Errorf("write kubeconfig: %w", err)
 		}
 	}
@@ -74,14 +82,26 @@ func (i *identity) untilBootstrap() time.Duration {
 	return left
 }
 
-// areEqual compares two configurations. It ignores proxies, because they are functions, which are never equal.
+// areEqual compares two configurations of restConfig. It compares the addresses of their proxies, because functions are never equal.
 func areEqual(a, b *rest.Config) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	x, y := *a, *b
 	x.Proxy, y.Proxy = nil, nil
-	return reflect.DeepEqual(x, y)
+	return proxyOf(a) == proxyOf(b) && reflect.DeepEqual(x, y)
+}
+
+// proxyOf returns the proxy-url of a kubeconfig, or "" if it has none.
+func proxyOf(c *rest.Config) string {
+	if c.Proxy == nil {
+		return ""
+	}
+	proxy, err := c.Proxy(&http.Request{})
+	if err != nil || proxy == nil {
+		return ""
+	}
+	return proxy.String()
 }
 
 // newClient returns a client with its own connections, for requests with other credentials than those in use.

@@ -163,6 +163,7 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 	}
 	box, err := outbox.New(outbox.Config{
 		Client: l.Client(), Node: name, NodeUID: func() types.UID { return "" }, IsWanted: func(types.UID) bool { return true },
+		IsReplaced:      func(types.UID) bool { return false },
 		SourcesReported: func() bool { return true },
 		Forget:          func(context.Context, types.UID) error { return nil }, Retry: l.Changed(), Log: log,
 	})

@@ -127,7 +127,7 @@ func TestCutAndBack(t *testing.T) {
 	w := newWorld(t)
 	c := newCable(w)
 	l, _ := w.start(w.member())
-	changed := l.Changed()
+	changed := l.Changed().C
 	await(t, l, up)
 	c.cut.Store(true)
 	c.drop()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -160,7 +159,7 @@ func (i *identity) load() bool {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.config == nil || !reflect.DeepEqual(config, i.config) {
+	if i.config == nil || !areEqual(config, i.config) {
 		i.config, i.leaf, i.missingReason = config, leaf, nil
 		signalChannel(i.changed)
 	}
@@ -213,14 +212,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	lost := errors.Is(err, fs.ErrNotExist)
 	interrupted := (lost || isUnreadable(err)) && newest != nil && cfg.BootstrapKubeconfig != ""
 	if interrupted && newest.cert.Leaf.Subject.CommonName == commonName(cfg.NodeName) {
-		why := err
-		if lost {
-			why = writeKubeconfig(cfg.Kubeconfig, cfg.BootstrapKubeconfig, i.pairs.currentPath())
-		}
-		if why != nil { // the kubeconfig can be neither read nor written, so use the content that it would have
-			i.warnUnread(why)
-		}
-		kubeconfig, user, err = makeKubeconfig(cfg.BootstrapKubeconfig, i.pairs.currentPath())
+		kubeconfig, user, err = i.completeBootstrap(err)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -240,6 +232,25 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 		return nil, nil, fmt.Errorf("the client certificate of %s: %w", cfg.Kubeconfig, err)
 	}
 	return config, leaf, nil
+}
+
+// completeBootstrap returns the kubeconfig of an interrupted bootstrap. It writes the kubeconfig if the file is missing.
+func (i *identity) completeBootstrap(why error) (*api.Config, *api.AuthInfo, error) {
+	cfg := i.link.cfg
+	from, _, err := readKubeconfig(cfg.BootstrapKubeconfig)
+	switch lost := errors.Is(why, fs.ErrNotExist); {
+	case lost && err == nil:
+		why = writeKubeconfig(cfg.Kubeconfig, from, i.pairs.currentPath())
+	case lost:
+		why = err
+	}
+	if why != nil { // the kubeconfig can be neither read nor written, so use the content that it would have
+		i.warnUnread(why)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return makeKubeconfig(from, i.pairs.currentPath())
 }
 
 // prefersPair reports whether the newest pair replaces the certificate of the kubeconfig. Usually it does, because a rotated pair was

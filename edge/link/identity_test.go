@@ -1,7 +1,9 @@
 package link
 
 import (
+	"bytes"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +88,87 @@ func TestBootstrapContinuesAfterRestart(t *testing.T) {
 	if len(w.asked) != 0 {
 		t.Error("a second request")
 	}
+}
+
+// TestNewFilesEndWait checks that a changed file ends the wait for a signing request that nobody approves: a usable kubeconfig, another
+// bootstrap kubeconfig, and another kubeconfig during a rotation. Other changes do not, and the request is continued.
+func TestNewFilesEndWait(t *testing.T) {
+	const newToken = "123456.0123456789abcdef"
+	hold := func(t *testing.T) *world {
+		w := newWorld(t)
+		w.hold = true
+		return w
+	}
+	client := func(w *world, age, left time.Duration) *api.AuthInfo {
+		cert, key := w.server.CA.Client(t, "system:node:n", []string{"system:nodes"}, time.Now().Add(-age), time.Now().Add(left))
+		return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	}
+	t.Run("kubeconfig", func(t *testing.T) {
+		w := hold(t)
+		cfg := w.bootstrap()
+		l, _ := w.start(cfg)
+		name := <-w.asked
+		await(t, l, func(s State) bool { return strings.Contains(s.Message, name) })
+		w.kubeconfig(cfg.Kubeconfig, client(w, time.Minute, time.Hour))
+		await(t, l, up)
+	})
+	t.Run("kubeconfig after expiry", func(t *testing.T) {
+		w := hold(t)
+		cfg := w.bootstrap()
+		w.kubeconfig(cfg.Kubeconfig, client(w, 2*time.Hour, -time.Hour))
+		l, _ := w.start(cfg)
+		name := <-w.asked
+		await(t, l, func(s State) bool { return strings.Contains(s.Message, name) })
+		w.kubeconfig(cfg.Kubeconfig, client(w, time.Minute, time.Hour))
+		await(t, l, up)
+	})
+	t.Run("bootstrap kubeconfig", func(t *testing.T) {
+		w, other := hold(t), newWorld(t) // the first cluster is the wrong one
+		cfg := w.bootstrap()
+		l, _ := w.start(cfg)
+		name := <-w.asked
+		await(t, l, func(s State) bool { return strings.Contains(s.Message, name) })
+		other.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})
+		await(t, l, up)
+		if s, _, err := Membership(cfg.Kubeconfig); err != nil || s != other.server.URL {
+			t.Errorf("the kubeconfig has the server %s: %v", s, err)
+		}
+	})
+	t.Run("rotation", func(t *testing.T) {
+		w := hold(t)
+		cfg := w.config()
+		w.kubeconfig(cfg.Kubeconfig, client(w, 10*time.Hour, time.Hour))
+		l, _ := w.start(cfg)
+		<-w.asked
+		await(t, l, up)
+		next := client(w, time.Minute, 10*time.Hour)
+		w.kubeconfig(cfg.Kubeconfig, next)
+		await(t, l, func(State) bool {
+			c, err := l.identity.restConfig()
+			return err == nil && bytes.Equal(c.CertData, next.ClientCertificateData)
+		})
+		await(t, l, up)
+	})
+	t.Run("continued", func(t *testing.T) {
+		w := hold(t)
+		w.server.Authenticate = func(r *http.Request) bool {
+			return r.Header.Get("Authorization") == "Bearer "+newToken || w.authenticate(r)
+		}
+		cfg := w.bootstrap()
+		l, _ := w.start(cfg)
+		name := <-w.asked
+		waiting := func(s State) bool { return strings.Contains(s.Message, name) }
+		await(t, l, waiting)
+		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token}) // unchanged
+		w.kubeconfig(w.path("other"), &api.AuthInfo{Token: token})
+		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: newToken})
+		await(t, l, waiting)
+		w.set(func() { w.approve(name) })
+		await(t, l, up)
+		if len(w.asked) != 0 {
+			t.Error("a second request")
+		}
+	})
 }
 
 // TestBootstrapCutOff checks the bootstrap of an agent that was killed after it had saved the key pair. The kubeconfig was not written yet.

@@ -95,11 +95,7 @@ func readRest(path string) (*rest.Config, error) {
 
 // makeKubeconfig returns the same kubeconfig that a kubelet writes after its TLS bootstrap. It has the server of the bootstrap kubeconfig.
 // It refers to the given file with the certificate and the key.
-func makeKubeconfig(bootstrap, pairFile string) (*api.Config, *api.AuthInfo, error) {
-	from, _, err := readKubeconfig(bootstrap)
-	if err != nil {
-		return nil, nil, err
-	}
+func makeKubeconfig(from *api.Config, pairFile string) (*api.Config, *api.AuthInfo, error) {
 	cluster := from.Clusters[from.Contexts[from.CurrentContext].Cluster]
 	if cluster == nil {
 		return nil, nil, errors.New("the bootstrap kubeconfig has no cluster")
@@ -112,8 +108,8 @@ func makeKubeconfig(bootstrap, pairFile string) (*api.Config, *api.AuthInfo, err
 	return to, user, nil
 }
 
-func writeKubeconfig(path, bootstrap, pairFile string) error {
-	to, _, err := makeKubeconfig(bootstrap, pairFile)
+func writeKubeconfig(path string, from *api.Config, pairFile string) error {
+	to, _, err := makeKubeconfig(from, pairFile)
 	if err != nil {
 		return err
 	}

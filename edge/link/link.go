@@ -181,7 +181,7 @@ func (l *Link) IsDown() bool {
 
 // Changed returns a new channel of capacity 1 that receives a value after each change of State. Call it
 // once for each subscriber, because channels are never removed.
-func (l *Link) Changed() <-chan struct{} { return l.states.subscribe() }
+func (l *Link) Changed() kube.LinkSignal { return kube.LinkSignal{C: l.states.subscribe()} }
 
 // WaitUp waits until the link is up. It returns an error if ctx ends first.
 func (l *Link) WaitUp(ctx context.Context) error {

@@ -210,10 +210,11 @@ func TestNewBootstrapKubeconfig(t *testing.T) {
 // TestBootstrapByProxy checks that a bootstrap kubeconfig with a proxy ends the interval after a bootstrap only if it has changed.
 func TestBootstrapByProxy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bootstrap")
+	proxy := "http://192.0.2.2:3128"
 	write := func(token string) {
 		t.Helper()
 		c := api.NewConfig()
-		c.Clusters["c"] = &api.Cluster{Server: "https://192.0.2.1:6443", ProxyURL: "http://192.0.2.2:3128"}
+		c.Clusters["c"] = &api.Cluster{Server: "https://192.0.2.1:6443", ProxyURL: proxy}
 		c.AuthInfos["u"] = &api.AuthInfo{Token: token}
 		c.Contexts["x"], c.CurrentContext = &api.Context{Cluster: "c", AuthInfo: "u"}, "x"
 		if err := clientcmd.WriteToFile(*c, path); err != nil {
@@ -233,6 +234,31 @@ func TestBootstrapByProxy(t *testing.T) {
 	write("new")
 	if i.untilBootstrap() != 0 {
 		t.Error("a new kubeconfig does not end the interval")
+	}
+	i.bootstraps.Succeeded(time.Hour)
+	proxy = "http://192.0.2.3:3128"
+	write("old")
+	if i.untilBootstrap() != 0 {
+		t.Error("a new proxy does not end the interval")
+	}
+
+	// The same rule applies to the kubeconfig in use: only a change causes a new connection.
+	i = newIdentity(&Link{cfg: Config{Kubeconfig: path, CertDir: t.TempDir()}})
+	for n, want := range []bool{true, false, true, true, false} { // whether the credentials have changed
+		switch n {
+		case 2:
+			proxy = "http://192.0.2.4:3128"
+		case 3:
+			proxy = ""
+		}
+		write("old")
+		before := i.config
+		if !i.load() || (len(i.changed) == 1) != want || (i.config != before) != want {
+			t.Errorf("read %d: changed %v, %+v", n, len(i.changed) == 1, i.missingReason)
+		}
+		if want {
+			<-i.changed
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/internal/retry"
 )
@@ -46,12 +48,42 @@ func (i *identity) run(ctx context.Context) error {
 	return nil
 }
 
-// attemptCertificate makes one attempt to obtain a certificate. After a failure, it waits until the next attempt is due.
+// errFilesChanged ends the wait for a certificate when the kubeconfigs have changed.
+var errFilesChanged = errors.New("the kubeconfigs have changed")
+
+// attemptCertificate makes one attempt to obtain a certificate. After a failure, it waits until the next attempt is due. A signing request
+// can wait for its approval for ever, so the attempt also ends when a change of the files has changed the credentials. If the request is
+// still needed, the next attempt continues with it.
 func (i *identity) attemptCertificate(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
-	err := do(ctx)
-	if err == nil || ctx.Err() != nil {
+	attempt, end := context.WithCancelCause(ctx)
+	before, watched, signalled := i.readKubeconfigs(), make(chan struct{}), false
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-attempt.Done():
+				return
+			case <-i.files:
+				signalled = true
+				if now := i.readKubeconfigs(); !areEqual(now[0], before[0]) || !areEqual(now[1], before[1]) {
+					end(errFilesChanged)
+				}
+			}
+		}
+	}()
+	err := do(attempt)
+	end(nil)
+	<-watched
+	if signalled {
+		i.filesChanged() // ends the sleep below, as without the goroutine
+	}
+	outdated := errors.Is(context.Cause(attempt), errFilesChanged)
+	switch {
+	case err == nil || ctx.Err() != nil:
 		again.Reset()
 		i.loggedFailure = ""
+		return
+	case outdated && (errors.Is(err, context.Canceled) || errors.Is(err, errFilesChanged)):
 		return
 	}
 	i.failures.Add(1)
@@ -64,6 +96,17 @@ func (i *identity) attemptCertificate(ctx context.Context, what string, do func(
 		wait = retry.Jitter(afterDenial)
 	}
 	i.link.clock.sleep(ctx, wait, i.files, i.link.cfg.NetworkChanged)
+}
+
+// readKubeconfigs returns the credentials in the kubeconfig and in the bootstrap kubeconfig. They are nil if they cannot be read. Unlike
+// read, it changes no file, because an attempt may be saving its certificate at the same time.
+func (i *identity) readKubeconfigs() (both [2]*rest.Config) {
+	for n, path := range []string{i.link.cfg.Kubeconfig, i.link.cfg.BootstrapKubeconfig} {
+		if config, err := readRest(path); err == nil {
+			both[n] = config
+		}
+	}
+	return both
 }
 
 // isDue reports whether the certificate should be rotated.

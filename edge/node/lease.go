@@ -31,7 +31,7 @@ const (
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: every / 2}
-	l := &lease{Node: n}
+	l := &lease{Node: n, last: n.LastRenewal}
 	for {
 		begin := time.Now()
 		err := l.renewLease(kube.WithBusyTimeout(kube.WithSilenceTimeout(ctx, min(every, leaseAnswer)), every))
@@ -44,7 +44,7 @@ func (n *Node) keepLease(ctx context.Context) {
 		l.logOutage(err)
 		if err != nil {
 			n.History.SuspectServer()
-			if _, ended := kube.WaitForRetry(ctx, &again, err, n.leaseRetry); ended != nil {
+			if _, ended := kube.WaitForRetry(ctx, &again, err, kube.LinkSignal{C: n.leaseRetry}); ended != nil {
 				return
 			}
 			continue
@@ -62,7 +62,7 @@ func (n *Node) keepLease(ctx context.Context) {
 type lease struct {
 	*Node
 	upToDate bool      // all fields except renewTime are up to date
-	last     time.Time // time of the last acknowledged renewal
+	last     time.Time // time of the last acknowledged renewal; initially that of an earlier start
 	failing  bool      // the last renewal failed; used to log an outage only once
 }
 

@@ -47,7 +47,7 @@ func (n *Node) keepNode(ctx context.Context) {
 		if time.Since(began) > steadyTime {
 			again.Reset()
 		}
-		if _, ended := kube.WaitForRetry(ctx, &again, err, n.nodeRetry); ended != nil {
+		if _, ended := kube.WaitForRetry(ctx, &again, err, kube.LinkSignal{C: n.nodeRetry}); ended != nil {
 			return
 		}
 	}

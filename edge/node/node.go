@@ -108,6 +108,9 @@ type Config struct {
 
 	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.
 	History History
+	// LastRenewal is the renewTime of the last renewal that History has stored; zero if there is none. Later renewals have later times,
+	// also if the machine has started with an earlier time, because an earlier renewTime would look like lost data.
+	LastRenewal time.Time
 	// Duplicates adds annotations to the Lease, and checks the Lease after each renewal for another machine. It may be nil.
 	Duplicates DuplicateDetector
 
@@ -141,7 +144,7 @@ type Config struct {
 	LeaseFor    time.Duration // nodeLeaseDurationSeconds
 	MaxImages   int           // nodeStatusMaxImages; negative means no limit
 
-	Retry <-chan struct{}  // a value means that the server may answer again; if nil, only a timer triggers retries
+	Retry kube.LinkSignal  // a value means that the server may answer again; if zero, only a timer triggers retries
 	Now   func() time.Time // wall clock of times in the API; the default is time.Now
 	Log   *slog.Logger
 }
@@ -186,7 +189,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 		c.OnPeriodicTask = func() {}
 	}
 	n := &Node{Config: c, rewritten: c.History.WatchEpoch(), reportSignal: make(chan struct{}, 1), readRequests: make(chan chan<- struct{})}
-	if c.Retry != nil {
+	if c.Retry.C != nil {
 		n.nodeRetry, n.leaseRetry = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
 	text, found, err := c.Meta.Meta(ctx, metaNode)
@@ -266,7 +269,7 @@ func (n *Node) passRetry(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.Retry:
+		case <-n.Retry.C:
 			notifyChannel(n.nodeRetry)
 			notifyChannel(n.leaseRetry)
 		}

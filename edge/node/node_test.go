@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -14,11 +16,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/history"
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
 )
 
@@ -100,7 +106,7 @@ func (w *world) start() {
 		Client: client, Name: "n", Meta: db, Register: true, Labels: map[string]string{"mine": "1"}, Port: 10250,
 		Facts:       w.now,
 		Changed:     func(*v1.Node) { w.changed.Add(1) },
-		StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, MaxImages: 2, Retry: w.retry, Log: log,
+		StatusEvery: 10 * time.Second, ReportEvery: 5 * time.Minute, LeaseFor: 40 * time.Second, MaxImages: 2, Retry: kube.LinkSignal{C: w.retry}, Log: log,
 	}
 	if w.cfg != nil {
 		w.cfg(&c)
@@ -414,6 +420,55 @@ func TestLeaseIsRenewed(t *testing.T) {
 		time.Sleep(time.Second)
 		if age := time.Since(renewed()); age > time.Second {
 			t.Error("not immediately when the link is back", age)
+		}
+	})
+}
+
+// TestRenewTimeGrowsAcrossRestarts checks that a start with an earlier clock, as of a machine without an RTC after a power cut, does not
+// look like a server that has lost data: the answer to the first renewal is lost, so the Lease is read again.
+func TestRenewTimeGrowsAcrossRestarts(t *testing.T) {
+	var back time.Duration
+	var h *history.History
+	in(t, func(c *Config) {
+		var err error
+		h, err = history.New(context.Background(), history.Config{Client: c.Client, Node: "n", Meta: c.Meta.(*store.Store), Log: c.Log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.History, c.LastRenewal = h, h.LastRenewal()
+		c.Now = func() time.Time { return time.Now().Add(-back) }
+	}, func(w *world) {
+		time.Sleep(time.Minute)
+		ctx, stop := context.WithCancel(context.Background())
+		stop()
+		if err := h.Run(ctx); err != nil { // stores the last renewal
+			t.Fatal(err)
+		}
+		before := w.Lease(v1.NamespaceNodeLease, "n").Spec.RenewTime.Time
+		w.end()
+		back = time.Hour
+		var once sync.Once
+		var renewed time.Time
+		lost := func(rw http.ResponseWriter, r *http.Request) (done bool) {
+			if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/leases/") {
+				once.Do(func() { // the server renews the Lease, and its answer is lost
+					change, lease := coordinationv1.Lease{}, w.Lease(v1.NamespaceNodeLease, "n").DeepCopy()
+					if err := json.NewDecoder(r.Body).Decode(&change); err != nil {
+						t.Error(err)
+					}
+					lease.Spec.RenewTime, renewed = change.Spec.RenewTime, change.Spec.RenewTime.Time
+					w.Put(lease)
+					w.WriteError(rw, r, apierrors.NewInternalError(errors.New("no answer")))
+					done = true
+				})
+			}
+			return done
+		}
+		w.Fault.Store(&lost)
+		w.start()
+		time.Sleep(10 * time.Minute)
+		if after := w.Lease(v1.NamespaceNodeLease, "n").Spec.RenewTime.Time; !after.After(before) || renewed.IsZero() || h.Epoch() != 0 {
+			t.Errorf("renewed at %s and %s, after %s; epoch %d", renewed, after, before, h.Epoch())
 		}
 	})
 }

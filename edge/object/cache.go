@@ -220,20 +220,30 @@ func (c *Cache) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if err := waitAll(ctx, waits); err != nil {
 		return err
 	}
-	if err := waitBriefly(ctx, fresh); err != nil {
+	again := func() []<-chan struct{} { return c.requestUnread(pod.UID) }
+	if err := waitBriefly(ctx, fresh, again); err != nil {
 		return err
 	}
 	return c.waitChain(ctx, pod.UID)
 }
 
-// waitBriefly waits for updates of known objects, at most for updateTimeout.
-func waitBriefly(ctx context.Context, fresh []<-chan struct{}) error {
+// Fetch requests the objects and tokens of a pod that cannot start yet, so that it can start later without a link. It does not wait.
+func (c *Cache) Fetch(pod *v1.Pod) {
+	c.tokens.register(pod, referencesOf(pod).tokens, true)
+	c.register(pod, false)
+}
+
+// waitBriefly waits for updates of known objects, and then for those of further functions, at most for updateTimeout.
+func waitBriefly(ctx context.Context, fresh []<-chan struct{}, then ...func() []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil
 	}
 	soon, stop := context.WithTimeout(ctx, updateTimeout)
 	defer stop()
 	_ = waitAll(soon, fresh)
+	for _, next := range then {
+		_ = waitAll(soon, next())
+	}
 	return ctx.Err()
 }
 
@@ -258,6 +268,7 @@ func (c *Cache) Release(ctx context.Context, uid types.UID) error {
 	for k := range c.pods[uid] {
 		it := c.items[k]
 		delete(it.users, uid)
+		delete(it.unread, uid)
 		if len(it.users) > 0 {
 			continue
 		}
@@ -327,7 +338,12 @@ func (c *Cache) register(pod *v1.Pod, ranBefore bool) (waits, fresh []<-chan str
 		}
 		if !it.isKnown() {
 			waits = append(waits, it.firstAnswer)
-		} else if c.isPolled(it.kind) && !ranBefore && (isNew || c.cfg.Strategy == Get && it.kind.get == nil) {
+			continue
+		}
+		if isNew && !ranBefore && k.Kind == claimKind {
+			it.unread[pod.UID] = &firstRead{}
+		}
+		if c.isPolled(it.kind) && !ranBefore && (isNew || it.mustBeRead(pod.UID) || c.cfg.Strategy == Get && it.kind.get == nil) {
 			fresh = append(fresh, it.requestRead())
 		}
 	}

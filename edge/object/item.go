@@ -51,6 +51,7 @@ type item struct {
 // usage records which pods use an item. The Cache's mu protects it.
 type usage struct {
 	users   map[types.UID]bool // by pod; true if the pod may use the object after its deletion
+	unread  map[types.UID]*firstRead
 	stop    context.CancelFunc // ends the goroutine; nil if it was not started
 	dropped bool               // no pod uses the item
 }
@@ -86,7 +87,7 @@ type follower struct {
 func newItem(k store.ObjectKey, kind *kind, signal chan<- struct{}) *item {
 	return &item{
 		ObjectKey: k, kind: kind, signal: signal, requests: make(chan struct{}, 1),
-		usage:    usage{users: map[types.UID]bool{}},
+		usage:    usage{users: map[types.UID]bool{}, unread: map[types.UID]*firstRead{}},
 		reading:  reading{firstAnswer: make(chan struct{}), attemptEnded: make(chan struct{})},
 		follower: follower{retry: newRetry()},
 	}
@@ -257,10 +258,12 @@ func (c *Cache) attemptOnce(ctx context.Context, it *item, resume bool, failures
 		o.FieldSelector = "metadata.name=" + it.Name
 	}
 	if !resume {
+		waiting := c.listUnread(it)
 		now, version, err := it.fetch(ctx, c.cfg.Client, o)
 		if err == nil {
 			err = c.accept(ctx, it, now, version)
 		}
+		c.recordRead(it, waiting, err)
 		c.recordAttempt(it, err, failures)
 		if err != nil {
 			return err

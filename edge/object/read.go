@@ -81,6 +81,8 @@ func (c *Cache) read(pod *v1.Pod, kind, namespace, name string) (content, error)
 	switch {
 	case !uses:
 		return nil, fmt.Errorf("%s: the pod does not reference it", it)
+	case it.mustBeRead(pod.UID):
+		return nil, fmt.Errorf("%s: %w", it, it.refuse(pod.UID))
 	case !it.isKnown() && it.err != nil && !kube.IsAnswer(it.err):
 		return nil, unreachedError{it.err}
 	case !it.isKnown() && it.err != nil:

@@ -94,9 +94,9 @@ func (t *tokens) load(stored []store.Token) {
 	}
 }
 
-// register records the tokens that a pod needs. If the pod ran before, a missing token is requested immediately, because Prepare may not be
+// register records the tokens that a pod needs. If request is true, a missing token is requested immediately, because Prepare may not be
 // called for a long time.
-func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
+func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, request bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k := range keys {
@@ -110,7 +110,7 @@ func (t *tokens) register(pod *v1.Pod, keys map[store.TokenKey]bool, ran bool) {
 		if s, ok := t.loaded[k]; ok {
 			n.Token, n.early = s, randomJitter(s)
 			delete(t.loaded, k)
-		} else if ran {
+		} else if request {
 			n.err = fmt.Errorf("service account token for audience %q: %w", k.Audience, errUnread)
 		}
 		t.list[k] = n

@@ -190,6 +190,39 @@ func TestTokenAndTheClock(t *testing.T) {
 	})
 }
 
+// TestFetch checks that a pod whose objects were fetched while it could not start can start later without a link, also after a restart.
+func TestFetch(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.server.Put(configMap("m", "1"))
+		w.server.Put(volumeOf("pv", ""))
+		w.server.Put(claimOf("c", "pv"))
+		p := withToken("p", "a", nil)
+		p.Spec.Containers[0].EnvFrom = podOf("", "m").Spec.Containers[0].EnvFrom
+		p.Spec.Volumes = append(p.Spec.Volumes, claimed("", "c").Spec.Volumes...)
+		w.storePod(p)
+		w.cache.Fetch(p)
+		time.Sleep(10 * time.Second)
+		w.down.Store(true)
+		w.server.CloseConnections()
+		for range 2 {
+			if d := w.again(p); d > 0 {
+				t.Errorf("the pod has waited for %s", d)
+			}
+			w.wants(p, "m", "1")
+			if got := w.token(p); got != "ey1" {
+				t.Errorf("the token is %s", got)
+			}
+			if _, err := w.cache.PersistentVolume(p, "pv"); err != nil {
+				t.Error(err)
+			}
+			w.restart()
+		}
+		if n := len(w.requests()); n != 1 {
+			t.Errorf("%d token requests", n)
+		}
+	})
+}
+
 // TestTokenArrives checks that a pod without a token gets a token as soon as the API server issues one.
 func TestTokenArrives(t *testing.T) {
 	inWorld(t, Watch, func(w *world) {

@@ -96,6 +96,96 @@ func TestChainIsReadByName(t *testing.T) {
 	})
 }
 
+// TestReplacedClaim checks that a new pod does not use a claim that was deleted and created again with another volume, if another pod of
+// the node keeps the former claim known: the server is silent for long, fails, or is silent after an outage. Without a link, the new pod
+// uses the known claim.
+func TestReplacedClaim(t *testing.T) {
+	for name, test := range map[string]struct {
+		outage  time.Duration // before the trouble
+		trouble func(w *world)
+		wants   string // the volume of a new pod during the trouble; empty if it must wait
+	}{
+		"silent": {trouble: func(w *world) { w.set(func() { w.lag = 20 * time.Second }) }},
+		"fails":  {trouble: func(w *world) { w.refuses(func(*http.Request) int { return 500 }) }},
+		"after an outage": {outage: time.Hour, trouble: func(w *world) {
+			w.set(func() { w.lag = 20 * time.Second })
+			w.cache.Retry()
+		}},
+		"no link": {trouble: func(w *world) { w.down.Store(true) }, wants: "pv1"},
+		"none":    {trouble: func(*world) {}, wants: "pv2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, Watch, func(w *world) {
+				w.server.Put(volumeOf("pv1", ""))
+				w.server.Put(volumeOf("pv2", ""))
+				w.server.Put(claimOf("c", "pv1"))
+				former, fresh := claimed("former", "c"), claimed("fresh", "c")
+				w.prepare(former)
+				time.Sleep(2 * time.Second)
+				replaced := claimOf("c", "pv2")
+				replaced.UID = "another"
+				w.server.Put(replaced)
+				w.down.Store(test.outage > 0)
+				time.Sleep(test.outage)
+				w.down.Store(false)
+				test.trouble(w)
+				volume := func(p *v1.Pod) string {
+					if c, err := w.cache.Claim(p, "c"); err == nil {
+						return c.Spec.VolumeName
+					}
+					return ""
+				}
+				if d := w.prepare(fresh); d > updateTimeout {
+					t.Errorf("the pod has waited for %s", d)
+				}
+				if got := volume(fresh); got != test.wants {
+					t.Errorf("the new pod gets %q, not %q", got, test.wants)
+				}
+				if got := volume(former); got != "pv1" && test.wants != "pv2" {
+					t.Errorf("the former pod gets %q", got)
+				}
+				w.pokes()
+				w.down.Store(false)
+				w.refuses(nil)
+				w.cache.Retry()
+				time.Sleep(2 * retryMax)
+				if got := volume(fresh); got != "pv2" {
+					t.Errorf("afterwards, the new pod gets %q", got)
+				}
+				if test.wants == "" && w.pokes()[fresh.UID] == 0 {
+					t.Error("the pod was not notified")
+				}
+			})
+		})
+	}
+}
+
+// TestLinkEndsDuringRead checks that a new pod uses a known claim after all if the link ends while the pod waits for the server's answer.
+func TestLinkEndsDuringRead(t *testing.T) {
+	inWorld(t, Watch, func(w *world) {
+		w.server.Put(volumeOf("pv", ""))
+		w.server.Put(claimOf("c", "pv"))
+		w.prepare(claimed("former", "c"))
+		time.Sleep(2 * time.Second)
+		w.set(func() { w.lag = time.Hour })
+		p := claimed("fresh", "c")
+		w.prepare(p)
+		if c, err := w.cache.Claim(p, "c"); err == nil {
+			t.Errorf("the pod gets %+v", c)
+		}
+		w.pokes()
+		w.down.Store(true)
+		w.server.CloseConnections()
+		time.Sleep(time.Minute)
+		if n := w.pokes()[p.UID]; n != 1 {
+			t.Errorf("the pod was notified %d times", n)
+		}
+		if _, err := w.cache.Claim(p, "c"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestWhatWaitsIsReadAgain checks that an unbound claim is read again for each attempt to start its pod. Bound claims are read rarely. If
 // no pod uses a claim, no claim is read.
 func TestWhatWaitsIsReadAgain(t *testing.T) {

@@ -19,8 +19,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podtest"
 )
@@ -35,7 +37,8 @@ type world struct {
 	store   *store.Store
 	cache   *Cache
 	stop    func()
-	pods    []*v1.Pod // the node's pods
+	pods    []*v1.Pod   // the node's pods
+	down    atomic.Bool // the link is down
 	lag     time.Duration
 	touched atomic.Int32     // number of reads of parked objects
 	now     func() time.Time // the node's clock; if nil, the bubble's clock is used
@@ -73,7 +76,17 @@ func (w *world) start(strategy string) {
 	if w.store, err = store.Open(w.Context(), w.path, slog.New(slog.NewTextHandler(w.Output(), nil))); err != nil {
 		w.Fatal(err)
 	}
-	client := w.server.Client(w)
+	to := &rest.Config{Host: "http://127.0.0.1:1"}
+	client, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.server.Dial,
+		BeforeRequest: func(context.Context) error {
+			if w.down.Load() {
+				return fmt.Errorf("%w: the cable is cut", kube.ErrNoLink)
+			}
+			return nil
+		}})
+	if err != nil {
+		w.Fatal(err)
+	}
 	w.cache = New(Config{Client: client, Store: w.store, Strategy: strategy, Changed: w.changed,
 		OnPeriodicTask: func() { w.touched.Add(1) }, Now: w.now, Log: slog.New(slog.DiscardHandler)})
 	if err := w.cache.Load(w.Context(), w.pods); err != nil {
@@ -177,6 +190,12 @@ func (w *world) refuses(f func(*http.Request) int) {
 	w.refuse = f
 }
 
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
 func (w *world) requests() []authenticationv1.TokenRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,11 +205,17 @@ func (w *world) requests() []authenticationv1.TokenRequest {
 // prepare stores and registers a pod as its worker does. It returns the time that Prepare has taken.
 func (w *world) prepare(p *v1.Pod) time.Duration {
 	w.Helper()
+	w.storePod(p)
+	return w.again(p)
+}
+
+// storePod stores a pod of the node.
+func (w *world) storePod(p *v1.Pod) {
+	w.Helper()
 	w.pods = append(w.pods, p)
 	if err := w.store.UpdatePods(w.Context(), []store.Pod{{Pod: p, Seq: int64(len(w.pods)), Source: "api"}}, nil); err != nil {
 		w.Fatal(err)
 	}
-	return w.again(p)
 }
 
 func (w *world) again(p *v1.Pod) time.Duration {

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/kube"
 )
 
 // TestEndIsToldOnce checks that the end of a deleted pod is reported in one request. If the pod's cleanup takes long, the end is reported
@@ -185,6 +188,62 @@ func TestEndIsAcknowledged(t *testing.T) {
 			t.Error(ok, w.shown("b"))
 		}
 	})
+}
+
+// TestReplacedWithoutLink checks that a pod that another pod has replaced at the API server is forgotten when it has ended, without a link:
+// after a restart that has not listed the pods, after a request has failed because there is no link, and while the server fails.
+func TestReplacedWithoutLink(t *testing.T) {
+	for name, cut := range map[string]func(w *world, down *atomic.Bool) time.Duration{
+		"restarted": func(w *world, down *atomic.Bool) time.Duration {
+			w.end()
+			down.Store(true)
+			w.Disconnect()
+			w.start()
+			return 0
+		},
+		"no link": func(w *world, down *atomic.Bool) time.Duration {
+			down.Store(true)
+			w.box.Put(w.known("other"), status(v1.PodFailed, "not sent"))
+			return time.Minute
+		},
+		"failing": func(w *world, _ *atomic.Bool) time.Duration {
+			w.fail(apierrors.NewInternalError(errors.New("x")))
+			w.box.Put(w.known("other"), status(v1.PodFailed, "not sent"))
+			return time.Hour
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(w *world) {
+				var down atomic.Bool
+				w.end()
+				w.before = func(context.Context) error {
+					if down.Load() {
+						return fmt.Errorf("%w: the cable is cut", kube.ErrNoLink)
+					}
+					return nil
+				}
+				w.start()
+				w.bind("other")
+				former := w.bind("a")
+				w.box.Put(former, status(v1.PodRunning, ""))
+				time.Sleep(time.Minute)
+				w.Remove(former)
+				replacement := w.bind("a")
+				if p, _ := w.wanted.Get(replacement.UID); p.Predecessor != former.UID {
+					t.Fatalf("the pod waits for %q", p.Predecessor)
+				}
+				time.Sleep(cut(w, &down))
+				synctest.Wait()
+				if err := w.box.Finish(t.Context(), former); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if p, ok := w.wanted.Get(replacement.UID); !ok || p.Predecessor != "" {
+					t.Errorf("the pod still waits for %q", p.Predecessor)
+				}
+			})
+		})
+	}
 }
 
 // TestStoreIsNotTheServer checks that the statuses of all other pods are sent while the node's own store fails or blocks for many pods. A

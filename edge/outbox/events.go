@@ -40,7 +40,7 @@ type EventsConfig struct {
 	NodeUID func() types.UID
 	QPS     float64 // eventRecordQPS, separate from the client's limit; 0 means unlimited
 	Burst   int     // eventBurst
-	Retry   <-chan struct{}
+	Retry   kube.LinkSignal
 	Now     func() time.Time // wall clock of the events' times; the default is time.Now
 	Store   EventStore       // nil if events are lost when the agent ends
 	// SaveWrites reports whether writes to the disk should be avoided. While it returns true, events are stored less often. It may be nil.
@@ -304,7 +304,7 @@ func (e *Events) sleep(ctx context.Context, d time.Duration, deaf bool) bool {
 	case <-ctx.Done():
 		return false
 	case <-news:
-	case <-e.Retry:
+	case <-e.Retry.C:
 		e.endHolds()
 	case <-after:
 	}

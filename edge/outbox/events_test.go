@@ -16,13 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/kube"
 )
 
 func recording(t *testing.T, qps float64, burst int, test func(s *apitest.Server, e *Events, retry chan<- struct{})) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, retry := apitest.New(t), make(chan struct{}, 1)
-		e, err := NewEvents(EventsConfig{Client: s.Client(t), Node: "n", QPS: qps, Burst: burst, Retry: retry,
+		e, err := NewEvents(EventsConfig{Client: s.Client(t), Node: "n", QPS: qps, Burst: burst, Retry: kube.LinkSignal{C: retry},
 			Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)

@@ -8,8 +8,9 @@ import (
 
 // nextToSend returns the items to send now and marks them as busy. It also returns the time until the next call. It prefers urgent changes,
 // then items that have failed or will probably fail, then steps of starting pods, then pods that wait for their sandbox or will soon be
-// removed.
-func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
+// removed. The second result contains the ended pods that can be forgotten without a request. They never wait for the link, because a pod
+// with the same name may wait for them.
+func (o *Outbox) nextToSend() (due, ended []*item, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := &turn{o: o, now: time.Now(), maxRequests: maxParallel}
@@ -19,7 +20,15 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	var doubtful, steps, last []*item
 	for _, it := range o.allItems() {
 		switch {
-		case it.busy || it.due.IsZero() || !o.listed || o.offline:
+		case it.busy || it.due.IsZero():
+		case it.needsNoReport(o.listed):
+			if t.now.Before(it.due) { // the store has failed
+				t.limitDelay(it.due)
+				continue
+			}
+			it.busy, it.due, it.unsettled = true, time.Time{}, time.Time{}
+			ended = append(ended, it)
+		case !o.listed || o.offline:
 		case t.now.Before(o.pausedUntil):
 			t.limitDelay(o.pausedUntil)
 		case t.isHeld(it):
@@ -41,7 +50,7 @@ func (o *Outbox) nextToSend() (due []*item, wait time.Duration) {
 	t.takeDoubtful(doubtful)
 	t.takeSteps(steps)
 	t.takeLast(last)
-	return t.due, t.wait
+	return t.due, ended, t.wait
 }
 
 // A turn contains the variables of one call of nextToSend. The Outbox's mu protects it.

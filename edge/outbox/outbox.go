@@ -42,11 +42,14 @@ type Config struct {
 	// IsWanted reports whether this node still has the pod, because it runs the pod or is ending it. The Outbox holds no lock during the
 	// call.
 	IsWanted func(types.UID) bool
+	// IsReplaced reports whether the API server is known not to wait for the end of a pod that this node is ending, because another pod
+	// has the name of the pod, or because the server wants the pod again. The Outbox holds no lock during the call.
+	IsReplaced func(types.UID) bool
 	// SourcesReported reports whether all sources of static pods have delivered their pods. Before that, no mirror pod is deleted.
 	SourcesReported func() bool
 	// Forget is called when a pod has no resources on this node any more, and the API server needs no further report about the pod.
 	Forget func(ctx context.Context, uid types.UID) error
-	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
+	Retry  kube.LinkSignal // a value means that the server may answer again; if zero, only a timer triggers retries
 	Log    *slog.Logger
 }
 
@@ -73,7 +76,8 @@ type Outbox struct {
 
 // New returns an Outbox. It starts no goroutine.
 func New(c Config) (*Outbox, error) {
-	if c.Client == nil || c.Node == "" || c.NodeUID == nil || c.IsWanted == nil || c.SourcesReported == nil || c.Forget == nil {
+	if c.Client == nil || c.Node == "" || c.NodeUID == nil || c.IsWanted == nil || c.IsReplaced == nil || c.SourcesReported == nil ||
+		c.Forget == nil {
 		return nil, errors.New("outbox: a part of the configuration is missing")
 	}
 	return &Outbox{
@@ -86,7 +90,8 @@ func New(c Config) (*Outbox, error) {
 }
 
 // Put sets the manifest and the newest status of a pod. The caller must not modify them afterwards. Put does not block. Call Put for all
-// stored statuses when the agent starts. A pod that waits for the end of another pod with the same name has no stored status.
+// stored statuses when the agent starts. Do not call Put for a static pod that waits for the end of another pod with the same name, because
+// both pods have the same mirror pod.
 func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -109,7 +114,8 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 }
 
 // Finish records that a pod has no resources on this node any more, so that the pod can be forgotten. A static pod is forgotten
-// immediately. A pod of the API server is forgotten after its last status was sent and the server has deleted the pod.
+// immediately. A pod of the API server is forgotten after its last status was sent and the server has deleted the pod. If the server does
+// not wait for the end of the pod, the pod is forgotten without a request, also while the link is down.
 func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 	if !fromAPI(p) {
 		o.mu.Lock()
@@ -121,10 +127,11 @@ func (o *Outbox) Finish(ctx context.Context, p *v1.Pod) error {
 		o.mu.Unlock()
 		return o.Forget(ctx, p.UID)
 	}
+	replaced := o.IsReplaced(p.UID)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	it := o.findOrCreate(p)
-	it.isFinished = true
+	it.isFinished, it.isReplaced = true, replaced
 	it.dueWithin(0)
 	o.wakeRun()
 	return nil
@@ -203,7 +210,10 @@ func (o *Outbox) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		due, wait := o.nextToSend()
+		due, ended, wait := o.nextToSend()
+		for _, it := range ended {
+			wg.Go(func() { o.forgetEnded(ctx, it) })
+		}
 		for _, it := range due {
 			wg.Go(func() { o.send(ctx, it) })
 		}
@@ -216,7 +226,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 			return nil
 		case <-o.wake:
 		case <-timer.C:
-		case <-o.Retry:
+		case <-o.Retry.C:
 			o.mu.Lock()
 			o.pausedUntil, o.offline = o.retryAfterEnd, false
 			o.holds.end(time.Now())
@@ -251,11 +261,11 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 		it.failures, it.refusals = 0, 0
 		o.serverBackoff.Reset()
 	case errors.Is(err, errStore):
-		o.retryAlone(it, "an ended pod cannot be removed from the database of this node: the removal is retried later", err)
+		o.retryForget(it, err)
 	case isRefusal(err):
 		o.serverBackoff.Reset()
 		o.retryAlone(it, "the API server rejects the status of a pod: the status is sent again later", err)
-	case errors.Is(err, kube.ErrNoLink) && o.Retry != nil:
+	case errors.Is(err, kube.ErrNoLink) && o.Retry.C != nil:
 		it.dueWithin(0)
 		o.offline = o.retrySignals == heard // if Retry has delivered a value during the request, the link may be up again
 	case mayConcernOne(err):

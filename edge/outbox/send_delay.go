@@ -23,6 +23,11 @@ func (o *Outbox) retryAlone(it *item, message string, err error) {
 	o.Log.Warn(message, "pod", it.name.String(), "uid", it.uid, "tries", it.refusals, "error", err)
 }
 
+// retryForget schedules the next attempt to forget a pod after a failure of the store.
+func (o *Outbox) retryForget(it *item, err error) {
+	o.retryAlone(it, "an ended pod cannot be removed from the database of this node: the removal is retried later", err)
+}
+
 // retryFailed schedules an immediate attempt for all items whose last requests failed, unless the server has rejected them.
 func (o *Outbox) retryFailed() {
 	for _, it := range o.allItems() {

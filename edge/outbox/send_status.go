@@ -51,23 +51,48 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	return nil
 }
 
-// forget removes the pod from the node's store. While it waits for the disk, it is not counted as a request, so that requests for other
-// pods can be sent.
+// forget removes the pod from the node's store after a request. While it waits for the disk, it is not counted as a request, so that
+// requests for other pods can be sent.
 func (o *Outbox) forget(ctx context.Context, it *item) error {
-	o.dropWanted(it) // called before Forget, because after Forget the pod may start again
-	o.mu.Lock()
-	o.busy--
-	o.mu.Unlock()
+	o.countRequest(-1)
+	defer o.countRequest(1)
 	o.wakeRun()
-	err := o.Forget(ctx, it.uid)
+	return o.forgetPod(ctx, it)
+}
+
+func (o *Outbox) countRequest(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.busy++
-	if err != nil {
+	o.busy += n
+}
+
+// forgetPod removes the pod from the node's store.
+func (o *Outbox) forgetPod(ctx context.Context, it *item) error {
+	o.dropWanted(it) // called before Forget, because after Forget the pod may start again
+	if err := o.Forget(ctx, it.uid); err != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
 		it.isFinished = true
 		return fmt.Errorf("forget pod %s: %w: %w", it.name, errStore, err)
 	}
 	return nil
+}
+
+// forgetEnded forgets a pod that needs no report. It says nothing about the server, so it does not change a back-off of the server.
+func (o *Outbox) forgetEnded(ctx context.Context, it *item) {
+	err := o.forgetPod(ctx, it)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	it.busy = false
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		o.retryForget(it, err)
+	default:
+		it.refusals = 0
+	}
+	o.drop(it)
+	o.wakeRun()
 }
 
 // errStore is part of the errors of the node's own store. They say nothing about the API server.

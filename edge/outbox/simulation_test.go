@@ -6,7 +6,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +27,10 @@ func TestServerLearnsAll(t *testing.T) {
 			in(t, func(w *world) {
 				h := &history{world: w, r: rand.New(rand.NewPCG(seed, 3)), newest: map[types.UID]*v1.PodStatus{},
 					static: map[string]*v1.Pod{}, done: map[types.UID]bool{}}
+				w.forget = func(uid types.UID) error { // a pod that the server lists once more ends once more
+					h.setDone(uid, false)
+					return nil
+				}
 				for range 80 {
 					h.step()
 				}
@@ -41,7 +47,34 @@ type history struct {
 	r      *rand.Rand
 	newest map[types.UID]*v1.PodStatus // statuses in the node's store
 	static map[string]*v1.Pod
-	done   map[types.UID]bool
+	doneMu sync.Mutex
+	done   map[types.UID]bool // deleting pods of which nothing is left
+}
+
+// isBusy reports whether a request for a pod is in flight.
+func (o *Outbox) isBusy(uid types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	it := o.pods[uid]
+	return it != nil && it.busy
+}
+
+func (h *history) isDone(uid types.UID) bool {
+	h.doneMu.Lock()
+	defer h.doneMu.Unlock()
+	return h.done[uid]
+}
+
+func (h *history) setDone(uid types.UID, done bool) {
+	h.doneMu.Lock()
+	defer h.doneMu.Unlock()
+	h.done[uid] = done
+}
+
+func (h *history) clearDone() {
+	h.doneMu.Lock()
+	defer h.doneMu.Unlock()
+	clear(h.done)
 }
 
 func (h *history) put(p *v1.Pod) {
@@ -57,12 +90,15 @@ func (h *history) step() {
 			h.Put(bound(name))
 		}
 	case n == 3:
-		if p := h.Pod("default", name); p != nil {
+		if p := h.Pod("default", name); p != nil && h.r.IntN(2) == 0 {
+			h.Remove(p) // by force
+			h.Put(bound(name))
+		} else if p != nil {
 			h.Terminate(p, h.r.Int64N(2)*10)
 		}
 	case n < 7:
 		for _, p := range h.wanted.List() {
-			if h.r.IntN(2) == 0 && p.Predecessor == "" && !h.done[p.Pod.UID] {
+			if h.r.IntN(2) == 0 && !h.isDone(p.Pod.UID) {
 				h.put(p.Pod)
 			}
 		}
@@ -96,13 +132,19 @@ func (h *history) step() {
 		}
 	}
 	time.Sleep(time.Duration(h.r.IntN(8)) * time.Second)
+	synctest.Wait()
+	for _, p := range h.wanted.List() { // with and without a connection, and after a restart
+		if p.Predecessor != "" && h.isDone(p.Predecessor) && !h.box.isBusy(p.Predecessor) {
+			h.Errorf("pod %s has ended, and the pod that has replaced it still waits", p.Pod.Name)
+		}
+	}
 }
 
 // restart kills the outbox and starts another one, which gets the stored statuses.
 func (h *history) restart() {
 	h.end()
 	h.start()
-	clear(h.done)
+	h.clearDone()
 	for _, p := range h.wanted.List() {
 		if s := h.newest[p.Pod.UID]; s != nil {
 			h.box.Put(p.Pod, s)
@@ -116,9 +158,9 @@ func (h *history) restart() {
 // finish ends all deleting pods, as the pod workers do.
 func (h *history) finish() {
 	for _, p := range h.wanted.List() {
-		if p.Deleting && !h.done[p.Pod.UID] {
+		if p.Deleting && !h.isDone(p.Pod.UID) {
 			h.put(p.Pod)
-			h.done[p.Pod.UID] = true
+			h.setDone(p.Pod.UID, true)
 			if err := h.box.Finish(h.Context(), p.Pod); err != nil {
 				h.Error(err)
 			}
@@ -131,7 +173,7 @@ func (h *history) settle() {
 	h.fail(nil)
 	for range 6 {
 		time.Sleep(time.Minute)
-		clear(h.done)
+		h.clearDone()
 		h.finish()
 	}
 	time.Sleep(time.Minute)

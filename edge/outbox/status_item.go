@@ -23,6 +23,7 @@ type item struct {
 	isBeginning  bool          // the wanted status only means that the pod is about to start or to become ready
 	hasEnded     bool          // the wanted status means that all containers of the pod have ended
 	isFinished   bool          // all resources of the pod on the node are gone
+	isReplaced   bool          // see Config.IsReplaced; set together with isFinished
 	server       *view         // the server's version; nil if the server does not have the pod
 
 	due time.Time // time of the next attempt; zero if none is scheduled
@@ -59,6 +60,13 @@ func (it *item) recordView(v *view) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
 		it.server = v
 	}
+}
+
+// needsNoReport reports whether a pod has ended and can be forgotten without a request: the server does not have the pod, or wants the pod
+// to run.
+func (it *item) needsNoReport(listed bool) bool {
+	gone := it.isReplaced || listed && (it.server == nil || !it.server.deleting)
+	return it.uid != "" && it.isFinished && gone
 }
 
 type containerState struct {

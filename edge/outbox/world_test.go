@@ -69,7 +69,8 @@ func (w *world) start() {
 	}
 	w.box, err = New(Config{
 		Client: told, Node: "n", NodeUID: func() types.UID { return "node-uid" }, SourcesReported: w.spoken.Load,
-		IsWanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Retry: w.retry, Log: log,
+		IsWanted: func(uid types.UID) bool { _, ok := wanted.Get(uid); return ok }, Retry: kube.LinkSignal{C: w.retry}, Log: log,
+		IsReplaced: wanted.IsReplaced,
 		Forget: func(ctx context.Context, uid types.UID) error {
 			if w.forget != nil {
 				if err := w.forget(uid); err != nil {
@@ -125,9 +126,14 @@ func (w *world) bind(name string) *v1.Pod {
 	w.Helper()
 	w.Put(bound(name))
 	synctest.Wait()
+	return w.known(name)
+}
+
+// known returns a pod that the node has received.
+func (w *world) known(name string) *v1.Pod {
 	p, ok := w.wanted.Get(w.Pod("default", name).UID)
 	if !ok {
-		w.Fatal("the node did not receive", name)
+		w.Fatal("the node does not know", name)
 	}
 	return p.Pod
 }

@@ -27,7 +27,7 @@ const deletionDelay = 30 * time.Second
 type Config struct {
 	Client *kube.Client
 	Node   string          // name of this node
-	Retry  <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
+	Retry  kube.LinkSignal // a value means that the server may answer again; if zero, only a timer triggers retries
 	Log    *slog.Logger
 }
 

@@ -72,7 +72,7 @@ type APIConfig struct {
 	Observer Observer        // may be nil
 	History  History         // nil if a loss of history is not detected
 	Relist   <-chan struct{} // a value requests a new list; may be nil
-	Retry    <-chan struct{} // a value means that the server may answer again; if nil, only a timer triggers retries
+	Retry    kube.LinkSignal // a value means that the server may answer again; if zero, only a timer triggers retries
 	Log      *slog.Logger
 }
 

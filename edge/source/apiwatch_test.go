@@ -22,6 +22,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -62,7 +63,7 @@ func (c *cluster) start() {
 		c.Fatal(err)
 	}
 	client := c.Server.Client(c.T)
-	a, err := NewAPI(APIConfig{Client: client, Node: "n", Sink: c.Desired, Observer: c.seen, Retry: c.retry, Log: log})
+	a, err := NewAPI(APIConfig{Client: client, Node: "n", Sink: c.Desired, Observer: c.seen, Retry: kube.LinkSignal{C: c.retry}, Log: log})
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/remotedialer"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/retry"
@@ -20,7 +21,7 @@ import (
 type Link interface {
 	// ClientCertificate returns the certificate in use, or nil.
 	ClientCertificate() *tls.Certificate
-	Changed() <-chan struct{}
+	Changed() kube.LinkSignal
 	Now() time.Time
 }
 
@@ -62,7 +63,7 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	pace := func(first time.Duration) *retry.Pace { return &retry.Pace{First: first, Now: cfg.Link.Now} }
 	return &Supervisor{
-		cfg: cfg, changed: cfg.Link.Changed(), renewNow: make(chan struct{}, 1), issued: map[k3s.Purpose]time.Time{},
+		cfg: cfg, changed: cfg.Link.Changed().C, renewNow: make(chan struct{}, 1), issued: map[k3s.Purpose]time.Time{},
 		paces:       map[k3s.Purpose]*retry.Pace{k3s.ForClient: pace(minInterval), k3s.ForServing: pace(minInterval)},
 		addressPace: pace(0),
 		refreshed:   cfg.Link.Now().Add(firstRefresh - refreshInterval), // islet join or an earlier process has read the CAs

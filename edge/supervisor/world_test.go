@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/k3s/k3stest"
 )
@@ -80,7 +81,7 @@ func (w *world) ClientCertificate() *tls.Certificate {
 }
 
 // Changed implements Link.
-func (w *world) Changed() <-chan struct{} { return w.changed }
+func (w *world) Changed() kube.LinkSignal { return kube.LinkSignal{C: w.changed} }
 
 // Now implements Link.
 func (w *world) Now() time.Time {

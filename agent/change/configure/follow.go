@@ -33,7 +33,7 @@ type Follower struct {
 
 // NewFollower returns a Follower. It makes no network call. A value on the channel retry means that the API server
 // may be reachable again.
-func NewFollower(k *Keeper, client *kube.Client, retry <-chan struct{}, log *slog.Logger) (*Follower, error) {
+func NewFollower(k *Keeper, client *kube.Client, retry kube.LinkSignal, log *slog.Logger) (*Follower, error) {
 	f := &Follower{keeper: k, changeSignal: make(chan struct{}, 1)}
 	if own := &k.c.Edge.Configuration; own.ConfigMap != "" {
 		f.namespace, f.name, _ = own.Object() // the content has been validated

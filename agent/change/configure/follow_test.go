@@ -14,6 +14,7 @@ import (
 	"github.com/islet-edge/islet/agent/change/guard"
 	"github.com/islet-edge/islet/agent/change/trial"
 	"github.com/islet-edge/islet/edge/apitest"
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/keys"
 )
@@ -26,7 +27,7 @@ func configMap(name, text string) *v1.ConfigMap {
 func (w *world) follow(r *run, s *apitest.Server) (f *Follower, stop func()) {
 	w.Helper()
 	client := s.Client(w.T)
-	f, err := NewFollower(r.Keeper, client, nil, slog.New(slog.DiscardHandler))
+	f, err := NewFollower(r.Keeper, client, kube.LinkSignal{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		w.Fatal(err)
 	}

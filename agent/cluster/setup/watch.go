@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/led"
 	"github.com/islet-edge/islet/internal/retry"
@@ -34,7 +35,7 @@ type Link interface {
 	State() link.State
 	Server() string
 	Now() time.Time
-	Changed() <-chan struct{}
+	Changed() kube.LinkSignal
 }
 
 // Config configures Watch.
@@ -121,7 +122,7 @@ func (w *watch) name() string {
 
 // awaitLink returns when the link to the server of the file is up.
 func (w *watch) awaitLink(ctx context.Context) error {
-	changed := w.Link.Changed()
+	changed := w.Link.Changed().C
 	for {
 		s, server := w.Link.State(), w.Link.Server()
 		if s.Phase == link.Up && server == w.r.Server {

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/ptytest"
@@ -51,7 +52,7 @@ func (l *fakeLink) State() link.State {
 	return l.state
 }
 
-func (l *fakeLink) Changed() <-chan struct{} { return l.changed }
+func (l *fakeLink) Changed() kube.LinkSignal { return kube.LinkSignal{C: l.changed} }
 
 func (l *fakeLink) set(phase link.Phase, message string) {
 	l.mu.Lock()

@@ -131,6 +131,17 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// TestWaitsForName checks that the containers of a pod say that the pod waits for the end of an earlier pod with its name.
+func TestWaitsForName(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		st := Compute(plan.Input{Want: newPod("Always"), Now: t0, Waiting: waits}, v1.PodStatus{}, Host{})
+		w := st.ContainerStatuses[0].State.Waiting
+		if st.Phase != v1.PodPending || w == nil || w.Reason != plan.ContainerCreating || (w.Message != "") != waits {
+			t.Errorf("waiting %v: %+v", waits, st)
+		}
+	}
+}
+
 // TestTooLarge checks that a pod that is too large for the node, and therefore has no containers here, neither succeeds nor becomes ready.
 // It is deleted before the node has rejected it, or it waits for another pod with its name.
 func TestTooLarge(t *testing.T) {

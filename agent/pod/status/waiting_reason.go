@@ -13,7 +13,11 @@ import (
 //
 //go:noinline
 func (m *maker) waitingState() v1.ContainerState {
-	return stateWaiting(&v1.ContainerStateWaiting{Reason: m.waitingReason(), Message: m.sandboxFailure()})
+	w := &v1.ContainerStateWaiting{Reason: m.waitingReason(), Message: m.sandboxFailure()}
+	if m.in.Waiting {
+		w.Message = "waiting until an earlier pod with this name has ended on this node"
+	}
+	return stateWaiting(w)
 }
 
 // waitingReason returns the reason of a container that waits without a failure. In a pod with init containers it is

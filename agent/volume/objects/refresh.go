@@ -4,7 +4,10 @@ import (
 	"context"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/edge/local"
 )
 
 // MarkOutdated marks a pod's volumes as possibly out of date, because an object that the pod uses, or a label or
@@ -37,11 +40,26 @@ func (o *Objects) Run(ctx context.Context) error {
 func (o *Objects) refreshMarked() {
 	for _, uid := range o.dirty.TakeAll() {
 		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {
+			if d.Predecessor != "" && o.API != nil && !local.IsStatic(d.Pod) {
+				o.fetch(d.Pod)
+			}
 			if err := o.c.Refresh(d.Pod); err != nil {
 				o.c.Log.Warn("cannot update the volumes of a pod",
 					"pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "error", err)
 			}
 		}
 		o.c.Retry(uid)
+	}
+}
+
+// fetch requests the objects of a pod that waits for the end of an earlier pod with its name, because the link may be down when the pod can
+// start.
+func (o *Objects) fetch(pod *v1.Pod) {
+	o.API.Fetch(pod)
+	if d, ok := o.c.Desired.Get(pod.UID); ok && !d.Deleting {
+		return
+	}
+	if err := o.API.Release(context.Background(), pod.UID); err != nil { // the pod's own Release may have been earlier
+		o.c.Log.Warn("cannot release the objects of a pod", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "error", err)
 	}
 }

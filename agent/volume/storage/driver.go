@@ -33,6 +33,9 @@ type Volume struct {
 	// mounted without a label.
 	Label string `json:",omitempty"`
 
+	// Claim is the name of the claim. It is empty for an inline volume, and in rows that earlier versions have stored.
+	Claim string `json:",omitempty"`
+
 	claim *v1.PersistentVolumeClaim // nil if there is no claim, or if the volume was loaded from the ledger
 }
 

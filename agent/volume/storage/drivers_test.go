@@ -250,6 +250,68 @@ func TestRefusals(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), two.UID))
 }
 
+// TestMountedVolumeStays checks that a pod keeps the volume that it has mounted, also after a restart of the agent, if the claim or its
+// PersistentVolume changes or disappears. A new pod does not get this volume.
+func TestMountedVolumeStays(t *testing.T) {
+	elsewhere := t.TempDir()
+	for name, change := range map[string]func(o *objects, c *v1.PersistentVolumeClaim, pv *v1.PersistentVolume){
+		"lost": func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Status.Phase = v1.ClaimLost },
+		"pending": func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
+			c.Status.Phase = v1.ClaimPending
+		},
+		"unnamed": func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.Spec.VolumeName = "" },
+		"ending": func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
+			c.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+		},
+		"gone":    func(o *objects, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { delete(o.claims, "data") },
+		"nopv":    func(o *objects, _ *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { delete(o.volumes, "pv-data") },
+		"unbound": func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil },
+		"again":   func(_ *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) { c.UID = "another" },
+		"elsewhere": func(_ *objects, _ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+			pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: "a", Operator: v1.NodeSelectorOpExists}}}}}}
+		},
+		"rebound": func(o *objects, c *v1.PersistentVolumeClaim, _ *v1.PersistentVolume) {
+			_, other := o.bound("other", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: elsewhere}})
+			c.Spec.VolumeName, other.Spec.ClaimRef.UID = other.Name, c.UID
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, o, s := t.TempDir(), &objects{}, openStore(t, t.TempDir())
+			defer s.Close()
+			c, pv := o.bound("data", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: t.TempDir()}})
+			k, p, fresh := newMounter(t, root, s, o), podWith("p", "data"), podWith("fresh", "data")
+			path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+			requireNoError(t, err)
+			change(o, c, pv)
+			for _, when := range []string{"running", "restarted"} {
+				if got, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err != nil || got != path {
+					t.Errorf("%s: %s: %v", when, got, err)
+				}
+				if got, _, _, err := k.MountPath(p, &p.Spec.Volumes[0]); err != nil || got != path {
+					t.Errorf("%s: the container gets %s: %v", when, got, err)
+				}
+				if got, err := k.SetUp(t.Context(), fresh, &fresh.Spec.Volumes[0], ""); err == nil && name != "rebound" {
+					t.Errorf("%s: a new pod gets %s", when, got)
+				}
+				requireNoError(t, k.TearDown(t.Context(), fresh.UID))
+				k = newMounter(t, root, s, o)
+			}
+			requireNoError(t, removeBindMount(path)) // as after a reboot
+			k = newMounter(t, root, s, o)
+			if got, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err != nil || (got == path) == (name == "rebound") {
+				t.Errorf("after a reboot: %s: %v", got, err)
+			}
+			requireNoError(t, k.TearDown(t.Context(), p.UID))
+			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil && name != "rebound" {
+				t.Error("the pod gets a volume after it has released the former one")
+			}
+			requireNoError(t, k.TearDown(t.Context(), p.UID))
+			requireNoError(t, k.Sweep(t.Context()))
+		})
+	}
+}
+
 // TestHungServer checks that a pod waits as long as with a kubelet if the server of its volume does not respond. Other pods do not wait. A
 // hanging mount is not repeated before it has ended.
 func TestHungServer(t *testing.T) {

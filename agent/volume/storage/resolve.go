@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
@@ -81,9 +82,49 @@ func (k *Mounter) findVolume(pod *v1.Pod, vol *v1.Volume) (Volume, error) {
 	return Volume{}, errors.New("the volume is of a type that this node does not support")
 }
 
-// fromClaim returns the volume to which a claim is bound. The claim and its PersistentVolume must be bound to each
-// other.
+// fromClaim returns the volume of a claim. If a pod has mounted the volume, later changes of the claim and its PersistentVolume affect only
+// the size of the volume.
 func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
+	v, err := k.resolveClaim(pod, vol, name, readOnly)
+	if key, mounted := k.mountedVolume(pod, name); mounted != nil && (err != nil || v.Name != mounted.Name && k.isUp(key)) {
+		mounted.ReadOnly = readOnly || readOnlySource(&mounted.Source)
+		return *mounted, nil
+	}
+	v.Claim = name
+	return v, err
+}
+
+// mountedVolume returns the volume of a claim that is or may be mounted for a pod, without its SELinux label. It returns nil if there is
+// none. If there are several, it prefers the one to which the claim is bound now. The rows of earlier versions do not contain the name of
+// the claim.
+func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (at store.VolumeKey, v *Volume) {
+	bound := ""
+	if k.cfg.Objects != nil {
+		if c, err := k.cfg.Objects.Claim(pod, claim); err == nil {
+			bound = c.Spec.VolumeName
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, r := range k.rows {
+		isBound := bound != "" && r.Volume.Name == bound
+		if key.Pod != string(pod.UID) || r.Volume.Inline || r.Volume.Claim != claim && (r.Volume.Claim != "" || !isBound) {
+			continue
+		}
+		if v == nil || isBound || v.Name != bound && key.Volume < at.Volume {
+			found := r.Volume
+			at, v = key, &found
+		}
+	}
+	if v != nil && v.Label != "" && len(v.MountOptions) > 0 { // the last option is that of addLabel
+		v.Label, v.MountOptions = "", v.MountOptions[:len(v.MountOptions)-1]
+	}
+	return at, v
+}
+
+// resolveClaim returns the volume to which a claim is bound. The claim and its PersistentVolume must be bound to each
+// other.
+func (k *Mounter) resolveClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly bool) (Volume, error) {
 	fail := func(err error) (Volume, error) {
 		return Volume{}, fmt.Errorf("error processing PVC %s/%s: %w", pod.Namespace, name, err)
 	}

@@ -60,7 +60,8 @@ func TestLinkCut(t *testing.T) {
 	})
 }
 
-// TestRebootCutOff checks that all pods run again after a reboot without a network, with their ConfigMaps, Secrets and tokens.
+// TestRebootCutOff checks that all pods run again after a reboot without a network, with their ConfigMaps, Secrets and tokens. One of them
+// has never run, because it has replaced a pod with the same name that does not end.
 func TestRebootCutOff(t *testing.T) {
 	c, n, ns := join(t)
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))
@@ -73,6 +74,9 @@ func TestRebootCutOff(t *testing.T) {
 	c.Apply(t, objects(ns)+all.String())
 	c.Kubectl(t, "label", "node", n.Name, "site=roof")
 	c.Apply(t, pod(ns, "roof", "nodeSelector: {site: roof}", "", "sleep"))
+	const short, long = "terminationGracePeriodSeconds: 2", "terminationGracePeriodSeconds: 300"
+	c.Apply(t, strings.Replace(pod(ns, "replaced", "", "", "stubborn"), short, long, 1))
+	former := c.AwaitReady(t, ns, "replaced")["replaced"]
 	node := c.AwaitNode(t, n.Name, "to have a podCIDR", func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" })
 	everyone := append([]string{"roof"}, names...)
 	before := c.AwaitReady(t, ns, everyone...)
@@ -81,15 +85,21 @@ func TestRebootCutOff(t *testing.T) {
 		own, shop := seen(t, c, n, ns, name)
 		tokens[name] = own + shop
 	}
-	everyone = append(everyone, "static-"+n.Name)
+	everyone = append(everyone, "static-"+n.Name, "replaced")
 	n.WaitReady(everyone...)
+	c.Kubectl(t, "-n", ns, "delete", "pod", "replaced", "--force", "--grace-period=0")
+	c.Apply(t, dressed(ns, "replaced"))
+	before["replaced"] = c.AwaitPod(t, ns, "replaced", "to show that it waits for the former pod", func(p *corev1.Pod) bool {
+		s := p.Status.ContainerStatuses
+		return p.UID != former.UID && len(s) == 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Message != ""
+	})
 
 	n.Cut(t)
 	n.Reboot()
 	began := time.Now()
 	n.Start()
 	after := n.WaitReady(everyone...)
-	within(t, "12 pods are back", began, 5*time.Second)
+	within(t, "13 pods are back", began, 5*time.Second)
 	for name, p := range after {
 		ip, err := netip.ParseAddr(p.Status.PodIP)
 		if err != nil || !netip.MustParsePrefix(node.Spec.PodCIDR).Contains(ip) || !strings.HasPrefix(name, "static-") &&
@@ -103,6 +113,7 @@ func TestRebootCutOff(t *testing.T) {
 			t.Errorf("the tokens of %s have changed", name)
 		}
 	}
+	seen(t, c, n, ns, "replaced")
 
 	n.Restore(t)
 	c.AwaitNode(t, n.Name, "to be ready", cluster.NodeReady)

@@ -157,12 +157,15 @@ func isUndecided(in plan.Input) bool {
 	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Observed.Sandboxes)+len(in.Observed.Containers) == 0
 }
 
-// sendStatus puts the status of a pod into the outbox, unless the API server knows more than the node. The caller holds mu.
+// sendStatus puts the status of a pod into the outbox, unless the API server knows more than the node. A static pod that waits for the end
+// of an earlier pod has no status at the server yet, because its mirror pod is still that of the earlier pod. The node does not know the
+// containers of a pod that is too large and waits. The caller holds mu.
 func (p *Pods) sendStatus(uid types.UID, s *v1.PodStatus) {
 	if p.outbox == nil {
 		return
 	}
-	if d, ok := p.c.Desired.Get(uid); ok && d.Predecessor == "" && !isServersAlone(d.Pod) {
+	d, ok := p.c.Desired.Get(uid)
+	if ok && !isServersAlone(d.Pod) && (d.Predecessor == "" || d.Source == desired.API && !podspec.IsTooLarge(d.Pod)) {
 		p.outbox.Put(d.Pod, s)
 	}
 }

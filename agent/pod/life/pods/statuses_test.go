@@ -10,6 +10,33 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
+// TestStatusOfWaitingPod checks that a pod of the API server has a status at the server while it waits for the end of an earlier pod with
+// its name. A static pod has none, because its mirror pod is still that of the earlier pod.
+func TestStatusOfWaitingPod(t *testing.T) {
+	for source, want := range map[string]v1.PodPhase{desired.API: v1.PodPending, desired.Local: ""} {
+		w, sent := newWorld(t), sentStatuses{}
+		w.Connect(sent, nil)
+		former, next := aPod("a", "1", 0), aPod("a", "1", 0)
+		next.UID = "next"
+		if source == desired.API {
+			w.setPods(t, source, former)
+			w.setPods(t, source, next)
+		} else if err := w.desired.Apply(t.Context(), []*v1.Pod{former}); err != nil {
+			t.Fatal(err)
+		} else if err := w.desired.Apply(t.Context(), []*v1.Pod{next}); err != nil {
+			t.Fatal(err)
+		}
+		if d, _ := w.Get(next.UID); d.Predecessor != former.UID {
+			t.Fatalf("%s: the pod waits for %q", source, d.Predecessor)
+		}
+		w.inputs[next.UID] = plan.Input{UID: next.UID, Want: next, Waiting: true, Now: time.Now()}
+		w.refreshStatus(next.UID)
+		if sent[next.UID] != want {
+			t.Errorf("%s: sent %q, not %q", source, sent[next.UID], want)
+		}
+	}
+}
+
 // TestInputOfAnotherLife checks that the result of a worker's last round is ignored after its pod was deleted. This also applies if the pod
 // was created again with the same UID.
 func TestInputOfAnotherLife(t *testing.T) {
