@@ -150,7 +150,7 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 			follows = 0
 		case endedWithShim(last):
 			follows = last.Streak
-		case last.FinishedAt.Sub(last.StartedAt) >= backoffReset:
+		case !last.StartedAt.IsZero() && last.FinishedAt.Sub(last.StartedAt) >= backoffReset:
 			follows = 1
 		}
 		w.require(changed || a.Streak == follows, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
@@ -164,8 +164,26 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 		}
 		c, _ := w.in.Observed.Newest(ctr.Name)
 		started := c.State == Running && !PostStartRunning(w.in, c) && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started)
-		done := c.SandboxID == sb.ID && c.Round == round && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && started)
+		done := c.SandboxID == sb.ID && c.Round == round && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && started) ||
+			ctr.RestartPolicy != nil && w.wasPassed(ctr.Name, sb)
 		w.require(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
+	}
+}
+
+// checkProgress checks that an init container or sidecar starts as soon as it may.
+func (w *world) checkProgress(d Decision) {
+	_, busy := w.in.InFlight[""]
+	podAction := func(a Action) bool { return a.Container == "" }
+	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.in.Hold || w.in.Waiting || !w.in.Admitted || w.shuttingDown() || busy ||
+		slices.ContainsFunc(d.Start, podAction) {
+		return
+	}
+	for _, ctr := range w.in.Want.Spec.InitContainers {
+		_, exists := w.in.Observed.Newest(ctr.Name)
+		_, starts := w.in.InFlight[ctr.Name]
+		_, failed := w.in.Failed[Key{ctr.Name, StartContainer}]
+		starts = starts || slices.ContainsFunc(d.Start, func(a Action) bool { return a.Container == ctr.Name })
+		w.require(exists || starts || failed || !w.isNext(ctr.Name), 67, "%s does not start: %+v", ctr.Name, w.in.Observed)
 	}
 }
 

@@ -45,12 +45,12 @@ func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod 
 }
 
 // decorate adds features to a pod. Each bit of the parameter extra selects a feature: hooks, an ephemeral container e0, or rules that
-// restart all containers.
+// restart all containers. The sidecars have rules if there is no ephemeral container.
 func decorate(pod *v1.Pod, extra int) {
 	hook := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}
-	rules := func(code int32) []v1.ContainerRestartRule {
+	rules := func(codes ...int32) []v1.ContainerRestartRule {
 		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers,
-			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}}}}
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: codes}}}
 	}
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		first := strings.HasSuffix(ctr.Name, "0")
@@ -66,6 +66,9 @@ func decorate(pod *v1.Pod, extra int) {
 		}
 		if kind == podspec.Init && first && extra&128 != 0 {
 			ctr.RestartPolicyRules = rules(1)
+		}
+		if kind == podspec.Sidecar && extra&24 == 16 { // also if the sidecar is killed
+			ctr.RestartPolicyRules = rules(2, 137)
 		}
 	}
 	if extra&8 != 0 {
@@ -112,6 +115,7 @@ type world struct {
 	hash     string
 	resizes
 	farRuntime
+	podEnd
 }
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
@@ -149,6 +153,7 @@ func (w *world) plan() Decision {
 		})
 	}
 	w.specs()
+	w.checkEnd()
 	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // as the worker does
 		if over := IsFinished(w.in) || DeadlineExpired(w.in) || w.shuttingDown(); !over {
 			w.in.Stopping = time.Time{}
@@ -186,6 +191,7 @@ func (w *world) plan() Decision {
 			w.require(!w.isNext(subject) || slices.Contains(d.Cancel, subject), 23, "%+v goes on for a definition that is not wanted", f)
 		}
 	}
+	w.checkProgress(d)
 	for _, a := range d.Start {
 		_, busy := w.in.InFlight[a.Container]
 		w.require(!busy, 5, "two actions on %q", a.Container)
@@ -272,12 +278,26 @@ func (w *world) isNext(name string) bool {
 			return true
 		}
 		c, _ := w.in.Observed.Newest(ctr.Name)
+		if ctr.RestartPolicy != nil && w.wasPassed(ctr.Name, sb) {
+			continue
+		}
 		if c.SandboxID != sb.ID || c.Round != CurrentRound(w.in) ||
 			!(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && IsStarted(w.in, c)) {
 			return false
 		}
 	}
 	return true
+}
+
+// wasPassed reports whether an init container after the sidecar was created in the sandbox and the current round, so that nothing waits for
+// the sidecar any more.
+func (w *world) wasPassed(sidecar string, sb Sandbox) bool {
+	list := w.in.Want.Spec.InitContainers
+	at := slices.IndexFunc(list, func(ctr v1.Container) bool { return ctr.Name == sidecar })
+	return slices.ContainsFunc(list[at+1:], func(ctr v1.Container) bool {
+		c, ok := w.in.Observed.Newest(ctr.Name)
+		return ok && c.SandboxID == sb.ID && c.Round == CurrentRound(w.in)
+	})
 }
 
 func (w *world) anyRunning(which func(Container) bool) bool {

@@ -114,7 +114,7 @@ func (m *maker) uninitializedNames() (names []string) {
 		if podspec.IsSidecar(ctr) {
 			done = plan.IsStarted(m.in, c)
 		}
-		if !ok || !done || c.SandboxID != m.sandbox.ID {
+		if !ok || !done || c.SandboxID != m.sandbox.ID || c.Round < m.round {
 			names = append(names, ctr.Name)
 		}
 	}
