@@ -40,15 +40,17 @@ func (p *planner) ensureContainer(ctr *v1.Container, sb Sandbox, replace bool) {
 func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
 	switch {
 	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
-		p.stopContainer(c, Action{Grace: p.Grace})
+		p.stopContainer(c, Action{Grace: p.Grace, Interrupts: CutOff})
 	case replace && DefinitionChanged(ctr, c):
-		p.stopContainer(c, Action{Grace: p.Grace, Hash: Hash(ctr)})
+		p.stopContainer(c, Action{Grace: p.Grace, Hash: Hash(ctr), Interrupts: Replaced})
 	case replace && ResizeNeedsRestart(p.Input, c):
-		p.stopContainer(c, Action{Grace: p.Grace, RunsAgain: true})
+		p.stopContainer(c, Action{Grace: p.Grace, Interrupts: Replaced})
 	case p.RestartRequested(c):
-		p.stopContainer(c, Action{Grace: p.Requested[c.Name].Grace})
+		p.stopContainer(c, Action{Grace: p.Requested[c.Name].Grace, Interrupts: Replaced})
+	case p.Health[c.ID].Unhealthy && restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure:
+		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c), Interrupts: Replaced})
 	case p.Health[c.ID].Unhealthy:
-		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c), RunsAgain: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c)})
 	case HookFailed(p.Input, c), p.ranPreStop(c):
 		p.stopContainer(c, Action{Grace: p.Grace})
 	case PostStartRunning(p.Input, c):
@@ -100,7 +102,7 @@ func countAll(Container) bool { return true }
 func hasFinished(in Input, round uint32, counts func(Container) bool) bool {
 	for i := range in.Want.Spec.InitContainers {
 		c, ended := endedForGood(in, &in.Want.Spec.InitContainers[i], round)
-		if ended && c.ExitCode != 0 && counts(c) {
+		if ended && !Completed(in, c) && counts(c) {
 			return true
 		}
 	}

@@ -184,7 +184,6 @@ func (w *world) restart(how int) {
 	}
 	clear(w.in.InFlight)
 	clear(w.in.Failed)
-	clear(w.in.Replaced)
 	w.in.PreStopped = map[string]time.Duration{}
 	w.in.Health, w.graced = maps.Clone(w.in.Health), false
 	for id, h := range w.in.Health { // the status keeps the probe results
@@ -327,8 +326,6 @@ func (w *world) checkSettled(d Decision) {
 		w.require(d.Done, 34, "not removed: %+v", in.Observed)
 	case w.shuttingDown():
 		w.require(!w.anyRunning(func(Container) bool { return true }) && ready == 0, 63, "runs though the machine goes off: %+v", in.Observed)
-		w.require(!slices.ContainsFunc(in.Observed.Containers, func(c Container) bool { return w.undone(&c) }), 64,
-			"what was cut off counts as done: %+v", in.Observed)
 	case in.End != nil || IsFinished(in) || DeadlineExpired(in):
 		w.require(!w.anyRunning(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Observed)
 	default:
@@ -336,7 +333,7 @@ func (w *world) checkSettled(d Decision) {
 		for _, ctr := range slices.Concat(in.Want.Spec.InitContainers, in.Want.Spec.Containers) {
 			c, ok := in.Observed.Newest(ctr.Name)
 			w.require(!sb.Ready || sb.ID != in.Stale, 38, "stays in a stale sandbox: %+v", in.Observed)
-			want := ctr.Name[0] == 's' || ctr.Name[0] == 'c' && (!ok || c.State != Exited || WillRestart(in, &ctr, c))
+			want := ctr.Name[0] == 's' || ctr.Name[0] == 'c' && (!ok || c.State != Exited || w.runsAgain(&ctr, c))
 			runs := c.State == Running && c.SandboxID == sb.ID && !in.Health[c.ID].Unhealthy
 			w.require(!want || runs, 36, "%s does not run: %+v", ctr.Name, in.Observed)
 			w.require(!want || !DefinitionChanged(&ctr, c), 37, "%s runs as it was once wanted: %+v", ctr.Name, c)

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/podspec"
@@ -23,7 +21,7 @@ func (p *planner) runInits(sb Sandbox) bool {
 			if !over && !(c.SandboxID == sb.ID && IsStarted(p.Input, c)) && !anyCreated(p.Input, inits[i+1:], sb) {
 				return false
 			}
-		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && c.State == Exited && c.ExitCode == 0:
+		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && Completed(p.Input, c):
 		default:
 			p.ensureContainer(ctr, sb, false)
 			return false
@@ -41,10 +39,12 @@ func MainContainerCreated(in Input, sb Sandbox) bool {
 // anyCreated reports whether a container of the list was created in the sandbox, in the current round of the pod.
 func anyCreated(in Input, list []v1.Container, sb Sandbox) bool {
 	round := CurrentRound(in)
-	return slices.ContainsFunc(list, func(ctr v1.Container) bool {
-		c, ok := in.Observed.Newest(ctr.Name)
-		return ok && c.SandboxID == sb.ID && c.Round == round
-	})
+	for i := range list {
+		if c, ok := in.Observed.Newest(list[i].Name); ok && c.SandboxID == sb.ID && c.Round == round {
+			return true
+		}
+	}
+	return false
 }
 
 // IsStarted reports whether a container is running, its postStart hook has returned and its startup probe has passed.

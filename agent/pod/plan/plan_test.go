@@ -55,7 +55,7 @@ func TestDecide(t *testing.T) {
 		{"sandbox lost under a container", Input{Want: newPod("Always", 0, 0, 1), Now: t0, Grace: grace, Observed: seen(lost, running("c0"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
 		{"sandbox stale: mains stop before sidecars", Input{Want: shared, Stale: "s", Now: t0, Grace: grace, Observed: seen(ready, running("c0"), running("s0"), running("s1"))},
-			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
+			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace, Interrupts: Replaced}}}},
 		{"sandbox stale: then it stops", Input{Want: newPod("Always", 0, 0, 1), Stale: "s", Now: t0, Observed: seen(ready, exited("c0", 143, 0, t0))},
 			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
 		{"sandbox stale: nothing starts in it", Input{Want: newPod("Always", 0, 0, 1), Stale: "s", Now: t0, Observed: seen(ready), InFlight: map[string]RunningAction{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}},

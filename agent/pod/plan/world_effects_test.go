@@ -24,7 +24,6 @@ func (w *world) finish(subject string) {
 	case Forget:
 		w.in.Forgotten, w.applied = true, ""
 		clear(w.in.Failed)
-		clear(w.in.Replaced)
 		w.in.PreStopped = map[string]time.Duration{}
 	}
 }

@@ -120,20 +120,13 @@ type world struct {
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 	return &world{decide: decide, sandbox: -1, attempts: map[string]int{}, held: map[string]bool{}, in: Input{Want: pod, Started: t0, Now: t0, Grace: 30 * time.Second,
-		InFlight: map[string]RunningAction{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{},
+		InFlight: map[string]RunningAction{}, Failed: map[Key]Failure{}, Health: map[string]Health{},
 		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
 // shuttingDown reports whether the machine is shutting down and the pod must end.
 func (w *world) shuttingDown() bool {
 	return !w.in.ShutdownSince.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
-}
-
-// This helper reports whether a container exited with code 0 because of the shutdown. Such a container must run again after the boot.
-func (w *world) undone(c *Container) bool {
-	return w.shuttingDown() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 &&
-		!c.FinishedAt.Before(w.in.ShutdownSince) &&
-		w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
 }
 
 func (w *world) id() string { w.nextID++; return fmt.Sprint(w.nextID) }
@@ -146,7 +139,7 @@ func (w *world) require(ok bool, invariant int, format string, args ...any) {
 
 // plan calls the planner, checks the decision and begins its actions.
 func (w *world) plan() Decision {
-	w.in.InFlight, w.in.Failed, w.in.Replaced = maps.Clone(w.in.InFlight), maps.Clone(w.in.Failed), maps.Clone(w.in.Replaced)
+	w.in.InFlight, w.in.Failed, w.in.Interrupted = maps.Clone(w.in.InFlight), maps.Clone(w.in.Failed), maps.Clone(w.in.Interrupted)
 	if w.in.Want != nil { // as the worker does
 		maps.DeleteFunc(w.in.Failed, func(k Key, f Failure) bool {
 			return k.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, k.Container))
@@ -207,9 +200,7 @@ func (w *world) plan() Decision {
 	for _, a := range d.Start {
 		w.in.InFlight[a.Container] = RunningAction{Action: a, Since: w.in.Now}
 		w.begin(a)
-		if (a.Op == StopContainer || a.Op == PreStop) && (a.Hash != "" || a.RunsAgain) {
-			w.in.Replaced[a.Container] = a.ID
-		}
+		w.interrupt(a)
 		w.in.Forgotten = false
 		if a.Op == RunSandbox || a.Op == StartContainer { // both actions begin with Prepare
 			w.in.Ended, w.held["pod"], w.held["running"] = false, true, true
@@ -282,7 +273,7 @@ func (w *world) isNext(name string) bool {
 			continue
 		}
 		if c.SandboxID != sb.ID || c.Round != CurrentRound(w.in) ||
-			!(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && IsStarted(w.in, c)) {
+			!(w.completed(c) && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && IsStarted(w.in, c)) {
 			return false
 		}
 	}
