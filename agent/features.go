@@ -69,8 +69,8 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 		return nil, err
 	}
 	f.calls = call.New(call.Config{Runtime: f.rt.Runtime, Version: config.KubernetesMinor, GateEnabled: f.cfg.GateEnabled})
-	f.handlers, err = lifecycle.Open(lifecycle.Config{Caller: f.calls, Events: f.events, Dir: filepath.Join(f.cfg.Dirs.Run, process.Hooks)})
-	if err != nil {
+	if f.handlers, err = lifecycle.Open(lifecycle.Config{Caller: f.calls, Events: f.events,
+		Dir: filepath.Join(f.cfg.Dirs.Run, process.Hooks), State: f.cfg.Dirs.State}); err != nil {
 		return nil, err
 	}
 	f.logs = collect.NewLogs(f.cfg, f.log)
@@ -187,7 +187,7 @@ func (f *featureParts) observeRuntime(ctx context.Context) error {
 		f.log.Error("the records of image pulls could not be updated", "error", err)
 	}
 	if err := f.handlers.Prune(f.observer.HasContainer); err != nil {
-		f.log.Warn("some records of lifecycle hooks of removed containers could not be deleted", "error", err)
+		f.log.Warn("some records of hooks and interruptions of removed containers could not be deleted", "error", err)
 	}
 	if err := f.pods.Load(ctx, f.observer.UIDs()); err != nil {
 		return fmt.Errorf("load the pods: %w", err)

@@ -58,6 +58,6 @@ func (n *node) storeEndedPods(ctx context.Context, rt cri.Runtime) error {
 		return err
 	}
 	return rebuild.FinalStatuses{
-		Pods: n.desired.List(), View: view, Store: n.store, Host: n.machine.Host(), Now: time.Now(), Log: n.log,
+		Pods: n.desired.List(), View: view, Store: n.store, Host: n.machine.Host(), State: n.cfg.Dirs.State, Now: time.Now(), Log: n.log,
 	}.StoreAll(ctx)
 }

@@ -60,8 +60,7 @@ func openWorkers(f *featureParts) (w *workerParts, err error) {
 		Desired: w.pods, View: w.observer, Actor: figures.Actor{Executor: w.executor, Figures: w.figures}, Events: w.events,
 		Health: w.probes.Health, Changed: w.podChanged, IsStale: w.rt.Network.IsStale, HookReturned: w.handlers.HasReturned,
 		ShutdownTermination: w.shutdown.PodTermination, Sizes: translate.Fields{Node: w.machine.Now}.Sizes, CrashMax: w.cfg.CrashMax,
-		DeadLimit: garbage.ContainerBounds(w.cfg).ForPlans(w.observer),
-		Log:       w.log,
+		DeadLimit: garbage.ContainerBounds(w.cfg).ForPlans(w.observer), Interruption: w.handlers.Interruption, Log: w.log,
 	})
 	w.laterParts.upkeep.set(w.upkeep)
 	w.laterParts.eviction.set(w.eviction)

@@ -49,7 +49,7 @@ func DeadlineExpired(in Input) bool {
 	if in.Want.Spec.ActiveDeadlineSeconds == nil || in.Started.IsZero() || in.Now.Before(deadlineOf(in)) {
 		return false
 	}
-	if !mainsEnded(in) {
+	if !mainsEnded(in, CurrentRound(in), countAll) {
 		return true
 	}
 	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {

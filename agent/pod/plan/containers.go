@@ -40,15 +40,17 @@ func (p *planner) ensureContainer(ctr *v1.Container, sb Sandbox, replace bool) {
 func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace bool) {
 	switch {
 	case c.State != Running || c.SandboxID != sb.ID: // the runtime lost the container or its sandbox
-		p.stopContainer(c, Action{Grace: p.Grace})
+		p.stopContainer(c, Action{Grace: p.Grace, Interrupts: CutOff})
 	case replace && DefinitionChanged(ctr, c):
-		p.stopContainer(c, Action{Grace: p.Grace, Hash: Hash(ctr)})
+		p.stopContainer(c, Action{Grace: p.Grace, Hash: Hash(ctr), Interrupts: Replaced})
 	case replace && ResizeNeedsRestart(p.Input, c):
-		p.stopContainer(c, Action{Grace: p.Grace, RunsAgain: true})
+		p.stopContainer(c, Action{Grace: p.Grace, Interrupts: Replaced})
 	case p.RestartRequested(c):
-		p.stopContainer(c, Action{Grace: p.Requested[c.Name].Grace})
+		p.stopContainer(c, Action{Grace: p.Requested[c.Name].Grace, Interrupts: Replaced})
+	case p.Health[c.ID].Unhealthy && restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure:
+		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c), Interrupts: Replaced})
 	case p.Health[c.ID].Unhealthy:
-		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c), RunsAgain: restartPolicy(p.Want, ctr) == v1.RestartPolicyOnFailure})
+		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c)})
 	case HookFailed(p.Input, c), p.ranPreStop(c):
 		p.stopContainer(c, Action{Grace: p.Grace})
 	case PostStartRunning(p.Input, c):
@@ -90,26 +92,34 @@ func (p *planner) backsOff(c Container) bool {
 }
 
 // IsFinished reports whether the pod has run to completion: either an init container has failed and will not restart,
-// or all main containers have ended and will not restart.
-func IsFinished(in Input) bool {
+// or all main containers have ended and will not restart. Containers of an earlier round do not count; see CurrentRound.
+func IsFinished(in Input) bool { return hasFinished(in, CurrentRound(in), countAll) }
+
+func countAll(Container) bool { return true }
+
+// hasFinished does the same as IsFinished for a round of the pod. It counts only those containers that have ended for which
+// counts returns true.
+func hasFinished(in Input, round uint32, counts func(Container) bool) bool {
 	for i := range in.Want.Spec.InitContainers {
-		ctr := &in.Want.Spec.InitContainers[i]
-		c, ok := in.Observed.Newest(ctr.Name)
-		if ok && c.State == Exited && c.ExitCode != 0 && !WillRestart(in, ctr, c) {
+		c, ended := endedForGood(in, &in.Want.Spec.InitContainers[i], round)
+		if ended && !Completed(in, c) && counts(c) {
 			return true
 		}
 	}
-	return mainsEnded(in)
+	return mainsEnded(in, round, counts)
+}
+
+// endedForGood returns the newest container of a definition, and whether it has ended in the round or later and will not restart.
+func endedForGood(in Input, ctr *v1.Container, round uint32) (Container, bool) {
+	c, ok := in.Observed.Newest(ctr.Name)
+	return c, ok && c.State == Exited && c.Round >= round && !WillRestart(in, ctr, c)
 }
 
 // mainsEnded reports whether all main containers have ended. It returns false for a pod without containers, whose spec is too large for the
 // node: that pod must still be rejected.
-func mainsEnded(in Input) bool {
-	round := CurrentRound(in)
+func mainsEnded(in Input, round uint32, counts func(Container) bool) bool {
 	for i := range in.Want.Spec.Containers {
-		ctr := &in.Want.Spec.Containers[i]
-		c, ok := in.Observed.Newest(ctr.Name)
-		if !ok || c.State != Exited || c.Round < round || WillRestart(in, ctr, c) {
+		if c, ended := endedForGood(in, &in.Want.Spec.Containers[i], round); !ended || !counts(c) {
 			return false
 		}
 	}

@@ -65,7 +65,7 @@ func TestDefinitionChanged(t *testing.T) {
 		return []Action{{Op: StartContainer, Container: name, Attempt: attempt, Streak: streak, Hash: h(pod, name)}}
 	}
 	stop := func(pod *v1.Pod, name string) []Action {
-		return []Action{{Op: StopContainer, Container: name, ID: "r-" + name, Grace: grace, Hash: h(pod, name)}}
+		return []Action{{Op: StopContainer, Container: name, ID: "r-" + name, Grace: grace, Hash: h(pod, name), Interrupts: Replaced}}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -79,8 +79,8 @@ func TestDefinitionChanged(t *testing.T) {
 		{name: "a sidecar", want: sidecar, seen: []Container{withOldDefinition(running("s0")), running("c0")}, start: stop(sidecar, "s0")},
 		{name: "an init container ends by itself", want: inits, seen: []Container{withOldDefinition(running("i0"))}},
 		{name: "and its failure is followed by the new one at once", want: inits, seen: []Container{withOldDefinition(exited("i0", 1, 7, t0))}, start: start(inits, "i0", 1, 0)},
-		{name: "stopped for it", want: main, in: Input{Replaced: map[string]string{"c0": "x-c0"}}, seen: []Container{withOldDefinition(exited("c0", 143, 7, t0))}, start: start(main, "c0", 1, 0)},
-		{name: "the one before was stopped for it", want: main, in: Input{Replaced: map[string]string{"c0": "y"}}, seen: []Container{exited("c0", 1, 0, t0)},
+		{name: "stopped for it", want: main, in: Input{Interrupted: map[string]Interruption{"x-c0": Replaced}}, seen: []Container{withOldDefinition(exited("c0", 143, 7, t0))}, start: start(main, "c0", 1, 0)},
+		{name: "the one before was stopped for it", want: main, in: Input{Interrupted: map[string]Interruption{"y": Replaced}}, seen: []Container{exited("c0", 1, 0, t0)},
 			start: []Action{{Op: StopSandbox, ID: "s"}}},
 		{name: "what ended by itself stays so", want: two, seen: []Container{withOldDefinition(exited("c0", 0, 0, t0)), running("c1")}},
 		{name: "no crash loop of another definition", want: sidecar, seen: []Container{withOldDefinition(exited("c0", 1, 7, t0)), running("s0")}, start: start(sidecar, "c0", 1, 0)},
@@ -89,7 +89,7 @@ func TestDefinitionChanged(t *testing.T) {
 		{name: "a start of this one", want: main, in: Input{InFlight: busy(h(main, "c0"))}},
 		{name: "older than hashes", want: main, seen: []Container{running("c0")}},
 		{name: "in a lost sandbox", want: main, seen: []Container{func() Container { c := withOldDefinition(running("c0")); c.SandboxID = "lost"; return c }()},
-			start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}},
+			start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace, Interrupts: CutOff}}},
 		{name: "of a pod that ends", want: main, in: Input{Deleting: true}, seen: []Container{withOldDefinition(running("c0"))},
 			start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}},
 		{name: "of a pod that ended", want: main, in: Input{End: &End{Phase: v1.PodFailed}}, seen: []Container{withOldDefinition(exited("c0", 1, 0, t0))},

@@ -1,27 +1,27 @@
 package plan
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // runInits runs the init containers in order. It restarts the sidecars among them when they end. It returns true if
-// the main containers may run. Initialization is complete when a main container has been created in this sandbox.
+// the main containers may run. Initialization is complete when a main container has been created in this sandbox. An init container
+// that was created in this sandbox does not wait again for the sidecars before it, even if one of them is in back-off now.
 func (p *planner) runInits(sb Sandbox) bool {
+	inits := p.Want.Spec.InitContainers
 	over := MainContainerCreated(p.Input, sb)
-	for i := range p.Want.Spec.InitContainers {
-		ctr := &p.Want.Spec.InitContainers[i]
+	for i := range inits {
+		ctr := &inits[i]
 		c, ok := p.Observed.Newest(ctr.Name)
 		switch {
 		case podspec.IsSidecar(ctr):
 			p.ensureContainer(ctr, sb, true)
-			if !over && !(c.SandboxID == sb.ID && IsStarted(p.Input, c)) {
+			if !over && !(c.SandboxID == sb.ID && IsStarted(p.Input, c)) && !anyCreated(p.Input, inits[i+1:], sb) {
 				return false
 			}
-		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && c.State == Exited && c.ExitCode == 0:
+		case over || ok && c.SandboxID == sb.ID && c.Round == p.round && Completed(p.Input, c):
 		default:
 			p.ensureContainer(ctr, sb, false)
 			return false
@@ -33,11 +33,18 @@ func (p *planner) runInits(sb Sandbox) bool {
 // MainContainerCreated reports whether a main container was created in the sandbox, in the current round of
 // the pod; see CurrentRound.
 func MainContainerCreated(in Input, sb Sandbox) bool {
+	return anyCreated(in, in.Want.Spec.Containers, sb)
+}
+
+// anyCreated reports whether a container of the list was created in the sandbox, in the current round of the pod.
+func anyCreated(in Input, list []v1.Container, sb Sandbox) bool {
 	round := CurrentRound(in)
-	return slices.ContainsFunc(in.Want.Spec.Containers, func(ctr v1.Container) bool {
-		c, ok := in.Observed.Newest(ctr.Name)
-		return ok && c.SandboxID == sb.ID && c.Round == round
-	})
+	for i := range list {
+		if c, ok := in.Observed.Newest(list[i].Name); ok && c.SandboxID == sb.ID && c.Round == round {
+			return true
+		}
+	}
+	return false
 }
 
 // IsStarted reports whether a container is running, its postStart hook has returned and its startup probe has passed.

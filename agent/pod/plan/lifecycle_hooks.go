@@ -103,10 +103,10 @@ func (p *planner) stopContainer(c Container, a Action) {
 
 // preStop starts the preStop hook of a container whose pod is ending. It returns false if there is no hook to run or
 // no time left.
-func (p *planner) preStop(c Container, until time.Time) bool {
+func (p *planner) preStop(c Container, until time.Time, why Interruption) bool {
 	if !p.hasPreStop(c) || !p.Now.Before(until) {
 		return false
 	}
-	p.startAction(Action{Op: PreStop, Container: c.Name, ID: c.ID, Grace: until.Sub(p.Now)})
+	p.startAction(Action{Op: PreStop, Container: c.Name, ID: c.ID, Grace: until.Sub(p.Now), Interrupts: why})
 	return true
 }

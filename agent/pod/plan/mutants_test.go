@@ -183,7 +183,7 @@ var mutants = map[string]func(Input, *Decision){
 			}
 		})
 	},
-	"does not restart a container whose probe failed": func(_ Input, d *Decision) { forEachAction(d, StopContainer, func(a *Action) { a.RunsAgain = false }) },
+	"does not restart a container whose probe failed": func(_ Input, d *Decision) { forEachAction(d, StopContainer, func(a *Action) { a.Interrupts = 0 }) },
 	"ignores new definitions": func(in Input, d *Decision) {
 		in.Observed.Containers = slices.Clone(in.Observed.Containers)
 		for i := range in.Observed.Containers {
@@ -208,14 +208,14 @@ var mutants = map[string]func(Input, *Decision){
 		}
 	},
 	"restarts containers that were not replaced": func(in Input, d *Decision) {
-		in.Replaced = map[string]string{}
+		in.Interrupted = map[string]Interruption{}
 		for _, c := range in.Observed.Containers {
-			in.Replaced[c.Name] = c.ID
+			in.Interrupted[c.ID] = Replaced
 		}
 		*d = Decide(in)
 	},
 	"does not restart replaced containers": func(in Input, d *Decision) {
-		in.Replaced = nil
+		in.Interrupted = nil
 		*d = Decide(in)
 	},
 	"goes on with an old definition": func(in Input, d *Decision) {
@@ -290,12 +290,18 @@ var mutants = map[string]func(Input, *Decision){
 		in.ShutdownSince = time.Time{}
 		*d = Decide(in)
 	},
-	"keeps a container that the shutdown stopped": func(in Input, d *Decision) {
-		if !in.ShutdownSince.IsZero() && !in.Deleting {
-			d.Start = slices.DeleteFunc(d.Start, func(a Action) bool {
-				last, _ := in.Observed.Newest(a.Container)
-				return a.Op == RemoveContainer && a.ID == last.ID
-			})
+	"takes a stop of the machine for the end of the program": func(_ Input, d *Decision) {
+		for i := range d.Start {
+			if d.Start[i].Interrupts == CutOff {
+				d.Start[i].Interrupts = 0
+			}
+		}
+	},
+	"takes a container that never restarts for one that was replaced": func(_ Input, d *Decision) {
+		for i := range d.Start {
+			if d.Start[i].Interrupts == CutOff {
+				d.Start[i].Interrupts = Replaced
+			}
 		}
 	},
 	"removes pods with the machine's end": func(in Input, d *Decision) {
@@ -452,7 +458,7 @@ var mutants = map[string]func(Input, *Decision){
 			return
 		}
 		forEachAction(d, StopContainer, func(a *Action) {
-			if a.RunsAgain {
+			if c, ok := in.Observed.findContainer(a.ID); ok && a.Interrupts == Replaced && ResizeNeedsRestart(in, c) {
 				sb, _ := in.Observed.Sandbox()
 				*a = Action{Op: Resize, ID: sb.ID, Hash: in.Spec}
 			}

@@ -16,16 +16,15 @@ func Decide(in Input) Decision {
 	switch {
 	case in.Hold:
 	case in.Want == nil || in.Deleting:
-		p.stopPod()
+		p.stopPod(0)
 		p.removePod()
 	// A pod that is not yet admitted is rejected during a shutdown.
 	case in.End == nil && !in.ShutdownSince.IsZero() && in.Admitted:
 		p.cancelActions(Admit, Ended, Forget)
-		p.stopPod()
-		p.removeCutOff()
+		p.stopPod(CutOff)
 		p.removeUnneeded()
 	case in.End != nil || IsFinished(in) || p.checkDeadline():
-		p.stopPod()
+		p.stopPod(p.endInterruption())
 		p.removeUnneeded()
 		p.afterEnd()
 	case in.Waiting:
@@ -41,7 +40,7 @@ func Decide(in Input) Decision {
 		p.cancelActions(Ended, Forget)
 		p.startAllocate()
 		// The containers are stopped in order while the network still works. The sandbox is replaced after that.
-		p.stopPod()
+		p.stopPod(Replaced)
 	default:
 		p.cancelActions(Ended, Forget)
 		p.startAllocate()
@@ -67,7 +66,9 @@ type planner struct {
 	blocked bool   // no container starts while the postStart hook of an earlier one is running
 }
 
-// Newest returns the newest container with the given name.
+// Newest returns the newest container with the given name. It is not inlined, because copies would enlarge the program.
+//
+//go:noinline
 func (o Observed) Newest(name string) (c Container, ok bool) {
 	for _, x := range o.Containers {
 		if x.Name == name && (!ok || x.Attempt > c.Attempt) {
@@ -77,7 +78,9 @@ func (o Observed) Newest(name string) (c Container, ok bool) {
 	return c, ok
 }
 
-// LastExited returns the newest container with the given name that has ended.
+// LastExited returns the newest container with the given name that has ended. Like Newest, it is not inlined.
+//
+//go:noinline
 func (o Observed) LastExited(name string) (c Container, ok bool) {
 	for _, x := range o.Containers {
 		if x.Name == name && x.State == Exited && (!ok || x.Attempt > c.Attempt) {
@@ -115,6 +118,7 @@ func (p *planner) startAction(a Action) {
 		}
 		return
 	}
+	a.Interrupts = p.interruptionOf(a)
 	p.Start = append(p.Start, a)
 }
 

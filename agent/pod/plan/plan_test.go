@@ -25,6 +25,10 @@ func TestDecide(t *testing.T) {
 	minute := int64(60)
 	deadline.Spec.ActiveDeadlineSeconds = &minute
 	shared := newPod("Always", 0, 2, 1)
+	watched := newPod("Never", 2, 1, 1) // i0, s0, i1, c0
+	decorate(watched, 16)
+	later := t0.Add(time.Second)
+	inRound := func(round uint32, c Container) Container { c.Round = round; return c }
 	for _, tt := range []struct {
 		name string
 		in   Input
@@ -51,7 +55,7 @@ func TestDecide(t *testing.T) {
 		{"sandbox lost under a container", Input{Want: newPod("Always", 0, 0, 1), Now: t0, Grace: grace, Observed: seen(lost, running("c0"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
 		{"sandbox stale: mains stop before sidecars", Input{Want: shared, Stale: "s", Now: t0, Grace: grace, Observed: seen(ready, running("c0"), running("s0"), running("s1"))},
-			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},
+			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace, Interrupts: Replaced}}}},
 		{"sandbox stale: then it stops", Input{Want: newPod("Always", 0, 0, 1), Stale: "s", Now: t0, Observed: seen(ready, exited("c0", 143, 0, t0))},
 			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
 		{"sandbox stale: nothing starts in it", Input{Want: newPod("Always", 0, 0, 1), Stale: "s", Now: t0, Observed: seen(ready), InFlight: map[string]RunningAction{"c0": {Action: Action{Op: StartContainer, Container: "c0"}}}},
@@ -60,6 +64,24 @@ func TestDecide(t *testing.T) {
 		{"finished", Input{Want: newPod("Never", 0, 0, 1), Observed: seen(ready, exited("c0", 1, 0, t0))}, Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
 		{"finished stays", Input{Want: newPod("OnFailure", 0, 0, 1), Observed: seen(lost, exited("c0", 0, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
 		{"init failed for good", Input{Want: newPod("Never", 1, 0, 1), Observed: seen(lost, exited("i0", 3, 0, t0))}, Decision{Start: []Action{{Op: Ended}}}},
+		{"init of an earlier round ends the pod no more", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("s0", 2, 0, t0), exited("i1", 143, 0, later))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "i0", Attempt: 1, Streak: 1, Round: 1}}}},
+		{"init of the current round ends the pod", Input{Want: watched, Now: later, Observed: seen(ready, inRound(1, exited("i0", 0, 0, t0)), inRound(1, running("s0")), inRound(1, exited("i1", 1, 0, later)))},
+			Decision{Start: []Action{{Op: StopContainer, Container: "s0", ID: "r-s0"}}}},
+		{"sidecar that is stopped after a failed init restarts nothing", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 1, 0, t0), exited("s0", 2, 0, later))},
+			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
+		{"sidecar that is stopped after the mains restarts nothing", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), exited("c0", 0, 0, t0), exited("s0", 2, 0, later))},
+			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
+		{"sidecar before the mains restarts them", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), exited("c0", 137, 0, later), exited("s0", 2, 0, t0))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "i0", Attempt: 1, Streak: 1, Round: 1}}}},
+		{"a sidecar in back-off holds up the next init", Input{Want: newPod("Always", 2, 1, 1), Now: t0, Observed: seen(ready, exited("i0", 0, 0, t0), exited("s0", 1, 3, t0))},
+			Decision{Wake: t0.Add(40 * time.Second)}},
+		{"a sidecar in back-off does not hold up an init that was created", Input{Want: newPod("Always", 2, 1, 1), Now: t0, Observed: seen(ready, exited("i0", 0, 0, t0), exited("s0", 1, 3, t0), exited("i1", 1, 0, t0))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "i1", Attempt: 1, Streak: 1}}, Wake: t0.Add(40 * time.Second)}},
+		{"nor the mains after that init", Input{Want: newPod("Always", 2, 1, 1), Now: t0, Observed: seen(ready, exited("i0", 0, 0, t0), exited("s0", 1, 3, t0), exited("i1", 0, 0, t0))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "c0"}}, Wake: t0.Add(40 * time.Second)}},
+		{"in another sandbox it does", Input{Want: newPod("Always", 2, 1, 1), Now: t0, Observed: seen([]Sandbox{{ID: "t", Attempt: 1, Ready: true}}, exited("i0", 0, 0, t0), exited("s0", 1, 3, t0), exited("i1", 0, 0, t0))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "i0", Attempt: 1}}}},
 		{"deadline ahead", Input{Want: deadline, Started: t0, Now: t0.Add(time.Second), Observed: seen(ready, running("c0"))}, Decision{Wake: t0.Add(time.Minute)}},
 		{"deadline over", Input{Want: deadline, Started: t0, Now: t0.Add(time.Minute), Grace: grace, Observed: seen(ready, running("c0"))},
 			Decision{Start: []Action{{Op: StopContainer, Container: "c0", ID: "r-c0", Grace: grace}}}},

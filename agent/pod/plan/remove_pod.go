@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/islet-edge/islet/internal/keys"
+
 // removePod removes the stopped containers, and after them the sandboxes.
 func (p *planner) removePod() {
 	p.cancelActions(Admit, Ended)
@@ -43,6 +45,15 @@ func (p *planner) afterEnd() {
 	if p.End != nil && p.Reconsider && !p.Waiting {
 		p.startAction(Action{Op: Admit})
 	}
+}
+
+// endInterruption returns the Interruption of the containers of a pod with an End. The node may decide again about a pod that is not from
+// the API server, and the pod then goes on with its containers. It is zero for a pod that ends by itself.
+func (p *planner) endInterruption() Interruption {
+	if p.End != nil && p.End.Phase == "" && p.Want.Annotations[keys.ConfigSource] != keys.SourceAPI {
+		return Replaced
+	}
+	return 0
 }
 
 // removesLogs reports whether the containers and logs of an ended pod must be removed. This is the case for

@@ -18,7 +18,7 @@ func CurrentRound(in Input) (round uint32) {
 		if !ok || kind == podspec.Ephemeral {
 			continue
 		}
-		if endsRound(ctr, c) {
+		if endsRound(ctr, c) && !(kind == podspec.Sidecar && endedAfterPod(in, c)) {
 			c.Round++
 		}
 		round = max(round, c.Round)
@@ -29,6 +29,13 @@ func CurrentRound(in Input) (round uint32) {
 // endsRound reports whether a container has exited with a code that restarts all containers.
 func endsRound(ctr *v1.Container, c Container) bool {
 	return c.State == Exited && ruleAction(ctr, c.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// endedAfterPod reports whether a sidecar ended after its pod had run to completion in the sidecar's round. The sidecars of such a
+// pod are stopped, so their exit codes restart nothing. A sidecar that restarts all containers ends before the containers that
+// are stopped because of it.
+func endedAfterPod(in Input, sidecar Container) bool {
+	return hasFinished(in, sidecar.Round, func(c Container) bool { return c.FinishedAt.Before(sidecar.FinishedAt) })
 }
 
 // ruleAction returns the action of the container's first restart rule that matches the exit code, or "" if none

@@ -4,7 +4,7 @@ import v1 "k8s.io/api/core/v1"
 
 // WillRestart reports whether a container that has ended runs again.
 func WillRestart(in Input, ctr *v1.Container, c Container) bool {
-	if in.IsReplaced(c) || in.RestartRequested(c) || CutOff(in, ctr, c) {
+	if RunsAgain(in, ctr, c) || in.RestartRequested(c) {
 		return true
 	}
 	switch ruleAction(ctr, c.ExitCode) {
@@ -32,12 +32,6 @@ func restartPolicy(pod *v1.Pod, ctr *v1.Container) v1.RestartPolicy {
 // RestartsUnhealthy reports whether a container runs again after it was stopped because of a failed probe.
 func RestartsUnhealthy(pod *v1.Pod, ctr *v1.Container) bool {
 	return restartPolicy(pod, ctr) != v1.RestartPolicyNever
-}
-
-// IsReplaced reports whether a container was stopped only in order to run again.
-func (in Input) IsReplaced(c Container) bool {
-	id, ok := in.Replaced[c.Name]
-	return ok && id == c.ID
 }
 
 // RestartRequested reports whether a user has requested a restart of the container.

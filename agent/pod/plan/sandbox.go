@@ -33,7 +33,7 @@ func (p *planner) replaceSandbox(newest Sandbox) {
 	for _, c := range p.Observed.Containers {
 		if c.MayRun() {
 			live = true
-			p.stopContainer(c, Action{Grace: p.Grace})
+			p.stopContainer(c, Action{Grace: p.Grace, Interrupts: CutOff})
 		}
 	}
 	if live {

@@ -8,8 +8,9 @@ import (
 
 // stopPod stops the pod: first the main, init and ephemeral containers, then the sidecars in reverse order
 // (KEP-753), then the sandbox. All of them share the pod's grace period. All preStop hooks run at the beginning,
-// including those of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted.
-func (p *planner) stopPod() {
+// including those of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted. The Interruption is
+// zero if the pod is over.
+func (p *planner) stopPod(why Interruption) {
 	p.cancelActions(RunSandbox, StartContainer, PostStart, Update, Resize)
 	if p.Want == nil || p.Deleting || p.End != nil {
 		p.cancelActions(Allocate)
@@ -33,10 +34,10 @@ func (p *planner) stopPod() {
 		at := p.stopOrder(c.Name)
 		switch mine := at == turn || at == anyTime || !p.Now.Before(until); {
 		case p.Stopping.IsZero() && mine: // the container starts again in another sandbox
-			p.stopContainer(c, Action{Grace: p.Grace})
-		case p.preStop(c, until):
+			p.stopContainer(c, Action{Grace: p.Grace, Interrupts: why})
+		case p.preStop(c, until, why):
 		case mine:
-			p.startAction(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: grace})
+			p.startAction(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: grace, Interrupts: why})
 		}
 	}
 	if len(live) > 0 {

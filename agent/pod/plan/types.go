@@ -44,8 +44,9 @@ type Action struct {
 	Streak    uint32        // number of consecutive crashes, stored as an annotation of the container
 	Round     uint32        // for StartContainer: the container's round, see CurrentRound
 	Grace     time.Duration // for StopContainer and PreStop
-	RunsAgain bool          // for StopContainer and PreStop: the container runs again regardless of its restart policy
 	KeepsLog  bool          // for RemoveContainer: the pod is removed too, so the log is removed with the pod's log directory
+	// Interrupts is set for StopContainer and PreStop if they stop a container although its pod is not over.
+	Interrupts Interruption
 	// Hash is the hash of the new definition. It is set for StartContainer, and for StopContainer and PreStop if they
 	// stop a container in order to replace it. For RunSandbox, Update and Resize it is the hash of the pod's spec.
 	Hash string
@@ -228,10 +229,8 @@ type Input struct {
 	Hooked     map[string]bool
 	PreStopped map[string]time.Duration
 
-	// Replaced contains, by container name, the IDs of containers that were stopped in order to run again. The
-	// cause is a new definition or an action with RunsAgain. These containers start again regardless of their
-	// restart policy.
-	Replaced map[string]string
+	// Interrupted contains the containers that the node has stopped although their pod was not over, by container ID.
+	Interrupted map[string]Interruption
 
 	// Requested contains the restarts that a user requested, by container name.
 	Requested map[string]Restart

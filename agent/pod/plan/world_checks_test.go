@@ -65,7 +65,7 @@ func (w *world) check(a Action) {
 		w.require(c != nil && !c.MayRun(), 13, "removes a container that runs: %+v", a)
 		last, _ := w.in.Observed.Newest(a.Container)
 		ended, _ := w.in.Observed.LastExited(a.Container)
-		w.require(removing || a.ID != last.ID && a.ID != ended.ID || w.undone(c), 14, "removes the container that logs and attempts need: %+v", a)
+		w.require(removing || a.ID != last.ID && a.ID != ended.ID, 14, "removes the container that logs and attempts need: %+v", a)
 	case StopSandbox:
 		w.require(!w.anyRunning(func(c Container) bool { return c.SandboxID == a.ID && (ending || a.ID == w.in.Stale) }), 15,
 			"stops a sandbox under its containers")
@@ -139,8 +139,8 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 	if ok && last.State == Exited {
 		never := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyNever
 		onFailure := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0
-		replaced := w.in.Replaced[a.Container] == last.ID || last.Round < round
-		w.require(kind != 'c' || replaced || !never && !onFailure, 19, "%s runs again against its restart policy", a.Container)
+		interrupted := w.cut[last.ID] == Replaced || w.cut[last.ID] == CutOff && !never || last.Round < round
+		w.require(kind != 'c' || interrupted || !never && !onFailure, 19, "%s runs again against its restart policy", a.Container)
 		at, delay := NextStart(last, 0)
 		sane := !changed && at.Sub(w.in.Now) <= 2*delay
 		w.require(last.SandboxID != sb.ID || !sane || !w.in.Now.Before(at), 20, "%s runs again %v too early", a.Container, at.Sub(w.in.Now))
@@ -150,7 +150,7 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 			follows = 0
 		case endedWithShim(last):
 			follows = last.Streak
-		case last.FinishedAt.Sub(last.StartedAt) >= backoffReset:
+		case !last.StartedAt.IsZero() && last.FinishedAt.Sub(last.StartedAt) >= backoffReset:
 			follows = 1
 		}
 		w.require(changed || a.Streak == follows, 20, "streak of %s is %d after %d", a.Container, a.Streak, last.Streak)
@@ -164,8 +164,26 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 		}
 		c, _ := w.in.Observed.Newest(ctr.Name)
 		started := c.State == Running && !PostStartRunning(w.in, c) && (ctr.StartupProbe == nil || w.in.Health[c.ID].Started)
-		done := c.SandboxID == sb.ID && c.Round == round && (c.State == Exited && c.ExitCode == 0 || ctr.RestartPolicy != nil && started)
+		done := c.SandboxID == sb.ID && c.Round == round && (w.completed(c) || ctr.RestartPolicy != nil && started) ||
+			ctr.RestartPolicy != nil && w.wasPassed(ctr.Name, sb)
 		w.require(done, 21, "%s starts before %s is done", a.Container, ctr.Name)
+	}
+}
+
+// checkProgress checks that an init container or sidecar starts as soon as it may.
+func (w *world) checkProgress(d Decision) {
+	_, busy := w.in.InFlight[""]
+	podAction := func(a Action) bool { return a.Container == "" }
+	if w.in.Want == nil || w.in.Deleting || w.in.End != nil || w.in.Hold || w.in.Waiting || !w.in.Admitted || w.shuttingDown() || busy ||
+		slices.ContainsFunc(d.Start, podAction) {
+		return
+	}
+	for _, ctr := range w.in.Want.Spec.InitContainers {
+		_, exists := w.in.Observed.Newest(ctr.Name)
+		_, starts := w.in.InFlight[ctr.Name]
+		_, failed := w.in.Failed[Key{ctr.Name, StartContainer}]
+		starts = starts || slices.ContainsFunc(d.Start, func(a Action) bool { return a.Container == ctr.Name })
+		w.require(exists || starts || failed || !w.isNext(ctr.Name), 67, "%s does not start: %+v", ctr.Name, w.in.Observed)
 	}
 }
 
@@ -177,7 +195,6 @@ func (w *world) checkGrace(a Action, ending bool) {
 	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running ||
 		IsFinished(w.in) || DeadlineExpired(w.in) || !w.in.Health[c.ID].Unhealthy {
 		w.require(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
-		w.require(!a.RunsAgain || c != nil && !ending && ResizeNeedsRestart(w.in, *c), 50, "%s runs again however it ends", a.Container)
 		return
 	}
 	if last, _ := w.in.Observed.Newest(c.Name); last.ID != c.ID {
@@ -198,8 +215,6 @@ func (w *world) checkGrace(a Action, ending bool) {
 		return
 	}
 	w.require(a.Grace == want, 11, "grace %v is not the probe's, %v", a.Grace, want)
-	again := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil
-	w.require(a.RunsAgain == again, 50, "again: %v", a.RunsAgain)
 }
 
 // checkStop checks that no container is stopped without a reason.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -23,7 +24,6 @@ func (w *world) finish(subject string) {
 	case Forget:
 		w.in.Forgotten, w.applied = true, ""
 		clear(w.in.Failed)
-		clear(w.in.Replaced)
 		w.in.PreStopped = map[string]time.Duration{}
 	}
 }
@@ -91,7 +91,7 @@ func (w *world) happen(a Action, state State) {
 			w.in.Hooked[a.ID] = true
 		}
 	case StopContainer: // half of the containers exit with code 0
-		w.exit(a.ID, []int32{0, 137}[a.ID[len(a.ID)-1]&1])
+		w.exit(a.ID, []int32{0, 137}[bits.OnesCount8(a.ID[len(a.ID)-1])&1])
 	case RemoveContainer:
 		w.vanish(a.ID)
 	}
@@ -145,6 +145,7 @@ func (w *world) exit(id string, code int32) {
 	w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
 	for i := range w.in.Observed.Containers {
 		if c := &w.in.Observed.Containers[i]; c.ID == id && c.MayRun() {
+			w.in.Now = w.in.Now.Add(time.Microsecond) // containers end one after the other
 			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.in.Now
 			c.Reason = slices.Concat([]string{"Error", "Error"}, lostReasons)[w.nextID%4]
 		}

@@ -71,6 +71,7 @@ func (w *world) vanish(id string) {
 		return
 	}
 	name := c.Name
+	w.over = false
 	w.in.Observed.Containers = slices.DeleteFunc(slices.Clone(w.in.Observed.Containers), func(c Container) bool { return c.ID == id })
 	delete(w.attempts, name)
 	if last, ok := w.in.Observed.Newest(name); ok {

@@ -45,12 +45,12 @@ func newPod(restartPolicy v1.RestartPolicy, inits, sidecars, mains int) *v1.Pod 
 }
 
 // decorate adds features to a pod. Each bit of the parameter extra selects a feature: hooks, an ephemeral container e0, or rules that
-// restart all containers.
+// restart all containers. The sidecars have rules if there is no ephemeral container.
 func decorate(pod *v1.Pod, extra int) {
 	hook := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}
-	rules := func(code int32) []v1.ContainerRestartRule {
+	rules := func(codes ...int32) []v1.ContainerRestartRule {
 		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers,
-			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}}}}
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: codes}}}
 	}
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		first := strings.HasSuffix(ctr.Name, "0")
@@ -66,6 +66,9 @@ func decorate(pod *v1.Pod, extra int) {
 		}
 		if kind == podspec.Init && first && extra&128 != 0 {
 			ctr.RestartPolicyRules = rules(1)
+		}
+		if kind == podspec.Sidecar && extra&24 == 16 { // also if the sidecar is killed
+			ctr.RestartPolicyRules = rules(2, 137)
 		}
 	}
 	if extra&8 != 0 {
@@ -112,24 +115,18 @@ type world struct {
 	hash     string
 	resizes
 	farRuntime
+	podEnd
 }
 
 func newWorld(pod *v1.Pod, decide func(Input) Decision) *world {
 	return &world{decide: decide, sandbox: -1, attempts: map[string]int{}, held: map[string]bool{}, in: Input{Want: pod, Started: t0, Now: t0, Grace: 30 * time.Second,
-		InFlight: map[string]RunningAction{}, Failed: map[Key]Failure{}, Health: map[string]Health{}, Replaced: map[string]string{},
+		InFlight: map[string]RunningAction{}, Failed: map[Key]Failure{}, Health: map[string]Health{},
 		Hooked: map[string]bool{}, PreStopped: map[string]time.Duration{}}}
 }
 
 // shuttingDown reports whether the machine is shutting down and the pod must end.
 func (w *world) shuttingDown() bool {
 	return !w.in.ShutdownSince.IsZero() && w.in.Want != nil && w.in.End == nil && w.in.Admitted
-}
-
-// This helper reports whether a container exited with code 0 because of the shutdown. Such a container must run again after the boot.
-func (w *world) undone(c *Container) bool {
-	return w.shuttingDown() && c != nil && c.Name[0] == 'c' && c.State == Exited && c.ExitCode == 0 &&
-		!c.FinishedAt.Before(w.in.ShutdownSince) &&
-		w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure
 }
 
 func (w *world) id() string { w.nextID++; return fmt.Sprint(w.nextID) }
@@ -142,13 +139,14 @@ func (w *world) require(ok bool, invariant int, format string, args ...any) {
 
 // plan calls the planner, checks the decision and begins its actions.
 func (w *world) plan() Decision {
-	w.in.InFlight, w.in.Failed, w.in.Replaced = maps.Clone(w.in.InFlight), maps.Clone(w.in.Failed), maps.Clone(w.in.Replaced)
+	w.in.InFlight, w.in.Failed, w.in.Interrupted = maps.Clone(w.in.InFlight), maps.Clone(w.in.Failed), maps.Clone(w.in.Interrupted)
 	if w.in.Want != nil { // as the worker does
 		maps.DeleteFunc(w.in.Failed, func(k Key, f Failure) bool {
 			return k.Op == StartContainer && f.Hash != Hash(definition(w.in.Want, k.Container))
 		})
 	}
 	w.specs()
+	w.checkEnd()
 	if w.in.Want != nil && !w.in.Deleting && w.in.End == nil { // as the worker does
 		if over := IsFinished(w.in) || DeadlineExpired(w.in) || w.shuttingDown(); !over {
 			w.in.Stopping = time.Time{}
@@ -186,6 +184,7 @@ func (w *world) plan() Decision {
 			w.require(!w.isNext(subject) || slices.Contains(d.Cancel, subject), 23, "%+v goes on for a definition that is not wanted", f)
 		}
 	}
+	w.checkProgress(d)
 	for _, a := range d.Start {
 		_, busy := w.in.InFlight[a.Container]
 		w.require(!busy, 5, "two actions on %q", a.Container)
@@ -201,9 +200,7 @@ func (w *world) plan() Decision {
 	for _, a := range d.Start {
 		w.in.InFlight[a.Container] = RunningAction{Action: a, Since: w.in.Now}
 		w.begin(a)
-		if (a.Op == StopContainer || a.Op == PreStop) && (a.Hash != "" || a.RunsAgain) {
-			w.in.Replaced[a.Container] = a.ID
-		}
+		w.interrupt(a)
 		w.in.Forgotten = false
 		if a.Op == RunSandbox || a.Op == StartContainer { // both actions begin with Prepare
 			w.in.Ended, w.held["pod"], w.held["running"] = false, true, true
@@ -272,12 +269,26 @@ func (w *world) isNext(name string) bool {
 			return true
 		}
 		c, _ := w.in.Observed.Newest(ctr.Name)
+		if ctr.RestartPolicy != nil && w.wasPassed(ctr.Name, sb) {
+			continue
+		}
 		if c.SandboxID != sb.ID || c.Round != CurrentRound(w.in) ||
-			!(c.State == Exited && c.ExitCode == 0 && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && IsStarted(w.in, c)) {
+			!(w.completed(c) && ctr.RestartPolicy == nil || ctr.RestartPolicy != nil && IsStarted(w.in, c)) {
 			return false
 		}
 	}
 	return true
+}
+
+// wasPassed reports whether an init container after the sidecar was created in the sandbox and the current round, so that nothing waits for
+// the sidecar any more.
+func (w *world) wasPassed(sidecar string, sb Sandbox) bool {
+	list := w.in.Want.Spec.InitContainers
+	at := slices.IndexFunc(list, func(ctr v1.Container) bool { return ctr.Name == sidecar })
+	return slices.ContainsFunc(list[at+1:], func(ctr v1.Container) bool {
+		c, ok := w.in.Observed.Newest(ctr.Name)
+		return ok && c.SandboxID == sb.ID && c.Round == CurrentRound(w.in)
+	})
 }
 
 func (w *world) anyRunning(which func(Container) bool) bool {

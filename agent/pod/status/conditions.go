@@ -32,7 +32,7 @@ func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
 		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
 			continue
 		}
-		final := m.end != nil && m.end.Phase != ""
+		final := m.end != nil && m.end.Phase != "" || st.Phase == v1.PodFailed && m.wasInterrupted()
 		if c.Type == v1.DisruptionTarget && c.Reason == v1.PodReasonTerminationByKubelet && disrupted == "" && !final {
 			continue // the pod runs again
 		}

@@ -19,9 +19,6 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 	if old := m.lastTerminated(ctr.Name); old != nil && !ok && m.noneWillStart() && m.in.ShutdownSince.IsZero() {
 		return *old
 	}
-	if old := m.stoppedForShutdown(ctr.Name); old != nil && !ok && m.endsForShutdown() {
-		return *old
-	}
 	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: m.restartCount(ctr.Name), VolumeMounts: m.mountStatuses(ctr)}
 	started := plan.IsStarted(m.in, c)
 	if kind != podspec.Ephemeral { // ephemeral containers have no probes
@@ -37,7 +34,7 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 	}
 	switch kind {
 	case podspec.Init:
-		st.Ready = c.State == plan.Exited && c.ExitCode == 0 && ok && !m.waitsForRound(c, kind)
+		st.Ready = plan.Completed(m.in, c) && ok && !m.waitsForRound(c, kind)
 	case podspec.Sidecar, podspec.Main:
 		h, probed := m.in.Health[c.ID]
 		st.Ready = started && (!probed || h.Ready)
@@ -95,7 +92,7 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	backOff := m.crashLoop(ctr, c)
 	switch {
-	case m.endsForShutdown() && c.ExitCode == 0 && plan.CutOff(m.in, ctr, c):
+	case m.endsForShutdown() && c.ExitCode == 0 && plan.RunsAgain(m.in, ctr, c):
 		// If the state were terminated with exit code 0, the API server would treat a container with the restart
 		// policy OnFailure as completed.
 		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
@@ -107,11 +104,11 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.RestartingAllContainers, Message: restartingAll})
 	case m.waitsForRound(c, kind):
 		return stateWaiting(backOff)
-	case backOff != nil && !(m.in.IsReplaced(c) && (plan.DefinitionChanged(ctr, c) || plan.ResizeNeedsRestart(m.in, c))):
+	case backOff != nil && !(plan.RunsAgain(m.in, ctr, c) && (plan.DefinitionChanged(ctr, c) || plan.ResizeNeedsRestart(m.in, c))):
 		return stateWaiting(backOff)
 	case plan.HookFailed(m.in, c):
 		return stateWaiting(m.hookState(c))
-	case m.in.IsReplaced(c): // if it were terminated, a container that never restarts would seem to have completed
+	case plan.RunsAgain(m.in, ctr, c): // if it were terminated, a container that never restarts would seem to have completed
 		return m.waitingState()
 	}
 	return v1.ContainerState{Terminated: m.terminatedState(c)}
@@ -155,25 +152,6 @@ func (m *maker) noneWillStart() bool {
 	return m.end != nil || m.in.Deleting || !m.in.ShutdownSince.IsZero() || plan.IsFinished(m.in)
 }
 
-// stoppedForShutdown returns the status of a container that was removed during a shutdown in order to run again after
-// the boot. It is the previous status, changed so that the container is not running. It returns nil if the container
-// had no status.
-func (m *maker) stoppedForShutdown(name string) *v1.ContainerStatus {
-	for st := range podspec.Statuses(&m.previous) {
-		if st.Name != name {
-			continue
-		}
-		c := *st
-		c.Ready, c.Started = false, new(bool)
-		if c.State.Running != nil { // it was removed before a status showed its end
-			c.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown}}
-			c.LastTerminationState = v1.ContainerState{Terminated: lostState(c.ContainerID)}
-		}
-		return &c
-	}
-	return nil
-}
-
 // lastTerminated returns the previous status of a container that has run, with the state terminated. It
 // returns nil if there is no such status. It is used for a container that the runtime no longer has and that
 // will not start again.
@@ -213,7 +191,7 @@ func (m *maker) willRestart(ctr *v1.Container, c plan.Container) bool {
 		return false
 	case m.waitsForRound(c, kind):
 		return true
-	case kind == podspec.Init && c.ExitCode == 0:
+	case kind == podspec.Init && plan.Completed(m.in, c):
 		return false
 	}
 	return plan.WillRestart(m.in, ctr, c)

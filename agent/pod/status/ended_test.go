@@ -52,7 +52,7 @@ func TestEnd(t *testing.T) {
 		{"deleted before it ran", plan.Input{Want: newPod("Always"), Now: t0, Deleting: true, Observed: gone}, fresh, "Failed c=ContainerCreating"},
 		{"deleted as it starts", plan.Input{Want: newPod("Always"), Now: t0, Deleting: true, Observed: observedWith(), InFlight: starting}, fresh, "Pending c=ContainerCreating"},
 		{"lost, and wanted", plan.Input{Want: newPod("Always"), Now: t0, Observed: observedWith()}, up, "Pending c=ContainerCreating"},
-		{"replaced", plan.Input{Want: newPod("Never"), Now: t0, Observed: observedWith(ended("c", 143, 0)), Replaced: map[string]string{"c": "c"}}, up, "Running c=ContainerCreating<Error"},
+		{"replaced", plan.Input{Want: newPod("Never"), Now: t0, Observed: observedWith(ended("c", 143, 0)), Interrupted: map[string]plan.Interruption{"c": plan.Replaced}}, up, "Running c=ContainerCreating<Error"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := brief(Compute(tt.in, tt.before, Host{})); got != tt.want {

@@ -36,7 +36,7 @@ func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
 	case podspec.IsTooLarge(m.pod):
 		return v1.PodPending
 	case plan.IsFinished(m.in), m.in.Deleting && (waiting == 0 || !m.sandbox.Ready):
-		if failed == 0 && waiting == 0 && !m.endsForShutdown() {
+		if failed == 0 && waiting == 0 && !m.wasInterrupted() {
 			return v1.PodSucceeded
 		}
 		return v1.PodFailed
@@ -45,6 +45,18 @@ func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
 		return v1.PodPending
 	}
 	return v1.PodRunning
+}
+
+// wasInterrupted reports whether the pod ends because of a shutdown of the machine, or the work of a main container is not done although
+// it may have exited with 0, because the node stopped it.
+func (m *maker) wasInterrupted() bool {
+	for i := range m.pod.Spec.Containers {
+		c, _ := m.in.Observed.Newest(m.pod.Spec.Containers[i].Name)
+		if c.State == plan.Exited && m.in.Interrupted[c.ID] != 0 {
+			return true
+		}
+	}
+	return m.endsForShutdown()
 }
 
 // podEnd returns the node's decision to end the pod, or the deadline that the pod has exceeded. It returns nil if

@@ -110,11 +110,11 @@ func (m *maker) uninitializedNames() (names []string) {
 	for i := range m.pod.Spec.InitContainers {
 		ctr := &m.pod.Spec.InitContainers[i]
 		c, ok := m.in.Observed.Newest(ctr.Name)
-		done := c.State == plan.Exited && c.ExitCode == 0
+		done := plan.Completed(m.in, c)
 		if podspec.IsSidecar(ctr) {
 			done = plan.IsStarted(m.in, c)
 		}
-		if !ok || !done || c.SandboxID != m.sandbox.ID {
+		if !ok || !done || c.SandboxID != m.sandbox.ID || c.Round < m.round {
 			names = append(names, ctr.Name)
 		}
 	}

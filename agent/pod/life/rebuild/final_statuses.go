@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
 	"github.com/islet-edge/islet/agent/pod/status"
 	"github.com/islet-edge/islet/edge/desired"
 )
@@ -26,14 +27,19 @@ type FinalStatuses struct {
 		Statuses(context.Context) (map[types.UID]*v1.PodStatus, error)
 		StoreStatuses(context.Context, map[types.UID]*v1.PodStatus) error
 	}
-	Host status.Host
-	Now  time.Time
-	Log  *slog.Logger
+	Host  status.Host
+	State string // the agent's state directory
+	Now   time.Time
+	Log   *slog.Logger
 }
 
 // StoreAll stores the statuses. If it returns an error, the caller must not remove any container.
 func (e FinalStatuses) StoreAll(ctx context.Context) error {
 	before, err := e.Store.Statuses(ctx)
+	if err != nil {
+		return err
+	}
+	stops, err := lifecycle.ReadInterruptions(e.State)
 	if err != nil {
 		return err
 	}
@@ -45,6 +51,7 @@ func (e FinalStatuses) StoreAll(ctx context.Context) error {
 			was = *s
 		}
 		in := plan.Input{UID: uid, Want: d.Pod, Admitted: true, Observed: e.View.Pod(uid), Now: e.Now}
+		in.Interrupted = plan.Interruptions(in.Observed, stops.Interruption)
 		if d.Source != desired.API || isTerminal(was.Phase) || d.Deleting || !plan.IsFinished(in) {
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -56,6 +58,21 @@ func TestEndsAreKept(t *testing.T) {
 	add("failed", desired.API, v1.RestartPolicyNever, ran(plan.Exited, 3), v1.PodRunning)
 	delete(known, "failed")
 	add("onfailure", desired.API, v1.RestartPolicyOnFailure, ran(plan.Exited, 0), v1.PodRunning)
+	interrupted := func(name string) plan.Observed {
+		o := ran(plan.Exited, 0)
+		o.Containers[0].ID = name
+		return o
+	}
+	add("resized", desired.API, v1.RestartPolicyNever, interrupted("c2"), v1.PodRunning)
+	add("stopped", desired.API, v1.RestartPolicyOnFailure, interrupted("c3"), v1.PodRunning)
+	add("cut off", desired.API, v1.RestartPolicyNever, interrupted("c3"), v1.PodRunning)
+	ends.State = t.TempDir()
+	for _, mark := range []string{"replaced.c2", "cut-off.c3"} {
+		path := filepath.Join(ends.State, "interrupted", mark)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	add("again", desired.API, v1.RestartPolicyOnFailure, ran(plan.Exited, 1), v1.PodRunning)
 	add("always", desired.API, v1.RestartPolicyAlways, ran(plan.Exited, 0), v1.PodRunning)
 	add("running", desired.API, v1.RestartPolicyNever, ran(plan.Running, 0), v1.PodRunning)
@@ -72,7 +89,7 @@ func TestEndsAreKept(t *testing.T) {
 	want := map[types.UID]struct {
 		phase v1.PodPhase
 		code  int32
-	}{"succeeded": {v1.PodSucceeded, 0}, "failed": {v1.PodFailed, 3}, "onfailure": {v1.PodSucceeded, 0}}
+	}{"succeeded": {v1.PodSucceeded, 0}, "failed": {v1.PodFailed, 3}, "onfailure": {v1.PodSucceeded, 0}, "cut off": {v1.PodFailed, 0}}
 	for uid, w := range want {
 		s := store.stored[uid]
 		if s == nil || s.Phase != w.phase || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].State.Terminated == nil ||

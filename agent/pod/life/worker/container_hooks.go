@@ -11,17 +11,21 @@ import (
 )
 
 // Lifecycle runs the lifecycle hooks of containers. It also stores the IDs of the containers whose postStart hook has
-// returned, so that the hook does not run again after a restart of the agent. *lifecycle.Hooks implements it.
+// returned, so that the hook does not run again after a restart of the agent, and the containers that were interrupted. *lifecycle.Hooks
+// implements it.
 type Lifecycle interface {
 	// Run runs a hook until the hook or ctx has ended. Run has no timeout of its own.
 	Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, h *v1.LifecycleHandler) error
 	// MarkReturned records that the postStart hook of a container has returned.
 	MarkReturned(id string) error
-	// Forget removes the record of a container.
+	// MarkInterrupted records that a container is about to be interrupted; see plan.Interruption. If stores is true, the record
+	// survives the end of the agent. It returns within a few seconds, also if the disk does not respond.
+	MarkInterrupted(ctx context.Context, id string, kind plan.Interruption, stores bool) error
+	// Forget removes the records of a container.
 	Forget(id string) error
 }
 
-// noLifecycle replaces a nil Lifecycle. It runs no hooks.
+// noLifecycle replaces a nil Lifecycle. It runs no hooks and records nothing.
 type noLifecycle struct{}
 
 func (noLifecycle) Run(context.Context, *v1.Pod, *v1.Container, string, *v1.LifecycleHandler) error {
@@ -29,6 +33,9 @@ func (noLifecycle) Run(context.Context, *v1.Pod, *v1.Container, string, *v1.Life
 }
 func (noLifecycle) MarkReturned(string) error { return nil }
 func (noLifecycle) Forget(string) error       { return nil }
+func (noLifecycle) MarkInterrupted(context.Context, string, plan.Interruption, bool) error {
+	return nil
+}
 
 // postStart runs the postStart hook of a container. If the hook fails, the plan stops the container.
 func (e *Executor) postStart(ctx context.Context, in plan.Input, a plan.Action) error {
@@ -57,6 +64,7 @@ func (e *Executor) hookTarget(in plan.Input, a plan.Action) (*v1.Pod, *v1.Contai
 // preStop runs the preStop hook of a container that is about to be stopped. It returns at the end of the
 // grace period, even if the hook is still running. If the hook fails, the container is stopped nevertheless.
 func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
+	e.markInterrupted(ctx, in, a)
 	pod, ctr := e.hookTarget(in, a)
 	tell := podEventRecorder{e.cfg.Events, in.Want, a.Container}
 	tell.recordNormal(eventKilling, "%s", killingMessage(in, a))

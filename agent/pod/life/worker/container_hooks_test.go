@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,39 @@ type handlers struct {
 	ran      []string // each element is POD/CONTAINER HOOK
 	returned map[string]bool
 	cut      time.Time // time at which a hook was cancelled
+
+	interrupted, stored map[string]plan.Interruption
+	full                bool // nothing can be stored
+}
+
+func newHandlers() *handlers {
+	return &handlers{returned: map[string]bool{}, interrupted: map[string]plan.Interruption{}, stored: map[string]plan.Interruption{}}
+}
+
+func (h *handlers) MarkInterrupted(_ context.Context, id string, kind plan.Interruption, stores bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.interrupted[id] = max(h.interrupted[id], kind)
+	switch {
+	case stores && h.full:
+		return errors.New("no space left on device")
+	case stores:
+		h.stored[id] = h.interrupted[id]
+	}
+	return nil
+}
+
+func (h *handlers) interruption(id string) plan.Interruption {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.interrupted[id]
+}
+
+// forgetUnstored keeps only the interruptions that the next agent knows.
+func (h *handlers) forgetUnstored() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.interrupted = maps.Clone(h.stored)
 }
 
 func (h *handlers) Run(ctx context.Context, pod *v1.Pod, ctr *v1.Container, id string, hook *v1.LifecycleHandler) error {
@@ -62,6 +96,8 @@ func (h *handlers) Forget(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.returned, id)
+	delete(h.interrupted, id)
+	delete(h.stored, id)
 	return nil
 }
 
@@ -103,7 +139,6 @@ func hooking(t *testing.T, f func(t *testing.T, n *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
-		n.marks = &handlers{returned: map[string]bool{}}
 		n.start(t)
 		defer func() { n.stop() }()
 		f(t, n)

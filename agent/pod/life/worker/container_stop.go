@@ -13,6 +13,7 @@ import (
 // stopContainer makes the runtime send the stop signal to a container, and kill it after the grace period. The package plan decides the
 // order of the containers (stop_pod.go), gracePeriod the time, and package ctrd the signals (container_stop.go).
 func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Action) error {
+	e.markInterrupted(ctx, in, a)
 	if _, told := in.PreStopped[a.ID]; in.Want != nil && !told {
 		podEventRecorder{e.cfg.Events, in.Want, a.Container}.recordNormal(eventKilling, "%s", killingMessage(in, a))
 	}
@@ -24,4 +25,19 @@ func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Acti
 		return fmt.Errorf("stop container %s (%s): %w", a.Container, a.ID, err)
 	}
 	return nil
+}
+
+// markInterrupted records that an action is about to interrupt a container, before the container gets a signal or its preStop hook runs.
+// Without the record, the exit code of the container decides whether its work is done. If the record cannot be stored, the container is
+// stopped nevertheless.
+func (e *Executor) markInterrupted(ctx context.Context, in plan.Input, a plan.Action) {
+	if a.Interrupts == 0 {
+		return
+	}
+	err := e.cfg.Lifecycle.MarkInterrupted(ctx, a.ID, a.Interrupts, plan.StoresInterruption(in.Want, a))
+	if err != nil && ctx.Err() == nil {
+		e.cfg.Log.Warn("cannot store that a container is stopped before its work is done: if the agent ends now, the exit code decides "+
+			"whether the container runs again",
+			"pod", in.Want.Namespace+"/"+in.Want.Name, "uid", in.UID, "container", a.Container, "error", err)
+	}
 }

@@ -103,8 +103,6 @@ func mountReason(err error) string {
 func killingMessage(in plan.Input, a plan.Action) string {
 	h := in.Health[a.ID]
 	switch ends := in.Deleting || in.End != nil; {
-	case a.RunsAgain && !h.Unhealthy && !ends:
-		return fmt.Sprintf("Container %s resize requires restart", a.Container)
 	case a.Hash != "":
 		return fmt.Sprintf("Container %s definition changed, will be restarted", a.Container)
 	case in.Stale != "" && !ends:
@@ -113,6 +111,8 @@ func killingMessage(in plan.Input, a plan.Action) string {
 		return eventFailedPostStartHook
 	case !ends && plan.EarlierRoundRuns(in):
 		return "killing"
+	case a.Interrupts == plan.Replaced && !h.Unhealthy && !ends && in.Requested[a.Container].ID != a.ID: // no other reason is left
+		return fmt.Sprintf("Container %s resize requires restart", a.Container)
 	case ends || !h.Unhealthy:
 		return "Stopping container " + a.Container
 	case !h.Started:

@@ -47,7 +47,7 @@ type ExecutorConfig struct {
 	Links      Links        // if it is nil, no links to logs are created
 	Classes    Classes      // if it is nil, the name of a RuntimeClass is used as the name of the handler
 	Events     event.Sink
-	Lifecycle  Lifecycle // if it is nil, lifecycle hooks do not run
+	Lifecycle  Lifecycle // if it is nil, lifecycle hooks do not run, and interruptions are not recorded
 	MaxStarts  int       // maximum number of concurrent starts of sandboxes, and of containers; 0 means twice the number of CPUs
 	Log        *slog.Logger
 }

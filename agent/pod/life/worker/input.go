@@ -24,6 +24,7 @@ func (w *worker) gatherInput() plan.Input {
 		in.DeadLimit = cfg.DeadLimit()
 	}
 	in.Health, in.Hooked = cfg.Health(in.Want, in.Observed), returnedHooks(in.Observed, cfg.HookReturned)
+	in.Interrupted = plan.Interruptions(in.Observed, cfg.Interruption)
 	switch {
 	case !ok:
 		in.Want = nil
@@ -59,7 +60,7 @@ func (w *worker) updateInput(in *plan.Input) {
 		w.forgetResize(in.Spec)
 	}
 	l := &w.life
-	in.InFlight, in.Failed, in.Replaced = maps.Clone(w.busy), maps.Clone(l.failed), maps.Clone(l.replaced)
+	in.InFlight, in.Failed = maps.Clone(w.busy), maps.Clone(l.failed)
 	in.PreStopped, in.Requested = maps.Clone(l.preStopped), maps.Clone(l.requested)
 	in.Started = w.acceptedAt(*in)
 	in.Stopping = w.stoppingSince(*in)
@@ -71,7 +72,7 @@ func (w *worker) updateInput(in *plan.Input) {
 // starts actions, the published input contains them as actions in flight.
 func (w *worker) publishInput(in plan.Input, starts bool) {
 	if starts {
-		in.InFlight, in.Replaced = maps.Clone(w.busy), maps.Clone(w.life.replaced)
+		in.InFlight = maps.Clone(w.busy)
 		in.Ended, in.Forgotten = w.life.ended, false
 	}
 	w.published.Store(&in)

@@ -20,6 +20,7 @@ type machine struct {
 	startup time.Duration                       // duration of a sandbox's start
 	life    time.Duration                       // duration until a container fails; 0: it never fails
 	polite  bool                                // containers exit with code 0 when they are stopped
+	manners map[string]time.Duration            // how long containers take to exit with code 0 after their stop signal, by name
 	runFail func() error                        // error of a sandbox's start
 	pull    func(context.Context, string) error // nil: a pull succeeds
 	login   func(*api.AuthConfig) error         // verifies a pull's credentials; nil: all are valid
@@ -76,6 +77,19 @@ func (m *machine) starting() int {
 
 // StopContainer takes the whole grace period, because the containers ignore SIGTERM. If polite is set, the containers exit at once.
 func (m *machine) StopContainer(ctx context.Context, r *api.StopContainerRequest) (*api.StopContainerResponse, error) {
+	after, ok := time.Duration(0), false
+	if m.manners != nil {
+		after, ok = m.manners[m.nameOf(ctx, r.ContainerId)]
+	}
+	if ok {
+		time.AfterFunc(after, func() { m.End(r.ContainerId, 0) }) // also if the agent ends in the meantime
+		select {
+		case <-time.After(after + time.Millisecond):
+			return m.Runtime.StopContainer(ctx, r)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if m.polite {
 		m.End(r.ContainerId, 0)
 		return m.Runtime.StopContainer(ctx, r)

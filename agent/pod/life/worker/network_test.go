@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -104,8 +105,17 @@ func TestNoAddressYet(t *testing.T) {
 // TestNetworkIsAnotherOne checks that a pod with a sandbox in a former network gets a new sandbox once. The pod waits until the new network
 // is ready.
 func TestNetworkIsAnotherOne(t *testing.T) {
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
+		for _, polite := range []bool{false, true} {
+			t.Run(fmt.Sprint(policy, polite), func(t *testing.T) { replaceNetwork(t, policy, polite) })
+		}
+	}
+}
+
+func replaceNetwork(t *testing.T, policy v1.RestartPolicy, polite bool) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, newMachine("app:1"))
+		n.polite = polite
 		var former atomic.Value // the former sandbox
 		former.Store("")
 		var closed atomic.Bool
@@ -118,7 +128,7 @@ func TestNetworkIsAnotherOne(t *testing.T) {
 		}
 		n.start(t)
 		defer func() { n.stop() }()
-		n.setWish("a", Wanted{Pod: pod("a", "")})
+		n.setWish("a", Wanted{Pod: otherPod(policy, "app:1")})
 		n.setWish("b", Wanted{Pod: pod("b", "")})
 		checkRunning(t, n, "a/c#0", "b/c#0")
 		sb, _ := n.set.Input("a").Observed.Sandbox()

@@ -20,7 +20,7 @@ func TestMachineGoesOff(t *testing.T) {
 		{"Always", false, []string{"a/c#1"}},
 		{"Always", true, []string{"a/c#1"}},
 		{"OnFailure", false, []string{"a/c#1"}},
-		{"OnFailure", true, []string{"a/c#0"}}, // the run that the shutdown has ended does not count
+		{"OnFailure", true, []string{"a/c#1"}},
 		{"Never", false, nil},
 		{"Never", true, nil},
 	} {

@@ -85,6 +85,8 @@ type Config struct {
 	Changed func(types.UID) // called when the pod's status may have changed; must not block
 	// HookReturned reports whether the postStart hook of a container has returned.
 	HookReturned func(id string) bool
+	// Interruption returns whether a container was interrupted; see plan.Interruption.
+	Interruption func(id string) plan.Interruption
 	// IsStale reports whether a ready sandbox has to be replaced; see plan.Input.Stale.
 	IsStale func(sandbox string) bool
 	// ShutdownTermination returns the time at which a pod began to end because of a shutdown of the machine,
@@ -126,6 +128,9 @@ func New(cfg Config) *Set {
 	}
 	if cfg.HookReturned == nil {
 		cfg.HookReturned = func(string) bool { return false }
+	}
+	if cfg.Interruption == nil {
+		cfg.Interruption = func(string) plan.Interruption { return 0 }
 	}
 	if cfg.IsStale == nil {
 		cfg.IsStale = func(string) bool { return false }

@@ -49,7 +49,6 @@ type life struct {
 	last        map[string]*plan.Action // the last action that succeeded, by subject; pointers, because a map has room for eight values
 	lastNotices map[string]plan.Notice  // the last notice, by container
 	failed      map[plan.Key]plan.Failure
-	replaced    map[string]string        // see plan.Input.Replaced
 	requested   map[string]plan.Restart  // see plan.Input.Requested; nil if there were no requests
 	preStopped  map[string]time.Duration // see plan.Input.PreStopped
 	startTime   time.Time                // has a monotonic reading, so it stays correct if the clock is set
@@ -63,7 +62,7 @@ type life struct {
 func newLife() life {
 	return life{
 		last: map[string]*plan.Action{}, lastNotices: map[string]plan.Notice{}, failed: map[plan.Key]plan.Failure{},
-		replaced: map[string]string{}, preStopped: map[string]time.Duration{},
+		preStopped: map[string]time.Duration{},
 	}
 }
 
@@ -182,11 +181,7 @@ func (w *worker) recordStart(in plan.Input, a plan.Action) {
 		w.sizes.recordOffer(in)
 	}
 	stops := a.Op == plan.StopContainer || a.Op == plan.PreStop
-	replaces := stops && a.Hash != "" && w.life.replaced[a.Container] != a.ID
-	if replaces || a.RunsAgain {
-		w.life.replaced[a.Container] = a.ID
-	}
-	if replaces {
+	if stops && a.Hash != "" && in.Interrupted[a.ID] == 0 {
 		w.log.Info("container definition changed, it will be restarted", "container", a.Container)
 	}
 	w.log.Debug("start", "op", a.Op, "container", a.Container, "attempt", a.Attempt, "id", a.ID)

@@ -111,7 +111,7 @@ type node struct {
 	ran     atomic.Pointer[translate.Node]           // the facts of the last new sandbox
 	stale   func(string) bool                        // nil: no sandbox is stale
 	starts  int                                      // 0: the default of four
-	marks   *handlers                                // nil: no hooks run
+	marks   *handlers                                // what is stored about containers
 	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine does not shut down
 	health  Health                                   // nil: no probes
 	events  eventRecorder
@@ -122,19 +122,15 @@ type node struct {
 }
 
 func newNode(t *testing.T, m *machine) *node {
-	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}, admitted: map[types.UID]bool{}}, logs: t.TempDir()}
+	return &node{machine: m, wishes: wishes{pods: map[types.UID]Wanted{}, admitted: map[types.UID]bool{}}, logs: t.TempDir(), marks: newHandlers()}
 }
 
 // start runs an agent. The caller must have stopped the previous agent.
 func (n *node) start(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var view *observe.Observer
-	var hooking Lifecycle
-	var hooked func(string) bool
-	if n.marks != nil {
-		hooking, hooked = n.marks, n.marks.hasReturned
-	}
-	n.actor = NewExecutor(ExecutorConfig{Standalone: true, Lifecycle: hooking, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Links: n.links, Events: eventtest.Sink(n.events.record), MaxStarts: cmp.Or(n.starts, 4), Log: log,
+	n.marks.forgetUnstored()
+	n.actor = NewExecutor(ExecutorConfig{Standalone: true, Lifecycle: n.marks, Runtime: n.machine, Images: n.machine, Imports: n.imports, Keyring: n.keyring, Verifier: n.guard, Network: n.network, Hooks: n.hooks, Objects: n.objects, Links: n.links, Events: eventtest.Sink(n.events.record), MaxStarts: cmp.Or(n.starts, 4), Log: log,
 		CheckDNS: func(now translate.Node) { n.ran.Store(&now) },
 		Node: func() translate.Node {
 			now := translate.Node{Name: "n", LogDir: n.logs}
@@ -144,7 +140,7 @@ func (n *node) start(t *testing.T) {
 			return now
 		}})
 	view = observe.New(observe.Config{Runtime: n.machine, Changed: func(uid types.UID) { n.set.Poke(uid) }, Log: log})
-	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), IsStale: n.stale, Health: n.health, ShutdownTermination: n.off, HookReturned: hooked, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
+	n.set = New(Config{Desired: &n.wishes, View: view, Actor: n.actor, Events: eventtest.Sink(n.events.record), IsStale: n.stale, Health: n.health, ShutdownTermination: n.off, HookReturned: n.marks.hasReturned, Interruption: n.marks.interruption, Sizes: translate.Fields{Node: func() translate.Node { return translate.Node{} }}.Sizes, Log: log, Changed: func(types.UID) { n.changed.Add(1) }})
 	n.wishes.poke = n.set.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := view.Relist(ctx); err != nil {

@@ -30,11 +30,13 @@ type Caller interface {
 type Config struct {
 	Caller Caller
 	Events event.Sink
-	Dir    string // directory of the marks, which New creates
+	Dir    string // directory of the marks of hooks, which Open creates
+	State  string // the agent's state directory, which survives a reboot
 }
 
-// Hooks runs hooks and stores which of them have returned. It is safe for concurrent use.
+// Hooks runs hooks and stores which of them have returned. It also stores the Interruptions. It is safe for concurrent use.
 type Hooks struct {
+	*Interruptions
 	c                    Config
 	fallbacks, sleepsCut prometheus.Counter
 
@@ -51,8 +53,12 @@ func Open(c Config) (*Hooks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what is known of hooks: %w", err)
 	}
+	stops, err := ReadInterruptions(c.State)
+	if err != nil {
+		return nil, err
+	}
 	h := &Hooks{
-		c: c, returnedIDs: map[string]struct{}{},
+		Interruptions: stops, c: c, returnedIDs: map[string]struct{}{},
 		fallbacks: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_lifecycle_handler_http_fallbacks_total",
 			Help: "hooks that asked by HTTPS and were answered by HTTP"}),
 		sleepsCut: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_sleep_action_terminated_early_total",
@@ -96,8 +102,12 @@ func (h *Hooks) MarkReturned(id string) error {
 	return err
 }
 
-// Forget removes the mark of a container, if there is one.
+// Forget removes what is stored about a container.
 func (h *Hooks) Forget(id string) error {
+	return errors.Join(h.Interruptions.forget(id), h.forgetReturned(id))
+}
+
+func (h *Hooks) forgetReturned(id string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.returnedIDs[id]; !ok {
@@ -114,7 +124,7 @@ func (h *Hooks) Forget(id string) error {
 	return nil
 }
 
-// Prune removes the marks of all containers that no longer exist, as reported by the given function.
+// Prune removes what is stored about all containers that no longer exist, as reported by the given function.
 func (h *Hooks) Prune(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string
@@ -125,18 +135,24 @@ func (h *Hooks) Prune(exists func(id string) bool) error {
 	}
 	h.mu.Unlock()
 	var errs []error
-	for _, id := range gone {
+	for _, id := range append(gone, h.Interruptions.gone(exists)...) {
 		errs = append(errs, h.Forget(id))
 	}
 	return errors.Join(errs...)
 }
 
-// markPath returns the path of a container's mark. It validates the container's ID, which comes from the runtime.
+// markPath returns the path of the mark of a container's hook.
 func (h *Hooks) markPath(id string) (string, error) {
+	name, err := fileName(id)
+	return filepath.Join(h.c.Dir, name), err
+}
+
+// fileName returns the ID of a container as a part of a file name. It validates the ID, which comes from the runtime.
+func fileName(id string) (string, error) {
 	if id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") {
 		return "", fmt.Errorf("%q is no ID of a container", id)
 	}
-	return filepath.Join(h.c.Dir, id), nil
+	return id, nil
 }
 
 // maxOutput is the maximum number of bytes of a command's output in an error message. The message becomes part of the

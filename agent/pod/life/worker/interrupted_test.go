@@ -1,0 +1,196 @@
+package worker
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/agent/pod/plan"
+)
+
+// offNode starts a node whose machine shuts down when the returned function is called with true, and stays up after a call with false.
+func offNode(t *testing.T, n *node) (shutdown func(bool)) {
+	var since atomic.Pointer[time.Time]
+	since.Store(&time.Time{})
+	n.off = func(*v1.Pod) (time.Time, time.Duration) { return *since.Load(), 3 * time.Second }
+	n.stop()
+	n.start(t)
+	return func(off bool) {
+		began := time.Time{}
+		if off {
+			began = time.Now()
+		}
+		since.Store(&began)
+		n.set.Poke("a")
+	}
+}
+
+// TestMachineGoesOffEarly checks that a container that has exited with 0 on the signal of the shutdown has not completed, if the machine
+// goes off before the other container of the pod has ended.
+func TestMachineGoesOffEarly(t *testing.T) {
+	for policy, again := range map[v1.RestartPolicy][]string{
+		v1.RestartPolicyAlways: {"a/c#1", "a/d#1"}, v1.RestartPolicyOnFailure: {"a/c#1", "a/d#1"}, v1.RestartPolicyNever: nil,
+	} {
+		m := newMachine("app:1")
+		m.manners = map[string]time.Duration{"c": time.Second}
+		bubble(t, m, func(t *testing.T, n *node) {
+			shutdown := offNode(t, n)
+			p := otherPod(policy, "app:1")
+			p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
+			p.Spec.Containers[1].Name = "d"
+			n.setWish("a", Wanted{Pod: p})
+			checkRunning(t, n, "a/c#0", "a/d#0")
+			shutdown(true)
+			time.Sleep(2 * time.Second)
+			checkRunning(t, n, "a/d#0")
+			n.stop()
+			n.off = nil
+			n.Reboot()
+			n.start(t)
+			time.Sleep(time.Minute)
+			checkRunning(t, n, again...)
+			in := n.set.Input("a")
+			if c, _ := in.Observed.Newest("c"); policy == v1.RestartPolicyNever && (!plan.IsFinished(in) || plan.Completed(in, c)) {
+				t.Errorf("finished %v, completed %v", plan.IsFinished(in), plan.Completed(in, c))
+			}
+		})
+	}
+}
+
+// TestShutdownCancelled checks that a pod runs again after a shutdown that is cancelled while its container stops.
+func TestShutdownCancelled(t *testing.T) {
+	m := newMachine("app:1")
+	m.manners = map[string]time.Duration{"c": 2 * time.Second}
+	bubble(t, m, func(t *testing.T, n *node) {
+		shutdown := offNode(t, n)
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyOnFailure, "app:1")})
+		shutdown(true)
+		time.Sleep(time.Second)
+		shutdown(false)
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "a/c#1")
+	})
+}
+
+// TestShutdownAfterReplacement checks that the end of a container that was replaced earlier does not decide over its pod, nor does a full
+// disk prevent the stop of a container.
+func TestShutdownAfterReplacement(t *testing.T) {
+	m := newMachine("app:1", "app:2")
+	m.polite = true
+	bubble(t, m, func(t *testing.T, n *node) {
+		shutdown := offNode(t, n)
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyOnFailure, "app:1")})
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyOnFailure, "app:2")})
+		checkRunning(t, n, "a/c#1")
+		shutdown(true)
+		checkRunning(t, n)
+		if in := n.set.Input("a"); plan.IsFinished(in) || !plan.AtRest(in) {
+			t.Errorf("finished: %v, at rest: %v", plan.IsFinished(in), plan.AtRest(in))
+		}
+		n.stop()
+		n.off = nil
+		n.Reboot()
+		n.start(t)
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "a/c#2")
+		n.marks.mu.Lock()
+		n.marks.full = true
+		n.marks.mu.Unlock()
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyOnFailure, "app:1")})
+		checkRunning(t, n, "a/c#3")
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyOnFailure, "app:1"), Deleting: true})
+		time.Sleep(time.Minute)
+		n.marks.mu.Lock()
+		defer n.marks.mu.Unlock()
+		if len(n.marks.interrupted)+len(n.marks.stored) > 0 {
+			t.Errorf("marks of removed containers: %v, %v", n.marks.interrupted, n.marks.stored)
+		}
+	})
+}
+
+// TestAgentEndsDuringReplacement checks that a container which is stopped in order to run again does so although the agent restarts
+// before the container has ended.
+func TestAgentEndsDuringReplacement(t *testing.T) {
+	resized := func(policy v1.RestartPolicy, m int64) *v1.Pod {
+		p := sizedPod(m)
+		p.Spec.RestartPolicy = policy
+		p.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+		return p
+	}
+	for name, tt := range map[string]struct {
+		before, after *v1.Pod
+		unhealthy     bool
+	}{
+		"resize":              {resized("Never", 10), resized("Never", 20), false},
+		"resize of OnFailure": {resized("OnFailure", 10), resized("OnFailure", 20), false},
+		"image":               {otherPod("Never", "app:1"), otherPod("Never", "app:2"), false},
+		"probe":               {otherPod("OnFailure", "app:1"), otherPod("OnFailure", "app:1"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine("app:1", "app:2")
+			m.manners = map[string]time.Duration{"c": 900 * time.Millisecond}
+			bubble(t, m, func(t *testing.T, n *node) {
+				n.setWish("a", Wanted{Pod: tt.before})
+				checkRunning(t, n, "a/c#0")
+				if tt.unhealthy {
+					id := n.current(t).ID
+					n.stop()
+					n.health = func(*v1.Pod, plan.Observed) map[string]plan.Health {
+						return map[string]plan.Health{id: {Started: true, Unhealthy: true}}
+					}
+					n.start(t)
+				}
+				n.setWish("a", Wanted{Pod: tt.after})
+				time.Sleep(500 * time.Millisecond)
+				checkRunning(t, n, "a/c#0")
+				n.stop()
+				n.health = nil
+				time.Sleep(time.Second)
+				checkRunning(t, n)
+				n.start(t)
+				time.Sleep(time.Minute)
+				checkRunning(t, n, "a/c#1")
+			})
+		})
+	}
+}
+
+// TestPreempted checks that a preempted pod goes on when it is admitted again, with every restart policy. A container that has completed by
+// itself does not run again.
+func TestPreempted(t *testing.T) {
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
+		for _, polite := range []bool{false, true} {
+			t.Run(fmt.Sprint(policy, polite), func(t *testing.T) {
+				m := newMachine("app:1")
+				m.polite = polite
+				bubble(t, m, func(t *testing.T, n *node) {
+					p := otherPod(policy, "app:1")
+					p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
+					p.Spec.Containers[1].Name = "d"
+					n.setWish("a", Wanted{Pod: p})
+					checkRunning(t, n, "a/c#0", "a/d#0")
+					d, _ := n.set.Input("a").Observed.Newest("d")
+					if policy != v1.RestartPolicyAlways {
+						n.End(d.ID, 0)
+						checkRunning(t, n, "a/c#0")
+					}
+					n.setWish("a", Wanted{Pod: p, End: &plan.End{Reason: plan.Preempting}})
+					time.Sleep(time.Minute)
+					checkRunning(t, n)
+					n.stop()
+					n.start(t)
+					n.setWish("a", Wanted{Pod: p})
+					time.Sleep(time.Minute)
+					want := []string{"a/c#1", "a/d#1"}
+					if policy != v1.RestartPolicyAlways {
+						want = want[:1]
+					}
+					checkRunning(t, n, want...)
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package plan
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/internal/podspec"
+)
+
+// This type is the world's own knowledge about the end of the pod. It does not use the functions of the planner that it checks.
+type podEnd struct {
+	over bool                    // the pod has run to completion, and nothing has happened since that may change this
+	cut  map[string]Interruption // the containers that were stopped although their pod was not over, by ID
+}
+
+// checkEnd checks that the planner and the world agree about the completion of the pod, and that a completed pod stays completed.
+func (w *world) checkEnd() {
+	if w.in.Want == nil {
+		w.over = false
+		return
+	}
+	w.require(IsFinished(w.in) == w.finished(), 65, "the planner believes that the pod has finished: %v: %+v", IsFinished(w.in), w.in.Observed)
+	w.require(!w.over || IsFinished(w.in), 66, "a finished pod runs again: %+v", w.in.Observed)
+	w.over = IsFinished(w.in)
+}
+
+// finished reports whether the pod has run to completion.
+func (w *world) finished() bool {
+	left := false
+	for kind, ctr := range podspec.Containers(&w.in.Want.Spec) {
+		c, ok := w.in.Observed.Newest(ctr.Name)
+		ended := ok && c.State == Exited && c.Round == CurrentRound(w.in) && !w.runsAgain(ctr, c)
+		if kind == podspec.Init && ended && !w.completed(c) {
+			return true
+		}
+		left = left || kind == podspec.Main && !ended
+	}
+	return !left
+}
+
+// runsAgain reports whether a container that has ended runs again.
+func (w *world) runsAgain(ctr *v1.Container, c Container) bool {
+	never := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyNever && ctr.RestartPolicy == nil
+	if w.cut[c.ID] == Replaced || w.cut[c.ID] == CutOff && !never {
+		return true
+	}
+	for _, r := range ctr.RestartPolicyRules {
+		if slices.Contains(r.ExitCodes.Values, c.ExitCode) {
+			return true
+		}
+	}
+	if w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil {
+		return c.ExitCode != 0
+	}
+	return !never
+}
+
+// completed reports whether a container has ended well by itself.
+func (w *world) completed(c Container) bool {
+	return c.State == Exited && c.ExitCode == 0 && w.cut[c.ID] == 0
+}
+
+// interrupt records that an action begins that may interrupt a container. The runtime of the world stores the planner's opinion, and the
+// world its own.
+func (w *world) interrupt(a Action) {
+	if a.Op != StopContainer && a.Op != PreStop {
+		w.require(a.Interrupts == 0, 50, "%+v interrupts something", a)
+		return
+	}
+	if w.in.Interrupted == nil {
+		w.in.Interrupted = map[string]Interruption{}
+	}
+	w.in.Interrupted[a.ID] = max(w.in.Interrupted[a.ID], a.Interrupts)
+	if w.cut == nil {
+		w.cut = map[string]Interruption{}
+	}
+	w.cut[a.ID] = max(w.cut[a.ID], w.judge(a))
+}
+
+// judge returns whether an action stops a container whose pod is not over. It does not depend on the restart policy.
+func (w *world) judge(a Action) Interruption {
+	c := find(w.in.Observed, a.ID)
+	if c == nil || w.in.Want == nil || w.in.Deleting || a.Container[0] == 'e' {
+		return 0
+	}
+	sb, _ := w.in.Observed.Sandbox()
+	last, _ := w.in.Observed.Newest(a.Container)
+	ctr := definition(w.in.Want, a.Container)
+	switch {
+	case w.in.End != nil: // the node may admit the pod again
+		return Replaced
+	case w.shuttingDown():
+		return CutOff
+	case w.finished() || DeadlineExpired(w.in):
+		return 0
+	case sb.Ready && sb.ID == w.in.Stale:
+		return Replaced
+	case !sb.Ready:
+		return CutOff
+	case c.Round < CurrentRound(w.in) || last.ID != c.ID: // its end does not matter any more
+		return 0
+	case c.SandboxID != sb.ID || c.State == Unknown:
+		return CutOff
+	case a.Container[0] != 'i' && (DefinitionChanged(ctr, *c) || ResizeNeedsRestart(w.in, *c)):
+		return Replaced
+	case w.in.Health[c.ID].Unhealthy && w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil:
+		return Replaced
+	}
+	return 0
+}
