@@ -19,6 +19,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/internal/untrusted"
 )
 
 func (s *Service) snapshotter() snapshots.Snapshotter {
@@ -160,7 +162,7 @@ func (s *Service) extractLayer(
 	if err != nil {
 		return "", err
 	}
-	plain, err := newDecompressor(contextReader{ctx, r}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	plain, err := newDecompressor(untrusted.CancelableReader(ctx, r), func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return "", err
 	}
@@ -217,17 +219,4 @@ func unpackTarget(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err
 	default:
 		return "", nil, fmt.Errorf("snapshot has a mount of type %s: %w", m.Type, errdefs.ErrNotImplemented)
 	}
-}
-
-// A contextReader is a reader that fails once its context has ended.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u contextReader) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, context.Cause(u.ctx)
-	}
-	return u.r.Read(p)
 }

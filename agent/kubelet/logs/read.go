@@ -62,7 +62,9 @@ func readWatched(
 	ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer,
 	newWatch func(files logFiles, events uint32) (*dirWatch, error),
 ) error {
-	r := &reader{files: newLogFiles(path), o: o, hasEnded: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval}
+	r := &reader{
+		files: newLogFiles(ctx, path), o: o, hasEnded: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval,
+	}
 	r.printer = newPrinter(r.out, o)
 	events := uint32(removals)
 	if o.Follow {

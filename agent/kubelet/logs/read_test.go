@@ -300,7 +300,7 @@ func TestFollow(t *testing.T) {
 // TestHiddenName checks that the next file is found if the current file is compressed and deleted while it is read. The file system renames
 // the deleted file.
 func TestHiddenName(t *testing.T) {
-	s := newLogFiles(filepath.Join(t.TempDir(), "0.log"))
+	s := newLogFiles(t.Context(), filepath.Join(t.TempDir(), "0.log"))
 	path := filepath.Join(s.dir, s.base)
 	put(t, path+".1.gz", line(1, "stdout F one"))
 	put(t, path+".2", line(2, "stdout F two"))
