@@ -78,8 +78,9 @@ func runStreams(ctx context.Context, conn httpstream.Connection, o cri.ExecOptio
 			return err
 		}
 		go func() { // ends with o.Stdin or the connection
-			io.Copy(in, o.Stdin)
-			in.Close()
+			if _, err := io.Copy(in, o.Stdin); err == nil && ctx.Err() == nil {
+				in.Close()
+			}
 		}()
 	}
 	outputs := map[string]io.Writer{
@@ -215,8 +216,9 @@ func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io
 		return err
 	}
 	go func() {
-		io.Copy(data, stream)
-		data.Close() // only this direction: the port may still send
+		if _, err := io.Copy(data, stream); err == nil && ctx.Err() == nil {
+			data.Close() // only this direction: the port may still send
+		}
 	}()
 	_, err = io.Copy(stream, data)
 	switch {
