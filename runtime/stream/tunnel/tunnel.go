@@ -97,6 +97,9 @@ func (t *tunnel) Close() error {
 	return linger.Close(t.ctx, t.ws.NetConn())
 }
 
+// Transport returns the connection that carries the WebSocket.
+func (t *tunnel) Transport() net.Conn { return t.ws.NetConn() }
+
 // LocalAddr returns the WebSocket's local address.
 func (t *tunnel) LocalAddr() net.Addr { return t.ws.LocalAddr() }
 

@@ -188,7 +188,7 @@ func TestInputLost(t *testing.T) {
 	for _, protocol := range []string{"spdy", "websocket"} {
 		for how, saved := range map[string]int32{"ended": 1, "canceled": 0, "cut": 0} {
 			n.Runtime.Saved.Store(0)
-			addr, cut := cutBridge(t, n)
+			addr, cut, _ := cutBridge(t, n)
 			x := executorAt(t, addr, protocol, "/exec/default/web/nginx?command=save&input=1&output=1&error=1")
 			ctx, cancel := context.WithCancel(t.Context())
 			in, typed := io.Pipe()
@@ -222,14 +222,34 @@ func TestInputLost(t *testing.T) {
 	}
 }
 
-// cutBridge starts a proxy from a TCP port to the unix socket for one connection. The function cut closes this connection.
-func cutBridge(t *testing.T, n *servertest.Node) (addr string, cut func()) {
+// TestUnreadInput checks that a command ends when its client disconnects, although the command has not read its input.
+func TestUnreadInput(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	addr, cut, full := cutBridge(t, n)
+	x := executorAt(t, addr, "spdy", "/exec/default/web/nginx?command=begin&input=1&output=1")
+	done := make(chan error, 1)
+	out, w := io.Pipe()
+	go func() {
+		done <- x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endlessInput{}, Stdout: w})
+	}()
+	io.ReadFull(out, make([]byte, len("begun\n"))) // the process runs
+	<-full
+	cut()
+	<-done
+	n.Runtime.Streams.Wait()
+}
+
+// cutBridge starts a proxy from a TCP port to the unix socket for one connection. The function cut closes this connection. The channel full
+// is closed when the client has sent more than the server can read if nobody takes the data: the library keeps at most 50 frames of 32 KiB,
+// and a few in its goroutines.
+func cutBridge(t *testing.T, n *servertest.Node) (addr string, cut func(), full <-chan struct{}) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	conns := make(chan net.Conn, 2)
+	conns, filled := make(chan net.Conn, 2), make(chan struct{})
 	go func() {
 		defer ln.Close()
 		c, err := ln.Accept()
@@ -243,11 +263,16 @@ func cutBridge(t *testing.T, n *servertest.Node) (addr string, cut func()) {
 		}
 		conns <- to
 		conns <- c
-		go func() { io.Copy(to, c); to.Close() }()
+		go func() {
+			io.CopyN(to, c, 53*(32<<10+8))
+			close(filled)
+			io.Copy(to, c)
+			to.Close()
+		}()
 		io.Copy(c, to)
 		c.Close()
 	}()
-	return ln.Addr().String(), func() { (<-conns).Close(); (<-conns).Close() }
+	return ln.Addr().String(), func() { (<-conns).Close(); (<-conns).Close() }, filled
 }
 
 // A frame is a WebSocket message. It consists of a channel and data.
