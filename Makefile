@@ -32,9 +32,10 @@ NO_DWARF := -dwarf=false
 # - the container runtime, whose calls wait for other processes: 0.12 MB
 # - changes of the configuration, of bundles and of the version: 0.09 MB
 # - the link and the certificates, which wait for the network: 0.01 MB
+# - the paths of the local socket, the sessions, the status page and remote runtimes, which wait for people and other processes: 0.08 MB
 NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/change/... agent/cli/... agent/doctor/... agent/host/... agent/pod/collect \
 	edge/backup edge/link edge/podcertificate edge/supervisor internal/hostcommand net/... runtime/ctrd runtime/daemon runtime/image runtime/taskshim \
-	agent/engine/...)
+	agent/engine/... agent/kubelet/describe agent/kubelet/page agent/kubelet/server/local/... agent/kubelet/server/streams runtime/remote)
 SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)
 export GOFLAGS := $(filter-out $(GOFLAGS_OF_ALL),$(shell go env GOFLAGS 2>/dev/null)) $(GOFLAGS_OF_ALL)
