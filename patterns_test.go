@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -24,6 +25,7 @@ func TestPatterns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			checkServedFiles(t, file, tree)
 			for _, d := range tree.Decls {
 				if g, ok := d.(*ast.GenDecl); !ok || g.Tok != token.VAR {
 					continue
@@ -50,6 +52,26 @@ func TestPatterns(t *testing.T) {
 	if checked < 20 {
 		t.Errorf("only %d expressions were checked", checked)
 	}
+}
+
+// checkServedFiles checks that files are served over HTTP only by systemFiles of agent/kubelet/server/logs, which opens only regular files
+// and directories. The other file systems of the standard library also open FIFOs and devices, which a pod may have created.
+func checkServedFiles(t *testing.T, file string, tree *ast.File) {
+	t.Helper()
+	ast.Inspect(tree, func(n ast.Node) bool {
+		c, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		switch name := called(c); name {
+		case "http.FileServer", "http.FileServerFS", "http.FS", "http.Dir", "http.ServeFile", "http.ServeFileFS":
+			files, _ := c.Args[0].(*ast.CompositeLit)
+			if files == nil || types.ExprString(files.Type) != "systemFiles" {
+				t.Errorf("%s: %s opens FIFOs and devices: use systemFiles of agent/kubelet/server/logs", file, name)
+			}
+		}
+		return true
+	})
 }
 
 // called returns the called function, such as regexp.MustCompile.

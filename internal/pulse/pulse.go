@@ -21,22 +21,25 @@ const minUnanswered = 2
 // the peer. It returns false while no packet is unacknowledged, and for a connection that is not
 // TCP. The connection may be wrapped in types with a NetConn method.
 func IsLost(c net.Conn, silence time.Duration) (lost bool) {
+	if raw, err := rawConn(c); raw != nil && err == nil {
+		raw.Control(func(fd uintptr) { lost = lostSocket(int(fd), silence) })
+	}
+	return lost
+}
+
+// rawConn returns the socket of a connection. It returns nil if the connection has no socket.
+func rawConn(c net.Conn) (syscall.RawConn, error) {
 	for c != nil {
 		if s, ok := c.(syscall.Conn); ok {
-			raw, err := s.SyscallConn()
-			if err != nil {
-				return false
-			}
-			raw.Control(func(fd uintptr) { lost = lostSocket(int(fd), silence) })
-			return lost
+			return s.SyscallConn()
 		}
 		w, ok := c.(interface{ NetConn() net.Conn })
 		if !ok {
-			return false
+			return nil, nil
 		}
 		c = w.NetConn()
 	}
-	return false
+	return nil, nil
 }
 
 func lostSocket(fd int, silence time.Duration) bool {

@@ -1,7 +1,9 @@
 package pulse_test
 
 import (
+	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,5 +111,39 @@ func TestLost(t *testing.T) {
 	defer b.Close()
 	if pulse.IsLost(a, 0) || pulse.IsLost(nil, 0) {
 		t.Error("a connection that is not TCP is lost")
+	}
+}
+
+// A wrapped is a connection with a NetConn method, such as that of TLS.
+type wrapped struct{ net.Conn }
+
+func (w wrapped) NetConn() net.Conn { return w.Conn }
+
+// TestHasHungUp checks that the end of a peer is found behind unread data.
+func TestHasHungUp(t *testing.T) {
+	ours, theirs := newPair(t)
+	if _, err := theirs.Write([]byte("unread")); err != nil {
+		t.Fatal(err)
+	}
+	var reads atomic.Uint64
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if pulse.HasHungUp(wrapped{ours}) {
+		t.Error("the peer is connected")
+	}
+	if pulse.AwaitHangUp(canceled, ours, &reads) {
+		t.Error("the context has ended")
+	}
+	theirs.Close()
+	if !pulse.AwaitHangUp(t.Context(), wrapped{ours}, &reads) || !pulse.HasHungUp(ours) {
+		t.Error("the peer has disconnected")
+	}
+	ours.Close()
+	if !pulse.HasHungUp(ours) {
+		t.Error("this end is closed")
+	}
+	pipe, _ := net.Pipe()
+	if pulse.HasHungUp(pipe) {
+		t.Error("a connection without a socket")
 	}
 }

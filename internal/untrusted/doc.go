@@ -16,6 +16,7 @@
 //     root (like openat2's RESOLVE_IN_ROOT). For files of an image.
 //   - OpenAcrossMounts: the same for files of a running container. The caller can check each mount
 //     before it is accessed.
+//   - CancelableReader: a reader that obeys a context, for files that are read to their end.
 //
 // A regular file on a network file system or on FUSE may still block.
 package untrusted

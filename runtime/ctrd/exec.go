@@ -259,7 +259,11 @@ func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func(
 		if err != nil {
 			return err
 		}
-		go func() { io.Copy(w, o.Stdin); w.Close() }()
+		go func() {
+			if _, err := io.Copy(w, o.Stdin); err == nil && ctx.Err() == nil {
+				w.Close() // otherwise cmd.Wait closes it after the end of the command
+			}
+		}()
 	}
 	if err := inherit.Start(cmd); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/islet-edge/islet/internal/durable"
+	"github.com/islet-edge/islet/internal/untrusted"
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
@@ -67,7 +68,7 @@ func (s *Service) importStream(ctx context.Context, in *meteredReader, only imag
 func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error) {
 	at := &allocation{shared: &s.shared}
 	defer at.releaseAll()
-	plain, err := newDecompressor(contextReader{ctx, in}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	plain, err := newDecompressor(untrusted.CancelableReader(ctx, in), func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func (s *Service) importFileOnce(
 		return nil, err
 	}
 	sum := digest.Canonical.Digester()
-	in := io.TeeReader(contextReader{ctx, &meteredReader{Reader: f, name: f.Name(), report: progress}}, sum.Hash())
+	in := io.TeeReader(untrusted.CancelableReader(ctx, &meteredReader{Reader: f, name: f.Name(), report: progress}), sum.Hash())
 	var a *archive
 	format := detectCompression(head[:n])
 	if format != "" {

@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/islet-edge/islet/internal/untrusted"
 )
 
 func (s *Service) snapshotter() snapshots.Snapshotter {
@@ -157,7 +159,7 @@ func (s *Service) extractLayer(
 	if err != nil {
 		return "", err
 	}
-	plain, err := newDecompressor(contextReader{ctx, r}, func(bytes int64) error { return at.needWindow(ctx, bytes) })
+	plain, err := newDecompressor(untrusted.CancelableReader(ctx, r), func(bytes int64) error { return at.needWindow(ctx, bytes) })
 	if err != nil {
 		return "", err
 	}
@@ -214,17 +216,4 @@ func unpackTarget(mounts []mount.Mount) (dir string, opts []layers.ApplyOpt, err
 	default:
 		return "", nil, fmt.Errorf("snapshot has a mount of type %s: %w", m.Type, errdefs.ErrNotImplemented)
 	}
-}
-
-// A contextReader is a reader that fails once its context has ended.
-type contextReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (u contextReader) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, context.Cause(u.ctx)
-	}
-	return u.r.Read(p)
 }

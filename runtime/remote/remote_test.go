@@ -386,4 +386,7 @@ func TestOutcome(t *testing.T) {
 	if err := decodeStatus([]byte(`{"status":"Success"}`)); err != nil {
 		t.Error(err)
 	}
+	if err := decodeStatus(nil); !errors.Is(err, errLost) {
+		t.Errorf("no status: %v", err)
+	}
 }

@@ -78,8 +78,9 @@ func runStreams(ctx context.Context, conn httpstream.Connection, o cri.ExecOptio
 			return err
 		}
 		go func() { // ends with o.Stdin or the connection
-			io.Copy(in, o.Stdin)
-			in.Close()
+			if _, err := io.Copy(in, o.Stdin); err == nil && ctx.Err() == nil {
+				in.Close()
+			}
 		}()
 	}
 	outputs := map[string]io.Writer{
@@ -122,9 +123,23 @@ func runStreams(ctx context.Context, conn httpstream.Connection, o cri.ExecOptio
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return fmt.Errorf("the connection to the container runtime was lost: %w", err)
+		return fmt.Errorf("%w: %w", errLost, err)
 	}
 	return decodeStatus(status)
+}
+
+// errLost is the error of a connection that ended before the stream. A SPDY stream reports such an end as io.EOF.
+var errLost = errors.New("the connection to the container runtime was lost")
+
+// isLost reports whether the connection has ended. After the end of one of its streams, this means that the end may be that of the
+// connection.
+func isLost(conn httpstream.Connection) bool {
+	select {
+	case <-conn.CloseChan():
+		return true
+	default:
+		return false
+	}
 }
 
 // toWriter converts a WriteCloser to a Writer. It converts nil to nil.
@@ -151,10 +166,10 @@ func forwardSizes(ctx context.Context, to httpstream.Stream, sizes <-chan cri.Te
 }
 
 // decodeStatus converts the status at the end of a command, which is encoded as in version 4 of the
-// protocol, to an error.
+// protocol, to an error. In this version the runtime also sends a status after a success.
 func decodeStatus(status []byte) error {
 	if len(status) == 0 {
-		return nil
+		return errLost
 	}
 	var s metav1.Status
 	if err := json.Unmarshal(status, &s); err != nil {
@@ -173,7 +188,8 @@ func decodeStatus(status []byte) error {
 	return errors.New(s.Message)
 }
 
-// Forward connects stream to a TCP port of a sandbox.
+// Forward connects stream to a TCP port of a sandbox. If the connection to the runtime is lost, it returns an error and does
+// not close stream, so that the caller can reset it. The client must not mistake the loss for the end of the data.
 func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
 	resp, err := r.PortForward(ctx, &api.PortForwardRequest{PodSandboxId: id, Port: []int32{port}})
 	if err != nil {
@@ -200,12 +216,19 @@ func (r Streaming) Forward(ctx context.Context, id string, port int32, stream io
 		return err
 	}
 	go func() {
-		io.Copy(data, stream)
-		data.Close() // only this direction: the port may still send
+		if _, err := io.Copy(data, stream); err == nil && ctx.Err() == nil {
+			data.Close() // only this direction: the port may still send
+		}
 	}()
 	_, err = io.Copy(stream, data)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil && isLost(conn):
+		return fmt.Errorf("forward port %d of sandbox %s: %w", port, id, errLost)
+	}
 	stream.Close()
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		return fmt.Errorf("forward port %d of sandbox %s: %w", port, id, err)
 	}
 	if status, err := io.ReadAll(io.LimitReader(failed, maxFailure)); err == nil && len(status) > 0 {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"github.com/islet-edge/islet/internal/connlimit"
+	"github.com/islet-edge/islet/internal/pulse"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/stream/frames"
 	"github.com/islet-edge/islet/runtime/stream/linger"
@@ -208,14 +209,17 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	watchContext := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		ctx, cancel := context.WithCancel(watchContext(ctx, c))
-		unwrapConn(c).cancel = cancel
+		k := unwrapConn(c)
+		k.ctx, k.cancel = ctx, cancel
 		return ctx
 	}
 	watchState := srv.ConnState
 	srv.ConnState = func(c net.Conn, is http.ConnState) {
 		watchState(c, is)
 		if is == http.StateHijacked {
-			unwrapConn(c).stream.Store(true)
+			k := unwrapConn(c)
+			k.stream.Store(true)
+			go k.watchHangUp()
 		}
 	}
 	err := srv.Serve(connlimit.Listen(l, connlimit.Config{
@@ -305,17 +309,28 @@ func unwrapConn(c net.Conn) *conn { return c.(interface{ NetConn() net.Conn }).N
 type conn struct {
 	net.Conn
 	from   *listener
-	cancel context.CancelFunc // cancels the request's context; nil before the first request
-	stream atomic.Bool        // whether a stream has hijacked the connection
+	ctx    context.Context    // the request's context; nil before the first request
+	cancel context.CancelFunc // cancels ctx
+	reads  atomic.Uint64
+	stream atomic.Bool // whether a stream has hijacked the connection
 }
 
 // Read cancels the context of the request when the connection ends.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	c.reads.Add(1)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && c.cancel != nil {
 		c.cancel()
 	}
 	return n, err
+}
+
+// watchHangUp cancels the context of the request when the peer has disconnected, and nobody reads from the connection. It returns when
+// the context has ended.
+func (c *conn) watchHangUp() {
+	if pulse.AwaitHangUp(c.ctx, c.Conn, &c.reads) {
+		c.cancel()
+	}
 }
 
 // Close closes the connection and cancels the context of the request. If the connection has a

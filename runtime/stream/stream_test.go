@@ -399,3 +399,35 @@ func TestContextEnds(t *testing.T) {
 		t.Errorf("got %v, the context ended with %v", err, ctx.Err())
 	}
 }
+
+// TestUnreadInput checks that the context of a request ends when the peer disconnects, although nobody reads its data.
+func TestUnreadInput(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	theirs, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	ours, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := &conn{Conn: ours, ctx: ctx, cancel: cancel}
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.watchHangUp() }()
+	if _, err := theirs.Write([]byte("unread")); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	<-ended
+	if ctx.Err() == nil {
+		t.Error("the context has not ended")
+	}
+}

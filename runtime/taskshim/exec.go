@@ -100,7 +100,9 @@ func (s *Shim) Exec(ctx context.Context, e Exec) (code uint32, err error) {
 		}
 		defer in.Close()
 		go func() {
-			io.Copy(in, e.Stdin)
+			if _, err := io.Copy(in, e.Stdin); err != nil || ctx.Err() != nil {
+				return // the command must not see the end of its input before it is killed
+			}
 			in.Close()
 			if !tty {
 				s.closeStdin(running, e.ID, exec)

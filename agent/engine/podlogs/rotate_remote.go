@@ -125,7 +125,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	}
 	for _, name := range old {
 		if !strings.HasSuffix(name, ".gz") {
-			if err := compress(dir, name); err != nil {
+			if err := compress(ctx, dir, name); err != nil {
 				return fmt.Errorf("compress %s: %w", name, err)
 			}
 		}
@@ -195,23 +195,35 @@ func deleteOldest(dir *os.File, old []string, keep int) ([]string, error) {
 // tempSuffix is the suffix of the file to which a compression writes.
 const tempSuffix = ".tmp"
 
-// compress replaces the file name by name.gz.
-func compress(dir *os.File, name string) (err error) {
+// maxCompressed is the maximum size of a file that is compressed.
+const maxCompressed = 1 << 30
+
+// compress replaces the file name by name.gz. It leaves a file unchanged whose compression would occupy a worker for a long time: a file
+// that is larger than maxCompressed, or that consists of holes. A pod that mounts the log directory can create such a file without
+// using the disk.
+func compress(ctx context.Context, dir *os.File, name string) (err error) {
 	fd := int(dir.Fd())
 	in, err := openat(fd, name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if fi, err := in.Stat(); err != nil || !fi.Mode().IsRegular() {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(in.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errors.Join(errors.New("it is not a regular file"), err)
+	}
+	if used := st.Blocks * 512; st.Size > maxCompressed || used < st.Size/100 {
+		return nil
 	}
 	out, err := openat(fd, name+".gz"+tempSuffix, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
 	z := gzip.NewWriter(out)
-	_, err = io.Copy(z, in)
+	n, err := io.Copy(z, io.LimitReader(untrusted.CancelableReader(ctx, in), maxCompressed+1))
+	if n > maxCompressed {
+		err = errors.New("it grows")
+	}
 	if err = errors.Join(err, z.Close(), out.Close()); err != nil {
 		return errors.Join(err, unix.Unlinkat(fd, name+".gz"+tempSuffix, 0))
 	}

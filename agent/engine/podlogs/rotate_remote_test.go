@@ -162,6 +162,39 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
+// TestHugeRotatedFile checks that no worker is occupied by files that a pod has created with any apparent size, and that a compression
+// ends with the agent. Other files are compressed, and the logs are rotated.
+func TestHugeRotatedFile(t *testing.T) {
+	r, w := bench(t)
+	r.c.MaxFiles = 5
+	large, hole := w.path+".20250101-000000", w.path+".20250101-000001"
+	for path, size := range map[string]int64{large: maxCompressed + 1, hole: 64 << 20} {
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain := w.path + ".20250101-000002"
+	if err := os.WriteFile(plain, []byte("line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, "a long line\n")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.rotate(ended, "c1", w.path); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of the context: %v", err)
+	}
+	if err := r.rotate(t.Context(), "c1", w.path); err != nil {
+		t.Error(err)
+	}
+	var want []string
+	for _, path := range []string{w.path, large, hole, plain + ".gz"} {
+		want = append(want, filepath.Base(path))
+	}
+	if names := w.names(t); len(names) != 5 || !slices.Equal(names[:4], want) || strings.HasSuffix(names[4], ".gz") {
+		t.Errorf("files %q", names)
+	}
+}
+
 // TestHostileLog checks that the Rotator does not follow a symbolic link in place of a log or of its directory, and ignores other kinds of
 // files.
 func TestHostileLog(t *testing.T) {

@@ -2,6 +2,7 @@ package logs
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,13 +20,16 @@ import (
 
 // A logFiles consists of a log file and its rotated files. The directory root is trusted, but the files below it are not,
 // because a pod may have mounted the host's log directory. Only regular files are opened there, and links are not
-// followed.
-type logFiles struct{ root, sub, dir, base string }
+// followed. A file may have any apparent size, so opens and reads fail when ctx has ended.
+type logFiles struct {
+	ctx                  context.Context
+	root, sub, dir, base string
+}
 
 // newLogFiles returns the log file at path with its rotated files.
-func newLogFiles(path string) logFiles {
+func newLogFiles(ctx context.Context, path string) logFiles {
 	root, name := untrusted.SplitLog(path)
-	return logFiles{root: root, sub: filepath.Dir(name), dir: filepath.Dir(path), base: filepath.Base(path)}
+	return logFiles{ctx: ctx, root: root, sub: filepath.Dir(name), dir: filepath.Dir(path), base: filepath.Base(path)}
 }
 
 // rotatedNames returns the names of the rotated files, without .gz and sorted by age. The oldest is
@@ -74,6 +78,7 @@ func list(root, sub string) ([]string, error) {
 
 // A file is one open file of a set.
 type file struct {
+	ctx    context.Context
 	f      *os.File
 	plain  bool
 	newest bool   // it was the newest file when it was opened
@@ -85,9 +90,13 @@ type file struct {
 
 // open opens the file with the given name. If it does not exist, it opens the compressed file.
 func (s logFiles) open(name string) (*file, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, err
+	}
 	f, err := untrusted.Open(s.root, filepath.Join(s.sub, name))
 	if err == nil {
-		p := &file{f: f, plain: true, newest: name == s.base, stem: name, scan: newScanner(f)}
+		p := &file{ctx: s.ctx, f: f, plain: true, newest: name == s.base, stem: name}
+		p.scan = newScanner(untrusted.CancelableReader(s.ctx, f))
 		if p.newest {
 			info, err := f.Stat()
 			if err != nil {
@@ -105,7 +114,7 @@ func (s logFiles) open(name string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &file{f: f, stem: name}
+	c := &file{ctx: s.ctx, f: f, stem: name}
 	if err := c.rewind(); err != nil {
 		f.Close()
 		return nil, err
@@ -121,7 +130,9 @@ func (s logFiles) hasFile(name string) bool {
 }
 
 // stopAtSize limits reading to the size that the file had when it was opened.
-func (f *file) stopAtSize() { f.scan = newScanner(boundedReader{f.f, f.size}) }
+func (f *file) stopAtSize() {
+	f.scan = newScanner(untrusted.CancelableReader(f.ctx, boundedReader{f.f, f.size}))
+}
 
 // boundedReader reads a file from its current offset up to the offset end.
 type boundedReader struct {
@@ -150,7 +161,7 @@ func (f *file) close() {
 // still be read.
 func (f *file) next() (entry, error) {
 	e, err := f.scan.next()
-	if err != nil && !f.plain {
+	if err != nil && !f.plain && f.ctx.Err() == nil {
 		f.logDamage(err)
 		err = io.EOF
 	}
@@ -168,10 +179,13 @@ func (f *file) rewind() error {
 	if _, err := f.f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	z, err := gzip.NewReader(f.f)
+	z, err := gzip.NewReader(untrusted.CancelableReader(f.ctx, f.f))
 	if err == nil {
 		f.scan = newScanner(z)
 		return nil
+	}
+	if f.ctx.Err() != nil {
+		return f.ctx.Err()
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF

@@ -3,6 +3,10 @@ package logs
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +88,79 @@ func TestHugeFile(t *testing.T) {
 	if got := read(t, path, Options{Tail: 9}); got != "two\nthree\n" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// An endingContext ends when its Err was called n times.
+type endingContext struct {
+	context.Context
+	n int
+}
+
+func (c *endingContext) Err() error {
+	if c.n--; c.n >= 0 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// TestHugeFileCanceled checks that Read ends with its context, also if the present file has no further line: a hole of any size, or a small
+// compressed file with many zeros or with many empty members.
+func TestHugeFileCanceled(t *testing.T) {
+	all, last := Options{Tail: -1}, Options{Tail: 1000}
+	for name, c := range map[string]struct {
+		options []Options
+		make    func(log string) error
+	}{
+		"a hole":         {[]Options{all}, func(log string) error { return os.Truncate(log, 1<<40) }},
+		"a rotated hole": {[]Options{all}, func(log string) error { return sparse(log+".20260101-000000", 1<<40) }},
+		"many holes": {[]Options{last}, func(log string) error {
+			for i := range 1000 {
+				if err := sparse(fmt.Sprintf("%s.20260101-%06d", log, i), 1<<40); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		"zeros": {[]Options{all, last}, func(log string) error {
+			return bomb(log, func(z *gzip.Writer) error { _, err := z.Write(make([]byte, 16<<20)); return err })
+		}},
+		"empty members": {[]Options{all, last}, func(log string) error {
+			return bomb(log, func(z *gzip.Writer) error { return z.Flush() })
+		}},
+	} {
+		path := filepath.Join(t.TempDir(), "0.log")
+		put(t, path, line(1, "stdout F one"))
+		if err := c.make(path); errors.Is(err, unix.EFBIG) {
+			t.Log("this file system has no files of that size:", err)
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range c.options {
+			for n := range 6 {
+				if err := Read(&endingContext{t.Context(), n}, path, o, nil, io.Discard); !errors.Is(err, context.Canceled) {
+					t.Errorf("%s, tail %d, canceled after %d calls: %v", name, o.Tail, n, err)
+				}
+			}
+		}
+	}
+}
+
+func sparse(path string, size int64) error {
+	return errorsJoin(os.WriteFile(path, nil, 0o600), os.Truncate(path, size))
+}
+
+// This function writes a compressed rotated file of a MiB. The function write is called for each member of the file.
+func bomb(log string, write func(*gzip.Writer) error) error {
+	var member, all bytes.Buffer
+	z := gzip.NewWriter(&member)
+	if err := errorsJoin(write(z), z.Close()); err != nil {
+		return err
+	}
+	for all.Len() < 1<<20 {
+		all.Write(member.Bytes())
+	}
+	return os.WriteFile(log+".20260101-000000.gz", all.Bytes(), 0o600)
 }
 
 // TestWithin checks that the option Within limits how many bytes are searched for the last line. If the line is longer, its beginning is

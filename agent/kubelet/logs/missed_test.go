@@ -202,7 +202,7 @@ func TestMissedBlind(t *testing.T) {
 	for _, overflow := range []bool{false, true} {
 		for _, removed := range []bool{false, true} {
 			s := newStage(t)
-			r := &reader{files: newLogFiles(s.path), o: Options{Tail: -1}, printer: newPrinter(io.Discard, Options{})}
+			r := &reader{files: newLogFiles(t.Context(), s.path), o: Options{Tail: -1}, printer: newPrinter(io.Discard, Options{})}
 			if overflow {
 				var err error
 				if r.watch, err = newDirWatch(r.files, removals); err != nil {
@@ -229,7 +229,7 @@ func TestMissedBlind(t *testing.T) {
 
 // TestWatchBound checks that a watch stores a limited number of names of removed files. It reports that its list is incomplete.
 func TestWatchBound(t *testing.T) {
-	s := newLogFiles(filepath.Join(t.TempDir(), "0.log"))
+	s := newLogFiles(t.Context(), filepath.Join(t.TempDir(), "0.log"))
 	w, err := newDirWatch(s, removals)
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestWatchBound(t *testing.T) {
 		}
 	}
 	w.catchUp()
-	if _, sure := w.hasMissed("0.log.99999", "", newLogFiles("0.log").hasFile); sure || len(w.removedNames) > maxRemoved {
+	if _, sure := w.hasMissed("0.log.99999", "", newLogFiles(t.Context(), "0.log").hasFile); sure || len(w.removedNames) > maxRemoved {
 		t.Errorf("sure: %v, of %d names", sure, len(w.removedNames))
 	}
 }

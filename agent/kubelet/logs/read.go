@@ -62,7 +62,9 @@ func readWatched(
 	ctx context.Context, path string, o Options, ended func(context.Context) bool, w io.Writer,
 	newWatch func(files logFiles, events uint32) (*dirWatch, error),
 ) error {
-	r := &reader{files: newLogFiles(path), o: o, hasEnded: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval}
+	r := &reader{
+		files: newLogFiles(ctx, path), o: o, hasEnded: ended, w: w, out: bufio.NewWriterSize(w, 16<<10), pause: endCheckInterval,
+	}
 	r.printer = newPrinter(r.out, o)
 	events := uint32(removals)
 	if o.Follow {
@@ -75,7 +77,7 @@ func readWatched(
 	defer watch.close()
 	r.watch = watch
 	if o.Follow {
-		r.isComplete = ended(ctx)
+		r.isComplete, r.lastCheck = ended(ctx), time.Now()
 	}
 	err = r.run(ctx)
 	if err != nil && !errors.Is(err, errLimit) {
@@ -93,9 +95,10 @@ type reader struct {
 	printer     *printer
 	watch       *dirWatch     // nil if inotify instances or watches are exhausted
 	cur         *file         // nil if the log does not exist yet
-	pause       time.Duration // time until the next check whether the container has ended
-	isComplete  bool          // the container has ended, so the present output is complete
-	firstDamage error         // error of the first damaged file; later ones are dropped, because a pod can create any number
+	pause       time.Duration // time from lastCheck to the next check whether the container has ended
+	lastCheck   time.Time
+	isComplete  bool  // the container has ended, so the present output is complete
+	firstDamage error // error of the first damaged file; later ones are dropped, because a pod can create any number
 }
 
 func (r *reader) run(ctx context.Context) error {
@@ -256,20 +259,20 @@ func (r *reader) waitForOutput(ctx context.Context) error {
 	if r.watch == nil {
 		r.pause = min(r.pause, pollInterval)
 	}
-	asked := time.Now()
-	closed, err := r.watch.waitForChange(ctx, r.pause)
+	closed, err := r.watch.waitForChange(ctx, max(r.pause-time.Since(r.lastCheck), 0))
 	if err != nil {
 		return err
 	}
-	switch waited := time.Since(asked); {
+	switch {
 	case closed:
 		r.pause = closeDelay
-	case waited >= r.pause:
+	case time.Since(r.lastCheck) >= r.pause:
 		r.pause = min(2*r.pause, endCheckInterval)
 	default:
-		return nil // there is output, so the container is running
+		return nil // a file has changed. This may also be the log of the container's next attempt
 	}
 	r.isComplete = r.hasEnded(ctx) // called before the next drain, so that drain prints all the output
+	r.lastCheck = time.Now()
 	return nil
 }
 

@@ -297,10 +297,52 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowNextAttempt checks that following ends with the container, also if the runtime reports the end only after it has closed the
+// log, and the container's next attempt writes to its own log in the same directory all the time.
+func TestFollowNextAttempt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	w := &rotator{t: t, path: path}
+	w.write("hello")
+	var next sync.WaitGroup
+	stop, checks := make(chan struct{}), 0
+	ended := func(context.Context) bool {
+		checks++
+		if checks == 2 { // after the log was closed
+			next.Go(func() {
+				f, err := os.Create(filepath.Join(filepath.Dir(path), "1.log"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for {
+					select {
+					case <-stop:
+						return // the file stays open, as that of a running container
+					default:
+						f.WriteString("x")
+					}
+				}
+			})
+		}
+		return checks > 7 // the pause before the last check is longer than any pause of the writer
+	}
+	out, done := make(lineWriter, 1), make(chan error, 1)
+	go func() { done <- Read(t.Context(), path, Options{Follow: true, Tail: -1}, ended, out) }()
+	if got := <-out; got != "hello\n" {
+		t.Errorf("got %q", got)
+	}
+	w.f.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	close(stop)
+	next.Wait()
+}
+
 // TestHiddenName checks that the next file is found if the current file is compressed and deleted while it is read. The file system renames
 // the deleted file.
 func TestHiddenName(t *testing.T) {
-	s := newLogFiles(filepath.Join(t.TempDir(), "0.log"))
+	s := newLogFiles(t.Context(), filepath.Join(t.TempDir(), "0.log"))
 	path := filepath.Join(s.dir, s.base)
 	put(t, path+".1.gz", line(1, "stdout F one"))
 	put(t, path+".2", line(2, "stdout F two"))

@@ -69,6 +69,9 @@ func (f *file) seekTail(n int64, o Options) (int64, error) {
 			lines++
 		}
 	}
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
 	if err := f.rewind(); err != nil {
 		return 0, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
@@ -175,6 +176,9 @@ func Paths(c *config.Config, setLevel func(slog.Level), allocated func(*v1.Pod) 
 	}
 	if *k.EnableSystemLogHandler {
 		p.SystemLogs = hostLogs
+	}
+	if c.GateEnabled("ContainerCheckpoint") {
+		p.Checkpoints = filepath.Join(c.Dirs.Root, "checkpoints")
 	}
 	if c.GateEnabled("KubeletAllocatedPodsEndpoint") {
 		p.Allocated = allocated

@@ -120,11 +120,12 @@ type Config struct {
 // Kubelet is the part of a kubelet's configuration that controls which paths the kubelet's ports have. The local socket
 // has all paths.
 type Kubelet struct {
-	Debugging  bool                          // enableDebuggingHandlers: the paths of routeDebugging
-	SystemLogs string                        // directory of the host's logs; empty without enableSystemLogHandler
-	Profiling  bool                          // enableProfilingHandler
-	Config     *kubelet.KubeletConfiguration // for /configz, which responds with 404 if it is nil
-	Flags      []string                      // all flags as name=value, sorted, for /flagz
-	SetLevel   func(v int)                   // sets the log level on klog's scale; nil without enableDebugFlagsHandler
-	Allocated  func(*v1.Pod) *v1.Pod         // for /allocatedPods: returns a pod with its allocated resources; nil without the feature gate
+	Debugging   bool                          // enableDebuggingHandlers: the paths of routeDebugging
+	SystemLogs  string                        // directory of the host's logs; empty without enableSystemLogHandler
+	Profiling   bool                          // enableProfilingHandler
+	Config      *kubelet.KubeletConfiguration // for /configz, which responds with 404 if it is nil
+	Flags       []string                      // all flags as name=value, sorted, for /flagz
+	SetLevel    func(v int)                   // sets the log level on klog's scale; nil without enableDebugFlagsHandler
+	Allocated   func(*v1.Pod) *v1.Pod         // for /allocatedPods: returns a pod with its allocated resources; nil without the gate
+	Checkpoints string                        // directory of the archives of /checkpoint; empty without the gate
 }

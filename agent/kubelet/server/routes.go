@@ -26,7 +26,9 @@ func (s *Server) routeOpen(m mux) {
 func (s *Server) routeDebugging(m mux) {
 	m.HandleFunc("GET /runningpods", response.JSON(s.lister.ListRunning))
 	m.HandleFunc("GET /runningpods/{$}", response.JSON(s.lister.ListRunning))
-	m.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.streams.Checkpoint)
+	if s.Kubelet.Checkpoints != "" {
+		m.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.streams.Checkpoint)
+	}
 	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.logs.Container)
 	for _, pod := range []string{"{namespace}/{pod}", "{namespace}/{pod}/{uid}"} {
 		for _, method := range []string{"GET", "POST"} {

@@ -3,11 +3,13 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -60,7 +62,10 @@ func TestKubeletPaths(t *testing.T) {
 		{"PUT", "/debug/flags/v", 405, "flags endpoint is disabled."},
 		{"POST", "/checkpoint/default/none/nginx", 404, `pod "none" does not exist`},
 		{"POST", "/checkpoint/default/web/none", 404, `container "none" not found`},
-		{"POST", "/checkpoint/default/web/nginx", 500, "checkpointing of default/web/nginx failed"},
+		{"POST", "/checkpoint/default/web/nginx?timeout=x", 404, "cannot parse value of timeout parameter"},
+		{"POST", "/checkpoint/default/web/nginx?timeout=9&timeout=-1", 500, "checkpointing of default/web/nginx failed (checkpoint container web-nginx:"},
+		{"POST", "/checkpoint/default/wait/app", 500, "checkpointing of default/wait/app failed (container not found"},
+		{"POST", "/checkpoint/default/web/nginx?timeout=9", 200, `{"items":["` + n.Server.Kubelet.Checkpoints + "/checkpoint-web_default-nginx-"},
 		{"GET", "/containerLogs/default/web/none", 404, `container "none" not found in pod "web"`},
 		{"GET", "/containerLogs/default/none/nginx", 404, `pod "none" does not exist`},
 		{"GET", "/containerLogs/default/wait/app", 400, "waiting to start: trying and failing to pull image: no such image"},
@@ -83,6 +88,30 @@ func TestKubeletPaths(t *testing.T) {
 	}
 	if code, body := n.Do(t, "POST", api.PathPods, strings.Repeat("x", 9<<20)); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a manifest too large: %d %s", code, body)
+	}
+}
+
+// TestCheckpoint checks that only root may read the archive whose path the response contains, and that the path /checkpoint needs the
+// feature gate.
+func TestCheckpoint(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	const path = "/checkpoint/default/web/nginx"
+	a := servertest.OpenAPI(t, n.Server)
+	code, body := servertest.Fetch(t, a.Client(), "POST", "https://"+a.Addr+path)
+	var got struct{ Items []string }
+	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || len(got.Items) != 1 {
+		t.Fatalf("%d %q, %v", code, body, err)
+	}
+	if b, err := os.ReadFile(got.Items[0]); err != nil || string(b) != "web-nginx" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if st, err := os.Stat(filepath.Dir(got.Items[0])); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", st, err)
+	}
+	b := servertest.OpenAPI(t, n.Variant(t, func(c *server.Config) { c.Kubelet.Checkpoints = "" }))
+	if code, body := servertest.Fetch(t, b.Client(), "POST", "https://"+b.Addr+path); code != http.StatusNotFound {
+		t.Errorf("without the gate: %d %q", code, body)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/islet-edge/islet/internal/pulse"
 )
 
 const (
@@ -60,24 +60,10 @@ func (i *input) write(client net.Conn, p []byte) bool {
 		switch {
 		case !gone.IsZero():
 			return false
-		case hasHungUp(client):
+		case pulse.HasHungUp(client):
 			gone = time.Now()
 		default:
 			pause = min(2*pause, maxInputPause)
 		}
 	}
-}
-
-// hasHungUp reports whether the other end of a connection is closed, even if data was not read yet.
-func hasHungUp(c net.Conn) (closed bool) {
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return true
-	}
-	err = raw.Control(func(fd uintptr) {
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-		n, err := unix.Poll(poll, 0)
-		closed = err == nil && n > 0
-	})
-	return closed || err != nil
 }

@@ -32,8 +32,8 @@ func IsTunnel(r *http.Request) bool {
 
 // Serve passes a SPDY request to the handler. When the handler hijacks the connection, it gets a
 // tunnel as the connection. If the handler rejects the request, the client receives a normal HTTP
-// response. Like a kubelet, Serve accepts any origin. This is safe because authentication does not
-// use cookies.
+// response. Like a kubelet, Serve accepts any origin. The caller must reject the requests of pages in
+// browsers if it authenticates clients by certificates, because a browser sends those for any page.
 func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody
@@ -96,6 +96,9 @@ func (t *tunnel) Close() error {
 	t.ws.WriteControl(websocket.CloseMessage, bye, time.Now().Add(closeTime))
 	return linger.Close(t.ctx, t.ws.NetConn())
 }
+
+// Transport returns the connection that carries the WebSocket.
+func (t *tunnel) Transport() net.Conn { return t.ws.NetConn() }
 
 // LocalAddr returns the WebSocket's local address.
 func (t *tunnel) LocalAddr() net.Addr { return t.ws.LocalAddr() }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -35,6 +37,8 @@ type Runtime struct {
 	Stopped func(id string)
 	// Streams waits for all running calls of Stream.
 	Streams sync.WaitGroup
+	// Saved is the number of commands save that got the end of their input.
+	Saved atomic.Int32
 	// Size receives the terminal sizes that the command sh gets.
 	Size chan cri.TerminalSize
 }
@@ -157,10 +161,20 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 	return &api.ExecSyncResponse{Stdout: []byte(strings.Join(q.Cmd, ","))}, nil
 }
 
+// CheckpointContainer implements cri.Runtime. The archive contains the ID of the container. A container with the name bare cannot be
+// checkpointed.
+func (r *Runtime) CheckpointContainer(_ context.Context, q *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
+	if strings.HasSuffix(q.ContainerId, "-bare") || q.Timeout < 0 {
+		return nil, fmt.Errorf("checkpoint container %s: this host has no CRIU: %w", q.ContainerId, errdefs.ErrNotImplemented)
+	}
+	return &api.CheckpointContainerResponse{}, os.WriteFile(q.Location, []byte(q.ContainerId), 0o600)
+}
+
 // Stream implements cri.Streamer for these commands:
 //
 //	echo WORDS       writes the words, and the container's ID to the standard error
 //	cat              copies the standard input to the output
+//	save             copies the standard input to the output, and counts Saved at the end of the input
 //	exit CODE        ends with an exit code
 //	give BYTES CODE  writes bytes and ends with an exit code
 //	flood            writes until the session ends
@@ -189,9 +203,8 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 		if o.Stderr != nil {
 			fmt.Fprintln(o.Stderr, "from", id)
 		}
-	case "cat":
-		_, err := io.Copy(o.Stdout, o.Stdin)
-		return err
+	case "cat", "save":
+		return r.copyInput(o)
 	case "exit":
 		code := int32(0)
 		fmt.Sscan(o.Command[1], &code)
@@ -229,6 +242,15 @@ func (r *Runtime) Stream(ctx context.Context, id string, o cri.ExecOptions) erro
 		return errors.New("executable file not found: " + o.Command[0])
 	}
 	return nil
+}
+
+// copyInput runs the commands cat and save.
+func (r *Runtime) copyInput(o cri.ExecOptions) error {
+	_, err := io.Copy(o.Stdout, o.Stdin)
+	if err == nil && o.Command[0] == "save" {
+		r.Saved.Add(1)
+	}
+	return err
 }
 
 // runOnHost runs a command on the host.

@@ -34,8 +34,8 @@ func channelProtocols() []string {
 func isChannelProtocol(name string) bool { return slices.Contains(channelProtocols(), name) }
 
 // anyOrigin accepts every Origin header, as a kubelet does. Libraries of old clients send an arbitrary Origin header,
-// and the API server forwards this header. This is safe because requests are authenticated by a certificate or token
-// and never by a cookie.
+// and the API server forwards this header. server.RunAPI has already rejected the WebSockets of pages in browsers, which
+// would use the browser's client certificate.
 func anyOrigin(*http.Request) bool { return true }
 
 const asText = "base64.channel.k8s.io"
@@ -88,6 +88,7 @@ func (s *Streams) serveChannels(w http.ResponseWriter, r *http.Request, p *proce
 		err := c.receiveMessages(p.options.Stdin)
 		close(hungUp)
 		gone(err)
+		c.stdin.CloseWithError(errInputLost)
 	})
 	loops.Go(func() { c.ping(running, gone) })
 	c.sendGreeting(p.options)
@@ -135,10 +136,9 @@ type channels struct {
 }
 
 // receiveMessages reads the client's messages until the connection ends. It returns the error that ended the
-// connection.
+// connection. It does not close c.stdin, because the end of the connection is not the end of the input.
 func (c *channels) receiveMessages(stdin bool) error {
 	defer close(c.sizes)
-	defer c.stdin.Close()
 	for {
 		_, m, err := c.conn.NextReader()
 		if err != nil {

@@ -100,17 +100,3 @@ func (s *Streams) Run(w http.ResponseWriter, r *http.Request) {
 		w.Write(append(resp.Stdout, resp.Stderr...))
 	}
 }
-
-// Checkpoint serves POST /checkpoint/NAMESPACE/POD/CONTAINER. The response is that of a kubelet whose runtime does not
-// support checkpoints.
-func (s *Streams) Checkpoint(w http.ResponseWriter, r *http.Request) {
-	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	pod, err := podlist.Find(s.Pods.List(), namespace, name, "")
-	if err == nil {
-		_, err = podlist.FindStatus(pod, container)
-	}
-	if err == nil {
-		err = fmt.Errorf("checkpointing of %s/%s/%s failed (this container runtime has no checkpoints)", namespace, name, container)
-	}
-	response.WriteError(w, err)
-}

@@ -8,16 +8,18 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/islet-edge/islet/internal/pulse"
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
 // prepareHijack prepares a request for a library that will hijack its connection, and adds two functions that the library
-// lacks. First, the context of the returned request ends when the client disconnects. Second, the connection is closed
-// some time after the context has ended, even if the client does not read. The parameter later specifies this delay. When
-// the library closes the connection, all written data is first delivered, however slow the client is. The function moved
-// is called each time data is read or written. It may be nil.
+// lacks. First, the context of the returned request ends when the client disconnects, also if the library does not read the
+// client's data. Second, the connection is closed some time after the context has ended, even if the client does not read.
+// The parameter later specifies this delay. When the library closes the connection, all written data is first delivered,
+// however slow the client is. The function moved is called each time data is read or written. It may be nil.
 func prepareHijack(
 	w http.ResponseWriter, r *http.Request, later time.Duration, moved func(),
 ) (http.ResponseWriter, *http.Request, context.CancelCauseFunc) {
@@ -41,6 +43,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	context.AfterFunc(h.ctx, func() { time.AfterFunc(h.closeDelay, func() { c.Close() }) })
 	w := &watchedConn{Conn: c, ctx: h.ctx, cancel: h.cancel, onTransfer: h.onTransfer, closing: make(chan struct{}),
 		closed: make(chan struct{})}
+	go w.watchHangUp()
 	// rw contains data that the client has already sent. This data is read first. All further data is read through w.
 	ahead, _ := rw.Reader.Peek(rw.Reader.Buffered())
 	r := io.MultiReader(strings.NewReader(string(ahead)), w)
@@ -56,9 +59,30 @@ type watchedConn struct {
 	ctx        context.Context
 	cancel     context.CancelFunc
 	onTransfer func() // may be nil
+	reads      atomic.Uint64
 
 	once            sync.Once
 	closing, closed chan struct{} // closed when Close starts and returns
+}
+
+// watchHangUp cancels the context when the peer has disconnected, and nobody reads from the connection. It returns when the context has
+// ended.
+func (c *watchedConn) watchHangUp() {
+	if pulse.AwaitHangUp(c.ctx, transport(c.Conn), &c.reads) {
+		select {
+		case <-c.closing: // Close reads the rest
+		default:
+			c.cancel()
+		}
+	}
+}
+
+// transport returns the connection that carries c.
+func transport(c net.Conn) net.Conn {
+	if t, ok := c.(interface{ Transport() net.Conn }); ok {
+		return t.Transport()
+	}
+	return c
 }
 
 // Close waits until the peer has read everything or the context has ended. It then closes the connection.
@@ -82,6 +106,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	default:
 	}
 	n, err := c.Conn.Read(b)
+	c.reads.Add(1)
 	if err != nil {
 		c.cancel()
 	} else if c.onTransfer != nil {

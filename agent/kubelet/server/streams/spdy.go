@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -94,7 +95,7 @@ func (s *Streams) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) 
 		}
 		o := cri.ExecOptions{}
 		if in := streams[remotecommand.StreamTypeStdin]; in != nil {
-			o.Stdin = in
+			o.Stdin = spdyInput{in, m}
 		}
 		if out := streams[remotecommand.StreamTypeStdout]; out != nil {
 			o.Stdout = out
@@ -116,6 +117,39 @@ func (s *Streams) serveSPDY(w http.ResponseWriter, r *http.Request, p *process) 
 		m.closeStreams(s.IdleTimeout, streams[remotecommand.StreamTypeStdout],
 			streams[remotecommand.StreamTypeStderr], streams[remotecommand.StreamTypeError])
 	})
+}
+
+// A spdyInput is the input of a process. Unlike the stream, it distinguishes the end of the input from the end of the session.
+type spdyInput struct {
+	httpstream.Stream
+	m *muxedConn
+}
+
+// errInputLost is the error of an input whose client has disconnected.
+var errInputLost = errors.New("the client disconnected before it ended its input")
+
+// Read returns io.EOF if the client has ended its input, and errInputLost if its session ends. A client that resets the
+// stream usually ends the session at the same time. If it does not do this within goodbyeTime, the reset is the end of the input.
+func (i spdyInput) Read(b []byte) (int, error) {
+	n, err := i.Stream.Read(b)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	if s, ok := i.Stream.(interface{ IsFinished() bool }); ok && s.IsFinished() { // it was reset
+		select {
+		case <-i.m.ctx.Done():
+		case <-time.After(goodbyeTime):
+		}
+	}
+	select {
+	case <-i.m.conn.CloseChan():
+		return n, errInputLost
+	default:
+	}
+	if i.m.ctx.Err() != nil {
+		return n, errInputLost
+	}
+	return n, err
 }
 
 // closeStreams closes streams and waits until the client disconnects. The client does so when it has read everything.

@@ -26,17 +26,19 @@ type Runtime interface {
 	Exec(context.Context, *api.ExecRequest) (*api.ExecResponse, error)
 	Attach(context.Context, *api.AttachRequest) (*api.AttachResponse, error)
 	PortForward(context.Context, *api.PortForwardRequest) (*api.PortForwardResponse, error)
+	CheckpointContainer(context.Context, *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error)
 }
 
 // Config configures Streams.
 type Config struct {
-	Pods        Pods
-	Runtime     Runtime
-	IdleTimeout time.Duration // a stream ends if nothing is transferred for this time
-	Log         *slog.Logger
+	Pods           Pods
+	Runtime        Runtime
+	CheckpointsDir string        // directory of the archives that Checkpoint creates
+	IdleTimeout    time.Duration // a stream ends if nothing is transferred for this time
+	Log            *slog.Logger
 }
 
-// Streams serves exec, attach and port-forward.
+// Streams serves exec, attach, port-forward and checkpoint.
 type Streams struct {
 	Config
 	sockets *prometheus.CounterVec // sessions over a WebSocket

@@ -31,7 +31,12 @@ import (
 // executor returns a Kubernetes client for either protocol. The client accepts no dialer, so it connects to a TCP bridge.
 func executor(t *testing.T, n *servertest.Node, protocol, path string) remotecommand.Executor {
 	t.Helper()
-	host := "http://" + bridge(t, n)
+	return executorAt(t, bridge(t, n), protocol, path)
+}
+
+func executorAt(t *testing.T, addr, protocol, path string) remotecommand.Executor {
+	t.Helper()
+	host := "http://" + addr
 	u, err := url.Parse(host + path)
 	if err != nil {
 		t.Fatal(err)
@@ -173,6 +178,101 @@ func TestExecClientGone(t *testing.T) {
 			n.Runtime.Streams.Wait()
 		}
 	}
+}
+
+// TestInputLost checks that a command gets the end of its input only if its client has ended the input, and not if the client ends the
+// session or loses its connection before that.
+func TestInputLost(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	for _, protocol := range []string{"spdy", "websocket"} {
+		for how, saved := range map[string]int32{"ended": 1, "canceled": 0, "cut": 0} {
+			n.Runtime.Saved.Store(0)
+			addr, cut, _ := cutBridge(t, n)
+			x := executorAt(t, addr, protocol, "/exec/default/web/nginx?command=save&input=1&output=1&error=1")
+			ctx, cancel := context.WithCancel(t.Context())
+			in, typed := io.Pipe()
+			out, w := io.Pipe()
+			done := make(chan error, 1)
+			go func() {
+				done <- x.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: w, Stderr: io.Discard})
+			}()
+			io.WriteString(typed, "some input")
+			io.ReadFull(out, make([]byte, len("some input"))) // the process has read it
+			switch how {
+			case "ended":
+				typed.Close()
+			case "canceled":
+				cancel()
+			case "cut":
+				cut()
+			}
+			err := <-done
+			if (err == nil) != (how == "ended") && how != "cut" { // client-go reports a cut connection as a success
+				t.Errorf("%s, %s: %v", protocol, how, err)
+			}
+			n.Runtime.Streams.Wait()
+			if got := n.Runtime.Saved.Load(); got != saved {
+				t.Errorf("%s, %s: the command got the end of its input %d times, want %d", protocol, how, got, saved)
+			}
+			cancel()
+			typed.Close()
+			out.Close()
+		}
+	}
+}
+
+// TestUnreadInput checks that a command ends when its client disconnects, although the command has not read its input.
+func TestUnreadInput(t *testing.T) {
+	n, _ := servertest.Start(t)
+	n.Pod("web", time.Now(), "nginx")
+	addr, cut, full := cutBridge(t, n)
+	x := executorAt(t, addr, "spdy", "/exec/default/web/nginx?command=begin&input=1&output=1")
+	done := make(chan error, 1)
+	out, w := io.Pipe()
+	go func() {
+		done <- x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: endlessInput{}, Stdout: w})
+	}()
+	io.ReadFull(out, make([]byte, len("begun\n"))) // the process runs
+	<-full
+	cut()
+	<-done
+	n.Runtime.Streams.Wait()
+}
+
+// cutBridge starts a proxy from a TCP port to the unix socket for one connection. The function cut closes this connection. The channel full
+// is closed when the client has sent more than the server can read if nobody takes the data: the library keeps at most 50 frames of 32 KiB,
+// and a few in its goroutines.
+func cutBridge(t *testing.T, n *servertest.Node) (addr string, cut func(), full <-chan struct{}) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns, filled := make(chan net.Conn, 2), make(chan struct{})
+	go func() {
+		defer ln.Close()
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		to, err := n.Dial(context.Background(), "", "")
+		if err != nil {
+			c.Close()
+			return
+		}
+		conns <- to
+		conns <- c
+		go func() {
+			io.CopyN(to, c, 53*(32<<10+8))
+			close(filled)
+			io.Copy(to, c)
+			to.Close()
+		}()
+		io.Copy(c, to)
+		c.Close()
+	}()
+	return ln.Addr().String(), func() { (<-conns).Close(); (<-conns).Close() }, filled
 }
 
 // A frame is a WebSocket message. It consists of a channel and data.
