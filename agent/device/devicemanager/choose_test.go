@@ -235,7 +235,8 @@ func TestShortOfReserved(t *testing.T) {
 		if len(w.grants) != 0 {
 			t.Errorf("left are %v", w.grants)
 		}
-		if c.allocate, c.fail = nil, nil; tt.lacks == "1" {
+		c.allocate, c.fail = nil, nil
+		if tt.lacks == "1" {
 			w.admit(short, "")
 			w.admit(p, "requested number of devices unavailable")
 		}
