@@ -22,10 +22,11 @@ var errNoProvider = errors.New("its provider is gone")
 
 // Admit allocates the devices that the containers of a pod request. A pod keeps an allocation that it already has,
 // for example from before a restart, even if the provider is not connected. If there are too few devices, nothing is
-// allocated, and Admit returns a kubelet's reason and message. An error means that the decision could not be made.
+// allocated, and Admit returns a kubelet's reason and message. An error means that the decision could not be made, for example
+// because the devices are reserved for another pod whose allocation may still fail.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocateMissing(ctx, pod)
-	if err == nil || ctx.Err() != nil || IsStoreError(err) {
+	if err == nil || ctx.Err() != nil || IsUndecided(err) {
 		return "", "", err
 	}
 	return Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
@@ -34,10 +35,11 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 // Unexpected is a kubelet's reason for a pod whose devices cannot be allocated.
 const Unexpected = "UnexpectedAdmissionError"
 
-// IsStoreError reports whether err is a failure to store an allocation. Such an error does not reject the pod.
-func IsStoreError(err error) bool {
-	stored := (*storeError)(nil)
-	return errors.As(err, &stored)
+// IsUndecided reports whether err is a failure to store an allocation, or depends on an allocation that has not ended. Such an
+// error does not reject the pod.
+func IsUndecided(err error) bool {
+	stored, unfinished := (*storeError)(nil), (*unfinishedError)(nil)
+	return errors.As(err, &stored) || errors.As(err, &unfinished)
 }
 
 // NeedsAllocation reports whether a pod requests devices that are not allocated to it yet.
@@ -55,6 +57,15 @@ func (m *Manager) NeedsAllocation(pod *v1.Pod) bool {
 type storeError struct{ error }
 
 func (e *storeError) Unwrap() error { return e.error }
+
+// An unfinishedError reports that another allocation has not ended. It is for the same pod, or has reserved devices that the pod
+// lacks. If it fails, they are given back.
+type unfinishedError struct{ error }
+
+func (e *unfinishedError) Unwrap() error { return e.error }
+
+// errAborted ends an allocation that panicked.
+var errAborted = errors.New("the allocation of devices was aborted")
 
 // A deviceRequest is a container's request for devices of one resource.
 type deviceRequest struct {
@@ -113,6 +124,7 @@ func (m *Manager) allocateMissing(ctx context.Context, pod *v1.Pod) error {
 	if err != nil || !g.needsDevices() {
 		return err
 	}
+	defer func() { _ = g.End(ctx, errAborted, nil) }()
 	for kind, ctr := range podspec.Containers(&pod.Spec) {
 		if kind == podspec.Ephemeral || err != nil {
 			break
@@ -131,24 +143,37 @@ type PodAllocation struct {
 	m           *Manager
 	pod         *v1.Pod
 	requests    []deviceRequest
-	shortages   uint64 // value of m.shortages when the allocation began
+	ended       bool
 	rows        []store.Devices
 	grantedKeys []key
 	spare       spares
 }
 
-// BeginAllocation begins to allocate devices to a pod. It returns an error if another allocation to the pod has not ended, which
-// can happen when two containers start.
+// BeginAllocation begins to allocate devices to a pod. It returns an error if another allocation to the pod has not ended and
+// devices are missing, which can happen when two containers start.
 func (m *Manager) BeginAllocation(pod *v1.Pod) (*PodAllocation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k, g := range m.grants[pod.UID] {
-		if g.pending {
-			return nil, fmt.Errorf("the devices of container %s are being allocated", k.container)
+	all, err := m.listRequests(pod)
+	if err != nil {
+		return nil, err
+	}
+	g := &PodAllocation{m: m, pod: pod, requests: all, spare: spares{}}
+	if g.needsDevices() {
+		err = m.checkFinished(pod.UID, "")
+	}
+	return g, err
+}
+
+// checkFinished returns an error if devices of a container are being allocated. An empty name means any container of the pod.
+// The caller holds mu.
+func (m *Manager) checkFinished(uid types.UID, container string) error {
+	for k, g := range m.grants[uid] {
+		if g.pending && (container == "" || container == k.container) {
+			return &unfinishedError{fmt.Errorf("the devices of container %s are being allocated", k.container)}
 		}
 	}
-	all, err := m.listRequests(pod)
-	return &PodAllocation{m: m, pod: pod, requests: all, shortages: m.shortages, spare: spares{}}, err
+	return nil
 }
 
 func (g *PodAllocation) needsDevices() bool {
@@ -166,7 +191,7 @@ func (g *PodAllocation) Reserve(ctr *v1.Container, at topology.Mask) error {
 			continue
 		}
 		if w.missing {
-			ids, err := g.m.pickDevices(*w, pickInput{spare: g.spare[w.resource], at: at})
+			ids, err := g.pickDevices(*w, pickInput{spare: g.spare[w.resource], at: at})
 			if err != nil {
 				return err
 			}
@@ -200,14 +225,20 @@ func (g *PodAllocation) Allocate(ctx context.Context) error {
 }
 
 // End stores the allocation, together with the given additional rows, in one transaction. If err is not nil or the rows
-// cannot be stored, End revokes the allocation and returns the error.
+// cannot be stored, End revokes the allocation and returns the error. Only the first call has an effect.
 func (g *PodAllocation) End(ctx context.Context, err error, more []store.Devices) error {
-	defer func() { g.m.finishAllocation(g.pod, g.grantedKeys, err == nil, g.shortages) }()
+	if g.ended {
+		return err
+	}
+	g.ended = true
+	stored := false
+	defer func() { g.finish(stored) }()
 	if rows := slices.Concat(g.rows, more); err == nil && len(rows) > 0 {
 		if failed := g.m.c.Store.GiveDevices(ctx, rows); failed != nil {
 			err = &storeError{failed}
 		}
 	}
+	stored = err == nil
 	return err
 }
 
@@ -230,25 +261,20 @@ func (s spares) update(w deviceRequest, ids []string) {
 	}
 }
 
-// finishAllocation confirms the granted devices if success is true, and revokes them otherwise. After revoking devices, it calls
-// Changed if another pod has lacked devices since the allocation began. The parameter short is the value of m.shortages at the
-// beginning of the allocation.
-func (m *Manager) finishAllocation(pod *v1.Pod, granted []key, success bool, short uint64) {
+// finish confirms the granted devices if they are stored, and revokes them otherwise.
+func (g *PodAllocation) finish(stored bool) {
+	m, uid := g.m, g.pod.UID
 	m.mu.Lock()
-	for _, k := range granted {
-		if g := m.grants[pod.UID][k]; g != nil && success {
-			g.pending = false
+	defer m.mu.Unlock()
+	for _, k := range g.grantedKeys {
+		if has := m.grants[uid][k]; has != nil && stored {
+			has.pending = false
 		} else {
-			delete(m.grants[pod.UID], k)
+			delete(m.grants[uid], k)
 		}
 	}
-	if len(m.grants[pod.UID]) == 0 {
-		delete(m.grants, pod.UID)
-	}
-	othersShort := m.shortages > short+1 // this pod itself may have caused one of the shortages
-	m.mu.Unlock()
-	if len(granted) > 0 && !success && othersShort {
-		m.c.Changed()
+	if len(m.grants[uid]) == 0 {
+		delete(m.grants, uid)
 	}
 }
 
@@ -345,16 +371,20 @@ func (m *Manager) availableDevices(name string, in pickInput) (reused, free []st
 
 // pickDevices selects devices in this order: devices that the pod can reuse, devices that the provider prefers, other free
 // devices. The caller holds mu.
-func (m *Manager) pickDevices(w deviceRequest, in pickInput) ([]string, error) {
+func (g *PodAllocation) pickDevices(w deviceRequest, in pickInput) ([]string, error) {
+	m := g.m
 	healthy := func(d Device) bool { return d.Healthy }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.resources[w.resource].devices)), healthy) {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", w.resource)
 	}
 	reused, free := m.availableDevices(w.resource, in)
 	if missing := w.count - len(reused); missing > len(free) {
-		m.shortages++
-		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
+		err := fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
 			w.resource, missing, len(free))
+		if missing <= len(free)+m.countReserved(w.resource, g.pod.UID) {
+			err = &unfinishedError{err}
+		}
+		return nil, err
 	}
 	ids, free := m.availableNear(w, in)
 	ids = ids[:min(len(ids), w.count)]
@@ -367,6 +397,19 @@ func (m *Manager) pickDevices(w deviceRequest, in pickInput) ([]string, error) {
 	}
 	slices.Sort(ids)
 	return ids, nil
+}
+
+// countReserved returns the number of devices that unfinished allocations to other pods reserve. The caller holds mu.
+func (m *Manager) countReserved(resource string, uid types.UID) int {
+	ids := map[string]bool{}
+	for owner, grants := range m.grants {
+		for k, g := range grants {
+			if owner != uid && k.resource == resource && g.pending {
+				addAll(ids, g.IDs)
+			}
+		}
+	}
+	return len(ids)
 }
 
 // Prepare allocates the devices that a pod does not have yet. That is the case if the pod was admitted before the

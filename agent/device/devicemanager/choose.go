@@ -50,7 +50,7 @@ func (g *PodAllocation) chooseDevices(i int, preferred []string) error {
 	}
 	in := g.pickInput(i)
 	in.preferred = slices.Concat(preferred, w.grant.IDs)
-	ids, err := g.m.pickDevices(*w, in)
+	ids, err := g.pickDevices(*w, in)
 	if err != nil {
 		return err
 	}

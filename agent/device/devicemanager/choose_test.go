@@ -2,11 +2,13 @@ package devicemanager
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/islet-edge/islet/agent/device/topology"
 )
@@ -16,6 +18,7 @@ type chooser struct {
 	offered  []string
 	prefer   func(Choice) []string
 	allocate func(Request)
+	fail     error
 }
 
 func (c *chooser) PreferredDevices(_ context.Context, ch Choice) ([]string, error) {
@@ -27,7 +30,7 @@ func (c *chooser) Allocate(_ context.Context, r Request) (Allocation, error) {
 	if c.allocate != nil {
 		c.allocate(r)
 	}
-	return Allocation{Env: map[string]string{"THING": strings.Join(r.IDs, ",")}}, nil
+	return Allocation{Env: map[string]string{"THING": strings.Join(r.IDs, ",")}}, c.fail
 }
 
 // TestPreferred checks that a provider chooses for each container among all devices that are left, although the devices of all containers
@@ -145,20 +148,97 @@ func TestTakenDuringChoice(t *testing.T) {
 	c.prefer = func(ch Choice) []string {
 		if ch.Pod.Name == "pod" {
 			w.admit(other, "")
-			w.admit(w.pod("late", "1"), "requested number of devices unavailable")
+			if reason, _, err := w.Admit(t.Context(), w.pod("late", "1")); !IsUndecided(err) || reason != "" {
+				t.Errorf("refused for devices that another pod may not get: %q %v", reason, err)
+			}
 		}
 		return []string{"c"}
 	}
 	p := w.pod("pod", "1", "1")
 	c.allocate = func(r Request) {
 		if r.Pod.Name == "pod" {
-			if _, err := w.BeginAllocation(p); err == nil {
-				t.Error("two allocations to one pod")
+			if err := w.Prepare(t.Context(), p); err != nil {
+				t.Errorf("a pod that lacks nothing is not prepared: %v", err)
+			}
+			if err := w.Start(t.Context(), p, r.Container); err == nil {
+				t.Error("a container starts before its devices are allocated")
 			}
 		}
 	}
 	w.admit(p, "")
 	if got := w.grantedIDs(p) + " " + w.grantedIDs(other); got != "c0=a c1=b c0=c" {
 		t.Errorf("devices %q", got)
+	}
+}
+
+// TestPreparedTwice checks that a pod cannot get devices while an earlier allocation to it has not ended, and that this is no refusal.
+func TestPreparedTwice(t *testing.T) {
+	w := newWorld(t)
+	c := &chooser{prefer: func(Choice) []string { return nil }}
+	w.connect(c, "a")
+	p := w.pod("pod", "1")
+	c.allocate = func(Request) {
+		c.allocate = nil
+		l, err := w.Connect(t.Context(), "example.com/unknown", c)
+		if err == nil {
+			err = l.Devices(healthy("u"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reason, _, err := w.Admit(t.Context(), p); err == nil || reason != "" {
+			t.Errorf("two allocations to one pod: %q %v", reason, err)
+		}
+	}
+	w.admit(p, "")
+	if err := w.Prepare(t.Context(), p); err != nil || len(w.Holdings()) != 2 {
+		t.Errorf("%v: %v", err, w.Holdings())
+	}
+}
+
+// TestShortOfReserved checks that a pod is not refused for lack of devices that are reserved for another pod, and gets them if they are
+// given back, also if the other allocation panics. It is refused if these devices would not be enough.
+func TestShortOfReserved(t *testing.T) {
+	const other = "example.com/unknown"
+	for _, tt := range []struct {
+		lacks  string // number of devices of the second resource that the pod requests
+		panics bool
+	}{{"1", false}, {"1", true}, {"2", false}} {
+		w := newWorld(t)
+		c := &chooser{prefer: func(Choice) []string { return nil }, fail: errors.New("it burns")}
+		w.connect(c, "a", "b")
+		l, err := w.Connect(t.Context(), other, c)
+		if err == nil {
+			err = l.Devices(healthy("u"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		short := w.pod("short", "1")
+		short.Spec.Containers[0].Resources.Limits[other] = resource.MustParse(tt.lacks)
+		c.allocate = func(Request) {
+			reason, _, err := w.Admit(t.Context(), short)
+			if refused := tt.lacks == "2"; (reason != "") != refused || IsUndecided(err) == refused {
+				t.Errorf("lacking %s: %q %v", tt.lacks, reason, err)
+			}
+			if tt.panics {
+				panic(c.fail)
+			}
+		}
+		p := w.pod("pod", "1")
+		func() {
+			defer func() { _ = recover() }()
+			if err := w.Prepare(t.Context(), p); !errors.Is(err, c.fail) {
+				t.Error(err)
+			}
+		}()
+		if len(w.grants) != 0 {
+			t.Errorf("left are %v", w.grants)
+		}
+		c.allocate, c.fail = nil, nil
+		if tt.lacks == "1" {
+			w.admit(short, "")
+			w.admit(p, "requested number of devices unavailable")
+		}
 	}
 }

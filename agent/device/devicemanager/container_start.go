@@ -10,8 +10,14 @@ import (
 )
 
 // Start calls the providers of a container's devices before the container starts. It returns an error if a device is
-// absent or unhealthy, or if a provider returns an error.
+// absent or unhealthy, if a provider returns an error, or if devices are being allocated to the container.
 func (m *Manager) Start(ctx context.Context, pod *v1.Pod, ctr *v1.Container) error {
+	m.mu.Lock()
+	err := m.checkFinished(pod.UID, ctr.Name)
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	for name, g := range m.rowsOf(pod.UID, ctr.Name) {
 		m.mu.Lock()
 		link, err := m.readyLink(name, g.IDs)

@@ -8,7 +8,8 @@
 //	the pod has ended or is deleted: --Ended, Release--> the rows are deleted
 //
 // The devices of all containers of a pod are reserved before the first call of a provider. A provider may prefer other
-// devices that are free. The row of an allocation is stored before the container is created. A device stays allocated when it becomes
+// devices that are free. A pod that lacks only devices that are reserved for another pod is not refused, but tries again.
+// The row of an allocation is stored before the container is created. A device stays allocated when it becomes
 // unhealthy or its provider disconnects, and its container keeps running. If the container ends, it can start again
 // only when the device is healthy.
 //

@@ -58,7 +58,6 @@ type Manager struct {
 	mu        sync.Mutex // not locked during calls to a provider or the store
 	resources map[string]*resourceState
 	grants    map[types.UID]map[key]*grant
-	shortages uint64 // number of requests that failed for lack of devices
 }
 
 // A key identifies a container of a pod and a resource that it requests.

@@ -10,6 +10,6 @@
 // this and register again. Until the first registration, only one goroutine runs, which waits for a connection.
 //
 // A plugin may be faulty or malicious, so its messages, names, lists and the duration of its calls are limited. A
-// plugin that hangs delays only the pods that request its devices.
+// plugin that hangs delays only the pods that request its devices, and pods that lack what is reserved for those.
 // https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/
 package deviceplugin

@@ -5,7 +5,7 @@
 //	pod --Prepare--> ResourceClaim --> row in the store --NodePrepareResources--> driver --> CDI devices
 //	container --Container--> CDI devices of its claims and requests
 //	the pod has ended or is deleted: --Ended, Release--> NodeUnprepareResources, once for each driver --> the row is deleted
-//	the pod is unknown, its claim has a row: --Sweep--> Release
+//	the pod is unknown, its claim has a row: --Sweep--> PodChanged --> Release
 //	driver --NodeWatchResources--> health --> status of containers
 //	driver reachable or not --> edge/resourceslice
 //

@@ -35,8 +35,8 @@ type Objects interface {
 type Config struct {
 	Store   Store
 	Objects Objects // nil on a node without an API server, which has no claims
-	// PodChanged is called when the health of a pod's device has changed, or when a driver for which the pod waits
-	// has registered. It must not block. It may be nil.
+	// PodChanged is called when the health of a pod's device has changed, when a driver for which the pod waits has
+	// registered, and when Sweep finds claims of a pod that is gone. It must not block. It may be nil.
 	PodChanged func(types.UID)
 	// Slices is notified when a driver becomes reachable or unreachable. *resourceslice.Sweeper implements it. It may
 	// be nil.
@@ -77,7 +77,6 @@ type Manager struct {
 	drivers   map[string][]*driver          // by name; the latest instance is last
 	waiting   map[string]map[types.UID]bool // UIDs of the pods that wait for a driver, by driver
 	reachable map[string]bool               // the value that was last reported to Slices, by driver
-	sweeping  bool                          // a sweep runs
 }
 
 // A claim is a ResourceClaim that is prepared or may be prepared.

@@ -167,51 +167,19 @@ func (m *Manager) unprepareBatch(ctx context.Context, uid types.UID, name string
 	return errors.Join(err, m.forgetUse(uid, done, func() error { return m.c.Store.RemoveClaims(ctx, rows) }))
 }
 
-// strayTime is the maximum time for releasing the claims of one pod that is gone.
-const strayTime = 2 * time.Minute
-
-// Sweep releases the claims of pods for which the function keep returns false, in the background. Such pods exist if their
-// release failed and they are no longer known. Call it only after all sources of pods have reported, and again later,
-// because a driver may not be registered or may fail. It does nothing while an earlier sweep runs.
+// Sweep calls PodChanged for each pod that has claims and for which the function keep returns false. Such a pod exists if its
+// release failed and no source knows it after a restart of the agent. Its worker then calls Release, and again after a failure or when
+// the driver registers. Call Sweep only after all sources of pods have reported.
 func (m *Manager) Sweep(keep func(types.UID) bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.sweeping || len(m.claims) == 0 || m.ctx.Err() != nil {
-		return
-	}
-	m.sweeping = true
-	m.group.Go(func() {
-		err := m.releaseStrays(m.ctx, keep)
-		if err != nil && m.ctx.Err() == nil {
-			m.c.Log.Warn("cannot unprepare the resource claims of removed pods: retrying later", "error", err)
-		}
-		m.mu.Lock()
-		m.sweeping = false
-		m.mu.Unlock()
-	})
-}
-
-func (m *Manager) releaseStrays(ctx context.Context, keep func(types.UID) bool) error {
 	users := map[types.UID]bool{}
 	m.mu.Lock()
 	for _, c := range m.claims {
-		for uid := range c.pods {
-			// Without the driver of an unused claim nothing can be done.
-			absent := func(name string) bool { return len(m.drivers[name]) == 0 }
-			if len(c.pods) > 1 || !slices.ContainsFunc(slices.Collect(maps.Keys(c.parts)), absent) {
-				users[uid] = true
-			}
-		}
+		maps.Copy(users, c.pods)
 	}
 	m.mu.Unlock()
-	var errs []error
-	for _, uid := range slices.Sorted(maps.Keys(users)) {
-		if keep(uid) {
-			continue
+	for uid := range users {
+		if !keep(uid) {
+			m.c.PodChanged(uid)
 		}
-		bounded, stop := context.WithTimeout(ctx, strayTime)
-		errs = append(errs, m.Release(bounded, uid))
-		stop()
 	}
-	return errors.Join(errs...)
 }

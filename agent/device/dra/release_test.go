@@ -136,9 +136,13 @@ func TestReleaseIsStoredFirst(t *testing.T) {
 			requireNoError(t, w.Release(t.Context(), a.UID))
 		}
 		w.start()
-		w.register(at)
+		w.touched = make(chan types.UID, 100)
 		f.recordedCalls()
-		requireNoError(t, w.releaseStrays(t.Context(), func(uid types.UID) bool { return uid == b.UID }))
+		w.Sweep(func(uid types.UID) bool { return uid == b.UID })
+		for len(w.touched) > 0 {
+			requireNoError(t, w.Release(t.Context(), <-w.touched))
+		}
+		w.register(at)
 		if got := cdi(w, b); len(got) != 1 || f.recordedCalls() != "" {
 			t.Errorf("the other pod has %q", got)
 		}
@@ -157,27 +161,35 @@ func TestReleaseIsStoredFirst(t *testing.T) {
 	}
 }
 
-// TestSweep checks that the claims of pods that are gone are unprepared when their driver has registered, and no others.
+// TestSweep checks that one sweep reports the pods that are gone, and no others, and that such a pod is reported again when the driver of
+// its claim registers later.
 func TestSweep(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{}
 	at := f.serve(t, false)
 	w.register(at)
-	gone, here := pod("gone", "a"), pod("here", "b")
+	gone, here := pod("gone", "a", "b"), pod("here", "c")
 	w.object("a", gone)
-	w.object("b", here)
+	w.object("b", gone)
+	w.object("c", here)
 	w.prepare(gone, "")
 	w.prepare(here, "")
 	w.start()
 	f.recordedCalls()
-	keep := func(uid types.UID) bool { return uid == here.UID }
-	requireNoError(t, w.releaseStrays(t.Context(), keep))
-	w.register(at)
-	for again := time.Tick(5 * time.Millisecond); !slices.Equal(w.storedClaims(), []string{"b"}); {
-		w.Sweep(keep)
-		<-again
+	w.touched = make(chan types.UID, 100)
+	w.Sweep(func(uid types.UID) bool { return uid == here.UID })
+	if uid := <-w.touched; uid != gone.UID || len(w.touched) > 0 {
+		t.Fatalf("reported %s and %d more", uid, len(w.touched))
 	}
-	if got := f.recordedCalls(); got != "unprepare a" {
-		t.Errorf("calls of the driver: %q", got)
+	if err := w.Release(t.Context(), gone.UID); err == nil { // as the pod's worker does
+		t.Error("claims are released without their driver")
+	}
+	w.register(at)
+	if uid := <-w.touched; uid != gone.UID {
+		t.Fatalf("the driver registered for %s", uid)
+	}
+	requireNoError(t, w.Release(t.Context(), gone.UID))
+	if got := f.recordedCalls(); got != "unprepare a, unprepare b" || !slices.Equal(w.storedClaims(), []string{"c"}) {
+		t.Errorf("calls of the driver: %q; stored claims: %q", got, w.storedClaims())
 	}
 }

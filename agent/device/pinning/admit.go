@@ -62,7 +62,7 @@ func (m *Manager) needsResources(pod *v1.Pod) bool {
 // Admit assigns devices, CPUs and memory to all containers of a pod, or to none. See devicemanager.Manager.Admit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal string, err error) {
 	err = m.allocateResources(ctx, pod)
-	if err == nil || ctx.Err() != nil || devicemanager.IsStoreError(err) {
+	if err == nil || ctx.Err() != nil || devicemanager.IsUndecided(err) || errors.Is(err, errOvertaken) {
 		return "", "", err
 	}
 	var own interface {
@@ -75,8 +75,8 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) (reason, refusal strin
 	return devicemanager.Unexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), nil
 }
 
-// allocateResources assigns resources to a pod. While it waits for device plugins and the store, it locks only this pod: the
-// resources are reserved by a draft, and other pods are admitted with the rest.
+// allocateResources assigns resources to a pod. While it waits for device plugins, the store or reservations of other pods, it
+// locks only this pod: the resources are reserved by a draft, and other pods are admitted with the rest.
 func (m *Manager) allocateResources(ctx context.Context, pod *v1.Pod) error {
 	unlock, err := m.lockPod(ctx, pod.UID)
 	if err != nil {
@@ -84,86 +84,126 @@ func (m *Manager) allocateResources(ctx context.Context, pod *v1.Pod) error {
 	}
 	defer unlock()
 	begin := time.Now()
-	d, err := m.reserve(ctx, pod)
+	d, err := m.awaitReservation(ctx, pod)
 	if err == nil {
-		err = d.devices.Allocate(ctx)
-		var rows []store.Devices
-		if err == nil {
-			rows, err = d.buildRows()
-		}
-		err = d.devices.End(ctx, err, rows)
-		m.finish(d, err == nil)
+		err = d.complete(ctx)
 	}
 	m.metrics.observeAdmission(m.policy.Name() != topology.None, time.Since(begin), err)
 	return err
 }
 
-// reserve reserves the resources of all containers of a pod, or of none. It calls no other program. The caller must end the
-// allocation of devices, and then call finish.
-func (m *Manager) reserve(ctx context.Context, pod *v1.Pod) (*draft, error) {
+// errOvertaken means that a pod has waited for reservations, and that pods which came later have reserved what it lacks. Their
+// admission may fail, so this is no decision.
+var errOvertaken = errors.New("the resources are reserved for other pods whose admission has not ended")
+
+// awaitReservation reserves the resources of a pod. If they are insufficient and other pods have reservations, it waits until
+// these have ended, because a pod is not refused for a reservation that may be given back.
+func (m *Manager) awaitReservation(ctx context.Context, pod *v1.Pod) (*draft, error) {
+	var before []*draft // the reservations when the first attempt failed
+	for first := true; ; first = false {
+		d, others, err := m.reserve(ctx, pod)
+		if err == nil || len(others.drafts) == 0 {
+			return d, err
+		}
+		if first {
+			before = others.drafts
+		}
+		before = slices.DeleteFunc(before, func(o *draft) bool { return !slices.Contains(others.drafts, o) })
+		if len(before) == 0 {
+			return nil, fmt.Errorf("%w: %w", errOvertaken, err)
+		}
+		select {
+		case <-others.ended:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// reserve reserves the resources of all containers of a pod, or of none. It calls no other program. The caller must call
+// complete. If reserve fails, it returns the reservations of other pods that it has seen.
+func (m *Manager) reserve(ctx context.Context, pod *v1.Pod) (d *draft, others reservations, err error) {
 	m.planning.Lock()
 	defer m.planning.Unlock()
 	devices, err := m.c.Devices.BeginAllocation(pod)
 	if err != nil {
-		return nil, err
+		return nil, reservations{}, err
 	}
-	d := &draft{m: m, pod: pod, devices: devices}
+	reserved := false
+	defer func() {
+		if !reserved {
+			_ = devices.End(ctx, errAborted, nil)
+		}
+	}()
+	d = &draft{m: m, pod: pod, devices: devices}
 	m.mu.Lock()
 	d.cpus, d.nodes = m.cpuSets.Clone(), m.nodes.Clone()
-	for _, o := range m.reserved.drafts {
+	others = reservations{slices.Clone(m.reserved.drafts), m.reserved.ended}
+	m.mu.Unlock()
+	for _, o := range others.drafts {
 		o.addTo(d.cpus, d.nodes)
 	}
-	m.mu.Unlock()
-	if err = d.assignNodes(); err != nil {
-		err = devices.End(ctx, err, nil)
+	if err := d.assignNodes(); err != nil {
+		return nil, others, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil {
-		m.reserved.shortages++
-		return nil, err
-	}
-	d.shortages = m.reserved.shortages
 	m.reserved.drafts = append(m.reserved.drafts, d)
-	return d, nil
+	reserved = true
+	return d, others, nil
 }
 
-// reconsiderAfter is the time after which rejected pods are reconsidered when a reservation has failed. It is the minimum
-// interval if two pods that never succeed wake each other.
-const reconsiderAfter = 10 * time.Second
+// errAborted ends the allocation of devices when nothing is reserved, and when an admission panicked.
+var errAborted = errors.New("the admission was aborted")
 
-// finish puts the assignments of a draft into effect if they are stored, and otherwise gives the resources back. If other pods
-// were rejected in the meantime, they may fit now.
+// complete calls the device plugins, stores the assignments of a draft and puts them into effect. If it fails or panics, it
+// gives the resources back.
+func (d *draft) complete(ctx context.Context) error {
+	stored := false
+	defer func() {
+		_ = d.devices.End(ctx, errAborted, nil)
+		d.m.finish(d, stored)
+	}()
+	err := d.devices.Allocate(ctx)
+	var rows []store.Devices
+	if err == nil {
+		rows, err = d.buildRows()
+	}
+	err = d.devices.End(ctx, err, rows)
+	stored = err == nil
+	return err
+}
+
+// finish removes a draft, and first puts its assignments into effect if they are stored. It wakes the pods that wait for the end
+// of a reservation.
 func (m *Manager) finish(d *draft, stored bool) {
 	m.mu.Lock()
-	m.reserved.drafts = slices.DeleteFunc(m.reserved.drafts, func(o *draft) bool { return o == d })
-	othersShort := m.reserved.shortages != d.shortages
 	if stored {
 		d.addTo(m.cpuSets, m.nodes)
 	}
+	m.reserved.drafts = slices.DeleteFunc(m.reserved.drafts, func(o *draft) bool { return o == d })
+	close(m.reserved.ended)
+	m.reserved.ended = make(chan struct{})
 	m.mu.Unlock()
-	switch {
-	case stored:
+	if stored {
 		m.notifyChanged()
-	case othersShort && m.c.OnRelease != nil:
-		time.AfterFunc(reconsiderAfter, m.c.OnRelease)
 	}
 }
 
 // reservations contains the reservations of pods whose admission has not ended.
 type reservations struct {
-	drafts    []*draft
-	shortages uint64 // number of rejected pods
+	drafts []*draft
+	ended  chan struct{} // closed when one of the drafts ends
 }
 
-// A draft contains the assignments to a pod until they are stored. In the meantime no other pod gets these resources.
+// A draft contains the assignments to a pod until they are stored. In the meantime no other pod gets these resources. The
+// assignments do not change after reserve.
 type draft struct {
-	m         *Manager
-	pod       *v1.Pod
-	devices   *devicemanager.PodAllocation
-	cpus      cpumanager.Assignments
-	nodes     *memorymanager.Assignments
-	shortages uint64 // value of reservations.shortages when the resources were reserved
+	m       *Manager
+	pod     *v1.Pod
+	devices *devicemanager.PodAllocation
+	cpus    cpumanager.Assignments
+	nodes   *memorymanager.Assignments
 }
 
 // addTo adds the assignments to the draft's pod.

@@ -7,7 +7,9 @@
 //	the pod has ended or is deleted --Ended, Release--> the rows are deleted
 //
 // A draft reserves the resources of a pod while its device plugins are called, so that no lock is held during these calls.
-// The draft has no other effect before the rows are stored. If a plugin fails or the admission is abandoned, it ends.
+// The draft has no other effect before the rows are stored. If a plugin fails or the admission is abandoned, it ends. A pod
+// that lacks resources is refused only if no draft has them: it waits until the drafts of other pods have ended. A pod that
+// finds enough in the rest does not wait.
 //
 // The rows of a container are stored in the same transaction as its devices, before the container is created. The
 // shared CPUs are all CPUs that no row assigns. Without a policy there is no Manager.

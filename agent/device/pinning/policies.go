@@ -48,7 +48,7 @@ type Config struct {
 	Host      fs.FS         // the machine's root directory
 	Store     Store
 	Devices   *devicemanager.Manager
-	OnRelease func() // called after CPUs, memory or reservations were released; may be nil
+	OnRelease func() // called after CPUs or memory were released; may be nil
 	Log       *slog.Logger
 }
 
@@ -118,7 +118,7 @@ func Open(ctx context.Context, c Config) (*Manager, error) {
 	}
 	m := &Manager{
 		c: c, byPod: k.TopologyManagerScope == topology.PodScope, metrics: newMetrics(),
-		changeSignal: make(chan struct{}, 1), locks: map[types.UID]*podLock{},
+		changeSignal: make(chan struct{}, 1), locks: map[types.UID]*podLock{}, reserved: reservations{ended: make(chan struct{})},
 		cpuSets: cpumanager.Assignments{}, nodes: &memorymanager.Assignments{},
 		configured: map[containerKey]configuration{}, applied: map[string]cpuset.CPUSet{},
 	}

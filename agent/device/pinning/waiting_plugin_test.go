@@ -26,11 +26,17 @@ func (s slowPlugin) Allocate(ctx context.Context, r devicemanager.Request) (devi
 	s.asked <- r
 	select {
 	case err := <-s.answer:
+		if errors.Is(err, errPanic) {
+			panic(err)
+		}
 		return devicemanager.Allocation{}, err
 	case <-ctx.Done():
 		return devicemanager.Allocation{}, ctx.Err()
 	}
 }
+
+// errPanic is an answer that makes the call panic.
+var errPanic = errors.New("panic")
 
 const slow = "example.com/slow"
 
@@ -64,8 +70,12 @@ type decision struct {
 func (w *world) admitLater(ctx context.Context, p *v1.Pod) <-chan decision {
 	out, m := make(chan decision, 1), w.Manager
 	go func() {
-		reason, _, err := m.Admit(ctx, p)
-		out <- decision{reason, err}
+		d := decision{err: errPanic}
+		defer func() {
+			_ = recover() // as the pod's worker does
+			out <- d
+		}()
+		d.reason, _, d.err = m.Admit(ctx, p)
 	}()
 	return out
 }
@@ -106,9 +116,9 @@ func TestPluginThatHangs(t *testing.T) {
 		}
 		w.admit(w.pod("plain", "2"), "", "")
 		w.admit(w.podWith("serial", "1", serial, 1), "", "")
-		if reason, _, err := w.Admit(t.Context(), w.podWith("short", "100m", slow, 2)); err != nil || reason == "" {
-			t.Errorf("a device was given twice: %q %v", reason, err)
-		}
+		short := w.admitLater(t.Context(), w.podWith("short", "100m", slow, 2))
+		synctest.Wait()
+		w.admit(w.podWith("late", "100m", serial, 1), "", "") // a pod that fits does not wait for one that waits
 		if w.Exclusive("hangs", "c0") || len(w.Holding("hangs", "c0").Memory) != 0 || !w.NeedsAllocation(hangs) {
 			t.Error("a reservation has an effect before it is stored")
 		}
@@ -118,6 +128,9 @@ func TestPluginThatHangs(t *testing.T) {
 		s.answer <- nil
 		if got := <-decided; got.reason != "" || got.err != nil {
 			t.Fatal(got)
+		}
+		if got := <-short; got.reason == "" || got.err != nil {
+			t.Errorf("a device was given twice: %v", got)
 		}
 		w.checkAssignments()
 		if got := w.Holding("hangs", "c0"); aligned && (got.CPUs[0]%2 != 1 || got.CPUs[1]%2 != 1 || !slices.Equal(got.Memory[0].Nodes, []int{1})) {
@@ -133,8 +146,8 @@ func TestPluginThatHangs(t *testing.T) {
 	})
 }
 
-// TestReservationEnds checks that a pod whose device plugin fails, or whose admission is abandoned, gives everything back, and that a pod
-// that was rejected because of the reservation may try again.
+// TestReservationEnds checks that a pod whose device plugin fails, or whose admission is abandoned or panics, gives everything back, and
+// that a pod that lacked these resources gets them. Until then it is not refused, because the reservation is the only obstacle.
 func TestReservationEnds(t *testing.T) {
 	everyPolicy(t, func(t *testing.T, w *world, _ bool) {
 		s, big := w.plugSlow(), []string{"3", "3"} // of 7 CPUs
@@ -144,30 +157,76 @@ func TestReservationEnds(t *testing.T) {
 		for i, end := range []func(stop func()){
 			func(func()) { s.answer <- errors.New("it burns") },
 			func(stop func()) { stop() },
+			func(func()) { s.answer <- errPanic },
 		} {
 			ctx, stop := context.WithCancel(t.Context())
 			hangs := w.podWith("hangs", "3", slow, 2)
 			decided := w.admitLater(ctx, hangs)
 			<-s.asked
-			if reason, _, err := w.Admit(t.Context(), w.pod("big", big...)); err != nil || reason == "" {
-				t.Fatalf("the resources were given twice: %q %v", reason, err)
+			p := w.pod("big", big...)
+			waits := w.admitLater(t.Context(), p)
+			impatient, leave := context.WithCancel(t.Context())
+			leaves := w.admitLater(impatient, w.pod("impatient", big...))
+			synctest.Wait()
+			if len(waits) > 0 {
+				t.Fatal("the resources were given twice, or the pod was refused:", <-waits)
+			}
+			leave()
+			if got := <-leaves; !errors.Is(got.err, context.Canceled) || got.reason != "" {
+				t.Errorf("a pod that no longer waits: %v", got)
 			}
 			end(stop)
-			if got := <-decided; (got.err != nil) != (i == 1) || (got.reason != "") != (i == 0) {
+			if got := <-decided; (got.err != nil) != (i > 0) || (got.reason != "") != (i == 0) {
 				t.Fatal(got)
 			}
 			stop()
-			time.Sleep(reconsiderAfter)
-			synctest.Wait()
-			if w.freed != i+1 {
-				t.Errorf("%d notifications of rejected pods", w.freed)
+			if got := <-waits; got.reason != "" || got.err != nil {
+				t.Fatal(got)
+			}
+			w.checkAssignments()
+			if err := w.Release(t.Context(), p.UID); err != nil || w.freed != i+1 {
+				t.Errorf("%v; %d notifications of rejected pods", err, w.freed)
 			}
 			if rows, err := w.db.Devices(t.Context()); err != nil || len(rows) != 0 || w.Exclusive("hangs", "c0") || len(w.devices.Holdings()) != 0 {
 				t.Errorf("left %v: %v", rows, err)
 			}
 		}
-		w.admit(w.pod("big", big...), "", "")
-		w.checkAssignments()
+		again := w.admitLater(t.Context(), w.podWith("again", "3", slow, 2))
+		<-s.asked
+		s.answer <- nil
+		if got := <-again; got.reason != "" || got.err != nil || len(w.reserved.drafts) != 0 || len(w.locks) != 0 {
+			t.Error(got, w.reserved, w.locks)
+		}
+	})
+}
+
+// TestOvertaken checks that a pod waits only for the reservations that it has found. If later pods have reserved what it lacks, it is not
+// refused, but tries again later. It is refused when it lacks resources without a reservation.
+func TestOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, static()...)
+		s := w.plugSlow()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		first := w.admitLater(ctx, w.podWith("first", "3", slow, 1))
+		<-s.asked
+		p := w.pod("big", "6")
+		big := w.admitLater(t.Context(), p)
+		synctest.Wait()
+		later := w.admitLater(t.Context(), w.podWith("later", "3", slow, 1))
+		<-s.asked
+		stop()
+		if got := <-first; !errors.Is(got.err, context.Canceled) {
+			t.Error(got)
+		}
+		if got := <-big; !errors.Is(got.err, errOvertaken) || got.reason != "" {
+			t.Errorf("a pod that was overtaken: %v", got)
+		}
+		s.answer <- nil
+		if got := <-later; got.reason != "" || got.err != nil {
+			t.Error(got)
+		}
+		w.admit(p, devicemanager.Unexpected, "not enough cpus available")
 	})
 }
 
@@ -246,10 +305,10 @@ func TestManyAdmissions(t *testing.T) {
 			all.Go(func() {
 				for range 5 {
 					reason, _, err := w.Admit(t.Context(), p)
-					if err != nil {
+					if err != nil && !errors.Is(err, errOvertaken) {
 						t.Error(err)
 					}
-					if reason != "" {
+					if reason != "" || err != nil {
 						continue
 					}
 					w.checkAssignments()

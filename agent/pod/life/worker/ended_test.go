@@ -1,13 +1,17 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/agent/pod/hook"
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
@@ -111,6 +115,39 @@ func TestDeadline(t *testing.T) {
 		time.Sleep(time.Hour)
 		if checkRunning(t, n); !plan.DeadlineExpired(n.set.Input("a")) {
 			t.Error("the deadline has not expired")
+		}
+	})
+}
+
+// A releaser is a hook that counts its calls and fails at first.
+type releaser struct{ calls, failures int }
+
+func (*releaser) Name() string { return "releaser" }
+
+func (r *releaser) Release(context.Context, types.UID) error {
+	if r.calls++; r.calls <= r.failures {
+		return errors.New("its driver is gone")
+	}
+	return nil
+}
+
+// TestNothingButResources checks that a poked pod that no source wants and that has no containers is released, again after each failure.
+// Then its worker ends.
+func TestNothingButResources(t *testing.T) {
+	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
+		r := &releaser{failures: 2}
+		n.stop()
+		n.hooks = hook.Chain{r}
+		n.start(t)
+		n.set.RetryPod("stray")
+		synctest.Wait()
+		if r.calls != 1 || len(n.set.listWorkers()) != 1 {
+			t.Errorf("%d calls, %d workers", r.calls, len(n.set.listWorkers()))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if r.calls != 3 || len(n.set.listWorkers()) != 0 {
+			t.Errorf("%d calls, %d workers", r.calls, len(n.set.listWorkers()))
 		}
 	})
 }
