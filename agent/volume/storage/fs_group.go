@@ -96,8 +96,8 @@ func (k *Mounter) applyFSGroup(ctx context.Context, d Driver, u Use, key store.V
 		return err
 	}
 	defer unlock()
-	// If no change is pending for the pod, the files are changed only if the top directory has a different group. Another pod may have ended
-	// the change while this one waited.
+	// If no change is pending for the pod, the files are changed only if the top directory has a different group. The
+	// change for another pod may have ended while this one waited.
 	k.mu.Lock()
 	lazy := !k.rows[key].GroupPending
 	k.mu.Unlock()
