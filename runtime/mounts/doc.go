@@ -6,8 +6,8 @@
 // remove files of the host. The solutions are
 //
 //	Detach, DetachBelow   make the mounts private first, then unmount them
-//	RemoveAll, RemoveAt   never cross a mount point: the kernel refuses to (openat2 with
-//	                      RESOLVE_NO_XDEV, which also stops at bind mounts of the same
+//	RemoveAll, RemoveAt,  never cross a mount point: the kernel refuses to (openat2 with
+//	RemoveUntil           RESOLVE_NO_XDEV, which also stops at bind mounts of the same
 //	                      file system), and a mount point cannot be unlinked
 //
 // The agent and the runtime must remove directory trees only with this package.

@@ -3,6 +3,7 @@ package mounts
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,7 +26,10 @@ const (
 
 // RemoveAll removes a file, or a directory with its content. It removes a symlink without following
 // it. A mount point is an error and is not removed. A missing path is not an error.
-func RemoveAll(path string) error {
+func RemoveAll(path string) error { return RemoveUntil(context.Background(), path) }
+
+// RemoveUntil does the same as RemoveAll. If ctx ends, it returns after the current file.
+func RemoveUntil(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,11 +39,13 @@ func RemoveAll(path string) error {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	defer dir.Close()
-	return RemoveAt(dir, filepath.Base(path))
+	return removeAt(ctx, dir, filepath.Base(path))
 }
 
 // RemoveAt does the same as RemoveAll for a name in an open directory.
-func RemoveAt(dir *os.File, name string) error {
+func RemoveAt(dir *os.File, name string) error { return removeAt(context.Background(), dir, name) }
+
+func removeAt(ctx context.Context, dir *os.File, name string) error {
 	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {
 		return fmt.Errorf("remove %q in %s: not a file name", name, dir.Name())
 	}
@@ -47,7 +53,7 @@ func RemoveAt(dir *os.File, name string) error {
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", filepath.Join(dir.Name(), name), err)
 	}
-	r := remover{top: -1}
+	r := remover{top: -1, stopped: ctx.Err}
 	var removal error
 	err = conn.Control(func(fd uintptr) { removal = r.remove(int(fd), entry{name: name, kind: unix.DT_UNKNOWN}, 0) })
 	if r.top >= 0 {
@@ -65,6 +71,8 @@ type remover struct {
 	top   int    // topmost directory of the tree, -1 until it is opened
 	moved int    // number of directories that were moved to top
 	buf   []byte // for reading directories
+
+	stopped func() error // returns an error when the removal must end; may be nil
 }
 
 // An entry is a name in a directory, with the kind of the file when the name was read (DT_UNKNOWN: not known).
@@ -74,6 +82,11 @@ type entry struct {
 }
 
 func (r *remover) remove(dir int, e entry, depth int) error {
+	if r.stopped != nil {
+		if err := r.stopped(); err != nil {
+			return removeError(e.name, err)
+		}
+	}
 	unlinked := error(unix.EISDIR)
 	if e.kind != unix.DT_DIR {
 		unlinked = unix.Unlinkat(dir, e.name, 0)

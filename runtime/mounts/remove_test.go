@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,6 +24,24 @@ func TestRemoveAllInSeveralReads(t *testing.T) {
 		must(t, os.WriteFile(fmt.Sprintf("%s/%040d", dir, i), nil, 0o600))
 	}
 	must(t, RemoveAll(dir))
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s exists: %v", dir, err)
+	}
+}
+
+// TestRemoveUntil checks that a removal ends with its context, and that a later one continues it.
+func TestRemoveUntil(t *testing.T) {
+	dir := t.TempDir() + "/d"
+	must(t, os.MkdirAll(dir+"/a/b", 0o755))
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := RemoveUntil(ctx, dir); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir + "/a/b"); err != nil {
+		t.Error(err)
+	}
+	must(t, RemoveUntil(t.Context(), dir))
 	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s exists: %v", dir, err)
 	}

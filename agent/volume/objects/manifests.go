@@ -145,19 +145,39 @@ func (m Manifests) deleteData(d api.Deleted, found, data bool) api.Deleted {
 	path := m.Claims.Path(d.Namespace, d.Name)
 	exists := m.Claims.Exists(d.Namespace, d.Name)
 	switch {
+	case data:
+		return m.removeData(d, found, exists)
 	case !found && !exists:
 		d.NotFound, d.Error = true, fmt.Sprintf("%s %s/%s not found", d.Kind, d.Namespace, d.Name)
 	case !exists: // no pod has ever used the claim
-	case data:
-		if err := m.Claims.Remove(d.Namespace, d.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.Error = err.Error()
-		}
 	case found:
 		d.Note = fmt.Sprintf("its data remains in %s: 'islet delete pvc %s -n %s --delete-data' deletes it permanently",
 			path, d.Name, d.Namespace)
 	default:
 		d.Error = fmt.Sprintf("the claim %s/%s is in no manifest, but its data remains in %s: --delete-data deletes it permanently",
 			d.Namespace, d.Name, path)
+	}
+	return d
+}
+
+// removeData removes the directory of a claim, if it exists. Then it tries the failed deletions of the namespace again, so that a user can
+// repeat a command that has failed. If the claim or its directory existed, they are of other claims, or of an earlier one with the same
+// name: so the result only mentions their error.
+func (m Manifests) removeData(d api.Deleted, found, exists bool) api.Deleted {
+	if exists {
+		if err := m.Claims.Remove(d.Namespace, d.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.Error = err.Error()
+			return d
+		}
+	}
+	rest, err := m.Claims.RemoveRest(d.Namespace)
+	switch there := found || exists; {
+	case err != nil && there:
+		d.Note = err.Error()
+	case err != nil:
+		d.Error = err.Error()
+	case !there && !rest:
+		d.NotFound, d.Error = true, fmt.Sprintf("%s %s/%s not found", d.Kind, d.Namespace, d.Name)
 	}
 	return d
 }

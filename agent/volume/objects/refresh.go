@@ -14,11 +14,14 @@ import (
 // annotation of the pod, has changed. It never blocks.
 func (o *Objects) MarkOutdated(uid types.UID) { o.dirty.Add(uid) }
 
-// Run updates the objects, and the volumes that contain their data, until ctx ends. It also deletes the data of removed claims. It does not
-// wait for the end of this deletion, which may take long and which the next start continues.
+// Run updates the objects, and the volumes that contain their data, until ctx ends. It also deletes the data of removed claims. If this has
+// not ended when ctx ends, the next start continues.
 func (o *Objects) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	go o.Claims.Sweep()
+	g.Go(func() error {
+		o.Claims.Sweep(ctx)
+		return nil
+	})
 	if o.API != nil {
 		g.Go(func() error { return o.API.Run(ctx) })
 		g.Go(func() error { return o.Certs.Run(ctx) })

@@ -3,7 +3,7 @@
 // requests is the quota of its directory.
 //
 //	<state-dir>/claims/NAMESPACE/NAME
-//	<state-dir>/claims/NAMESPACE/~removed-NUMBER/data    while Remove deletes it
+//	<state-dir>/claims/NAMESPACE/~removed-RANDOM    while Remove deletes it
 //
 //	pod --Prepare--> directory, quota
 //	pod's volume --Claim, PersistentVolume--> a local volume at that directory --> agent/volume/storage

@@ -1,7 +1,9 @@
 package provision
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -299,10 +301,11 @@ func (c *Claims) Remove(namespace, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.deleteData(removed)
+	return c.deleteData(context.Background(), removed)
 }
 
-// moveAway checks that nothing uses the directory of a claim, and moves the directory into a new one, whose path it returns.
+// moveAway checks that nothing uses the directory of a claim, and renames the directory, whose new path it returns. It creates no file,
+// because a user deletes data when the disk is full.
 func (c *Claims) moveAway(namespace, name string) (removed string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -325,11 +328,14 @@ func (c *Claims) moveAway(namespace, name string) (removed string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err)
 	}
-	if removed, err = os.MkdirTemp(filepath.Dir(dir), removedPrefix+"*"); err != nil {
-		return "", err
+	removed = filepath.Join(filepath.Dir(dir), removedPrefix+rand.Text())
+	if _, err = os.Lstat(removed); err == nil {
+		err = fmt.Errorf("%s: %w", removed, fs.ErrExist)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = os.Rename(dir, removed)
 	}
-	if err := os.Rename(dir, filepath.Join(removed, removedData)); err != nil {
-		return "", errors.Join(fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err), os.Remove(removed))
+	if err != nil {
+		return "", fmt.Errorf("remove the data of claim %s/%s: %w", namespace, name, err)
 	}
 	c.removals[removed] = true
 	if err := durable.SyncDir(filepath.Dir(dir)); err != nil { // the data is deleted nevertheless
@@ -338,45 +344,57 @@ func (c *Claims) moveAway(namespace, name string) (removed string, err error) {
 	return removed, nil
 }
 
-// removedData is the name of a claim's directory in the directory to which moveAway moves it.
-const removedData = "data"
-
-// deleteData deletes a directory that moveAway has returned, with the data in it.
-func (c *Claims) deleteData(removed string) error {
+// deleteData deletes a directory that moveAway has returned, with the data in it. If ctx ends, it returns after the current file.
+func (c *Claims) deleteData(ctx context.Context, removed string) error {
 	if c.c.Quota != nil {
-		if err := c.c.Quota.RemoveLimit(filepath.Join(removed, removedData)); err != nil {
+		if err := c.c.Quota.RemoveLimit(removed); err != nil {
 			c.c.Log.Warn("cannot release the quota of a removed claim", "path", removed, "error", err)
 		}
 	}
-	err := mounts.RemoveAll(removed)
+	err := mounts.RemoveUntil(ctx, removed)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.removals, removed)
 	_ = os.Remove(filepath.Dir(removed)) // removes the namespace's directory, if it is empty
 	if err != nil {
-		return fmt.Errorf("delete the data of a removed claim, which the next start of islet continues: %w", err)
+		if ctx.Err() == nil { // the user may have stopped waiting
+			c.c.Log.Warn("cannot delete the data of a removed claim", "path", removed, "error", err)
+		}
+		return fmt.Errorf("delete the data of a removed claim (the same command, or the next start of islet, tries again): %w", err)
 	}
 	return nil
 }
 
-// Sweep deletes the data of removed claims whose deletion has not ended, because the agent or the machine has stopped.
-func (c *Claims) Sweep() {
-	found, err := filepath.Glob(filepath.Join(c.c.Dir, "*", removedPrefix+"*"))
+// Sweep deletes the data of removed claims whose deletion has failed, or has not ended because the agent or the machine has stopped. If ctx
+// ends, it returns after the current file.
+func (c *Claims) Sweep(ctx context.Context) { _, _ = c.removeRest(ctx, "*") } // the errors are logged
+
+// RemoveRest deletes the data of removed claims of a namespace whose deletion has failed. It reports whether there is such data. It returns
+// an error if it cannot delete all of it, or if another call is deleting a part of it.
+func (c *Claims) RemoveRest(namespace string) (found bool, err error) {
+	return c.removeRest(context.Background(), namespace)
+}
+
+func (c *Claims) removeRest(ctx context.Context, namespace string) (found bool, first error) {
+	paths, err := filepath.Glob(filepath.Join(c.c.Dir, namespace, removedPrefix+"*"))
 	if err != nil {
-		return // bad pattern
+		return false, err // bad pattern
 	}
-	for _, path := range found {
+	for _, path := range paths {
+		if ctx.Err() != nil {
+			break
+		}
 		c.mu.Lock()
 		removing := c.removals[path]
 		c.removals[path] = true
 		c.mu.Unlock()
 		if removing {
+			first = cmp.Or(first, fmt.Errorf("the data of a removed claim is still being deleted: %s", path))
 			continue
 		}
-		if err := c.deleteData(path); err != nil {
-			c.c.Log.Warn("cannot delete the data of a removed claim", "path", path, "error", err)
-		}
+		first = cmp.Or(first, c.deleteData(ctx, path))
 	}
+	return len(paths) > 0, first
 }
 
 func originOf(o local.Info) string {

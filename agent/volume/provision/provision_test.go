@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -14,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/agent/volume/objects"
 	"github.com/islet-edge/islet/agent/volume/provision"
 	"github.com/islet-edge/islet/edge/local"
 	"github.com/islet-edge/islet/edge/manifest"
 	"github.com/islet-edge/islet/edge/store"
+	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/podtest"
 	"github.com/islet-edge/islet/runtime/mounts/mountstest"
 )
@@ -189,7 +192,7 @@ func TestLongRemoval(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(removing, "old")); err != nil || c.Exists("default", "data") || len(c.List()) != 0 {
 		t.Error("the data is not moved away:", err, c.List())
 	}
-	c.Sweep() // does not delete the same data
+	c.Sweep(t.Context()) // does not delete the same data
 	prepare(other)
 	claimed(t, l, "data", "1Gi")
 	prepare(pod)
@@ -201,7 +204,13 @@ func TestLongRemoval(t *testing.T) {
 	}
 
 	cfg.Quota = nil
-	provision.New(cfg).Sweep() // the next agent
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	provision.New(cfg).Sweep(over) // an agent that ends at once
+	if _, err := os.Stat(filepath.Join(removing, "old")); err != nil {
+		t.Error(err)
+	}
+	provision.New(cfg).Sweep(t.Context()) // the next agent
 	if _, err := os.Stat(removing); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the next agent has not deleted the data:", err)
 	}
@@ -211,6 +220,98 @@ func TestLongRemoval(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(cfg.Dir, "*", "*")); err != nil || len(left) != 2 || len(c.List()) != 2 {
 		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// A failingDisk stands in for a disk on which the deletion of data fails: something is mounted in the data.
+type failingDisk struct{ *testing.T }
+
+func (failingDisk) Limit(string, int64) (bool, error) { return true, nil }
+func (failingDisk) Usage(string) (int64, bool)        { return 0, true }
+func (d failingDisk) RemoveLimit(dir string) error {
+	if err := unix.Mount("tmpfs", filepath.Join(dir, "mounted"), "tmpfs", 0, ""); err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.Error(err)
+	}
+	return nil
+}
+
+// TestFailedRemoval checks that a user can repeat a removal that has failed.
+func TestFailedRemoval(t *testing.T) {
+	_, l := node(t)
+	cfg := config(t, l)
+	cfg.Quota = failingDisk{t}
+	c := provision.New(cfg)
+	claimed(t, l, "data", "1Gi")
+	if err := c.Prepare(t.Context(), podOf("local", "data")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(c.Path("default", "data"), "mounted"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m := objects.Manifests{Local: l, Claims: c}
+	remove := func(data bool) api.Deleted {
+		return m.Delete(t.Context(), "PersistentVolumeClaim", "default", "data", data)
+	}
+	if d := remove(true); d.Error == "" || d.NotFound {
+		t.Errorf("%+v", d)
+	}
+	if d := remove(false); !d.NotFound {
+		t.Errorf("%+v", d)
+	}
+	if d := remove(true); d.Error == "" || d.NotFound { // the reason remains
+		t.Errorf("%+v", d)
+	}
+	claimed(t, l, "data", "1Gi")
+	if d := remove(true); d.Error != "" || d.Note == "" { // this claim has no data
+		t.Errorf("%+v", d)
+	}
+	mounted, err := filepath.Glob(filepath.Join(cfg.Dir, "default", "*", "mounted"))
+	if err != nil || len(mounted) != 1 {
+		t.Fatal(mounted, err)
+	}
+	for unix.Unmount(mounted[0], 0) == nil { // one mount for each call
+	}
+	if err := os.Remove(mounted[0]); err != nil {
+		t.Fatal(err)
+	}
+	if d := remove(true); d.Error != "" || d.Note != "" || d.NotFound {
+		t.Errorf("%+v", d)
+	}
+	if d := remove(true); !d.NotFound {
+		t.Errorf("%+v", d)
+	}
+	if left, err := os.ReadDir(cfg.Dir); err != nil || len(left) != 0 {
+		t.Error(left, err)
+	}
+}
+
+// TestRemovalOnFullDisk checks that data is removed from a file system that cannot contain more files.
+func TestRemovalOnFullDisk(t *testing.T) {
+	c, l := node(t)
+	dir := filepath.Dir(filepath.Dir(c.Path("default", "data")))
+	if err := errors.Join(os.Mkdir(dir, 0o700), unix.Mount("tmpfs", dir, "tmpfs", 0, "nr_inodes=16")); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, 0)
+	claimed(t, l, "data", "1Gi")
+	if err := c.Prepare(t.Context(), podOf("local", "data")); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for i := 0; err == nil; i++ {
+		err = os.Mkdir(filepath.Join(c.Path("default", "data"), strconv.Itoa(i)), 0o700)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if _, err := l.Delete(t.Context(), "PersistentVolumeClaim", "default", "data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Remove("default", "data"); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Error(left, err)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/islet-edge/islet/edge/store"
 )
 
 // Permission bits that are added to the files of a pod's volume if the pod has an fsGroup.
@@ -27,30 +29,87 @@ type Grouper interface {
 	SetsGroup(v Volume, u Use) bool
 }
 
-// applyFSGroup changes the group of a volume's files to the pod's fsGroup, if its driver is a
-// Grouper. The caller has locked the pod's use of the volume, but not the volume.
-// https://kubernetes.io/docs/tasks/configure-pod-container/security-context/ (change policy for volumes)
-func (k *Mounter) applyFSGroup(ctx context.Context, v Volume, d Driver, u Use) error {
+// groupOf returns the pod's security context if its fsGroup applies to the volume and the driver is a Grouper. Otherwise it returns nil.
+func groupOf(v Volume, d Driver, u Use) *v1.PodSecurityContext {
 	sc := u.Pod.Spec.SecurityContext
-	g, ok := d.(Grouper)
-	if v.Block || v.ReadOnly || !ok || sc == nil || sc.FSGroup == nil || !g.SetsGroup(v, u) {
+	if _, ok := d.(Grouper); v.Block || v.ReadOnly || !ok || sc == nil || sc.FSGroup == nil {
 		return nil
 	}
-	ctx = longStep(ctx, fmt.Sprintf("the group of the volume's files is being changed to %d", *sc.FSGroup))
+	return sc
+}
+
+// mustChangeGroup reports whether the group of all files must be changed even if the top directory has the group. This is not
+// necessary if the pod's policy says so or if another pod uses the volume, unless such a change is pending: the other pod
+// may not need the group, or its change may not have ended successfully. The caller holds the volume's lock. The Grouper is
+// not asked here, because it may not have registered yet.
+func (k *Mounter) mustChangeGroup(v Volume, d Driver, u Use) bool {
+	sc := groupOf(v, d, u)
+	if sc == nil || sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch {
+		return false
+	}
+	return !k.usedByOthers(v.ID, string(u.Pod.UID)) || k.isGroupPending(v.ID)
+}
+
+// isGroupPending reports whether a change of the group of all files is pending for a pod that uses the volume.
+func (k *Mounter) isGroupPending(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, r := range k.rows {
+		if key.Volume == id && r.GroupPending {
+			return true
+		}
+	}
+	return false
+}
+
+// endGroupChange records that the group of all files has been changed for a pod. If all is true, it was changed just now: so no other pod
+// needs this change any more. These pods update their rows in the ledger themselves, because they may end meanwhile.
+func (k *Mounter) endGroupChange(ctx context.Context, key store.VolumeKey, r record, all bool) {
+	k.mu.Lock()
+	for other, r := range k.rows {
+		if all && other.Volume == key.Volume && r.GroupPending {
+			r.GroupPending = false
+			k.rows[other] = r
+		}
+	}
+	k.mu.Unlock()
+	r.GroupPending = false
+	if err := k.putRow(ctx, key, r); err != nil {
+		k.cfg.Log.Warn("cannot record that the group of a volume's files has been changed: it may be changed again",
+			"volume", key.Volume, "path", key.Path, "error", err)
+	}
+}
+
+// applyFSGroup changes the group of a volume's files to the pod's fsGroup, if its driver is a
+// Grouper. The caller has locked the pod's use of the volume, but not the volume. r is the row of the use.
+// https://kubernetes.io/docs/tasks/configure-pod-container/security-context/ (change policy for volumes)
+func (k *Mounter) applyFSGroup(ctx context.Context, d Driver, u Use, key store.VolumeKey, r record) error {
+	v := r.Volume
+	sc := groupOf(v, d, u)
+	if sc == nil || !d.(Grouper).SetsGroup(v, u) {
+		return nil
+	}
+	ctx, end := longStep(ctx, fmt.Sprintf("the group of the volume's files is being changed to %d", *sc.FSGroup))
+	defer end()
 	unlock, err := k.lock(ctx, volumeUse{id: "group of " + v.ID}) // two pods must not change the files of a volume at the same time
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// If another pod also uses the volume, the files are changed only if the root directory has a different group.
-	lazy := sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == v1.FSGroupChangeOnRootMismatch ||
-		k.usedByOthers(v.ID, string(u.Pod.UID))
+	// If no change is pending for the pod, the files are changed only if the top directory has a different group. The
+	// change for another pod may have ended while this one waited.
+	k.mu.Lock()
+	lazy := !k.rows[key].GroupPending
+	k.mu.Unlock()
 	// When ctx ends, the change ends after the current file. It is waited for, because an open file would keep the file system mounted.
 	wait, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(probeTime, stop) })()
 	if err := CallOrAbandon(wait, "group", u.Path, func() error { return k.setGroup(ctx, u.Path, int(*sc.FSGroup), lazy) }); err != nil {
 		return fmt.Errorf("MountVolume.SetUp failed for volume %q : applyFSGroup failed for vol %s: %w", v.Name, v.Name, err)
+	}
+	if r.GroupPending {
+		k.endGroupChange(ctx, key, r, !lazy)
 	}
 	return nil
 }

@@ -217,12 +217,24 @@ type contextExec struct {
 func (b contextExec) Command(cmd string, args ...string) utilexec.Cmd {
 	switch {
 	case cmd == "fsck":
-		longStep(b.ctx, "the file system of the disk is being checked")
-		return b.Interface.Command(cmd, args...)
+		_, end := longStep(b.ctx, "the file system of the disk is being checked")
+		return longCommand{b.Interface.Command(cmd, args...), end}
 	case strings.HasPrefix(cmd, "mkfs."):
-		return b.CommandContext(longStep(b.ctx, "the disk is being formatted"), cmd, args...)
+		ctx, end := longStep(b.ctx, "the disk is being formatted")
+		return longCommand{b.CommandContext(ctx, cmd, args...), end}
 	}
 	return b.CommandContext(b.ctx, cmd, args...)
+}
+
+// A longCommand is a program that is a long step. The library runs it with CombinedOutput.
+type longCommand struct {
+	utilexec.Cmd
+	end func()
+}
+
+func (c longCommand) CombinedOutput() ([]byte, error) {
+	defer c.end()
+	return c.Cmd.CombinedOutput()
 }
 
 func checkBlock(path string) error {

@@ -25,6 +25,8 @@ type Ledger interface {
 type record struct {
 	Plugin string // name of the driver's plugin
 	Volume Volume
+	// GroupPending means that the group of all files must be changed for the pod, and that no change has ended successfully since then.
+	GroupPending bool `json:",omitempty"`
 }
 
 // loadLedger reads the ledger. If it cannot decode a row, it returns an empty record for this row. The row, its

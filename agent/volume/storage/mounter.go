@@ -101,12 +101,14 @@ func (k *Mounter) mountVolume(ctx context.Context, v Volume, d Driver, u Use) er
 		if v.Block {
 			operation = "map_volume"
 		}
+		// While the volume is locked, no other pod starts to use it.
+		r := record{Plugin: d.Plugin(), Volume: v, GroupPending: k.mustChangeGroup(v, d, u)}
 		if err := k.observeCall(operation, d.Plugin(), v, func() error {
-			if err := k.publishVolume(ctx, v, d, u, key); err != nil {
+			if err := k.publishVolume(ctx, v, d, u, key, r); err != nil {
 				return err
 			}
 			unlock() // the change of the group may take long, and must not delay the end of other pods
-			return k.applyFSGroup(ctx, v, d, u)
+			return k.applyFSGroup(ctx, d, u, key, r)
 		}); err != nil {
 			k.reportLate(ctx, o, u.Pod, err)
 			return err
@@ -116,8 +118,8 @@ func (k *Mounter) mountVolume(ctx context.Context, v Volume, d Driver, u Use) er
 	})
 }
 
-// publishVolume attaches, stages and publishes a volume for a pod. The caller holds the volume's lock.
-func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, key store.VolumeKey) error {
+// publishVolume attaches, stages and publishes a volume for a pod, and stores its row. The caller holds the volume's lock.
+func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, key store.VolumeKey, r record) error {
 	if slices.Contains(v.AccessModes, v1.ReadWriteOncePod) && k.usedByOthers(v.ID, key.Pod) {
 		return setUpFailed(v, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
 	}
@@ -132,11 +134,10 @@ func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, 
 	if err := ctx.Err(); err != nil { // the caller may have called TearDown before the operation began, so nothing would cancel it
 		return err
 	}
-	r := record{Plugin: d.Plugin(), Volume: v}
 	if err := k.putRow(ctx, key, r); err != nil { // recorded before staging, so that TearDown also unstages the volume
 		return setUpFailed(v, err)
 	}
-	staged, err := k.stageVolume(ctx, v, d, u, r)
+	staged, err := k.stageVolume(ctx, v, d, u)
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, 
 }
 
 // stageVolume mounts a volume for the node if its driver is a Stager. It returns the path of the mount.
-func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r record) (string, error) {
+func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use) (string, error) {
 	s, ok := d.(Stager)
 	if !ok {
 		return "", nil
@@ -164,8 +165,7 @@ func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use, r 
 		return path, nil
 	}
 	v.Source = k.keepPortals(key, v.Source)
-	r.Volume = v
-	if err := k.putRow(ctx, key, r); err != nil {
+	if err := k.putRow(ctx, key, record{Plugin: d.Plugin(), Volume: v}); err != nil {
 		return "", setUpFailed(v, err)
 	}
 	if err := s.Stage(ctx, v, path, u); err != nil {

@@ -16,21 +16,23 @@ import (
 type operation struct {
 	ctx    context.Context //nolint:containedctx // does not end when the caller stops waiting
 	cancel context.CancelFunc
-	step   atomic.Pointer[string] // the last long step; nil before the first one
+	step   atomic.Pointer[string] // the long step that is running, or nil
+	long   atomic.Bool            // whether there was a long step
 }
 
 // operationKey is the key of the operation in a context.
 type operationKey struct{}
 
-// longStep returns the context of a long step, which does not end when the caller stops waiting. what describes the step in messages. If no
-// operation has ctx, longStep returns ctx.
-func longStep(ctx context.Context, what string) context.Context {
+// longStep begins a long step, whose context does not end when the caller stops waiting. what describes the step in messages. The caller
+// must call end when the step has ended. If no operation has ctx, longStep returns ctx.
+func longStep(ctx context.Context, what string) (_ context.Context, end func()) {
 	o, ok := ctx.Value(operationKey{}).(*operation)
 	if !ok {
-		return ctx
+		return ctx, func() {}
 	}
+	o.long.Store(true)
 	o.step.Store(&what)
-	return o.ctx
+	return o.ctx, func() { o.step.Store(nil) }
 }
 
 // beginOperation returns the context of a setup. The caller must be in withUse, and must call the returned function.
@@ -68,7 +70,7 @@ func (k *Mounter) describeStep(u volumeUse, err error) error {
 	return err
 }
 
-// longStep returns the description of the last long step, or "".
+// longStep returns the description of the long step that is running, or "".
 func (c *pendingCalls) longStep() string {
 	if c == nil || c.setUp == nil || c.setUp.step.Load() == nil {
 		return ""
@@ -76,15 +78,11 @@ func (c *pendingCalls) longStep() string {
 	return *c.setUp.step.Load()
 }
 
-// reportLate records an event for the error of a setup if its caller, whose context is ctx, has stopped waiting during a
-// long step. A kubelet records such an event too.
+// reportLate records an event for the error of a setup with a long step if its caller, whose context is ctx, has stopped waiting. A
+// kubelet records such an event too. The setup of a block volume has no long step.
 func (k *Mounter) reportLate(ctx context.Context, o *operation, pod *v1.Pod, err error) {
-	if o.step.Load() == nil || ctx.Err() == nil || o.ctx.Err() != nil || errors.Is(err, ctx.Err()) {
+	if !o.long.Load() || ctx.Err() == nil || o.ctx.Err() != nil || errors.Is(err, ctx.Err()) {
 		return
 	}
-	reason := "FailedMount"
-	if m, ok := errors.AsType[*mapError](err); ok {
-		reason = m.EventReason()
-	}
-	k.recordEvent(pod, v1.EventTypeWarning, reason, err.Error())
+	k.recordEvent(pod, v1.EventTypeWarning, "FailedMount", err.Error())
 }

@@ -199,6 +199,92 @@ func TestLongGroupChangeDelaysNoOther(t *testing.T) {
 	})
 }
 
+// TestInterruptedGroupChange checks that a change of the group which was interrupted, by the end of the agent or of the pod, is made later
+// although another pod with the volume has started meanwhile. After its end, the files are not changed for further pods.
+func TestInterruptedGroupChange(t *testing.T) {
+	root, disk := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		p, plain, second := groupPod("p"), podWith("plain", "dir"), groupPod("second")
+		k, w, end := newWalkMounter(t, root, disk)
+		defer func() { end() }()
+		restart := func() {
+			end()
+			k, w, end = newWalkMounter(t, root, disk)
+		}
+		up := func(p *v1.Pod, changesAll bool) {
+			t.Helper()
+			for {
+				_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+				if err == nil {
+					break
+				}
+				if w.running.Load() != 1 {
+					t.Fatal(err)
+				}
+			}
+			if w.lazy.Load() == changesAll {
+				t.Errorf("%s: the group of all files is changed: %v", p.Name, !changesAll)
+			}
+		}
+		begin := func() {
+			t.Helper()
+			if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || w.running.Load() != 1 {
+				t.Fatal(err)
+			}
+			_, err := k.SetUp(t.Context(), plain, &plain.Spec.Volumes[0], "")
+			requireNoError(t, err)
+		}
+		begin()
+		restart()
+		begin()
+		restart()
+		up(plain, true) // w has had no call
+		up(p, true)
+		up(second, false)
+		requireNoError(t, k.TearDown(t.Context(), second.UID))
+		restart()
+		up(plain, true)
+		up(p, false)
+		requireNoError(t, errors.Join(k.TearDown(t.Context(), p.UID), k.TearDown(t.Context(), plain.UID)))
+
+		begin()
+		if _, err := k.SetUp(t.Context(), second, &second.Spec.Volumes[0], ""); err == nil { // waits for the change
+			t.Error("no error during the change of the group")
+		}
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
+		up(second, true)
+		for _, pod := range []*v1.Pod{plain, second} {
+			requireNoError(t, k.TearDown(t.Context(), pod.UID))
+		}
+		if len(k.InUse()) != 0 || len(mustList(t, root)) != 0 {
+			t.Errorf("in use: %q, mounted: %q", k.InUse(), mustList(t, root))
+		}
+	})
+}
+
+// TestFailedGroupChange checks that a change of the group which has failed is made again although another pod with the volume has started
+// meanwhile.
+func TestFailedGroupChange(t *testing.T) {
+	root, disk := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		k, w, end := newWalkMounter(t, root, disk)
+		defer end()
+		p, plain := groupPod("p"), podWith("plain", "dir")
+		k.setGroup = func(context.Context, string, int, bool) error {
+			_, err := k.SetUp(t.Context(), plain, &plain.Spec.Volumes[0], "")
+			return errors.Join(err, errors.New("the disk fails"))
+		}
+		if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "the disk fails") {
+			t.Error(err)
+		}
+		k.setGroup = w.setGroup
+		if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || w.lazy.Load() {
+			t.Errorf("%v, lazy: %v", err, w.lazy.Load())
+		}
+		requireNoError(t, errors.Join(k.TearDown(t.Context(), p.UID), k.TearDown(t.Context(), plain.UID)))
+	})
+}
+
 // A slowProgram is a script in place of a program. It waits for the test.
 type slowProgram struct {
 	*testing.T
@@ -312,6 +398,52 @@ func TestLongCheck(t *testing.T) {
 	if len(k.InUse()) != 0 || fsck.calls() != 2 || len(mustList(t, k.root)) != 0 {
 		t.Errorf("in use: %q, mounted: %q, %d checks", k.InUse(), mustList(t, k.root), fsck.calls())
 	}
+}
+
+// TestEndOfLongStep checks that a program which hangs after a long step is not reported as the long step.
+func TestEndOfLongStep(t *testing.T) {
+	k, p, _ := newDiskMounter(t)
+	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	requireNoError(t, errors.Join(err, k.TearDown(t.Context(), p.UID)))
+	fsck, mount := slow(t, "fsck", "exit 0"), slow(t, "mount", `exec $real "$@"`)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		ended <- err
+	}()
+	describe := func() string { return k.describeStep(volumeUse{k.InUse()[0], p.UID}, errBusy).Error() }
+	fsck.awaitStart()
+	if got := describe(); !strings.HasPrefix(got, "the file system of the disk is being checked") {
+		t.Error(got)
+	}
+	fsck.resume()
+	mount.awaitStart()
+	if got := describe(); got != errBusy.Error() {
+		t.Error(got)
+	}
+	mount.resume()
+	requireNoError(t, errors.Join(<-ended, k.TearDown(t.Context(), p.UID)))
+}
+
+// TestISCSIFormatDelaysNoOther checks that the formatting of a disk does not lock its target.
+func TestISCSIFormatDelaysNoOther(t *testing.T) {
+	mkfs := slow(t, "mkfs.ext4", `exec $real "$@"`)
+	d := newISCSI(t.TempDir(), &objects{})
+	d.byPath, d.admin = t.TempDir(), func(context.Context, ...string) (string, error) { return "", nil }
+	v := Volume{ID: "x", Name: "pv", Source: v1.PersistentVolumeSource{
+		ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: "iqn.2026-01.example:disk"},
+	}}
+	requireNoError(t, os.Symlink(loop(t, 16<<10), d.byPath+"/ip-10.0.0.1:3260-iscsi-iqn.2026-01.example:disk-lun-0"))
+	ended := make(chan error, 1)
+	go func() { ended <- d.Stage(t.Context(), v, d.StagePath(v), Use{Pod: podWith("p")}) }()
+	mkfs.awaitStart()
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Second, stop)
+	leave, err := d.lockTarget(ctx, v.Source.ISCSI.IQN)
+	requireNoError(t, err)
+	leave()
+	mkfs.resume()
+	requireNoError(t, errors.Join(<-ended, d.Unstage(t.Context(), v, d.StagePath(v))))
 }
 
 // TestGroupIsWrittenOnce checks that files which already have the group and the mode are not written again. The bits

@@ -217,7 +217,8 @@ func (l *life) setGroup(ctx context.Context, dir string, _ int, _ bool) error {
 
 // takeLong is a long step of an operation.
 func (l *life) takeLong(ctx context.Context) error {
-	ctx = longStep(ctx, "the test waits")
+	ctx, end := longStep(ctx, "the test waits")
+	defer end()
 	select {
 	case <-time.After(10 * time.Minute):
 		return nil
