@@ -1,0 +1,113 @@
+package bridge
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/islet-edge/islet/net/netns"
+)
+
+// A Conflict is another network of the machine that overlaps with the network of an existing bridge. It is empty if there is none.
+type Conflict struct {
+	Text string // describes the other network
+	// If Cuts is true, the machine itself may have lost its network: the other network has the bridge's own address, or the machine's
+	// default route uses it, or there is no default route. The kernel refuses one whose gateway has the address of the bridge. Otherwise
+	// only the addresses beside that of the bridge concern both networks.
+	Cuts bool
+}
+
+// FindConflict looks for another network that overlaps with that of an existing bridge. Ensure does not look for it once the bridge has its
+// addresses. In contrast to Ensure, FindConflict also finds a larger network in which this machine has an address of the pods' network, and a
+// default gateway in the pods' network. A network that cuts off the machine precedes others. FindConflict changes nothing, and an error
+// says nothing about conflicts.
+func FindConflict(ns netns.NS, c Config) (found Conflict, err error) {
+	h, err := ns.Netlink()
+	if err != nil {
+		return Conflict{}, err
+	}
+	defer h.Close()
+	index := 0
+	if link, err := h.LinkByName(c.Name); err == nil {
+		index = link.Attrs().Index
+	} else if !notFound(err) {
+		return Conflict{}, fmt.Errorf("bridge %s: %w", c.Name, err)
+	}
+	all, err := listAddresses(h)
+	if err != nil {
+		return Conflict{}, err
+	}
+	add := func(cuts bool, text func() string) {
+		if found.Text == "" || cuts && !found.Cuts {
+			found = Conflict{text(), cuts}
+		}
+	}
+	for _, want := range c.Addresses {
+		ways, err := listDefaultRoutes(h, want.Addr(), index)
+		if err != nil {
+			return Conflict{}, err
+		}
+		for _, a := range all {
+			p, ok := prefixOf(a.IPNet)
+			same := p.Addr() == want.Addr()
+			if ok && a.LinkIndex != index && (same || !p.IsSingleIP() && want.Masked().Contains(p.Addr())) {
+				_, out := ways[a.LinkIndex]
+				add(same || len(ways) == 0 || out && p.Bits() >= want.Bits(), func() string { return describeHolder(h, a.LinkIndex, p, want) })
+			}
+		}
+		for link, gateways := range ways {
+			for _, gateway := range gateways {
+				if want.Masked().Contains(gateway) {
+					add(true, func() string {
+						return fmt.Sprintf("the default gateway %s of interface %s is in the pods' network %s: choose another podCIDR",
+							gateway, linkName(h, link), want.Masked())
+					})
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// listDefaultRoutes returns the gateways of the default routes by the index of their link, of the address's family. It skips the link with
+// the index except. A default route without a gateway counts, too.
+func listDefaultRoutes(h *netlink.Handle, of netip.Addr, except int) (map[int][]netip.Addr, error) {
+	family := netlink.FAMILY_V4
+	if of.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	all, err := netns.Dump(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	out := map[int][]netip.Addr{}
+	add := func(link int, gateway net.IP) {
+		if link == except || link == 0 {
+			return
+		}
+		out[link] = append(out[link], nil...)
+		if g, ok := netip.AddrFromSlice(gateway); ok {
+			out[link] = append(out[link], g.Unmap())
+		}
+	}
+	for _, r := range all {
+		if r.Type != unix.RTN_UNICAST {
+			continue
+		}
+		if r.Dst != nil {
+			if ones, _ := r.Dst.Mask.Size(); ones > 0 {
+				continue
+			}
+		}
+		add(r.LinkIndex, r.Gw)
+		for _, hop := range r.MultiPath {
+			add(hop.LinkIndex, hop.Gw)
+		}
+	}
+	return out, nil
+}
