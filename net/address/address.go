@@ -18,8 +18,8 @@ import (
 const unusableFlags = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
 // Find returns at most one address of each family, IPv4 first. The caller passes the result of the previous call. If several addresses have
-// the same rank, Find prefers an address of this previous result. It ignores the interfaces with the given names. It returns an error if the
-// network changes all the time while it reads.
+// the same rank, Find prefers an address of this previous result. It ignores the interfaces with the given names. It returns an error if
+// the network changes all the time while it reads.
 func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {

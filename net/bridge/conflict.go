@@ -2,8 +2,10 @@ package bridge
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -21,8 +23,8 @@ type Conflict struct {
 }
 
 // FindConflict looks for another network that overlaps with that of an existing bridge. Ensure does not look for it once the bridge has its
-// addresses. In contrast to Ensure, FindConflict also finds a larger network in which this machine has an address of the pods' network, and a
-// default gateway in the pods' network. A network that cuts off the machine precedes others. FindConflict changes nothing, and an error
+// addresses. In contrast to Ensure, FindConflict also finds a larger network in which this machine has an address of the pods' network, and
+// a default gateway in the pods' network. A network that cuts off the machine precedes others. FindConflict changes nothing, and an error
 // says nothing about conflicts.
 func FindConflict(ns netns.NS, c Config) (found Conflict, err error) {
 	h, err := ns.Netlink()
@@ -40,40 +42,46 @@ func FindConflict(ns netns.NS, c Config) (found Conflict, err error) {
 	if err != nil {
 		return Conflict{}, err
 	}
-	add := func(cuts bool, text func() string) {
-		if found.Text == "" || cuts && !found.Cuts {
-			found = Conflict{text(), cuts}
-		}
-	}
+	all = slices.DeleteFunc(all, func(a netlink.Addr) bool { return a.LinkIndex == index })
 	for _, want := range c.Addresses {
 		ways, err := listDefaultRoutes(h, want.Addr(), index)
 		if err != nil {
 			return Conflict{}, err
 		}
-		for _, a := range all {
-			p, ok := prefixOf(a.IPNet)
-			same := p.Addr() == want.Addr()
-			if ok && a.LinkIndex != index && (same || !p.IsSingleIP() && want.Masked().Contains(p.Addr())) {
-				_, out := ways[a.LinkIndex]
-				add(same || len(ways) == 0 || out && p.Bits() >= want.Bits(), func() string { return describeHolder(h, a.LinkIndex, p, want) })
-			}
-		}
-		for link, gateways := range ways {
-			for _, gateway := range gateways {
-				if want.Masked().Contains(gateway) {
-					add(true, func() string {
-						return fmt.Sprintf("the default gateway %s of interface %s is in the pods' network %s: choose another podCIDR",
-							gateway, linkName(h, link), want.Masked())
-					})
-				}
-			}
+		if other := compareNetworks(h, want, all, ways); found.Text == "" || other.Cuts && !found.Cuts {
+			found = other
 		}
 	}
 	return found, nil
 }
 
-// listDefaultRoutes returns the gateways of the default routes by the index of their link, of the address's family. It skips the link with
-// the index except. A default route without a gateway counts, too.
+// compareNetworks looks for a conflict with one address of the bridge among the addresses of other links, and the default routes.
+func compareNetworks(h *netlink.Handle, want netip.Prefix, all []netlink.Addr, ways map[int][]netip.Addr) (found Conflict) {
+	for _, link := range slices.Sorted(maps.Keys(ways)) {
+		for _, gateway := range ways[link] {
+			if want.Masked().Contains(gateway) {
+				return Conflict{Cuts: true, Text: fmt.Sprintf("the default gateway %s of interface %s is in the pods' network %s: "+
+					"choose another podCIDR", gateway, linkName(h, link), want.Masked())}
+			}
+		}
+	}
+	for _, a := range all {
+		p, ok := prefixOf(a.IPNet)
+		same := p.Addr() == want.Addr()
+		if !ok || !same && (p.IsSingleIP() || !want.Masked().Contains(p.Addr())) {
+			continue
+		}
+		_, out := ways[a.LinkIndex]
+		cuts := same || len(ways) == 0 || out && p.Bits() >= want.Bits()
+		if found.Text == "" || cuts && !found.Cuts {
+			found = Conflict{describeHolder(h, a.LinkIndex, p, want), cuts}
+		}
+	}
+	return found
+}
+
+// listDefaultRoutes returns the gateways of the default routes by the index of their link, of the address's family. It skips the link whose
+// index is except. A default route without a gateway counts, too.
 func listDefaultRoutes(h *netlink.Handle, of netip.Addr, except int) (map[int][]netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if of.Is6() {

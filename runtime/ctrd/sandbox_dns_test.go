@@ -15,7 +15,8 @@ import (
 // TestUpdateDNSInterrupted checks that an update of a resolv.conf which was interrupted at any point is completed by a later one, with
 // other servers. Content that a container has written stays.
 func TestUpdateDNSInterrupted(t *testing.T) {
-	const first, longer, short, want = "", "nameserver 192.0.2.111\nnameserver 192.0.2.112\n", "nameserver 192.0.2.1\n", "nameserver 192.0.2.33\n"
+	const first, longer = "", "nameserver 192.0.2.111\nnameserver 192.0.2.112\n"
+	const short, want = "nameserver 192.0.2.1\n", "nameserver 192.0.2.33\n"
 	for _, x := range []struct{ content, written, next string }{
 		{first, "", ""},                              // no update yet
 		{first, "", short},                           // before the file is written
@@ -52,8 +53,9 @@ func TestUpdateDNSInterrupted(t *testing.T) {
 		if err := rewriteResolv(dir, []byte(first), []byte(want)); err != nil {
 			t.Errorf("%q: %v", x, err)
 		}
-		if got := read("resolv.conf"); theirs && got != x.content || !theirs && (got != want || read(writtenResolv) != want || read(nextResolv) != "") {
-			t.Errorf("%q: got %q, written %q, next %q", x, got, read(writtenResolv), read(nextResolv))
+		got, written, next := read("resolv.conf"), read(writtenResolv), read(nextResolv)
+		if theirs && got != x.content || !theirs && (got != want || written != want || next != "") {
+			t.Errorf("%q: got %q, written %q, next %q", x, got, written, next)
 		}
 	}
 	if err := rewriteResolv(filepath.Join(t.TempDir(), "gone"), nil, []byte(want)); !errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +63,8 @@ func TestUpdateDNSInterrupted(t *testing.T) {
 	}
 }
 
-// TestUpdateDNSWithoutSpace checks that a resolv.conf keeps its content while the sandbox's file system is full. It is updated when there is
-// space again.
+// TestUpdateDNSWithoutSpace checks that a resolv.conf keeps its content while the sandbox's file system is full. It is updated when there
+// is space again.
 func TestUpdateDNSWithoutSpace(t *testing.T) {
 	const first, want = "", "nameserver 192.0.2.33\n"
 	for _, inodes := range []bool{false, true} {

@@ -29,9 +29,9 @@ var laterReads = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}
 // pauses double.
 const firstReread, lastReread = time.Second, time.Minute
 
-// firstPace and longestPace are the shortest and the longest interval between two reports of a network that changes again and again, such as
-// that of a cable with a loose contact. Each report is a round of all pods and a write to the disk. The first change after a quiet time is
-// reported at once.
+// firstPace and longestPace are the shortest and the longest interval between two reports of a network that changes again and again, such
+// as that of a cable with a loose contact. Each report is a round of all pods and a write to the disk. The first change after a quiet time
+// is reported at once.
 const firstPace, longestPace = 10 * time.Second, 5 * time.Minute
 
 // A Follower keeps pods up to date about the machine's network, which may come or change long after they were started. It reads
