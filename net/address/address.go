@@ -28,8 +28,8 @@ func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr,
 	defer h.Close()
 	var out []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := netns.Dump(func() ([]candidate, error) { return listCandidates(h, family, except) })
-		if err != nil {
+		var list []candidate
+		if err := netns.Dump(func() (err error) { list, err = listCandidates(h, family, except); return err }); err != nil {
 			return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 		}
 		if ip, ok := chooseAddress(list, previous); ok {

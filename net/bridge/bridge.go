@@ -266,9 +266,8 @@ func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) 
 	return nil
 }
 
-func listAddresses(h *netlink.Handle) ([]netlink.Addr, error) {
-	all, err := netns.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil {
+func listAddresses(h *netlink.Handle) (all []netlink.Addr, err error) {
+	if err := netns.Dump(func() (err error) { all, err = h.AddrList(nil, netlink.FAMILY_ALL); return err }); err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	return all, nil

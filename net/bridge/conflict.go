@@ -2,10 +2,8 @@ package bridge
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -42,37 +40,37 @@ func FindConflict(ns netns.NS, c Config) (found Conflict, err error) {
 	if err != nil {
 		return Conflict{}, err
 	}
-	all = slices.DeleteFunc(all, func(a netlink.Addr) bool { return a.LinkIndex == index })
 	for _, want := range c.Addresses {
 		ways, err := listDefaultRoutes(h, want.Addr(), index)
 		if err != nil {
 			return Conflict{}, err
 		}
-		if other := compareNetworks(h, want, all, ways); found.Text == "" || other.Cuts && !found.Cuts {
+		if other := compareNetworks(h, want, index, all, ways); found.Text == "" || other.Cuts && !found.Cuts {
 			found = other
 		}
 	}
 	return found, nil
 }
 
-// compareNetworks looks for a conflict with one address of the bridge among the addresses of other links, and the default routes.
-func compareNetworks(h *netlink.Handle, want netip.Prefix, all []netlink.Addr, ways map[int][]netip.Addr) (found Conflict) {
-	for _, link := range slices.Sorted(maps.Keys(ways)) {
-		for _, gateway := range ways[link] {
-			if want.Masked().Contains(gateway) {
-				return Conflict{Cuts: true, Text: fmt.Sprintf("the default gateway %s of interface %s is in the pods' network %s: "+
-					"choose another podCIDR", gateway, linkName(h, link), want.Masked())}
-			}
+// compareNetworks looks for a conflict with one address of the bridge among the addresses of other links, and the default routes. The
+// parameter index is that of the bridge.
+func compareNetworks(h *netlink.Handle, want netip.Prefix, index int, all []netlink.Addr, ways []defaultRoute) (found Conflict) {
+	for _, way := range ways {
+		if want.Masked().Contains(way.gateway) {
+			return Conflict{Cuts: true, Text: fmt.Sprintf("the default gateway %s of interface %s is in the pods' network %s: "+
+				"choose another podCIDR", way.gateway, linkName(h, way.link), want.Masked())}
 		}
 	}
 	for _, a := range all {
 		p, ok := prefixOf(a.IPNet)
 		same := p.Addr() == want.Addr()
-		if !ok || !same && (p.IsSingleIP() || !want.Masked().Contains(p.Addr())) {
+		if !ok || a.LinkIndex == index || !same && (p.IsSingleIP() || !want.Masked().Contains(p.Addr())) {
 			continue
 		}
-		_, out := ways[a.LinkIndex]
-		cuts := same || len(ways) == 0 || out && p.Bits() >= want.Bits()
+		cuts := same || len(ways) == 0
+		for _, way := range ways {
+			cuts = cuts || way.link == a.LinkIndex && p.Bits() >= want.Bits()
+		}
 		if found.Text == "" || cuts && !found.Cuts {
 			found = Conflict{describeHolder(h, a.LinkIndex, p, want), cuts}
 		}
@@ -80,41 +78,41 @@ func compareNetworks(h *netlink.Handle, want netip.Prefix, all []netlink.Addr, w
 	return found
 }
 
-// listDefaultRoutes returns the gateways of the default routes by the index of their link, of the address's family. It skips the link whose
-// index is except. A default route without a gateway counts, too.
-func listDefaultRoutes(h *netlink.Handle, of netip.Addr, except int) (map[int][]netip.Addr, error) {
+// A defaultRoute is a default route through a link. The gateway is invalid if there is none.
+type defaultRoute struct {
+	link    int
+	gateway netip.Addr
+}
+
+// listDefaultRoutes returns the default routes of the address's family, except those through the bridge with the given index.
+func listDefaultRoutes(h *netlink.Handle, of netip.Addr, index int) (out []defaultRoute, err error) {
 	family := netlink.FAMILY_V4
 	if of.Is6() {
 		family = netlink.FAMILY_V6
 	}
-	all, err := netns.Dump(func() ([]netlink.Route, error) {
-		return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-	})
-	if err != nil {
+	var all []netlink.Route
+	if err := netns.Dump(func() (err error) {
+		all, err = h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	out := map[int][]netip.Addr{}
 	add := func(link int, gateway net.IP) {
-		if link == except || link == 0 {
-			return
-		}
-		out[link] = append(out[link], nil...)
-		if g, ok := netip.AddrFromSlice(gateway); ok {
-			out[link] = append(out[link], g.Unmap())
+		if g, _ := netip.AddrFromSlice(gateway); link != index && link != 0 {
+			out = append(out, defaultRoute{link, g.Unmap()})
 		}
 	}
 	for _, r := range all {
-		if r.Type != unix.RTN_UNICAST {
-			continue
-		}
 		if r.Dst != nil {
 			if ones, _ := r.Dst.Mask.Size(); ones > 0 {
 				continue
 			}
 		}
-		add(r.LinkIndex, r.Gw)
-		for _, hop := range r.MultiPath {
-			add(hop.LinkIndex, hop.Gw)
+		if r.Type == unix.RTN_UNICAST {
+			add(r.LinkIndex, r.Gw)
+			for _, hop := range r.MultiPath {
+				add(hop.LinkIndex, hop.Gw)
+			}
 		}
 	}
 	return out, nil

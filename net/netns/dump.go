@@ -11,11 +11,11 @@ const dumpAttempts = 3
 
 // Dump calls a function that lists objects of the kernel. It repeats the call if the kernel has reported that the objects changed during
 // the call: the result may then be incomplete. While many pods start or a network flaps, every attempt may fail.
-func Dump[T any](list func() (T, error)) (out T, err error) {
+func Dump(list func() error) (err error) {
 	for range dumpAttempts {
-		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 	}
-	return out, err
+	return err
 }
