@@ -98,7 +98,8 @@ func listDefaultRoutes(h *netlink.Handle, of netip.Addr, index int) (out []defau
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	add := func(link int, gateway net.IP) {
-		if g, _ := netip.AddrFromSlice(gateway); link != index && link != 0 {
+		if link != index && link != 0 {
+			g, _ := netip.AddrFromSlice(gateway)
 			out = append(out, defaultRoute{link, g.Unmap()})
 		}
 	}
