@@ -111,8 +111,8 @@ func (a *serverParts) run(ctx context.Context, g *errgroup.Group) {
 	}
 	run("link", a.link)
 	run("uplink", a.uplink)
-	run("facts", &machine.Follower{Machine: a.machine, Moved: a.uplink.Moved(), Changed: a.networkChanged, Pod: a.desiredPod,
-		UpdateDNS: a.rt.UpdateDNS, Log: a.log})
+	run("facts", &machine.Follower{Machine: a.machine, Moved: a.uplink.Moved(), Came: a.networkChanged,
+		Changed: a.laterParts.pokePods, Pod: a.desiredPod, UpdateDNS: a.rt.UpdateDNS, Log: a.log})
 	if a.cluster != nil {
 		run("cluster", a.cluster)
 		run("source of configurations", a.follower)

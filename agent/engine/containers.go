@@ -150,7 +150,12 @@ func (c *Containers) Problems() (out []string) {
 	if c.damage != "" {
 		out = append(out, c.damage)
 	}
-	for _, item := range c.Network.Repairs().Contested {
+	repairs := c.Network.Repairs()
+	if repairs.Conflict != "" {
+		out = append(out, "the pods' network and another network of this machine overlap, and one of them may be unreachable: "+
+			repairs.Conflict)
+	}
+	for _, item := range repairs.Contested {
 		out = append(out, "another program repeatedly removes or changes the "+item+
 			" of the pod network; islet repairs it at growing intervals")
 	}

@@ -18,7 +18,8 @@ import (
 const unusableFlags = unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
 // Find returns at most one address of each family, IPv4 first. The caller passes the result of the previous call. If several addresses have
-// the same rank, Find prefers an address of this previous result. It ignores the interfaces with the given names.
+// the same rank, Find prefers an address of this previous result. It ignores the interfaces with the given names. It returns an error if
+// the network changes all the time while it reads.
 func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr, error) {
 	h, err := host.Netlink()
 	if err != nil {
@@ -27,8 +28,8 @@ func Find(host netns.NS, previous []netip.Addr, except ...string) ([]netip.Addr,
 	defer h.Close()
 	var out []netip.Addr
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := listCandidates(h, family, except)
-		if err != nil {
+		var list []candidate
+		if err := netns.Dump(func() (err error) { list, err = listCandidates(h, family, except); return err }); err != nil {
 			return nil, fmt.Errorf("find the addresses of this machine: %w", err)
 		}
 		if ip, ok := chooseAddress(list, previous); ok {

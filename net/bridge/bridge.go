@@ -248,9 +248,9 @@ func notABridge(link netlink.Link) error {
 // checkFree returns an error if another interface has the address of the bridge. The kernel would permit this, but the pods of both
 // interfaces would be unreachable. If the network must be exclusive, an address of another interface in the same network is an error, too.
 func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) error {
-	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	all, err := listAddresses(h)
 	if err != nil {
-		return fmt.Errorf("list addresses: %w", err)
+		return err
 	}
 	for _, a := range all {
 		p, ok := prefixOf(a.IPNet)
@@ -261,18 +261,33 @@ func checkFree(h *netlink.Handle, index int, want netip.Prefix, exclusive bool) 
 		if p.Addr() != want.Addr() && !hides {
 			continue
 		}
-		holder := fmt.Sprintf("number %d", a.LinkIndex)
-		if l, err := h.LinkByIndex(a.LinkIndex); err == nil {
-			holder = l.Attrs().Name
-		}
-		what := "the address " + want.Addr().String()
-		if p.Addr() != want.Addr() {
-			what = fmt.Sprintf("the address %s, in the pods' network %s,", p, want.Masked())
-		}
-		return fmt.Errorf("interface %s has %s already: islet doctor shows its owner, and islet doctor --fix removes it if it is unused; "+
-			"or choose another podCIDR", holder, what)
+		return errors.New(describeHolder(h, a.LinkIndex, p, want))
 	}
 	return nil
+}
+
+func listAddresses(h *netlink.Handle) (all []netlink.Addr, err error) {
+	if err := netns.Dump(func() (err error) { all, err = h.AddrList(nil, netlink.FAMILY_ALL); return err }); err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	return all, nil
+}
+
+// describeHolder says that a link has the address p, which conflicts with the bridge's address.
+func describeHolder(h *netlink.Handle, index int, p, want netip.Prefix) string {
+	what := "the address " + want.Addr().String()
+	if p.Addr() != want.Addr() {
+		what = fmt.Sprintf("the address %s, in the pods' network %s,", p, want.Masked())
+	}
+	return fmt.Sprintf("interface %s has %s already: islet doctor shows its owner, and islet doctor --fix removes it if it is unused; "+
+		"or choose another podCIDR", linkName(h, index), what)
+}
+
+func linkName(h *netlink.Handle, index int) string {
+	if l, err := h.LinkByIndex(index); err == nil {
+		return l.Attrs().Name
+	}
+	return fmt.Sprintf("number %d", index)
 }
 
 func addAddress(h *netlink.Handle, link netlink.Link, p netip.Prefix) error {

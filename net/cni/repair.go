@@ -344,24 +344,51 @@ func (n *Network) markLost(w vethPair, why error) {
 	}
 }
 
-// checkRange returns an error while another interface has an address in the pods' networks. Such an address may come at any time, for
-// example by DHCP, after the bridge has got its own. The machine then cannot reach that network, so the error must not stay unknown. The
-// address of the other interface is not changed, and neither are the pods.
+// checkRange looks for another network of the machine that overlaps with the pods' networks. Such a network may come at any time, for
+// example by DHCP, after the bridge has got its address, so it must not stay unknown. It is reported by an event and in Repairs. The result
+// is an error only if the machine itself may be cut off, and not during a trial: the former version may not check this, and the network is
+// no reason to return to it. The addresses of the other interface are not changed, and neither are the pods. If the check fails, the last
+// result remains, and the check is repeated.
 func (p *repairPass) checkRange(partSet) error {
-	n := p.n
-	n.operations.RLock()
-	err := n.findConflict()
-	n.operations.RUnlock()
-	before := n.tracker.errs[partRange]
-	if err != nil && (before == nil || before.Error() != err.Error()) {
-		n.cfg.Log.Warn("the pod network conflicts with another network of this machine", "error", err)
+	n, k := p.n, p.n.tracker
+	before := k.errs[partRange]
+	found, err := n.findOverlap()
+	if err != nil {
+		n.cfg.Log.Debug("cannot compare the pod network with the other networks of this machine; it is tried again", "error", err)
+		p.postponePart(p.now.Add(checkAgain), partRange)
+		return before
+	}
+	k.mu.Lock()
+	changed := found.Text != k.conflict.Text
+	k.conflict = found
+	k.mu.Unlock()
+	if changed && found.Text != "" {
+		n.cfg.Log.Warn("the pod network conflicts with another network of this machine", "why", found.Text)
 		n.recordEvent("PodNetworkConflict", fmt.Sprintf(
-			"Another network of this machine overlaps with the pods' network, and one of them may be unreachable: %v", err))
+			"Another network of this machine overlaps with the pods' network, and one of them may be unreachable: %s", found.Text))
+	}
+	if found.Cuts && !n.cfg.Hold {
+		err = errors.New(found.Text)
 	}
 	if (err == nil) != (before == nil) && n.cfg.Changed != nil {
 		n.cfg.Changed()
 	}
 	return err
+}
+
+// checkAgain is the time after which a failed check of the networks is repeated.
+const checkAgain = 10 * time.Second
+
+// findOverlap looks for another network that overlaps with the present pod CIDRs. It does not look at former ones, which are on their way
+// out. The networks cannot change meanwhile.
+func (n *Network) findOverlap() (bridge.Conflict, error) {
+	n.operations.RLock()
+	defer n.operations.RUnlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c, _, _ := n.bridgeConfig()
+	c.Addresses = c.Addresses[:len(n.cidrs)]
+	return bridge.FindConflict(n.cfg.Host, c)
 }
 
 // repairFirewalls checks the firewalls of the node that drop forwarded packets, and adds missing rules that accept the packets of pods.

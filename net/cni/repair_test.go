@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -490,40 +492,102 @@ func TestLocalnetFollowsPorts(t *testing.T) {
 	}
 }
 
-// TestAddressComesLater checks that an address of another interface in the pods' network is reported whenever it comes, and that the report
-// ends with the address. An address in another network changes nothing.
+// clearEvents removes the recorded events.
+func (w *keptNode) clearEvents() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
+}
+
+// TestAddressComesLater checks that another network of the machine that overlaps with the pods' network is reported whenever it comes, and
+// that the report ends with it. The node is not Ready only if the machine itself may be cut off. In a trial the node stays Ready.
 func TestAddressComesLater(t *testing.T) {
-	changed := make(chan struct{}, 1000)
-	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changed <- struct{}{} } })
+	var changes atomic.Int32
+	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changes.Add(1) } })
 	w.pod(t, w.n, "pod")
-	h, err := w.node.Netlink()
-	check(t, err)
-	defer h.Close()
-	link, err := h.LinkByName("wan0")
-	check(t, err)
-	for len(changed) > 0 {
-		<-changed
-	}
+	w.settled(t)
+	h, wan := w.handle(t), w.link(t, "wan0")
+	lan := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
+	lan.Name = "lan0"
+	check(t, h.LinkAdd(lan))
+	check(t, h.LinkSetUp(lan))
+	const nothing, beside, cut = "", "beside", "cut"
 	for _, x := range []struct {
-		address   string
-		conflicts bool
-	}{{"192.0.2.57/24", false}, {"10.42.0.57/24", true}, {"10.42.0.1/32", true}, {"10.42.0.58/32", false}} {
-		a, err := netlink.ParseAddr(x.address)
-		check(t, err)
-		check(t, h.AddrAdd(link, a))
-		if x.conflicts {
-			<-changed
-			if !w.reported("PodNetworkConflict") {
-				t.Errorf("%s: no event", x.address)
+		address, gateway string // of lan0; the gateway may be behind wan0
+		want             string
+	}{
+		{"198.51.100.57/24", "", nothing},
+		{"10.42.0.58/32", "", nothing},
+		{"10.0.0.7/8", "10.0.0.1", nothing},
+		{"10.42.0.57/24", "192.0.2.2", beside},
+		{"10.42.0.57/16", "10.42.255.1", beside},
+		{"10.42.0.57/24", "", cut},
+		{"10.42.0.57/16", "10.42.0.1", cut}, // the kernel refuses the gateway, because it is an address of the bridge
+		{"10.42.0.57/24", "10.42.0.9", cut},
+		{"10.0.0.7/8", "10.42.0.9", cut},
+		{"10.42.0.1/32", "192.0.2.2", cut},
+	} {
+		for _, hold := range []bool{false, true} {
+			w.n.tracker.repairMu.Lock()
+			w.n.cfg.Hold = hold
+			w.n.tracker.repairMu.Unlock()
+			w.clearEvents()
+			changes.Store(0)
+			a, err := netlink.ParseAddr(x.address)
+			check(t, err)
+			route := &netlink.Route{LinkIndex: lan.Index, Gw: net.ParseIP(x.gateway), Flags: int(netlink.FLAG_ONLINK)}
+			if x.gateway == "192.0.2.2" {
+				route.LinkIndex = wan.Attrs().Index
+			}
+			_, route.Dst, _ = net.ParseCIDR("0.0.0.0/0")
+			refused := true
+			if x.gateway != "" {
+				refused = h.RouteAdd(route) != nil
+			}
+			check(t, h.AddrAdd(lan, a))
+			_, _, err = w.n.repairParts(partRange, false)
+			if cuts := x.want == cut && !hold; (err != nil) != cuts || (w.n.Ready() != nil) != cuts {
+				t.Errorf("%+v, on trial %v: %v", x, hold, err)
+			}
+			if found := x.want != nothing; w.reported("PodNetworkConflict") != found || (w.n.Repairs().Conflict != "") != found {
+				t.Errorf("%+v, on trial %v: %+v, events %q", x, hold, w.n.Repairs(), w.events)
+			}
+			check(t, h.AddrDel(lan, a))
+			if !refused {
+				_ = h.RouteDel(route) // the kernel has removed it together with the last address
+			}
+			if refused != (x.gateway == "" || x.gateway == "10.42.0.1") {
+				t.Errorf("%+v: the route was refused: %v", x, refused)
+			}
+			if _, _, err := w.n.repairParts(partRange, false); err != nil || w.n.Repairs().Conflict != "" {
+				t.Errorf("%+v is gone: %v, %+v", x, err, w.n.Repairs())
+			}
+			if got := changes.Load(); got != 0 && (x.want != cut || hold) || got == 0 && x.want == cut && !hold {
+				t.Errorf("%+v, on trial %v: Changed was called %d times", x, hold, got)
 			}
 		}
-		if err := w.n.Ready(); (err != nil) != x.conflicts {
-			t.Errorf("%s: %v", x.address, err)
+	}
+}
+
+// TestConflictUnknown checks that a failed look at the machine's networks is no conflict, keeps the last result and is repeated.
+func TestConflictUnknown(t *testing.T) {
+	w := newKeptNode(t)
+	w.pod(t, w.n, "pod")
+	w.settled(t)
+	was := w.n.cfg.Host
+	w.n.tracker.repairMu.Lock()
+	p := &repairPass{n: w.n, now: time.Now()}
+	w.n.cfg.Host = netns.At("/nowhere")
+	for _, before := range []error{nil, errors.New("conflict")} {
+		w.n.tracker.errs[partRange] = before
+		if got := p.checkRange(partRange); got != before { //nolint:errorlint // it must be the same
+			t.Errorf("got %v, want %v", got, before)
 		}
-		check(t, h.AddrDel(link, a))
-		if x.conflicts {
-			<-changed
-		}
-		check(t, w.n.Ready())
+	}
+	w.n.cfg.Host = was
+	delete(w.n.tracker.errs, partRange)
+	w.n.tracker.repairMu.Unlock()
+	if p.postponedParts != partRange || w.reported("PodNetworkConflict") {
+		t.Errorf("parts %b are checked again; events %q", p.postponedParts, w.events)
 	}
 }

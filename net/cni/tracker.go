@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/islet-edge/islet/net/bridge"
 	"github.com/islet-edge/islet/net/notice"
 )
 
@@ -38,7 +39,7 @@ const (
 	partFirewall                     // the rules in other programs' tables
 	partSysctls                      // the sysctls whose changes cause no notice
 	partSuspects                     // the veths of tracker.suspects
-	partRange                        // the addresses of other interfaces, which must not be in the pods' networks
+	partRange                        // the addresses and default gateways of the machine, which must not be in the pods' networks
 	allParts     = partTable | partBridge | partRoutes | partPorts | partFirewall | partSuspects | partRange
 )
 
@@ -70,6 +71,7 @@ type tracker struct {
 	allowedChains map[string]bool     // firewall chains with rules that let pods through
 	stats         Repairs
 	contested     map[item]time.Time // by item: the end of the time in which the item counts as contested
+	conflict      bridge.Conflict    // another network of the machine that overlaps with the pods' network
 
 	repairMu sync.Mutex // serializes repair and guards the fields below; locked before Network.operations
 	contest  repairSchedule
@@ -91,14 +93,19 @@ type Repairs struct {
 	Last      time.Time
 	LastItem  string   // the last repaired item
 	Contested []string // items that another program removes again and again
+	Conflict  string   // another network of the machine that overlaps with the pods' network; empty if there is none
 }
 
-// Repairs returns the number of repaired items, the last repaired item, and the contested items.
+// Repairs returns the number of repaired items, the last repaired item, the contested items, and what cannot be repaired.
 func (n *Network) Repairs() Repairs {
+	p := n.currentPhase()
 	k := n.tracker
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := k.stats
+	if p.installed && !p.moved {
+		out.Conflict = k.conflict.Text
+	}
 	for i, until := range k.contested {
 		if time.Now().Before(until) {
 			out.Contested = append(out.Contested, i.String())
@@ -248,14 +255,17 @@ func (n *Network) affectedParts(m notice.Notice) partSet {
 		return n.affectedByLink(m)
 	case notice.Address:
 		switch {
-		case m.Index != index && !m.Addr.IsLinkLocalUnicast(): // each veth of a pod gets a link-local address
-			return partRange
 		case m.Index == index && m.Gone:
-			return partBridge | partRoutes
+			return partBridge | partRoutes | partRange
+		case !m.Addr.IsLinkLocalUnicast(): // each veth of a pod gets a link-local address
+			return partRange
 		}
 	case notice.Route:
-		if m.Gone && m.Index == index {
+		switch {
+		case m.Gone && m.Index == index:
 			return partRoutes
+		case m.Default:
+			return partRange
 		}
 	case notice.Sysctl:
 		if m.Index <= 0 || m.Index == index { // the kernel also reports the sysctls of each new link, such as the veth of a pod

@@ -21,7 +21,7 @@ type Kind int
 const (
 	Link        Kind = iota + 1 // Name, Index, Master and Up describe the link
 	Address                     // the address Addr of the link Index
-	Route                       // a route through the link Index
+	Route                       // a route through the link Index; Default is set for a default route
 	Sysctl                      // forwarding, or another sysctl whose changes the kernel reports; Index is negative for all links
 	Rules                       // Name is an nftables table of any family; the table, one of its chains or one of its rules has changed
 	Elements                    // Name is an nftables table; elements were removed from its sets
@@ -37,6 +37,8 @@ type Notice struct {
 	Master int
 	Name   string
 	Addr   netip.Addr
+
+	Default bool
 }
 
 // bufferSize is the size of the read buffer in bytes. The kernel sends links, addresses and routes in separate messages, and the nftables

@@ -2,6 +2,7 @@ package notice
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -29,6 +30,7 @@ func TestNotices(t *testing.T) {
 	link := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs()}
 	link.Name = "br"
 	address, _ := netlink.ParseAddr("192.0.2.1/24")
+	_, everywhere, _ := net.ParseCIDR("0.0.0.0/0")
 	for _, step := range []struct {
 		do   func() error
 		want func(Notice) bool
@@ -38,6 +40,9 @@ func TestNotices(t *testing.T) {
 		{func() error { return h.AddrAdd(link, address) }, func(n Notice) bool {
 			return n.Kind == Address && !n.Gone && n.Index == link.Index && n.Addr == netip.MustParseAddr("192.0.2.1")
 		}},
+		{func() error {
+			return h.RouteAdd(&netlink.Route{LinkIndex: link.Index, Dst: everywhere})
+		}, func(n Notice) bool { return n.Kind == Route && n.Default && !n.Gone && n.Index == link.Index }},
 		{func() error { return h.AddrDel(link, address) }, func(n Notice) bool { return n.Kind == Route && n.Gone && n.Index == link.Index }},
 		// A namespace inherits settings of its creator, so forwarding may be enabled. It is disabled first.
 		{func() error {

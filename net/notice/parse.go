@@ -28,7 +28,7 @@ func parseRoute(kind uint16, data []byte) (_ Notice, ok bool) {
 		if len(data) < unix.SizeofRtMsg {
 			return Notice{}, false
 		}
-		n := Notice{Kind: Route, Gone: kind == unix.RTM_DELROUTE}
+		n := Notice{Kind: Route, Gone: kind == unix.RTM_DELROUTE, Default: data[1] == 0}
 		eachAttribute(data[unix.SizeofRtMsg:], func(what uint16, value []byte) {
 			if what == unix.RTA_OIF && len(value) == 4 {
 				n.Index = int(nl.NativeEndian().Uint32(value))

@@ -35,8 +35,8 @@ func (n *Machine) findAddresses() {
 		n.present, n.known = set, set
 		return
 	}
-	found, err := n.find(n.known)
-	if err != nil {
+	var found []netip.Addr
+	if found, n.findErr = n.find(n.known); n.findErr != nil {
 		return
 	}
 	if i := n.cfg.Node.IPs; len(i) > 0 && i[0].Is6() { // --node-ip=::

@@ -9,7 +9,10 @@ import (
 )
 
 // changes says which facts about the machine's network have changed. Pods use these facts.
-type changes struct{ addresses, dns bool }
+type changes struct {
+	addresses, dns bool
+	first          bool // the node had no known address before, and has one now
+}
 
 // refresh reads the addresses and the resolv.conf again if they are older than the given time. If they differ from the last ones, it
 // records the difference and wakes the Follower. The caller holds mu.
@@ -24,8 +27,13 @@ func (n *Machine) refresh(fresh time.Duration) {
 	n.last.IPs = texts(n.known)
 	n.last.Resolv, n.last.NoResolv = n.readResolv(), *n.cfg.Kubelet.ResolverConfig == ""
 	if !first {
-		n.record(changes{addresses: !slices.Equal(ips, n.last.IPs), dns: !reflect.DeepEqual(dns, n.last.Resolv)})
+		moved := !slices.Equal(ips, n.last.IPs)
+		n.record(changes{addresses: moved, dns: !reflect.DeepEqual(dns, n.last.Resolv), first: moved && len(ips) == 0})
 	}
+}
+
+func (c changes) with(d changes) changes {
+	return changes{c.addresses || d.addresses, c.dns || d.dns, c.first || d.first}
 }
 
 // record adds changes for the Follower. The caller holds mu.
@@ -33,7 +41,7 @@ func (n *Machine) record(c changes) {
 	if c == (changes{}) {
 		return
 	}
-	n.changes = changes{n.changes.addresses || c.addresses, n.changes.dns || c.dns}
+	n.changes = n.changes.with(c)
 	select {
 	case n.changed <- struct{}{}:
 	default:
@@ -49,11 +57,12 @@ func (n *Machine) takeChanges() changes {
 	return c
 }
 
-// reread reads the addresses and the resolv.conf now, because they may have changed.
-func (n *Machine) reread() {
+// reread reads the addresses and the resolv.conf now, because they may have changed. It returns false if the addresses could not be read.
+func (n *Machine) reread() (ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.refresh(-1)
+	return n.findErr == nil
 }
 
 // CheckDNS compares the DNS servers with those of an earlier call of Now. If they differ, the Follower updates the resolv.conf of all

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -10,6 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/agent/pod/spec/translate"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // gatherTime is the time between the first sign of a change and the next reading. A new network causes several signs, and a program may
@@ -23,17 +25,27 @@ const readInterval = time.Second
 // writes its servers soon after the address.
 var laterReads = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}
 
+// firstReread and lastReread are the first and the longest pause before the addresses are read again because they could not be read. The
+// pauses double.
+const firstReread, lastReread = time.Second, time.Minute
+
+// firstPace and longestPace are the shortest and the longest interval between two reports of a network that changes again and again, such
+// as that of a cable with a loose contact. Each report is a round of all pods and a write to the disk. The first change after a quiet time
+// is reported at once.
+const firstPace, longestPace = 10 * time.Second, 5 * time.Minute
+
 // A Follower keeps pods up to date about the machine's network, which may come or change long after they were started. It reads
 // the addresses and the resolv.conf again when the kernel reports a change, and it is idle otherwise.
 //
-//	Uplink.Moved, inotify, Machine.Now --difference--> addresses: Changed, and the store
-//	                                             '---> resolv.conf: UpdateDNS
+//	Uplink.Moved, inotify, Machine.Now --difference--> pace --> addresses: Came or Changed, and the store
+//	                                                      '---> resolv.conf: UpdateDNS, repeated after an error
 type Follower struct {
 	Machine *Machine
 	// Moved receives a value when the addresses of the machine may have changed.
 	Moved <-chan struct{}
-	// Changed is called when the addresses have changed. The statuses of pods must then be computed again, and containers that wait
-	// for an address must be retried.
+	// Came is called when the machine gets its first address. Containers that wait for an address must then be retried.
+	Came func()
+	// Changed is called when the addresses have changed in another way. The statuses of pods must then be computed again.
 	Changed func()
 	// Pod returns a desired pod, or nil.
 	Pod func(types.UID) *v1.Pod
@@ -41,24 +53,34 @@ type Follower struct {
 	// if the function returns nil.
 	UpdateDNS func(func(*cri.PodSandboxMetadata) *cri.DNSConfig) error
 	Log       *slog.Logger
+
+	pending        changes    // not reported yet
+	addresses, dns retry.Pace // of the reports
+	hadServers     bool       // UpdateDNS was called with at least one server
+	logged         string     // the last logged error of UpdateDNS; empty if its last call was successful
 }
 
 // Run works until ctx ends. It begins with an update of all sandboxes, because the machine may have changed while no agent was running.
 func (f *Follower) Run(ctx context.Context) error {
 	n := f.Machine
+	f.addresses.First, f.dns.First = cmp.Or(f.addresses.First, firstPace), cmp.Or(f.dns.First, firstPace)
 	f.storeAddresses(ctx)
 	files := watchFiles(n.resolvFiles)
 	defer files.close()
 	if files.err != nil {
 		f.Log.Warn("cannot watch the resolv.conf; changes are found when the network changes", "error", files.err)
 	}
-	n.reread() // the files may have changed before the watch
-	f.updateDNS()
-	due := time.NewTimer(gatherTime)
-	due.Stop()
+	due, report := time.NewTimer(0), time.NewTimer(time.Hour) // the files may have changed before the watch
 	defer due.Stop()
+	defer report.Stop()
+	if f.hadServers = f.hasServers(); f.hadServers && !f.updateDNS() {
+		f.pending.dns = true
+		f.dns.Succeeded(longestPace)
+	}
+	report.Reset(f.report(ctx))
 	var last time.Time // of the last reading
-	for later, waits := len(laterReads), false; ; {
+	again := firstReread
+	for later, waits := len(laterReads), true; ; {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -75,14 +97,23 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-due.C:
 			waits, last = false, time.Now()
 			files.update()
-			n.reread()
-			if later < len(laterReads) {
+			switch ok := n.reread(); {
+			case !ok:
+				due.Reset(again)
+				again = min(2*again, lastReread)
+				continue
+			case later < len(laterReads):
 				due.Reset(laterReads[later])
 				later++
 			}
+			again = firstReread
 			continue
 		case <-n.changed:
-			f.handle(ctx, n.takeChanges())
+			f.pending = f.pending.with(n.takeChanges())
+			report.Reset(f.report(ctx))
+			continue
+		case <-report.C:
+			report.Reset(f.report(ctx))
 			continue
 		}
 		if !waits {
@@ -92,15 +123,44 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-func (f *Follower) handle(ctx context.Context, c changes) {
-	if c.addresses {
-		f.storeAddresses(ctx)
-		f.Changed()
+// report reports the pending changes that are due. It returns the time until the next report is due. The first address and the first DNS
+// servers are reported at once: pods may have waited for them.
+func (f *Follower) report(ctx context.Context) (left time.Duration) {
+	left = time.Hour
+	p := &f.pending
+	if p.addresses {
+		if wait := f.addresses.Left(); wait > 0 && !p.first {
+			left = min(left, wait)
+		} else {
+			f.addresses.Succeeded(longestPace)
+			f.storeAddresses(ctx)
+			if p.first {
+				f.Came()
+			} else {
+				f.Changed()
+			}
+			p.addresses, p.first = false, false
+		}
 	}
-	if c.dns {
-		f.updateDNS()
+	if p.dns && !f.hasServers() {
+		p.dns = false // the sandboxes keep their last servers
 	}
+	if p.dns {
+		wait := f.dns.Left()
+		if wait <= 0 || !f.hadServers {
+			f.dns.Succeeded(longestPace)
+			f.hadServers = true
+			p.dns = !f.updateDNS()
+			wait = f.dns.Left()
+		}
+		if p.dns {
+			left = min(left, wait)
+		}
+	}
+	return left
 }
+
+func (f *Follower) hasServers() bool { return len(f.Machine.Now().Resolv.Servers) > 0 }
 
 func (f *Follower) storeAddresses(ctx context.Context) {
 	if err := f.Machine.storeAddresses(ctx); err != nil && ctx.Err() == nil {
@@ -108,13 +168,9 @@ func (f *Follower) storeAddresses(ctx context.Context) {
 	}
 }
 
-// updateDNS updates the resolv.conf of the sandboxes that have the host's DNS servers. While the host has no servers, the sandboxes keep
-// their last ones.
-func (f *Follower) updateDNS() {
+// updateDNS updates the resolv.conf of the sandboxes that have the host's DNS servers. It returns false if this failed for a sandbox.
+func (f *Follower) updateDNS() (ok bool) {
 	now := f.Machine.Now()
-	if len(now.Resolv.Servers) == 0 {
-		return
-	}
 	err := f.UpdateDNS(func(sandbox *cri.PodSandboxMetadata) *cri.DNSConfig {
 		pod := f.Pod(types.UID(sandbox.GetUid()))
 		if pod == nil || !translate.InheritsDNS(pod, now) {
@@ -122,7 +178,13 @@ func (f *Follower) updateDNS() {
 		}
 		return translate.PodDNS(pod, now)
 	})
+	text := ""
 	if err != nil {
-		f.Log.Warn("cannot update the resolv.conf of running pods", "error", err)
+		text = err.Error()
 	}
+	if text != "" && text != f.logged {
+		f.Log.Warn("cannot update the resolv.conf of running pods; it is tried again", "error", err)
+	}
+	f.logged = text
+	return err == nil
 }

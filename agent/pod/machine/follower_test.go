@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/podtest"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // metaMap implements Meta.
@@ -73,6 +77,8 @@ func (f *followed) run(t *testing.T) {
 	ended := make(chan error, 1)
 	follower := Follower{
 		Machine: f.Machine, Moved: f.moved, Changed: func() { f.changed <- struct{}{} }, Log: slog.New(slog.DiscardHandler),
+		Came:      func() { t.Error("the machine had an address before") },
+		addresses: retry.Pace{First: time.Millisecond}, dns: retry.Pace{First: time.Millisecond},
 		Pod: func(uid types.UID) *v1.Pod { return pods[uid] },
 		UpdateDNS: func(dns func(*cri.PodSandboxMetadata) *cri.DNSConfig) error {
 			if dns(&cri.PodSandboxMetadata{Uid: "own"}) != nil || dns(&cri.PodSandboxMetadata{Uid: "unknown"}) != nil {
@@ -172,19 +178,19 @@ func TestAddressComesLater(t *testing.T) {
 	read("[] []")
 	f.takeChanges()
 	for _, x := range []struct {
-		found   []netip.Addr
-		want    string
-		changes bool
+		found []netip.Addr
+		want  string
+		is    changes
 	}{
-		{[]netip.Addr{netip.MustParseAddr("192.0.2.7")}, "[192.0.2.7] [192.0.2.7]", true},
-		{nil, "[192.0.2.7] []", false},
-		{[]netip.Addr{netip.MustParseAddr("192.0.2.7")}, "[192.0.2.7] [192.0.2.7]", false},
-		{nil, "[192.0.2.7] []", false},
-		{[]netip.Addr{netip.MustParseAddr("192.0.2.8")}, "[192.0.2.8] [192.0.2.8]", true},
+		{[]netip.Addr{netip.MustParseAddr("192.0.2.7")}, "[192.0.2.7] [192.0.2.7]", changes{addresses: true, first: true}},
+		{nil, "[192.0.2.7] []", changes{}},
+		{[]netip.Addr{netip.MustParseAddr("192.0.2.7")}, "[192.0.2.7] [192.0.2.7]", changes{}},
+		{nil, "[192.0.2.7] []", changes{}},
+		{[]netip.Addr{netip.MustParseAddr("192.0.2.8")}, "[192.0.2.8] [192.0.2.8]", changes{addresses: true}},
 	} {
 		found = x.found
 		read(x.want)
-		if got := f.takeChanges(); got.addresses != x.changes {
+		if got := f.takeChanges(); got != x.is {
 			t.Errorf("%s: changes %+v", x.want, got)
 		}
 	}
@@ -219,4 +225,73 @@ func TestFollowedAddresses(t *testing.T) {
 			t.Errorf("%q is stored, and the node has %q", got, f.Now().IPs)
 		}
 	}
+}
+
+// TestFlappingNetwork checks that the first change is reported at once, and that a network which changes all the time causes few reports:
+// each is a round of all pods. The first address and the first servers never wait. An error of UpdateDNS is repeated, at growing intervals.
+func TestFlappingNetwork(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	write(t, path, "nameserver 192.0.2.1\n")
+	m := follow(t, path, "--node-ip=192.0.2.7").Machine
+	now, came, changed, updated := time.Unix(1e9, 0), 0, 0, 0
+	var fails error
+	pace := retry.Pace{First: firstPace, Now: func() time.Time { return now }}
+	f := &Follower{Machine: m, Came: func() { came++ }, Changed: func() { changed++ }, Log: slog.New(slog.DiscardHandler), addresses: pace, dns: pace,
+		UpdateDNS: func(func(*cri.PodSandboxMetadata) *cri.DNSConfig) error { updated++; return fails }}
+	f.pending = changes{addresses: true, dns: true}
+	f.report(t.Context())
+	if came != 0 || changed != 1 || updated != 1 || f.pending != (changes{}) {
+		t.Fatalf("the first change: %d, %d, %d, %+v", came, changed, updated, f.pending)
+	}
+	for end := now.Add(time.Hour); now.Before(end); now = now.Add(time.Second) {
+		f.pending = f.pending.with(changes{addresses: true, dns: true})
+		if left := f.report(t.Context()); left <= 0 || left > longestPace && f.pending != (changes{}) {
+			t.Fatalf("the next report in %s", left)
+		}
+	}
+	if changed < 12 || changed > 20 || updated != changed {
+		t.Errorf("%d and %d reports in an hour", changed, updated)
+	}
+	f.pending, f.hadServers = changes{addresses: true, first: true, dns: true}, false
+	before := updated
+	f.report(t.Context())
+	if came != 1 || updated != before+1 || f.pending != (changes{}) {
+		t.Errorf("the first address: %d, %d, %+v", came, updated-before, f.pending)
+	}
+	now, fails, updated = now.Add(time.Hour), errors.New("no space"), 0
+	f.pending.dns = true
+	for end := now.Add(time.Hour); now.Before(end); now = now.Add(time.Second) {
+		if left := f.report(t.Context()); left <= 0 || left > longestPace {
+			t.Fatalf("after an error, the next report in %s", left)
+		}
+	}
+	if updated < 12 || updated > 20 {
+		t.Errorf("%d attempts in an hour", updated)
+	}
+	fails, now = nil, now.Add(longestPace)
+	if left := f.report(t.Context()); left != time.Hour || f.pending.dns {
+		t.Errorf("after a success: %s, %+v", left, f.pending)
+	}
+}
+
+// TestAddressesUnreadable checks that a failed reading of the addresses is repeated without another sign of a change.
+func TestAddressesUnreadable(t *testing.T) {
+	f := follow(t, "", "--node-ip=0.0.0.0")
+	synctest.Test(t, func(t *testing.T) {
+		m := f.Machine
+		m.changed = make(chan struct{}, 1)
+		reads, changed := 0, 0
+		m.find = func([]netip.Addr) ([]netip.Addr, error) {
+			if reads++; reads < 5 {
+				return nil, errors.New("too many open files")
+			}
+			return []netip.Addr{netip.MustParseAddr("192.0.2.8")}, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		follower := Follower{Machine: m, Changed: func() { changed++; cancel() }, Came: func() { changed++; cancel() }, Log: slog.New(slog.DiscardHandler)}
+		begin := time.Now()
+		if err := follower.Run(ctx); err != nil || changed != 1 || reads != 5 || time.Since(begin) > time.Minute {
+			t.Errorf("%v, %d reports, %d readings in %s", err, changed, reads, time.Since(begin))
+		}
+	})
 }

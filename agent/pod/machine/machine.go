@@ -56,6 +56,7 @@ type Machine struct {
 	features   func() *cri.RuntimeFeatures // returns the features that the runtime has last reported; nil before the runtime is known
 	readAt     time.Time
 	present    []netip.Addr // the addresses that the machine has now
+	findErr    error        // why the addresses could not be read when they were last read; the Follower then reads them again
 	known      []netip.Addr // the last addresses that the machine had; an earlier run of the agent may have found them
 	last       translate.Node
 	changes    changes                       // since the last call of takeChanges
