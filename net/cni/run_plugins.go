@@ -192,7 +192,7 @@ func checkFields(list *libcni.NetworkConfigList, binDirs []string) error {
 		if err == nil {
 			continue
 		}
-		if _, missing := plugin.FindExecutable(conf.Network.Type, binDirs); missing != nil {
+		if _, missing := plugin.FindInstalled(conf.Network.Type, binDirs); missing != nil {
 			return fmt.Errorf("CNI network %s: %w, and no plugin %s is installed in %v", list.Name, err, conf.Network.Type, binDirs)
 		}
 	}

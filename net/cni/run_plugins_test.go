@@ -314,3 +314,26 @@ echo $CNI_COMMAND >> `+w.dir+`/commands
 		t.Errorf("the installed plugin got %q (%v)", got, err)
 	}
 }
+
+// TestOwnLinkIsNoInstalledPlugin checks that a link to islet with the name of a built-in type does not count as the installed plugin: the
+// error names the field. The link may also lead to another version of islet than the running one.
+func TestOwnLinkIsNoInstalledPlugin(t *testing.T) {
+	w := newWorld(t)
+	self, err := os.Executable()
+	check(t, err)
+	updated := filepath.Join(w.dir, "islet")
+	check(t, os.WriteFile(updated, []byte("#!/bin/sh\n"), 0o755))
+	for _, target := range []string{self, updated} {
+		bin := t.TempDir()
+		check(t, os.Symlink(target, filepath.Join(bin, "bridge")))
+		n := w.network(t, w.conf(t, "1.conf", `{"cniVersion": "1.0.0", "name": "x", "type": "bridge", "vlan": 7}`),
+			func(c *Config) { c.BinDirs = []string{bin} })
+		_, path := netnstest.New(t)
+		_, setup := n.Setup(t.Context(), "pod", path, nil)
+		for _, err := range []error{setup, n.Ready(), CheckFile(n.cfg.BinDirs, filepath.Join(n.cfg.ConfDir, "1.conf"))} {
+			if err == nil || !strings.Contains(err.Error(), "vlan") {
+				t.Errorf("link to %s: %v", target, err)
+			}
+		}
+	}
+}
