@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// pluginTime is the timeout of one command, for all plugins of a list together.
+	// pluginTime is the timeout of one command but GC and STATUS, for all plugins of a list together.
 	pluginTime = 2 * time.Minute
 	// maxAddresses is the maximum number of addresses in a result.
 	maxAddresses = 16
@@ -202,7 +202,7 @@ func (p *pluginNetwork) collectGarbage(ctx context.Context, ended func(id string
 			valid = append(valid, types.GCAttachment{ContainerID: id, IfName: Interface})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, pluginTime)
+	ctx, cancel := context.WithTimeout(ctx, gcTime)
 	defer cancel()
 	return p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid})
 }
