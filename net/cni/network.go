@@ -235,8 +235,8 @@ func attachPort(host, pod netns.NS, p bridge.Port) error {
 	return bridge.Attach(host, pod, p)
 }
 
-// Teardown removes the objects that Setup created. Missing objects and a missing namespace are not errors. After a failure, Run retries: the
-// caller may never call again.
+// Teardown removes the objects that Setup created. Missing objects and a missing namespace are not errors. After a failure, Run retries,
+// because the caller may never call again.
 func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) error {
 	if err := validID(id); err != nil {
 		return err
