@@ -24,6 +24,9 @@ type attachment struct {
 	CNIVersion   string            `json:"cniVersion"`
 	Args         [][2]string       `json:"args"`
 	Capabilities map[string]any    `json:"capabilities,omitempty"`
+	// Installed contains the built-in types in whose place an installed plugin of this name was run. DEL needs that plugin: the built-in
+	// one would succeed, and leave what the other has made. Earlier versions of islet ignore this field.
+	Installed []string `json:"installed,omitempty"`
 }
 
 func newAttachment(list *libcni.NetworkConfigList, id, netns string, cfg *api.PodSandboxConfig) (*attachment, error) {

@@ -16,38 +16,40 @@ import (
 const (
 	// defaultStartTime is the maximum time for which Reconcile waits for CNI plugins.
 	defaultStartTime = 3 * time.Second
+	// gcTime is the timeout of the command GC. No sandbox can be set up or torn down meanwhile.
+	gcTime = 20 * time.Second
 	// maxDeletes is the maximum number of ended sandboxes for which plugins run the command DEL at the same time.
 	maxDeletes = 4
 	// firstRetry and lastRetry are the windows of the pauses after a failed DEL.
 	firstRetry, lastRetry = 10 * time.Second, 5 * time.Minute
 )
 
-// endedSandboxes contains the sandboxes that have ended and still have an attachment, so CNI plugins must remove them: those of a former
-// boot, and those whose set-up and removal have failed. No pod and no record of the runtime may refer to such a sandbox any more, so only
-// this type remembers it.
+// endedSandboxes contains the sandboxes that have ended and are still on a network: those of a former boot that have an attachment, and
+// those whose removal has failed. No pod and no record of the runtime may refer to such a sandbox any more, so only this type remembers it.
 type endedSandboxes struct {
-	wake chan struct{} // capacity 1; a value makes run remove the new ones
+	wake       chan struct{} // capacity 1; a value makes run look whether there is work, and set its timer
+	firstRetry time.Duration
 
 	mu      sync.Mutex
-	failed  map[string]bool // by ID: whether a removal has failed
-	garbage bool            // the command GC is due
+	ids     map[string]bool               // the value: whether the failure of its removal was logged
+	running map[string]context.CancelFunc // by ID: ends the running removal
+	garbage bool                          // the command GC is due
 }
 
 func newEndedSandboxes() *endedSandboxes {
-	return &endedSandboxes{wake: make(chan struct{}, 1), failed: map[string]bool{}}
+	return &endedSandboxes{
+		wake: make(chan struct{}, 1), firstRetry: firstRetry, ids: map[string]bool{}, running: map[string]context.CancelFunc{},
+	}
 }
 
+// add adds sandboxes. Their removal does not begin at once, because the plugin has just failed, or Reconcile removes them.
 func (e *endedSandboxes) add(ids ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range ids {
-		if _, known := e.failed[id]; !known {
-			e.failed[id] = false
-		}
+		e.ids[id] = e.ids[id]
 	}
-	if len(ids) > 0 {
-		e.notify()
-	}
+	e.notify()
 }
 
 func (e *endedSandboxes) notify() {
@@ -57,36 +59,66 @@ func (e *endedSandboxes) notify() {
 	}
 }
 
-func (e *endedSandboxes) remove(id string) {
+// remove removes a sandbox, and ends the removal that is running for it. It reports whether e contained the sandbox.
+func (e *endedSandboxes) remove(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.failed, id)
+	_, known := e.ids[id]
+	delete(e.ids, id)
+	if cancel := e.running[id]; cancel != nil {
+		cancel()
+	}
+	return known
 }
 
 func (e *endedSandboxes) has(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, known := e.failed[id]
+	_, known := e.ids[id]
 	return known
 }
 
-// setFailed records a failed removal. It reports whether it is the first one of this sandbox.
+// begin records a removal that remove can end, or returns false if the sandbox was removed from e. The caller holds the sandbox's lock and
+// calls end later.
+func (e *endedSandboxes) begin(id string, cancel context.CancelFunc) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, known := e.ids[id]
+	if known {
+		e.running[id] = cancel
+	}
+	return known
+}
+
+func (e *endedSandboxes) end(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.running, id)
+}
+
+// setFailed records a failed removal. It reports whether it must be logged.
 func (e *endedSandboxes) setFailed(id string) (first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was, known := e.failed[id]
+	was, known := e.ids[id]
 	if known {
-		e.failed[id] = true
+		e.ids[id] = true
 	}
 	return known && !was
 }
 
-// list returns the IDs, sorted: all, or only those whose removal has not failed yet.
-func (e *endedSandboxes) list(all bool) []string {
+// list returns the IDs, sorted.
+func (e *endedSandboxes) list() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ids := slices.Sorted(maps.Keys(e.failed))
-	return slices.DeleteFunc(ids, func(id string) bool { return !all && e.failed[id] })
+	return slices.Sorted(maps.Keys(e.ids))
+}
+
+// hasWork reports whether sandboxes must be removed, or the command GC is due.
+func (e *endedSandboxes) hasWork() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.ids) > 0 || e.garbage
 }
 
 // setGarbage records whether the command GC is due. It returns the former value.
@@ -100,20 +132,19 @@ func (e *endedSandboxes) setGarbage(due bool) (was bool) {
 // markEnded records the attachments of all sandboxes but the live ones.
 func (n *Network) markEnded(isLive func(id string) bool) error {
 	ids, err := n.plugins.attachments.listIDs()
-	n.ended.add(slices.DeleteFunc(ids, isLive)...)
 	n.ended.setGarbage(true)
-	n.ended.notify()
+	n.ended.add(slices.DeleteFunc(ids, isLive)...)
 	return err
 }
 
-// removeEnded removes ended sandboxes from the networks of CNI plugins: all, or only those whose removal has not failed yet. Then it runs
-// the command GC if this is due. It returns the errors.
-func (n *Network) removeEnded(ctx context.Context, all bool) error {
+// removeEnded removes all ended sandboxes from the networks of CNI plugins. Then it runs the command GC if this is due. It returns the
+// errors.
+func (n *Network) removeEnded(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(maxDeletes)
 	var mu sync.Mutex
 	var errs []error
-	for _, id := range n.ended.list(all) {
+	for _, id := range n.ended.list() {
 		g.Go(func() error {
 			if err := n.removeEndedSandbox(ctx, id); err != nil {
 				mu.Lock()
@@ -124,27 +155,39 @@ func (n *Network) removeEnded(ctx context.Context, all bool) error {
 		})
 	}
 	_ = g.Wait() // the functions return no error
-	if ctx.Err() == nil && n.ended.setGarbage(false) {
-		n.operations.Lock()
-		err := n.plugins.collectGarbage(ctx, n.ended.has)
-		n.operations.Unlock()
-		if err != nil {
-			n.cfg.Log.Warn("a CNI plugin could not remove leftovers", "error", err)
-			if ctx.Err() != nil {
-				n.ended.setGarbage(true)
-			}
-		}
-		errs = append(errs, err)
+	return errors.Join(append(errs, n.collectGarbage(ctx))...)
+}
+
+// collectGarbage runs the command GC if this is due. It does not wait for operations that are running: GC stays due then. A waiting writer
+// would hold up all sandboxes.
+func (n *Network) collectGarbage(ctx context.Context) error {
+	if ctx.Err() != nil || !n.ended.setGarbage(false) {
+		return nil
 	}
-	return errors.Join(errs...)
+	if !n.operations.TryLock() {
+		n.ended.setGarbage(true)
+		return nil
+	}
+	err := n.plugins.collectGarbage(ctx, n.ended.has)
+	n.operations.Unlock()
+	if err != nil {
+		n.cfg.Log.Warn("a CNI plugin could not remove leftovers", "error", err)
+		if ctx.Err() != nil {
+			n.ended.setGarbage(true)
+		}
+	}
+	return err
 }
 
 func (n *Network) removeEndedSandbox(ctx context.Context, id string) error {
 	n.sandboxLocks.Lock(id)
 	defer n.sandboxLocks.Unlock(id)
-	if ctx.Err() != nil || !n.ended.has(id) { // it was set up again, or torn down
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if ctx.Err() != nil || !n.ended.begin(id, cancel) { // it was set up again, or torn down
 		return ctx.Err()
 	}
+	defer n.ended.end(id)
 	// SetPodCIDRs does not wait for a plugin, because its wait would hold up all sandboxes.
 	err := n.plugins.tearDownSandbox(ctx, id, "")
 	if err == nil {
@@ -162,27 +205,27 @@ func (n *Network) removeEndedSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// removeEndedLoop removes ended sandboxes until ctx ends. After a failure it retries with backoff.
+// removeEndedLoop removes ended sandboxes until ctx ends: those that exist now at once, and later ones after a pause. After a failure it
+// retries with backoff.
 func (n *Network) removeEndedLoop(ctx context.Context) {
-	backoff := retry.Backoff{FirstWindow: firstRetry, MaxWindow: lastRetry}
+	backoff := retry.Backoff{FirstWindow: n.ended.firstRetry, SecondWindow: lastRetry, MaxWindow: lastRetry}
 	again := time.NewTimer(0) // the first attempt
 	defer again.Stop()
 	for pending := true; ; {
-		all := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-n.ended.wake:
 		case <-again.C:
-			all, pending = true, false
+			pending = false
+			_ = n.removeEnded(ctx) // it has logged the errors
+			if !n.ended.hasWork() {
+				backoff.Reset()
+			}
 		}
-		err := n.removeEnded(ctx, all)
-		switch {
-		case err != nil && !pending: // other failures do not postpone an attempt
+		if !pending && n.ended.hasWork() {
 			again.Reset(backoff.Next(0))
 			pending = true
-		case err == nil && all:
-			backoff.Reset()
 		}
 	}
 }

@@ -137,11 +137,17 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	if err := validID(id); err != nil {
 		return nil, err
 	}
+	ended := n.ended.remove(id) // ends its removal, which holds the lock
 	n.sandboxLocks.Lock(id)
 	defer n.sandboxLocks.Unlock(id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
-	n.ended.remove(id)
+	if n.ended.remove(id) || ended { // a removal that has failed may have removed a part
+		if err := n.tearDownSandbox(ctx, id, ""); err != nil { // the namespace at path may be another one
+			n.ended.add(id)
+			return nil, fmt.Errorf("network of sandbox %s: %w", id, err)
+		}
+	}
 	addrs, err := n.setUpSandbox(ctx, id, path, cfg)
 	if err != nil {
 		fresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
@@ -229,17 +235,20 @@ func attachPort(host, pod netns.NS, p bridge.Port) error {
 	return bridge.Attach(host, pod, p)
 }
 
-// Teardown removes the objects that Setup created. Missing objects and a missing namespace are not errors.
+// Teardown removes the objects that Setup created. Missing objects and a missing namespace are not errors. After a failure, Run retries,
+// because the caller may never call again.
 func (n *Network) Teardown(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) error {
 	if err := validID(id); err != nil {
 		return err
 	}
 	n.tracker.removeWire(id) // from now on, the port is not repaired
+	n.ended.remove(id)       // ends its removal, which holds the lock
 	n.sandboxLocks.Lock(id)
 	defer n.sandboxLocks.Unlock(id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
 	if err := n.tearDownSandbox(ctx, id, path); err != nil {
+		n.ended.add(id)
 		return fmt.Errorf("remove network of sandbox %s: %w", id, err)
 	}
 	n.ended.remove(id)

@@ -21,7 +21,7 @@ func (n *Network) Reconcile(ctx context.Context, live []string) error {
 	err := n.reconcile(ctx, live)
 	soon, cancel := context.WithTimeout(ctx, n.startTime)
 	defer cancel()
-	_ = n.removeEnded(soon, false) // Run repeats what has failed
+	_ = n.removeEnded(soon) // Run repeats what has failed
 	return err
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// pluginTime is the timeout of one command, for all plugins of a list together.
+	// pluginTime is the timeout of one command but GC and STATUS, for all plugins of a list together.
 	pluginTime = 2 * time.Minute
 	// maxAddresses is the maximum number of addresses in a result.
 	maxAddresses = 16
@@ -85,6 +85,7 @@ func (p *pluginNetwork) setUpSandbox(
 	if err != nil {
 		return nil, err
 	}
+	a.Installed = p.installedTypes(list)
 	if err := p.attachments.write(a); err != nil {
 		return nil, err
 	}
@@ -117,6 +118,9 @@ func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id, path string) (e
 	if err != nil {
 		return err
 	}
+	if err := p.checkInstalled(a); err != nil {
+		return fmt.Errorf("CNI network %s: %w", list.Name, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, pluginTime)
 	defer cancel()
 	rt := a.runtimeConf()
@@ -130,6 +134,36 @@ func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id, path string) (e
 		}
 	}
 	return p.attachments.remove(id)
+}
+
+// installedTypes returns the built-in types of a list in whose place an installed plugin runs.
+func (p *pluginNetwork) installedTypes(list *libcni.NetworkConfigList) (types []string) {
+	for _, conf := range list.Plugins {
+		kind := conf.Network.Type
+		if plugin.Validate(kind, conf.Bytes) == nil {
+			continue
+		}
+		if _, err := plugin.FindInstalled(kind, p.binDirs); err == nil {
+			types = append(types, kind)
+		}
+	}
+	return types
+}
+
+// checkInstalled returns an error if an installed plugin that was run for an attachment is missing.
+func (p *pluginNetwork) checkInstalled(a *attachment) error {
+	for _, kind := range a.Installed {
+		if _, err := plugin.FindInstalled(kind, p.binDirs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needsInstalled reports whether an attachment cannot be removed because an installed plugin is missing.
+func (p *pluginNetwork) needsInstalled(id string) bool {
+	a, err := p.attachments.read(id)
+	return err == nil && a != nil && p.checkInstalled(a) != nil
 }
 
 // namespaceForDelete returns the path of the namespace for the command DEL, or "" if the namespace is gone with all its interfaces.
@@ -155,7 +189,7 @@ func (p *pluginNetwork) namespaceForDelete(a *attachment, path string) string {
 func (p *pluginNetwork) collectGarbage(ctx context.Context, ended func(id string) bool) (err error) {
 	defer recoverPanic(&err)
 	list, err := p.confs.currentList()
-	if err != nil || list == nil || !atLeast11(list) {
+	if err != nil || list == nil || !atLeast11(list) || p.checkPlugins(list) != nil {
 		return nil // another caller reports the error
 	}
 	ids, err := p.attachments.listIDs()
@@ -164,11 +198,11 @@ func (p *pluginNetwork) collectGarbage(ctx context.Context, ended func(id string
 	}
 	valid := []types.GCAttachment{}
 	for _, id := range ids {
-		if !ended(id) {
+		if !ended(id) || p.needsInstalled(id) { // libcni runs DEL for the others
 			valid = append(valid, types.GCAttachment{ContainerID: id, IfName: Interface})
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, pluginTime)
+	ctx, cancel := context.WithTimeout(ctx, gcTime)
 	defer cancel()
 	return p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid})
 }
@@ -192,7 +226,7 @@ func checkFields(list *libcni.NetworkConfigList, binDirs []string) error {
 		if err == nil {
 			continue
 		}
-		if _, missing := plugin.FindExecutable(conf.Network.Type, binDirs); missing != nil {
+		if _, missing := plugin.FindInstalled(conf.Network.Type, binDirs); missing != nil {
 			return fmt.Errorf("CNI network %s: %w, and no plugin %s is installed in %v", list.Name, err, conf.Network.Type, binDirs)
 		}
 	}

@@ -291,14 +291,24 @@ func TestUnsupportedFieldIsNamed(t *testing.T) {
 // TestInstalledPluginOfABuiltInType checks that the installed plugin runs if the built-in one of the same name does not support the
 // configuration, for each command, and that islet doctor finds no fault then.
 func TestInstalledPluginOfABuiltInType(t *testing.T) {
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		t.Run(version, func(t *testing.T) { testInstalledPlugin(t, version) })
+	}
+}
+
+func testInstalledPlugin(t *testing.T, version string) {
 	w := newWorld(t)
-	content := `{"cniVersion": "1.0.0", "name": "x", "plugins": [{"type": "bridge", "vlan": 7}, {"type": "loopback"}]}`
+	content := `{"cniVersion": "` + version + `", "name": "x", "plugins": [{"type": "bridge", "vlan": 7}, {"type": "loopback"}]}`
 	n := w.network(t, w.conf(t, "1.conflist", content), func(c *Config) { c.BinDirs = []string{w.dir} })
 	file := filepath.Join(n.cfg.ConfDir, "1.conflist")
 	if err := CheckFile(n.cfg.BinDirs, file); err == nil || !strings.Contains(err.Error(), "vlan") {
 		t.Errorf("without the plugin: %v", err)
 	}
 	check(t, os.WriteFile(filepath.Join(w.dir, "bridge"), []byte(`#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'; exit ;;
+STATUS) exit ;;
+esac
 echo $CNI_COMMAND >> `+w.dir+`/commands
 [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.99.0.7/24"}]}'
 `), 0o755))
@@ -309,8 +319,41 @@ echo $CNI_COMMAND >> `+w.dir+`/commands
 	if fmt.Sprint(p.addrs) != "[10.99.0.7]" {
 		t.Errorf("addresses are %v", p.addrs)
 	}
+	// While the plugin is missing, the built-in one must not run in its place, which would remove nothing and succeed.
+	away := filepath.Join(w.dir, "away")
+	check(t, os.Rename(filepath.Join(w.dir, "bridge"), away))
+	if err := n.Teardown(t.Context(), p.id, p.path, p.cfg); err == nil || !strings.Contains(err.Error(), `plugin "bridge" is not in`) {
+		t.Errorf("removed without the plugin: %v", err)
+	}
+	n = w.network(t, func(c *Config) { *c = n.cfg })
+	check(t, n.Reconcile(t.Context(), nil))
+	check(t, os.Rename(away, filepath.Join(w.dir, "bridge")))
 	check(t, n.Teardown(t.Context(), p.id, p.path, p.cfg))
-	if got, err := os.ReadFile(w.dir + "/commands"); err != nil || string(got) != "ADD\nDEL\n" {
+	w.clean(t)
+	if got, err := os.ReadFile(w.dir + "/commands"); err != nil || strings.ReplaceAll(string(got), "GC\n", "") != "ADD\nDEL\n" {
 		t.Errorf("the installed plugin got %q (%v)", got, err)
+	}
+}
+
+// TestOwnLinkIsNoInstalledPlugin checks that a link to islet with the name of a built-in type does not count as the installed plugin: the
+// error names the field. The link may also lead to another version of islet than the running one.
+func TestOwnLinkIsNoInstalledPlugin(t *testing.T) {
+	w := newWorld(t)
+	self, err := os.Executable()
+	check(t, err)
+	updated := filepath.Join(w.dir, "islet")
+	check(t, os.WriteFile(updated, []byte("#!/bin/sh\n"), 0o755))
+	for _, target := range []string{self, updated} {
+		bin := t.TempDir()
+		check(t, os.Symlink(target, filepath.Join(bin, "bridge")))
+		n := w.network(t, w.conf(t, "1.conf", `{"cniVersion": "1.0.0", "name": "x", "type": "bridge", "vlan": 7}`),
+			func(c *Config) { c.BinDirs = []string{bin} })
+		_, path := netnstest.New(t)
+		_, setup := n.Setup(t.Context(), "pod", path, nil)
+		for _, err := range []error{setup, n.Ready(), CheckFile(n.cfg.BinDirs, filepath.Join(n.cfg.ConfDir, "1.conf"))} {
+			if err == nil || !strings.Contains(err.Error(), "vlan") {
+				t.Errorf("link to %s: %v", target, err)
+			}
+		}
 	}
 }

@@ -26,6 +26,7 @@ const (
 	maxError      = 4 << 10           // maximum number of bytes of stderr in an error message
 	pipeTimeout   = 5 * time.Second   // maximum time from the end of the context until the pipes are closed
 	builtinPrefix = "islet-built-in:" // prefix of the paths that stand for built-in types
+	programName   = "islet"           // name of this program's file
 )
 
 // Exec runs plugins for libcni. Built-in types run in this process. Other types run as executables in the node's network namespace. It
@@ -41,17 +42,29 @@ func (e *Exec) FindInPath(kind string, paths []string) (string, error) {
 	if IsBuiltIn(kind) {
 		return builtinPrefix + kind, nil
 	}
-	return FindExecutable(kind, paths)
+	return findExecutable(kind, paths, func(string, os.FileInfo) bool { return true })
 }
 
-// FindExecutable returns the path of the executable of a plugin type.
-func FindExecutable(kind string, paths []string) (string, error) {
+// FindInstalled returns the path of the executable of a plugin type that is not this program. The package islet-cni installs links to this
+// program under the names of the built-in types.
+func FindInstalled(kind string, paths []string) (string, error) {
+	self, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return "", err
+	}
+	return findExecutable(kind, paths, func(path string, info os.FileInfo) bool {
+		target, err := filepath.EvalSymlinks(path) // after an update, the link leads to another file than that of this process
+		return err == nil && filepath.Base(target) != programName && !os.SameFile(info, self)
+	})
+}
+
+func findExecutable(kind string, paths []string, accepts func(path string, info os.FileInfo) bool) (string, error) {
 	if kind == "" || kind != filepath.Base(kind) || strings.Trim(kind, ".") == "" {
 		return "", fmt.Errorf("plugin type %q is not a file name", kind)
 	}
 	for _, dir := range paths {
 		path := filepath.Join(dir, kind)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && accepts(path, info) {
 			return path, nil
 		}
 	}
@@ -70,7 +83,7 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 		env[key] = value // the last value applies
 	}
 	if Validate(kind, stdin) != nil { // of VERSION, stdin has no other fields
-		if program, err := FindExecutable(kind, filepath.SplitList(env["CNI_PATH"])); err == nil {
+		if program, err := FindInstalled(kind, filepath.SplitList(env["CNI_PATH"])); err == nil {
 			return e.runExecutable(ctx, program, stdin, environ)
 		}
 	}

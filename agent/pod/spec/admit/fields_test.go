@@ -92,7 +92,8 @@ var fieldTypes = []fieldtest.Table{
 		{"command", works, ""},
 		{"args", works, ""},
 		{"workingDir", works, ""},
-		{"ports", works, "hostPort and hostIP by nftables"},
+		{"ports", works, "hostPort and hostIP by nftables. A hostIP of a family that the pod does not have is an error, " +
+			"unless the same port is open in the pod's family"},
 		{"envFrom", works, ""},
 		{"env", works, "the sources of values are below"},
 		{"resources", works, "limits and requests of CPU, memory, huge pages, extended resources; CPU and memory change in place, see [the life of a pod](pod-life.md); a pod that exceeds a limit of ephemeral-storage is [evicted](resources.md#limits-on-files)"},
