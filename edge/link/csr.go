@@ -51,7 +51,8 @@ type signingRequest struct {
 
 func clientRequest(node string, requester []byte) signingRequest {
 	return signingRequest{
-		signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: node, usage: certificatesv1.UsageClientAuth, requester: requester,
+		signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
+		node: node, requester: requester,
 	}
 }
 
