@@ -183,6 +183,8 @@ func (m marker) contradictionWith(lease *coordinationv1.Lease) string {
 	switch {
 	case version != 0 && version < m.Version:
 		return fmt.Sprintf("its lease of this node has version %d, but version %d was acknowledged", version, m.Version)
+	case version > m.Version && m.Version != 0:
+		// The Lease was written later. A renewal whose answer was lost has an earlier renewTime if the clock of this machine was set back.
 	case renewed.Before(m.Renewed):
 		return fmt.Sprintf("its lease of this node lacks the renewal of %s, which was acknowledged", m.Renewed.UTC().Format(time.RFC3339))
 	}

@@ -147,6 +147,14 @@ func TestRewritten(t *testing.T) {
 				s.Error("lists are compared wrongly")
 			}
 		}, 1},
+		"an answer that was lost, with an earlier clock": {func(s *scene, _ *apitest.Snapshot) {
+			at := metav1.NewMicroTime(time.Now().Add(-48 * time.Hour))
+			l := s.Lease(v1.NamespaceNodeLease, "n")
+			l.Spec.RenewTime = &at
+			s.Put(l)
+			s.SuspectServer()
+			s.renew()
+		}, 0},
 		"an answer that was lost": {func(s *scene, _ *apitest.Snapshot) {
 			at := metav1.NewMicroTime(time.Now())
 			l := s.Lease(v1.NamespaceNodeLease, "n")

@@ -25,7 +25,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	cfg := i.link.cfg
 	from, _, err := readKubeconfig(cfg.BootstrapKubeconfig)
 	if err != nil {
-		return err
+		return err // load has put it into the state
 	}
 	with, err := restConfig(from.DeepCopy())
 	if err != nil {
@@ -48,7 +48,7 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	if !a.Date.IsZero() && !a.CertificateEnd.IsZero() {
 		i.link.clock.evaluateDate(a.Date, a.CertificateEnd, true)
 	}
-	made, err := i.obtainClientCert(ctx, c, nil)
+	made, err := i.obtainClientCert(ctx, c, credentialsOf(with), nil)
 	if err != nil {
 		if ctx.Err() == nil {
 			i.setMissing(&noCredentials{ReasonBootstrapping, err.Error()})
@@ -67,6 +67,11 @@ func (i *identity) bootstrap(ctx context.Context) error {
 	i.bootstrappedBy = with
 	i.bootstraps.Succeeded(min(longestInterval(made.cert.Leaf), afterDenial))
 	return nil
+}
+
+// credentialsOf returns the credentials of a configuration of restConfig, to compare them.
+func credentialsOf(c *rest.Config) []byte {
+	return fmt.Appendf(nil, "%q|%q|%q|%q|%q", c.BearerToken, c.Username, c.Password, c.CertData, c.Impersonate.UserName)
 }
 
 // untilBootstrap returns the minimum time until the next bootstrap. It returns 0 if the bootstrap kubeconfig has changed, because the
@@ -113,7 +118,7 @@ func (i *identity) newClient(with *rest.Config) (*kube.Client, error) {
 	})
 }
 
-func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client, prove func(*pair) error) (*pair, error) {
+func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client, requester []byte, prove func(*pair) error) (*pair, error) {
 	waiting := func(name string) {
 		i.mu.Lock()
 		without := i.config == nil
@@ -122,7 +127,7 @@ func (i *identity) obtainClientCert(ctx context.Context, c *kube.Client, prove f
 			i.setMissing(&noCredentials{ReasonBootstrapping, "certificate signing request " + name + " waits for approval"})
 		}
 	}
-	return obtainPair(ctx, i.pairs, clientRequest(i.link.cfg.NodeName), c, i.link.clock, waiting, prove)
+	return obtainPair(ctx, i.pairs, clientRequest(i.link.cfg.NodeName, requester), c, i.link.clock, waiting, prove)
 }
 
 // obtainPair requests a certificate and saves it with its key. If the function prove is not nil and returns an error, the current pair

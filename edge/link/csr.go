@@ -44,10 +44,16 @@ type signingRequest struct {
 	node   string
 	usage  certificatesv1.KeyUsage // key usage in addition to digital signature
 	names  certNames
+	// requester contains the credentials of the client if they are not those of the node. The API server records their user in the request,
+	// and only requests of some users are approved automatically. Each requester therefore creates its own request.
+	requester []byte
 }
 
-func clientRequest(node string) signingRequest {
-	return signingRequest{signer: certificatesv1.KubeAPIServerClientKubeletSignerName, node: node, usage: certificatesv1.UsageClientAuth}
+func clientRequest(node string, requester []byte) signingRequest {
+	return signingRequest{
+		signer: certificatesv1.KubeAPIServerClientKubeletSignerName, usage: certificatesv1.UsageClientAuth,
+		node: node, requester: requester,
+	}
 }
 
 func servingRequest(node string, n certNames) signingRequest {
@@ -55,8 +61,8 @@ func servingRequest(node string, n certNames) signingRequest {
 }
 
 // obtainCertificate creates the signing request for a key and waits for the certificate, without a time limit. Repeated calls are safe: a
-// request with the same key and content has the same name, and is not created twice. The caller is informed of that name while the request
-// waits.
+// request with the same key, content and requester has the same name, and is not created twice. The caller is informed of that name while
+// the request waits.
 func (r signingRequest) obtainCertificate(ctx context.Context, c *kube.Client, key crypto.Signer,
 	waiting func(name string)) ([]byte, error) {
 	csr, err := r.newObject(key)
@@ -138,7 +144,15 @@ func (r signingRequest) newObject(key crypto.Signer) (*certificatesv1.Certificat
 	if err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256(fmt.Appendf(public, "|%s|%s|%q|%q", r.signer, r.node, template.DNSNames, template.IPAddresses))
+	content := fmt.Appendf(public, "|%s|%s|%q|%q", r.signer, r.node, template.DNSNames, template.IPAddresses)
+	if len(r.requester) > 0 { // with the private key, because nobody must be able to check a guessed token with the name of the request
+		private, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			return nil, err
+		}
+		content = slices.Concat(content, private, r.requester)
+	}
+	digest := sha256.Sum256(content)
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-csr-" + hex.EncodeToString(digest[:16])},
 		Spec: certificatesv1.CertificateSigningRequestSpec{

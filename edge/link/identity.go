@@ -140,7 +140,7 @@ func (i *identity) load() bool {
 		}
 	}
 	if err != nil {
-		i.setMissingUnlessBootstrapping(&noCredentials{ReasonNoCredentials, err.Error()})
+		i.setNoneUsable(&noCredentials{ReasonNoCredentials, err.Error()})
 		return false
 	}
 	if leaf != nil {
@@ -150,11 +150,7 @@ func (i *identity) load() bool {
 	isRejected := leaf != nil && i.rejectedCert != nil && leaf.Equal(i.rejectedCert)
 	i.mu.Unlock()
 	if isRejected && i.link.cfg.BootstrapKubeconfig != "" {
-		message := "the client certificate expired at " + leaf.NotAfter.Format(time.RFC3339)
-		if _, err := readRest(i.link.cfg.BootstrapKubeconfig); err != nil {
-			message += fmt.Sprintf(", and a new one cannot be requested: %v", err)
-		}
-		i.setMissingUnlessBootstrapping(&noCredentials{ReasonCertificateExpired, message})
+		i.setNoneUsable(&noCredentials{ReasonCertificateExpired, "the client certificate expired at " + leaf.NotAfter.Format(time.RFC3339)})
 		return false
 	}
 	i.mu.Lock()
@@ -180,8 +176,15 @@ func (i *identity) warnUnread(err error) {
 	}
 }
 
-// setMissingUnlessBootstrapping is like setMissing. During a bootstrap it does nothing, so the reason stays ReasonBootstrapping.
-func (i *identity) setMissingUnlessBootstrapping(why *noCredentials) {
+// setNoneUsable is like setMissing. During a bootstrap it does nothing, so the reason stays ReasonBootstrapping. If the bootstrap
+// kubeconfig cannot be read, there is no bootstrap, and the message says why.
+func (i *identity) setNoneUsable(why *noCredentials) {
+	if path := i.link.cfg.BootstrapKubeconfig; path != "" {
+		if _, err := readRest(path); err != nil {
+			i.setMissing(&noCredentials{why.reason, fmt.Sprintf("%s, and a new certificate cannot be requested: %v", why.message, err)})
+			return
+		}
+	}
 	i.mu.Lock()
 	bootstrapping := i.missingReason != nil && i.missingReason.reason == ReasonBootstrapping
 	i.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/islet-edge/islet/edge/kube"
@@ -91,7 +92,8 @@ func TestBootstrapContinuesAfterRestart(t *testing.T) {
 }
 
 // TestNewFilesEndWait checks that a changed file ends the wait for a signing request that nobody approves: a usable kubeconfig, another
-// bootstrap kubeconfig, and another kubeconfig during a rotation. Other changes do not, and the request is continued.
+// bootstrap kubeconfig, and another kubeconfig during a rotation. Other changes do not, also not a file that was removed. Another token
+// makes another request, because the first one has the user of the first token. The same token continues its request.
 func TestNewFilesEndWait(t *testing.T) {
 	const newToken = "123456.0123456789abcdef"
 	hold := func(t *testing.T) *world {
@@ -149,25 +151,91 @@ func TestNewFilesEndWait(t *testing.T) {
 		})
 		await(t, l, up)
 	})
-	t.Run("continued", func(t *testing.T) {
-		w := hold(t)
-		w.server.Authenticate = func(r *http.Request) bool {
-			return r.Header.Get("Authorization") == "Bearer "+newToken || w.authenticate(r)
+	// noticed returns when the node has compared the files again, twice if a change was pending.
+	noticed := func(l *Link) {
+		for range 3 {
+			l.identity.filesChanged()
+			for len(l.identity.files) > 0 {
+				sleep(t.Context(), time.Millisecond)
+			}
 		}
+	}
+	t.Run("bootstrap token", func(t *testing.T) { // the requests of the first token are not approved
+		w := hold(t)
+		w.only = newToken
+		w.server.Authenticate = func(r *http.Request) bool { return bearer(r) == newToken || w.authenticate(r) }
 		cfg := w.bootstrap()
 		l, _ := w.start(cfg)
 		name := <-w.asked
-		waiting := func(s State) bool { return strings.Contains(s.Message, name) }
-		await(t, l, waiting)
+		await(t, l, func(s State) bool { return strings.Contains(s.Message, name) })
+		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: newToken})
+		await(t, l, up)
+		if other := <-w.asked; other == name || len(w.asked) != 0 || <-w.reads != token || <-w.reads != newToken || len(w.reads) != 0 {
+			t.Errorf("requests %s and %s and %d more, %d more reads", name, other, len(w.asked), len(w.reads))
+		}
+	})
+	t.Run("continued", func(t *testing.T) {
+		w := hold(t)
+		cfg := w.bootstrap()
+		l, _ := w.start(cfg)
+		name := <-w.asked
+		await(t, l, func(s State) bool { return strings.Contains(s.Message, name) })
+		<-w.reads
 		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token}) // unchanged
 		w.kubeconfig(w.path("other"), &api.AuthInfo{Token: token})
-		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: newToken})
-		await(t, l, waiting)
+		noticed(l)
+		if err := os.Remove(cfg.BootstrapKubeconfig); err != nil {
+			t.Fatal(err)
+		}
+		noticed(l)
+		w.kubeconfig(cfg.BootstrapKubeconfig, &api.AuthInfo{Token: token})
+		noticed(l)
+		if len(w.reads) != 0 {
+			t.Error("the wait has ended without a change")
+		}
+		w.set(func() { w.approve(name) })
+		await(t, l, up)
+		if len(w.asked) != 0 || len(w.reads) != 0 {
+			t.Error("a second request")
+		}
+	})
+	t.Run("same requester", func(t *testing.T) { // another way to the same cluster
+		w := hold(t)
+		cfg := w.bootstrap()
+		l, _ := w.start(cfg)
+		name := <-w.asked
+		<-w.reads
+		text, err := os.ReadFile(cfg.BootstrapKubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.Replace(text, []byte("    server: "), []byte("    disable-compression: true\n    server: "), 1)
+		if err := os.WriteFile(cfg.BootstrapKubeconfig, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-w.reads; got != token {
+			t.Errorf("read with %q", got)
+		}
 		w.set(func() { w.approve(name) })
 		await(t, l, up)
 		if len(w.asked) != 0 {
 			t.Error("a second request")
 		}
+	})
+	t.Run("unreadable", func(t *testing.T) { // the state says so when the request is not watched any more
+		w := hold(t)
+		cfg := w.bootstrap()
+		l, _ := w.start(cfg)
+		name := <-w.asked
+		await(t, l, func(s State) bool { return strings.Contains(s.Message, name) })
+		if err := os.Remove(cfg.BootstrapKubeconfig); err != nil {
+			t.Fatal(err)
+		}
+		noticed(l)
+		w.set(func() { w.events[name] <- watch.Event{Type: watch.Deleted, Object: w.csrs[name]} })
+		await(t, l, func(s State) bool {
+			return s.Reason == ReasonNoCredentials && strings.Contains(s.Message, cfg.BootstrapKubeconfig)
+		})
 	})
 }
 

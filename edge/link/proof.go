@@ -23,7 +23,7 @@ var (
 // Otherwise a signer with another CA, such as a control plane in the middle of a change of its CA, could cut off the node for good.
 func (i *identity) rotate(ctx context.Context) error {
 	var tried *x509.Certificate
-	_, err := i.obtainClientCert(ctx, i.link.client, func(p *pair) error {
+	_, err := i.obtainClientCert(ctx, i.link.client, nil, func(p *pair) error {
 		tried = p.cert.Leaf
 		return i.prove(ctx, p)
 	})

@@ -22,6 +22,7 @@ func (i *identity) run(ctx context.Context) error {
 		default:
 		}
 		i.tryOtherPair(ctx)
+		before := i.readKubeconfigs() // load and the attempts use these files or later ones
 		usable := i.load()
 		switch {
 		case !usable && i.link.cfg.BootstrapKubeconfig != "":
@@ -29,7 +30,7 @@ func (i *identity) run(ctx context.Context) error {
 				sleep(ctx, wait, i.files)
 				continue
 			}
-			i.attemptCertificate(ctx, "bootstrap", i.bootstrap, &again)
+			i.attemptCertificate(ctx, "bootstrap", i.bootstrap, before, &again)
 		case usable && i.isDue():
 			if s, moved := i.link.states.get(); s.Phase != Up {
 				sleep(ctx, maxSleep, i.files, moved)
@@ -39,7 +40,7 @@ func (i *identity) run(ctx context.Context) error {
 				sleep(ctx, min(wait, maxSleep), i.files)
 				continue
 			}
-			i.attemptCertificate(ctx, "rotate the client certificate", i.rotate, &again)
+			i.attemptCertificate(ctx, "rotate the client certificate", i.rotate, before, &again)
 		default:
 			again.Reset()
 			sleep(ctx, i.untilNext(), i.files)
@@ -52,11 +53,12 @@ func (i *identity) run(ctx context.Context) error {
 var errFilesChanged = errors.New("the kubeconfigs have changed")
 
 // attemptCertificate makes one attempt to obtain a certificate. After a failure, it waits until the next attempt is due. A signing request
-// can wait for its approval for ever, so the attempt also ends when a change of the files has changed the credentials. If the request is
-// still needed, the next attempt continues with it.
-func (i *identity) attemptCertificate(ctx context.Context, what string, do func(context.Context) error, again *retry.Backoff) {
+// can wait for its approval for ever, so the attempt also ends when the files contain other credentials than before. It continues if a file
+// was removed or cannot be read, because it needs the file no more. If the request is still needed, the next attempt continues with it.
+func (i *identity) attemptCertificate(ctx context.Context, what string, do func(context.Context) error, before [2]*rest.Config,
+	again *retry.Backoff) {
 	attempt, end := context.WithCancelCause(ctx)
-	before, watched, signalled := i.readKubeconfigs(), make(chan struct{}), false
+	watched, signalled := make(chan struct{}), false
 	go func() {
 		defer close(watched)
 		for {
@@ -65,8 +67,10 @@ func (i *identity) attemptCertificate(ctx context.Context, what string, do func(
 				return
 			case <-i.files:
 				signalled = true
-				if now := i.readKubeconfigs(); !areEqual(now[0], before[0]) || !areEqual(now[1], before[1]) {
-					end(errFilesChanged)
+				for n, now := range i.readKubeconfigs() {
+					if now != nil && !areEqual(now, before[n]) {
+						end(errFilesChanged)
+					}
 				}
 			}
 		}

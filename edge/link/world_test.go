@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,12 +34,14 @@ type world struct {
 	dir    string
 	meta   *memory
 	asked  chan string // name of each new signing request
+	reads  chan string // credential of each read of a signing request: a bearer token, or empty
 
 	mu   sync.Mutex
 	now  func() time.Time // the server's clock
 	life time.Duration    // validity of the signed certificates
 	deny bool
-	hold bool // whether signing requests stay unapproved
+	hold bool // whether signing requests stay unapproved, except those of the user only
+	only string
 	// alter changes a certificate before it is signed. It returns the signer, or nil for the server's CA. alter may be nil.
 	alter  func(*x509.Certificate) *kubetest.CA
 	who    map[string]int
@@ -50,7 +53,7 @@ const token = "abcdef.0123456789abcdef"
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, asked: make(chan string, 100),
+		t: t, dir: t.TempDir(), meta: &memory{values: map[string]string{}}, asked: make(chan string, 100), reads: make(chan string, 100),
 		now: time.Now, life: time.Hour, who: map[string]int{},
 		csrs: map[string]*certificatesv1.CertificateSigningRequest{}, events: map[string]chan watch.Event{},
 	}
@@ -97,7 +100,7 @@ func (w *world) create(rw http.ResponseWriter, r *http.Request) {
 	w.events[csr.Name] = make(chan watch.Event, 10)
 	w.asked <- csr.Name
 	w.server.Write(rw, r, http.StatusCreated, csr)
-	if !w.hold {
+	if !w.hold || w.only != "" && bearer(r) == w.only {
 		w.approve(csr.Name)
 	}
 }
@@ -145,10 +148,18 @@ func (w *world) list(rw http.ResponseWriter, r *http.Request) {
 	}
 	w.mu.Unlock()
 	if r.URL.Query().Get("watch") == "" {
+		select {
+		case w.reads <- bearer(r):
+		default: // the test does not look at them
+		}
 		w.server.Write(rw, r, 200, list)
 		return
 	}
 	w.server.Watch(rw, r, events)
+}
+
+func bearer(r *http.Request) string {
+	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 }
 
 // This method changes the behaviour of the server.

@@ -22,6 +22,7 @@ const (
 	renewals    = 4               // renewals per lease duration, as in a kubelet
 	leaseJitter = 0.04            // spreads the renewals of many nodes
 	leaseAnswer = 8 * time.Second // maximum time without data for a renewal
+	maxAhead    = 24 * time.Hour  // maximum time by which the last renewal before a start may be ahead of the clock
 	microTime   = "2006-01-02T15:04:05.000000Z07:00"
 )
 
@@ -31,7 +32,10 @@ const (
 func (n *Node) keepLease(ctx context.Context) {
 	every := n.LeaseFor / renewals
 	again := retry.Backoff{FirstWindow: firstRetry, MaxWindow: every / 2}
-	l := &lease{Node: n, last: n.LastRenewal}
+	l := &lease{Node: n}
+	if n.LastRenewal.Before(n.Now().Add(maxAhead)) { // otherwise the clock was wrong then, and its time must not stay in the Lease
+		l.last = n.LastRenewal
+	}
 	for {
 		begin := time.Now()
 		err := l.renewLease(kube.WithBusyTimeout(kube.WithSilenceTimeout(ctx, min(every, leaseAnswer)), every))

@@ -38,6 +38,7 @@ type Store interface {
 	VoidObjects(ctx context.Context) error
 	Tokens(ctx context.Context) ([]store.Token, error)
 	PutToken(ctx context.Context, t store.Token) error
+	Volumes(ctx context.Context) ([]store.Volume, error)
 	AddRewriter(table string, rewrite func(context.Context) error)
 }
 
@@ -111,6 +112,10 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	if err != nil {
 		return err
 	}
+	volumes, err := c.cfg.Store.Volumes(ctx)
+	if err != nil {
+		return err
+	}
 	var todo []store.ObjectKey
 	for _, pod := range pods {
 		todo = slices.AppendSeq(todo, maps.Keys(referencesOf(pod).objects))
@@ -144,6 +149,9 @@ func (c *Cache) Load(ctx context.Context, pods []*v1.Pod) error {
 	c.tokens.load(tokens)
 	for _, pod := range pods {
 		c.register(pod, true)
+		if !slices.ContainsFunc(volumes, func(v store.Volume) bool { return v.Pod == string(pod.UID) }) {
+			c.markUnread(pod.UID)
+		}
 	}
 	return c.cfg.Store.RemoveObjects(ctx, unused...)
 }

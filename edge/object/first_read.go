@@ -10,13 +10,24 @@ import (
 
 // A firstRead is the state of a claim that was already known when a pod came to this node. The claim may have been deleted and created
 // again with another volume since it was last read, so the pod must not use it before it is read again. Without a link, the pod uses the
-// known claim. The Cache's mu protects it.
+// known claim. After a start of the agent, this applies to the pods that have not mounted a volume yet. The Cache's mu protects it.
 type firstRead struct {
 	offline bool // the last read has failed because there is no link
 	refused bool // the pod has tried to use the claim
 }
 
 var errOutdated = errors.New("it has not been read since the pod came to this node")
+
+// markUnread records that a stored pod must not use its claims before they are read again.
+func (c *Cache) markUnread(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := range c.pods[uid] {
+		if it := c.items[k]; k.Kind == claimKind && it.isKnown() {
+			it.unread[uid] = &firstRead{}
+		}
+	}
+}
 
 // mustBeRead reports whether a pod must not use the item before it is read again. The caller must hold mu.
 func (it *item) mustBeRead(uid types.UID) bool {

@@ -81,6 +81,7 @@ func TestChainIsReadByName(t *testing.T) {
 		if n, m := w.gets("persistentvolumeclaims"), w.gets("persistentvolumes"); n != 1 || m != 1 {
 			t.Errorf("read %d and %d times", n, m)
 		}
+		w.mount(p)
 		w.refuses(func(*http.Request) int { return 500 })
 		w.restart()
 		if d := w.again(p); d > 0 {
@@ -154,6 +155,40 @@ func TestReplacedClaim(t *testing.T) {
 				}
 				if test.wants == "" && w.pokes()[fresh.UID] == 0 {
 					t.Error("the pod was not notified")
+				}
+			})
+		})
+	}
+}
+
+// TestReplacedClaimAfterRestart checks that a stored pod that has not mounted a volume before a restart does not use the stored claim
+// while the server fails. A pod that has mounted one uses it. Without a link, both do.
+func TestReplacedClaimAfterRestart(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		t.Run(fmt.Sprint("down ", down), func(t *testing.T) {
+			inWorld(t, Watch, func(w *world) {
+				w.server.Put(volumeOf("pv", ""))
+				w.server.Put(claimOf("c", "pv"))
+				ran, waited := claimed("ran", "c"), claimed("waited", "c")
+				w.prepare(ran)
+				w.mount(ran)
+				w.storePod(waited)
+				w.refuses(func(*http.Request) int { return 500 })
+				w.down.Store(down)
+				w.restart()
+				for _, p := range []*v1.Pod{ran, waited} {
+					w.again(p)
+					if _, err := w.cache.Claim(p, "c"); (err == nil) != (p == ran || down) {
+						t.Errorf("pod %s: %v", p.Name, err)
+					}
+				}
+				w.pokes()
+				w.refuses(nil)
+				w.down.Store(false)
+				w.cache.Retry()
+				time.Sleep(2 * retryMax)
+				if _, err := w.cache.Claim(waited, "c"); err != nil || !down && w.pokes()[waited.UID] == 0 {
+					t.Errorf("afterwards: %v", err)
 				}
 			})
 		})

@@ -218,6 +218,15 @@ func (w *world) storePod(p *v1.Pod) {
 	}
 }
 
+// mount records a mounted volume of a pod.
+func (w *world) mount(p *v1.Pod) {
+	w.Helper()
+	row := store.Volume{VolumeKey: store.VolumeKey{Volume: "v", Pod: string(p.UID), Path: "/v"}, Data: []byte("{}")}
+	if err := w.store.PutVolume(w.Context(), row); err != nil {
+		w.Fatal(err)
+	}
+}
+
 func (w *world) again(p *v1.Pod) time.Duration {
 	w.Helper()
 	began := time.Now()
