@@ -77,9 +77,9 @@ func (e FinalStatuses) StoreAll(ctx context.Context) error {
 	return nil
 }
 
-// markReplaced records that the running containers of a pod are about to be stopped in order to run again. If the agent ends before they are
-// removed, the next agent must not take their exit codes for the end of the pod. If a record cannot be stored, the container is stopped
-// nevertheless.
+// markReplaced records that the running containers of a pod are about to be stopped in order to run again. If the agent ends before they
+// are removed, the next agent must not take their exit codes for the end of the pod. If a record cannot be stored, the container is
+// stopped nevertheless.
 func (e FinalStatuses) markReplaced(ctx context.Context, stops *lifecycle.Interruptions, pod *v1.Pod) {
 	for _, c := range e.View.Pod(pod.UID).Containers {
 		a := plan.Action{Container: c.Name, Interrupts: plan.Replaced}

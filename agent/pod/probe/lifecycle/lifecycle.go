@@ -57,8 +57,8 @@ func Open(c Config) (*Hooks, error) {
 	}
 	stops, err := ReadInterruptions(c.State)
 	if err != nil {
-		c.Log.Error("it is not known which containers were stopped before their work was done, so their exit codes decide whether they run "+
-			"again", "error", err)
+		c.Log.Error("it is not known which containers were stopped before their work was done, so their exit codes decide whether they "+
+			"run again", "error", err)
 	}
 	h := &Hooks{
 		Interruptions: stops, c: c, returnedIDs: map[string]struct{}{},
