@@ -240,8 +240,8 @@ func TestReasonGoneDuringHook(t *testing.T) {
 	})
 }
 
-// TestAgentEndsBeforeStop checks that the next agent stops a container that is recorded as interrupted, if the former agent ended before the
-// stop. Otherwise the container would run twice when it completes later.
+// TestAgentEndsBeforeStop checks that the next agent stops a container that is recorded as interrupted, if the former agent ended before
+// the stop. Otherwise the container would run twice when it completes later.
 func TestAgentEndsBeforeStop(t *testing.T) {
 	m := newMachine("app:1")
 	m.polite = true
