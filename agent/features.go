@@ -70,7 +70,7 @@ func newFeatures(ctx context.Context, c *clusterParts) (f *featureParts, err err
 	}
 	f.calls = call.New(call.Config{Runtime: f.rt.Runtime, Version: config.KubernetesMinor, GateEnabled: f.cfg.GateEnabled})
 	if f.handlers, err = lifecycle.Open(lifecycle.Config{Caller: f.calls, Events: f.events,
-		Dir: filepath.Join(f.cfg.Dirs.Run, process.Hooks), State: f.cfg.Dirs.State}); err != nil {
+		Dir: filepath.Join(f.cfg.Dirs.Run, process.Hooks), State: f.cfg.Dirs.State, Log: f.log}); err != nil {
 		return nil, err
 	}
 	f.logs = collect.NewLogs(f.cfg, f.log)

@@ -27,7 +27,7 @@ func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 	case now.manifest == nil && !o.SourcesReported(): // a source may still deliver the pod
 		o.retryLater(it)
 		return nil
-	case now.manifest == nil, now.server != nil && (now.server.deleting || now.server.hash != now.manifest.Annotations[keys.ConfigHash]):
+	case now.manifest == nil, now.server != nil && (now.server.deleting || now.isOutdated()):
 		if err := o.delete(ctx, it, now.server.uid); err != nil || now.manifest == nil {
 			return err
 		}
@@ -60,6 +60,13 @@ func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 		return nil
 	}
 	return o.patch(ctx, it, now)
+}
+
+// isOutdated reports whether the mirror pod on the server must be replaced: it was created from another manifest, or it has ended and the
+// static pod runs again. The server accepts no status in which a container runs that was terminated and never restarts.
+func (it *item) isOutdated() bool {
+	return it.server.hash != it.manifest.Annotations[keys.ConfigHash] ||
+		it.wantedStatus != nil && hasEnded(&it.server.status) && !hasEnded(it.wantedStatus)
 }
 
 // retryLater schedules another attempt. At the time of that attempt, all sources may have reported, or the UID of the Node may be known.

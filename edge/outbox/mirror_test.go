@@ -65,6 +65,17 @@ func TestMirrorPods(t *testing.T) {
 		if m := w.Pod("default", "s-n"); m.Annotations[v1.MirrorPodAnnotationKey] != "2" || w.shown("s-n") != "Running other" {
 			t.Errorf("%+v", m)
 		}
+		m = w.Pod("default", "s-n")
+		w.box.Put(static("s-n", "2"), status(v1.PodFailed, "preempted"))
+		time.Sleep(time.Second)
+		if again := w.Pod("default", "s-n"); again.UID != m.UID || w.shown("s-n") != "Failed preempted" {
+			t.Errorf("%+v", again)
+		}
+		w.box.Put(static("s-n", "2"), status(v1.PodRunning, "other"))
+		time.Sleep(time.Second)
+		if again := w.Pod("default", "s-n"); again == nil || again.UID == m.UID || w.shown("s-n") != "Running other" {
+			t.Errorf("the pod runs again: %+v", again)
+		}
 		w.end()
 		w.spoken.Store(false)
 		w.start()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/patch"
-	"github.com/islet-edge/islet/internal/keys"
 )
 
 // sync sends requests until the server has the wanted state of one item. It works on a copy of the item. If the item changes in the
@@ -142,8 +141,8 @@ func (it *item) isPending(listed bool) bool {
 	switch {
 	case it.isFinished || !listed && it.wantedStatus != nil:
 		return true
-	case it.uid == "" && it.manifest != nil && (it.server == nil || it.server.hash != it.manifest.Annotations[keys.ConfigHash]):
-		return true // the mirror pod is missing, or it was created from another manifest
+	case it.uid == "" && it.manifest != nil && (it.server == nil || it.isOutdated()):
+		return true // the mirror pod is missing, or must be replaced
 	case it.wantedStatus == nil || it.server == nil:
 		return false
 	}

@@ -51,8 +51,10 @@ func (p *planner) keepOrStop(ctr *v1.Container, c Container, sb Sandbox, replace
 		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c), Interrupts: Replaced})
 	case p.Health[c.ID].Unhealthy:
 		p.stopContainer(c, Action{Grace: p.unhealthyGrace(ctr, c)})
-	case HookFailed(p.Input, c), p.ranPreStop(c):
+	case HookFailed(p.Input, c):
 		p.stopContainer(c, Action{Grace: p.Grace})
+	case p.ranPreStop(c), p.Interrupted[c.ID] != 0: // the reason for the stop is gone, but the stop has begun
+		p.stopContainer(c, Action{Grace: p.Grace, Interrupts: CutOff})
 	case PostStartRunning(p.Input, c):
 		p.startAction(Action{Op: PostStart, Container: c.Name, ID: c.ID})
 	}

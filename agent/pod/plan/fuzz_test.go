@@ -16,6 +16,7 @@ func FuzzPlan(f *testing.F) {
 	f.Add([]byte{255, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 23, 0, 0, 0, 0})
 	f.Add([]byte{20, 0, 0, 0, 5, 0, 29, 0, 165, 0, 16})           // a sidecar restarts all containers while the init container after it runs
 	f.Add([]byte{33, 0, 0, 0, 5, 0, 29, 0, 117, 0, 53, 37, 0, 0}) // a sidecar waits for its restart while the init container after it completes
+	f.Add(stopLost)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer func() {
 			if v, ok := recover().(violation); ok {
@@ -317,6 +318,8 @@ func (w *world) checkSettled(d Decision) {
 		w.require(s.ID == sb.ID || used || over, 32, "an unused sandbox stays: %+v", s)
 	}
 	w.require(ready <= 1, 33, "more than one sandbox")
+	w.require(!w.anyRunning(func(c Container) bool { return in.Interrupted[c.ID] != 0 }), 68, "an interrupted container goes on: %+v, %+v",
+		in.Observed, in.Interrupted)
 	over := in.Want != nil && !in.Deleting && !w.shuttingDown() && (in.End != nil || IsFinished(in) || DeadlineExpired(in))
 	w.require(!over || in.End == nil || !in.Reconsider, 48, "a refusal is not reconsidered")
 	w.settledSizes(over)

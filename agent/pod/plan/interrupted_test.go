@@ -50,7 +50,7 @@ func TestInterrupted(t *testing.T) {
 					pod := newPod(policy, 0, 0, 1)
 					pod.Annotations = map[string]string{keys.ConfigSource: tt.source}
 					if hook {
-						decorate(pod, 2)
+						decorate(pod, 2|64)
 					}
 					c := running("c0")
 					if tt.change != nil {
@@ -109,6 +109,27 @@ func TestInterruptedInit(t *testing.T) {
 		if never := policy == v1.RestartPolicyNever; IsFinished(in) != never || len(d.Start) != 1 ||
 			!never && (d.Start[0].Op != StartContainer || d.Start[0].Container != "i0") {
 			t.Errorf("%s: finished %v, %+v", policy, IsFinished(in), d)
+		}
+	}
+}
+
+// TestInterruptedStops checks that a container that an earlier agent has recorded as interrupted is stopped, although the reason for the
+// stop is gone: the container may have got its signal, and its exit code would not count. While the source of the pod has not reported,
+// nothing happens to it.
+func TestInterruptedStops(t *testing.T) {
+	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyNever, v1.RestartPolicyOnFailure} {
+		for _, kind := range []Interruption{CutOff, Replaced} {
+			c := running("c0")
+			in := Input{Want: newPod(policy, 0, 0, 1), Admitted: true, Now: t0, Grace: time.Minute, Interrupted: map[string]Interruption{c.ID: kind},
+				Observed: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{c}}}
+			d := Decide(in)
+			if len(d.Start) != 1 || d.Start[0].Op != StopContainer || d.Start[0].ID != c.ID || max(d.Start[0].Interrupts, kind) != kind {
+				t.Errorf("%s, %v: got %+v", policy, kind, d)
+			}
+			in.Hold, in.Want = true, nil
+			if d := Decide(in); len(d.Start) > 0 {
+				t.Errorf("%s, %v, the source is silent: got %+v", policy, kind, d)
+			}
 		}
 	}
 }

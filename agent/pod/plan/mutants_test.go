@@ -214,6 +214,15 @@ var mutants = map[string]func(Input, *Decision){
 		}
 		*d = Decide(in)
 	},
+	"lets an interrupted container go on": func(in Input, d *Decision) {
+		in.Interrupted = maps.Clone(in.Interrupted)
+		for _, c := range in.Observed.Containers {
+			if c.MayRun() {
+				delete(in.Interrupted, c.ID)
+			}
+		}
+		*d = Decide(in)
+	},
 	"does not restart replaced containers": func(in Input, d *Decision) {
 		in.Interrupted = nil
 		*d = Decide(in)

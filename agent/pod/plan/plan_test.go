@@ -28,6 +28,11 @@ func TestDecide(t *testing.T) {
 	watched := newPod("Never", 2, 1, 1) // i0, s0, i1, c0
 	decorate(watched, 16)
 	later := t0.Add(time.Second)
+	lostAt := func(at time.Time, name string) Container {
+		c := exited(name, 137, 0, at)
+		c.Reason = "Unknown"
+		return c
+	}
 	inRound := func(round uint32, c Container) Container { c.Round = round; return c }
 	for _, tt := range []struct {
 		name string
@@ -74,6 +79,14 @@ func TestDecide(t *testing.T) {
 			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
 		{"sidecar before the mains restarts them", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), exited("c0", 137, 0, later), exited("s0", 2, 0, t0))},
 			Decision{Start: []Action{{Op: StartContainer, Container: "i0", Attempt: 1, Streak: 1, Round: 1}}}},
+		{"sidecar that is lost with the main restarts it", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), lostAt(t0, "c0"), lostAt(later, "s0"))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "i0", Attempt: 1, Streak: 1, Round: 1}}}},
+		{"whichever of them is noticed first", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), lostAt(later, "c0"), lostAt(t0, "s0"))},
+			Decision{Start: []Action{{Op: StartContainer, Container: "i0", Attempt: 1, Streak: 1, Round: 1}}}},
+		{"sidecar that is lost after the main restarts nothing", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), exited("c0", 0, 0, t0), lostAt(later, "s0"))},
+			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
+		{"sidecar that is stopped after a lost main restarts nothing", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), lostAt(t0, "c0"), exited("s0", 137, 0, later))},
+			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
 		{"a sidecar in back-off holds up the next init", Input{Want: newPod("Always", 2, 1, 1), Now: t0, Observed: seen(ready, exited("i0", 0, 0, t0), exited("s0", 1, 3, t0))},
 			Decision{Wake: t0.Add(40 * time.Second)}},
 		{"a sidecar in back-off does not hold up an init that was created", Input{Want: newPod("Always", 2, 1, 1), Now: t0, Observed: seen(ready, exited("i0", 0, 0, t0), exited("s0", 1, 3, t0), exited("i1", 1, 0, t0))},

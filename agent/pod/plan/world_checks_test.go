@@ -227,7 +227,7 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	changed := DefinitionChanged(definition(w.in.Want, a.Container), *c) && a.Container[0] != 'i'
 	lost := !sb.Ready || c.SandboxID != sb.ID || sb.ID == w.in.Stale
 	_, hooked := w.in.PreStopped[c.ID]
-	late := hooked || HookFailed(w.in, *c) || c.Round < CurrentRound(w.in) && a.Container[0] != 'e'
+	late := hooked || w.cut[c.ID] != 0 || HookFailed(w.in, *c) || c.Round < CurrentRound(w.in) && a.Container[0] != 'e'
 	w.require(lost || changed || late || ResizeNeedsRestart(w.in, *c) || c.State == Unknown ||
 		c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
 		"stops %+v for nothing", c)

@@ -91,7 +91,7 @@ func (w *world) happen(a Action, state State) {
 			w.in.Hooked[a.ID] = true
 		}
 	case StopContainer: // half of the containers exit with code 0
-		w.exit(a.ID, []int32{0, 137}[bits.OnesCount8(a.ID[len(a.ID)-1])&1])
+		w.exitFor(a.ID, []int32{0, 137}[bits.OnesCount8(a.ID[len(a.ID)-1])&1], "Error")
 	case RemoveContainer:
 		w.vanish(a.ID)
 	}
@@ -142,12 +142,16 @@ func (w *world) stopSandboxes(which func(Sandbox) bool) {
 }
 
 func (w *world) exit(id string, code int32) {
+	w.exitFor(id, code, slices.Concat([]string{"Error", "Error"}, lostReasons)[w.nextID%4])
+}
+
+func (w *world) exitFor(id string, code int32, reason string) {
 	w.in.Observed.Containers = slices.Clone(w.in.Observed.Containers)
 	for i := range w.in.Observed.Containers {
 		if c := &w.in.Observed.Containers[i]; c.ID == id && c.MayRun() {
 			w.in.Now = w.in.Now.Add(time.Microsecond) // containers end one after the other
-			c.State, c.ExitCode, c.FinishedAt = Exited, code, w.in.Now
-			c.Reason = slices.Concat([]string{"Error", "Error"}, lostReasons)[w.nextID%4]
+			c.State, c.ExitCode, c.FinishedAt, c.Reason = Exited, code, w.in.Now, reason
+			w.over = w.over && !(c.Name[0] == 's' && endedWithShim(*c)) // it may have ended together with the main containers
 		}
 	}
 }

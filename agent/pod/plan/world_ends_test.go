@@ -68,6 +68,9 @@ func (w *world) interrupt(a Action) {
 		w.require(a.Interrupts == 0, 50, "%+v interrupts something", a)
 		return
 	}
+	if a.Op == PreStop && w.sleeps(a.Container) { // the worker records nothing yet, because the program learns nothing
+		return
+	}
 	if w.in.Interrupted == nil {
 		w.in.Interrupted = map[string]Interruption{}
 	}
@@ -76,6 +79,12 @@ func (w *world) interrupt(a Action) {
 		w.cut = map[string]Interruption{}
 	}
 	w.cut[a.ID] = max(w.cut[a.ID], w.judge(a))
+}
+
+// sleeps reports whether the preStop hook of a container only sleeps.
+func (w *world) sleeps(name string) bool {
+	h := hooks(w.in.Want, name).PreStop
+	return h != nil && h.Exec == nil && h.HTTPGet == nil
 }
 
 // judge returns whether an action stops a container whose pod is not over. It does not depend on the restart policy.
@@ -106,6 +115,15 @@ func (w *world) judge(a Action) Interruption {
 		return Replaced
 	case w.in.Health[c.ID].Unhealthy && w.in.Want.Spec.RestartPolicy == v1.RestartPolicyOnFailure && ctr.RestartPolicy == nil:
 		return Replaced
+	case w.in.Health[c.ID].Unhealthy || HookFailed(w.in, *c):
+		return 0
+	case w.ranPreStop(c.ID): // the reason is gone
+		return CutOff
 	}
 	return 0
+}
+
+func (w *world) ranPreStop(id string) bool {
+	_, ran := w.in.PreStopped[id]
+	return ran
 }

@@ -43,6 +43,7 @@ func (w *world) relist() {
 		if c := find(w.in.Observed, id); c != nil && c.MayRun() {
 			w.exit(id, e.code)
 			find(w.in.Observed, id).FinishedAt = e.at // exit has made a copy
+			w.over = false                            // it may have ended before the containers that have completed the pod
 		}
 	}
 	w.unseen = nil

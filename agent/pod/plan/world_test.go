@@ -60,6 +60,9 @@ func decorate(pod *v1.Pod, extra int) {
 		}
 		if kind == podspec.Main && first && extra&2 != 0 || kind == podspec.Sidecar && extra&4 != 0 {
 			ctr.Lifecycle.PreStop = hook
+			if extra&64 != 0 {
+				ctr.Lifecycle.PreStop = &v1.LifecycleHandler{Exec: &v1.ExecAction{}}
+			}
 		}
 		if kind == podspec.Main && first && extra&32 != 0 {
 			ctr.RestartPolicyRules = rules(2)

@@ -92,9 +92,9 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
 	backOff := m.crashLoop(ctr, c)
 	switch {
-	case m.endsForShutdown() && c.ExitCode == 0 && plan.RunsAgain(m.in, ctr, c):
-		// If the state were terminated with exit code 0, the API server would treat a container with the restart
-		// policy OnFailure as completed.
+	case m.endsForShutdown() && plan.RunsAgain(m.in, ctr, c):
+		// If the state were terminated, the API server would refuse the restart of a container with the restart policy Never, or with
+		// OnFailure and the exit code 0.
 		return stateWaiting(&v1.ContainerStateWaiting{Reason: plan.ContainerCreating, Message: nodeShutdown})
 	case m.noneWillStart() || !m.willRestart(ctr, c):
 		return v1.ContainerState{Terminated: m.terminatedState(c)}

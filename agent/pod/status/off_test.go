@@ -26,6 +26,7 @@ func TestOff(t *testing.T) {
 		{"still runs", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0)), ShutdownSince: since}, "Running c=Running+ Ready", nodeShutdown},
 		{"has ended", plan.Input{Want: newPod("Always"), Observed: observedWith(late(ended("c", 143, 0))), ShutdownSince: since}, "Running Terminated c=Error", nodeShutdown},
 		{"ended well", plan.Input{Want: newPod("OnFailure"), Observed: observedWith(late(ended("c", 0, 0))), ShutdownSince: since, Interrupted: cut}, "Running Terminated c=ContainerCreating<Completed", nodeShutdown},
+		{"was being replaced", plan.Input{Want: newPod("Never"), Observed: observedWith(late(ended("c", 143, 0))), ShutdownSince: since, Interrupted: map[string]plan.Interruption{"c": plan.Replaced}}, "Running Terminated c=ContainerCreating<Error", nodeShutdown},
 		{"ended well, and is about to run again", plan.Input{Want: newPod("OnFailure"), Observed: observedWith(late(ended("c", 0, 0))), Interrupted: cut}, "Running c=ContainerCreating<Completed", ""},
 		{"ended well, and is deleted", plan.Input{Want: newPod("OnFailure"), Deleting: true, Observed: observedWith(late(ended("c", 0, 0))), Interrupted: cut}, "Failed c=Completed", "as it was"},
 		{"completed by itself during the shutdown", plan.Input{Want: newPod("OnFailure"), Observed: observedWith(late(ended("c", 0, 0)))}, "Succeeded c=Completed", ""},

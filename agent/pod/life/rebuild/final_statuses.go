@@ -33,7 +33,8 @@ type FinalStatuses struct {
 	Log   *slog.Logger
 }
 
-// StoreAll stores the statuses. If it returns an error, the caller must not remove any container.
+// StoreAll stores the statuses, and that the other containers are about to be stopped in order to run again. If it returns an error, the
+// caller must not stop or remove any container.
 func (e FinalStatuses) StoreAll(ctx context.Context) error {
 	before, err := e.Store.Statuses(ctx)
 	if err != nil {
@@ -65,13 +66,31 @@ func (e FinalStatuses) StoreAll(ctx context.Context) error {
 		ends[uid] = &now
 		e.Log.Info("a pod ended while no agent ran", "pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "phase", now.Phase)
 	}
-	if len(ends) == 0 {
-		return nil
+	if len(ends) > 0 {
+		if err := e.Store.StoreStatuses(ctx, ends); err != nil {
+			return fmt.Errorf("store the final statuses of %d pods: %w", len(ends), err)
+		}
 	}
-	if err := e.Store.StoreStatuses(ctx, ends); err != nil {
-		return fmt.Errorf("store the final statuses of %d pods: %w", len(ends), err)
+	for _, d := range e.Pods {
+		e.markReplaced(ctx, stops, d.Pod)
 	}
 	return nil
+}
+
+// markReplaced records that the running containers of a pod are about to be stopped in order to run again. If the agent ends before they
+// are removed, the next agent must not take their exit codes for the end of the pod. If a record cannot be stored, the container is
+// stopped nevertheless.
+func (e FinalStatuses) markReplaced(ctx context.Context, stops *lifecycle.Interruptions, pod *v1.Pod) {
+	for _, c := range e.View.Pod(pod.UID).Containers {
+		a := plan.Action{Container: c.Name, Interrupts: plan.Replaced}
+		if !c.MayRun() || !plan.StoresInterruption(pod, a) {
+			continue
+		}
+		if err := stops.MarkInterrupted(ctx, c.ID, a.Interrupts, true); err != nil {
+			e.Log.Warn("cannot store that a container is stopped in order to run again", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID,
+				"container", c.Name, "error", err)
+		}
+	}
 }
 
 func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/agent/pod/probe/lifecycle"
 	"github.com/islet-edge/islet/agent/pod/status"
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/internal/podtest"
@@ -75,7 +76,14 @@ func TestEndsAreKept(t *testing.T) {
 	}
 	add("again", desired.API, v1.RestartPolicyOnFailure, ran(plan.Exited, 1), v1.PodRunning)
 	add("always", desired.API, v1.RestartPolicyAlways, ran(plan.Exited, 0), v1.PodRunning)
-	add("running", desired.API, v1.RestartPolicyNever, ran(plan.Running, 0), v1.PodRunning)
+	runs := func(id string) plan.Observed {
+		o := ran(plan.Running, 0)
+		o.Containers[0].ID = id
+		return o
+	}
+	add("running", desired.API, v1.RestartPolicyNever, runs("r1"), v1.PodRunning)
+	add("static job", desired.Local, v1.RestartPolicyOnFailure, runs("r2"), v1.PodRunning)
+	add("service", desired.API, v1.RestartPolicyAlways, runs("r3"), v1.PodRunning) // it always runs again
 	add("nothing", desired.API, v1.RestartPolicyNever, plan.Observed{}, v1.PodPending)
 	add("static", desired.Local, v1.RestartPolicyNever, ran(plan.Exited, 0), v1.PodRunning)
 	add("told", desired.API, v1.RestartPolicyNever, ran(plan.Exited, 0), v1.PodFailed)
@@ -99,6 +107,16 @@ func TestEndsAreKept(t *testing.T) {
 	}
 	if len(store.stored) != len(want) {
 		t.Errorf("%d are stored, want %d", len(store.stored), len(want))
+	}
+
+	stops, err := lifecycle.ReadInterruptions(ends.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]plan.Interruption{"r1": plan.Replaced, "r2": plan.Replaced, "r3": 0, "c1": 0, "c3": plan.CutOff} {
+		if got := stops.Interruption(id); got != want {
+			t.Errorf("container %s: %v, want %v", id, got, want)
+		}
 	}
 
 	store.err = errors.New("disk full")

@@ -64,12 +64,15 @@ func (e *Executor) hookTarget(in plan.Input, a plan.Action) (*v1.Pod, *v1.Contai
 // preStop runs the preStop hook of a container that is about to be stopped. It returns at the end of the
 // grace period, even if the hook is still running. If the hook fails, the container is stopped nevertheless.
 func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) error {
-	e.markInterrupted(ctx, in, a)
 	pod, ctr := e.hookTarget(in, a)
 	tell := podEventRecorder{e.cfg.Events, in.Want, a.Container}
 	tell.recordNormal(eventKilling, "%s", killingMessage(in, a))
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
 		return nil
+	}
+	// A hook that sleeps tells the program nothing. If the program ends meanwhile, it has ended by itself.
+	if h := ctr.Lifecycle.PreStop; h.Exec != nil || h.HTTPGet != nil {
+		e.markInterrupted(ctx, in, a)
 	}
 	last := a.Grace
 	if ctr.Lifecycle.PreStop.Exec != nil {

@@ -194,3 +194,70 @@ func TestPreempted(t *testing.T) {
 		}
 	}
 }
+
+// TestEndsDuringHook checks that a container that exits with 0 while its preStop hook sleeps has completed. During another hook it has not,
+// because the hook may have stopped it.
+func TestEndsDuringHook(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hook *v1.LifecycleHandler
+		want []string
+	}{"sleep": {takes(3), nil}, "command": {fails(3), []string{"a/c#1"}}} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine("app:1")
+			bubble(t, m, func(t *testing.T, n *node) {
+				shutdown := offNode(t, n)
+				p := otherPod(v1.RestartPolicyOnFailure, "app:1")
+				p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
+				n.setWish("a", Wanted{Pod: p})
+				checkRunning(t, n, "a/c#0")
+				shutdown(true)
+				time.Sleep(time.Second)
+				n.End(n.current(t).ID, 0)
+				time.Sleep(time.Second)
+				shutdown(false)
+				time.Sleep(time.Minute)
+				checkRunning(t, n, tt.want...)
+			})
+		})
+	}
+}
+
+// TestReasonGoneDuringHook checks that a container runs again that stops after its preStop hook although the reason for the stop is gone.
+func TestReasonGoneDuringHook(t *testing.T) {
+	m := newMachine("app:1")
+	m.manners = map[string]time.Duration{"c": time.Second / 2}
+	bubble(t, m, func(t *testing.T, n *node) {
+		shutdown := offNode(t, n)
+		p := otherPod(v1.RestartPolicyOnFailure, "app:1")
+		p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: takes(2)}
+		n.setWish("a", Wanted{Pod: p})
+		checkRunning(t, n, "a/c#0")
+		shutdown(true)
+		time.Sleep(time.Second)
+		shutdown(false)
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "a/c#1")
+	})
+}
+
+// TestAgentEndsBeforeStop checks that the next agent stops a container that is recorded as interrupted, if the former agent ended before
+// the stop. Otherwise the container would run twice when it completes later.
+func TestAgentEndsBeforeStop(t *testing.T) {
+	m := newMachine("app:1")
+	m.polite = true
+	bubble(t, m, func(t *testing.T, n *node) {
+		n.setWish("a", Wanted{Pod: otherPod(v1.RestartPolicyOnFailure, "app:1")})
+		checkRunning(t, n, "a/c#0")
+		id := n.current(t).ID
+		n.stop()
+		if err := n.marks.MarkInterrupted(t.Context(), id, plan.Replaced, true); err != nil {
+			t.Fatal(err)
+		}
+		n.start(t)
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "a/c#1")
+		n.End(n.current(t).ID, 0)
+		time.Sleep(time.Minute)
+		checkRunning(t, n)
+	})
+}

@@ -37,13 +37,14 @@ const storeTimeout = 2 * time.Second
 
 var interruptionNames = [...]string{plan.CutOff: "cut-off", plan.Replaced: "replaced"}
 
-// ReadInterruptions returns the interruptions that an earlier agent has stored in the state directory.
+// ReadInterruptions returns the interruptions that an earlier agent has stored in the state directory. If the directory cannot be read, it
+// returns an error and Interruptions without records.
 func ReadInterruptions(state string) (*Interruptions, error) {
 	dir := filepath.Join(state, "interrupted")
 	s := &Interruptions{dir: dir, byID: map[string]interruption{}, store: storeEmptyFile}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read which containers were interrupted: %w", err)
+		return s, fmt.Errorf("read which containers were interrupted: %w", err)
 	}
 	for _, e := range entries {
 		name, id, _ := strings.Cut(e.Name(), ".")
@@ -68,9 +69,10 @@ func (s *Interruptions) Interruption(id string) plan.Interruption {
 	return s.byID[id].kind
 }
 
-// MarkInterrupted records that a container is about to be interrupted. If stores is true, the record survives the end of this process: it
-// is on the disk when MarkInterrupted returns nil. After storeTimeout or the end of ctx, MarkInterrupted returns an error, and the record
-// may be lost when this process ends. A later record replaces only one of a lower kind.
+// MarkInterrupted records that a container is about to be interrupted. If stores is true, the record survives the end of this process: the
+// call that stores it returns nil when it is on the disk. After storeTimeout or the end of ctx, that call returns an error, and the record
+// may be lost when this process ends. A repeated call does not wait for one that has not finished, so a container waits once. A later
+// record replaces only one of a lower kind.
 func (s *Interruptions) MarkInterrupted(ctx context.Context, id string, kind plan.Interruption, stores bool) error {
 	name, err := fileName(id)
 	s.mu.Lock()
@@ -110,13 +112,14 @@ func (s *Interruptions) write(id, name string, kind plan.Interruption) error {
 		}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch now, exists := s.byID[id]; {
-	case !exists:
-		_ = os.Remove(path)
-	case err != nil && now.stored == kind:
+	now, exists := s.byID[id]
+	if exists && err != nil && now.stored == kind {
 		now.stored = 0
 		s.byID[id] = now
+	}
+	s.mu.Unlock()
+	if !exists {
+		_ = os.Remove(path)
 	}
 	return err
 }

@@ -94,6 +94,22 @@ func TestInterruptions(t *testing.T) {
 	}
 }
 
+// TestInterruptionsUnreadable checks that the agent starts although it cannot read the records. It goes on with new ones, and the function
+// that decides about final statuses gets an error.
+func TestInterruptionsUnreadable(t *testing.T) {
+	state := t.TempDir()
+	if err := os.WriteFile(filepath.Join(state, "interrupted"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := openHooks(t, Config{State: state})
+	if err := h.MarkInterrupted(t.Context(), "a", plan.Replaced, true); err == nil || h.Interruption("a") != plan.Replaced {
+		t.Errorf("%v, %v", err, h.Interruption("a"))
+	}
+	if _, err := ReadInterruptions(state); err == nil {
+		t.Error("no error")
+	}
+}
+
 // TestInterruptionsFullDisk checks that a record that cannot be stored is kept in memory, and is stored when the stop is repeated.
 func TestInterruptionsFullDisk(t *testing.T) {
 	state := t.TempDir()

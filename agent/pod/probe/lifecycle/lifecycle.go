@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math"
 	"net/http"
 	"os"
@@ -32,6 +33,7 @@ type Config struct {
 	Events event.Sink
 	Dir    string // directory of the marks of hooks, which Open creates
 	State  string // the agent's state directory, which survives a reboot
+	Log    *slog.Logger
 }
 
 // Hooks runs hooks and stores which of them have returned. It also stores the Interruptions. It is safe for concurrent use.
@@ -55,7 +57,8 @@ func Open(c Config) (*Hooks, error) {
 	}
 	stops, err := ReadInterruptions(c.State)
 	if err != nil {
-		return nil, err
+		c.Log.Error("it is not known which containers were stopped before their work was done, so their exit codes decide whether they "+
+			"run again", "error", err)
 	}
 	h := &Hooks{
 		Interruptions: stops, c: c, returnedIDs: map[string]struct{}{},

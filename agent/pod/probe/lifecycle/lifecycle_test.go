@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -48,6 +49,7 @@ func openHooks(t *testing.T, c Config) *Hooks {
 	if c.Dir == "" {
 		c.Dir = filepath.Join(t.TempDir(), "hooks")
 	}
+	c.Log = slog.New(slog.DiscardHandler)
 	h, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
