@@ -98,8 +98,8 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 // unfinishedPrefix is the name prefix of the directories of unfinished checkpoints.
 const unfinishedPrefix = ".checkpoint-"
 
-// RemoveUnfinishedCheckpoints removes from a directory the checkpoints that were interrupted by the end of the process. No checkpoint may be
-// running. The directory need not exist.
+// RemoveUnfinishedCheckpoints removes from a directory the checkpoints that were interrupted by the end of the process. No checkpoint
+// may be running. The directory need not exist.
 func RemoveUnfinishedCheckpoints(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -200,7 +200,8 @@ func TestHugeRotatedFile(t *testing.T) {
 func TestSizeLimit(t *testing.T) {
 	r, w := bench(t)
 	for size, want := range map[int64]int64{10: 1 << 30, 1 << 30: 2 << 30, 1 << 40: 2 << 40} {
-		if r.c.MaxSize = size; r.sizeLimit() != want {
+		r.c.MaxSize = size
+		if r.sizeLimit() != want {
 			t.Errorf("the limit is %d, want %d", r.sizeLimit(), want)
 		}
 	}

@@ -83,7 +83,8 @@ func (s *scanner) next() (entry, error) {
 			s.skipped = 0
 			return e, nil
 		}
-		if s.skipped += int64(len(line)); complete {
+		s.skipped += int64(len(line))
+		if complete {
 			s.skipped++ // the newline
 		}
 		if s.skipped > maxSearch {

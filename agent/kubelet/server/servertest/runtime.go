@@ -161,8 +161,8 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 	return &api.ExecSyncResponse{Stdout: []byte(strings.Join(q.Cmd, ","))}, nil
 }
 
-// CheckpointContainer implements cri.Runtime. The archive contains the ID of the container and the timeout. A container with the name bare cannot be
-// checkpointed.
+// CheckpointContainer implements cri.Runtime. The archive contains the ID of the container and the timeout. A container with the
+// name bare cannot be checkpointed.
 func (r *Runtime) CheckpointContainer(ctx context.Context, q *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
 	if strings.HasSuffix(q.ContainerId, "-bare") {
 		return nil, fmt.Errorf("checkpoint container %s: this host has no CRIU: %w", q.ContainerId, errdefs.ErrNotImplemented)
