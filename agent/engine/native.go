@@ -83,6 +83,9 @@ func openNative(ctx context.Context, a Config, cgroups *cgroup.CachedReader) (*C
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("container runtime: %w", err), c.daemon.Close())
 	}
+	if err := ctrd.RemoveUnfinishedCheckpoints(filepath.Join(dirs.Root, "checkpoints")); err != nil {
+		a.Log.Warn("cannot remove an unfinished checkpoint", "error", err)
+	}
 	rt := operations.Runtime{Runtime: c.runtime, Operations: ops}
 	return &Containers{
 		Runtime: rt, Streams: rt, Images: operations.Images{Service: c.service, Operations: ops}, Network: c.network,

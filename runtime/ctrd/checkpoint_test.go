@@ -126,6 +126,28 @@ exec %[2]s "$@"
 	}
 }
 
+// TestRemoveUnfinishedCheckpoints checks that the next start removes interrupted checkpoints, and keeps the archives.
+func TestRemoveUnfinishedCheckpoints(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "checkpoints")
+	if err := ctrd.RemoveUnfinishedCheckpoints(dir); err != nil {
+		t.Error("no directory:", err)
+	}
+	for _, path := range []string{".checkpoint-1/content/checkpoint/pages-1.img", ".checkpoint-2/archive.tar", "checkpoint-web.tar/x"} {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ctrd.RemoveUnfinishedCheckpoints(dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(dir + "/*"); err != nil || len(left) != 1 {
+		t.Errorf("the directory has %v, %v", left, err)
+	}
+	if left, err := filepath.Glob(dir + "/.*"); err != nil || len(left) != 0 {
+		t.Errorf("the directory has %v, %v", left, err)
+	}
+}
+
 // waitLogged waits until a container's log contains a text.
 func (n *node) waitLogged(t testing.TB, pod int, container, text string) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/archive"
 	contfs "github.com/containerd/continuity/fs"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -26,7 +27,7 @@ import (
 const checkpointTimeout = 10 * time.Minute
 
 // CheckpointContainer writes the memory and the changed files of a running container to a tar
-// archive at Location (KEP-2008). The file must not exist. The container continues to run. The OCI
+// archive at Location (KEP-2008). The file must not exist, and is created only when it is complete. The container continues to run. The OCI
 // runtime calls CRIU. On a host without CRIU the error is ErrNotImplemented. Only root may read the
 // archive, because it includes secrets from the container's memory.
 //
@@ -74,26 +75,51 @@ func (r *Runtime) checkpoint(ctx context.Context, c *container, req *api.Checkpo
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out, err := os.OpenFile(req.GetLocation(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+	if _, err := os.Lstat(req.GetLocation()); err == nil { // the rename below would fail
+		return &fs.PathError{Op: "create", Path: req.GetLocation(), Err: fs.ErrExist}
 	}
-	defer func() {
-		if err = errors.Join(err, out.Close()); err != nil {
-			os.Remove(req.GetLocation())
-		}
-	}()
 	// The images can be as large as the container's memory. They are written next to the archive,
 	// because /tmp may be a tmpfs.
-	dir, err := os.MkdirTemp(filepath.Dir(req.GetLocation()), ".checkpoint-")
+	dir, err := os.MkdirTemp(filepath.Dir(req.GetLocation()), unfinishedPrefix)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, mounts.RemoveAll(dir)) }()
-	if err := r.dump(ctx, s, c, dir); err != nil {
+	content, archive := filepath.Join(dir, "content"), filepath.Join(dir, "archive.tar")
+	if err := r.dump(ctx, s, c, content); err != nil {
 		return err
 	}
-	return writeTree(ctx, out, dir)
+	if err := writeArchive(ctx, archive, content); err != nil {
+		return err
+	}
+	return unix.Renameat2(unix.AT_FDCWD, archive, unix.AT_FDCWD, req.GetLocation(), unix.RENAME_NOREPLACE)
+}
+
+// unfinishedPrefix is the name prefix of the directories of unfinished checkpoints.
+const unfinishedPrefix = ".checkpoint-"
+
+// RemoveUnfinishedCheckpoints removes from a directory the checkpoints that were interrupted by the end of the process. No checkpoint
+// may be running. The directory need not exist.
+func RemoveUnfinishedCheckpoints(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), unfinishedPrefix) {
+			err = errors.Join(err, mounts.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// writeArchive writes the files of dir to a new tar archive at path.
+func writeArchive(ctx context.Context, path, dir string) error {
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeTree(ctx, out, dir), out.Close())
 }
 
 // dump writes the parts of a checkpoint to dir.

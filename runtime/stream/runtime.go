@@ -238,10 +238,14 @@ func (r *Runtime) serve(ctx context.Context, l *listener) error {
 	return fmt.Errorf("serve streams: %w", err)
 }
 
+// resetsKey is the key of *frames.Resets in the context of a request.
+type resetsKey struct{}
+
 // serveBounded serves a stream and limits the control frames of SPDY sessions.
 func (r *Runtime) serveBounded(w http.ResponseWriter, req *http.Request) {
 	if !wsstream.IsWebSocketRequest(req) {
-		w = frames.LimitControlFrames(w)
+		resets := new(frames.Resets)
+		w, req = frames.LimitControlFrames(w, resets), req.WithContext(context.WithValue(req.Context(), resetsKey{}, resets))
 	}
 	r.server.ServeHTTP(w, req)
 }

@@ -388,6 +388,42 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
+// TestResetInput checks that the process of exec and attach gets an error, and not the end of its input, if the client resets the stream.
+func TestResetInput(t *testing.T) {
+	r, _, _ := start(t)
+	for ended, want := range map[bool]string{true: `"Success"`, false: `"Failure"`} {
+		u, err := r.Exec(t.Context(), &api.ExecRequest{ContainerId: "c", Cmd: []string{"cat"}, Stdin: true, Stdout: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialer, err := dialers["spdy"](parse(t, u.Url))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, _, err := dialer.Dial("v4.channel.k8s.io")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		streams := map[string]httpstream.Stream{}
+		for _, name := range []string{"error", "stdin", "stdout"} {
+			if streams[name], err = conn.CreateStream(http.Header{"StreamType": {name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		io.WriteString(streams["stdin"], "input")
+		io.ReadFull(streams["stdout"], make([]byte, len("input"))) // the process has read it
+		if ended {
+			streams["stdin"].Close()
+		} else {
+			streams["stdin"].Reset()
+		}
+		if status, err := io.ReadAll(streams["error"]); err != nil || !strings.Contains(string(status), want) {
+			t.Errorf("the client ended its input: %v; the status is %s, %v", ended, status, err)
+		}
+	}
+}
+
 // TestContextEnds checks that the context of a request is cancelled when the server closes the connection of the request.
 func TestContextEnds(t *testing.T) {
 	ours, theirs := net.Pipe()

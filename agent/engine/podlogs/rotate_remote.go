@@ -123,12 +123,8 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	if old, err = deleteOldest(dir, old, r.c.MaxFiles-2); err != nil { // the active file, and the one that is created below, count as well
 		return err
 	}
-	for _, name := range old {
-		if !strings.HasSuffix(name, ".gz") {
-			if err := compress(ctx, dir, name); err != nil {
-				return fmt.Errorf("compress %s: %w", name, err)
-			}
-		}
+	if err := r.compressAll(ctx, dir, old, path); err != nil {
+		return err
 	}
 	aside, fd := nextName(base, old), int(dir.Fd())
 	if err := unix.Renameat(fd, base, fd, aside); err != nil {
@@ -140,6 +136,27 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	}
 	return nil
 }
+
+// compressAll compresses the rotated files of the log at path. The parameter old contains their names, oldest first. It logs that a file
+// is left uncompressed only while this file is the newest one.
+func (r *Rotator) compressAll(ctx context.Context, dir *os.File, old []string, path string) error {
+	for i, name := range old {
+		if strings.HasSuffix(name, ".gz") {
+			continue
+		}
+		err := compress(ctx, dir, name, r.sizeLimit())
+		if err != nil && !errors.Is(err, errTooLarge) {
+			return fmt.Errorf("compress %s: %w", name, err)
+		}
+		if err != nil && i == len(old)-1 {
+			r.c.Log.Warn("a rotated log is left uncompressed", "log", filepath.Join(filepath.Dir(path), name), "reason", err)
+		}
+	}
+	return nil
+}
+
+// sizeLimit returns the maximum size of a file that is compressed. A container may write more than MaxSize until its log is rotated.
+func (r *Rotator) sizeLimit() int64 { return max(minSizeLimit, 2*r.c.MaxSize) }
 
 // listRotated returns the rotated files of a log, oldest first. It deletes the temporary files
 // of interrupted compressions.
@@ -195,13 +212,15 @@ func deleteOldest(dir *os.File, old []string, keep int) ([]string, error) {
 // tempSuffix is the suffix of the file to which a compression writes.
 const tempSuffix = ".tmp"
 
-// maxCompressed is the maximum size of a file that is compressed.
-const maxCompressed = 1 << 30
+// minSizeLimit is the lower bound of sizeLimit.
+const minSizeLimit = 1 << 30
 
-// compress replaces the file name by name.gz. It leaves a file unchanged whose compression would occupy a worker for a long time: a file
-// that is larger than maxCompressed, or that consists of holes. A pod that mounts the log directory can create such a file without
-// using the disk.
-func compress(ctx context.Context, dir *os.File, name string) (err error) {
+// errTooLarge is the error of a file whose compression would occupy a worker for a long time.
+var errTooLarge = errors.New("it is too large or consists of holes")
+
+// compress replaces the file name by name.gz. It returns errTooLarge if the file is larger than limit, or consists of holes. A pod that
+// mounts the log directory can create such a file without using the disk.
+func compress(ctx context.Context, dir *os.File, name string, limit int64) (err error) {
 	fd := int(dir.Fd())
 	in, err := openat(fd, name, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
@@ -212,16 +231,16 @@ func compress(ctx context.Context, dir *os.File, name string) (err error) {
 	if err := unix.Fstat(int(in.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errors.Join(errors.New("it is not a regular file"), err)
 	}
-	if used := st.Blocks * 512; st.Size > maxCompressed || used < st.Size/100 {
-		return nil
+	if used := st.Blocks * 512; st.Size > limit || used < st.Size/100 {
+		return errTooLarge
 	}
 	out, err := openat(fd, name+".gz"+tempSuffix, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 	if err != nil {
 		return err
 	}
 	z := gzip.NewWriter(out)
-	n, err := io.Copy(z, io.LimitReader(untrusted.CancelableReader(ctx, in), maxCompressed+1))
-	if n > maxCompressed {
+	n, err := io.Copy(z, io.LimitReader(untrusted.CancelableReader(ctx, in), limit+1))
+	if n > limit {
 		err = errors.New("it grows")
 	}
 	if err = errors.Join(err, z.Close(), out.Close()); err != nil {

@@ -1,6 +1,7 @@
 package podlogs
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -168,7 +169,7 @@ func TestHugeRotatedFile(t *testing.T) {
 	r, w := bench(t)
 	r.c.MaxFiles = 5
 	large, hole := w.path+".20250101-000000", w.path+".20250101-000001"
-	for path, size := range map[string]int64{large: maxCompressed + 1, hole: 64 << 20} {
+	for path, size := range map[string]int64{large: minSizeLimit + 1, hole: 64 << 20} {
 		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, size)); err != nil {
 			t.Fatal(err)
 		}
@@ -192,6 +193,32 @@ func TestHugeRotatedFile(t *testing.T) {
 	}
 	if names := w.names(t); len(names) != 5 || !slices.Equal(names[:4], want) || strings.HasSuffix(names[4], ".gz") {
 		t.Errorf("files %q", names)
+	}
+}
+
+// TestSizeLimit checks that a log with a large containerLogMaxSize is compressed, and that a file that is not compressed is logged once.
+func TestSizeLimit(t *testing.T) {
+	r, w := bench(t)
+	for size, want := range map[int64]int64{10: 1 << 30, 1 << 30: 2 << 30, 1 << 40: 2 << 40} {
+		r.c.MaxSize = size
+		if r.sizeLimit() != want {
+			t.Errorf("the limit is %d, want %d", r.sizeLimit(), want)
+		}
+	}
+	var out bytes.Buffer
+	r.c.MaxSize, r.c.MaxFiles, r.c.Log = 10, 9, slog.New(slog.NewTextHandler(&out, nil))
+	hole := w.path + ".20250101-000000"
+	if err := errors.Join(os.WriteFile(hole, nil, 0o600), os.Truncate(hole, 64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		w.write(t, "a long line\n")
+		if err := r.rotate(t.Context(), "c1", w.path); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := strings.Count(out.String(), "\n"); got != 1 {
+		t.Errorf("%d lines: %s", got, &out)
 	}
 }
 

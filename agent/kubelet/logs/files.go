@@ -157,11 +157,11 @@ func (f *file) close() {
 	}
 }
 
-// next returns the next entry. If a compressed file is damaged, it returns io.EOF, so that newer files can
-// still be read.
+// next returns the next entry. If a compressed file is damaged, or the next maxSearch bytes of a file have no entry, it returns io.EOF,
+// so that newer files can still be read.
 func (f *file) next() (entry, error) {
 	e, err := f.scan.next()
-	if err != nil && !f.plain && f.ctx.Err() == nil {
+	if err != nil && (!f.plain || errors.Is(err, errNoLines)) && f.ctx.Err() == nil {
 		f.logDamage(err)
 		err = io.EOF
 	}

@@ -67,7 +67,8 @@ func errorsJoin(errs ...error) error {
 	return nil
 }
 
-// TestHugeFile checks that the last lines of a log are found in bounded time, even in a huge file.
+// TestHugeFile checks that the last lines of a log are found in bounded time, even in a huge file, and that all lines are read in bounded
+// time, with an error and with the lines of the next file.
 func TestHugeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	put(t, path, line(1, "stdout F one"))
@@ -87,6 +88,18 @@ func TestHugeFile(t *testing.T) {
 	}
 	if got := read(t, path, Options{Tail: 9}); got != "two\nthree\n" {
 		t.Errorf("got %q", got)
+	}
+	var out bytes.Buffer
+	if err := Read(t.Context(), path, Options{Tail: -1}, nil, &out); err == nil || out.String() != "one\n" {
+		t.Errorf("all lines: %q, %v", out.String(), err)
+	}
+	if err := os.Rename(path, path+".20260101-000000"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, path, line(4, "stdout F four"))
+	out.Reset()
+	if err := Read(t.Context(), path, Options{Tail: -1}, nil, &out); err == nil || out.String() != "one\nfour\n" {
+		t.Errorf("all lines of two files: %q, %v", out.String(), err)
 	}
 }
 

@@ -2,6 +2,7 @@ package logs
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"time"
 )
@@ -62,11 +63,16 @@ type scanner struct {
 	start, end int
 	longEntry  *entry // the first piece of a line that is longer than the buffer
 	skipRest   bool   // the rest of the current line has to be skipped
+	skipped    int64  // number of bytes that were skipped since the last entry
 }
 
 func newScanner(r io.Reader) *scanner { return &scanner{r: r, buf: make([]byte, maxLine)} }
 
-// next returns the next entry. It skips lines that are not in CRI format, such as a block of zeros after a power loss.
+// errNoLines is the error of a file that is not a log: it may have any apparent size without using the disk.
+var errNoLines = errors.New("it has too much data that is no log line")
+
+// next returns the next entry. It skips lines that are not in CRI format, such as a block of zeros after a power loss. Beyond maxSearch
+// skipped bytes it returns errNoLines.
 func (s *scanner) next() (entry, error) {
 	for {
 		line, complete, err := s.readLine()
@@ -74,7 +80,15 @@ func (s *scanner) next() (entry, error) {
 			return entry{}, err
 		}
 		if e, ok := s.piece(line, complete); ok {
+			s.skipped = 0
 			return e, nil
+		}
+		s.skipped += int64(len(line))
+		if complete {
+			s.skipped++ // the newline
+		}
+		if s.skipped > maxSearch {
+			return entry{}, errNoLines
 		}
 	}
 }

@@ -132,7 +132,7 @@ func lastLines(f *os.File, size, n int64, o Options, newest bool) (at, lines int
 	return back.floor, lines, nil
 }
 
-// maxSearch is the maximum number of bytes in which the last lines are searched. A file without newlines can be larger
+// maxSearch is the maximum number of bytes in which the last lines, or the next one, are searched. A file without newlines can be larger
 // than the disk, because its holes use no space.
 const maxSearch = 256 << 20
 

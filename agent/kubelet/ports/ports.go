@@ -179,6 +179,7 @@ func Paths(c *config.Config, setLevel func(slog.Level), allocated func(*v1.Pod) 
 	}
 	if c.GateEnabled("ContainerCheckpoint") {
 		p.Checkpoints = filepath.Join(c.Dirs.Root, "checkpoints")
+		p.CheckpointTimeout = k.RuntimeRequestTimeout.Duration
 	}
 	if c.GateEnabled("KubeletAllocatedPodsEndpoint") {
 		p.Allocated = allocated

@@ -1,15 +1,18 @@
 package server
 
 import (
+	"log/slog"
 	"net/http"
 	"strings"
 )
 
 // rejectBrowsers returns a handler that answers 403 to the requests that isUnsafeBrowserRequest selects. It closes their
 // connections, because it does not authenticate the clients.
-func rejectBrowsers(next http.Handler) http.Handler {
+func rejectBrowsers(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isUnsafeBrowserRequest(r) {
+			log.Debug("rejected a request that a page in a browser may have caused", "client", r.RemoteAddr, "method", r.Method,
+				"path", r.URL.Path, "origin", r.Header.Get("Origin"), "site", r.Header.Get("Sec-Fetch-Site"))
 			w.Header().Set("Connection", "close")
 			http.Error(w, "a page in a browser may only read "+PathPage, http.StatusForbidden)
 			return

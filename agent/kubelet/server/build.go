@@ -24,7 +24,7 @@ func (s *Server) buildKubelet() {
 	})
 	s.lister = podlist.New(podlist.Config{Pods: c.Pods, Runtime: c.Runtime, Allocated: c.Kubelet.Allocated})
 	s.streams = streams.New(streams.Config{Pods: c.Pods, Runtime: c.Runtime, CheckpointsDir: c.Kubelet.Checkpoints,
-		IdleTimeout: c.StreamIdleTimeout, Log: c.Log})
+		CheckpointTimeout: c.Kubelet.CheckpointTimeout, IdleTimeout: c.StreamIdleTimeout, Log: c.Log})
 	s.logs = logs.New(logs.Config{Pods: c.Pods, Runtime: c.Runtime, Dir: c.LogsDir, SystemDir: c.Kubelet.SystemLogs,
 		IdleTimeout: c.StreamIdleTimeout})
 	s.stats = stats.New(stats.Config{

@@ -128,4 +128,6 @@ type Kubelet struct {
 	SetLevel    func(v int)                   // sets the log level on klog's scale; nil without enableDebugFlagsHandler
 	Allocated   func(*v1.Pod) *v1.Pod         // for /allocatedPods: returns a pod with its allocated resources; nil without the gate
 	Checkpoints string                        // directory of the archives of /checkpoint; empty without the gate
+
+	CheckpointTimeout time.Duration // runtimeRequestTimeout, the minimum timeout of a checkpoint
 }

@@ -90,7 +90,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 // RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with the function filter, which adds the
 // rejection of unauthorized requests. RunAPI also rejects requests that a page in a browser may have caused.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, filter func(http.Handler) http.Handler) error {
-	return s.serve(ctx, ln, rejectBrowsers(filter(s.countRequests("readwrite", s.kubelet))), c)
+	return s.serve(ctx, ln, rejectBrowsers(filter(s.countRequests("readwrite", s.kubelet)), s.Log), c)
 }
 
 // RunReadOnly serves a kubelet's port 10255. It provides metrics and pods without authentication.

@@ -63,7 +63,7 @@ func TestKubeletPaths(t *testing.T) {
 		{"POST", "/checkpoint/default/none/nginx", 404, `pod "none" does not exist`},
 		{"POST", "/checkpoint/default/web/none", 404, `container "none" not found`},
 		{"POST", "/checkpoint/default/web/nginx?timeout=x", 404, "cannot parse value of timeout parameter"},
-		{"POST", "/checkpoint/default/web/nginx?timeout=9&timeout=-1", 500, "checkpointing of default/web/nginx failed (checkpoint container web-nginx:"},
+		{"POST", "/checkpoint/default/web/nginx?timeout=9&timeout=-1", 500, "checkpointing of default/web/nginx failed (the timeout is negative"},
 		{"POST", "/checkpoint/default/wait/app", 500, "checkpointing of default/wait/app failed (container not found"},
 		{"POST", "/checkpoint/default/web/nginx?timeout=9", 200, `{"items":["` + n.Server.Kubelet.Checkpoints + "/checkpoint-web_default-nginx-"},
 		{"GET", "/containerLogs/default/web/none", 404, `container "none" not found in pod "web"`},
@@ -91,20 +91,22 @@ func TestKubeletPaths(t *testing.T) {
 	}
 }
 
-// TestCheckpoint checks that only root may read the archive whose path the response contains, and that the path /checkpoint needs the
-// feature gate.
+// TestCheckpoint checks that only root may read the archive whose path the response contains, that the timeout is at least
+// CheckpointTimeout, and that the path /checkpoint needs the feature gate.
 func TestCheckpoint(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")
 	const path = "/checkpoint/default/web/nginx"
 	a := servertest.OpenAPI(t, n.Server)
-	code, body := servertest.Fetch(t, a.Client(), "POST", "https://"+a.Addr+path)
 	var got struct{ Items []string }
-	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || len(got.Items) != 1 {
-		t.Fatalf("%d %q, %v", code, body, err)
-	}
-	if b, err := os.ReadFile(got.Items[0]); err != nil || string(b) != "web-nginx" {
-		t.Errorf("%q, %v", b, err)
+	for query, timeout := range map[string]string{"": "120", "?timeout=9": "120", "?timeout=300": "300", "?timeout=9223372036854775807": "9223372036"} {
+		code, body := servertest.Fetch(t, a.Client(), "POST", "https://"+a.Addr+path+query)
+		if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || len(got.Items) != 1 {
+			t.Fatalf("%s: %d %q, %v", query, code, body, err)
+		}
+		if b, err := os.ReadFile(got.Items[0]); err != nil || string(b) != "web-nginx "+timeout {
+			t.Errorf("%s: %q, %v", query, b, err)
+		}
 	}
 	if st, err := os.Stat(filepath.Dir(got.Items[0])); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", st, err)

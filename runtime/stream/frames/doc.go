@@ -1,4 +1,5 @@
-// Package frames limits the control frames of a client's SPDY session.
+// Package frames limits the control frames of a client's SPDY session, and records which streams
+// the client resets.
 //
 //	connection --frame--> LimitControlFrames: complete, short, and small once decoded --> SPDY library
 //	                        |

@@ -21,10 +21,15 @@ const (
 )
 
 // LimitControlFrames returns a ResponseWriter for the SPDY library. Hijack returns a connection that limits the
-// control frames of the client.
-func LimitControlFrames(w http.ResponseWriter) http.ResponseWriter { return framedWriter{w} }
+// control frames of the client, and records the streams that the client resets.
+func LimitControlFrames(w http.ResponseWriter, resets *Resets) http.ResponseWriter {
+	return framedWriter{w, resets}
+}
 
-type framedWriter struct{ http.ResponseWriter }
+type framedWriter struct {
+	http.ResponseWriter
+	resets *Resets
+}
 
 // Hijack implements http.Hijacker.
 func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
@@ -32,7 +37,7 @@ func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	checked := &frameConn{Conn: c, in: rw.Reader}
+	checked := &frameConn{Conn: c, in: rw.Reader, resets: f.resets}
 	checked.framer, err = frame.NewFramerWithOptions(io.Discard, &checked.control,
 		frame.WithMaxControlFramePayloadSize(maxControl),
 		frame.WithMaxHeaderCount(maxHeaders), frame.WithMaxHeaderFieldSize(maxHeaderText))
@@ -47,6 +52,7 @@ func (f framedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 type frameConn struct {
 	net.Conn
 	in           io.Reader
+	resets       *Resets
 	framer       *frame.Framer // decodes control frames
 	control      bytes.Buffer
 	partialFrame []byte // bytes of an incomplete frame
@@ -93,8 +99,12 @@ func (f *frameConn) readFrame() error {
 			return err
 		}
 		f.control.Write(f.partialFrame)
-		if _, err := f.framer.ReadFrame(); err != nil {
+		decoded, err := f.framer.ReadFrame()
+		if err != nil {
 			return errors.Join(fmt.Errorf("invalid SPDY control frame: %w", err), f.Close())
+		}
+		if reset, ok := decoded.(*frame.RstStreamFrame); ok {
+			f.resets.add(uint32(reset.StreamId))
 		}
 		f.control.Reset()
 	}

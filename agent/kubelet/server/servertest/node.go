@@ -72,7 +72,7 @@ func Start(t testing.TB, change ...func(*server.Config)) (n *Node, stop func()) 
 		KubeVersion: "v1.36.3", Pods: n, Local: n, Runtime: n.Runtime, Images: n.Runtime, Decode: decode,
 		Log: log, Clock: n, Devices: n.devices,
 		Kubelet: server.Kubelet{Debugging: true, Profiling: true, SystemLogs: filepath.Join(dir, "host-logs"),
-			Checkpoints: filepath.Join(dir, "checkpoints"),
+			Checkpoints: filepath.Join(dir, "checkpoints"), CheckpointTimeout: 2 * time.Minute,
 			Config: &kubelet.KubeletConfiguration{
 				StaticPodURLHeader: map[string][]string{"Authorization": {"secret"}}}},
 		Restart: func(uid types.UID, container, id string, grace time.Duration) {

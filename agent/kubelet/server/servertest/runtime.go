@@ -161,13 +161,16 @@ func (r *Runtime) ExecSync(_ context.Context, q *api.ExecSyncRequest) (*api.Exec
 	return &api.ExecSyncResponse{Stdout: []byte(strings.Join(q.Cmd, ","))}, nil
 }
 
-// CheckpointContainer implements cri.Runtime. The archive contains the ID of the container. A container with the name bare cannot be
-// checkpointed.
-func (r *Runtime) CheckpointContainer(_ context.Context, q *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
-	if strings.HasSuffix(q.ContainerId, "-bare") || q.Timeout < 0 {
+// CheckpointContainer implements cri.Runtime. The archive contains the ID of the container and the timeout. A container with the
+// name bare cannot be checkpointed.
+func (r *Runtime) CheckpointContainer(ctx context.Context, q *api.CheckpointContainerRequest) (*api.CheckpointContainerResponse, error) {
+	if strings.HasSuffix(q.ContainerId, "-bare") {
 		return nil, fmt.Errorf("checkpoint container %s: this host has no CRIU: %w", q.ContainerId, errdefs.ErrNotImplemented)
 	}
-	return &api.CheckpointContainerResponse{}, os.WriteFile(q.Location, []byte(q.ContainerId), 0o600)
+	if _, ok := ctx.Deadline(); !ok {
+		return nil, errors.New("the call has no timeout")
+	}
+	return &api.CheckpointContainerResponse{}, os.WriteFile(q.Location, fmt.Append(nil, q.ContainerId, " ", q.Timeout), 0o600)
 }
 
 // Stream implements cri.Streamer for these commands:

@@ -1,8 +1,11 @@
 package streams
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -45,17 +48,29 @@ func (s *Streams) Checkpoint(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(out).Encode(map[string][]string{"items": {path}}) // an error means that the client has disconnected
 }
 
+// maxTimeout is the maximum timeout that a time.Duration can contain, in seconds.
+const maxTimeout = int64(math.MaxInt64 / time.Second)
+
 // checkpoint makes the runtime write a checkpoint of the container in the request's path, and returns the path of the archive. Only root
-// may read the archive, because it contains the memory of the container.
+// may read the archive, because it contains the memory of the container. As with a kubelet, the timeout in seconds is at least
+// CheckpointTimeout.
 func (s *Streams) checkpoint(r *http.Request, name string, timeout int64) (string, error) {
 	id, err := podlist.FindRunning(s.Pods.List(), s.Runtime, r)
 	if err != nil {
 		return "", err
 	}
+	if timeout < 0 {
+		return "", errors.New("the timeout is negative")
+	}
+	limit := max(time.Duration(min(timeout, maxTimeout))*time.Second, s.CheckpointTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
 	if err := os.MkdirAll(s.CheckpointsDir, 0o700); err != nil {
 		return "", err
 	}
 	path := filepath.Join(s.CheckpointsDir, "checkpoint-"+name+"-"+time.Now().Format(time.RFC3339)+".tar")
-	_, err = s.Runtime.CheckpointContainer(r.Context(), &api.CheckpointContainerRequest{ContainerId: id, Location: path, Timeout: timeout})
+	_, err = s.Runtime.CheckpointContainer(ctx, &api.CheckpointContainerRequest{
+		ContainerId: id, Location: path, Timeout: int64(limit / time.Second),
+	})
 	return path, err
 }

@@ -28,6 +28,7 @@ const (
 type muxedConn struct {
 	ctx     context.Context // ends when the connection ends; if it ends first, the connection is closed soon after
 	conn    httpstream.Connection
+	resets  frames.Resets
 	streams chan httpstream.Stream
 	waiting atomic.Int32 // number of streams that were not received from the channel yet
 }
@@ -48,7 +49,7 @@ func (s *Streams) upgradeSPDY(w http.ResponseWriter, r *http.Request, protocols 
 	w, r, cancel := prepareHijack(w, r, goodbyeTime, func() { idle.Reset(s.IdleTimeout) })
 	defer cancel(nil)
 	m := &muxedConn{ctx: r.Context(), streams: make(chan httpstream.Stream)}
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.LimitControlFrames(w), r, m.sendStream)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(frames.LimitControlFrames(w, &m.resets), r, m.sendStream)
 	if conn == nil {
 		return // UpgradeResponse has sent the response
 	}
@@ -129,27 +130,21 @@ type spdyInput struct {
 var errInputLost = errors.New("the client disconnected before it ended its input")
 
 // Read returns io.EOF if the client has ended its input, and errInputLost if its session ends. A client that resets the
-// stream usually ends the session at the same time. If it does not do this within goodbyeTime, the reset is the end of the input.
+// stream has not ended its input: client-go resets its streams when it leaves the session.
 func (i spdyInput) Read(b []byte) (int, error) {
 	n, err := i.Stream.Read(b)
 	if !errors.Is(err, io.EOF) {
 		return n, err
 	}
-	if s, ok := i.Stream.(interface{ IsFinished() bool }); ok && s.IsFinished() { // it was reset
-		select {
-		case <-i.m.ctx.Done():
-		case <-time.After(goodbyeTime):
-		}
+	if i.m.resets.Has(i.Stream) || i.m.ctx.Err() != nil {
+		return n, errInputLost
 	}
 	select {
 	case <-i.m.conn.CloseChan():
 		return n, errInputLost
 	default:
+		return n, err
 	}
-	if i.m.ctx.Err() != nil {
-		return n, errInputLost
-	}
-	return n, err
 }
 
 // closeStreams closes streams and waits until the client disconnects. The client does so when it has read everything.

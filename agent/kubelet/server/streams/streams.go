@@ -31,11 +31,12 @@ type Runtime interface {
 
 // Config configures Streams.
 type Config struct {
-	Pods           Pods
-	Runtime        Runtime
-	CheckpointsDir string        // directory of the archives that Checkpoint creates
-	IdleTimeout    time.Duration // a stream ends if nothing is transferred for this time
-	Log            *slog.Logger
+	Pods              Pods
+	Runtime           Runtime
+	CheckpointsDir    string        // directory of the archives that Checkpoint creates
+	CheckpointTimeout time.Duration // minimum timeout of a checkpoint
+	IdleTimeout       time.Duration // a stream ends if nothing is transferred for this time
+	Log               *slog.Logger
 }
 
 // Streams serves exec, attach, port-forward and checkpoint.

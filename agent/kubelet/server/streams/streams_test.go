@@ -220,6 +220,40 @@ func TestInputLost(t *testing.T) {
 			out.Close()
 		}
 	}
+	testResetInput(t, n)
+}
+
+// This function checks that a client that resets its input has not ended the input, also if its session continues.
+func testResetInput(t *testing.T, n *servertest.Node) {
+	t.Helper()
+	n.Runtime.Saved.Store(0)
+	u := &url.URL{Scheme: "http", Host: bridge(t, n), Path: "/exec/default/web/nginx", RawQuery: "command=save&input=1&output=1"}
+	transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{Host: u.Host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, _, err := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u).Dial("v4.channel.k8s.io")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	streams := map[string]httpstream.Stream{}
+	for _, name := range []string{"error", "stdin", "stdout"} {
+		if streams[name], err = conn.CreateStream(http.Header{"StreamType": {name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	io.WriteString(streams["stdin"], "some input")
+	io.ReadFull(streams["stdout"], make([]byte, len("some input"))) // the process has read it
+	streams["stdin"].Reset()
+	if status, err := io.ReadAll(streams["error"]); err != nil || !strings.Contains(string(status), "Failure") {
+		t.Errorf("the status after a reset of the input is %s, %v", status, err)
+	}
+	conn.Close()
+	n.Runtime.Streams.Wait()
+	if got := n.Runtime.Saved.Load(); got != 0 {
+		t.Errorf("the command got a reset as the end of its input")
+	}
 }
 
 // TestUnreadInput checks that a command ends when its client disconnects, although the command has not read its input.
