@@ -23,6 +23,17 @@ func IsDiskFault(err error) bool {
 	return false
 }
 
+// IsShortage reports whether an operation failed because the process or the machine had no free file descriptor or memory, or because a
+// queue was full. Such an error says nothing about the file or socket: a later attempt may be successful.
+func IsShortage(err error) bool {
+	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // faultPause is the pause of TryTwice. In this time the kernel can reset a USB device.
 const faultPause = 2 * time.Second
 

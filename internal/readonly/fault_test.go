@@ -30,6 +30,16 @@ func TestFault(t *testing.T) {
 	}
 }
 
+func TestShortage(t *testing.T) {
+	for err, want := range map[error]bool{
+		unix.EMFILE: true, unix.ENFILE: true, unix.ENOMEM: true, unix.EAGAIN: true, unix.EIO: false, unix.ENOENT: false, unix.ECONNREFUSED: false,
+	} {
+		if got := readonly.IsShortage(fmt.Errorf("read it: %w", &fs.PathError{Op: "open", Path: "x", Err: err})); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
+
 // TestTryTwice checks that only a disk fault causes a second attempt, and that there is no third.
 func TestTryTwice(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -23,7 +23,7 @@ const (
 
 // startTimeout is how long a containerd shim may take to start a container before the container's processes on this host are killed. If the
 // OCI runtime waits for a volume, the start then fails, and the other containers of the pod continue to run. If the shim does not start the
-// container within taskshim.RunTimeout either, the shim is killed with the whole pod.
+// container within taskshim.RunTimeout either, the start fails, and the shim is killed if no other container of the pod is running.
 const startTimeout = taskshim.RunTimeout - 30*time.Second
 
 // StartContainer runs a created container. It returns no error if the container is already running.

@@ -91,7 +91,7 @@ func (r *Runtime) awaitStart(ctx context.Context, c *container, limit time.Durat
 	if err != nil && ctx.Err() == nil {
 		r.killStarting(ctx, c)
 		if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
-			defer tasks.LimitStart(c.rec.ID).Stop()
+			defer tasks.LimitStart(c.rec.ID, func() bool { return r.isCreated(c) }).Stop()
 		}
 		err = r.ops.LockContext(ctx, c.rec.ID)
 	}
@@ -103,16 +103,21 @@ func (r *Runtime) awaitStart(ctx context.Context, c *container, limit time.Durat
 
 // killStarting kills the processes of a container whose start is in progress.
 func (r *Runtime) killStarting(ctx context.Context, c *container) {
-	r.mu.Lock()
-	created, s := c.state() == api.ContainerState_CONTAINER_CREATED, r.sandboxes[c.rec.Sandbox]
-	r.mu.Unlock()
-	if !created || s == nil {
+	s, err := r.findSandbox(c.rec.Sandbox)
+	if !r.isCreated(c) || err != nil {
 		return
 	}
 	r.log.Warn("the start of a container does not end: the processes of the container are killed", "container", c.rec.ID)
 	if _, err := r.killRemaining(ctx, s, c.rec.ID); err != nil {
 		r.log.Warn("the processes of a container whose start does not end were not killed", "container", c.rec.ID, "error", err)
 	}
+}
+
+// isCreated reports whether a container has neither started nor ended.
+func (r *Runtime) isCreated(c *container) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return c.state() == api.ContainerState_CONTAINER_CREATED
 }
 
 // signalContainer sends a signal to the first process of a container. If the container's shim has died, signalContainer calls

@@ -76,10 +76,15 @@ func (r *Runtime) updateContainer(ctx context.Context, c *container, change *api
 	if err := r.updateSpec(c.rec.ID, cfg.Linux.Resources, change); err != nil {
 		return err
 	}
+	if proto.Equal(c.config, cfg) && !c.unrecorded {
+		return nil
+	}
 	r.mu.Lock()
 	c.config = cfg
 	r.mu.Unlock()
-	return r.changeRecord(r.recordPath(c.rec.ID), map[string][]byte{"config": packed})
+	err = r.changeRecord(r.recordPath(c.rec.ID), map[string][]byte{"config": packed})
+	c.unrecorded = err != nil
+	return err
 }
 
 var pageSize = pattern.New(`^[0-9]+[KMG]B$`)

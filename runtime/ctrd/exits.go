@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/errdefs"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -49,6 +50,9 @@ func (r *Runtime) finishContainer(c *container, exit wire.Exit, reason, message 
 	}
 }
 
+// writtenAfter is the time after which the kernel has certainly written a file to the disk. By default, it begins after 30 s.
+const writtenAfter = 10 * time.Minute
+
 // recordEnd stores the end of a container durably and sends the event. It returns false if the end was
 // already stored or could not be stored. If it could not be stored, the shim must keep the exit for
 // the next process. The caller holds the container's lock.
@@ -65,10 +69,13 @@ func (r *Runtime) recordEnd(c *container, exit wire.Exit, reason, message string
 	rec.FinishedAt, rec.ExitCode, rec.Reason, rec.Message = exit.FinishedAt, exit.Code, reason, message
 	end, s := containerEnd{progress: rec.progress}, r.sandboxes[rec.Sandbox]
 	r.mu.Unlock()
-	if s != nil {
+	if s != nil && time.Since(s.rec.CreatedAt) < writtenAfter {
 		end.PodSandbox = r.completeRecord(s)
 	}
 	err := appendRecord(r.recordPath(rec.ID), end, true)
+	if err != nil && end.PodSandbox != nil { // a full disk may have room for the end alone
+		err = appendRecord(r.recordPath(rec.ID), rec.progress, true)
+	}
 	if err != nil {
 		r.log.Error("the end of a container could not be recorded", "container", rec.ID, "error", err)
 	}

@@ -47,6 +47,7 @@ type container struct {
 	dropped     atomic.Bool   // whether its writable layer was deleted
 
 	cleanedUp  bool // whether this process has removed its bundle; guarded by the container's lock
+	unrecorded bool // whether the record lacks the last change of its configuration; guarded by the container's lock
 	unreported bool // whether the end is recorded but not reported by the shim; guarded by the container's lock
 }
 

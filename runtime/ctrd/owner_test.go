@@ -148,8 +148,16 @@ func TestResizeSurvives(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if st, err := os.Stat(filepath.Join(n.dir, "state", "containers", id, "record.json")); err != nil || st.Size() > 24<<10 {
-		t.Errorf("the record after many resizes: %v, %v", st, err)
+	record := filepath.Join(n.dir, "state", "containers", id, "record.json")
+	before, err := os.Stat(record)
+	if err != nil || before.Size() > 24<<10 {
+		t.Errorf("the record after many resizes: %v, %v", before, err)
+	}
+	if _, err := n.UpdateContainerResources(ctx, &api.UpdateContainerResourcesRequest{ContainerId: id, Linux: &api.LinuxContainerResources{CpuShares: 1234}}); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(record); err != nil || after.Size() != before.Size() {
+		t.Errorf("the record after a resize that changes nothing: %v, %v", after, err)
 	}
 	if retained := ctrd.RetainedConfigs(n.Runtime); retained != 0 {
 		t.Errorf("after the start and the resizes %d bytes of encoded configurations are in memory", retained)

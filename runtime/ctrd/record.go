@@ -70,8 +70,9 @@ type containerRecord struct {
 	containerEnd
 }
 
-// A containerEnd is the change that records the end of a container. It contains the record of the sandbox, because only the container's
-// record is synced. After a power cut, restoreSandbox uses it. In memory, PodSandbox is set only while the record is written or read.
+// A containerEnd is the change that records the end of a container. It contains the record of a young sandbox, because only the
+// container's record is synced. After a power cut, restoreSandbox uses it. In memory, PodSandbox is set only while the record is written
+// or read.
 type containerEnd struct {
 	progress
 	PodSandbox *sandboxRecord `json:"podSandbox,omitempty"`
@@ -134,7 +135,7 @@ func appendRecord(path string, change any, sync bool) error {
 }
 
 // maxChanges is the size in bytes that the changes of a record may reach, in addition to several times the size of its first object.
-const maxChanges = 16 << 10
+const maxChanges = 128 << 10
 
 // changeRecord is appendRecord for a change that may be repeated any number of times, such as new limits. It does not sync the change. If
 // the record has grown too large, changeRecord makes it smaller.

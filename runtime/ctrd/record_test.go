@@ -73,7 +73,7 @@ func TestRepeatedChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		most := int64(0)
-		for i := range 40 {
+		for i := range 80 {
 			config[0] = byte(i)
 			if err := r.changeRecord(path, map[string][]byte{"config": config}); err != nil {
 				t.Fatal(err)

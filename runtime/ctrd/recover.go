@@ -50,7 +50,8 @@ func (r *Runtime) recoverState(ctx context.Context) error {
 }
 
 // loadSandboxes reads the sandboxes' records. It removes a record that cannot be decoded: only a
-// power cut leaves such a record, and the power cut has also ended the sandbox.
+// power cut leaves such a record, and the power cut has also ended the sandbox. If there is no free file
+// descriptor or memory, loadSandboxes returns an error, because the record may be valid.
 func (r *Runtime) loadSandboxes() error {
 	entries, err := r.readablePart(os.ReadDir(r.dirs.sandboxes))
 	if err != nil {
@@ -63,7 +64,7 @@ func (r *Runtime) loadSandboxes() error {
 		if err == nil {
 			err = proto.Unmarshal(s.rec.Config, s.config)
 		}
-		if errors.Is(err, errNewer) {
+		if errors.Is(err, errNewer) || readonly.IsShortage(err) {
 			return err
 		}
 		if readonly.IsDiskFault(err) {
@@ -122,7 +123,7 @@ func (r *Runtime) loadContainers() error {
 		if err == nil {
 			err = proto.Unmarshal(c.rec.Config, c.config)
 		}
-		if errors.Is(err, errNewer) {
+		if errors.Is(err, errNewer) || readonly.IsShortage(err) {
 			return err
 		}
 		if readonly.IsDiskFault(err) {

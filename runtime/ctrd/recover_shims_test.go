@@ -13,12 +13,33 @@ import (
 // listenAsShim listens at the socket of a shim with room for very few connections.
 func listenAsShim(t *testing.T, r *Runtime, name string) {
 	t.Helper()
+	listenFull(t, r.shims.socketPath(name))
+}
+
+// fillQueue connects to a socket until the kernel accepts no more connections for it.
+func fillQueue(t *testing.T, path string) {
+	t.Helper()
+	for {
+		conn, err := net.Dial("unix", path)
+		if errors.Is(err, unix.EAGAIN) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+}
+
+// listenFull listens at a socket with room for very few connections, and accepts none.
+func listenFull(t *testing.T, path string) {
+	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: r.shims.socketPath(name)}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Listen(fd, 0); err != nil {
@@ -44,16 +65,7 @@ func TestUnknownShimKept(t *testing.T) {
 		}, context.Canceled},
 		"full queue": {t.Context(), func(t *testing.T, r *Runtime) {
 			listenAsShim(t, r, "1")
-			for {
-				conn, err := net.Dial("unix", r.shims.socketPath("1"))
-				if errors.Is(err, unix.EAGAIN) {
-					return
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { conn.Close() })
-			}
+			fillQueue(t, r.shims.socketPath("1"))
 		}, unix.EAGAIN},
 	} {
 		t.Run(name, func(t *testing.T) {

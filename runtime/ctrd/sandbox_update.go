@@ -27,6 +27,9 @@ func (r *Runtime) UpdatePodSandboxResources(
 	defer r.ops.Unlock(s.rec.ID)
 	resized := &api.LinuxPodSandboxConfig{Overhead: proto.CloneOf(req.GetOverhead()), Resources: proto.CloneOf(req.GetResources())}
 	r.cgroups.Forget(s.config.GetLinux().GetCgroupParent()) // its limits have changed
+	if proto.Equal(resized, s.resized) {
+		return &api.UpdatePodSandboxResourcesResponse{}, nil
+	}
 	packed, err := encode(resized)
 	if err != nil {
 		return nil, err

@@ -11,8 +11,10 @@ import (
 	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sync/errgroup"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/daemon"
 	"github.com/islet-edge/islet/runtime/drain"
@@ -178,17 +180,22 @@ func (r *Runtime) endTasks(ctx context.Context, s *sandbox) error {
 }
 
 // adoptTasks connects to the running containerd shims and lists their containers. A shim that does not respond is killed. There is one shim
-// per pod, so all shims are called at the same time: their timeouts do not add up.
+// per pod, so many shims are called at the same time: their timeouts do not add up. If this process has no free file descriptor or memory,
+// adoptTasks returns an error, and the shims keep running.
 func (r *Runtime) adoptTasks(ctx context.Context, adopted map[string]adoptedContainer) error {
-	var calls sync.WaitGroup
+	var calls errgroup.Group
+	calls.SetLimit(16)
 	for id, s := range r.sandboxes {
 		if s.tasks == nil {
 			continue
 		}
-		calls.Go(func() {
+		calls.Go(func() error {
 			list, err := r.listTasks(ctx, s)
 			if ctx.Err() != nil {
-				return
+				return ctx.Err()
+			}
+			if readonly.IsShortage(err) {
+				return fmt.Errorf("the containerd shim of sandbox %s may be running: %w", id, err)
 			}
 			if err != nil && !errors.Is(err, os.ErrNotExist) { // the sandbox will be recreated
 				r.log.Error("a containerd shim does not respond: its pod is started again", "sandbox", id, "error", err)
@@ -202,10 +209,10 @@ func (r *Runtime) adoptTasks(ctx context.Context, adopted map[string]adoptedCont
 				adopted[c.ID] = adoptedContainer{c, s.tasks}
 			}
 			r.mu.Unlock()
+			return nil
 		})
 	}
-	calls.Wait()
-	return ctx.Err()
+	return calls.Wait()
 }
 
 // listTasks connects to a containerd shim and lists its containers. If the list fails, it closes the connection.

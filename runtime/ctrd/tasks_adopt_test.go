@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
@@ -74,6 +76,33 @@ func TestAdoptSilentTasks(t *testing.T) {
 	}
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestUnknownTasksKept checks a containerd shim of which the agent cannot tell whether it is running. The start of the agent fails.
+func TestUnknownTasksKept(t *testing.T) {
+	dir := t.TempDir()
+	r := &Runtime{
+		log: slog.New(slog.DiscardHandler), dirs: dirs{bundles: dir, tasks: filepath.Join(dir, "t")},
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+	}
+	path := filepath.Join(dir, "s")
+	listenFull(t, path)
+	fillQueue(t, path)
+	state, _ := json.Marshal(map[string]any{"address": "unix://" + path, "version": 3}) // cannot fail
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "1"), 0o755),
+		os.WriteFile(filepath.Join(dir, "1", taskshim.StateFile), state, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := &sandbox{rec: sandboxRecord{ID: "1", Tasks: true}}
+	var err error
+	if s.tasks, err = r.newTasks(s, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.sandboxes["1"] = s
+	defer r.closeTasks()
+	if err := r.adoptTasks(t.Context(), map[string]adoptedContainer{}); !errors.Is(err, unix.EAGAIN) || errors.Is(err, taskshim.ErrGone) {
 		t.Error(err)
 	}
 }

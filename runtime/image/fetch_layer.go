@@ -30,7 +30,7 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 			return nil
 		}
 		network := errors.Is(wrapUnavailable(err), crierrors.ErrRegistryUnavailable)
-		if err == nil || !resumed || network || errors.Is(err, syscall.ENOSPC) || ctx.Err() != nil {
+		if err == nil || !resumed || network || takesNoWrites(err) || ctx.Err() != nil {
 			return err
 		}
 		s.log.Info("a resumed download is damaged and starts again", "layer", l.Digest, "error", err)
@@ -39,6 +39,11 @@ func (s *Service) fetchLayer(ctx context.Context, l ocispec.Descriptor, fetcher 
 			return err
 		}
 	}
+}
+
+// takesNoWrites reports whether a disk is full or read-only, or a quota is reached. Such an error does not damage a download.
+func takesNoWrites(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EROFS)
 }
 
 // downloadLayer makes one attempt for fetchLayer.

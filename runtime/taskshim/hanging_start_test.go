@@ -9,9 +9,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/islet-edge/islet/runtime/shim"
 	"github.com/islet-edge/islet/runtime/shim/wire"
@@ -23,6 +28,9 @@ type silentPod struct {
 	request wire.RunRequest
 	gone    <-chan struct{}
 	ended   chan wire.Container
+	held    *atomic.Bool    // whether islet's shim refuses to hold streams before they are released
+	answer  func()          // answers the method
+	calls   func() []string // methods that the containerd shim was called with
 	close   func()
 }
 
@@ -36,8 +44,19 @@ func newSilentPod(t *testing.T, dir, silent string) *silentPod {
 		t.Fatal(err)
 	}
 	closing := make(chan struct{})
+	p.answer, p.held = sync.OnceFunc(func() { close(closing) }), &atomic.Bool{}
+	var mu sync.Mutex
+	var calls []string
+	p.calls = func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return calls
+	}
 	wait := func(method string) error {
-		if method == silent {
+		mu.Lock()
+		calls = append(calls, method)
+		mu.Unlock()
+		if method == silent || method == "State" {
 			<-closing
 		}
 		return nil
@@ -51,7 +70,14 @@ func newSilentPod(t *testing.T, dir, silent string) *silentPod {
 			if json.Unmarshal(in.Bytes(), &r) != nil || r.Method == silent {
 				continue
 			}
-			b, _ := json.Marshal(wire.Reply{ID: r.ID, Body: json.RawMessage("{}")}) // cannot fail
+			reply := wire.Reply{ID: r.ID, Body: json.RawMessage("{}")}
+			switch {
+			case r.Method == wire.MethodLetGo:
+				p.held.Store(false)
+			case r.Method == wire.MethodHold && p.held.Load():
+				reply.Error, reply.Kind = "it is held already", wire.Conflict
+			}
+			b, _ := json.Marshal(reply) // cannot fail
 			streams.Write(append(b, '\n'))
 		}
 	}()
@@ -63,7 +89,7 @@ func newSilentPod(t *testing.T, dir, silent string) *silentPod {
 	s.c.OOM = func(string) bool { return false }
 	p.close = func() {
 		s.Close()
-		close(closing)
+		p.answer()
 		end()
 		client.Close()
 	}
@@ -102,9 +128,10 @@ func TestUnansweredStart(t *testing.T) {
 }
 
 // TestLimitedStart checks the stop of a container whose start does not end. The shim counts as dead after killTimeout, unless the caller
-// has stopped waiting, or the shim starts another container.
+// has stopped waiting, or the container has ended, or the shim starts another container.
 func TestLimitedStart(t *testing.T) {
 	dir := t.TempDir()
+	always := func() bool { return true }
 	synctest.Test(t, func(t *testing.T) {
 		p := newSilentPod(t, dir, "Create")
 		result := make(chan error, 1)
@@ -113,19 +140,84 @@ func TestLimitedStart(t *testing.T) {
 			result <- err
 		}()
 		synctest.Wait()
-		p.LimitStart("c1").Stop()
-		other := p.LimitStart("c2")
+		p.LimitStart("c1", always).Stop()
+		other := p.LimitStart("c2", always)
+		ended := p.LimitStart("c1", func() bool { return false })
 		time.Sleep(killTimeout)
 		synctest.Wait()
-		if other.Stop() || len(result) > 0 || !p.Connected() {
+		if other.Stop() || ended.Stop() || len(result) > 0 || !p.Connected() {
 			t.Error("the start of a container that does not stop was ended")
 		}
 		began := time.Now()
-		defer p.LimitStart("c1").Stop()
+		defer p.LimitStart("c1", always).Stop()
 		if err := <-result; !errors.Is(err, ErrGone) || time.Since(began) != killTimeout {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		<-p.gone
+		p.close()
+	})
+}
+
+// TestUnansweredStartBesideOthers checks a start that does not end while another container of the pod is running. The start fails after
+// RunTimeout, but the shim counts as dead only when the pod is stopped. A container that starts later is killed and removed.
+func TestUnansweredStartBesideOthers(t *testing.T) {
+	for name, test := range map[string]struct {
+		silent string
+		late   bool
+		calls  string
+	}{
+		"it is created later": {"Create", true, "Create Delete"},
+		"it starts later":     {"Start", true, "Create Start Kill Wait Delete"},
+		"the pod is stopped":  {"Start", false, "Create Start State"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				p := newSilentPod(t, dir, test.silent)
+				p.c.ID, p.c.Program = "pod", filepath.Join(dir, "missing")
+				p.running["pod"], p.running["c2"] = true, true
+				began := time.Now()
+				_, err := p.Run(t.Context(), p.request)
+				if !errors.Is(err, errNotStarted) || errors.Is(err, ErrGone) || time.Since(began) != RunTimeout {
+					t.Errorf("%v after %s", err, time.Since(began))
+				}
+				if _, err := p.Run(t.Context(), p.request); !errdefs.IsFailedPrecondition(err) {
+					t.Errorf("a second start: %v", err)
+				}
+				if !p.Connected() {
+					t.Error("the shim was abandoned")
+				}
+				if test.late {
+					p.answer()
+					synctest.Wait()
+					if _, err := p.readRunRequest("c1"); !errors.Is(err, os.ErrNotExist) || p.isStarting("c1") || !p.Connected() {
+						t.Errorf("the container was not removed: %v", err)
+					}
+				} else {
+					began = time.Now()
+					if err := p.Discard(t.Context(), "c1"); err == nil || time.Since(began) != killTimeout { // its program is missing
+						t.Errorf("%v after %s", err, time.Since(began))
+					}
+					<-p.gone
+				}
+				p.close()
+				if got := strings.Join(p.calls(), " "); got != test.calls {
+					t.Errorf("calls %q, want %q", got, test.calls)
+				}
+			})
+		})
+	}
+}
+
+// TestStreamsHeldAlready checks a start whose streams islet's shim already serves. It releases them and serves the new streams.
+func TestStreamsHeldAlready(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		p := newSilentPod(t, dir, "")
+		p.held.Store(true)
+		if _, err := p.Run(t.Context(), p.request); err != nil {
+			t.Error(err)
+		}
 		p.close()
 	})
 }

@@ -159,7 +159,7 @@ func serveTask(t *testing.T, far net.Conn, service string, answer func(method st
 		t.Fatal(err)
 	}
 	methods := map[string]ttrpc.Method{}
-	for _, name := range []string{"Create", "Exec", "Start", "Kill", "Wait", "Delete"} {
+	for _, name := range []string{"Create", "Exec", "Start", "State", "Kill", "Wait", "Delete"} {
 		methods[name] = func(_ context.Context, decode func(any) error) (any, error) {
 			return &emptypb.Empty{}, errors.Join(decode(&emptypb.Empty{}), answer(name))
 		}

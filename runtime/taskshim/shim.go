@@ -62,12 +62,12 @@ type Shim struct {
 	log     *os.File      // FIFO of the shim's log
 	closed  bool
 	waits   sync.WaitGroup
-	// starting contains the containers that the shim is creating or starting.
-	starting map[string]bool
+	// starting contains the containers that the shim is creating or starting. running contains those for whose end waitForEnd waits.
+	starting, running map[string]bool
 }
 
 // New returns a Shim that is not running. Call Start or Load next.
-func New(c Config) *Shim { return &Shim{c: c, starting: map[string]bool{}} }
+func New(c Config) *Shim { return &Shim{c: c, starting: map[string]bool{}, running: map[string]bool{}} }
 
 // Connected reports whether there is a connection to the shim.
 func (s *Shim) Connected() bool {

@@ -162,7 +162,7 @@ func (s *Shim) Abandon() {
 }
 
 // Load connects to the shim of an earlier process of the agent, which is described by StateFile.
-// The error is fs.ErrNotExist if the file does not exist, and ErrGone if the shim is not running.
+// The error is fs.ErrNotExist if the file does not exist, and ErrGone if no process listens at the shim's socket.
 func (s *Shim) Load(ctx context.Context) error {
 	b, err := os.ReadFile(s.statePath())
 	if err != nil {
@@ -181,7 +181,10 @@ func (s *Shim) Load(ctx context.Context) error {
 	}
 	if err := s.connect(ctx, st); err != nil {
 		s.Close()
-		return fmt.Errorf("%w: %w", err, ErrGone)
+		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", err, ErrGone)
+		}
+		return err
 	}
 	return nil
 }
@@ -306,6 +309,9 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 		return nil
 	}
 	if s.Connected() {
+		if s.isStarting(id) { // it has exceeded RunTimeout, so the shim may not respond
+			defer s.LimitStart(id, func() bool { return true }).Stop()
+		}
 		_, err := s.awaitState(ctx, id)
 		if err == nil {
 			err = s.Kill(ctx, wire.KillRequest{ID: id, Signal: int(unix.SIGKILL), All: true})

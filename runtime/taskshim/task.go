@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/islet-edge/islet/internal/readonly"
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
@@ -42,10 +43,16 @@ func (s *Shim) readRunRequest(id string) (r wire.RunRequest, err error) {
 
 // Run creates and starts a container. If it fails, it removes the container. Run does not end with ctx, because the shim completes a call
 // even if its caller no longer waits. If the shim has not started the container within RunTimeout, Run abandons the shim and returns
-// ErrGone. Otherwise a pod whose shim hangs, for example because of a volume that does not respond, could never be stopped.
-func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err error) {
+// ErrGone. Otherwise a pod whose shim hangs, for example because of a volume that does not respond, could never be stopped. If other
+// containers of the pod are running, Run does not abandon the shim, because that would kill them. It returns another error. If the shim
+// starts the container later, the container is killed and removed. If it never does, the stop of the pod abandons the shim: see Kill and
+// Discard.
+func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (wire.Running, error) {
 	if !s.Connected() {
 		return wire.Running{}, ErrGone
+	}
+	if s.isStarting(r.ID) {
+		return wire.Running{}, fmt.Errorf("the containerd shim has not completed an earlier start: %w", errdefs.ErrFailedPrecondition)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RunTimeout)
 	defer cancel()
@@ -57,69 +64,152 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (_ wire.Running, err 
 	if err != nil {
 		return wire.Running{}, fmt.Errorf("create the container's streams: %w", err)
 	}
-	defer f.close()
-	streams, err := s.c.Streams(ctx)
-	if err != nil {
-		return wire.Running{}, err
-	}
-	if err := streams.HoldStreams(ctx, r); err != nil {
+	if err := s.holdStreams(ctx, r); err != nil {
+		f.close()
 		return wire.Running{}, err
 	}
 	if err := os.WriteFile(s.createdPath(r.ID), b, 0o600); err != nil {
+		f.close()
 		s.letGo(ctx, r.ID)
 		return wire.Running{}, err
 	}
-	deadline, _ := ctx.Deadline()
-	ctx = context.WithoutCancel(ctx) // the calls end with the connection
+	expired := make(chan struct{})
+	result := s.startInBackground(context.WithoutCancel(ctx), r, f, expired) // the calls end with the connection
+	var out startResult
+	select {
+	case out = <-result:
+	case <-ctx.Done():
+		if s.othersRun(r.ID) {
+			close(expired)
+			return wire.Running{}, errNotStarted
+		}
+		s.Abandon()
+		if out = <-result; out.err != nil {
+			out.err = fmt.Errorf("%w: %w", errNotStarted, out.err)
+		}
+	}
+	s.setStarting(r.ID, false)
+	if out.err != nil {
+		s.removeFailed(context.WithoutCancel(ctx), r.ID)
+		return wire.Running{}, out.err
+	}
+	s.awaitEnd(r.ID, out.StartedAt)
+	return out.Running, nil
+}
+
+var errNotStarted = fmt.Errorf("the containerd shim did not start the container within %s", RunTimeout)
+
+// holdStreams makes islet's shim serve the streams of a container. If the shim already serves them, because it completed an earlier request
+// whose caller had stopped waiting, holdStreams first releases them.
+func (s *Shim) holdStreams(ctx context.Context, r wire.RunRequest) error {
+	streams, err := s.c.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	err = streams.HoldStreams(ctx, r)
+	if errdefs.IsFailedPrecondition(err) {
+		s.letGo(ctx, r.ID)
+		err = streams.HoldStreams(ctx, r)
+	}
+	return err
+}
+
+// A startResult is the result of a start.
+type startResult struct {
+	wire.Running
+	err error
+}
+
+// startInBackground creates and starts a container, and closes f. If the caller has closed expired instead of receiving the result, it
+// removes the container.
+func (s *Shim) startInBackground(ctx context.Context, r wire.RunRequest, f *processFIFOs, expired <-chan struct{}) <-chan startResult {
+	result := make(chan startResult)
 	s.setStarting(r.ID, true)
-	limit := time.AfterFunc(time.Until(deadline), s.Abandon)
-	defer func() {
-		expired := !limit.Stop()
-		s.setStarting(r.ID, false)
-		if err == nil {
-			return
-		}
-		if expired {
-			err = fmt.Errorf("the containerd shim did not start the container within %s: %w", RunTimeout, err)
-		}
+	s.waits.Go(func() {
+		running, err := s.startTask(ctx, r, f, expired)
 		f.close() // open write ends would keep the output open
-		s.removeFailed(ctx, r.ID)
-	}()
+		select {
+		case result <- startResult{running, err}:
+		case <-expired:
+			s.setStarting(r.ID, false)
+			if !errdefs.IsUnavailable(err) { // otherwise Discard removes it
+				s.removeLate(ctx, r.ID, err)
+			}
+		}
+	})
+	return result
+}
+
+// startTask makes the calls of Run. It does not start a container that was created too late.
+func (s *Shim) startTask(ctx context.Context, r wire.RunRequest, f *processFIFOs, expired <-chan struct{}) (wire.Running, error) {
 	if err := s.call(ctx, "Create", &task.CreateTaskRequest{
 		ID: r.ID, Bundle: r.Bundle, Terminal: r.Terminal, Stdin: f.stdin, Stdout: f.stdout, Stderr: f.stderr, Options: s.runtimeOptions(),
 	}, &task.CreateTaskResponse{}); err != nil {
 		return wire.Running{}, err
 	}
+	select {
+	case <-expired:
+		return wire.Running{}, errNotStarted
+	default:
+	}
 	var out task.StartResponse
 	started := time.Now() // before Start, because the container may end before Start returns
-	if err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out); err != nil {
-		return wire.Running{}, err
-	}
-	s.waits.Go(func() { s.waitForEnd(r.ID, started) })
-	return wire.Running{Pid: int(out.Pid), StartedAt: started}, nil
+	err := s.call(ctx, "Start", &task.StartRequest{ID: r.ID}, &out)
+	return wire.Running{Pid: int(out.Pid), StartedAt: started}, err
 }
 
 func (s *Shim) setStarting(id string, starting bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if starting {
 		s.starting[id] = true
 	} else {
 		delete(s.starting, id)
 	}
-	s.mu.Unlock()
 }
 
-// LimitStart abandons the shim if it is still creating or starting a container after killTimeout. The caller stops the container, and stops
-// the timer when it no longer waits for the start.
-func (s *Shim) LimitStart(id string) *time.Timer {
+func (s *Shim) isStarting(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.starting[id]
+}
+
+// othersRun reports whether the shim runs another container than the given one and the sandbox's. It is false for the sandbox's container.
+func (s *Shim) othersRun(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.running {
+		if id != s.c.ID && other != id && other != s.c.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// LimitStart abandons the shim if it is still creating or starting a container after killTimeout, and wanted then returns true. The caller
+// stops the container, and stops the timer when it no longer waits for the start.
+func (s *Shim) LimitStart(id string, wanted func() bool) *time.Timer {
 	return time.AfterFunc(killTimeout, func() {
-		s.mu.Lock()
-		starting := s.starting[id]
-		s.mu.Unlock()
-		if starting {
+		if s.isStarting(id) && wanted() {
 			s.Abandon()
 		}
 	})
+}
+
+// removeLate removes a container whose start has ended after RunTimeout, with the given error.
+func (s *Shim) removeLate(ctx context.Context, id string, err error) {
+	if err == nil {
+		killCtx, cancel := context.WithTimeout(ctx, commandTimeout)
+		defer cancel()
+		err := s.Kill(killCtx, wire.KillRequest{ID: id, Signal: int(unix.SIGKILL), All: true})
+		if err == nil {
+			err = s.call(killCtx, "Wait", &task.WaitRequest{ID: id}, &task.WaitResponse{})
+		}
+		if err != nil && !errdefs.IsUnavailable(err) {
+			s.c.Logger.Warn("a container that started too late could not be killed", "container", id, "error", err)
+		}
+	}
+	s.removeFailed(ctx, id)
 }
 
 // removeFailed removes a container that did not start.
@@ -131,16 +221,28 @@ func (s *Shim) removeFailed(ctx context.Context, id string) {
 	if err == nil || errdefs.IsNotFound(err) {
 		err = os.Remove(s.createdPath(id))
 	}
-	if err != nil && !errdefs.IsUnavailable(err) {
+	if err != nil && !errdefs.IsUnavailable(err) && !errors.Is(err, os.ErrNotExist) {
 		s.c.Logger.Warn("a container that did not start could not be removed", "container", id, "error", err)
 	}
+}
+
+// awaitEnd calls waitForEnd in the background.
+func (s *Shim) awaitEnd(id string, started time.Time) {
+	s.mu.Lock()
+	s.running[id] = true
+	s.mu.Unlock()
+	s.waits.Go(func() { s.waitForEnd(id, started) })
 }
 
 // waitForEnd calls Config.Ended when a container has ended and its output is complete.
 func (s *Shim) waitForEnd(id string, started time.Time) {
 	ctx := context.Background() // Wait ends with the connection
 	var out task.WaitResponse
-	if err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &out); err != nil {
+	err := s.call(ctx, "Wait", &task.WaitRequest{ID: id}, &out)
+	s.mu.Lock()
+	delete(s.running, id)
+	s.mu.Unlock()
+	if err != nil {
 		if !errdefs.IsUnavailable(err) {
 			s.c.Logger.Error("waiting for the end of a container failed", "container", id, "error", err)
 		}
@@ -238,7 +340,9 @@ func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {
 	var out []wire.Container
 	for _, id := range ids {
-		if _, err := s.readRunRequest(id); err != nil {
+		if _, err := s.readRunRequest(id); readonly.IsShortage(err) {
+			return nil, err
+		} else if err != nil {
 			continue
 		}
 		st, err := s.awaitState(ctx, id)
@@ -259,7 +363,7 @@ func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error)
 			exit := s.newExit(ctx, id, st.ExitStatus, c.StartedAt, st.ExitedAt.AsTime())
 			c.Exit = &exit
 		} else {
-			s.waits.Go(func() { s.waitForEnd(id, c.StartedAt) })
+			s.awaitEnd(id, c.StartedAt)
 		}
 		out = append(out, c)
 	}
