@@ -55,7 +55,7 @@ func (r *Runtime) StartContainer(ctx context.Context, req *api.StartContainerReq
 	}
 	if err := r.startContainer(ctx, s, c); err != nil {
 		err = fmt.Errorf("start container %s: %w%s%s", c.config.GetMetadata().GetName(), err, c.memoryHint(), c.schedulingHint())
-		if ctx.Err() == nil && !errdefs.IsUnavailable(err) {
+		if (ctx.Err() == nil || errors.Is(err, taskshim.ErrNotStarted)) && !errdefs.IsUnavailable(err) {
 			r.removePin(c)
 			r.recordStartError(c, err)
 		}
@@ -82,6 +82,9 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	if err != nil {
 		return err
 	}
+	if earlier := r.pendingStart(s, c); earlier != "" {
+		return fmt.Errorf("the containerd shim has not completed the start of %s, an earlier attempt: %w", earlier, errdefs.ErrFailedPrecondition)
+	}
 	// The shim starts the container even if ctx is cancelled. Wait without ctx, so that the start
 	// is always recorded.
 	ctx = context.WithoutCancel(ctx)
@@ -106,6 +109,20 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 		r.log.Warn("a container's root file system stays mounted on the host until the container ends", "container", c.rec.ID, "error", err)
 	}
 	return nil
+}
+
+// pendingStart returns the ID of an earlier attempt of a container whose start hangs in a containerd shim, or "". Without this, each attempt
+// would leave one more pending start there, and all of them would run if the hang ends.
+func (r *Runtime) pendingStart(s *sandbox, c *container) string {
+	if s.tasks == nil {
+		return ""
+	}
+	for _, other := range r.containersOf(s.rec.ID) {
+		if other != c && other.config.GetMetadata().GetName() == c.config.GetMetadata().GetName() && s.tasks.IsStarting(other.rec.ID) {
+			return other.rec.ID
+		}
+	}
+	return ""
 }
 
 // recordStart records that a container is running. If the record cannot be written, for example

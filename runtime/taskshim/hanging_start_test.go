@@ -178,7 +178,7 @@ func TestUnansweredStartBesideOthers(t *testing.T) {
 				p.running["pod"], p.running["c2"] = true, true
 				began := time.Now()
 				_, err := p.Run(t.Context(), p.request)
-				if !errors.Is(err, errNotStarted) || errors.Is(err, ErrGone) || time.Since(began) != RunTimeout {
+				if !errors.Is(err, ErrNotStarted) || errors.Is(err, ErrGone) || time.Since(began) != RunTimeout {
 					t.Errorf("%v after %s", err, time.Since(began))
 				}
 				if _, err := p.Run(t.Context(), p.request); !errdefs.IsFailedPrecondition(err) {
@@ -190,7 +190,7 @@ func TestUnansweredStartBesideOthers(t *testing.T) {
 				if test.late {
 					p.answer()
 					synctest.Wait()
-					if _, err := p.readRunRequest("c1"); !errors.Is(err, os.ErrNotExist) || p.isStarting("c1") || !p.Connected() {
+					if _, err := p.readRunRequest("c1"); !errors.Is(err, os.ErrNotExist) || p.IsStarting("c1") || !p.Connected() {
 						t.Errorf("the container was not removed: %v", err)
 					}
 				} else {

@@ -309,7 +309,7 @@ func (s *Shim) Discard(ctx context.Context, id string) error {
 		return nil
 	}
 	if s.Connected() {
-		if s.isStarting(id) { // it has exceeded RunTimeout, so the shim may not respond
+		if s.IsStarting(id) { // it has exceeded RunTimeout, so the shim may not respond
 			defer s.LimitStart(id, func() bool { return true }).Stop()
 		}
 		_, err := s.awaitState(ctx, id)

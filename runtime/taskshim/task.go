@@ -51,7 +51,7 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (wire.Running, error)
 	if !s.Connected() {
 		return wire.Running{}, ErrGone
 	}
-	if s.isStarting(r.ID) {
+	if s.IsStarting(r.ID) {
 		return wire.Running{}, fmt.Errorf("the containerd shim has not completed an earlier start: %w", errdefs.ErrFailedPrecondition)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RunTimeout)
@@ -81,11 +81,11 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (wire.Running, error)
 	case <-ctx.Done():
 		if s.othersRun(r.ID) {
 			close(expired)
-			return wire.Running{}, errNotStarted
+			return wire.Running{}, ErrNotStarted
 		}
 		s.Abandon()
 		if out = <-result; out.err != nil {
-			out.err = fmt.Errorf("%w: %w", errNotStarted, out.err)
+			out.err = fmt.Errorf("%w: %w", ErrNotStarted, out.err)
 		}
 	}
 	s.setStarting(r.ID, false)
@@ -97,7 +97,8 @@ func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (wire.Running, error)
 	return out.Running, nil
 }
 
-var errNotStarted = fmt.Errorf("the containerd shim did not start the container within %s", RunTimeout)
+// ErrNotStarted is the error of Run for a container whose start may still be in progress, because the shim did not start it in time.
+var ErrNotStarted = fmt.Errorf("the containerd shim did not start the container within %s", RunTimeout)
 
 // holdStreams makes islet's shim serve the streams of a container. If the shim already serves them, because it completed an earlier request
 // whose caller had stopped waiting, holdStreams first releases them.
@@ -149,7 +150,7 @@ func (s *Shim) startTask(ctx context.Context, r wire.RunRequest, f *processFIFOs
 	}
 	select {
 	case <-expired:
-		return wire.Running{}, errNotStarted
+		return wire.Running{}, ErrNotStarted
 	default:
 	}
 	var out task.StartResponse
@@ -168,7 +169,8 @@ func (s *Shim) setStarting(id string, starting bool) {
 	}
 }
 
-func (s *Shim) isStarting(id string) bool {
+// IsStarting reports whether the shim has not completed the start of a container, also if Run has returned.
+func (s *Shim) IsStarting(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.starting[id]
@@ -190,7 +192,7 @@ func (s *Shim) othersRun(id string) bool {
 // stops the container, and stops the timer when it no longer waits for the start.
 func (s *Shim) LimitStart(id string, wanted func() bool) *time.Timer {
 	return time.AfterFunc(killTimeout, func() {
-		if s.isStarting(id) && wanted() {
+		if s.IsStarting(id) && wanted() {
 			s.Abandon()
 		}
 	})

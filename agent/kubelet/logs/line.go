@@ -88,6 +88,7 @@ func (s *scanner) next() (entry, error) {
 			s.skipped++ // the newline
 		}
 		if s.skipped > maxSearch {
+			s.skipped = 0 // a later call searches on
 			return entry{}, errNoLines
 		}
 	}

@@ -12,6 +12,7 @@ func (w *world) finish(subject string) {
 	a := w.in.InFlight[subject].Action
 	w.relist()
 	w.preStopped(w.in.InFlight[subject])
+	w.slept(w.in.InFlight[subject].Action)
 	delete(w.in.InFlight, subject)
 	delete(w.in.Failed, Key{subject, a.Op})
 	w.happen(a, Running)
@@ -33,6 +34,7 @@ func (w *world) fail(subject string, how int) {
 	a := w.in.InFlight[subject].Action
 	w.relist()
 	w.preStopped(w.in.InFlight[subject])
+	w.slept(w.in.InFlight[subject].Action)
 	delete(w.in.InFlight, subject)
 	k := Key{subject, a.Op}
 	n := w.in.Failed[k].N + 1

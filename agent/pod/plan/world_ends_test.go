@@ -12,6 +12,8 @@ import (
 type podEnd struct {
 	over bool                    // the pod has run to completion, and nothing has happened since that may change this
 	cut  map[string]Interruption // the containers that were stopped although their pod was not over, by ID
+	// asleep has the reasons for which hooks that only sleep began, by the ID of the container.
+	asleep map[string]Interruption
 }
 
 // checkEnd checks that the planner and the world agree about the completion of the pod, and that a completed pod stays completed.
@@ -69,8 +71,23 @@ func (w *world) interrupt(a Action) {
 		return
 	}
 	if a.Op == PreStop && w.sleeps(a.Container) { // the worker records nothing yet, because the program learns nothing
+		if w.asleep == nil {
+			w.asleep = map[string]Interruption{}
+		}
+		w.asleep[a.ID] = w.judge(a)
 		return
 	}
+	w.recordInterruption(a, w.judge(a))
+}
+
+// slept records what a hook that sleeps interrupts, when it has ended without being cancelled.
+func (w *world) slept(a Action) {
+	if a.Op == PreStop && w.sleeps(a.Container) {
+		w.recordInterruption(a, w.asleep[a.ID])
+	}
+}
+
+func (w *world) recordInterruption(a Action, opinion Interruption) {
 	if w.in.Interrupted == nil {
 		w.in.Interrupted = map[string]Interruption{}
 	}
@@ -78,7 +95,7 @@ func (w *world) interrupt(a Action) {
 	if w.cut == nil {
 		w.cut = map[string]Interruption{}
 	}
-	w.cut[a.ID] = max(w.cut[a.ID], w.judge(a))
+	w.cut[a.ID] = max(w.cut[a.ID], opinion)
 }
 
 // sleeps reports whether the preStop hook of a container only sleeps.

@@ -72,10 +72,13 @@ func (k *Mounter) describeStep(u volumeUse, err error) error {
 
 // longStep returns the description of the long step that is running, or "".
 func (c *pendingCalls) longStep() string {
-	if c == nil || c.setUp == nil || c.setUp.step.Load() == nil {
+	if c == nil || c.setUp == nil {
 		return ""
 	}
-	return *c.setUp.step.Load()
+	if step := c.setUp.step.Load(); step != nil { // the step may end meanwhile
+		return *step
+	}
+	return ""
 }
 
 // reportLate records an event for the error of a setup with a long step if its caller, whose context is ctx, has stopped waiting. A

@@ -70,8 +70,10 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
 		return nil
 	}
-	// A hook that sleeps tells the program nothing. If the program ends meanwhile, it has ended by itself.
-	if h := ctr.Lifecycle.PreStop; h.Exec != nil || h.HTTPGet != nil {
+	// A hook that sleeps tells the program nothing. If the program ends meanwhile, it has ended by itself, and ctx ends. The stop follows the
+	// sleep even if its reason is gone by then, so the reason is recorded at the end.
+	sleeps := ctr.Lifecycle.PreStop.Exec == nil && ctr.Lifecycle.PreStop.HTTPGet == nil
+	if !sleeps {
 		e.markInterrupted(ctx, in, a)
 	}
 	last := a.Grace
@@ -100,6 +102,9 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	case <-ctx.Done():
 	case <-over.C:
 		cut() // from here on, the end of ctx does not cancel the hook; see lingering
+	}
+	if sleeps && ctx.Err() == nil {
+		e.markInterrupted(ctx, in, a)
 	}
 	return nil
 }

@@ -240,6 +240,27 @@ func TestReasonGoneDuringHook(t *testing.T) {
 	})
 }
 
+// TestChangeRevertedDuringSleep checks that a container with restartPolicy Never runs again which stops after a hook that sleeps, although
+// the change of its image was reverted meanwhile.
+func TestChangeRevertedDuringSleep(t *testing.T) {
+	m := newMachine("app:1", "app:2")
+	bubble(t, m, func(t *testing.T, n *node) {
+		wish := func(image string) {
+			p := otherPod(v1.RestartPolicyNever, image)
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: takes(4)}
+			n.setWish("a", Wanted{Pod: p})
+		}
+		wish("app:1")
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "a/c#0")
+		wish("app:2")
+		time.Sleep(time.Second)
+		wish("app:1")
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "a/c#1")
+	})
+}
+
 // TestAgentEndsBeforeStop checks that the next agent stops a container that is recorded as interrupted, if the former agent ended before
 // the stop. Otherwise the container would run twice when it completes later.
 func TestAgentEndsBeforeStop(t *testing.T) {
