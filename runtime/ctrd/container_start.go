@@ -83,7 +83,8 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 		return err
 	}
 	if earlier := r.pendingStart(s, c); earlier != "" {
-		return fmt.Errorf("the containerd shim has not completed the start of %s, an earlier attempt: %w", earlier, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("the containerd shim has not completed the start of %s, an earlier attempt: %w", earlier,
+			errdefs.ErrFailedPrecondition)
 	}
 	// The shim starts the container even if ctx is cancelled. Wait without ctx, so that the start
 	// is always recorded.
@@ -111,14 +112,15 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	return nil
 }
 
-// pendingStart returns the ID of an earlier attempt of a container whose start hangs in a containerd shim, or "". Without this, each attempt
-// would leave one more pending start there, and all of them would run if the hang ends.
+// pendingStart returns the ID of an earlier attempt of a container whose start hangs in a containerd shim, or "". Without this, each
+// attempt would leave one more pending start there, and all of them would run if the hang ends.
 func (r *Runtime) pendingStart(s *sandbox, c *container) string {
 	if s.tasks == nil {
 		return ""
 	}
 	for _, other := range r.containersOf(s.rec.ID) {
-		if other != c && other.config.GetMetadata().GetName() == c.config.GetMetadata().GetName() && s.tasks.IsStarting(other.rec.ID) {
+		isSame := other.config.GetMetadata().GetName() == c.config.GetMetadata().GetName()
+		if other != c && isSame && s.tasks.IsStarting(other.rec.ID) {
 			return other.rec.ID
 		}
 	}

@@ -70,8 +70,8 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
 		return nil
 	}
-	// A hook that sleeps tells the program nothing. If the program ends meanwhile, it has ended by itself, and ctx ends. The stop follows the
-	// sleep even if its reason is gone by then, so the reason is recorded at the end.
+	// A hook that sleeps tells the program nothing. If the program ends meanwhile, it has ended by itself, and ctx ends. The stop follows
+	// the sleep even if its reason is gone by then, so the reason is recorded at the end.
 	sleeps := ctr.Lifecycle.PreStop.Exec == nil && ctr.Lifecycle.PreStop.HTTPGet == nil
 	if !sleeps {
 		e.markInterrupted(ctx, in, a)

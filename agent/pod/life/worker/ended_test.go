@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,12 +121,15 @@ func TestDeadline(t *testing.T) {
 }
 
 // A releaser is a hook that counts its calls and fails at first.
-type releaser struct{ calls, failures int }
+type releaser struct {
+	calls    atomic.Int32
+	failures int32
+}
 
 func (*releaser) Name() string { return "releaser" }
 
 func (r *releaser) Release(context.Context, types.UID) error {
-	if r.calls++; r.calls <= r.failures {
+	if r.calls.Add(1) <= r.failures {
 		return errors.New("its driver is gone")
 	}
 	return nil
@@ -141,13 +145,13 @@ func TestNothingButResources(t *testing.T) {
 		n.start(t)
 		n.set.RetryPod("stray")
 		synctest.Wait()
-		if r.calls != 1 || len(n.set.listWorkers()) != 1 {
-			t.Errorf("%d calls, %d workers", r.calls, len(n.set.listWorkers()))
+		if r.calls.Load() != 1 || len(n.set.listWorkers()) != 1 {
+			t.Errorf("%d calls, %d workers", r.calls.Load(), len(n.set.listWorkers()))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if r.calls != 3 || len(n.set.listWorkers()) != 0 {
-			t.Errorf("%d calls, %d workers", r.calls, len(n.set.listWorkers()))
+		if r.calls.Load() != 3 || len(n.set.listWorkers()) != 0 {
+			t.Errorf("%d calls, %d workers", r.calls.Load(), len(n.set.listWorkers()))
 		}
 	})
 }

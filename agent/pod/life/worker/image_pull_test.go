@@ -197,8 +197,10 @@ func TestImageVolumes(t *testing.T) {
 // image cannot be unpacked, the pod does not start.
 func TestPullAlways(t *testing.T) {
 	m := newMachine("app:1")
-	err := error(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
-	m.pull = func(context.Context, string) error { return err }
+	var answer atomic.Pointer[error]
+	fail := func(err error) { answer.Store(&err) }
+	fail(&net.OpError{Op: "dial", Err: errors.New("no route to host")})
+	m.pull = func(context.Context, string) error { return *answer.Load() }
 	bubble(t, m, func(t *testing.T, n *node) {
 		n.setWish("a", Wanted{Pod: pod("a", v1.PullAlways)})
 		checkRunning(t, n, "a/c#0")
@@ -207,7 +209,7 @@ func TestPullAlways(t *testing.T) {
 			errors.New("rpc error: code = Unknown desc = RegistryUnavailable: unexpected EOF"), // error of a runtime behind a socket
 		} {
 			time.Sleep(time.Minute)
-			err = trouble
+			fail(trouble)
 			uid := types.UID(fmt.Sprint("t", i))
 			n.setWish(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
 			checkRunning(t, n, []string{"a/c#0", "t0/c#0", "t1/c#0"}[:i+2]...)
@@ -218,7 +220,7 @@ func TestPullAlways(t *testing.T) {
 			"torn": fmt.Errorf("unpack layer 1: %w", io.ErrUnexpectedEOF),
 		} {
 			time.Sleep(time.Minute)
-			err = trouble
+			fail(trouble)
 			n.setWish(uid, Wanted{Pod: pod(string(uid), v1.PullAlways)})
 			checkRunning(t, n, "a/c#0", "t0/c#0", "t1/c#0")
 			if f := n.failure(uid); f.Reason != plan.ErrImagePull {
