@@ -152,8 +152,9 @@ func (d *Desired) Get(uid types.UID) (Pod, bool) {
 	return p, ok
 }
 
-// IsReplaced reports whether the API server is known not to wait for the end of a deleting pod: it has given the name of the pod to another
-// pod, or it wants the pod to run again. At the server, one pod has a name at a time, so a stored pod proves this without a new list.
+// IsReplaced reports whether it is certain that the API server does not wait for a deleting pod to end: the server has another pod with the
+// same name, or it wants the pod to run again. The server has only one pod with a name at a time, so a stored pod proves this without a new
+// list.
 func (d *Desired) IsReplaced(uid types.UID) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

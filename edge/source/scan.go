@@ -70,7 +70,8 @@ func scanManifests(path string, old map[string]file, decode Decode) (files map[s
 		if exists {
 			files[name] = f
 		}
-		// A file that was open had no content. Closing it does not change its identity.
+		// If a program had the file open for writing at the last scan, the file was not read. When the program closes the file, its id
+		// stays the same.
 		changed = changed || exists != found || exists && (f.id != before.id || !f.settled || !before.open.IsZero())
 	}
 	for name := range old {

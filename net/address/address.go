@@ -58,8 +58,8 @@ const (
 
 // chooseAddress returns the best candidate. If several candidates have the best rank, it returns a previous address, or else the lowest
 // address. The result therefore does not depend on the kernel's order. If there is no default route, it returns a previous address
-// regardless of the ranks, but not one of an inner bridge. It returns none if only inner bridges have an address, and the machine had
-// another one: its network has not come yet.
+// regardless of the ranks, but not one of an inner bridge. If only inner bridges have an address, but the machine had another address
+// before, it returns none, because the machine's network is not up yet.
 func chooseAddress(list []candidate, previous []netip.Addr) (ip netip.Addr, ok bool) {
 	if len(list) == 0 {
 		return ip, false

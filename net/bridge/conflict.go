@@ -15,8 +15,8 @@ import (
 type Conflict struct {
 	Text string // describes the other network
 	// If Cuts is true, the machine itself may have lost its network: the other network has the bridge's own address, or the machine's
-	// default route uses it, or there is no default route. The kernel refuses one whose gateway has the address of the bridge. Otherwise
-	// only the addresses beside that of the bridge concern both networks.
+	// default route uses it, or there is no default route. (The kernel rejects a default route whose gateway has the address of the
+	// bridge.) If Cuts is false, the two networks share only addresses other than the bridge's.
 	Cuts bool
 }
 

@@ -49,8 +49,8 @@
 // postponed repair runs when its pause ends. Checks of other parts do not delay this repair. If the check of a part fails, the check is
 // repeated.
 //
-// An address that another interface has or gets in the pods' network is not repaired, but reported: by an event and in Repairs, until it is
-// gone. Ready returns an error only if the machine itself may be cut off.
+// If another interface has or gets an address in the pods' network, islet does not remove the address. It reports the address by an event
+// and in Repairs until the address is gone. Ready returns an error only if the machine itself may be cut off.
 //
 // islet does not repair changes that a pod with CAP_NET_ADMIN makes in its own namespace, as long as the pod's interface exists.
 //

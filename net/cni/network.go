@@ -131,8 +131,8 @@ func New(cfg Config) (*Network, error) {
 }
 
 // Setup connects the namespace of a sandbox to the network. It returns the addresses of the sandbox, in the order of the pod CIDRs. A
-// repeated call succeeds and returns the same addresses. After a failure, Setup undoes its changes. What cannot be undone, Run removes
-// later, because the pod may be gone by then.
+// repeated call succeeds and returns the same addresses. After a failure, Setup undoes its changes. If it cannot undo a change, Run does so
+// later, because the pod may be deleted and Teardown never called.
 func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandboxConfig) ([]netip.Addr, error) {
 	if err := validID(id); err != nil {
 		return nil, err

@@ -228,8 +228,9 @@ func (u *Uplink) routeChanged(m syscall.NetlinkMessage) bool {
 	return true
 }
 
-// isAddress reports whether a message is about an address of a link that does not lead to pods. Such a message is not relevant for the
-// connection, because an address that leads somewhere comes with a route. The kernel repeats the message whenever a lifetime is renewed.
+// isAddress reports whether a message is about an address of a link that does not lead to pods. Such a message alone does not affect the
+// connection to the API server, because an address that makes the server reachable comes with a route. The kernel repeats the message
+// whenever a lifetime is renewed.
 func (u *Uplink) isAddress(m syscall.NetlinkMessage) bool {
 	if t := m.Header.Type; t != unix.RTM_NEWADDR && t != unix.RTM_DELADDR || len(m.Data) < unix.SizeofIfAddrmsg {
 		return false

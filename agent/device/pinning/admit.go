@@ -92,8 +92,8 @@ func (m *Manager) allocateResources(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// errOvertaken means that a pod has waited for reservations, and that pods which came later have reserved what it lacks. Their
-// admission may fail, so this is no decision.
+// errOvertaken means that a pod waited for other pods' reservations, and that later pods have reserved the resources that it lacks. The
+// admission of these pods may fail, so errOvertaken does not reject the pod.
 var errOvertaken = errors.New("the resources are reserved for other pods whose admission has not ended")
 
 // awaitReservation reserves the resources of a pod. If they are insufficient and other pods have reservations, it waits until

@@ -23,12 +23,13 @@ func (n *Machine) IPs() []netip.Addr {
 	return n.present
 }
 
-// PresentIPs returns the addresses that the node has now. In contrast to Now, it returns none while the machine has none.
+// PresentIPs returns the addresses that the node has now. While the machine has no address, PresentIPs returns none, and Now returns the
+// last addresses.
 func (n *Machine) PresentIPs() []string { return texts(n.IPs()) }
 
 // findAddresses sets the present addresses to those of --node-ip. Without the flag, it sets them to the addresses of the default route
-// (see package address). If the kernel does not respond, the present addresses stay. The known addresses stay if there is no address now:
-// the pods keep the addresses that a kubelet would read from the Node object.
+// (see package address). If the kernel does not respond, findAddresses changes nothing. If the machine has no address now, the field known
+// does not change: the pods keep the addresses that a kubelet would read from the Node object.
 func (n *Machine) findAddresses() {
 	set := slices.DeleteFunc(slices.Clone(n.cfg.Node.IPs), netip.Addr.IsUnspecified)
 	if len(set) > 0 {

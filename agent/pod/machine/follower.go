@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// gatherTime is the time between the first sign of a change and the next reading. A new network causes several signs, and a program may
-// write a file in several steps.
+// gatherTime is the time between the first notification of a change and the next read of the addresses and the resolv.conf. A new network
+// causes several notifications, and a program may write a file in several steps.
 const gatherTime = 100 * time.Millisecond
 
 // readInterval is the minimum time between two readings. Some network add-ons change a route for each pod.
@@ -29,9 +29,9 @@ var laterReads = []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}
 // pauses double.
 const firstReread, lastReread = time.Second, time.Minute
 
-// firstPace and longestPace are the shortest and the longest interval between two reports of a network that changes again and again, such
-// as that of a cable with a loose contact. Each report is a round of all pods and a write to the disk. The first change after a quiet time
-// is reported at once.
+// firstPace and longestPace are the shortest and the longest interval between two reports while the network changes again and again, for
+// example because of a loose cable. Each report causes a round of all pods' workers and a write to the disk. The first change after a quiet
+// time is reported at once.
 const firstPace, longestPace = 10 * time.Second, 5 * time.Minute
 
 // A Follower keeps pods up to date about the machine's network, which may come or change long after they were started. It reads
@@ -124,7 +124,7 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 // report reports the pending changes that are due. It returns the time until the next report is due. The first address and the first DNS
-// servers are reported at once: pods may have waited for them.
+// servers are reported at once, because pods may be waiting for them.
 func (f *Follower) report(ctx context.Context) (left time.Duration) {
 	left = time.Hour
 	p := &f.pending

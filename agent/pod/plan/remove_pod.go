@@ -47,8 +47,9 @@ func (p *planner) afterEnd() {
 	}
 }
 
-// endInterruption returns the Interruption of the containers of a pod with an End. The node may decide again about a pod that is not from
-// the API server, and the pod then goes on with its containers. It is zero for a pod that ends by itself.
+// endInterruption returns the Interruption for the containers that are stopped because the pod ends. It is Replaced if the node ended a pod
+// that is not from the API server: the node may admit the pod again, and then restarts its containers. Otherwise endInterruption returns
+// zero.
 func (p *planner) endInterruption() Interruption {
 	if p.End != nil && p.End.Phase == "" && p.Want.Annotations[keys.ConfigSource] != keys.SourceAPI {
 		return Replaced

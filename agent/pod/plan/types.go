@@ -45,7 +45,7 @@ type Action struct {
 	Round     uint32        // for StartContainer: the container's round, see CurrentRound
 	Grace     time.Duration // for StopContainer and PreStop
 	KeepsLog  bool          // for RemoveContainer: the pod is removed too, so the log is removed with the pod's log directory
-	// Interrupts is set for StopContainer and PreStop if they stop a container although its pod is not over.
+	// Interrupts is set for StopContainer and PreStop if they stop a container of a pod that has not ended.
 	Interrupts Interruption
 	// Hash is the hash of the new definition. It is set for StartContainer, and for StopContainer and PreStop if they
 	// stop a container in order to replace it. For RunSandbox, Update and Resize it is the hash of the pod's spec.
@@ -229,7 +229,7 @@ type Input struct {
 	Hooked     map[string]bool
 	PreStopped map[string]time.Duration
 
-	// Interrupted contains the containers that the node has stopped although their pod was not over, by container ID.
+	// Interrupted contains the Interruptions of the pod's containers, by container ID.
 	Interrupted map[string]Interruption
 
 	// Requested contains the restarts that a user requested, by container name.

@@ -47,8 +47,8 @@ func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodRunning
 }
 
-// wasInterrupted reports whether the pod ends because of a shutdown of the machine, or the work of a main container is not done although
-// it may have exited with 0, because the node stopped it.
+// wasInterrupted reports whether a shutdown of the machine ends the pod, or the node has interrupted a main container. Such a container has
+// not completed, even if it has exited with 0.
 func (m *maker) wasInterrupted() bool {
 	for i := range m.pod.Spec.Containers {
 		c, _ := m.in.Observed.Newest(m.pod.Spec.Containers[i].Name)

@@ -161,8 +161,8 @@ func (m Manifests) deleteData(d api.Deleted, found, data bool) api.Deleted {
 }
 
 // removeData removes the directory of a claim, if it exists. Then it tries the failed deletions of the namespace again, so that a user can
-// repeat a command that has failed. If the claim or its directory existed, they are of other claims, or of an earlier one with the same
-// name: so the result only mentions their error.
+// repeat a command that has failed. If the claim or its directory existed, the failed deletions belong to other claims, or to an earlier
+// claim with the same name. An error of these deletions is then only mentioned in the result.
 func (m Manifests) removeData(d api.Deleted, found, exists bool) api.Deleted {
 	if exists {
 		if err := m.Claims.Remove(d.Namespace, d.Name); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -129,8 +129,9 @@ type leases struct {
 	dir string
 }
 
-// Reserve leases an address, as the method of disk.Store does, also if its file has no owner. Nothing syncs these files, so a power cut
-// soon after a lease can leave an empty one. DEL finds the files of a sandbox by their content, so nobody would ever release the address.
+// Reserve leases an address like disk.Store.Reserve. In addition, it leases an address whose lease file names no owner. The lease files are
+// not synced, so a power cut soon after a lease can leave an empty file. DEL finds the files of a sandbox by their content, so it would
+// never release the address of an empty file.
 func (l leases) Reserve(id, ifname string, ip net.IP, set string) (bool, error) {
 	ok, err := l.Store.Reserve(id, ifname, ip, set)
 	if ok || err != nil {

@@ -117,10 +117,10 @@ func computeStatus(in plan.Input, before v1.PodStatus, host status.Host) v1.PodS
 // The node must not send a status, because it does not know the containers.
 func isServersAlone(p *v1.Pod) bool { return podspec.IsTooLarge(p) && isTerminal(p.Status.Phase) }
 
-// hasServerMore reports whether the API server knows more about the end of a pod than this node does. That is so if the node does not know
-// the pod. It is also so if the pod was too large for the node, so that the node has stored no container statuses, and the API server's
-// version of the pod now has them: the node must not remove them from the status. A pod that the node rejected has no container statuses at
-// the API server.
+// hasServerMore reports whether the API server knows more about the end of a pod than this node does. There are two cases. First, the node
+// does not know the pod. Second, the pod was too large for the node, so that the node has stored no container statuses, but the API
+// server's version of the pod has them. The node must not remove these container statuses. A pod that the node rejected has no container
+// statuses at the API server.
 func hasServerMore(known bool, before *v1.PodStatus, p *v1.Pod) bool {
 	more := len(before.ContainerStatuses) == 0 && len(p.Status.ContainerStatuses) > 0
 	return !known || isTerminal(p.Status.Phase) && more && !isServersAlone(p)

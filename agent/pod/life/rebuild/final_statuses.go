@@ -33,8 +33,8 @@ type FinalStatuses struct {
 	Log   *slog.Logger
 }
 
-// StoreAll stores the statuses, and that the other containers are about to be stopped in order to run again. If it returns an error, the
-// caller must not stop or remove any container.
+// StoreAll stores the final statuses. It also records that the containers of the other pods are about to be stopped and restarted. If it
+// returns an error, the caller must not stop or remove any container.
 func (e FinalStatuses) StoreAll(ctx context.Context) error {
 	before, err := e.Store.Statuses(ctx)
 	if err != nil {
@@ -77,9 +77,9 @@ func (e FinalStatuses) StoreAll(ctx context.Context) error {
 	return nil
 }
 
-// markReplaced records that the running containers of a pod are about to be stopped in order to run again. If the agent ends before they
-// are removed, the next agent must not take their exit codes for the end of the pod. If a record cannot be stored, the container is
-// stopped nevertheless.
+// markReplaced records that the running containers of a pod are about to be stopped and restarted. If the agent stops before it has removed
+// the containers, the next agent must not conclude from their exit codes that the pod has completed. If a record cannot be stored, the
+// container is stopped nevertheless.
 func (e FinalStatuses) markReplaced(ctx context.Context, stops *lifecycle.Interruptions, pod *v1.Pod) {
 	for _, c := range e.View.Pod(pod.UID).Containers {
 		a := plan.Action{Container: c.Name, Interrupts: plan.Replaced}

@@ -19,7 +19,7 @@ type Lifecycle interface {
 	// MarkReturned records that the postStart hook of a container has returned.
 	MarkReturned(id string) error
 	// MarkInterrupted records that a container is about to be interrupted; see plan.Interruption. If stores is true, the record
-	// survives the end of the agent. It returns within a few seconds, also if the disk does not respond.
+	// survives a restart of the agent. MarkInterrupted returns within a few seconds, also if the disk does not respond.
 	MarkInterrupted(ctx context.Context, id string, kind plan.Interruption, stores bool) error
 	// Forget removes the records of a container.
 	Forget(id string) error
@@ -70,8 +70,9 @@ func (e *Executor) preStop(ctx context.Context, in plan.Input, a plan.Action) er
 	if ctr.Lifecycle == nil || ctr.Lifecycle.PreStop == nil {
 		return nil
 	}
-	// A hook that sleeps tells the program nothing. If the program ends meanwhile, it has ended by itself, and ctx ends. The stop follows
-	// the sleep even if its reason is gone by then, so the reason is recorded at the end.
+	// A sleep hook does not affect the program. If the program exits during the sleep, ctx ends, and the node has not interrupted the
+	// container. After the sleep, the container is stopped even if the reason for the stop is gone. So the reason is recorded when the
+	// sleep ends.
 	sleeps := ctr.Lifecycle.PreStop.Exec == nil && ctr.Lifecycle.PreStop.HTTPGet == nil
 	if !sleeps {
 		e.markInterrupted(ctx, in, a)

@@ -27,9 +27,9 @@ func (e *Executor) stopContainer(ctx context.Context, in plan.Input, a plan.Acti
 	return nil
 }
 
-// markInterrupted records that an action is about to interrupt a container, before the container gets a signal or a preStop hook may tell
-// it. Without the record, the exit code of the container decides whether its work is done. If the record cannot be stored, the container
-// is stopped nevertheless.
+// markInterrupted records that an action is about to interrupt a container. The caller must call it before the container gets a signal, and
+// before a preStop hook that may stop the program. Without the record, the exit code decides whether the container has completed. If the
+// record cannot be stored, the container is stopped nevertheless.
 func (e *Executor) markInterrupted(ctx context.Context, in plan.Input, a plan.Action) {
 	if a.Interrupts == 0 {
 		return

@@ -85,7 +85,7 @@ type Config struct {
 	Changed func(types.UID) // called when the pod's status may have changed; must not block
 	// HookReturned reports whether the postStart hook of a container has returned.
 	HookReturned func(id string) bool
-	// Interruption returns whether a container was interrupted; see plan.Interruption.
+	// Interruption returns the reason why the node interrupted a container, or zero if the node did not; see plan.Interruption.
 	Interruption func(id string) plan.Interruption
 	// IsStale reports whether a ready sandbox has to be replaced; see plan.Input.Stale.
 	IsStale func(sandbox string) bool

@@ -31,8 +31,8 @@ type interruption struct {
 	stored plan.Interruption // the kind that is stored, or that is being stored
 }
 
-// storeTimeout is the maximum time for which a container is not stopped because its interruption is being stored. A disk that is full or
-// that hangs must not prevent the stop.
+// storeTimeout is the maximum time for which the stop of a container waits until its Interruption is stored. A disk that is full or that
+// hangs must not prevent the stop.
 const storeTimeout = 2 * time.Second
 
 var interruptionNames = [...]string{plan.CutOff: "cut-off", plan.Replaced: "replaced"}
@@ -69,10 +69,10 @@ func (s *Interruptions) Interruption(id string) plan.Interruption {
 	return s.byID[id].kind
 }
 
-// MarkInterrupted records that a container is about to be interrupted. If stores is true, the record survives the end of this process: the
-// call that stores it returns nil when it is on the disk. After storeTimeout or the end of ctx, that call returns an error, and the record
-// may be lost when this process ends. A repeated call does not wait for one that has not finished, so a container waits once. A later
-// record replaces only one of a lower kind.
+// MarkInterrupted records that the node is about to interrupt a container. If stores is true, MarkInterrupted also writes the record to the
+// disk, and returns nil when the record is written. After storeTimeout or the end of ctx it returns an error, and the record may be lost
+// when this process ends. A repeated call does not wait for an unfinished write, so the stop of a container is delayed at most once. A
+// record replaces an earlier record of the same container only if its kind is higher.
 func (s *Interruptions) MarkInterrupted(ctx context.Context, id string, kind plan.Interruption, stores bool) error {
 	name, err := fileName(id)
 	s.mu.Lock()
@@ -142,7 +142,7 @@ func (s *Interruptions) forget(id string) error {
 	return err
 }
 
-// gone returns the IDs with records for which exists returns false.
+// gone returns the IDs of the containers that have a record and for which exists returns false.
 func (s *Interruptions) gone(exists func(id string) bool) (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -105,7 +105,7 @@ func (h *Hooks) MarkReturned(id string) error {
 	return err
 }
 
-// Forget removes what is stored about a container.
+// Forget removes the records of a container: that its postStart hook has returned, and its Interruption.
 func (h *Hooks) Forget(id string) error {
 	return errors.Join(h.Interruptions.forget(id), h.forgetReturned(id))
 }
@@ -127,7 +127,7 @@ func (h *Hooks) forgetReturned(id string) error {
 	return nil
 }
 
-// Prune removes what is stored about all containers that no longer exist, as reported by the given function.
+// Prune removes the records of all containers for which exists returns false.
 func (h *Hooks) Prune(exists func(id string) bool) error {
 	h.mu.Lock()
 	var gone []string
@@ -144,7 +144,7 @@ func (h *Hooks) Prune(exists func(id string) bool) error {
 	return errors.Join(errs...)
 }
 
-// markPath returns the path of the mark of a container's hook.
+// markPath returns the path of the file which records that the postStart hook of a container has returned.
 func (h *Hooks) markPath(id string) (string, error) {
 	name, err := fileName(id)
 	return filepath.Join(h.c.Dir, name), err

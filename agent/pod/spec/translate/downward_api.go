@@ -55,7 +55,7 @@ func Field(pod *v1.Pod, path string, n Node) (string, error) {
 // errNoAddress begins like a kubelet's error. A container keeps its environment, so it does not start without the address that it asks for.
 var errNoAddress = errors.New("host IP unknown: this machine has no address yet; the container starts when it has one, or with --node-ip")
 
-// joinAddresses returns all addresses or the first one. If there is none, the result is an error if they are those of the host.
+// joinAddresses returns all addresses, or only the first one. Without an address it returns "", or errNoAddress if host is true.
 func joinAddresses(ips []string, all, host bool) (string, error) {
 	switch {
 	case len(ips) == 0 && host:
