@@ -68,7 +68,8 @@ start() {
 	node=$(hostname | tr '[:upper:]' '[:lower:]')
 	tries=0
 	# A pod runs a moment before its program listens: the page is served once it says so.
-	until "$islet" pods 2>/dev/null | grep -c ' Running ' | grep -qx 2 && "$islet" logs "web-$node" 2>/dev/null | grep -q '^serving'; do
+	# The user may have added other pods before a second start.
+	until "$islet" pods 2>/dev/null | grep -c "^\(log\|web\)-$node .* Running " | grep -qx 2 && "$islet" logs "web-$node" 2>/dev/null | grep -q '^serving'; do
 		tries=$((tries + 1))
 		if [ $tries -lt 300 ] && running; then sleep 0.1; continue; fi
 		tail -20 "$state/agent.log" >&2
