@@ -110,8 +110,8 @@ func TestUnsureOriginsKeepTheirPods(t *testing.T) {
 	w.want("removed", w.Set(ctx, File, nil, nil), "a1 deleting, b1 deleting", "a1")
 }
 
-// TestIsReplaced checks that a deleting pod of the API server counts as replaced if the server has given its name to another pod, or wants
-// it again, also after a restart. A pod of another source with this name proves nothing.
+// TestIsReplaced checks that a deleting pod of the API server counts as replaced if the server has another pod with the same name, or wants
+// the pod to run again, also after a restart. A pod with this name from another source does not count.
 func TestIsReplaced(t *testing.T) {
 	w := newWorld(t)
 	check := func(when string, want ...types.UID) {

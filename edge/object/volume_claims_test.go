@@ -97,9 +97,9 @@ func TestChainIsReadByName(t *testing.T) {
 	})
 }
 
-// TestReplacedClaim checks that a new pod does not use a claim that was deleted and created again with another volume, if another pod of
-// the node keeps the former claim known: the server is silent for long, fails, or is silent after an outage. Without a link, the new pod
-// uses the known claim.
+// TestReplacedClaim checks that a new pod does not use a claim that was deleted and created again with another volume, although another pod
+// of the node still uses the former claim. The server does not answer for a long time, returns errors, or does not answer after an outage.
+// Without a link, the new pod uses the known claim.
 func TestReplacedClaim(t *testing.T) {
 	for name, test := range map[string]struct {
 		outage  time.Duration // before the trouble
@@ -162,7 +162,7 @@ func TestReplacedClaim(t *testing.T) {
 }
 
 // TestReplacedClaimAfterRestart checks that a stored pod that has not mounted a volume before a restart does not use the stored claim
-// while the server fails. A pod that has mounted one uses it. Without a link, both do.
+// while the server returns errors. A pod that has mounted a volume uses the stored claim. Without a link, both pods use it.
 func TestReplacedClaimAfterRestart(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(fmt.Sprint("down ", down), func(t *testing.T) {

@@ -414,8 +414,8 @@ func TestFileBeingWrittenIsNotRead(t *testing.T) {
 	}
 }
 
-// TestFileIsClosedLate checks that a file is delivered whose writer closes it long after the last change: no change follows, and the file
-// is not read again after that.
+// TestFileIsClosedLate checks that a manifest is read if its writer closes the file long after the last change to it. After that, the file
+// is not read again.
 func TestFileIsClosedLate(t *testing.T) {
 	h := newHost(t, never) // a new file beside it would be read again, and deliver both
 	<-h.told

@@ -499,8 +499,8 @@ func (w *keptNode) clearEvents() {
 	w.events = nil
 }
 
-// TestAddressComesLater checks that another network of the machine that overlaps with the pods' network is reported whenever it comes, and
-// that the report ends with it. The node is not Ready only if the machine itself may be cut off. In a trial the node stays Ready.
+// TestAddressComesLater checks that another network of the machine that overlaps with the pods' network is reported whenever it appears,
+// until it disappears. The node is not Ready only if the machine itself may be cut off. In a trial the node stays Ready.
 func TestAddressComesLater(t *testing.T) {
 	var changes atomic.Int32
 	w := newKeptNode(t, func(c *Config) { c.Changed = func() { changes.Add(1) } })
@@ -569,7 +569,8 @@ func TestAddressComesLater(t *testing.T) {
 	}
 }
 
-// TestConflictUnknown checks that a failed look at the machine's networks is no conflict, keeps the last result and is repeated.
+// TestConflictUnknown checks a failure to read the machine's networks. It does not count as a conflict, the last result stays, and the read
+// is repeated.
 func TestConflictUnknown(t *testing.T) {
 	w := newKeptNode(t)
 	w.pod(t, w.n, "pod")

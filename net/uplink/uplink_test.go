@@ -159,7 +159,7 @@ func TestWayOut(t *testing.T) {
 	}
 }
 
-// TestAddresses checks that an address counts that comes without a route. An address of the pods' bridge does not count.
+// TestAddresses checks that Moved reports a new address for which there is no new route, but no address of the pods' bridge.
 func TestAddresses(t *testing.T) {
 	w := listening(t)
 	w.address("pods0", "10.8.0.1/32")

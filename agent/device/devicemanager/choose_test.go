@@ -171,7 +171,8 @@ func TestTakenDuringChoice(t *testing.T) {
 	}
 }
 
-// TestPreparedTwice checks that a pod cannot get devices while an earlier allocation to it has not ended, and that this is no refusal.
+// TestPreparedTwice checks that a pod cannot get devices while an earlier allocation to it has not ended, and that the error does not
+// reject the pod.
 func TestPreparedTwice(t *testing.T) {
 	w := newWorld(t)
 	c := &chooser{prefer: func(Choice) []string { return nil }}
@@ -196,8 +197,8 @@ func TestPreparedTwice(t *testing.T) {
 	}
 }
 
-// TestShortOfReserved checks that a pod is not refused for lack of devices that are reserved for another pod, and gets them if they are
-// given back, also if the other allocation panics. It is refused if these devices would not be enough.
+// TestShortOfReserved checks that a pod is not rejected if it lacks only devices that are reserved for another pod. The pod gets the
+// devices if the other allocation fails or panics. It is rejected if these devices would not be enough.
 func TestShortOfReserved(t *testing.T) {
 	const other = "example.com/unknown"
 	for _, tt := range []struct {

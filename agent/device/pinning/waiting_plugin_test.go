@@ -200,8 +200,8 @@ func TestReservationEnds(t *testing.T) {
 	})
 }
 
-// TestOvertaken checks that a pod waits only for the reservations that it has found. If later pods have reserved what it lacks, it is not
-// refused, but tries again later. It is refused when it lacks resources without a reservation.
+// TestOvertaken checks that a pod waits only for the reservations that it has found. If later pods have reserved the resources that it
+// lacks, it is not rejected, but tries again later. It is rejected if it lacks resources that no reservation contains.
 func TestOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, static()...)

@@ -420,7 +420,7 @@ func TestRemovedDirectories(t *testing.T) {
 }
 
 // TestNoWatches checks that each scan finds the plugins that have started and ended also while other programs use all inotify watches
-// (fs.inotify.max_user_watches). A closed watcher stands in for that: each of its watches fails.
+// (fs.inotify.max_user_watches). The test uses a closed watcher, with which each watch fails.
 func TestNoWatches(t *testing.T) {
 	w := newWorld(t)
 	full, err := fsnotify.NewWatcher()

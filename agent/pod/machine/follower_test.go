@@ -114,8 +114,8 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// TestResolvConfComesLater checks that sandboxes get the host's servers, however the file comes: it is written in place, replaced, or
-// created in a missing directory to which a symbolic link leads. While there are no servers, the sandboxes keep theirs.
+// TestResolvConfComesLater checks that sandboxes get the host's DNS servers, whether the resolv.conf is written in place, replaced, or
+// created in a missing directory to which a symbolic link leads. While the host has no server, the sandboxes keep their last servers.
 func TestResolvConfComesLater(t *testing.T) {
 	dir := t.TempDir()
 	path, target := filepath.Join(dir, "etc/resolv.conf"), filepath.Join(dir, "run/resolve/resolv.conf")
@@ -161,8 +161,8 @@ func TestSandboxMissedTheUpdate(t *testing.T) {
 	f.awaitServers("192.0.2.1")
 }
 
-// TestAddressComesLater checks that the pods get to know a changed address, whoever reads it first, and that the node keeps its last
-// address over a restart and while it has none.
+// TestAddressComesLater checks that pods get a changed address, whichever part of the agent reads the address first. The node keeps its
+// last address after a restart, and while the machine has no address.
 func TestAddressComesLater(t *testing.T) {
 	f := follow(t, "", "--node-ip=0.0.0.0")
 	var found []netip.Addr

@@ -12,7 +12,7 @@ import (
 )
 
 // TestInterrupted stops a container that exits with 0, for each reason and with each restart policy. It checks which pods have then
-// finished, also for the next agent, which knows only what was stored.
+// finished, also after a restart of the agent, which keeps only the stored records.
 func TestInterrupted(t *testing.T) {
 	ready, lost := []Sandbox{{ID: "s", Ready: true}}, []Sandbox{{ID: "s"}}
 	const (
@@ -114,8 +114,8 @@ func TestInterruptedInit(t *testing.T) {
 }
 
 // TestInterruptedStops checks that a container that an earlier agent has recorded as interrupted is stopped, although the reason for the
-// stop is gone: the container may have got its signal, and its exit code would not count. While the source of the pod has not reported,
-// nothing happens to it.
+// stop is gone, because the container may already have got its stop signal. Until the source of the pod has reported, the container is not
+// stopped.
 func TestInterruptedStops(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyNever, v1.RestartPolicyOnFailure} {
 		for _, kind := range []Interruption{CutOff, Replaced} {

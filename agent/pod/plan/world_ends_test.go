@@ -8,11 +8,11 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// This type is the world's own knowledge about the end of the pod. It does not use the functions of the planner that it checks.
+// A podEnd records how the pod and its containers ended. Its methods do not use the functions of the planner that they check.
 type podEnd struct {
 	over bool                    // the pod has run to completion, and nothing has happened since that may change this
 	cut  map[string]Interruption // the containers that were stopped although their pod was not over, by ID
-	// asleep has the reasons for which hooks that only sleep began, by the ID of the container.
+	// asleep maps the ID of each container with a running sleep hook to the Interruption with which the hook began.
 	asleep map[string]Interruption
 }
 
@@ -41,7 +41,7 @@ func (w *world) finished() bool {
 	return !left
 }
 
-// runsAgain reports whether a container that has ended runs again.
+// runsAgain reports whether an exited container must be restarted.
 func (w *world) runsAgain(ctr *v1.Container, c Container) bool {
 	never := w.in.Want.Spec.RestartPolicy == v1.RestartPolicyNever && ctr.RestartPolicy == nil
 	if w.cut[c.ID] == Replaced || w.cut[c.ID] == CutOff && !never {
@@ -58,13 +58,13 @@ func (w *world) runsAgain(ctr *v1.Container, c Container) bool {
 	return !never
 }
 
-// completed reports whether a container has ended well by itself.
+// completed reports whether a container exited with code 0 and was not interrupted.
 func (w *world) completed(c Container) bool {
 	return c.State == Exited && c.ExitCode == 0 && w.cut[c.ID] == 0
 }
 
-// interrupt records that an action begins that may interrupt a container. The runtime of the world stores the planner's opinion, and the
-// world its own.
+// interrupt records the start of an action that may interrupt a container. It records the Interruption that the planner has set, and the
+// one that judge returns.
 func (w *world) interrupt(a Action) {
 	if a.Op != StopContainer && a.Op != PreStop {
 		w.require(a.Interrupts == 0, 50, "%+v interrupts something", a)
@@ -80,7 +80,7 @@ func (w *world) interrupt(a Action) {
 	w.recordInterruption(a, w.judge(a))
 }
 
-// slept records what a hook that sleeps interrupts, when it has ended without being cancelled.
+// slept records the Interruption of a container whose sleep hook has ended without being cancelled.
 func (w *world) slept(a Action) {
 	if a.Op == PreStop && w.sleeps(a.Container) {
 		w.recordInterruption(a, w.asleep[a.ID])
@@ -104,7 +104,8 @@ func (w *world) sleeps(name string) bool {
 	return h != nil && h.Exec == nil && h.HTTPGet == nil
 }
 
-// judge returns whether an action stops a container whose pod is not over. It does not depend on the restart policy.
+// judge returns the Interruption that an action must have, or zero if the action does not interrupt the container. It ignores the restart
+// policy.
 func (w *world) judge(a Action) Interruption {
 	c := find(w.in.Observed, a.ID)
 	if c == nil || w.in.Want == nil || w.in.Deleting || a.Container[0] == 'e' {

@@ -291,7 +291,7 @@ type slowProgram struct {
 	dir string
 }
 
-// slow installs a slowProgram in place of a program. It then runs the script.
+// slow installs a slowProgram in place of a program. When the test lets it continue, it runs the script.
 func slow(t *testing.T, name, script string) slowProgram {
 	t.Helper()
 	p := slowProgram{t, t.TempDir()}

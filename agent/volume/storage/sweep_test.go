@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// A stagingDriver is a driver that stages volumes. It never answers for the volumes whose names begin with "silent".
+// A stagingDriver is a driver that stages volumes. To unstage a volume whose name begins with "silent", it waits until ctx ends.
 type stagingDriver struct{ nfs }
 
 func (stagingDriver) StagePath(v Volume) string                        { return "/staged/" + v.Name }

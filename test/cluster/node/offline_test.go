@@ -60,8 +60,8 @@ func TestLinkCut(t *testing.T) {
 	})
 }
 
-// TestRebootCutOff checks that all pods run again after a reboot without a network, with their ConfigMaps, Secrets and tokens. One of them
-// has never run, because it has replaced a pod with the same name that does not end.
+// TestRebootCutOff checks that all pods run again after a reboot without a network, with their ConfigMaps, Secrets and tokens. One pod has
+// not run before the reboot, because it waits for a former pod with the same name that does not end.
 func TestRebootCutOff(t *testing.T) {
 	c, n, ns := join(t)
 	n.Write("manifests/static.yaml", pod(ns, "static", "", "", "sleep"))

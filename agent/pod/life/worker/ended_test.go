@@ -135,8 +135,8 @@ func (r *releaser) Release(context.Context, types.UID) error {
 	return nil
 }
 
-// TestNothingButResources checks that a poked pod that no source wants and that has no containers is released, again after each failure.
-// Then its worker ends.
+// TestNothingButResources checks a pod that no source wants and that has no containers, but still has resources. After RetryPod,
+// its worker calls Release until the call succeeds, and then ends.
 func TestNothingButResources(t *testing.T) {
 	bubble(t, newMachine("app:1"), func(t *testing.T, n *node) {
 		r := &releaser{failures: 2}

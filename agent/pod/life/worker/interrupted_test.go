@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// offNode starts a node whose machine shuts down when the returned function is called with true, and stays up after a call with false.
+// offNode starts a node. The returned function starts a shutdown of the node's machine if its argument is true, and cancels it otherwise.
 func offNode(t *testing.T, n *node) (shutdown func(bool)) {
 	var since atomic.Pointer[time.Time]
 	since.Store(&time.Time{})
@@ -28,8 +28,8 @@ func offNode(t *testing.T, n *node) (shutdown func(bool)) {
 	}
 }
 
-// TestMachineGoesOffEarly checks that a container that has exited with 0 on the signal of the shutdown has not completed, if the machine
-// goes off before the other container of the pod has ended.
+// TestMachineGoesOffEarly checks a shutdown during which the machine goes off when only one of two containers has exited. This container
+// exited with 0 on SIGTERM, and must not count as completed.
 func TestMachineGoesOffEarly(t *testing.T) {
 	for policy, again := range map[v1.RestartPolicy][]string{
 		v1.RestartPolicyAlways: {"a/c#1", "a/d#1"}, v1.RestartPolicyOnFailure: {"a/c#1", "a/d#1"}, v1.RestartPolicyNever: nil,
@@ -75,8 +75,8 @@ func TestShutdownCancelled(t *testing.T) {
 	})
 }
 
-// TestShutdownAfterReplacement checks that the end of a container that was replaced earlier does not decide over its pod, nor does a full
-// disk prevent the stop of a container.
+// TestShutdownAfterReplacement checks that the exit code of a container that was replaced earlier does not affect the pod's phase, and that
+// a container is stopped although the disk is full.
 func TestShutdownAfterReplacement(t *testing.T) {
 	m := newMachine("app:1", "app:2")
 	m.polite = true
@@ -111,8 +111,8 @@ func TestShutdownAfterReplacement(t *testing.T) {
 	})
 }
 
-// TestAgentEndsDuringReplacement checks that a container which is stopped in order to run again does so although the agent restarts
-// before the container has ended.
+// TestAgentEndsDuringReplacement checks that a container which is stopped in order to be restarted is restarted even if the agent restarts
+// before the container has exited.
 func TestAgentEndsDuringReplacement(t *testing.T) {
 	resized := func(policy v1.RestartPolicy, m int64) *v1.Pod {
 		p := sizedPod(m)
@@ -158,8 +158,8 @@ func TestAgentEndsDuringReplacement(t *testing.T) {
 	}
 }
 
-// TestPreempted checks that a preempted pod goes on when it is admitted again, with every restart policy. A container that has completed by
-// itself does not run again.
+// TestPreempted checks that the containers of a preempted pod are restarted when the pod is admitted again, with every restart policy. A
+// container that had completed before the preemption is not restarted.
 func TestPreempted(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever} {
 		for _, polite := range []bool{false, true} {
@@ -195,8 +195,8 @@ func TestPreempted(t *testing.T) {
 	}
 }
 
-// TestEndsDuringHook checks that a container that exits with 0 while its preStop hook sleeps has completed. During another hook it has not,
-// because the hook may have stopped it.
+// TestEndsDuringHook checks that a container which exits with 0 during a sleep hook counts as completed. A container that exits with 0
+// during another preStop hook does not, because the hook may have stopped the program.
 func TestEndsDuringHook(t *testing.T) {
 	for name, tt := range map[string]struct {
 		hook *v1.LifecycleHandler
@@ -222,7 +222,7 @@ func TestEndsDuringHook(t *testing.T) {
 	}
 }
 
-// TestReasonGoneDuringHook checks that a container runs again that stops after its preStop hook although the reason for the stop is gone.
+// TestReasonGoneDuringHook checks that a container is restarted if the reason for its stop disappears while its preStop hook runs.
 func TestReasonGoneDuringHook(t *testing.T) {
 	m := newMachine("app:1")
 	m.manners = map[string]time.Duration{"c": time.Second / 2}
@@ -240,8 +240,8 @@ func TestReasonGoneDuringHook(t *testing.T) {
 	})
 }
 
-// TestChangeRevertedDuringSleep checks that a container with restartPolicy Never runs again which stops after a hook that sleeps, although
-// the change of its image was reverted meanwhile.
+// TestChangeRevertedDuringSleep checks a container with restartPolicy Never that is stopped because of a new image. The image is changed
+// back during the container's sleep hook. The container must be restarted after the stop.
 func TestChangeRevertedDuringSleep(t *testing.T) {
 	m := newMachine("app:1", "app:2")
 	bubble(t, m, func(t *testing.T, n *node) {

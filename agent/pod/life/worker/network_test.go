@@ -61,8 +61,8 @@ func (a arrivingNetwork) Prepare(context.Context, *v1.Pod) error {
 	return nil
 }
 
-// TestNoAddressYet checks that a container which asks for the node's address starts as soon as there is one. If the address and the DNS
-// servers come while the pod is being prepared, the pod gets them.
+// TestNoAddressYet checks that a container which asks for the node's address starts as soon as there is one. If the machine gets its
+// address and DNS servers while the pod is being prepared, the pod uses them.
 func TestNoAddressYet(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -94,8 +94,8 @@ func TestInterruptions(t *testing.T) {
 	}
 }
 
-// TestInterruptionsUnreadable checks that the agent starts although it cannot read the records. It goes on with new ones, and the function
-// that decides about final statuses gets an error.
+// TestInterruptionsUnreadable checks that the agent starts although it cannot read the records. It stores new records, and the caller that
+// computes final statuses gets an error.
 func TestInterruptionsUnreadable(t *testing.T) {
 	state := t.TempDir()
 	if err := os.WriteFile(filepath.Join(state, "interrupted"), nil, 0o600); err != nil {
