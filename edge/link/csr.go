@@ -145,7 +145,7 @@ func (r signingRequest) newObject(key crypto.Signer) (*certificatesv1.Certificat
 		return nil, err
 	}
 	content := fmt.Appendf(public, "|%s|%s|%q|%q", r.signer, r.node, template.DNSNames, template.IPAddresses)
-	if len(r.requester) > 0 { // with the private key, because nobody must be able to check a guessed token with the name of the request
+	if len(r.requester) > 0 { // the name also depends on the private key, so that nobody can check a guessed token against the name
 		private, err := x509.MarshalPKCS8PrivateKey(key)
 		if err != nil {
 			return nil, err

@@ -177,7 +177,7 @@ func (i *identity) warnUnread(err error) {
 }
 
 // setNoneUsable is like setMissing. During a bootstrap it does nothing, so the reason stays ReasonBootstrapping. If the bootstrap
-// kubeconfig cannot be read, there is no bootstrap, and the message says why.
+// kubeconfig cannot be read, no bootstrap begins, and the message of the state contains the error.
 func (i *identity) setNoneUsable(why *noCredentials) {
 	if path := i.link.cfg.BootstrapKubeconfig; path != "" {
 		if _, err := readRest(path); err != nil {

@@ -222,7 +222,7 @@ func TestNewFilesEndWait(t *testing.T) {
 			t.Error("a second request")
 		}
 	})
-	t.Run("unreadable", func(t *testing.T) { // the state says so when the request is not watched any more
+	t.Run("unreadable", func(t *testing.T) { // the state reports the error when the request is no longer watched
 		w := hold(t)
 		cfg := w.bootstrap()
 		l, _ := w.start(cfg)

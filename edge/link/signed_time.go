@@ -28,7 +28,7 @@ func (l *Link) RecordSigned(ctx context.Context, t time.Time) {
 	}
 }
 
-// recordSigned records the signed time if it can be used, and reports whether it did.
+// recordSigned records the signed time if the time can be used. It returns true if it has recorded the time.
 func (c *clock) recordSigned(t time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -150,7 +150,7 @@ func (w *world) list(rw http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("watch") == "" {
 		select {
 		case w.reads <- bearer(r):
-		default: // the test does not look at them
+		default: // the test does not receive from reads
 		}
 		w.server.Write(rw, r, 200, list)
 		return

@@ -41,8 +41,8 @@ func (it *item) refuse(uid types.UID) error {
 	return errOutdated
 }
 
-// listUnread returns the pods for which the item must be read. A read that has begun earlier proves nothing, because its answer may be
-// older than the pod.
+// listUnread returns the pods for which the item must be read. A read that began before this call does not count for these pods, because
+// its answer may be older than the pods.
 func (c *Cache) listUnread(it *item) (waiting []types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

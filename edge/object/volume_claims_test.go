@@ -102,7 +102,7 @@ func TestChainIsReadByName(t *testing.T) {
 // Without a link, the new pod uses the known claim.
 func TestReplacedClaim(t *testing.T) {
 	for name, test := range map[string]struct {
-		outage  time.Duration // before the trouble
+		outage  time.Duration // how long the link is down before the trouble begins
 		trouble func(w *world)
 		wants   string // the volume of a new pod during the trouble; empty if it must wait
 	}{

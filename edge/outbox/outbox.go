@@ -42,8 +42,8 @@ type Config struct {
 	// IsWanted reports whether this node still has the pod, because it runs the pod or is ending it. The Outbox holds no lock during the
 	// call.
 	IsWanted func(types.UID) bool
-	// IsReplaced reports whether the API server is known not to wait for the end of a pod that this node is ending, because another pod
-	// has the name of the pod, or because the server wants the pod again. The Outbox holds no lock during the call.
+	// IsReplaced reports whether it is certain that the API server does not wait for a deleting pod to end: the server has another pod with
+	// the same name, or it wants the pod to run again. The Outbox holds no lock during the call.
 	IsReplaced func(types.UID) bool
 	// SourcesReported reports whether all sources of static pods have delivered their pods. Before that, no mirror pod is deleted.
 	SourcesReported func() bool

@@ -77,7 +77,7 @@ func (o *Outbox) forgetPod(ctx context.Context, it *item) error {
 	return nil
 }
 
-// forgetEnded forgets a pod that needs no report. It says nothing about the server, so it does not change a back-off of the server.
+// forgetEnded forgets a pod that needs no report. It sends no request, so it does not change the back-off of the API server.
 func (o *Outbox) forgetEnded(ctx context.Context, it *item) {
 	err := o.forgetPod(ctx, it)
 	o.mu.Lock()

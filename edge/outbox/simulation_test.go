@@ -27,7 +27,7 @@ func TestServerLearnsAll(t *testing.T) {
 			in(t, func(w *world) {
 				h := &history{world: w, r: rand.New(rand.NewPCG(seed, 3)), newest: map[types.UID]*v1.PodStatus{},
 					static: map[string]*v1.Pod{}, done: map[types.UID]bool{}}
-				w.forget = func(uid types.UID) error { // a pod that the server lists once more ends once more
+				w.forget = func(uid types.UID) error { // if the server lists a forgotten pod again, the node ends the pod again
 					h.setDone(uid, false)
 					return nil
 				}

@@ -24,8 +24,9 @@ type attachment struct {
 	CNIVersion   string            `json:"cniVersion"`
 	Args         [][2]string       `json:"args"`
 	Capabilities map[string]any    `json:"capabilities,omitempty"`
-	// Installed contains the built-in types in whose place an installed plugin of this name was run. DEL needs that plugin: the built-in
-	// one would succeed, and leave what the other has made. Earlier versions of islet ignore this field.
+	// Installed contains the plugin types for which an installed plugin was run instead of the built-in one. DEL needs the installed
+	// plugin: the built-in one would succeed without removing the objects of the installed one. Earlier versions of islet ignore this
+	// field.
 	Installed []string `json:"installed,omitempty"`
 }
 

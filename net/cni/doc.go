@@ -18,9 +18,9 @@
 // runtime has removed its own pin, until DEL succeeds. The same is true in containerd. If another program has removed the path, Teardown
 // makes it again from the runtime's pin.
 //
-// A plugin may need its daemon, which is itself a pod of this node, or another machine. Therefore nothing waits for the removal of
-// sandboxes that have ended: those of a former boot, and those whose set-up and removal have failed. Run removes them, and retries (type
-// endedSandboxes).
+// A plugin may need its daemon, which is itself a pod of this node, or another machine. Therefore no pod waits for the removal of ended
+// sandboxes, and the start of the agent waits at most defaultStartTime for it. Ended sandboxes are those of a former boot, and those whose
+// set-up and removal have failed. Run removes them, and retries (type endedSandboxes).
 //
 // If a conflist is removed or becomes invalid, its last valid version stays active. islet never removes objects that an add-on created.
 //

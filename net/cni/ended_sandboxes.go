@@ -31,7 +31,7 @@ type endedSandboxes struct {
 	firstRetry time.Duration
 
 	mu      sync.Mutex
-	ids     map[string]bool               // the value: whether the failure of its removal was logged
+	ids     map[string]bool               // the value is true if the failure of the removal was logged
 	running map[string]context.CancelFunc // by ID: ends the running removal
 	garbage bool                          // the command GC is due
 }
@@ -158,8 +158,8 @@ func (n *Network) removeEnded(ctx context.Context) error {
 	return errors.Join(append(errs, n.collectGarbage(ctx))...)
 }
 
-// collectGarbage runs the command GC if this is due. It does not wait for operations that are running: GC stays due then. A waiting writer
-// would hold up all sandboxes.
+// collectGarbage runs the command GC if this is due. If operations are running, collectGarbage does not wait for them, and GC stays due.
+// Waiting for the write lock would block the operations of all sandboxes.
 func (n *Network) collectGarbage(ctx context.Context) error {
 	if ctx.Err() != nil || !n.ended.setGarbage(false) {
 		return nil
@@ -184,7 +184,7 @@ func (n *Network) removeEndedSandbox(ctx context.Context, id string) error {
 	defer n.sandboxLocks.Unlock(id)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if ctx.Err() != nil || !n.ended.begin(id, cancel) { // it was set up again, or torn down
+	if ctx.Err() != nil || !n.ended.begin(id, cancel) { // the sandbox was set up again, or torn down
 		return ctx.Err()
 	}
 	defer n.ended.end(id)

@@ -142,8 +142,8 @@ func (n *Network) Setup(ctx context.Context, id, path string, cfg *api.PodSandbo
 	defer n.sandboxLocks.Unlock(id)
 	n.operations.RLock()
 	defer n.operations.RUnlock()
-	if n.ended.remove(id) || ended { // a removal that has failed may have removed a part
-		if err := n.tearDownSandbox(ctx, id, ""); err != nil { // the namespace at path may be another one
+	if n.ended.remove(id) || ended { // a failed removal may have removed some of the objects
+		if err := n.tearDownSandbox(ctx, id, ""); err != nil { // the path may lead to the namespace of another sandbox by now
 			n.ended.add(id)
 			return nil, fmt.Errorf("network of sandbox %s: %w", id, err)
 		}

@@ -354,7 +354,7 @@ func (p *repairPass) checkRange(partSet) error {
 	before := k.errs[partRange]
 	found, err := n.findOverlap()
 	if err != nil {
-		n.cfg.Log.Debug("cannot compare the pod network with the other networks of this machine; it is tried again", "error", err)
+		n.cfg.Log.Debug("cannot compare the pod network with the other networks of this machine; islet retries", "error", err)
 		p.postponePart(p.now.Add(checkAgain), partRange)
 		return before
 	}
@@ -379,8 +379,8 @@ func (p *repairPass) checkRange(partSet) error {
 // checkAgain is the time after which a failed check of the networks is repeated.
 const checkAgain = 10 * time.Second
 
-// findOverlap looks for another network that overlaps with the present pod CIDRs. It does not look at former ones, which are on their way
-// out. The networks cannot change meanwhile.
+// findOverlap looks for another network that overlaps with the present pod CIDRs. It ignores former pod CIDRs, because their addresses are
+// being removed. The pod CIDRs cannot change during the call.
 func (n *Network) findOverlap() (bridge.Conflict, error) {
 	n.operations.RLock()
 	defer n.operations.RUnlock()

@@ -139,7 +139,7 @@ func (r *Runtime) loadContainers() error {
 	}
 	for _, c := range loaded {
 		if r.sandboxes[c.rec.Sandbox] == nil {
-			continue // as above
+			continue // its sandbox is unknown
 		}
 		if err := dropSecrets(r.recordPath(c.rec.ID), c); err != nil {
 			r.log.Warn("a container's record still contains its environment, which may include secrets, until the container is removed",

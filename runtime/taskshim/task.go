@@ -44,9 +44,9 @@ func (s *Shim) readRunRequest(id string) (r wire.RunRequest, err error) {
 // Run creates and starts a container. If it fails, it removes the container. Run does not end with ctx, because the shim completes a call
 // even if its caller no longer waits. If the shim has not started the container within RunTimeout, Run abandons the shim and returns
 // ErrGone. Otherwise a pod whose shim hangs, for example because of a volume that does not respond, could never be stopped. If other
-// containers of the pod are running, Run does not abandon the shim, because that would kill them. It returns another error. If the shim
-// starts the container later, the container is killed and removed. If it never does, the stop of the pod abandons the shim: see Kill and
-// Discard.
+// containers of the pod are running, Run does not abandon the shim, because that would kill them. It then returns ErrNotStarted. If the
+// shim starts the container later, the container is killed and removed. If it never does, the stop of the pod abandons the shim: see Kill
+// and Discard.
 func (s *Shim) Run(ctx context.Context, r wire.RunRequest) (wire.Running, error) {
 	if !s.Connected() {
 		return wire.Running{}, ErrGone

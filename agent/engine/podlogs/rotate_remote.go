@@ -137,8 +137,8 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	return nil
 }
 
-// compressAll compresses the rotated files of the log at path. The parameter old contains their names, oldest first. It logs that a file
-// is left uncompressed only while this file is the newest one.
+// compressAll compresses the rotated files of the log at path. The parameter old contains their names, oldest first. If a file is left
+// uncompressed, compressAll logs it once, while the file is the newest rotated file.
 func (r *Rotator) compressAll(ctx context.Context, dir *os.File, old []string, path string) error {
 	for i, name := range old {
 		if strings.HasSuffix(name, ".gz") {
@@ -216,7 +216,7 @@ const tempSuffix = ".tmp"
 const minSizeLimit = 1 << 30
 
 // errTooLarge is the error of a file whose compression would occupy a worker for a long time.
-var errTooLarge = errors.New("it is too large or consists of holes")
+var errTooLarge = errors.New("the file is too large or consists of holes")
 
 // compress replaces the file name by name.gz. It returns errTooLarge if the file is larger than limit, or consists of holes. A pod that
 // mounts the log directory can create such a file without using the disk.

@@ -69,7 +69,7 @@ type scanner struct {
 func newScanner(r io.Reader) *scanner { return &scanner{r: r, buf: make([]byte, maxLine)} }
 
 // errNoLines is the error of a file that is not a log: it may have any apparent size without using the disk.
-var errNoLines = errors.New("it has too much data that is no log line")
+var errNoLines = errors.New("the file has too much data that is not in the log format")
 
 // next returns the next entry. It skips lines that are not in CRI format, such as a block of zeros after a power loss. Beyond maxSearch
 // skipped bytes it returns errNoLines.

@@ -49,8 +49,8 @@ var (
 // remaining output and returns nil.
 //
 // Read never skips lines silently. It stops where lines are missing, and returns ErrMissed. If a compressed file is
-// damaged, or a file has too much data that is no log line, it continues with the next file and returns the error in the
-// end. The current file stays open, so only later files can be removed before they are read.
+// damaged, or a file has too much data that is not in the log format, it continues with the next file and returns the error in the end. The
+// current file stays open, so only later files can be removed before they are read.
 //
 // If w is a Flusher, Read flushes it whenever no more output is available, and at the end. After an error
 // Read does not flush it, so that the caller can still send an error status if nothing was written.

@@ -68,7 +68,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	files := watchFiles(n.resolvFiles)
 	defer files.close()
 	if files.err != nil {
-		f.Log.Warn("cannot watch the resolv.conf; changes are found when the network changes", "error", files.err)
+		f.Log.Warn("cannot watch the resolv.conf; islet reads it only when the network changes", "error", files.err)
 	}
 	due, report := time.NewTimer(0), time.NewTimer(time.Hour) // the files may have changed before the watch
 	defer due.Stop()
@@ -183,7 +183,7 @@ func (f *Follower) updateDNS() (ok bool) {
 		text = err.Error()
 	}
 	if text != "" && text != f.logged {
-		f.Log.Warn("cannot update the resolv.conf of running pods; it is tried again", "error", err)
+		f.Log.Warn("cannot update the resolv.conf of running pods; islet retries", "error", err)
 	}
 	f.logged = text
 	return err == nil

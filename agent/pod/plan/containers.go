@@ -111,7 +111,8 @@ func hasFinished(in Input, round uint32, counts func(Container) bool) bool {
 	return mainsEnded(in, round, counts)
 }
 
-// endedForGood returns the newest container of a definition, and whether it has ended in the round or later and will not restart.
+// endedForGood returns the newest container of a definition. It reports whether this container has exited in the given or a later round,
+// and will not restart.
 func endedForGood(in Input, ctr *v1.Container, round uint32) (Container, bool) {
 	c, ok := in.Observed.Newest(ctr.Name)
 	return c, ok && c.State == Exited && c.Round >= round && !WillRestart(in, ctr, c)

@@ -32,8 +32,8 @@ func endsRound(ctr *v1.Container, c Container) bool {
 }
 
 // endedAfterPod reports whether a sidecar ended after its pod had run to completion in the sidecar's round. The sidecars of such a
-// pod are stopped, so their exit codes restart nothing. A sidecar that restarts all containers ends before the containers that
-// are stopped because of it. The order in which containers were lost together is not known; they all ended at the same time.
+// pod are stopped, so their exit codes must not restart all containers. A sidecar that restarts all containers ends before the containers
+// that are stopped because of it. The order in which containers were lost together is not known; they all ended at the same time.
 func endedAfterPod(in Input, sidecar Container) bool {
 	return hasFinished(in, sidecar.Round, func(c Container) bool {
 		return c.FinishedAt.Before(sidecar.FinishedAt) && !(endedWithShim(c) && endedWithShim(sidecar))

@@ -10,8 +10,8 @@ import (
 
 // A podEnd records how the pod and its containers ended. Its methods do not use the functions of the planner that they check.
 type podEnd struct {
-	over bool                    // the pod has run to completion, and nothing has happened since that may change this
-	cut  map[string]Interruption // the containers that were stopped although their pod was not over, by ID
+	over bool                    // the pod has run to completion, and no event since then may restart it
+	cut  map[string]Interruption // Interruptions of the containers, by container ID, as judge returned them
 	// asleep maps the ID of each container with a running sleep hook to the Interruption with which the hook began.
 	asleep map[string]Interruption
 }
@@ -70,7 +70,7 @@ func (w *world) interrupt(a Action) {
 		w.require(a.Interrupts == 0, 50, "%+v interrupts something", a)
 		return
 	}
-	if a.Op == PreStop && w.sleeps(a.Container) { // the worker records nothing yet, because the program learns nothing
+	if a.Op == PreStop && w.sleeps(a.Container) { // the worker records nothing before the sleep has ended
 		if w.asleep == nil {
 			w.asleep = map[string]Interruption{}
 		}
@@ -135,7 +135,7 @@ func (w *world) judge(a Action) Interruption {
 		return Replaced
 	case w.in.Health[c.ID].Unhealthy || HookFailed(w.in, *c):
 		return 0
-	case w.ranPreStop(c.ID): // the reason is gone
+	case w.ranPreStop(c.ID): // the stop has begun, but its reason is gone
 		return CutOff
 	}
 	return 0

@@ -108,7 +108,7 @@ func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Ki
 		return stateWaiting(backOff)
 	case plan.HookFailed(m.in, c):
 		return stateWaiting(m.hookState(c))
-	case plan.RunsAgain(m.in, ctr, c): // if it were terminated, a container that never restarts would seem to have completed
+	case plan.RunsAgain(m.in, ctr, c): // the state terminated would mean that a container with the policy Never has completed
 		return m.waitingState()
 	}
 	return v1.ContainerState{Terminated: m.terminatedState(c)}

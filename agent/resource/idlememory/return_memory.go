@@ -86,7 +86,7 @@ func (s *Settler) TaskRan() {
 // Run returns memory each time pods have not changed for a while, until ctx ends.
 func (s *Settler) Run(ctx context.Context) error {
 	var freed time.Time // zero: never
-	var before uint64   // the number of bytes that were allocated until freed
+	var before uint64   // result of allocated at the time freed
 	for {
 		next := s.changed()
 		rest := time.NewTimer(max(quietTime, minInterval-time.Since(freed)))

@@ -140,8 +140,8 @@ func (v *Volumes) runSweep(l *sweepLoop, name string, r sweepRequest) {
 	}
 }
 
-// proceed returns the request that the loop executes next, after an unmount with the result err. It returns false if the loop ends. The
-// next request gets the context of the former one while that context lasts, because the context of the next request may end earlier.
+// proceed returns the request that the loop executes next, after an unmount with the result err. It returns false if the loop ends. While
+// the context of the former request has not ended, the next request uses this context, because its own context may end earlier.
 func (s *sweepLoops) proceed(l *sweepLoop, name string, r sweepRequest, err error) (sweepRequest, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

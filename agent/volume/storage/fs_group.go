@@ -62,8 +62,8 @@ func (k *Mounter) isGroupPending(id string) bool {
 	return false
 }
 
-// endGroupChange records that the group of all files has been changed for a pod. If all is true, it was changed just now: so no other pod
-// needs this change any more. These pods update their rows in the ledger themselves, because they may end meanwhile.
+// endGroupChange records that the group of all files has been changed for a pod. If all is true, the group has been changed just now, so no
+// other pod needs this change any more. Each other pod updates its own row in the ledger, because the pod may end meanwhile.
 func (k *Mounter) endGroupChange(ctx context.Context, key store.VolumeKey, r record, all bool) {
 	k.mu.Lock()
 	for other, r := range k.rows {
@@ -101,7 +101,8 @@ func (k *Mounter) applyFSGroup(ctx context.Context, d Driver, u Use, key store.V
 	k.mu.Lock()
 	lazy := !k.rows[key].GroupPending
 	k.mu.Unlock()
-	// When ctx ends, the change ends after the current file. It is waited for, because an open file would keep the file system mounted.
+	// When ctx ends, the change ends after the current file. The call returns only then, because an open file would keep the file system
+	// mounted.
 	wait, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(probeTime, stop) })()

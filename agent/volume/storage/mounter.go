@@ -59,8 +59,8 @@ type Mounter struct {
 	orphans        chan struct{}                                                   // capacity 1; contains a value while unmountOrphans runs
 }
 
-// New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing. When ctx ends, the setups that continue without
-// their callers are cancelled.
+// New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing. When ctx ends, the Mounter cancels the setups whose
+// callers have stopped waiting.
 func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// mountTime is the maximum time for which the setup of a pod's volume is waited for. After that the setup fails and is retried, as in a
-	// kubelet. An operation describes the steps that continue.
+	// mountTime is the maximum time for which a caller waits for the setup of a pod's volume. After that, the setup fails and is retried,
+	// as in a kubelet. The type operation describes the steps that continue.
 	mountTime = 2*time.Minute + 3*time.Second
 	probeTime = 10 * time.Second
 )

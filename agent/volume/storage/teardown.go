@@ -13,8 +13,9 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// unmountPod unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. First, it cancels setups that
-// continue without their callers. If a driver returns an error, the row stays in the ledger. Then unmountPod calls unstageUnused.
+// unmountPod unmounts all volumes of a pod concurrently, and unstages the volumes that no other pod uses. First, it cancels the pod's
+// setups whose callers have stopped waiting. If a driver returns an error, the row stays in the ledger. Then unmountPod calls
+// unstageUnused.
 func (k *Mounter) unmountPod(ctx context.Context, uid types.UID) error {
 	ids := k.podVolumes(uid)
 	errs := make([]error, len(ids))

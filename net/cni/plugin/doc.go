@@ -24,10 +24,10 @@
 //     conditionsV6, externalSetMarkChain, masqAll.
 //
 // A field whose value is empty (null, false, 0, "", [], {}) is ignored. With another unsupported field, the executable of this name in
-// CNI_PATH runs instead, unless it is a link to islet. If there is none, the field is an error that names it. A configuration is therefore
-// never applied in part. DEL and GC ignore unsupported fields, because an earlier version may have supported them. The caller must know
-// whether the executable was run for ADD, and must not run DEL and GC without it. Keys with a slash belong to other programs and are
-// ignored.
+// CNI_PATH runs instead, unless it is a link to islet. If there is no such executable, the plugin returns an error that names the field. A
+// configuration is therefore never applied in part. DEL and GC ignore unsupported fields, because an earlier version may have supported
+// them. The caller must know whether the executable was run for ADD, and must not run DEL and GC without it. Keys with a slash belong to
+// other programs and are ignored.
 //
 // The nftables rules of bridge and portmap are in the table islet_cni. Each element has a comment with the name of its owner. All processes
 // share this state, because it is in the kernel.

@@ -82,7 +82,7 @@ func (e *Exec) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 		key, value, _ := strings.Cut(v, "=")
 		env[key] = value // the last value applies
 	}
-	if Validate(kind, stdin) != nil { // of VERSION, stdin has no other fields
+	if Validate(kind, stdin) != nil { // for the command VERSION, stdin has no other fields
 		if program, err := FindInstalled(kind, filepath.SplitList(env["CNI_PATH"])); err == nil {
 			return e.runExecutable(ctx, program, stdin, environ)
 		}

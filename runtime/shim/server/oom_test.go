@@ -61,7 +61,7 @@ func TestOOMOfOther(t *testing.T) {
 			status := make(chan unix.WaitStatus, 1)
 			status <- tt.status
 			go s.waitForEnd(c, status)
-			<-c.io.ended // its output is being read
+			<-c.io.ended // the rest of its output is being read
 			if !tt.withoutIt {
 				remove()
 			}

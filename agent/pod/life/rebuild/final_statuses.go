@@ -87,8 +87,8 @@ func (e FinalStatuses) markReplaced(ctx context.Context, stops *lifecycle.Interr
 			continue
 		}
 		if err := stops.MarkInterrupted(ctx, c.ID, a.Interrupts, true); err != nil {
-			e.Log.Warn("cannot store that a container is stopped in order to run again", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID,
-				"container", c.Name, "error", err)
+			e.Log.Warn("cannot record that a container is stopped in order to be restarted", "pod", pod.Namespace+"/"+pod.Name,
+				"uid", pod.UID, "container", c.Name, "error", err)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (e *Executor) markInterrupted(ctx context.Context, in plan.Input, a plan.Ac
 	}
 	err := e.cfg.Lifecycle.MarkInterrupted(ctx, a.ID, a.Interrupts, plan.StoresInterruption(in.Want, a))
 	if err != nil && ctx.Err() == nil {
-		e.cfg.Log.Warn("cannot store that a container is stopped before its work is done: if the agent ends now, the exit code decides "+
+		e.cfg.Log.Warn("cannot record that a container is stopped before its work is done: if the agent ends now, the exit code decides "+
 			"whether the container runs again",
 			"pod", in.Want.Namespace+"/"+in.Want.Name, "uid", in.UID, "container", a.Container, "error", err)
 	}

@@ -111,7 +111,7 @@ func killingMessage(in plan.Input, a plan.Action) string {
 		return eventFailedPostStartHook
 	case !ends && plan.EarlierRoundRuns(in):
 		return "killing"
-	case a.Interrupts == plan.Replaced && !h.Unhealthy && !ends && in.Requested[a.Container].ID != a.ID: // no other reason is left
+	case a.Interrupts == plan.Replaced && !h.Unhealthy && !ends && in.Requested[a.Container].ID != a.ID: // the remaining reason is a resize
 		return fmt.Sprintf("Container %s resize requires restart", a.Container)
 	case ends || !h.Unhealthy:
 		return "Stopping container " + a.Container

@@ -36,8 +36,8 @@ type ExecutorConfig struct {
 	Imports Imports // nil if no image archives are imported
 	Hooks   hook.Chain
 	Node    func() translate.Node // returns the present state of the node
-	// CheckDNS is called after a sandbox was created. Its argument is the result of Node whose DNS servers the sandbox has. CheckDNS may be
-	// nil.
+	// CheckDNS is called after a sandbox was created. Its argument is the result of Node that determined the DNS servers of the sandbox.
+	// CheckDNS may be nil.
 	CheckDNS   func(translate.Node)
 	Network    func() error // returns why pods cannot get a network now, in a kubelet's words, or nil
 	Objects    translate.Objects

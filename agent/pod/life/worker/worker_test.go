@@ -111,7 +111,7 @@ type node struct {
 	ran     atomic.Pointer[translate.Node]           // the facts of the last new sandbox
 	stale   func(string) bool                        // nil: no sandbox is stale
 	starts  int                                      // 0: the default of four
-	marks   *handlers                                // what is stored about containers
+	marks   *handlers                                // the records of hooks and interruptions
 	off     func(*v1.Pod) (time.Time, time.Duration) // nil: the machine does not shut down
 	health  Health                                   // nil: no probes
 	events  eventRecorder

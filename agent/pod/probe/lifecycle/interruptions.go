@@ -97,7 +97,7 @@ func (s *Interruptions) MarkInterrupted(ctx context.Context, id string, kind pla
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-late.C:
-		return fmt.Errorf("the disk has not stored it within %v", storeTimeout)
+		return fmt.Errorf("the disk has not stored the record within %v", storeTimeout)
 	}
 }
 

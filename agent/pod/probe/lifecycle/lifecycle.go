@@ -31,7 +31,7 @@ type Caller interface {
 type Config struct {
 	Caller Caller
 	Events event.Sink
-	Dir    string // directory of the marks of hooks, which Open creates
+	Dir    string // directory with a file for each container whose postStart hook has returned; Open creates it
 	State  string // the agent's state directory, which survives a reboot
 	Log    *slog.Logger
 }

@@ -81,7 +81,7 @@ func PodDNS(pod *v1.Pod, n Node) *api.DNSConfig {
 	return &api.DNSConfig{Servers: d.Servers, Searches: d.Searches, Options: d.Options}
 }
 
-// InheritsDNS reports whether the servers of a pod's resolv.conf are those of the host.
+// InheritsDNS reports whether the resolv.conf of a pod contains the DNS servers of the host.
 func InheritsDNS(pod *v1.Pod, n Node) bool {
 	return pod.Spec.DNSPolicy != v1.DNSNone && (!wantsClusterDNS(pod) || len(n.ClusterDNS) == 0) && !n.NoResolv
 }
