@@ -92,8 +92,9 @@ func TestBootstrapContinuesAfterRestart(t *testing.T) {
 }
 
 // TestNewFilesEndWait checks that a changed file ends the wait for a signing request that nobody approves: a usable kubeconfig, another
-// bootstrap kubeconfig, and another kubeconfig during a rotation. Other changes do not, also not a file that was removed. Another token
-// makes another request, because the first one has the user of the first token. The same token continues its request.
+// bootstrap kubeconfig, and another kubeconfig during a rotation. Other changes do not end the wait, nor does the removal of a file. With
+// another token, the node creates another request, because the first request has the user of the first token. With the same token, the node
+// continues with the first request.
 func TestNewFilesEndWait(t *testing.T) {
 	const newToken = "123456.0123456789abcdef"
 	hold := func(t *testing.T) *world {
@@ -151,7 +152,7 @@ func TestNewFilesEndWait(t *testing.T) {
 		})
 		await(t, l, up)
 	})
-	// noticed returns when the node has compared the files again, twice if a change was pending.
+	// noticed waits until the node has compared the files again. If a change was pending, it waits for two comparisons.
 	noticed := func(l *Link) {
 		for range 3 {
 			l.identity.filesChanged()

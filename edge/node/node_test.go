@@ -425,8 +425,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 }
 
 // TestRenewTimeGrowsAcrossRestarts checks that a start with an earlier clock, as of a machine without an RTC after a power cut, does not
-// look like a server that has lost data: the answer to the first renewal is lost, so the Lease is read again. If the former clock was far
-// ahead, the node uses its present time.
+// look like a server that has lost data: the answer to the first renewal is lost, so the Lease is read again. If the clock was far ahead
+// before the restart, the node uses the present time of its clock.
 func TestRenewTimeGrowsAcrossRestarts(t *testing.T) {
 	for _, back := range []time.Duration{time.Hour, 48 * time.Hour} {
 		t.Run(back.String(), func(t *testing.T) { testRenewTimeAfterStart(t, back) })

@@ -190,8 +190,9 @@ func TestEndIsAcknowledged(t *testing.T) {
 	})
 }
 
-// TestReplacedWithoutLink checks that a pod that another pod has replaced at the API server is forgotten when it has ended, without a link:
-// after a restart that has not listed the pods, after a request has failed because there is no link, and while the server fails.
+// TestReplacedWithoutLink checks that a pod which was replaced by another pod at the API server is forgotten without a request when it has
+// ended. The cases are: after a restart without a list of the pods, after a request that failed for lack of a link, and while the server
+// returns errors.
 func TestReplacedWithoutLink(t *testing.T) {
 	for name, cut := range map[string]func(w *world, down *atomic.Bool) time.Duration{
 		"restarted": func(w *world, down *atomic.Bool) time.Duration {

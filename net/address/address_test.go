@@ -75,7 +75,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestInnerBridges checks that a bridge with a port that leads out of the machine is not one of containers.
+// TestInnerBridges checks that a bridge with a port to the outside, such as a network card or a VLAN, does not count as a bridge of
+// containers.
 func TestInnerBridges(t *testing.T) {
 	port := func(bridge int) netlink.LinkAttrs { return netlink.LinkAttrs{Index: 10, MasterIndex: bridge} }
 	links := []netlink.Link{

@@ -16,7 +16,7 @@ import (
 )
 
 // moodyPlugin fails while the file "fails" exists. While the file "hangs" exists, DEL does not return: nobody writes to the FIFO "never".
-// DEL begins with a file in the directory "begun", and GC makes the file "collected".
+// DEL first creates a file in the directory "begun", and GC creates the file "collected".
 const moodyPlugin = `#!/bin/sh
 case $CNI_COMMAND in
 VERSION) echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'; exit ;;
@@ -66,8 +66,8 @@ func waitForFiles(t *testing.T, dir string, accepts func(names []string) bool) {
 }
 
 // TestEndedSandboxesHoldUpNothing checks that a start does not wait for a plugin that hangs, however many sandboxes of the former boot it
-// must remove. While the command DEL hangs, pods start, and the calls for the sandbox itself run the plugin too, until their context ends.
-// The removal goes on later.
+// must remove. While the command DEL hangs, other pods start. Setup and Teardown of the sandbox itself run the plugin too, until their
+// context ends. The removal continues later.
 func TestEndedSandboxesHoldUpNothing(t *testing.T) {
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) { testHoldUpNothing(t, version) })
@@ -142,7 +142,8 @@ func testHoldUpNothing(t *testing.T, version string) {
 	w.clean(t)
 }
 
-// TestGarbageWaits checks that the command GC does not run while pods start, and runs later. Waiting for them would hold up all other pods.
+// TestGarbageWaits checks that the command GC does not run while pods start, and runs later. If GC waited for these pods, it would block
+// all other pods.
 func TestGarbageWaits(t *testing.T) {
 	w := newWorld(t)
 	n := w.network(t, w.moodyConf(t, "1.1.0"))

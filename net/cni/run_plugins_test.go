@@ -289,7 +289,7 @@ func TestUnsupportedFieldIsNamed(t *testing.T) {
 }
 
 // TestInstalledPluginOfABuiltInType checks that the installed plugin runs if the built-in one of the same name does not support the
-// configuration, for each command, and that islet doctor finds no fault then.
+// configuration, for each command, and that islet doctor reports no problem in that case.
 func TestInstalledPluginOfABuiltInType(t *testing.T) {
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) { testInstalledPlugin(t, version) })

@@ -43,7 +43,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestPortsOfBothFamilies checks that a port which is open in a family of the pod may also name an address of the other family.
+// TestPortsOfBothFamilies checks that a hostIP of a family that the pod does not have is accepted if the same port is also open in the
+// pod's family.
 func TestPortsOfBothFamilies(t *testing.T) {
 	four := Mapping{HostPort: 80, ContainerPort: 8080, HostIP: "127.0.0.1"}
 	six := Mapping{HostPort: 80, ContainerPort: 8080, HostIP: "::1"}

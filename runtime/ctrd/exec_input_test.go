@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// A lastInput is the input of a command. Before its end it calls lose, which may be nil.
+// A lastInput is the input of a command. Before it returns io.EOF, it calls lose, which may be nil.
 type lastInput struct{ lose func() }
 
 func (l lastInput) Read([]byte) (int, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// endedContainer records the end of a container in the directory dir, and returns what was read of it. The configuration of its sandbox is
-// larger than a block of the disk.
+// endedContainer records the end of a container in the directory dir, and returns the record that was read from there. The configuration of
+// its sandbox is larger than a block of the disk.
 func endedContainer(t *testing.T, dir string, created time.Time, before func()) (containerRecord, bool) {
 	t.Helper()
 	s := &sandbox{
@@ -42,8 +42,8 @@ func endedContainer(t *testing.T, dir string, created time.Time, before func()) 
 	return got, recorded
 }
 
-// TestEndContainsSandbox checks that the end of a container contains the record of a young sandbox only. The kernel has written that of an
-// old one to the disk.
+// TestEndContainsSandbox checks that the end of a container contains the record of its sandbox only if the sandbox is young. The kernel has
+// already written the record of an older sandbox to the disk.
 func TestEndContainsSandbox(t *testing.T) {
 	for age, want := range map[time.Duration]bool{0: true, writtenAfter + time.Minute: false} {
 		got, recorded := endedContainer(t, t.TempDir(), time.Now().Add(-age), func() {})

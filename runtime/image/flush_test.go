@@ -51,7 +51,7 @@ func TestFailedFlush(t *testing.T) {
 			if err := attempt(s); !errors.Is(err, unix.EIO) || strings.Contains(err.Error(), "RegistryUnavailable") {
 				t.Errorf("the first attempt: %v", err)
 			}
-			// An image that has found all of its layers before the failure, and has none to unpack.
+			// The pull of this image found all layers before the failure, and has no layer to unpack.
 			if err := s.flushes.flush(0); !errors.Is(err, errLayersLost) {
 				t.Errorf("a later flush of an earlier pull: %v", err)
 			}

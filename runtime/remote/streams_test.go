@@ -80,8 +80,8 @@ func TestSizesAfterTheEnd(t *testing.T) {
 	}
 }
 
-// This type is a runtime with streams, which a client reaches through proxies. The runtime sends "data", and then cuts the connections of
-// the proxies or ends.
+// This type is a fake runtime with streaming calls, which a client reaches through proxies. The runtime sends "data", and then cuts the
+// connections of the proxies or ends.
 type lossy struct {
 	*fake.Runtime
 	cri.Streamer

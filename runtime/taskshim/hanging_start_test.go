@@ -209,7 +209,8 @@ func TestUnansweredStartBesideOthers(t *testing.T) {
 	}
 }
 
-// TestStreamsHeldAlready checks a start whose streams islet's shim already serves. It releases them and serves the new streams.
+// TestStreamsHeldAlready checks a start whose streams islet's shim already serves. islet's shim releases the old streams and serves the new
+// ones.
 func TestStreamsHeldAlready(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

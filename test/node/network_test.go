@@ -195,8 +195,9 @@ func TestFormerNode(t *testing.T) {
 	m.WaitReady("web-edge")
 }
 
-// TestNetworkComesLater checks that pods which started before the machine had a network get the address and the DNS servers when they come,
-// and again when they change. A pod that asks for the host's address waits for it. A pod that does not ask starts without one.
+// TestNetworkComesLater checks that pods which started before the machine had a network get the address and the DNS servers as soon as the
+// machine has them, and again after each change. A pod with an environment variable for the host's address waits for the address. Other
+// pods start without an address.
 func TestNetworkComesLater(t *testing.T) {
 	t.Parallel()
 	m := bootMachine(t)

@@ -31,7 +31,7 @@ const step = 2 * time.Minute
 // away is the text of a page while the node cannot be reached: the scrape fails.
 const away = "away"
 
-// A page is the text that a node serves from the time at until the next page.
+// A page is the metrics text that a node serves from the time at until the next page begins.
 type page struct {
 	at   time.Duration
 	text string
@@ -293,7 +293,7 @@ func later(pages []page, from time.Duration) (out []page) {
 	return out
 }
 
-// twice checks that no alert of a node ends, and fires again, because some scrapes fail while it is active.
+// twice checks that an active alert does not end and fire again because some scrapes of the node fail.
 func twice(t *testing.T, pages []page, until time.Duration, changes []string) {
 	t.Helper()
 	for _, change := range changes {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
 )
 
-// A lent layout ignores Close, so that the test can count the files that were opened over several uses of the layout.
+// A lent layout ignores Close, so that several readers can use it and the test can count all files that they open.
 type lent struct{ format.Layout }
 
 func (lent) Close() error { return nil }

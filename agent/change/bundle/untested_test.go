@@ -73,8 +73,8 @@ func (w *world) updater(key ed25519.PublicKey) *update.Updater {
 }
 
 // TestUntestedProgram applies a bundle with a version of islet whose self-test has no result, or crashes. The node does not use the bundle,
-// and each report of the node says so. After the third crash the version counts as failed, and the node does not test it again. /bin/false
-// ends without a result; a shell without a script ends like a crash.
+// and each report of the node contains the reason. After the third crash the version counts as failed, and the node does not test the
+// version again. /bin/false ends without a result; a shell without a script ends like a crash.
 func TestUntestedProgram(t *testing.T) {
 	const untested, unfit = api.UpdateUntested, api.UpdateUnfit
 	for program, want := range map[string][]string{

@@ -113,8 +113,8 @@ type fullStore struct{ *store.Store }
 func (fullStore) PutClaims(context.Context, []store.Claim) error    { return errors.New("disk full") }
 func (fullStore) RemoveClaims(context.Context, []store.Claim) error { return errors.New("disk full") }
 
-// TestReleaseIsStoredFirst checks that a release that cannot be stored is retried, and is not lost in a restart of the agent: the driver
-// unprepares the claim when its last pod has gone.
+// TestReleaseIsStoredFirst checks that a release that cannot be stored is retried, and is not lost by a restart of the agent. The driver
+// unprepares the claim when the last pod of the claim is deleted.
 func TestReleaseIsStoredFirst(t *testing.T) {
 	for _, retried := range []bool{true, false} {
 		w := newWorld(t)
@@ -161,8 +161,8 @@ func TestReleaseIsStoredFirst(t *testing.T) {
 	}
 }
 
-// TestSweep checks that one sweep reports the pods that are gone, and no others, and that such a pod is reported again when the driver of
-// its claim registers later.
+// TestSweep checks that Sweep calls PodChanged only for the pods that no longer exist, and that PodChanged is called again for such a pod
+// when the driver of its claim registers later.
 func TestSweep(t *testing.T) {
 	w := newWorld(t)
 	f := &fake{}

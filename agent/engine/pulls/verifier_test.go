@@ -273,8 +273,8 @@ func (unlisted) ListImages(context.Context, *api.ListImagesRequest) (*api.ListIm
 	return &api.ListImagesResponse{}, nil
 }
 
-// TestUnreadable checks that an image which cannot be read for some time keeps its records. Without them, every pod could use it
-// afterwards.
+// TestUnreadable checks that an image which cannot be read for some time keeps its pull records. Without these records, every pod could use
+// the image afterwards.
 func TestUnreadable(t *testing.T) {
 	w := newWorld(t)
 	w.pull(app, "a", "ann")

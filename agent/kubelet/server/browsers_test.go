@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 )
 
-// TestBrowsers checks that a page in a browser that has a client certificate can only read the status page. Clients that are no browsers,
-// and browsers behind an API server, can use all paths.
+// TestBrowsers checks that a web page, in a browser with a client certificate, can only read the status page. Other clients, and browsers
+// that use the API server, can use all paths.
 func TestBrowsers(t *testing.T) {
 	n, _ := servertest.Start(t)
 	n.Pod("web", time.Now(), "nginx")

@@ -35,8 +35,8 @@ func (r releaser) Release(ctx context.Context, _ types.UID) error {
 
 func (r releaser) Ended(ctx context.Context, pod *v1.Pod) error { return r.Release(ctx, pod.UID) }
 
-// TestHookThatHangs checks that hooks that wait until their time limit do not take the time of the hooks after them, and that all hooks end
-// with the caller's context.
+// TestHookThatHangs checks that a hook which uses its whole time limit does not shorten the time limit of the next hooks, and that all
+// hooks end with the caller's context.
 func TestHookThatHangs(t *testing.T) {
 	var done []string
 	c := hook.Chain{

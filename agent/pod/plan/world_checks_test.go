@@ -170,7 +170,7 @@ func (w *world) checkStart(a Action, sb Sandbox) {
 	}
 }
 
-// checkProgress checks that an init container or sidecar starts as soon as it may.
+// checkProgress checks that an init container or sidecar starts as soon as all containers before it allow that.
 func (w *world) checkProgress(d Decision) {
 	_, busy := w.in.InFlight[""]
 	podAction := func(a Action) bool { return a.Container == "" }

@@ -131,7 +131,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// TestWaitsForName checks that the containers of a pod say that the pod waits for the end of an earlier pod with its name.
+// TestWaitsForName checks the waiting message of the containers of a pod that waits for the end of an earlier pod with its name.
 func TestWaitsForName(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		st := Compute(plan.Input{Want: newPod("Always"), Now: t0, Waiting: waits}, v1.PodStatus{}, Host{})

@@ -105,7 +105,7 @@ func TestMachine(t *testing.T) {
 			n.endFaults()
 			n.start()
 			n.register()
-			// The data of all volumes are in one directory. So the first one cannot be unmounted while another one is mounted.
+			// The data of all volumes are in one directory. So the first volume cannot be unmounted while another volume is mounted.
 			for _, uid := range n.mounter.Pods() {
 				if err := n.mounter.TearDown(n.life, uid); err != nil {
 					t.Log(err)

@@ -400,7 +400,7 @@ func TestLongCheck(t *testing.T) {
 	}
 }
 
-// TestEndOfLongStep checks that a program which hangs after a long step is not reported as the long step.
+// TestEndOfLongStep checks that the error does not name a long step that has ended, if a later program hangs.
 func TestEndOfLongStep(t *testing.T) {
 	k, p, _ := newDiskMounter(t)
 	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")

@@ -118,8 +118,8 @@ func TestHostLocalRequestedAddress(t *testing.T) {
 	}
 }
 
-// TestHostLocalAfterPowerCut checks that addresses whose files a power cut has emptied are assigned again, also if another address is asked
-// for. Nobody else would release them: DEL finds a file by its content.
+// TestHostLocalAfterPowerCut checks that addresses whose files a power cut has emptied are assigned again, also if a pod requests another
+// address. DEL does not release such an address, because it finds a lease file by its content.
 func TestHostLocalAfterPowerCut(t *testing.T) {
 	dir := t.TempDir()
 	conf := hostLocal(dir, `"ranges": [[{"subnet": "10.0.0.0/29"}], [{"subnet": "fd00::/125"}]]`)

@@ -36,8 +36,7 @@ func (l *light) want(what, trigger string) {
 	}
 }
 
-// pullOut pulls out a stick, and sends the event of the kernel for a USB device that was removed. A loop device alone would not cause this
-// event.
+// pullOut removes a stick. It also sends the kernel's event for a removed USB device, because a loop device does not cause this event.
 func (m *Medium) pullOut(s *stick) {
 	s.t.Helper()
 	name := filepath.Base(s.device)

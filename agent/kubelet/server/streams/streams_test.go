@@ -275,8 +275,8 @@ func TestUnreadInput(t *testing.T) {
 }
 
 // cutBridge starts a proxy from a TCP port to the unix socket for one connection. The function cut closes this connection. The channel full
-// is closed when the client has sent more than the server can read if nobody takes the data: the library keeps at most 50 frames of 32 KiB,
-// and a few in its goroutines.
+// is closed when the client has sent more data than the server buffers while the process reads nothing: the library keeps at most 50 frames
+// of 32 KiB, and a few in its goroutines.
 func cutBridge(t *testing.T, n *servertest.Node) (addr string, cut func(), full <-chan struct{}) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

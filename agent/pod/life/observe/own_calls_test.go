@@ -12,8 +12,8 @@ import (
 )
 
 // TestEventsDuringOwnCalls checks the events that arrive while the agent itself has a call in progress for the pod. The read after the call
-// answers the events before it. All other events cause a read: after eventDelay if the call takes longer, at the end of the call if the
-// read was earlier than the event or has failed, and at once if there is no call.
+// also covers the events that arrived before the read. All other events cause a read: after eventDelay if the call takes longer, at the end
+// of the call if the read was earlier than the event or has failed, and at once if there is no call.
 func TestEventsDuringOwnCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventRuntime{aTable(), make(chan error)}

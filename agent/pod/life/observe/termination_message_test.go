@@ -67,8 +67,8 @@ func TestTerminationMessage(t *testing.T) {
 	}
 }
 
-// TestMessageOfALogBehindSymlink checks that a pod that can write to the directory of all logs cannot get the lines of a file elsewhere as
-// its termination message.
+// TestMessageOfALogBehindSymlink checks that a pod that can write to the directory of all logs cannot make the agent return lines of a file
+// outside that directory as the termination message.
 func TestMessageOfALogBehindSymlink(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	log := filepath.Join(root, "pods/ns_web_u1/c/0.log")
@@ -95,7 +95,7 @@ func TestMessageOfALogBehindSymlink(t *testing.T) {
 }
 
 // TestTerminationMessageIsNotInAVolume checks that only the node's own file is opened, whatever a pod mounts at the path of its termination
-// log. The server of a volume may never answer.
+// log. Opening a file in a volume could block for ever, because the server of the volume may not answer.
 func TestTerminationMessageIsNotInAVolume(t *testing.T) {
 	root, own := t.TempDir(), "pods/u1/containers/app"
 	volume := filepath.Join(t.TempDir(), own)
