@@ -94,8 +94,8 @@ type backend interface {
 	// Reconcile releases the network resources of sandboxes that no longer exist. It is
 	// called before any pod starts.
 	Reconcile(ctx context.Context) error
-	// UpdateDNS writes the DNS configuration that the function returns for a running sandbox, unless it returns nil or the pod has changed
-	// its own file. A remote runtime offers no way to do so.
+	// UpdateDNS writes the DNS configuration that the function returns into the resolv.conf of each running sandbox. It skips a sandbox if
+	// the function returns nil, or if a container has changed the file. A remote runtime does not support such updates.
 	UpdateDNS(func(*api.PodSandboxMetadata) *api.DNSConfig) error
 	// Imports returns the imports for which a pod may wait, or nil if the backend imports no archives.
 	Imports() Imports

@@ -7,8 +7,8 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// A LinkSignal receives a value when the link may be up again. Its zero value never receives one. It is a type of its own, because
-// WaitForRetry would wait for ever with a channel that receives other values only.
+// A LinkSignal receives a value when the link may be up again. Its zero value never receives one. LinkSignal is a type of its own, so that
+// no other channel is passed to WaitForRetry by mistake: WaitForRetry could then wait for ever.
 type LinkSignal struct{ C <-chan struct{} }
 
 // WaitForRetry waits until a failed request should be retried. It waits for the back-off, and at least for the server's Retry-After. If the

@@ -61,8 +61,8 @@ func servingRequest(node string, n certNames) signingRequest {
 }
 
 // obtainCertificate creates the signing request for a key and waits for the certificate, without a time limit. Repeated calls are safe: a
-// request with the same key, content and requester has the same name, and is not created twice. The caller is informed of that name while
-// the request waits.
+// request with the same key, content and requester has the same name, and is not created twice. While the request waits for approval, the
+// caller gets the name.
 func (r signingRequest) obtainCertificate(ctx context.Context, c *kube.Client, key crypto.Signer,
 	waiting func(name string)) ([]byte, error) {
 	csr, err := r.newObject(key)

@@ -24,7 +24,7 @@ func IsDiskFault(err error) bool {
 }
 
 // IsShortage reports whether an operation failed because the process or the machine had no free file descriptor or memory, or because a
-// queue was full. Such an error says nothing about the file or socket: a later attempt may be successful.
+// queue was full. Such an error does not mean that the file or socket is faulty: a later attempt may succeed.
 func IsShortage(err error) bool {
 	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN} {
 		if errors.Is(err, e) {

@@ -96,7 +96,7 @@ type Repairs struct {
 	Conflict  string   // another network of the machine that overlaps with the pods' network; empty if there is none
 }
 
-// Repairs returns the number of repaired items, the last repaired item, the contested items, and what cannot be repaired.
+// Repairs returns the number of repaired items, the last repaired item, the contested items, and the problems that cannot be repaired.
 func (n *Network) Repairs() Repairs {
 	p := n.currentPhase()
 	k := n.tracker

@@ -79,9 +79,9 @@ type PodWatcher interface {
 type TerminalSize struct{ Width, Height uint16 }
 
 // ExecOptions describes a process to run in a container, and its streams. If Stdin is nil, the
-// input is empty. The input of a command ends if Stdin returns io.EOF before ctx has ended. Otherwise the
-// command is ended instead, because it must not mistake the loss of its client for the end of its input.
-// If Stdout or Stderr is nil, that output is discarded.
+// input is empty. The input of a command ends if Stdin returns io.EOF before ctx has ended. After any other error, or after the end of ctx,
+// the command is killed, because it must not mistake the loss of its client for the end of its input. If Stdout or Stderr is nil, that
+// output is discarded.
 type ExecOptions struct {
 	Command []string // if empty, attach to the container's first process
 	Stdin   io.Reader

@@ -112,8 +112,9 @@ func (r *Runtime) startContainer(ctx context.Context, s *sandbox, c *container) 
 	return nil
 }
 
-// pendingStart returns the ID of an earlier attempt of a container whose start hangs in a containerd shim, or "". Without this, each
-// attempt would leave one more pending start there, and all of them would run if the hang ends.
+// pendingStart returns the ID of an earlier attempt of a container whose start hangs in a containerd shim, or "". The caller then does not
+// start another container: each attempt would leave one more pending start in the shim, and all these containers would run when the shim
+// responds again.
 func (r *Runtime) pendingStart(s *sandbox, c *container) string {
 	if s.tasks == nil {
 		return ""

@@ -30,8 +30,8 @@ type layerFlush struct {
 
 var errLayersLost = errors.New("the disk has not stored unpacked layers: they are unpacked again at the next attempt")
 
-// begin must be called before the files of a layer are written below dir. After a nil error, end must be called. It returns errLayersLost
-// if a flush has failed since failures was read.
+// begin must be called before the files of a layer are written below dir. If begin returns nil, the caller must call end. begin returns
+// errLayersLost if a flush has failed since the caller read failures.
 func (f *layerFlush) begin(dir string, failures int) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,8 +25,8 @@ func (s *Service) snapshotter() snapshots.Snapshotter {
 	return s.c.Client.SnapshotService(s.c.Snapshotter)
 }
 
-// An unpackState is what countUnpacked has found: the number of layers of an image that are unpacked already, from the bottom, and the
-// number of flushes that have failed until then.
+// An unpackState is the result of countUnpacked: the number of layers of an image that are unpacked already, counted from the bottom, and
+// the number of flushes that had failed at that time.
 type unpackState struct{ layers, failures int }
 
 // unpackLayers creates the snapshots of an image's layers and flushes them to disk. It skips the bottom layers that are

@@ -56,8 +56,8 @@ type Config struct {
 	Now                  func() time.Time         // the best known time
 	Images               Images                   // nil with the runtime of another program, which cannot use bundles
 	Store                Store
-	// RecordSigned is called when the trial of a bundle begins, with the time at which the bundle was signed. Now may return a later time
-	// afterwards. RecordSigned may be nil.
+	// RecordSigned is called when the trial of a bundle begins, with the time at which the bundle was signed. After that, Now may return a
+	// later time than before. RecordSigned may be nil.
 	RecordSigned func(context.Context, time.Time)
 	// OpenSecret decrypts a Secret. It is nil if the node has no key for sealed Secrets.
 	OpenSecret func(*sealed.Document) (*sealed.Secret, error)

@@ -32,8 +32,8 @@ var (
 		[]string{"outcome"}, nil)
 	trials = prometheus.NewDesc("islet_configuration_trials",
 		"Ended trials of configurations among the last twenty, by how they ended.", []string{"outcome"}, nil)
-	// The next two metrics are times and not counters. A counter that first appears after the first failure has no increase, and Prometheus
-	// may not reach the node when a counter changes.
+	// The next two metrics are times and not counters. Prometheus sees no increase of a counter whose first sample is after the first
+	// failure, and it may not reach the node when a counter changes.
 	updateResult = prometheus.NewDesc("islet_update_result",
 		"How the last trial or self-test with a decision about another version of islet ended: accepted or failed. "+
 			"The value is the time, in seconds since the epoch.", []string{"outcome"}, nil)

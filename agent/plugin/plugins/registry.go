@@ -200,8 +200,8 @@ func (r *Registry) watch(ctx context.Context, w *fsnotify.Watcher) error {
 	return errors.Join(unwatched, r.watchDirectory(ctx, w, r.dir))
 }
 
-// scan compares the directory with the known sockets and directories. Without inotify, nothing else notices that a directory was removed,
-// and removed ones would count as long as the agent runs: see maxDirs.
+// scan compares the directory with the known sockets and directories. Without inotify, only scan notices that a directory was removed.
+// Otherwise removed directories would count for maxDirs until the agent ends.
 func (r *Registry) scan(ctx context.Context, w *fsnotify.Watcher) {
 	for _, path := range slices.AppendSeq(r.knownSockets(), maps.Keys(r.dirs)) {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {

@@ -30,8 +30,8 @@ const (
 	// spareInterval is the interval at which FollowConfig.SaveWrites is called while it returns true.
 	spareInterval = 10 * time.Minute
 	// storeEvery limits the writes to the disk: the time of the next request is stored again only if it differs from the stored time by
-	// storeEvery or more. In addition, it is stored after the first request since the start that the source has answered, so that a node
-	// that starts often keeps the pace.
+	// storeEvery or more. In addition, the time is stored after the first answered request since the start, so that a node that starts
+	// often keeps the interval.
 	storeEvery = 24 * time.Hour
 	// storeRetryAfter is the minimum interval at which the time of a Retry-After is stored.
 	storeRetryAfter = time.Hour

@@ -157,8 +157,8 @@ func isUndecided(in plan.Input) bool {
 	return !in.Admitted && in.End == nil && !in.Deleting && !in.Waiting && len(in.Observed.Sandboxes)+len(in.Observed.Containers) == 0
 }
 
-// sendStatus puts the status of a pod into the outbox, unless the API server knows more than the node. A static pod that waits for the end
-// of an earlier pod has no status at the server yet, because its mirror pod is still that of the earlier pod. The node does not know the
+// sendStatus puts the status of a pod into the outbox, unless the API server knows more than the node. The status of a static pod that
+// waits for the end of an earlier pod is not sent yet, because the mirror pod still belongs to the earlier pod. The node does not know the
 // containers of a pod that is too large and waits. The caller holds mu.
 func (p *Pods) sendStatus(uid types.UID, s *v1.PodStatus) {
 	if p.outbox == nil {

@@ -55,8 +55,8 @@ func (im *Images) removeImage(r *http.Request) (any, error) {
 	return gone, nil
 }
 
-// adviceAbout says how an image that a pod needs can be removed. islet's own runtime, the only one that can untag images, pins only images
-// of bundles. A pinned image is not removed, not even with --force.
+// adviceAbout returns a text that explains how an image that a pod needs can be removed. Only islet's own runtime can untag images, and it
+// pins only images of bundles. A pinned image is not removed, not even with --force.
 func adviceAbout(image *crapi.Image, canUntag bool) string {
 	if canUntag && image.Pinned {
 		return " and pinned: it belongs to the bundle that is in use or on trial, or to the previous one (islet bundle status). " +
