@@ -182,8 +182,8 @@ func checkEvictions(t *testing.T, a *machine.Agent, signals ...string) {
 type scarceResource struct {
 	of        string
 	mkfs      string // command that formats the file system of the root directory
-	config    string // the configuration, in which FREE stands for the number of free process IDs minus 700
-	pod       string // the pod "greedy", which uses the resource up
+	config    string // the configuration; FREE in it stands for the least number of process IDs that should be free
+	pod       string // the pod "greedy", which uses the resource up; TOTAL in it stands for a number of threads with which fewer are free
 	signal    string
 	resource  string
 	condition string
@@ -201,34 +201,36 @@ func TestEvictsFor(t *testing.T) {
 		{"inodes", ext4 + " -N 1000", "evictionHard: {nodefs.inodesFree: 40%}\n", onVolume("greedy", "", "litter", "/v", "700"), "nodefs.inodesFree", "inodes", "DiskPressure", 0},
 		{"disk, softly", ext4, "evictionHard: {memory.available: 1Mi}\nevictionSoft: {nodefs.available: 40%}\nevictionSoftGracePeriod: {nodefs.available: 4s}\nevictionMaxPodGracePeriod: 1\n",
 			fills, "nodefs.available", "ephemeral-storage", "DiskPressure", 4 * time.Second},
-		{"process IDs", ext4, "evictionHard: {pid.available: \"FREE\"}\n", onVolume("greedy", "", "fork", "1500"), "pid.available", "pids", "PIDPressure", 0},
+		{"process IDs", ext4, "evictionHard: {pid.available: \"FREE\"}\n", onVolume("greedy", "", "fork", "TOTAL"), "pid.available", "pids", "PIDPressure", 0},
 	} {
 		t.Run(x.of, x.test)
 	}
 }
 
-// freePIDs returns the number of processes and threads that a machine can still start.
-func freePIDs(t *testing.T, m *machine.Machine) int {
+// countPIDs returns the number of processes and threads of a machine, and how many it can have.
+func countPIDs(t *testing.T, m *machine.Machine) (used, limit int) {
 	t.Helper()
-	var most, threads, running, all int
+	var most, threads, running int
 	text := m.Run("cut", "-d ", "-f1,4", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/loadavg")
 	var load float64
-	if _, err := fmt.Sscanf(text, "%d\n%d\n%f %d/%d", &most, &threads, &load, &running, &all); err != nil {
+	if _, err := fmt.Sscanf(text, "%d\n%d\n%f %d/%d", &most, &threads, &load, &running, &used); err != nil {
 		t.Fatalf("%v in %q", err, text)
 	}
-	return min(most, threads) - all
+	return used, min(most, threads)
 }
 
 func (x scarceResource) test(t *testing.T) {
 	t.Parallel() // the tests mostly wait
 	m := bootMachine(t)
-	m.Write("kubelet.yaml", evictConfig(m, strings.ReplaceAll(x.config, "FREE", fmt.Sprint(freePIDs(t, m)-700))))
+	// Tests that run at the same time start and end more than 1000 threads. They must neither cause pressure nor end it.
+	used, limit := countPIDs(t, m)
+	m.Write("kubelet.yaml", evictConfig(m, strings.ReplaceAll(x.config, "FREE", fmt.Sprint(limit-used-3000))))
 	m.Run("sh", "-c", fmt.Sprintf("mkdir %[1]s/kubelet; truncate -s 100M %[1]s/img; %[2]s %[1]s/img; mount -o loop %[1]s/img %[1]s/kubelet",
 		m.Disk, x.mkfs))
 	m.Write("manifests/small.yaml", onVolume("small", "sizeLimit: 10Mi", "fill", "/v/file", "5"))
 	a := m.StartAgent()
 	before := containers(m.WaitReady("small-edge"))
-	m.Write("manifests/greedy.yaml", x.pod)
+	m.Write("manifests/greedy.yaml", strings.ReplaceAll(x.pod, "TOTAL", fmt.Sprint(used+3500)))
 	greedy := evicted(m, "greedy")
 	evictedFor(t, greedy, "The node was low on resource: "+x.resource+". Threshold quantity: ")
 	if !disrupted(greedy) {

@@ -20,6 +20,7 @@
 //	cat FILE..., ls DIR, rm FILE, env, write FILE TEXT, mount DIR
 //	open FILE...       opens files for reading and writing, such as devices
 //	node FILE b|c MAJOR MINOR  creates a device node
+//	fork TOTAL         starts processes until the machine has TOTAL processes and threads
 //	size               prints the size of its terminal, at first and after every change
 //	install NAME       creates a link to podtool, such as tar; the link's name selects the program
 //	flannel DIR SUBNET sets up a pod network as flannel's DaemonSet does; called as
@@ -131,7 +132,7 @@ func run(args []string) (int, error) { //revive:disable-line:cyclomatic a table 
 	case "litter":
 		return 0, createFiles(ctx, arg(1, ""), arg(2, "1"))
 	case "fork":
-		return 0, forkMany(ctx, arg(1, "1"))
+		return 0, forkUntil(ctx, arg(1, "1"))
 	case "flannel":
 		return 0, runFlanneld(ctx, arg(1, ""), arg(2, ""), args[min(3, len(args)):]...)
 	case "journal":
