@@ -230,33 +230,39 @@ test-containerd:
 test-cluster: build ## check: the end-to-end tests with a real control plane, built from its Go modules: 15 minutes (root needed)
 	@packaging/deps.sh run test
 	test/cluster/build.sh
-	cd test/cluster && go vet ./...
-	$(MAKE) cluster
+	$(MAKE) vet-cluster cluster
 
 # Vet of test/cluster checks the types of Kubernetes' packages again, for minutes with a cold cache. So it is in
 # test-cluster and test-long, and not in make test.
-.PHONY: cluster
+.PHONY: vet-cluster cluster
+vet-cluster:
+	cd test/cluster && go vet ./...
 cluster:
 	cd test/csidriver && go vet ./... && go test -count=1 ./...
 	cd test/cluster && ISLET_CONTAINERD=$(wildcard $(CURDIR)/$(CACHE)/containerd) ISLET_PROMETHEUS=$(wildcard $(PROMETHEUS)) ISLET_DIST=$(CLUSTER_DIST) ISLET_BIN=$(CURDIR)/bin/islet go test -vet=off -count=1 -parallel 6 -timeout 30m ./...
 
 .PHONY: test-long
-test-long: ## check: all tests in their long forms, in virtual machines and with other programs: hours (root needed)
+test-long: ## check: all tests in their long forms, in virtual machines and with other programs: 2 to 3 hours on two cores (root needed)
 	@test/stage.sh begin
 	@test/stage.sh dependencies packaging/deps.sh run test vm oci packages system page
 	@test/stage.sh build $(MAKE) build demo-image skopeo
-	@test/stage.sh check $(MAKE) check
-	@test/stage.sh unit env ISLET_TEST_LONG=1 ISLET_BROWSER=$(BROWSER) ISLET_SKOPEO=$(SKOPEO) $(MAKE) test-unit UNRACED= UNIT_TIMEOUT=90m
 	@test/stage.sh packages $(MAKE) packages-two test-packages
+	@code=0; test/stage.sh lanes long-computing long-waiting || code=$$?; test/stage.sh end || code=$$?; exit $$code
+
+.PHONY: long-computing long-waiting
+long-computing:
+	@nice test/stage.sh check $(MAKE) check
+	@nice test/stage.sh unit env ISLET_TEST_LONG=1 ISLET_BROWSER=$(BROWSER) ISLET_SKOPEO=$(SKOPEO) $(MAKE) test-unit UNRACED= UNIT_TIMEOUT=90m
+	@test/stage.sh machines $(MAKE) test-machines
+	@test/stage.sh migrate $(MAKE) test-migrated
+long-waiting:
+	@test/stage.sh control-plane test/cluster/build.sh
 	@test/stage.sh programs $(MAKE) prometheus old mac test-programs
+	@test/stage.sh fleet $(MAKE) test-fleet
 	@test/stage.sh node env ISLET_TEST_LONG=1 $(MAKE) test-node RACE=-race NODE_TIMEOUT=90m
 	@test/stage.sh system $(MAKE) test-installed
-	@test/stage.sh fleet $(MAKE) test-fleet
 	@test/stage.sh remote $(MAKE) test-containerd
-	@test/stage.sh migrate $(MAKE) test-migrated
-	@test/stage.sh machines $(MAKE) test-machines
-	@test/stage.sh cluster env ISLET_TEST_LONG=1 $(MAKE) test-cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
-	@test/stage.sh end
+	@test/stage.sh cluster env ISLET_TEST_LONG=1 $(MAKE) vet-cluster cluster CLUSTER_DIST=$(CURDIR)/$(DIST).tar.gz
 
 # test-long runs these in virtual machines with this machine's architecture; test-vm has more.
 .PHONY: test-machines
