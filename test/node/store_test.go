@@ -183,10 +183,13 @@ func TestStoreDamagedWhileRunning(t *testing.T) {
 		}
 	}
 	late := 0
-	m.Await("the damage to be found", func() bool { // only a read finds it, such as that of the records of a pod's image
+	// Only a read finds the damage. The connection that writes may have all pages of its tables in its cache. Those that read have to read
+	// again after each write.
+	m.Await("the damage to be found", func() bool {
 		late++
 		m.Write(fmt.Sprintf("manifests/late%d.yaml", late), manifest(fmt.Sprintf("late%d", late), "", "sleep"))
 		m.Try("apply", "-f", m.Disk+"/config.yaml")
+		m.Try("events")
 		return found()
 	})
 	for i := range late {
