@@ -63,6 +63,52 @@ func ReadMeta(ctx context.Context, path, key string) (value string, found bool, 
 	return value, err == nil, err
 }
 
+// ReadPulls returns the images that the node with the database at a path has pulled, and its pulls that have begun, without their
+// credentials. TakePulls stores them in the database of another node. No agent has this database open.
+func ReadPulls(ctx context.Context, path string) ([]Pull, error) {
+	db, err := sql.Open("sqlite", connectionStrings(path)())
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(ctx, "SELECT DISTINCT image, iif(image = '', name, ''), iif(image = '', uid, '') FROM pulls")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []Pull
+	for rows.Next() {
+		var p Pull
+		if err := rows.Scan(&p.Image, &p.Name, &p.Source.UID); err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, rows.Err()
+}
+
+// TakePulls adds the pulls of ReadPulls. A pod needs a credential for such an image, because the images have come with the machine, and the
+// Secrets have not.
+func (s *Store) TakePulls(ctx context.Context, pulls []Pull) error {
+	if len(pulls) == 0 {
+		return nil
+	}
+	err := s.commit(ctx, func(tx *transaction) error {
+		for _, p := range pulls {
+			err := tx.exec(`INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES (?, ?, '', '', ?, x'')`,
+				p.Image, p.Name, string(p.Source.UID))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("take the records of pulls: %w", err)
+	}
+	return nil
+}
+
 // ForgetImports forgets which image archives were imported, because the database has moved to a machine without their images.
 func (s *Store) ForgetImports(ctx context.Context) error {
 	err := s.commit(ctx, func(tx *transaction) error {
