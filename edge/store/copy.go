@@ -19,7 +19,12 @@ func (s *Store) CopyTo(ctx context.Context, to string) error {
 
 // CopyFileFrom returns a function that does the same as CopyTo for a database that no agent has open. It does not migrate the database.
 func CopyFileFrom(path string) func(ctx context.Context, to string) error {
-	return func(ctx context.Context, to string) error { return copyDatabase(ctx, connectionStrings(path)(), to) }
+	return func(ctx context.Context, to string) error {
+		if _, err := os.Lstat(path); err != nil { // SQLite would make an empty database
+			return fmt.Errorf("copy the database: %w", err)
+		}
+		return copyDatabase(ctx, connectionStrings(path)(), to)
+	}
 }
 
 func copyDatabase(ctx context.Context, dsn, to string) error {
@@ -44,9 +49,13 @@ func vacuumInto(ctx context.Context, dsn, to string) error {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	file := url.URL{Scheme: "file", Path: to, OmitHost: true, RawQuery: "vfs=unix"} // the database itself may be in memory
-	_, err = db.ExecContext(ctx, "VACUUM INTO ?", file.String())
+	_, err = db.ExecContext(ctx, "VACUUM INTO ?", fileURL(to))
 	return err
+}
+
+// fileURL returns the URL of a file on the disk for VACUUM INTO, which would write to the memory if the database itself is in memory.
+func fileURL(path string) string {
+	return (&url.URL{Scheme: "file", Path: path, OmitHost: true, RawQuery: "vfs=unix"}).String()
 }
 
 // ReadMeta returns a value that SetMeta stored in the database at a path. No agent has this database open.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -88,5 +89,60 @@ func TestFullDisk(t *testing.T) {
 		if got, err := s.Statuses(ctx); err != nil || !equality.Semantic.DeepEqual(got[first], status) {
 			t.Error("a status was not written although the disk has free space:", err)
 		}
+	}
+}
+
+// TestNewOnFullDisk opens a database that does not exist on a full disk, as after its deletion. The rows are in memory until the disk has room.
+func TestNewOnFullDisk(t *testing.T) {
+	d := disktest.New(t)
+	ctx := t.Context()
+	for _, c := range []struct {
+		when   string
+		free   func(s *Store) // frees space, and returns when the store must have created the file
+		closed bool
+	}{
+		{"before a write", func(s *Store) {
+			d.Free()
+			must(t, s.UpdatePods(ctx, []Pod{pod("b", "b")}, nil))
+		}, false},
+		{"before the end", func(s *Store) {
+			must(t, s.UpdatePods(ctx, []Pod{pod("b", "b")}, nil))
+			if h := s.Health(); h.Volatile == "" {
+				t.Error("the rows are on a full disk")
+			}
+			d.Free()
+			must(t, s.Close())
+		}, true},
+	} {
+		t.Run(c.when, func(t *testing.T) {
+			path := filepath.Join(d.Dir, c.when, "islet.db")
+			must(t, os.Mkdir(filepath.Dir(path), 0o700))
+			d.Fill()
+			s := open(t, path)
+			if isNew, err := s.IsNew(ctx); err != nil || !isNew || s.Health().Volatile == "" || exists(path) {
+				t.Errorf("%v, %v, %+v, the file exists: %v", isNew, err, s.Health(), exists(path))
+			}
+			c.free(s)
+			if h := s.Health(); h != (Health{}) {
+				t.Errorf("with room: %+v", h)
+			}
+			if !c.closed { // as after kill -9
+				made, err := os.Stat(path)
+				must(t, err)
+				must(t, s.commit(ctx, func(*transaction) error { s.files.lastAttempt = time.Time{}; return nil }))
+				if now, err := os.Stat(path); err != nil || !os.SameFile(now, made) {
+					t.Errorf("the files were made again: %v", err)
+				}
+				copied := filepath.Join(t.TempDir(), "islet.db")
+				must(t, s.CopyTo(ctx, copied))
+				s = open(t, copied)
+			} else {
+				s = open(t, path)
+			}
+			pods, err := s.Pods(ctx)
+			if isNew, newErr := s.IsNew(ctx); err != nil || newErr != nil || !isNew || len(pods) != 1 || s.Health() != (Health{}) {
+				t.Errorf("%d pods, new: %v, %v, %v, %+v", len(pods), isNew, err, newErr, s.Health())
+			}
+		})
 	}
 }
