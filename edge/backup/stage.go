@@ -110,11 +110,11 @@ func (s *Staged) checkDatabase(ctx context.Context, least numbers, pulls []store
 	if err != nil {
 		return err
 	}
-	h := st.Health()
-	if h.Aside != "" || h.Volatile != "" {
-		return errors.Join(errors.New("the database in the backup is damaged"), st.Close())
+	err = errors.Join(s.adjust(ctx, st, least), st.TakePulls(ctx, pulls), st.CloseToMove())
+	if st.Health().Aside != "" {
+		return errors.Join(errors.New("the database in the backup is damaged"), err)
 	}
-	return errors.Join(s.adjust(ctx, st, least), st.TakePulls(ctx, pulls), st.Close())
+	return err
 }
 
 func (s *Staged) adjust(ctx context.Context, st *store.Store, least numbers) error {

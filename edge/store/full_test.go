@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,5 +145,44 @@ func TestNewOnFullDisk(t *testing.T) {
 				t.Errorf("%d pods, new: %v, %v, %v, %+v", len(pods), isNew, err, newErr, s.Health())
 			}
 		})
+	}
+}
+
+// TestCloseToMove closes a database whose rows cannot be written to its file, because the disk is full or read-only. This is an error, because
+// the file would lack rows without its -wal file, or without the memory of the process.
+func TestCloseToMove(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(d *disktest.Disk, s *Store)
+		whole bool
+	}{
+		"room": {func(*disktest.Disk, *Store) {}, true},
+		"full": {func(d *disktest.Disk, _ *Store) { d.Fill() }, false},
+		"rows in memory": {func(_ *disktest.Disk, s *Store) {
+			done := make(chan bool, 1)
+			s.repairs <- repair{syscall.EROFS, done}
+			if !<-done {
+				t.Fatal("not repaired")
+			}
+		}, false},
+	} {
+		d := disktest.New(t)
+		path := filepath.Join(d.Dir, "islet.db")
+		s := open(t, path)
+		for n := range 20 {
+			must(t, s.UpdatePods(t.Context(), []Pod{typical(fmt.Sprintf("%032d", n))}, nil))
+		}
+		c.spoil(d, s)
+		if err := s.CloseToMove(); (err == nil) != c.whole {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.whole {
+			moved := filepath.Join(t.TempDir(), "islet.db")
+			data, err := os.ReadFile(path)
+			must(t, err)
+			must(t, os.WriteFile(moved, data, 0o600))
+			if pods, err := open(t, moved).Pods(t.Context()); err != nil || len(pods) != 20 {
+				t.Errorf("%d pods, %v", len(pods), err)
+			}
+		}
 	}
 }

@@ -171,6 +171,24 @@ func (s *Store) Close() error {
 	return s.closed
 }
 
+// CloseToMove closes the database like Close. It returns an error unless the database file itself has all rows, so that it can be moved
+// without its -wal file. SQLite reports no error if it cannot write the rows of the -wal to the database at the end.
+func (s *Store) CloseToMove() error {
+	err := s.Close()
+	if h := s.Health(); err == nil && h.Volatile != "" {
+		err = errors.New(h.Volatile)
+	}
+	return errors.Join(err, checkWhole(s.path))
+}
+
+// checkWhole returns an error if a closed database has rows in its -wal file.
+func checkWhole(path string) error {
+	if exists(path + "-wal") {
+		return fmt.Errorf("%s: not all rows are in the file", path)
+	}
+	return nil
+}
+
 // connectionStrings returns a function that makes connection strings for the database at a path. The caches are small, because the
 // database of a node is small. The file is locked exclusively, because a second agent must not use the same database. With the exclusive
 // lock, SQLite keeps the index of the -wal on the heap and creates no -shm file, which would fail on a full disk.
