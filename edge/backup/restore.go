@@ -116,7 +116,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if err := recoverDirs(q.Dirs.State, q.at); err != nil {
 		return nil, err
 	}
-	if err := checkSandboxes(q.Dirs.State); err != nil {
+	if err := checkPods(q.Dirs); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(q.Dirs.State, stagingName)
@@ -313,16 +313,20 @@ func haveSameContent(a, b string) bool {
 // list returns the first elements of a list in words.
 func list(paths []string) string { return strings.Join(paths[:min(len(paths), 10)], ", ") }
 
-// checkSandboxes returns an error if pods of another node may run on this board.
-func checkSandboxes(state string) error {
-	entries, err := os.ReadDir(filepath.Join(state, "runtime", "sandboxes"))
-	if len(entries) > 0 {
-		return errors.New("pods of a node are on this board: remove them with islet cleanup first")
+// checkPods returns an error if pods of another node may run on this board, or if their volumes are there. A pod from a URL or of islet apply
+// has the same UID on all nodes, so the restored node would use the volumes.
+func checkPods(dirs config.Dirs) error {
+	for _, dir := range []string{filepath.Join(dirs.State, "runtime", "sandboxes"), filepath.Join(dirs.Root, "pods")} {
+		entries, err := os.ReadDir(dir)
+		if len(entries) > 0 {
+			return fmt.Errorf("pods of a node are on this board: remove them with islet cleanup first, or delete the files in %s if it "+
+				"leaves some", dir)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 func exists(path string) bool {
