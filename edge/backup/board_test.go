@@ -227,9 +227,9 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestStaysOnBoard restores on the board of another node. The data of its claims are set aside. Its images stay, and the pods of the restored
-// node need a credential for each image that was pulled, also if the pull was interrupted. If the records of the pulls cannot be read, the
-// images are set aside too.
+// TestStaysOnBoard restores on the board of another node. The data of its claims are set aside. Its images stay, and the pods of the
+// restored node need a credential for each image that was pulled, also if the pull was interrupted. If the records of the pulls cannot be
+// read, the images are set aside too.
 func TestStaysOnBoard(t *testing.T) {
 	t.Parallel()
 	const claim, blob = "claims/default/queue/data", "containerd/blob"
@@ -286,7 +286,10 @@ func TestStaysOnBoard(t *testing.T) {
 		if now["state/"+blob] == "" != c.aside || now["state/.containerd"+res.Aside+"/blob"] == "" == c.aside {
 			t.Errorf("%s: the images: %q", name, slices.Sorted(maps.Keys(now)))
 		}
-		want := []string{"[{sha256:own registry/own {    []}}]", "[{sha256:private  {    []}}]", "[{sha256:open  {    []}}]", "[{registry/begun:1 sha256:before}]"}
+		want := []string{
+			"[{sha256:own registry/own {    []}}]", "[{sha256:private  {    []}}]", "[{sha256:open  {    []}}]",
+			"[{registry/begun:1 sha256:before}]",
+		}
 		if c.aside {
 			want = []string{want[0], "[]", "[]", "[]"}
 		}

@@ -313,8 +313,8 @@ func haveSameContent(a, b string) bool {
 // list returns the first elements of a list in words.
 func list(paths []string) string { return strings.Join(paths[:min(len(paths), 10)], ", ") }
 
-// checkPods returns an error if pods of another node may run on this board, or if their volumes are there. A pod from a URL or of islet apply
-// has the same UID on all nodes, so the restored node would use the volumes.
+// checkPods returns an error if pods of another node may run on this board, or if their volumes are there. A pod from a URL or of islet
+// apply has the same UID on all nodes, so the restored node would use the volumes.
 func checkPods(dirs config.Dirs) error {
 	for _, dir := range []string{filepath.Join(dirs.State, "runtime", "sandboxes"), filepath.Join(dirs.Root, "pods")} {
 		entries, err := os.ReadDir(dir)

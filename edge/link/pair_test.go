@@ -127,8 +127,8 @@ func TestLostLinkOrFile(t *testing.T) {
 	}
 }
 
-// TestPreviousPair saves pairs while the clocks of the machine and of the signer are wrong. The previous pair must stay, and the node must find
-// the newest pair again if the disk loses the link.
+// TestPreviousPair saves pairs while the clocks of the machine and of the signer are wrong. The previous pair must stay, and the node must
+// find the newest pair again if the disk loses the link.
 func TestPreviousPair(t *testing.T) {
 	ca, start := kubetest.NewCA(t), time.Now().Add(-30*24*time.Hour)
 	const day = 24 * time.Hour

@@ -93,7 +93,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestNewOnFullDisk opens a database that does not exist on a full disk, as after its deletion. The rows are in memory until the disk has room.
+// TestNewOnFullDisk opens a database that does not exist on a full disk, as after its deletion. The rows are in memory until the disk has
+// room.
 func TestNewOnFullDisk(t *testing.T) {
 	d := disktest.New(t)
 	ctx := t.Context()
@@ -148,8 +149,8 @@ func TestNewOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestCloseToMove closes a database whose rows cannot be written to its file, because the disk is full or read-only. This is an error, because
-// the file would lack rows without its -wal file, or without the memory of the process.
+// TestCloseToMove closes a database whose rows cannot be written to its file, because the disk is full or read-only. This is an error,
+// because the file would lack rows without its -wal file, or without the memory of the process.
 func TestCloseToMove(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(d *disktest.Disk, s *Store)

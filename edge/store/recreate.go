@@ -38,8 +38,9 @@ func (f *fileSet) isIntact(path string, s *seal) bool {
 	return !s.keyRemoved()
 }
 
-// restoreFiles creates the files of the database again, with all rows, if they were removed or replaced, or if the disk had no room for them
-// at the start. It makes at most one attempt per repairEvery. At Close, a last attempt is permitted at any time. Only the writer may call restoreFiles.
+// restoreFiles creates the files of the database again, with all rows, if they were removed or replaced, or if the disk had no room for
+// them at the start. It makes at most one attempt per repairEvery. At Close, a last attempt is permitted at any time. Only the writer may
+// call restoreFiles.
 func (s *Store) restoreFiles(last bool) {
 	f := &s.files
 	if !f.full && (f.db == nil || s.Health().Volatile != "") || !last && time.Since(f.lastAttempt) < repairEvery ||

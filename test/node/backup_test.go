@@ -180,8 +180,8 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// checkDryRun checks that another node gets none of the files that this node has made in the state directory, except those that belong to the
-// board. To make a new file, decide first which of the two it is.
+// checkDryRun checks that another node gets none of the files that this node has made in the state directory, except those that belong to
+// the board. To make a new file, decide first which of the two it is.
 func (b *board) checkDryRun() {
 	b.Helper()
 	ofBoard := map[string]bool{

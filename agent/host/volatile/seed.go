@@ -11,7 +11,8 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// A seeder copies directories from a disk that may not return all of them. A disk fault never prevents the copy. The functions read the disk.
+// A seeder copies directories from a disk that may not return all of them. A disk fault never prevents the copy. The functions read the
+// disk.
 type seeder struct {
 	readDir  func(dir string) ([]fs.DirEntry, error)
 	copyFile func(from, to string) error
@@ -25,9 +26,9 @@ func newSeeder() *seeder { return &seeder{readDir: os.ReadDir, copyFile: copyFil
 // seedDirectory copies a directory's regular files, and creates its subdirectories down to the given number of levels. At the
 // last level it creates symbolic links instead. It skips special files.
 //
-// A file at the last level that the disk cannot read, such as the record of a container, becomes a symbolic link too: a missing record would
-// mean that there is no such container. A file above the last level is missing in the copy: the database of the layers. Of a directory
-// that cannot be read, the copy has the entries that were listed.
+// A file at the last level that the disk cannot read, such as the record of a container, becomes a symbolic link too: a missing record
+// would mean that there is no such container. A file above the last level is missing in the copy: the database of the layers. Of a
+// directory that cannot be read, the copy has the entries that were listed.
 func (s *seeder) seedDirectory(from, to string, levels int) error {
 	var entries []fs.DirEntry
 	err := s.read(from, func() (err error) {

@@ -160,8 +160,8 @@ func (a *account) pruneDays(now time.Time) {
 	}
 }
 
-// addTo adds the bytes that were written during a time to the day of t. If the machine cannot have run that long on one day, its clock starts
-// on the same day at each boot and is never set. A new day then begins after 24 hours of running time, under the same name.
+// addTo adds the bytes that were written during a time to the day of t. If the machine cannot have run that long on one day, its clock
+// starts on the same day at each boot and is never set. A new day then begins after 24 hours of running time, under the same name.
 func (a *account) addTo(t time.Time, w Written, during time.Duration) {
 	name := t.Format(day)
 	i, found := slices.BinarySearchFunc(a.Days, name, func(d dayTotal, name string) int {

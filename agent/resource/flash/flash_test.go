@@ -94,8 +94,8 @@ func TestNoClock(t *testing.T) {
 	}
 }
 
-// TestSameDay checks boards whose clock starts on the same day at each boot and is never set. A day of the account must not have the bytes of
-// more than a day of running time. The bytes of a day of a board with a right clock stay together, also if the clock is slowed down.
+// TestSameDay checks boards whose clock starts on the same day at each boot and is never set. A day of the account must not have the bytes
+// of more than a day of running time. The bytes of a day of a board with a right clock stay together, also if the clock is slowed down.
 func TestSameDay(t *testing.T) {
 	const each = 100 // bytes in an hour
 	for name, start := range map[string]time.Time{"1970": time.Unix(20, 0), "the time of a file": noon} {
