@@ -78,6 +78,9 @@ var mutants = map[string]func(Input, *Decision){
 	"gives too much grace": func(_ Input, d *Decision) {
 		forEachAction(d, StopContainer, func(a *Action) { a.Grace += time.Minute })
 	},
+	"kills containers at once": func(in Input, d *Decision) {
+		forEachAction(d, StopContainer, func(a *Action) { a.Grace = min(a.Grace, in.Grace) })
+	},
 	"stops sidecars with the rest": func(in Input, d *Decision) {
 		if in.Deleting && in.Want != nil {
 			p := *in.Want

@@ -213,8 +213,7 @@ func (w *world) plan() Decision {
 		f, busy := w.in.InFlight[s]
 		w.require(busy, 5, "cancels %q, which does nothing", s)
 		if f.Op == StopContainer && !f.Since.After(w.in.Now) {
-			least := min(leastGrace, w.in.Grace)
-			w.require(f.Since.Add(f.Grace).After(w.in.Now.Add(least)), 64, "%+v is begun anew, and ends no sooner", f)
+			w.require(f.Since.Add(f.Grace).After(w.in.Now.Add(leastGrace)), 64, "%+v is begun anew, and ends no sooner", f)
 		}
 		w.preStopped(w.in.InFlight[s])
 		delete(w.in.InFlight, s)
