@@ -31,7 +31,7 @@ const metaResources = "device-resources"
 type Store interface {
 	Devices(ctx context.Context) ([]store.Devices, error)
 	GiveDevices(ctx context.Context, rows []store.Devices) error
-	TakeDevices(ctx context.Context, uid types.UID) error
+	TakeDevices(ctx context.Context, uid types.UID, resources ...string) error
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
