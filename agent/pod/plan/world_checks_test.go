@@ -29,6 +29,8 @@ func (w *world) check(a Action) {
 		w.require(over && !removing, 43, "the hooks hear of an end that is none")
 		w.require(!runs, 43, "the hooks give back what runs")
 		w.require(!w.in.Ended, 43, "the hooks hear of the same end again")
+	case Unmount:
+		w.require(w.shuttingDown() && !removing && !runs && !w.in.Unmounted, 70, "unmounts what is still needed")
 	case Forget:
 		w.require(removing && len(w.in.Observed.Sandboxes)+len(w.in.Observed.Containers) == 0, 44, "forgets a pod of which something is left")
 		w.require(!w.in.Forgotten, 44, "forgets it again")
