@@ -79,9 +79,10 @@ type row struct {
 type resourceState struct {
 	link      *Link // nil if no provider is connected
 	devices   map[string]Device
-	weight    int       // memory of devices in bytes
-	goneSince time.Time // when the provider disconnected
-	expired   bool      // the provider disconnected more than capacityGrace ago
+	weight    int         // memory of devices in bytes
+	goneSince time.Time   // when the provider disconnected
+	expired   bool        // the provider disconnected more than capacityGrace ago
+	expiry    *time.Timer // sets expired; stopped while a provider is connected, and nil before the first disconnection
 }
 
 // New returns a Manager. It does no I/O.
