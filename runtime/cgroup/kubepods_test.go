@@ -224,7 +224,8 @@ func TestMakeRoom(t *testing.T) {
 		write("memory.stat", stat)
 		asked := int64(0)
 		err := makeRoom(dir, tt.limit, func(_ string, bytes int64) error {
-			if asked = bytes; tt.reclaimed < 0 {
+			asked = bytes
+			if tt.reclaimed < 0 {
 				return reclaimMemory(dir, bytes)
 			}
 			write("memory.current", strconv.FormatInt(200-tt.reclaimed, 10)+"\n")

@@ -218,7 +218,8 @@ func (w *world) checkGrace(a Action, ending bool) {
 	if c.Round < CurrentRound(w.in) && c.Name[0] != 'e' { // checkHooked checks this case
 		return
 	}
-	if want -= w.in.PreStopped[c.ID]; a.Op == StopContainer {
+	want -= w.in.PreStopped[c.ID]
+	if a.Op == StopContainer {
 		want = max(want, leastGrace)
 	}
 	if ResizeNeedsRestart(w.in, *c) {

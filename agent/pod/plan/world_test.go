@@ -112,7 +112,7 @@ type world struct {
 	attempts map[string]int  // highest attempt so far; the key is the container's name
 	graced   bool            // the clock was not set since the pod's end was requested
 	refuse   bool            // the next admission is rejected
-	held     map[string]bool // state held by hooks: "pod" after the sandbox was prepared, "running" until Ended, "mounted" until Ended or Unmount
+	held     map[string]bool // state held by hooks: "pod" after Prepare, "running" until Ended, "mounted" until Ended or Unmount
 	applied  string          // hash of the spec that the hooks have applied, according to the worker
 	spec     *v1.PodSpec     // spec whose hash is in the field hash
 	hash     string

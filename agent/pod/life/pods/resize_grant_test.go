@@ -172,8 +172,8 @@ func TestResizeHoldsWhatItHad(t *testing.T) {
 	w.admit(t, "c", "admitted")
 }
 
-// TestRestoresWhatItHad checks that after a restart of the agent during a resize, a pod holds the former resources of each kind of container
-// and of the pod as a whole.
+// TestRestoresWhatItHad checks that after a restart of the agent during a resize, a pod holds the former resources of each kind of
+// container and of the pod as a whole.
 func TestRestoresWhatItHad(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	small, large := podtest.CPUAndMemory("1", "1Gi"), podtest.CPUAndMemory("3", "4Gi")

@@ -82,8 +82,8 @@ func TestMachineStaysUp(t *testing.T) {
 }
 
 // TestUnmountsAtShutdown checks that the volumes of a pod are unmounted when its containers have ended, and that the pod is at rest only
-// after that. If the shutdown is cancelled, an unmount that hangs ends, and the pod prepares its volumes again. A pod that was being deleted
-// before the shutdown is at rest when its volumes are released.
+// after that. If the shutdown is cancelled, an unmount that hangs ends, and the pod prepares its volumes again. A pod that was being
+// deleted before the shutdown is at rest when its volumes are released.
 func TestUnmountsAtShutdown(t *testing.T) {
 	stepped(t, func(t *testing.T, n *node, h *steps) {
 		var since time.Time
@@ -101,7 +101,8 @@ func TestUnmountsAtShutdown(t *testing.T) {
 		}
 		n.setWish("a", Wanted{Pod: pod("a", "")})
 		h.checkSteps(t, "prepare a")
-		if shutDown("a"); !rests("a") {
+		shutDown("a")
+		if !rests("a") {
 			t.Error("not at rest")
 		}
 		n.stop()
@@ -118,7 +119,8 @@ func TestUnmountsAtShutdown(t *testing.T) {
 		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true})
 		time.Sleep(time.Minute)
 		h.takeSteps()
-		if shutDown("slow"); rests("slow") {
+		shutDown("slow")
+		if rests("slow") {
 			t.Error("at rest, with mounted volumes")
 		}
 		since = time.Time{}
@@ -128,7 +130,8 @@ func TestUnmountsAtShutdown(t *testing.T) {
 		h.hang("release")
 		n.setWish("slow", Wanted{Pod: pod("slow", ""), Deleting: true})
 		time.Sleep(time.Minute)
-		if checkRunning(t, n); rests("slow") {
+		checkRunning(t, n)
+		if rests("slow") {
 			t.Error("at rest, although the release of its volumes hangs")
 		}
 		h.hang("")
