@@ -163,8 +163,10 @@ func (p *Pods) set(n cgroupName, r *cgroups.Resources) error {
 		err = makeRoom(m.Path(""), r.Memory, reclaimMemory)
 	}
 	if err == nil {
-		err = m.Set(r)
-		if now, failed := readBounds(m); err != nil && failed == nil && r.Memory > 0 && now.usage > r.Memory {
+		if err = m.Set(r); err == nil {
+			return nil
+		}
+		if now, failed := readBounds(m); failed == nil && r.Memory > 0 && now.usage > r.Memory {
 			err = fmt.Errorf("%w: %w", errInUse, err)
 		}
 	}
