@@ -36,7 +36,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 		return nil
 	case now.isFinished, now.server.deleting && !o.IsWanted(now.uid):
 		if now.wantedStatus != nil {
-			if err := o.patch(ctx, it, now); err != nil {
+			if err := o.patch(ctx, it, now); err != nil && !now.endsWithout(err) {
 				return err
 			}
 		}
@@ -48,6 +48,15 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 		return o.patch(ctx, it, now)
 	}
 	return nil
+}
+
+// lastRefusals is the number of refusals after which a pod is deleted without its last status. They take a minute.
+const lastRefusals = 6
+
+// endsWithout reports whether an ended pod is deleted although the server has not accepted its last status: the server has rejected the
+// content of the status again and again. Otherwise the pod could never be deleted, and no pod with its name could replace it.
+func (it *item) endsWithout(err error) bool {
+	return isRefusal(err) && !apierrors.IsConflict(err) && it.refusals >= lastRefusals
 }
 
 // forget removes the pod from the node's store after a request. While it waits for the disk, it is not counted as a request, so that
