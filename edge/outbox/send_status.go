@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/patch"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // sync sends requests until the server has the wanted state of one item. It works on a copy of the item. If the item changes in the
@@ -213,15 +214,11 @@ func (o *Outbox) dropServer(it *item, uid types.UID) {
 func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
 	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
-		switch c.Type {
-		case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting,
-			v1.PodResizePending, v1.PodResizeInProgress:
-			return false
-		case v1.DisruptionTarget:
+		if c.Type == v1.DisruptionTarget {
 			return c.Reason != v1.PodReasonTerminationByKubelet &&
 				!slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
 		}
-		return true
+		return !podspec.IsNodeCondition(c.Type)
 	})
 	return s
 }
