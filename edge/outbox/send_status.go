@@ -163,15 +163,15 @@ func (it *item) isPending(listed bool) bool {
 // mergedStatus returns the complete status that the server has after a patch. The arguments are the complete status before the patch, and
 // the node's part before and after the patch. The answer to the request does not contain the status, and the watch may report it late.
 func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
-	after.NominatedNodeName, after.Resize = server.NominatedNodeName, server.Resize
-	after.ResourceClaimStatuses, after.ExtendedResourceClaimStatus = server.ResourceClaimStatuses, server.ExtendedResourceClaimStatus
-	for _, c := range server.Conditions {
+	others := server.Conditions
+	copyOwn(&server, &after)
+	for _, c := range others {
 		same := func(b v1.PodCondition) bool { return b.Type == c.Type }
 		if !slices.ContainsFunc(before.Conditions, same) && !slices.ContainsFunc(after.Conditions, same) {
-			after.Conditions = append(after.Conditions, c)
+			server.Conditions = append(server.Conditions, c)
 		}
 	}
-	return after
+	return server
 }
 
 // delete deletes a pod from the server. If the pod does not exist, delete returns no error. The rate limit does not apply to deletions,
@@ -211,16 +211,27 @@ func (o *Outbox) dropServer(it *item, uid types.UID) {
 
 // ownPart returns the part of a status that the node sets. Other clients can set the condition DisruptionTarget, too. It belongs to the
 // node's part if it has a kubelet's reason, or if the status that the node has sent has this condition.
-func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
-	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
-	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
+func ownPart(s v1.PodStatus, told *v1.PodStatus) (own v1.PodStatus) {
+	copyOwn(&own, &s)
+	own.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
 		if c.Type == v1.DisruptionTarget {
 			return c.Reason != v1.PodReasonTerminationByKubelet &&
 				!slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
 		}
 		return !podspec.IsNodeCondition(c.Type)
 	})
-	return s
+	return own
+}
+
+// copyOwn copies the fields that the node sets. All other fields belong to the scheduler and to controllers, also fields that a later version
+// of the API adds: a patch that removed them would be forbidden to a node.
+func copyOwn(to, from *v1.PodStatus) {
+	to.ObservedGeneration, to.Phase, to.Reason, to.Message = from.ObservedGeneration, from.Phase, from.Reason, from.Message
+	to.Conditions, to.StartTime, to.QOSClass = from.Conditions, from.StartTime, from.QOSClass
+	to.HostIP, to.HostIPs, to.PodIP, to.PodIPs = from.HostIP, from.HostIPs, from.PodIP, from.PodIPs
+	to.InitContainerStatuses, to.ContainerStatuses = from.InitContainerStatuses, from.ContainerStatuses
+	to.EphemeralContainerStatuses = from.EphemeralContainerStatuses
+	to.AllocatedResources, to.Resources = from.AllocatedResources, from.Resources
 }
 
 // withServerFields copies the values that a node does not change from the server's status: the start time,
