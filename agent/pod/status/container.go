@@ -52,7 +52,18 @@ func (m *maker) restartCount(name string) int32 {
 	if _, failed := m.in.Failed[plan.Key{Container: name, Op: plan.StartContainer}]; c.State == plan.Created && !failed {
 		c, _ = m.in.Observed.LastExited(name)
 	}
-	return int32(c.Attempt)
+	n := int32(c.Attempt)
+	for st := range podspec.Statuses(&m.previous) {
+		if st.Name == name && !m.startsAgain() { // also if the record is lost
+			n = max(n, st.RestartCount)
+		}
+	}
+	return n
+}
+
+// startsAgain reports whether the previous status is the last one of an earlier life of the pod, so that all containers begin again.
+func (m *maker) startsAgain() bool {
+	return (m.previous.Phase == v1.PodSucceeded || m.previous.Phase == v1.PodFailed) && !m.noneWillStart()
 }
 
 // setReported sets the fields whose values the runtime reports.
@@ -175,9 +186,12 @@ func (m *maker) keptStatus(ctr *v1.Container, kind podspec.Kind) *v1.ContainerSt
 		if m.noneWillStart() && m.in.ShutdownSince.IsZero() {
 			return lastTerminated(*st)
 		}
-		// A pod whose previous phase is terminal is wanted again, so all its containers run again.
-		t, runsAgain := st.State.Terminated, m.previous.Phase == v1.PodSucceeded || m.previous.Phase == v1.PodFailed
-		if t != nil && (m.isInitOver(kind) || !runsAgain && !m.willRestart(ctr, plan.Container{State: plan.Exited, ExitCode: t.ExitCode})) {
+		t := st.State.Terminated
+		if t == nil {
+			return nil
+		}
+		c := plan.Container{State: plan.Exited, ExitCode: t.ExitCode}
+		if m.isInitOver(kind) || !m.startsAgain() && !m.willRestart(ctr, c) {
 			return st
 		}
 	}

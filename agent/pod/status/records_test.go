@@ -91,3 +91,26 @@ func TestLostRecords(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartsOfLostRecords checks that the number of restarts does not fall when the runtime loses the records of a container. It begins
+// again in another life of the pod.
+func TestRestartsOfLostRecords(t *testing.T) {
+	before := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{Name: "c", RestartCount: 5, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}}
+	for _, c := range []struct {
+		name  string
+		in    plan.Input
+		phase v1.PodPhase
+		want  int32
+	}{
+		{"no record", plan.Input{Want: newPod("Always"), Observed: observedWith()}, v1.PodRunning, 5},
+		{"runs again", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 6))}, v1.PodRunning, 6},
+		{"runs again, without its former logs", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0))}, v1.PodRunning, 5},
+		{"has ended", plan.Input{Want: newPod("Never"), Observed: observedWith(ended("c", 0, 0))}, v1.PodSucceeded, 5},
+		{"another life", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 1))}, v1.PodFailed, 1},
+	} {
+		before.Phase = c.phase
+		if got := Compute(c.in, before, Host{}).ContainerStatuses[0].RestartCount; got != c.want {
+			t.Errorf("%s: %d restarts, want %d", c.name, got, c.want)
+		}
+	}
+}
