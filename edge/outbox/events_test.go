@@ -229,8 +229,8 @@ func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 	}
 }
 
-// TestEventsOfMirrorPods checks that the events of a static pod refer to its mirror pod at the API server, also after a restart of the agent,
-// and to the pod's own name on this node.
+// TestEventsOfMirrorPods checks that the events of a static pod refer to its mirror pod at the API server, also after a restart of the
+// agent, and to the pod's own name on this node.
 func TestEventsOfMirrorPods(t *testing.T) {
 	for source, want := range map[string]string{keys.SourceLocal: "web.n", keys.SourceBundle: "web.n", keys.SourceFile: "web", keys.SourceAPI: "web"} {
 		recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {

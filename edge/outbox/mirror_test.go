@@ -98,8 +98,8 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// TestMirrorNames checks that pods of bundles and of islet apply have mirror pods of their own on each node of a cluster. A mirror pod that an
-// earlier version has created under the pod's own name is deleted, and a pod of another node with that name is left alone.
+// TestMirrorNames checks that pods of bundles and of islet apply have mirror pods of their own on each node of a cluster. A mirror pod
+// that an earlier version has created under the pod's own name is deleted, and a mirror pod of another node is left alone.
 func TestMirrorNames(t *testing.T) {
 	in(t, func(w *world) {
 		other := podtest.New("web.n", podtest.Node("other"), podtest.Image("a:1"), podtest.Annotation(v1.MirrorPodAnnotationKey, "1"))

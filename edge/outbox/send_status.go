@@ -223,8 +223,8 @@ func ownPart(s v1.PodStatus, told *v1.PodStatus) (own v1.PodStatus) {
 	return own
 }
 
-// copyOwn copies the fields that the node sets. All other fields belong to the scheduler and to controllers, also fields that a later version
-// of the API adds: a patch that removed them would be forbidden to a node.
+// copyOwn copies the fields that the node sets. All other fields belong to the scheduler and to controllers, also fields that a later
+// version of the API adds: a patch that removed them would be forbidden to a node.
 func copyOwn(to, from *v1.PodStatus) {
 	to.ObservedGeneration, to.Phase, to.Reason, to.Message = from.ObservedGeneration, from.Phase, from.Reason, from.Message
 	to.Conditions, to.StartTime, to.QOSClass = from.Conditions, from.StartTime, from.QOSClass

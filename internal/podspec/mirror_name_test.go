@@ -8,7 +8,8 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// TestMirrorName checks that static pods of two sources of one node have different names in the API server, and static pods of two nodes too.
+// TestMirrorName checks that static pods of two sources of one node have different names in the API server, and static pods of two nodes
+// too.
 func TestMirrorName(t *testing.T) {
 	for _, c := range []struct{ source, name, node, want string }{
 		{keys.SourceAPI, "web", "kiosk-1", "web"},

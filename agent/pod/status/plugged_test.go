@@ -46,8 +46,8 @@ func TestPluggedGate(t *testing.T) {
 	}
 }
 
-// TestNodeConditions checks that all conditions that the node sets are known as such, because the API server gets no others. DisruptionTarget
-// belongs to several writers.
+// TestNodeConditions checks that all conditions that the node sets are known as such, because the API server gets no others.
+// DisruptionTarget belongs to several writers.
 func TestNodeConditions(t *testing.T) {
 	away := Host{MissingDevices: func(types.UID) []string { return []string{"away"} }}
 	all := []life{{in: plan.Input{Want: restarts(), Now: t0, Observed: observedWith(ended("i", 0, 0), ended("c", 42, 0), running("d", 0))}}}

@@ -83,9 +83,10 @@ func TestLostRecords(t *testing.T) {
 					if refused != "" && !step.runs {
 						t.Errorf("step %d: the API server refuses the state of %s: %s", i, refused, brief(now))
 					}
-					if before = now; refused == "" {
+					if refused == "" {
 						server = now
 					}
+					before = now
 				}
 			})
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Find returns the pod with the given name, or otherwise the pod whose mirror pod has this name. If uid is not empty, the pod must have this UID. While a pod is being
-// replaced, two pods have the same name. In this case the result is the pod that has containers.
+// Find returns the pod with the given name, or otherwise the pod whose mirror pod has this name. If uid is not empty, the pod must have
+// this UID. While a pod is being replaced, two pods have the same name. In this case the result is the pod that has containers.
 func Find(pods []*v1.Pod, namespace, name string, uid types.UID) (*v1.Pod, error) {
 	for _, nameOf := range []func(*v1.Pod) string{func(p *v1.Pod) string { return p.Name }, podspec.MirrorName} {
 		var found *v1.Pod

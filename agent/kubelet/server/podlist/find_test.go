@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/kubelet/server/podlist"
 	"github.com/islet-edge/islet/internal/keys"
@@ -16,9 +17,10 @@ func TestFind(t *testing.T) {
 	same := podtest.New("web.n", podtest.UID("same"), podtest.Source(keys.SourceAPI), podtest.Node("n"))
 	file := podtest.New("web-n", podtest.UID("file"), podtest.Source(keys.SourceFile), podtest.Node("n"))
 	for _, c := range []struct {
-		name, uid string
-		pods      []*v1.Pod
-		want      *v1.Pod
+		name string
+		uid  types.UID
+		pods []*v1.Pod
+		want *v1.Pod
 	}{
 		{"web", "", []*v1.Pod{file, apply}, apply},
 		{"web.n", "", []*v1.Pod{file, apply}, apply},
@@ -29,7 +31,7 @@ func TestFind(t *testing.T) {
 		{"web-n.n", "", []*v1.Pod{apply, file}, nil},
 		{"web.n", "file", []*v1.Pod{apply, file}, nil},
 	} {
-		if got, err := podlist.Find(c.pods, "default", c.name, podtest.New("x", podtest.UID(c.uid)).UID); got != c.want || (err == nil) != (c.want != nil) {
+		if got, err := podlist.Find(c.pods, "default", c.name, c.uid); got != c.want || (err == nil) != (c.want != nil) {
 			t.Errorf("%s: %v, %v", c.name, got, err)
 		}
 		if _, err := podlist.Find(c.pods, "other", c.name, ""); err == nil {

@@ -104,8 +104,8 @@ func TestSameVersionSamePointer(t *testing.T) {
 	}
 }
 
-// TestStoredStart checks that a worker gets the start time of a pod from the stored status, also after a restart of the agent. In another life
-// of the pod, the stored status may be that of the earlier one.
+// TestStoredStart checks that a worker gets the start time of a pod from the stored status, also after a restart of the agent. In
+// another life of the pod, the stored status may be that of the earlier one.
 func TestStoredStart(t *testing.T) {
 	w, p, began := newWorld(t), aPod("a", "1", 0), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	start := func() time.Time {

@@ -69,8 +69,8 @@ func removeLog(ctx context.Context, path string) error {
 	})
 }
 
-// eachLog calls visit for each file in the directory of a container's log, and returns the first error. It does nothing if the directory does
-// not exist.
+// eachLog calls visit for each file in the directory of a container's log, and returns the first error. It does nothing if the directory
+// does not exist.
 func eachLog(ctx context.Context, path string, visit func(dir *os.File, name string) error) (err error) {
 	root, name := untrusted.SplitLog(path)
 	dir, err := untrusted.OpenDir(root, filepath.Dir(name))
@@ -96,10 +96,10 @@ func eachLog(ctx context.Context, path string, visit func(dir *os.File, name str
 	return cmp.Or(err, ctx.Err())
 }
 
-// attemptAfterLogs returns the number of the first attempt of a container of which the runtime has no record. It is at least the given number.
-// There may be logs of earlier attempts, whose records are lost, for example because the node has moved to another runtime. The attempt must
-// not continue such a log, so it gets the next number, as with a kubelet. The newest of these logs stays. The others are removed, because
-// no record leads to them any more.
+// attemptAfterLogs returns the number of the first attempt of a container of which the runtime has no record. It is at least the given
+// number. There may be logs of earlier attempts, whose records are lost, for example because the node has moved to another runtime. The
+// attempt must not continue such a log, so it gets the next number, as with a kubelet. The newest of these logs stays. The others are
+// removed, because no record leads to them any more.
 func attemptAfterLogs(ctx context.Context, path string, least uint32) uint32 {
 	newest := int64(-1)
 	err := eachLog(ctx, path, func(_ *os.File, name string) error {

@@ -7,9 +7,9 @@ import (
 	"github.com/islet-edge/islet/internal/clock"
 )
 
-// acceptedAt returns the time at which the node first accepted the pod. After a restart of the agent it is computed from annotations of the
-// sandboxes. For a pod without a sandbox, which may wait for a volume or the network, it is computed from the stored status, whose start time
-// is in in.Started.
+// acceptedAt returns the time at which the node first accepted the pod. After a restart of the agent it is computed from annotations of
+// the sandboxes. For a pod without a sandbox, which may wait for a volume or the network, it is computed from the stored status, whose
+// start time is in in.Started.
 func (w *worker) acceptedAt(in plan.Input) time.Time {
 	if w.life.startTime.IsZero() && !in.Waiting {
 		w.life.startTime = in.Now

@@ -53,8 +53,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestAgeWithoutSandbox checks that the deadline of a pod that cannot get a sandbox counts from the start time in its stored status, also if
-// the agent restarts more often than the deadline.
+// TestAgeWithoutSandbox checks that the deadline of a pod that cannot get a sandbox counts from the start time in its stored status,
+// also if the agent restarts more often than the deadline.
 func TestAgeWithoutSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(clock.EarliestTime().AddDate(1, 0, 0)))
