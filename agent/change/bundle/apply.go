@@ -3,6 +3,7 @@ package bundle
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
@@ -181,12 +182,17 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err != nil {
 		return api.Bundle{}, err
 	}
-	s, err := n.stageFrom(ctx, r, q, func(status string, done, total int64) {
+	show := tell
+	tell = func(status string, done, total int64) {
 		n.mu.Lock()
 		n.staging.progress = status
 		n.mu.Unlock()
-		tell(status, done, total)
-	})
+		show(status, done, total)
+	}
+	s, err := n.stageFrom(ctx, r, q, tell)
+	if err == nil {
+		err = n.awaitPods(ctx, s, tell)
+	}
 	if err == nil {
 		err = n.startTrial(ctx, s, r, q.check)
 	}
@@ -203,6 +209,35 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	n.c.Log.Info("a bundle is on trial", "bundle", s.String(), "digest", s.Digest)
 	n.wake()
 	return describeBundle(s.Bundle), nil
+}
+
+// chooseMust returns the pods that the trial of a bundle would require now, and the pods that it would only not require because they are not
+// Ready.
+func (n *Node) chooseMust(r *Record, s *staged) (must, unready []string) {
+	return chooseMust(n.c.List(), s.set.pods(), r.Starting(n.c.Now(), n.c.Deadline))
+}
+
+// awaitPods waits until all pods are Ready that may still be starting again, after a start of the agent or a revert. A trial does not
+// require a pod that is not Ready when it begins, so a bundle with a bad instance of such a pod would be kept. The pods have as much time
+// as in a trial. After that they count as ill.
+func (n *Node) awaitPods(ctx context.Context, s *staged, tell Progress) error {
+	tick := time.NewTicker(judgeEvery)
+	defer tick.Stop()
+	for {
+		n.mu.Lock()
+		r, restarted := n.record, n.restarted
+		n.mu.Unlock()
+		_, unready := n.chooseMust(&r, s)
+		if len(unready) == 0 || time.Since(restarted) >= n.c.Deadline {
+			return nil
+		}
+		tell("waiting until the pods are Ready that are starting: "+shorten(unready), 0, 0)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // stageFrom opens a bundle and stages it.

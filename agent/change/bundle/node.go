@@ -105,8 +105,9 @@ type Node struct {
 	record    Record
 	changed   chan struct{} // closed when the record changes
 	staging   staging
-	started   bool   // the loop is running
-	interrupt func() // ends the staging of a followed bundle; nil if there is none
+	started   bool      // the loop is running
+	interrupt func()    // ends the staging of a followed bundle; nil if there is none
+	restarted time.Time // when the pods began to start again: the start of the agent, or a revert
 	ctx       context.Context
 	spawn     func(func() error)
 	poke      chan struct{}
@@ -157,7 +158,7 @@ func (n *Node) SetFacts(version string, describe func(ctx context.Context, s *ap
 // with ctx.
 func (n *Node) Start(ctx context.Context, spawn func(func() error)) {
 	n.mu.Lock()
-	n.ctx, n.spawn = ctx, spawn
+	n.ctx, n.spawn, n.restarted = ctx, spawn, time.Now()
 	n.mu.Unlock()
 	if n.medium != nil {
 		spawn(func() error { return n.medium.Run(ctx) })
@@ -290,9 +291,8 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if err != nil {
 		return err
 	}
-	now := n.c.Now()
-	t := Trial{Bundle: s.Bundle, Must: chooseMust(n.c.List(), s.set.pods(), r.Starting(now, n.c.Deadline)),
-		Configuring: change != nil && change.Before != ""}
+	must, _ := n.chooseMust(&r, s)
+	t := Trial{Bundle: s.Bundle, Must: must, Configuring: change != nil && change.Before != ""}
 	r.Begin(t, s.images, change, s.signed)
 	text, err := json.Marshal(seen{r.Highest, r.Signed, r.Failed})
 	if err == nil {
@@ -339,6 +339,9 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	err := n.checkReturn()
 	if err == nil {
 		err = n.change(func(r *Record) error { return r.Revert(n.c.Now()) })
+		n.mu.Lock()
+		n.restarted = time.Now()
+		n.mu.Unlock()
 	}
 	n.changing.Unlock()
 	if err == nil {
