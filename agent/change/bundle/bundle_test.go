@@ -135,7 +135,9 @@ func TestTrial(t *testing.T) {
 // deadline, the trial begins then, and does not require it. On a node whose pods are Ready, no trial waits.
 func TestStartingPods(t *testing.T) {
 	build := newWorld(t)
-	other := func(arg string) func(string) { return replace("manifests/web.yaml", "spec:\n", "spec:\n  hostname: "+arg+"\n") }
+	other := func(arg string) func(string) {
+		return replace("manifests/web.yaml", "spec:\n", "spec:\n  hostname: "+arg+"\n")
+	}
 	one, two, three := build.bundle(1, nil), build.bundle(2, other("two")), build.bundle(3, other("bad"))
 	for name, c := range map[string]struct {
 		revert bool
