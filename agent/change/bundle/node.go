@@ -22,6 +22,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/image"
 )
@@ -291,14 +292,14 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if err != nil {
 		return err
 	}
+	recorded, now := s.signed, n.c.Now()
+	if !clock.IsPlausible(recorded, now) { // or all later bundles would count as expired, also if this one fails
+		recorded = now
+	}
 	must, _ := n.chooseMust(&r, s)
 	t := Trial{Bundle: s.Bundle, Must: must, Configuring: change != nil && change.Before != ""}
-	r.Begin(t, s.images, change, s.signed)
-	text, err := json.Marshal(seen{r.Highest, r.Signed, r.Failed})
-	if err == nil {
-		err = n.c.Store.SetMeta(ctx, seenKey, string(text))
-	}
-	if err == nil {
+	r.Begin(t, s.images, change, recorded)
+	if err = n.storeSeen(ctx, &r); err == nil {
 		n.step("seen")
 		if n.c.RecordSigned != nil { // not for a bundle that is refused or in force, so that islet clock reset lasts while it is offered
 			n.c.RecordSigned(ctx, s.signed)
@@ -313,6 +314,35 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 		err = errors.Join(err, undo)
 	}
 	return err
+}
+
+// storeSeen writes what the record has seen to the database.
+func (n *Node) storeSeen(ctx context.Context, r *Record) error {
+	text, err := json.Marshal(seen{r.Highest, r.Signed, r.Failed})
+	if err != nil {
+		return err
+	}
+	return n.c.Store.SetMeta(ctx, seenKey, string(text))
+}
+
+// ResetClock forgets that a bundle was signed at a time that is later than the present time. The signer's clock was wrong, and the clock of
+// the node was not set then.
+func (n *Node) ResetClock(ctx context.Context) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	now := n.c.Now()
+	r, err := n.complete(ctx)
+	if n.err != nil || err != nil || !r.Signed.After(now) {
+		return err
+	}
+	r.Signed = now.UTC()
+	if err := n.storeSeen(ctx, &r); err != nil || !n.now().Signed.After(now) {
+		return err
+	}
+	return n.change(func(to *Record) error {
+		to.Signed = r.Signed
+		return nil
+	})
 }
 
 // complete returns the record, raised to its copy in the database.
