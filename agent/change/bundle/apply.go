@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
 	"github.com/islet-edge/islet/internal/api"
@@ -17,6 +19,8 @@ type request struct {
 	open  func() (format.Layout, error) // instead of from; may be nil
 	rule  rule                          // instead of that of a person; may be nil
 	older bool                          // its number may be lower than the highest one
+	// repair is the bundle in use if a part of it is missing or damaged on this node. Applying this bundle again repairs it, without a trial.
+	repair digest.Digest
 
 	// The following fields are for a followed source, whose bundle the node itself requests.
 	followed  bool
@@ -37,11 +41,16 @@ func (q *request) allows(r *Record, b Bundle) error {
 	return q.check(r, b)
 }
 
-func (q *request) check(r *Record, b Bundle) error {
+func (q *request) check(r *Record, b Bundle) (err error) {
 	if q.rule != nil {
-		return q.rule(r, b)
+		err = q.rule(r, b)
+	} else {
+		err = r.Check(b, q.older)
 	}
-	return r.Check(b, q.older)
+	if errors.Is(err, ErrInUse) && q.repair == b.Digest {
+		return nil
+	}
+	return err
 }
 
 // checkFollowed returns an error if the node must not try a bundle by itself.
@@ -51,6 +60,8 @@ func (q *request) checkFollowed(id Bundle, r Record) error {
 	}
 	q.seen.Name, q.seen.Number, q.seen.Digest = id.Name, id.Number, id.Digest
 	switch {
+	case q.repair == id.Digest:
+		return nil
 	case q.last.Digest == id.Digest:
 		return feed.ErrSame
 	case id.Number < r.Highest[id.Name], id.Number == q.own.Highest[id.Name], r.HasFailed(id.Digest): // or a person has reverted it
@@ -187,6 +198,9 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 		n.mu.Lock()
 		n.staging.progress = status
 		n.mu.Unlock()
+	if r.Trial == nil && r.Current != nil && !n.isComplete(ctx, *r.Current) {
+		q.repair = r.Current.Digest
+	}
 		show(status, done, total)
 	}
 	s, err := n.stageFrom(ctx, r, q, tell)
@@ -195,6 +209,11 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	}
 	if err == nil {
 		err = n.startTrial(ctx, s, r, q.check)
+	if err == nil && s.Digest == q.repair {
+		n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
+		n.wake()
+		err = ErrInUse
+	}
 	}
 	n.endStaging()
 	n.endFetch(ctx, q, err)

@@ -30,6 +30,7 @@ import (
 // Images imports and pins the images of bundles. *image.Service implements it.
 type Images interface {
 	ChooseBundleImage(img format.Image) (image.BundleImage, error)
+	HasBundleImage(ctx context.Context, img image.BundleImage) bool
 	// MissingBytes returns the number of bytes of the layers that an import would unpack.
 	MissingBytes(ctx context.Context, l format.Layout, img image.BundleImage) (int64, error)
 	ImportBundleImage(ctx context.Context, l format.Layout, img image.BundleImage, progress func(cri.ImportProgress)) error

@@ -233,6 +233,10 @@ func (w *world) ChooseBundleImage(img format.Image) (image.BundleImage, error) {
 	return image.BundleImage{}, errors.New("no image for this host")
 }
 
+func (w *world) HasBundleImage(_ context.Context, img image.BundleImage) bool {
+	return w.imported[img.Name]
+}
+
 func (w *world) MissingBytes(_ context.Context, l format.Layout, img image.BundleImage) (bytes int64, err error) {
 	p, err := format.ReadImage(l, img.Manifest)
 	if err != nil {
