@@ -183,6 +183,11 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err := n.c.CheckTrial(); err != nil {
 		return api.Bundle{}, busyError{err}
 	}
+	if q.byNode() {
+		if err := n.c.CheckKeys(); err != nil {
+			return api.Bundle{}, err
+		}
+	}
 	if err := n.checkReturning(); err != nil {
 		return api.Bundle{}, err
 	}
@@ -193,27 +198,27 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err != nil {
 		return api.Bundle{}, err
 	}
+	if r.Trial == nil && r.Current != nil && !n.isComplete(ctx, *r.Current) {
+		q.repair = r.Current.Digest
+	}
 	show := tell
 	tell = func(status string, done, total int64) {
 		n.mu.Lock()
 		n.staging.progress = status
 		n.mu.Unlock()
-	if r.Trial == nil && r.Current != nil && !n.isComplete(ctx, *r.Current) {
-		q.repair = r.Current.Digest
-	}
 		show(status, done, total)
 	}
 	s, err := n.stageFrom(ctx, r, q, tell)
-	if err == nil {
-		err = n.awaitPods(ctx, s, tell)
-	}
-	if err == nil {
-		err = n.startTrial(ctx, s, r, q.check)
 	if err == nil && s.Digest == q.repair {
 		n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
 		n.wake()
 		err = ErrInUse
 	}
+	if err == nil {
+		err = n.awaitPods(ctx, s, tell)
+	}
+	if err == nil {
+		err = n.startTrial(ctx, s, r, q.check)
 	}
 	n.endStaging()
 	n.endFetch(ctx, q, err)

@@ -67,7 +67,9 @@ type Config struct {
 	Signer func() (ed25519.PrivateKey, error)
 	// CheckTrial returns an error while the agent tries another configuration or version.
 	CheckTrial func() error
-	Log        *slog.Logger
+	// CheckKeys returns an error if the keys in Policy may have been removed: then the node accepts only the bundles of persons.
+	CheckKeys func() error
+	Log       *slog.Logger
 
 	Remote // bundles on servers
 
