@@ -22,12 +22,13 @@ type request struct {
 	// repair is the bundle in use if a part of it is missing or damaged on this node. Applying this bundle again repairs it, without a trial.
 	repair digest.Digest
 
+	interrupt func() // ends a request of the node itself, because a person has another one
+
 	// The following fields are for a followed source, whose bundle the node itself requests.
-	followed  bool
-	own       Record     // the record without its copy in the database
-	last      feed.Seen  // the bundle that must not be tried again
-	seen      *feed.Seen // receives the bundle that the source has
-	interrupt func()     // ends the request, because a person has another one
+	followed bool
+	own      Record     // the record without its copy in the database
+	last     feed.Seen  // the bundle that must not be tried again
+	seen     *feed.Seen // receives the bundle that the source has
 }
 
 // byNode reports whether no person has requested the bundle.

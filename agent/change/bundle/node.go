@@ -110,7 +110,7 @@ type Node struct {
 	changed   chan struct{} // closed when the record changes
 	staging   staging
 	started   bool      // the loop is running
-	interrupt func()    // ends the staging of a followed bundle; nil if there is none
+	interrupt func()    // ends the staging of a bundle that no person has requested; nil if there is none
 	restarted time.Time // when the pods began to start again: the start of the agent, or a revert
 	ctx       context.Context
 	spawn     func(func() error)
