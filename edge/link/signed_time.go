@@ -44,8 +44,8 @@ func (c *clock) signedTime(machine time.Time) time.Time {
 }
 
 // isUsable reports whether a signed time may replace the machine's time. It may not if the kernel's clock is synchronized, or if the
-// machine's clock is set and much earlier: see plausible.IsPlausible. So a wrong signer has little effect on a machine whose clock is set, and
-// none on one whose clock is synchronized.
+// machine's clock is set and much earlier: see plausible.IsPlausible. So a wrong signer has little effect on a machine whose clock is
+// set, and none on one whose clock is synchronized.
 func (c *clock) isUsable(t, machine time.Time) bool {
 	return t.Sub(machine) > minSignedAhead && plausible.IsPlausible(t, machine) && !c.isSynced()
 }

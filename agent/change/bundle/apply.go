@@ -19,7 +19,7 @@ type request struct {
 	open  func() (format.Layout, error) // instead of from; may be nil
 	rule  rule                          // instead of that of a person; may be nil
 	older bool                          // its number may be lower than the highest one
-	// repair is the bundle in use if a part of it is missing or damaged on this node. Applying this bundle again repairs it, without a trial.
+	// repair is the bundle in use if a part of it is missing or damaged on this node. The same bundle repairs it, without a trial.
 	repair digest.Digest
 
 	interrupt func() // ends a request of the node itself, because a person has another one
@@ -236,8 +236,7 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	return describeBundle(s.Bundle), nil
 }
 
-// chooseMust returns the pods that the trial of a bundle would require now, and the pods that it would only not require because they are not
-// Ready.
+// chooseMust returns the pods that the trial of a bundle would require now, and those that it would require if they were Ready.
 func (n *Node) chooseMust(r *Record, s *staged) (must, unready []string) {
 	return chooseMust(n.c.List(), s.set.pods(), r.Starting(n.c.Now(), n.c.Deadline))
 }

@@ -66,7 +66,8 @@ func (n *Node) write(d digest.Digest, docs *documents) error {
 	if err := errors.Join(mounts.RemoveAll(next), os.MkdirAll(filepath.Join(next, filesDir), 0o700)); err != nil {
 		return err
 	}
-	all := append(slices.Clone(docs.files), finding.File{Name: contentsFile, Data: contents}, finding.File{Name: manifestFile, Data: docs.manifest})
+	all := append(slices.Clone(docs.files), finding.File{Name: contentsFile, Data: contents},
+		finding.File{Name: manifestFile, Data: docs.manifest})
 	for i, f := range append(all, finding.File{Name: signaturesFile, Data: docs.signatures}) {
 		dir := next
 		if i < len(docs.files) {
