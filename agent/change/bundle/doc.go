@@ -5,7 +5,7 @@
 //	                               |     |
 //	                               |     '-- a newer version of islet --> update.Updater tries it, then the bundle is applied again
 //	                               v
-//	         images (runtime/image) and STATE/bundles/sha256-HEX/: contents.json, signatures, files/
+//	         images (runtime/image) and STATE/bundles/sha256-HEX/: contents.json, manifest.json, signatures, files/
 //	                               |
 //	                               v
 //	         STATE/bundle.json: trial  <-- this rename decides which bundle is in force
