@@ -52,6 +52,36 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestUnstageFailsLate checks that the driver is called until it has unstaged a volume, although it has removed the directory of the volume in
+// a call that then failed or hung.
+func TestUnstageFailsLate(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		w := newWorld(t)
+		w.register()
+		v := volume()
+		v.Block = block
+		path := w.StagePath(v)
+		requireNoError(t, w.Stage(t.Context(), v, path, w.use(v, podNamed("a"))))
+		for range 2 {
+			w.fails("after unstage", func(context.Context) error { return status.Error(codes.Internal, "the disk is busy") })
+			if err := w.Unstage(t.Context(), v, path); status.Code(err) != codes.Internal {
+				t.Errorf("block %v: %v", block, err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			w.fails("after unstage", func(called context.Context) error {
+				stop()
+				<-called.Done()
+				return called.Err()
+			})
+			if err := w.Unstage(ctx, v, path); status.Code(err) != codes.Canceled {
+				t.Errorf("block %v: %v", block, err)
+			}
+		}
+		w.fails("after unstage", nil)
+		w.undo(v, w.use(v, podNamed("a")))
+	}
+}
+
 // TestHang checks that a call of a driver ends with the call's context. The driver can then be called again.
 func TestHang(t *testing.T) {
 	w := newWorld(t)

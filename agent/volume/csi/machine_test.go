@@ -75,7 +75,7 @@ func (n *node) mounted() []string {
 	return below
 }
 
-// checkRecords checks that the store has a row for each mount.
+// checkRecords checks that the store has a row for each mount, and for each volume that the driver has not unstaged.
 func (n *node) checkRecords(after string) {
 	n.Helper()
 	rows, err := n.db.Volumes(context.Background())
@@ -85,6 +85,12 @@ func (n *node) checkRecords(after string) {
 			n.Fatalf("after %s, %s is not in the store", after, at)
 		}
 	}
+	n.owed.Range(func(id, _ any) bool {
+		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return strings.HasSuffix(r.Volume, "^"+id.(string)) }) {
+			n.Fatalf("after %s, the driver has not unstaged %s, which is not in the store", after, id)
+		}
+		return true
+	})
 }
 
 // TestMachine mounts and unmounts volumes of three pods at random. Meanwhile the driver fails, hangs, dies or returns false results, the
@@ -119,6 +125,7 @@ func TestMachine(t *testing.T) {
 			if m := n.mounted(); err != nil || len(m) > 0 || len(rows) > 0 {
 				t.Errorf("left: %v, %v, %v", m, rows, err)
 			}
+			n.checkUnstaged()
 			if text, err := os.ReadFile(filepath.Join(n.data, "kept")); string(text) != "kept" {
 				t.Errorf("data was lost: %v", err)
 			}
@@ -131,16 +138,22 @@ type machine struct {
 	rand *rand.Rand
 }
 
+// The keys of faulty.fault that are used while a volume is mounted or unmounted.
+var (
+	mountMethods   = []string{"stage", "publish"}
+	unmountMethods = []string{"unstage", "unpublish", "after unstage"}
+)
+
 // endFaults removes all faults.
 func (n *node) endFaults() {
-	for _, m := range []string{"stage", "unstage", "publish", "unpublish"} {
+	for _, m := range slices.Concat(mountMethods, unmountMethods) {
 		n.fails(m, nil)
 	}
 }
 
-// fault adds a random fault to one method of the driver. It returns the names of the method and the fault.
-func (m *machine) fault(ctx context.Context, stop context.CancelFunc) string {
-	method := []string{"stage", "unstage", "publish", "unpublish"}[m.rand.IntN(4)]
+// fault adds a random fault to one of the given methods of the driver. It returns the names of the method and the fault.
+func (m *machine) fault(methods []string, stop context.CancelFunc) string {
+	method := methods[m.rand.IntN(len(methods))]
 	how, name := []func(context.Context) error{
 		func(context.Context) error { return status.Error(codes.Internal, "broken") },
 		func(called context.Context) error { stop(); <-called.Done(); return called.Err() },
@@ -164,12 +177,16 @@ func (m *machine) run(steps int) {
 			},
 		}
 		ctx, stop := context.WithCancel(m.life)
-		what := ""
+		what, step := "", m.rand.IntN(10)
 		if m.rand.IntN(2) == 0 {
-			what = m.fault(ctx, stop) + ", "
+			methods := mountMethods
+			if step >= 4 {
+				methods = unmountMethods
+			}
+			what = m.fault(methods, stop) + ", "
 		}
 		var err error
-		switch step := m.rand.IntN(10); {
+		switch {
 		case step < 4:
 			what += "set up " + pod.Name
 			var path string
