@@ -100,7 +100,7 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 		if out.drivers, err = csi.New(csi.Config{
 			Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects,
 			Every: c.Config.PollPeriod(), Nodes: out.node, Driver: driver, InUse: inUse, Retry: c.Retry,
-			Reject: reject, Log: c.Log,
+			Registered: func() { out.Mounter.RetryUnstage() }, Reject: reject, Log: c.Log,
 		}); err != nil {
 			return nil, err
 		}

@@ -131,7 +131,7 @@ func TestDies(t *testing.T) {
 }
 
 // TestNotRegistered checks that the mount of a volume fails while its driver is not registered. It succeeds after the driver was registered
-// or replaced.
+// or replaced. The same applies to an unmount.
 func TestNotRegistered(t *testing.T) {
 	w := newWorld(t)
 	v := volume()
@@ -164,6 +164,19 @@ func TestNotRegistered(t *testing.T) {
 	if len(w.retried) > 0 {
 		t.Errorf("%s is tried again", <-w.retried)
 	}
+	requireNoError(t, w.mount(v, u))
+	w.Deregister(second)
+	if err := w.Unpublish(t.Context(), v, u.Pod.UID, u.Path); err == nil {
+		t.Error("unpublished without the driver")
+	}
+	for w.registered.Store(false); len(w.installed) > 0; {
+		<-w.installed
+	}
+	w.register()
+	if uid := <-w.retried; uid != "uid-of-a" || !w.registered.Load() {
+		t.Errorf("%s is tried again, volumes that no pod uses are: %v", uid, w.registered.Load())
+	}
+	w.undo(v, u)
 }
 
 func TestRegisterRefuses(t *testing.T) {

@@ -246,7 +246,7 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if !mayBePublished(v, path) { // the driver was never called, so there is no need to wait for it
 		return nil
 	}
-	n, err := d.findDriver(v.Source.CSI.Driver, "")
+	n, err := d.findDriver(v.Source.CSI.Driver, uid)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,8 @@ type world struct {
 	noToken   error // error for each request of a token
 	installed chan string
 	retried   chan types.UID
+
+	registered atomic.Bool // Config.Registered was called
 }
 
 const driverName = "faulty.islet.dev"
@@ -78,7 +81,7 @@ func newWorld(t *testing.T) *world {
 	w.object = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}
 	w.Drivers, err = New(Config{
 		Root: root, Node: "n", Objects: w, Nodes: w, Retry: func(uid types.UID) { w.retried <- uid },
-		Log: slog.New(slog.DiscardHandler),
+		Registered: func() { w.registered.Store(true) }, Log: slog.New(slog.DiscardHandler),
 	})
 	requireNoError(t, err)
 	t.Cleanup(func() { w.Drivers.Close() })

@@ -53,10 +53,16 @@ type Mounter struct {
 	probes     map[string]*probeCall       // running probes, by path
 	measures   map[string]*measuredUsage   // the last usage of volumes, by path
 	expansions map[volumeUse]*expansion    // expansions that are running or have failed
+	unstages   map[string]chan struct{}    // wakes the loops that unstage volumes, by ID; capacity 1
 
-	setGroup       func(ctx context.Context, dir string, gid int, lazy bool) error // SetGroup; a test replaces it
-	unmountOrphans func() error                                                    // see unmountUnrecorded; a test replaces it
-	orphans        chan struct{}                                                   // capacity 1; contains a value while unmountOrphans runs
+	setGroup func(ctx context.Context, dir string, gid int, lazy bool) error // SetGroup; a test replaces it
+	orphans  orphanSweep
+}
+
+// An orphanSweep unmounts mounts that are not in the ledger.
+type orphanSweep struct {
+	unmount func() error  // unmountUnrecorded; a test replaces it
+	busy    chan struct{} // capacity 1; contains a value while unmount runs
 }
 
 // New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing. When ctx ends, the Mounter cancels the setups whose
@@ -76,10 +82,10 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	k := &Mounter{
 		cfg: cfg, root: root, life: ctx, ready: map[store.VolumeKey]bool{}, inFlight: map[volumeUse]*pendingCalls{},
 		locks: map[volumeUse]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measuredUsage{},
-		expansions: map[volumeUse]*expansion{}, operations: newOperationSeconds(),
-		labels: newLabelFigures(), orphans: make(chan struct{}, 1), setGroup: SetGroup,
+		expansions: map[volumeUse]*expansion{}, unstages: map[string]chan struct{}{}, operations: newOperationSeconds(),
+		labels: newLabelFigures(), setGroup: SetGroup,
 	}
-	k.unmountOrphans = k.unmountUnrecorded
+	k.orphans = orphanSweep{k.unmountUnrecorded, make(chan struct{}, 1)}
 	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
 	return k, err
 }
