@@ -31,6 +31,9 @@ func (w *world) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 }
 
 func (w *world) PersistentVolume(_ *v1.Pod, name string) (*v1.PersistentVolume, error) {
+	if w.noVolume.Load() {
+		return nil, errors.New("the API server cannot be reached")
+	}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	pv.Spec.ClaimRef = &v1.ObjectReference{UID: types.UID("claim-" + name)}
 	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "handle-" + name}
@@ -46,6 +49,17 @@ type node struct {
 	mounter *storage.Mounter
 	kill    context.CancelFunc // ends all calls
 	life    context.Context
+}
+
+// newStore replaces the store by an empty one.
+func (n *node) newStore() {
+	n.Helper()
+	if n.db != nil {
+		n.db.Close()
+	}
+	var err error
+	n.db, err = store.Open(context.Background(), filepath.Join(n.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
+	requireNoError(n.T, err)
 }
 
 // start restarts the agent. The driver is not registered yet.
@@ -80,6 +94,11 @@ func (n *node) checkRecords(after string) {
 	n.Helper()
 	rows, err := n.db.Volumes(context.Background())
 	requireNoError(n.T, err)
+	for _, r := range rows {
+		if !slices.Contains(n.mounter.InUse(), r.Volume) {
+			n.Fatalf("after %s, %s is not in use", after, r.Volume)
+		}
+	}
 	for _, at := range n.mounted() {
 		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return r.Path == at }) {
 			n.Fatalf("after %s, %s is not in the store", after, at)
@@ -94,17 +113,16 @@ func (n *node) checkRecords(after string) {
 }
 
 // TestMachine mounts and unmounts volumes of three pods at random. Meanwhile the driver fails, hangs, dies or returns false results, the
-// agent is killed, and the machine reboots. Each mount must always be in the store. In the end, it must be possible to unmount all volumes,
+// agent is killed, the database is deleted, and the machine reboots. Each mount must always be in the store. In the end, it must be possible to unmount all volumes,
 // and no data may be lost.
 func TestMachine(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t)
-			db, err := store.Open(context.Background(), filepath.Join(t.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
-			requireNoError(t, err)
-			defer db.Close()
 			requireNoError(t, os.WriteFile(filepath.Join(w.data, "kept"), []byte("kept"), 0o600))
-			n := &node{world: w, db: db}
+			n := &node{world: w}
+			n.newStore()
+			defer func() { n.db.Close() }()
 			n.start()
 			n.register()
 			(&machine{node: n, rand: rand.New(rand.NewPCG(seed, 0))}).run(40)
@@ -121,7 +139,7 @@ func TestMachine(t *testing.T) {
 				requireNoError(t, n.mounter.TearDown(n.life, uid))
 			}
 			requireNoError(t, n.mounter.Sweep(n.life))
-			rows, err := db.Volumes(context.Background())
+			rows, err := n.db.Volumes(context.Background())
 			if m := n.mounted(); err != nil || len(m) > 0 || len(rows) > 0 {
 				t.Errorf("left: %v, %v, %v", m, rows, err)
 			}
@@ -177,7 +195,7 @@ func (m *machine) run(steps int) {
 			},
 		}
 		ctx, stop := context.WithCancel(m.life)
-		what, step := "", m.rand.IntN(10)
+		what, step := "", m.rand.IntN(11)
 		if m.rand.IntN(2) == 0 {
 			methods := mountMethods
 			if step >= 4 {
@@ -208,6 +226,12 @@ func (m *machine) run(steps int) {
 		case step == 8:
 			what = "the driver is replaced"
 			m.Deregister(m.plugin())
+			m.register()
+		case step == 9:
+			what = "the database is deleted"
+			m.kill()
+			m.newStore()
+			m.start()
 			m.register()
 		default:
 			what = "the machine reboots"

@@ -60,6 +60,7 @@ type world struct {
 	retried   chan types.UID
 
 	registered atomic.Bool // Config.Registered was called
+	noVolume   atomic.Bool // no PersistentVolume can be read
 }
 
 const driverName = "faulty.islet.dev"

@@ -96,6 +96,20 @@ type Adopter interface {
 	Adopt(v Volume, staged string, u Use)
 }
 
+// A Finder is a Driver that finds its volumes on the disk, because the ledger is lost with the database.
+type Finder interface {
+	// Find returns the volumes that are or may be mounted, except at paths that are known. The volumes contain only the data that an unmount
+	// needs, and no ID.
+	Find(known func(path string) bool) ([]Found, error)
+}
+
+// A Found is a mount of a volume that a Finder has found.
+type Found struct {
+	Volume Volume
+	Pod    types.UID // empty if the volume is mounted for the node
+	Path   string
+}
+
 // A Meter is a Driver that reports the usage and health of its volumes.
 type Meter interface {
 	Usage(ctx context.Context, v Volume, path string) (Usage, error)

@@ -60,14 +60,15 @@ func resizeStatus(v Volume) v1.ClaimResourceStatus {
 }
 
 // Refresh starts the expansion of the file system of a volume that has grown while the pod uses it. It does not wait
-// for the result.
+// for the result. If the objects of the volume were missing when Adopt was called, Refresh registers the volume with its driver.
 func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 	v, d, err := k.resolveVolume(pod, vol)
-	if err != nil || sizeToExpand(v) == nil {
+	if err != nil {
 		return nil //nolint:nilerr // starting the pod reports the error
 	}
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
-	if k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) && canExpand(d) && k.beginExpansion(v, pod.UID) {
+	k.adoptVolume(v, d, u)
+	if sizeToExpand(v) != nil && k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) && canExpand(d) && k.beginExpansion(v, pod.UID) {
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), mountTime)
 			defer stop()

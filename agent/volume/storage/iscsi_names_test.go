@@ -24,7 +24,7 @@ func TestISCSISpellings(t *testing.T) {
 		s := &v1.ISCSIPersistentVolumeSource{TargetPortal: portal, IQN: iqn, Lun: lun}
 		requireNoError(t, checkNames(&v1.PersistentVolumeSource{ISCSI: s}))
 		v := Volume{Name: "v", Source: v1.PersistentVolumeSource{ISCSI: s}}
-		return volumeID(podWith("p"), &v1.Volume{}, &v, d) + " " + d.StagePath(v)
+		return volumeID("", &v, d) + " " + d.StagePath(v)
 	}
 	seen := map[string]string{}
 	for _, same := range [][]string{
@@ -250,6 +250,43 @@ func TestDiskOfAnUnrecordedPod(t *testing.T) {
 	requireNoError(t, k.Sweep(t.Context()))
 	if *logouts != 1 || len(k.InUse()) != 0 {
 		t.Errorf("%d logouts, in use: %q", *logouts, k.InUse())
+	}
+}
+
+// TestDisksOfALostDatabase checks that a disk whose records were lost stays mounted while a pod uses it. After that, it is unmounted, and the
+// target is logged out. The same applies to a disk without a pod, and to one that is not mounted any more.
+func TestDisksOfALostDatabase(t *testing.T) {
+	for _, mounted := range []bool{true, false} {
+		root := t.TempDir()
+		d, logouts := newDisk(t, root)
+		start := func() *Mounter {
+			s := openStore(t, t.TempDir())
+			t.Cleanup(func() { s.Close() })
+			k := newMounter(t, root, s, nil)
+			k.cfg.Drivers = []Driver{d}
+			return k
+		}
+		p := withDisk("a", "10.0.0.1")
+		path, err := start().SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		k := start()
+		for range 2 {
+			if err := k.Sweep(t.Context()); err != nil || *logouts != 0 || len(k.InUse()) != 1 || !k.HasPod(p.UID) {
+				t.Errorf("%v, %d logouts, in use: %q", err, *logouts, k.InUse())
+			}
+		}
+		if !mounted {
+			staged := d.StagePath(Volume{Source: v1.PersistentVolumeSource{ISCSI: persistentISCSI(p, p.Spec.Volumes[0].ISCSI)}})
+			requireNoError(t, removeBindMount(path))
+			requireNoError(t, unmountDevice(staged))
+			requireNoError(t, os.Mkdir(staged, dirMode))
+			k = start()
+		}
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
+		requireNoError(t, k.Sweep(t.Context()))
+		if *logouts != 1 || len(k.InUse()) != 0 {
+			t.Errorf("%d logouts, in use: %q", *logouts, k.InUse())
+		}
 	}
 }
 

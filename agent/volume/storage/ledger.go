@@ -27,6 +27,8 @@ type record struct {
 	Volume Volume
 	// GroupPending means that the group of all files must be changed for the pod, and that no change has ended successfully since then.
 	GroupPending bool `json:",omitempty"`
+	// Found means that a Finder has found the volume. The record contains only the data that an unmount needs.
+	Found bool `json:",omitempty"`
 }
 
 // loadLedger reads the ledger. If it cannot decode a row, it returns an empty record for this row. The row, its

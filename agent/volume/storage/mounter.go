@@ -65,7 +65,7 @@ type orphanSweep struct {
 	busy    chan struct{} // capacity 1; contains a value while unmount runs
 }
 
-// New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing. When ctx ends, the Mounter cancels the setups whose
+// New returns a Mounter with the volumes in the ledger, and those that the drivers find on the disk. It mounts and unmounts nothing. When ctx ends, the Mounter cancels the setups whose
 // callers have stopped waiting.
 func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	if cfg.Log == nil {
@@ -86,7 +86,9 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 		labels: newLabelFigures(), setGroup: SetGroup,
 	}
 	k.orphans = orphanSweep{k.unmountUnrecorded, make(chan struct{}, 1)}
-	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
+	if k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log); err == nil {
+		k.recordFound(ctx)
+	}
 	return k, err
 }
 
