@@ -110,7 +110,7 @@ func (k *Mounter) mountVolume(ctx context.Context, v Volume, d Driver, u Use) er
 			operation = "map_volume"
 		}
 		// While the volume is locked, no other pod starts to use it.
-		r := record{Plugin: d.Plugin(), Volume: v, GroupPending: k.mustChangeGroup(v, d, u)}
+		r := record{Plugin: d.Plugin(), Volume: v, GroupPending: k.mustChangeGroup(v, d, u), Size: k.sizeOnNode(v)}
 		if err := k.observeCall(operation, d.Plugin(), v, func() error {
 			if err := k.publishVolume(ctx, v, d, u, key, r); err != nil {
 				return err
