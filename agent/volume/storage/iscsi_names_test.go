@@ -227,6 +227,52 @@ func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
 	}
 }
 
+// TestOneDirectoryOfTwoVolumes checks that two PersistentVolumes with one local path are one volume: with ReadWriteOncePod the second pod waits
+// for the end of the first. The same applies if an earlier version has recorded the first one by its name.
+func TestOneDirectoryOfTwoVolumes(t *testing.T) {
+	for _, earlier := range []bool{false, true} {
+		root, dir, s := t.TempDir(), t.TempDir(), openStore(t, t.TempDir())
+		defer s.Close()
+		o := &objects{}
+		for _, name := range []string{"a", "b"} {
+			_, pv := o.bound(name, v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: dir}})
+			pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+		}
+		k := newMounter(t, root, s, o)
+		a, b := podWith("a", "a"), podWith("b", "b")
+		_, err := k.SetUp(t.Context(), a, &a.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		if earlier {
+			rows, err := s.Volumes(t.Context())
+			requireNoError(t, err)
+			for _, row := range rows {
+				old := row
+				old.Volume = "kubernetes.io/local-volume/pv-a"
+				old.Data = []byte(strings.ReplaceAll(string(row.Data), row.Volume, old.Volume))
+				requireNoError(t, s.RemoveVolume(t.Context(), row.VolumeKey))
+				requireNoError(t, s.PutVolume(t.Context(), old))
+			}
+			k = newMounter(t, root, s, o)
+		}
+		if _, err := k.SetUp(t.Context(), b, &b.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
+			t.Errorf("earlier %v: %v", earlier, err)
+		}
+		path, err := k.SetUp(t.Context(), a, &a.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		requireNoError(t, os.WriteFile(filepath.Join(path, "data"), nil, 0o600))
+		requireNoError(t, k.TearDown(t.Context(), a.UID))
+		path, err = k.SetUp(t.Context(), b, &b.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		if _, err := os.Stat(filepath.Join(path, "data")); err != nil {
+			t.Error(err)
+		}
+		requireNoError(t, k.TearDown(t.Context(), b.UID))
+		if rows, err := s.Volumes(t.Context()); err != nil || len(rows) != 0 {
+			t.Errorf("left: %v, %v", rows, err)
+		}
+	}
+}
+
 // TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod.
 // After that, the disk is unmounted.
 func TestDiskOfAnUnrecordedPod(t *testing.T) {

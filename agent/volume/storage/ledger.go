@@ -49,10 +49,10 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 			r = record{}
 		}
 		key := row.VolumeKey
-		if s := r.Volume.Source.ISCSI; s != nil {
-			key.Volume = iscsiID(s)
+		if s := &r.Volume.Source; s.ISCSI != nil || s.Local != nil {
+			key.Volume = volumeID(types.UID(key.Pod), &r.Volume, nil)
 		}
-		if key != row.VolumeKey { // earlier versions stored each spelling as a disk of its own
+		if key != row.VolumeKey { // earlier versions stored each spelling of a disk, and each name of a directory, as a volume of its own
 			r.Volume.ID = key.Volume
 			if err := renameRow(ctx, l, row.VolumeKey, key, r); err != nil {
 				log.Error("cannot store a mounted volume by its new ID: the next start tries again", "volume", key.Volume, "error", err)

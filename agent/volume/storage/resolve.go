@@ -198,12 +198,15 @@ func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	return nil
 }
 
-// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse. All spellings of an iSCSI disk have the same ID.
+// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse. All spellings of an iSCSI disk have the same ID,
+// and all PersistentVolumes with the same local path.
 func volumeID(pod types.UID, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {
 	case s.ISCSI != nil:
 		return iscsiID(s.ISCSI)
+	case s.Local != nil:
+		return localID(s.Local)
 	case v.Inline:
 		return d.Plugin() + "/" + string(pod) + "-" + v.Name
 	case s.CSI != nil:
