@@ -49,6 +49,7 @@ type node struct {
 	mounter *storage.Mounter
 	kill    context.CancelFunc // ends all calls
 	life    context.Context
+	inUse   func(context.Context, string) error // Config.InUse
 }
 
 // newStore replaces the store by an empty one.
@@ -72,7 +73,7 @@ func (n *node) start() {
 	n.life, n.kill = context.WithCancel(context.Background())
 	var err error
 	log := slog.New(slog.DiscardHandler)
-	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, Log: log})
+	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, InUse: n.inUse, Log: log})
 	requireNoError(n.T, err)
 	n.mounter, err = storage.New(n.life, storage.Config{
 		Root: n.root, Drivers: []storage.Driver{n.Drivers}, Ledger: n.db, Objects: n.world, Log: log,

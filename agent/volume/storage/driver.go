@@ -46,6 +46,9 @@ type Use struct {
 	// Path is the path of the volume. It is a directory below pods/UID/volumes, which need not exist. For a block
 	// volume it is a link below pods/UID/volumeDevices.
 	Path string
+	// Recorded is set if the ledger contained the volume before this setup. Then the Node's volumesInUse has listed the volume since it was
+	// mounted first, also if this was before a reboot.
+	Recorded bool
 }
 
 // A Driver mounts volumes of one type of storage. Its methods must be safe for concurrent use, but are not called

@@ -161,6 +161,18 @@ func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 	return all
 }
 
+// isRecorded reports whether the ledger contains a volume.
+func (k *Mounter) isRecorded(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range k.rows {
+		if key.Volume == id {
+			return true
+		}
+	}
+	return false
+}
+
 // usedByOthers reports whether a pod other than the given one uses a volume.
 func (k *Mounter) usedByOthers(id, pod string) bool {
 	k.mu.Lock()

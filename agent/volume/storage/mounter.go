@@ -135,6 +135,7 @@ func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, 
 		return err
 	}
 	if a, ok := d.(Attacher); ok {
+		u.Recorded = k.isRecorded(v.ID)
 		if err := a.WaitAttached(ctx, v, u); err != nil {
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}
