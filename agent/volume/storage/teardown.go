@@ -214,8 +214,9 @@ func (k *Mounter) sweepOrphans(ctx context.Context) error {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		defer func() { <-k.orphans.busy }()
-		ended <- k.orphans.unmount()
+		err := k.orphans.unmount()
+		<-k.orphans.busy // before the caller can sweep again
+		ended <- err
 	}()
 	ctx, stop := context.WithTimeout(ctx, mountTime)
 	defer stop()
