@@ -33,8 +33,9 @@ func (d *Drivers) needsAttach(pod *v1.Pod, v storage.Volume) (bool, error) {
 }
 
 // WaitAttached waits until the attach-detach controller and the driver's external-attacher have attached the volume.
-// It first waits until the API server has accepted a Node status whose volumesInUse contains the volume. Otherwise the controller could detach
-// the volume although it is mounted. The link is needed for this only before the first mount, so pods can start after a reboot without a link.
+// It first waits until the API server has accepted a Node status whose volumesInUse contains the volume. Otherwise the controller could
+// detach the volume although it is mounted. The link is needed for this only before the first mount, so pods can start after a reboot
+// without a link.
 func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err

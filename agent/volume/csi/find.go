@@ -20,9 +20,9 @@ import (
 // maxData is the maximum size of a vol_data.json.
 const maxData = 64 << 10
 
-// Find returns the volumes that drivers may have staged or published, according to the files vol_data.json of this node or of a kubelet. If
-// such a file cannot be read although the volume is mounted, the volume has no driver. Then the unmount fails and the mount stays, until the
-// machine reboots.
+// Find returns the volumes that drivers may have staged or published, according to the files vol_data.json of this node or of a kubelet.
+// If such a file cannot be read although the volume is mounted, the volume has no driver. Then the unmount fails and the mount stays, until
+// the machine reboots.
 //
 // https://github.com/kubernetes/enhancements/tree/master/keps/sig-storage/3756-volume-reconstruction
 func (d *Drivers) Find(known func(string) bool) (found []storage.Found, err error) {

@@ -101,8 +101,8 @@ type Adopter interface {
 
 // A Finder is a Driver that finds its volumes on the disk, because the ledger is lost with the database.
 type Finder interface {
-	// Find returns the volumes that are or may be mounted, except at paths that are known. The volumes contain only the data that an unmount
-	// needs, and no ID.
+	// Find returns the volumes that are or may be mounted, except at paths that are known. The volumes contain only the data that an
+	// unmount needs, and no ID.
 	Find(known func(path string) bool) ([]Found, error)
 }
 

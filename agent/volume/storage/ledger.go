@@ -27,8 +27,8 @@ type record struct {
 	Volume Volume
 	// GroupPending means that the group of all files must be changed for the pod, and that no change has ended successfully since then.
 	GroupPending bool `json:",omitempty"`
-	// Size is the number of bytes to which this node has expanded the volume. The claim's status contains the size of the node that expanded
-	// the volume first. Size is 0 if it is unknown, as in the rows of earlier versions.
+	// Size is the number of bytes to which this node has expanded the volume. The claim's status contains the size of the node that
+	// expanded the volume first. Size is 0 if it is unknown, as in the rows of earlier versions.
 	Size int64 `json:",omitempty"`
 	// Found means that a Finder has found the volume. The record contains only the data that an unmount needs.
 	Found bool `json:",omitempty"`

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// recordFound adds rows for the volumes that the drivers find on the disk and that the ledger does not contain, because the database was lost.
-// So these volumes are in use until their drivers have unmounted them.
+// recordFound adds rows for the volumes that the drivers find on the disk and that the ledger does not contain, because the database was
+// lost. So these volumes are in use until their drivers have unmounted them.
 func (k *Mounter) recordFound(ctx context.Context) {
 	known := map[string]bool{}
 	for key := range k.rows {
