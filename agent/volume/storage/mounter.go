@@ -65,8 +65,8 @@ type orphanSweep struct {
 	busy    chan struct{} // capacity 1; contains a value while unmount runs
 }
 
-// New returns a Mounter with the volumes in the ledger, and those that the drivers find on the disk. It mounts and unmounts nothing. When ctx
-// ends, the Mounter cancels the setups whose callers have stopped waiting.
+// New returns a Mounter with the volumes in the ledger, and those that the drivers find on the disk. It mounts and unmounts nothing. When
+// ctx ends, the Mounter cancels the setups whose callers have stopped waiting.
 func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
