@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -25,10 +24,6 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/event"
 )
-
-// inUseTimeout is the maximum time to wait until the API server lists a volume as in use. After this time the
-// volume is mounted anyway, because an API server that cannot be reached cannot cause a detach.
-const inUseTimeout = 5 * time.Second
 
 // csiVolumes is the prefix of CSI volumes in volumesInUse. csiHandle separates the driver's name from the volume
 // handle. Only volumes with a volume handle can be attached.
@@ -84,10 +79,7 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 			return nil, err
 		}
 		inUse := func(ctx context.Context, id string) error {
-			soon, stop := context.WithTimeout(ctx, inUseTimeout)
-			defer stop()
-			_ = c.Cluster.Node.InUse(soon, v1.UniqueVolumeName(id))
-			return ctx.Err()
+			return c.Cluster.Node.InUse(ctx, v1.UniqueVolumeName(id))
 		}
 		driver := func(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 			return kube.Get[storagev1.CSIDriver](ctx, c.Cluster.Client, "", name)
@@ -100,7 +92,7 @@ func Open(ctx context.Context, c Config) (*Claims, error) {
 		if out.drivers, err = csi.New(csi.Config{
 			Root: c.Config.Dirs.Root, Node: c.Config.Node.Name, Objects: c.Cluster.Objects,
 			Every: c.Config.PollPeriod(), Nodes: out.node, Driver: driver, InUse: inUse, Retry: c.Retry,
-			Reject: reject, Log: c.Log,
+			Registered: func() { out.Mounter.RetryUnstage() }, Reject: reject, Log: c.Log,
 		}); err != nil {
 			return nil, err
 		}

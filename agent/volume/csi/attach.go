@@ -33,7 +33,9 @@ func (d *Drivers) needsAttach(pod *v1.Pod, v storage.Volume) (bool, error) {
 }
 
 // WaitAttached waits until the attach-detach controller and the driver's external-attacher have attached the volume.
-// It first waits until the Node's volumesInUse contains the volume, so that the controller does not detach it.
+// It first waits until the API server has accepted a Node status whose volumesInUse contains the volume. Otherwise the controller could
+// detach the volume although it is mounted. The link is needed for this only before the first mount, so pods can start after a reboot
+// without a link.
 func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.Use) error {
 	if err := checkSource(v); err != nil {
 		return err
@@ -42,7 +44,7 @@ func (d *Drivers) WaitAttached(ctx context.Context, v storage.Volume, u storage.
 	if err != nil || !needs {
 		return err
 	}
-	if d.cfg.InUse != nil {
+	if d.cfg.InUse != nil && !u.Recorded {
 		if err := d.cfg.InUse(ctx, v.ID); err != nil {
 			return fmt.Errorf("volume has not been added to the list of VolumesInUse in the node's volume status: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -25,6 +26,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 	"github.com/islet-edge/islet/agent/volume/storage"
 	"github.com/islet-edge/islet/internal/eventtest"
+	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // TestVolume checks a claim's volume during its whole life. Two pods use it.
@@ -196,6 +198,65 @@ func TestAttached(t *testing.T) {
 		t.Errorf("staged with %v, published with %v", w.gotStage.PublishContext, w.gotPublish.PublishContext)
 	}
 	w.undo(v, u)
+}
+
+// TestInUse checks that a volume is not mounted before the API server lists it as in use, although it is attached. After that, it is mounted
+// again without a link, also by a restarted agent and after a reboot, until it was unmounted.
+func TestInUse(t *testing.T) {
+	w := newWorld(t)
+	w.object, w.attach = nil, &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
+	accepted := atomic.Bool{}
+	waiting := make(chan context.CancelFunc, 1)
+	n := &node{world: w, inUse: func(ctx context.Context, _ string) error {
+		if accepted.Load() {
+			return nil
+		}
+		(<-waiting)() // the caller stops waiting
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	n.newStore()
+	n.start()
+	n.register()
+	defer func() { n.kill(); n.db.Close() }()
+	pod := podNamed("a")
+	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+	}}}
+	setUp := func() error {
+		ctx, stop := context.WithCancel(n.life)
+		defer stop()
+		waiting <- stop
+		_, err := n.mounter.SetUp(ctx, pod, &pod.Spec.Volumes[0], "")
+		select {
+		case <-waiting:
+		default:
+		}
+		return err
+	}
+	for range 2 {
+		for range 2 {
+			if err := setUp(); err == nil || w.gotPublish != nil || len(n.mounted()) != 0 {
+				t.Errorf("%v, published with %v, mounted: %q", err, w.gotPublish, n.mounted())
+			}
+		}
+		accepted.Store(true)
+		requireNoError(t, setUp())
+		accepted.Store(false)
+		for _, reboot := range []bool{false, true} {
+			n.start()
+			if reboot {
+				requireNoError(t, mounts.DetachBelow(n.root))
+			}
+			n.register()
+			requireNoError(t, setUp())
+			if !mounted(w.gotPublish.TargetPath) {
+				t.Errorf("reboot %v: the volume is not mounted", reboot)
+			}
+		}
+		requireNoError(t, n.mounter.TearDown(n.life, pod.UID))
+		w.gotPublish = nil
+	}
 }
 
 // TestLimitExceeded checks that a pod is rejected if its volume could not be attached because the node has too many volumes. This applies

@@ -69,6 +69,8 @@ type Config struct {
 	// nil, the volume limit of a driver does not change after the registration.
 	Driver func(ctx context.Context, name string) (*storagev1.CSIDriver, error)
 	Retry  func(types.UID) // makes a pod that waits for a driver try again; must not block
+	// Registered is called when a driver has registered. It must not block. It may be nil.
+	Registered func()
 	// Reject ends a pod that cannot run on this node. The reason is one that kubelets use. If Reject is nil, such a
 	// pod waits.
 	Reject func(pod *v1.Pod, reason, message string)
@@ -124,6 +126,9 @@ func New(cfg Config) (*Drivers, error) {
 	cfg.Every = cmp.Or(cfg.Every, republishEvery)
 	if cfg.Retry == nil {
 		cfg.Retry = func(types.UID) {}
+	}
+	if cfg.Registered == nil {
+		cfg.Registered = func() {}
 	}
 	root, err := filepath.EvalSymlinks(cfg.Root)
 	if err != nil {
@@ -203,6 +208,7 @@ func (d *Drivers) Register(ctx context.Context, p plugins.Plugin) error {
 	for uid := range waiting {
 		d.cfg.Retry(uid)
 	}
+	d.cfg.Registered()
 	return nil
 }
 

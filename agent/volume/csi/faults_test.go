@@ -52,6 +52,36 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestUnstageFailsLate checks that the driver is called until it has unstaged a volume, although it has removed the directory of the volume in
+// a call that then failed or hung.
+func TestUnstageFailsLate(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		w := newWorld(t)
+		w.register()
+		v := volume()
+		v.Block = block
+		path := w.StagePath(v)
+		requireNoError(t, w.Stage(t.Context(), v, path, w.use(v, podNamed("a"))))
+		for range 2 {
+			w.fails("after unstage", func(context.Context) error { return status.Error(codes.Internal, "the disk is busy") })
+			if err := w.Unstage(t.Context(), v, path); status.Code(err) != codes.Internal {
+				t.Errorf("block %v: %v", block, err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			w.fails("after unstage", func(called context.Context) error {
+				stop()
+				<-called.Done()
+				return called.Err()
+			})
+			if err := w.Unstage(ctx, v, path); status.Code(err) != codes.Canceled {
+				t.Errorf("block %v: %v", block, err)
+			}
+		}
+		w.fails("after unstage", nil)
+		w.undo(v, w.use(v, podNamed("a")))
+	}
+}
+
 // TestHang checks that a call of a driver ends with the call's context. The driver can then be called again.
 func TestHang(t *testing.T) {
 	w := newWorld(t)
@@ -101,7 +131,7 @@ func TestDies(t *testing.T) {
 }
 
 // TestNotRegistered checks that the mount of a volume fails while its driver is not registered. It succeeds after the driver was registered
-// or replaced.
+// or replaced. The same applies to an unmount.
 func TestNotRegistered(t *testing.T) {
 	w := newWorld(t)
 	v := volume()
@@ -134,6 +164,19 @@ func TestNotRegistered(t *testing.T) {
 	if len(w.retried) > 0 {
 		t.Errorf("%s is tried again", <-w.retried)
 	}
+	requireNoError(t, w.mount(v, u))
+	w.Deregister(second)
+	if err := w.Unpublish(t.Context(), v, u.Pod.UID, u.Path); err == nil {
+		t.Error("unpublished without the driver")
+	}
+	for w.registered.Store(false); len(w.installed) > 0; {
+		<-w.installed
+	}
+	w.register()
+	if uid := <-w.retried; uid != "uid-of-a" || !w.registered.Load() {
+		t.Errorf("%s is tried again, volumes that no pod uses are: %v", uid, w.registered.Load())
+	}
+	w.undo(v, u)
 }
 
 func TestRegisterRefuses(t *testing.T) {

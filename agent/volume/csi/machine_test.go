@@ -31,6 +31,9 @@ func (w *world) Claim(_ *v1.Pod, name string) (*v1.PersistentVolumeClaim, error)
 }
 
 func (w *world) PersistentVolume(_ *v1.Pod, name string) (*v1.PersistentVolume, error) {
+	if w.noVolume.Load() {
+		return nil, errors.New("the API server cannot be reached")
+	}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	pv.Spec.ClaimRef = &v1.ObjectReference{UID: types.UID("claim-" + name)}
 	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "handle-" + name}
@@ -46,6 +49,18 @@ type node struct {
 	mounter *storage.Mounter
 	kill    context.CancelFunc // ends all calls
 	life    context.Context
+	inUse   func(context.Context, string) error // Config.InUse
+}
+
+// newStore replaces the store by an empty one.
+func (n *node) newStore() {
+	n.Helper()
+	if n.db != nil {
+		n.db.Close()
+	}
+	var err error
+	n.db, err = store.Open(context.Background(), filepath.Join(n.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
+	requireNoError(n.T, err)
 }
 
 // start restarts the agent. The driver is not registered yet.
@@ -58,7 +73,7 @@ func (n *node) start() {
 	n.life, n.kill = context.WithCancel(context.Background())
 	var err error
 	log := slog.New(slog.DiscardHandler)
-	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, Log: log})
+	n.Drivers, err = New(Config{Root: n.root, Node: "n", Objects: n.world, InUse: n.inUse, Log: log})
 	requireNoError(n.T, err)
 	n.mounter, err = storage.New(n.life, storage.Config{
 		Root: n.root, Drivers: []storage.Driver{n.Drivers}, Ledger: n.db, Objects: n.world, Log: log,
@@ -75,30 +90,40 @@ func (n *node) mounted() []string {
 	return below
 }
 
-// checkRecords checks that the store has a row for each mount.
+// checkRecords checks that the store has a row for each mount, and for each volume that the driver has not unstaged.
 func (n *node) checkRecords(after string) {
 	n.Helper()
 	rows, err := n.db.Volumes(context.Background())
 	requireNoError(n.T, err)
+	for _, r := range rows {
+		if !slices.Contains(n.mounter.InUse(), r.Volume) {
+			n.Fatalf("after %s, %s is not in use", after, r.Volume)
+		}
+	}
 	for _, at := range n.mounted() {
 		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return r.Path == at }) {
 			n.Fatalf("after %s, %s is not in the store", after, at)
 		}
 	}
+	n.owed.Range(func(id, _ any) bool {
+		if !slices.ContainsFunc(rows, func(r store.Volume) bool { return strings.HasSuffix(r.Volume, "^"+id.(string)) }) {
+			n.Fatalf("after %s, the driver has not unstaged %s, which is not in the store", after, id)
+		}
+		return true
+	})
 }
 
 // TestMachine mounts and unmounts volumes of three pods at random. Meanwhile the driver fails, hangs, dies or returns false results, the
-// agent is killed, and the machine reboots. Each mount must always be in the store. In the end, it must be possible to unmount all volumes,
+// agent is killed, the database is deleted, and the machine reboots. Each mount must always be in the store. In the end, it must be possible to unmount all volumes,
 // and no data may be lost.
 func TestMachine(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t)
-			db, err := store.Open(context.Background(), filepath.Join(t.TempDir(), "islet.db"), slog.New(slog.DiscardHandler))
-			requireNoError(t, err)
-			defer db.Close()
 			requireNoError(t, os.WriteFile(filepath.Join(w.data, "kept"), []byte("kept"), 0o600))
-			n := &node{world: w, db: db}
+			n := &node{world: w}
+			n.newStore()
+			defer func() { n.db.Close() }()
 			n.start()
 			n.register()
 			(&machine{node: n, rand: rand.New(rand.NewPCG(seed, 0))}).run(40)
@@ -115,10 +140,11 @@ func TestMachine(t *testing.T) {
 				requireNoError(t, n.mounter.TearDown(n.life, uid))
 			}
 			requireNoError(t, n.mounter.Sweep(n.life))
-			rows, err := db.Volumes(context.Background())
+			rows, err := n.db.Volumes(context.Background())
 			if m := n.mounted(); err != nil || len(m) > 0 || len(rows) > 0 {
 				t.Errorf("left: %v, %v, %v", m, rows, err)
 			}
+			n.checkUnstaged()
 			if text, err := os.ReadFile(filepath.Join(n.data, "kept")); string(text) != "kept" {
 				t.Errorf("data was lost: %v", err)
 			}
@@ -131,16 +157,22 @@ type machine struct {
 	rand *rand.Rand
 }
 
+// The keys of faulty.fault that are used while a volume is mounted or unmounted.
+var (
+	mountMethods   = []string{"stage", "publish"}
+	unmountMethods = []string{"unstage", "unpublish", "after unstage"}
+)
+
 // endFaults removes all faults.
 func (n *node) endFaults() {
-	for _, m := range []string{"stage", "unstage", "publish", "unpublish"} {
+	for _, m := range slices.Concat(mountMethods, unmountMethods) {
 		n.fails(m, nil)
 	}
 }
 
-// fault adds a random fault to one method of the driver. It returns the names of the method and the fault.
-func (m *machine) fault(ctx context.Context, stop context.CancelFunc) string {
-	method := []string{"stage", "unstage", "publish", "unpublish"}[m.rand.IntN(4)]
+// fault adds a random fault to one of the given methods of the driver. It returns the names of the method and the fault.
+func (m *machine) fault(methods []string, stop context.CancelFunc) string {
+	method := methods[m.rand.IntN(len(methods))]
 	how, name := []func(context.Context) error{
 		func(context.Context) error { return status.Error(codes.Internal, "broken") },
 		func(called context.Context) error { stop(); <-called.Done(); return called.Err() },
@@ -164,12 +196,16 @@ func (m *machine) run(steps int) {
 			},
 		}
 		ctx, stop := context.WithCancel(m.life)
-		what := ""
+		what, step := "", m.rand.IntN(11)
 		if m.rand.IntN(2) == 0 {
-			what = m.fault(ctx, stop) + ", "
+			methods := mountMethods
+			if step >= 4 {
+				methods = unmountMethods
+			}
+			what = m.fault(methods, stop) + ", "
 		}
 		var err error
-		switch step := m.rand.IntN(10); {
+		switch {
 		case step < 4:
 			what += "set up " + pod.Name
 			var path string
@@ -191,6 +227,12 @@ func (m *machine) run(steps int) {
 		case step == 8:
 			what = "the driver is replaced"
 			m.Deregister(m.plugin())
+			m.register()
+		case step == 9:
+			what = "the database is deleted"
+			m.kill()
+			m.newStore()
+			m.start()
 			m.register()
 		default:
 			what = "the machine reboots"

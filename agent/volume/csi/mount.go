@@ -43,14 +43,11 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 	if err != nil {
 		return err
 	}
-	// If this directory exists, the driver may already have been called.
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return fmt.Errorf("make the directory to stage at: %w", err)
 	}
-	if !v.Block {
-		if err := d.saveData(filepath.Dir(path), v, ""); err != nil {
-			return err
-		}
+	if err := d.saveData(filepath.Dir(d.stagedData(v, path)), v, ""); err != nil { // before the driver is called, see mayBeStaged
+		return err
 	}
 	if !n.capabilities[spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 		return nil
@@ -69,8 +66,8 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 	if err := checkSource(v); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil // never staged or already unstaged
+	if !d.mayBeStaged(v, path) {
+		return nil
 	}
 	n, err := d.findDriver(v.Source.CSI.Driver, "")
 	if err != nil {
@@ -84,13 +81,25 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 			return err
 		}
 	}
-	if v.Block {
-		if err := d.unmountAndRemove(path, false); err != nil {
-			return err
-		}
-		return removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name))
+	if !v.Block {
+		return d.unmountAndRemove(path, true)
 	}
-	return d.unmountAndRemove(path, true)
+	if err := errors.Join(d.unmountAndRemove(path, false), removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name))); err != nil {
+		return err
+	}
+	return d.removeDeviceData(v)
+}
+
+// mayBeStaged reports whether the driver may have been called to stage the volume, and has not confirmed since then that it has unstaged
+// the volume. The directory at path is no proof that it has, because the driver may remove the directory before its last step. The file
+// vol_data.json is removed after the driver has confirmed. Earlier versions wrote none for a block volume.
+func (d *Drivers) mayBeStaged(v storage.Volume, path string) bool {
+	for _, p := range []string{d.stagedData(v, path), path} {
+		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
 }
 
 // Publish mounts a staged volume for a pod.
@@ -237,7 +246,7 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	if !mayBePublished(v, path) { // the driver was never called, so there is no need to wait for it
 		return nil
 	}
-	n, err := d.findDriver(v.Source.CSI.Driver, "")
+	n, err := d.findDriver(v.Source.CSI.Driver, uid)
 	if err != nil {
 		return err
 	}

@@ -63,6 +63,14 @@ func (d *Drivers) publishPath(v storage.Volume, uid types.UID) string {
 	return d.pluginPath("volumeDevices", "publish", v.Name, string(uid))
 }
 
+// stagedData returns the path of the vol_data.json of a volume that is staged at path.
+func (d *Drivers) stagedData(v storage.Volume, path string) string {
+	if v.Block {
+		return d.pluginPath("volumeDevices", v.Name, "data", dataFile)
+	}
+	return filepath.Join(filepath.Dir(path), dataFile)
+}
+
 // podUID returns the UID of the pod to which a volume path belongs, or "" if it belongs to no pod.
 func (d *Drivers) podUID(path string) types.UID {
 	rest, ok := strings.CutPrefix(path, filepath.Join(d.root, "pods")+"/")
@@ -99,15 +107,14 @@ func checkSource(v storage.Volume) error {
 	return nil
 }
 
-// saveData writes vol_data.json, which a kubelet needs to unmount the volume.
+// saveData writes vol_data.json, which a kubelet needs to unmount the volume. The parameter uid is empty if the volume is staged.
 func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
-	data := map[string]string{dataHandle: volumeID(v, uid), dataDriver: v.Source.CSI.Driver}
-	if uid != "" {
-		data[dataName], data[dataNode], data[dataMode] = v.Name, d.cfg.Node, "Persistent"
-		data[dataAttachment] = d.attachmentName(v)
-		if v.Inline {
-			data[dataMode] = "Ephemeral"
-		}
+	data := map[string]string{
+		dataHandle: volumeID(v, uid), dataDriver: v.Source.CSI.Driver, dataName: v.Name, dataNode: d.cfg.Node, dataMode: "Persistent",
+		dataAttachment: d.attachmentName(v),
+	}
+	if v.Inline {
+		data[dataMode] = "Ephemeral"
 	}
 	if v.Label != "" {
 		data[dataLabel] = v.Label
@@ -116,10 +123,22 @@ func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", dataFile, err)
 	}
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return fmt.Errorf("make the directory of %s: %w", dataFile, err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, dataFile), append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save volume info data: %w", err)
 	}
 	return nil
+}
+
+// removeDeviceData removes the vol_data.json of a block volume with its directories.
+func (d *Drivers) removeDeviceData(v storage.Volume) error {
+	file := d.stagedData(v, "")
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(removeEmpty(filepath.Dir(file)), removeEmpty(filepath.Dir(filepath.Dir(file))))
 }
 
 // unmountAndRemove unmounts everything that is mounted at path and removes the empty directory. If data is true, it

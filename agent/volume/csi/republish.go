@@ -62,11 +62,13 @@ func (d *Drivers) Adopt(v storage.Volume, staged string, u storage.Use) {
 	repeat := err == nil && object != nil && podspec.IsTrue(object.Spec.RequiresRepublish)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.published[u.Path] != nil {
-		return // already registered, because a container has started
+	p := d.published[u.Path]
+	if p == nil {
+		p = &publishedVolume{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1)}
+		d.published[u.Path] = p
 	}
-	d.published[u.Path] = &publishedVolume{volume: v, staged: staged, use: u, busy: make(chan struct{}, 1), needsRepublish: repeat}
-	if repeat {
+	if repeat && !p.needsRepublish { // the CSIDriver object may have been unknown at the first call
+		p.needsRepublish = true
 		select {
 		case d.republishSignal <- struct{}{}:
 		default:

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,7 @@ type world struct {
 	*faulty
 	root, socket, data string
 
+	owed      sync.Map // IDs of the volumes that the driver may have staged, and has not unstaged with success since then
 	mu        sync.Mutex
 	object    *storagev1.CSIDriver // nil: no CSIDriver exists
 	attach    *storagev1.VolumeAttachment
@@ -56,6 +58,9 @@ type world struct {
 	noToken   error // error for each request of a token
 	installed chan string
 	retried   chan types.UID
+
+	registered atomic.Bool // Config.Registered was called
+	noVolume   atomic.Bool // no PersistentVolume can be read
 }
 
 const driverName = "faulty.islet.dev"
@@ -77,7 +82,7 @@ func newWorld(t *testing.T) *world {
 	w.object = &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}
 	w.Drivers, err = New(Config{
 		Root: root, Node: "n", Objects: w, Nodes: w, Retry: func(uid types.UID) { w.retried <- uid },
-		Log: slog.New(slog.DiscardHandler),
+		Registered: func() { w.registered.Store(true) }, Log: slog.New(slog.DiscardHandler),
 	})
 	requireNoError(t, err)
 	t.Cleanup(func() { w.Drivers.Close() })
@@ -94,7 +99,7 @@ func (w *world) serve() {
 	requireNoError(w.T, os.MkdirAll(w.data, 0o755))
 	l, err := net.Listen("unix", w.socket)
 	requireNoError(w.T, err)
-	w.faulty = &faulty{data: w.data, fault: map[string]func(context.Context) error{}, server: grpc.NewServer(),
+	w.faulty = &faulty{data: w.data, owed: &w.owed, fault: map[string]func(context.Context) error{}, server: grpc.NewServer(),
 		info: &spec.NodeGetInfoResponse{NodeId: "id-of-n"}, can: []spec.NodeServiceCapability_RPC_Type{
 			spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, spec.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 			spec.NodeServiceCapability_RPC_EXPAND_VOLUME, spec.NodeServiceCapability_RPC_VOLUME_CONDITION,
@@ -193,6 +198,15 @@ func (w *world) mount(v storage.Volume, u storage.Use) error {
 	return w.Publish(w.Context(), v, staged, u)
 }
 
+// checkUnstaged checks that the driver has unstaged all volumes.
+func (w *world) checkUnstaged() {
+	w.Helper()
+	w.owed.Range(func(id, _ any) bool {
+		w.Errorf("the driver has not unstaged %v", id)
+		return true
+	})
+}
+
 // This helper unmounts the volume twice and checks that nothing is left.
 func (w *world) undo(v storage.Volume, u storage.Use) {
 	w.Helper()
@@ -202,6 +216,7 @@ func (w *world) undo(v storage.Volume, u storage.Use) {
 			requireNoError(w.T, w.Unstage(w.Context(), v, staged))
 		}
 	}
+	w.checkUnstaged()
 	for _, dir := range []string{filepath.Join(w.root, "pods"), filepath.Join(w.root, "plugins")} {
 		err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 			if err == nil && !e.IsDir() || filepath.Base(path) == "mount" || filepath.Base(path) == "globalmount" {
@@ -219,10 +234,13 @@ func (w *world) undo(v storage.Volume, u storage.Use) {
 type faulty struct {
 	spec.UnimplementedNodeServer
 	data   string
+	owed   *sync.Map
 	server *grpc.Server
 
-	mu         sync.Mutex
-	fault      map[string]func(context.Context) error // the key is the method; errLie: the method reports success without an effect
+	mu sync.Mutex
+	// The key is the method, or "after unstage" for a driver that removes the directory before a later step of this method. errLie: the method
+	// reports success without an effect.
+	fault      map[string]func(context.Context) error
 	info       *spec.NodeGetInfoResponse
 	can        []spec.NodeServiceCapability_RPC_Type
 	gotStage   *spec.NodeStageVolumeRequest // the last request
@@ -308,6 +326,7 @@ func unbind(path string, remove bool) error {
 }
 
 func (f *faulty) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
+	f.owed.Store(r.VolumeId, true)
 	f.mu.Lock()
 	f.gotStage = r
 	f.mu.Unlock()
@@ -320,7 +339,17 @@ func (f *faulty) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeReq
 }
 
 func (f *faulty) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
-	return &spec.NodeUnstageVolumeResponse{}, f.do(ctx, "unstage", func() error { return unbind(r.StagingTargetPath, false) })
+	f.mu.Lock()
+	late := f.fault["after unstage"]
+	f.mu.Unlock()
+	err := f.do(ctx, "unstage", func() error { return unbind(r.StagingTargetPath, late != nil) })
+	if err == nil && late != nil {
+		err = f.do(ctx, "after unstage", func() error { return nil })
+	}
+	if err == nil {
+		f.owed.Delete(r.VolumeId)
+	}
+	return &spec.NodeUnstageVolumeResponse{}, err
 }
 
 func (f *faulty) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {

@@ -64,11 +64,15 @@ type Objects struct {
 	Claims       *provision.Claims // claims from manifests; a pod hook that runs after this one
 	c            Config
 	dirty        *dirty.Set[types.UID]
+	repeat       *dirty.Set[types.UID]        // pods whose volumes must be updated again after a failure
+	failed       map[types.UID]*failedRefresh // only Run uses it
 }
 
 // Open loads the stored objects of the desired pods.
 func Open(ctx context.Context, c Config) (*Objects, error) {
-	o := &Objects{c: c, dirty: dirty.New[types.UID]()}
+	o := &Objects{
+		c: c, dirty: dirty.New[types.UID](), repeat: dirty.New[types.UID](), failed: map[types.UID]*failedRefresh{},
+	}
 	var pods, fromManifests []*v1.Pod
 	for _, d := range c.Desired.List() {
 		if local.IsStatic(d.Pod) {

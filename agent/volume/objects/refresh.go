@@ -2,12 +2,14 @@ package objects
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/local"
+	"github.com/islet-edge/islet/internal/retry"
 )
 
 // MarkOutdated marks a pod's volumes as possibly out of date, because an object that the pod uses, or a label or
@@ -30,7 +32,14 @@ func (o *Objects) Run(ctx context.Context) error {
 		for {
 			select {
 			case <-o.dirty.Wake():
-				o.refreshMarked()
+				for _, uid := range o.dirty.TakeAll() {
+					o.refresh(uid)
+					o.c.Retry(uid) // the pod may wait for an object
+				}
+			case <-o.repeat.Wake():
+				for _, uid := range o.repeat.TakeAll() {
+					o.refresh(uid)
+				}
 			case <-ctx.Done():
 				return nil
 			}
@@ -39,20 +48,45 @@ func (o *Objects) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// refreshMarked updates the volumes of pods that were marked, and retries pods that waited for an object.
-func (o *Objects) refreshMarked() {
-	for _, uid := range o.dirty.TakeAll() {
-		if d, ok := o.c.Desired.Get(uid); ok && !d.Deleting {
-			if d.Predecessor != "" && o.API != nil && !local.IsStatic(d.Pod) {
-				o.fetch(d.Pod)
-			}
-			if err := o.c.Refresh(d.Pod); err != nil {
-				o.c.Log.Warn("cannot update the volumes of a pod",
-					"pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "error", err)
-			}
-		}
-		o.c.Retry(uid)
+// A failedRefresh is the state of a pod whose volumes could not be updated.
+type failedRefresh struct {
+	backoff retry.Backoff
+	timer   *time.Timer // marks the pod again
+	reason  string      // the last error in the log
+}
+
+// lastRefresh is the window of the longest wait before the volumes of a pod are updated again.
+const lastRefresh = 2 * time.Minute
+
+// refresh updates the volumes of a pod. If this fails, for example because the disk is full, refresh is repeated until it succeeds or until
+// the pod is not desired any more, as in a kubelet. Without this, the pod would keep the old content until the next change of the object.
+func (o *Objects) refresh(uid types.UID) {
+	f := o.failed[uid]
+	if f != nil {
+		f.timer.Stop()
 	}
+	d, ok := o.c.Desired.Get(uid)
+	if !ok || d.Deleting {
+		delete(o.failed, uid)
+		return
+	}
+	if d.Predecessor != "" && o.API != nil && !local.IsStatic(d.Pod) {
+		o.fetch(d.Pod)
+	}
+	err := o.c.Refresh(d.Pod)
+	if err == nil {
+		delete(o.failed, uid)
+		return
+	}
+	if f == nil {
+		f = &failedRefresh{backoff: retry.Backoff{FirstWindow: time.Second, SecondWindow: lastRefresh, MaxWindow: lastRefresh}}
+		o.failed[uid] = f
+	}
+	if f.reason != err.Error() {
+		f.reason = err.Error()
+		o.c.Log.Warn("cannot update the volumes of a pod: retrying", "pod", d.Pod.Namespace+"/"+d.Pod.Name, "uid", uid, "error", err)
+	}
+	f.timer = time.AfterFunc(f.backoff.Next(0), func() { o.repeat.Add(uid) })
 }
 
 // fetch requests the objects of a pod that waits for the end of an earlier pod with its name, because the link may be down when the pod can

@@ -87,8 +87,8 @@ func (v *Volumes) hasTracked(uid types.UID) bool {
 }
 
 // tearDown unmounts the pod's subPaths and then its tracked volumes. The pod's files must not be removed before
-// tearDown has succeeded. It calls TearDown also for a pod without tracked volumes, because TearDown also
-// tries again to unmount volumes of earlier pods.
+// tearDown has succeeded. It calls TearDown also for a pod without tracked volumes, because the end of any pod
+// may be the reason why volumes of earlier pods can be unmounted now.
 func (v *Volumes) tearDown(ctx context.Context, uid types.UID) error {
 	if v.hasTracked(uid) {
 		subPaths := filepath.Join(v.podDir(uid), "volume-subpaths")

@@ -51,7 +51,7 @@ type MountTracker interface {
 	HasPod(uid types.UID) bool
 	Pods() []types.UID
 	// TearDown unmounts all volumes of a pod. If it returns an error, some volumes may still be mounted. It is called for every pod that
-	// ends, and again after an error. So it can unmount volumes of earlier pods that could not be unmounted when these pods ended.
+	// ends, and again after an error.
 	TearDown(ctx context.Context, uid types.UID) error
 	// Sweep unmounts volumes that no pod uses.
 	Sweep(ctx context.Context) error

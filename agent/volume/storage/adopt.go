@@ -15,20 +15,22 @@ func (k *Mounter) Adopt(pods []*v1.Pod) {
 			if !k.Serves(vol) {
 				continue
 			}
-			v, d, err := k.resolveVolume(pod, vol)
-			if err != nil {
-				continue // starting the pod reports the error
+			if v, d, err := k.resolveVolume(pod, vol); err == nil { // starting the pod reports the error
+				k.adoptVolume(v, d, Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)})
 			}
-			a, ok := d.(Adopter)
-			u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
-			if !ok || !k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) {
-				continue
-			}
-			staged := ""
-			if s, ok := d.(Stager); ok {
-				staged = s.StagePath(v)
-			}
-			a.Adopt(v, staged, u)
 		}
 	}
+}
+
+// adoptVolume registers a volume with its driver if the volume is mounted.
+func (k *Mounter) adoptVolume(v Volume, d Driver, u Use) {
+	a, ok := d.(Adopter)
+	if !ok || !k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(u.Pod.UID), Path: u.Path}) {
+		return
+	}
+	staged := ""
+	if s, ok := d.(Stager); ok {
+		staged = s.StagePath(v)
+	}
+	a.Adopt(v, staged, u)
 }

@@ -19,7 +19,7 @@
 //
 //   - The ledger contains a row for each mount. The row is written before the mount and deleted after the unmount. So
 //     after a kill -9 or a reboot, mounts can be found and removed even without the pod, the claim and the API
-//     server. A mount that has no row was not created by this package.
+//     server. If the ledger is lost with the database, New adds rows for the volumes that the drivers find on the disk.
 //   - Each volume has its own lock. A driver that hangs blocks only the pods that use its volume. It blocks neither
 //     Mounter's other methods nor a restart of the agent. If a caller stops waiting, its call continues in its
 //     goroutine, and the next call for the volume waits for that call.

@@ -46,6 +46,9 @@ type Use struct {
 	// Path is the path of the volume. It is a directory below pods/UID/volumes, which need not exist. For a block
 	// volume it is a link below pods/UID/volumeDevices.
 	Path string
+	// Recorded is set if the ledger contained the volume before this setup. Then the Node's volumesInUse has listed the volume since it was
+	// mounted first, also if this was before a reboot.
+	Recorded bool
 }
 
 // A Driver mounts volumes of one type of storage. Its methods must be safe for concurrent use, but are not called
@@ -94,6 +97,20 @@ type Expander interface {
 type Adopter interface {
 	// Adopt registers a volume that is mounted for a pod. It makes no call to the driver's program.
 	Adopt(v Volume, staged string, u Use)
+}
+
+// A Finder is a Driver that finds its volumes on the disk, because the ledger is lost with the database.
+type Finder interface {
+	// Find returns the volumes that are or may be mounted, except at paths that are known. The volumes contain only the data that an
+	// unmount needs, and no ID.
+	Find(known func(path string) bool) ([]Found, error)
+}
+
+// A Found is a mount of a volume that a Finder has found.
+type Found struct {
+	Volume Volume
+	Pod    types.UID // empty if the volume is mounted for the node
+	Path   string
 }
 
 // A Meter is a Driver that reports the usage and health of its volumes.

@@ -99,6 +99,54 @@ func loop(t *testing.T, kib int64) string {
 	return dev
 }
 
+// TestGroupOfSharedLocalVolume checks that the files of a local volume keep the group of its first pod while this pod uses them, also if
+// another pod wants another group and after a restart of the agent. The other pod gets an event. Later, a pod alone gets its group.
+func TestGroupOfSharedLocalVolume(t *testing.T) {
+	root, dir, s := t.TempDir(), t.TempDir(), openStore(t, t.TempDir())
+	defer s.Close()
+	requireNoError(t, os.WriteFile(dir+"/file", nil, 0o600))
+	o, events := &objects{}, make(chan string, 9)
+	o.bound("c", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: dir}})
+	start := func() *Mounter {
+		k := newMounter(t, root, s, o)
+		k.cfg.Event = noting(events)
+		return k
+	}
+	with := func(name string, gid int64) *v1.Pod {
+		p := podWith(name, "c")
+		p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
+		return p
+	}
+	k := start()
+	a, b, c := with("a", 1000), with("b", 2000), with("c", 1000)
+	check := func(p *v1.Pod, want uint32, event string) {
+		t.Helper()
+		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		fi, err := os.Stat(dir + "/file")
+		requireNoError(t, err)
+		got := ""
+		if len(events) > 0 {
+			got = <-events
+		}
+		if gid := fi.Sys().(*syscall.Stat_t).Gid; gid != want || got != event {
+			t.Errorf("%s: group %d, event %q", p.Name, gid, got)
+		}
+	}
+	const event = "Warning AlreadyMountedVolume: The requested fsGroup is 2000, but the volume pv-c has GID 1000. The volume may not be shareable."
+	check(a, 1000, "")
+	check(b, 1000, event)
+	check(c, 1000, "")
+	k = start()
+	check(b, 1000, event)
+	check(a, 1000, "")
+	requireNoError(t, k.TearDown(t.Context(), a.UID))
+	requireNoError(t, k.TearDown(t.Context(), c.UID))
+	requireNoError(t, k.TearDown(t.Context(), b.UID))
+	check(b, 2000, "")
+	requireNoError(t, k.TearDown(t.Context(), b.UID))
+}
+
 // TestLocalDisk checks that a disk is formatted once, mounted once for two pods, and unmounted with the second pod. For a block volume, the
 // container gets the device.
 func TestLocalDisk(t *testing.T) {

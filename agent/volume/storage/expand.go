@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,16 +25,17 @@ type Resizer interface {
 
 // sizeToExpand returns the size to which the node must expand the claim's volume, or nil if no expansion is needed. The
 // node may see the new size before the controller requests the expansion. When the controller requests it later, the
-// node reports the expansion again.
+// node reports the expansion again. The parameter size is the result of sizeOnNode: if several nodes use the volume, each of
+// them expands it, although the claim has the new size after the first of them has reported.
 //
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims
-func sizeToExpand(v Volume) *resource.Quantity {
+func sizeToExpand(v Volume, size int64) *resource.Quantity {
 	if v.claim == nil {
 		return nil
 	}
 	to, ok := v.Capacity[v1.ResourceStorage]
 	has, told := v.claim.Status.Capacity[v1.ResourceStorage]
-	if !ok || !told || to.Cmp(has) < 0 || to.Cmp(has) == 0 && !resizePending(v) {
+	if !ok || !told || to.Cmp(has) < 0 || !mustReport(v) && (size == 0 || size >= to.Value()) {
 		return nil
 	}
 	switch resizeStatus(v) {
@@ -41,6 +43,55 @@ func sizeToExpand(v Volume) *resource.Quantity {
 		return &to
 	}
 	return nil // the controller must resize the volume first
+}
+
+// mustReport reports whether the status of the claim does not contain the expansion to the size of the volume yet.
+func mustReport(v Volume) bool {
+	return v.Capacity.Storage().Cmp(*v.claim.Status.Capacity.Storage()) > 0 || resizePending(v)
+}
+
+// sizeOnNode returns the size of the claim's volume on this node. If the row of no pod contains it, it is that of the claim, because the
+// volume is mounted just now. It returns 0 if there is no claim.
+func (k *Mounter) sizeOnNode(v Volume) (size int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, r := range k.rows {
+		if key.Volume == v.ID {
+			size = max(size, r.Size)
+		}
+	}
+	if size == 0 && v.claim != nil {
+		size = v.claim.Status.Capacity.Storage().Value()
+	}
+	return size
+}
+
+// recordSize records the size of a volume on this node in the rows of its pods. The caller holds the volume's lock.
+func (k *Mounter) recordSize(ctx context.Context, id string, size int64) error {
+	k.mu.Lock()
+	changed := map[store.VolumeKey]record{}
+	for key, r := range k.rows {
+		if key.Volume == id && key.Pod != "" && r.Size < size {
+			r.Size = size
+			changed[key] = r
+		}
+	}
+	k.mu.Unlock()
+	var errs []error
+	for key, r := range changed {
+		errs = append(errs, k.putRow(ctx, key, r))
+	}
+	return errors.Join(errs...)
+}
+
+// completeRow adds the size of the claim to a row that contains none, until the agent ends.
+func (k *Mounter) completeRow(key store.VolumeKey, size int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r, ok := k.rows[key]; ok && r.Size == 0 {
+		r.Size = size
+		k.rows[key] = r
+	}
 }
 
 // resizePending reports whether the status of the claim requests an expansion by the node.
@@ -60,14 +111,17 @@ func resizeStatus(v Volume) v1.ClaimResourceStatus {
 }
 
 // Refresh starts the expansion of the file system of a volume that has grown while the pod uses it. It does not wait
-// for the result.
+// for the result. If the objects of the volume were missing when Adopt was called, Refresh registers the volume with its driver.
 func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 	v, d, err := k.resolveVolume(pod, vol)
-	if err != nil || sizeToExpand(v) == nil {
+	if err != nil {
 		return nil //nolint:nilerr // starting the pod reports the error
 	}
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
-	if k.isUp(store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}) && canExpand(d) && k.beginExpansion(v, pod.UID) {
+	k.adoptVolume(v, d, u)
+	key, size := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}, k.sizeOnNode(v)
+	k.completeRow(key, size)
+	if sizeToExpand(v, size) != nil && k.isUp(key) && canExpand(d) && k.beginExpansion(v, pod.UID) {
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), mountTime)
 			defer stop()
@@ -87,34 +141,38 @@ func canExpand(d Driver) bool {
 // caller must have called beginExpansion.
 func (k *Mounter) expandVolume(ctx context.Context, v Volume, d Driver, u Use) {
 	e, _ := d.(Expander)
-	to := sizeToExpand(v)
-	r := k.cfg.Resizer
+	r, report, readOnly := k.cfg.Resizer, k.cfg.Resizer != nil && mustReport(v), false
 	err := k.withLock(ctx, v.ID, u.Pod.UID, func(ctx context.Context) error {
 		staged := ""
 		if s, ok := d.(Stager); ok {
 			staged = s.StagePath(v)
 		}
-		if v.ReadOnly {
+		if v.ReadOnly { // another pod must expand the volume, so the claim must not say that this was done
 			k.recordEvent(u.Pod, v1.EventTypeWarning, "FileSystemResizeFailed",
 				fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system", v.Name))
-		} else {
-			if r != nil && resizeStatus(v) == v1.PersistentVolumeClaimNodeResizePending {
-				if err := r.ReportResizing(ctx, v.claim); err != nil {
-					return fmt.Errorf("MountVolume.NodeExpandVolume failed to mark node expansion in progress: %w", err)
-				}
-			}
-			if err := k.observeCall("volume_fs_resize", d.Plugin(), v,
-				func() error { return e.Expand(ctx, v, staged, u.Path, v.Capacity) }); err != nil {
-				return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", v.Name, err)
-			}
-			k.recordEvent(u.Pod, v1.EventTypeNormal, "FileSystemResizeSuccessful",
-				fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, k.cfg.Node))
+			readOnly = true
+			return nil
 		}
-		if r != nil {
-			return r.ReportResized(ctx, v.claim, *to)
+		if report && resizeStatus(v) == v1.PersistentVolumeClaimNodeResizePending {
+			if err := r.ReportResizing(ctx, v.claim); err != nil {
+				return fmt.Errorf("MountVolume.NodeExpandVolume failed to mark node expansion in progress: %w", err)
+			}
 		}
-		return nil
+		if err := k.observeCall("volume_fs_resize", d.Plugin(), v,
+			func() error { return e.Expand(ctx, v, staged, u.Path, v.Capacity) }); err != nil {
+			return fmt.Errorf("MountVolume.NodeExpandVolume failed for volume %q : %w", v.Name, err)
+		}
+		k.recordEvent(u.Pod, v1.EventTypeNormal, "FileSystemResizeSuccessful",
+			fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", v.Name, k.cfg.Node))
+		if err := k.recordSize(ctx, v.ID, v.Capacity.Storage().Value()); err != nil || !report {
+			return err
+		}
+		return r.ReportResized(ctx, v.claim, *v.Capacity.Storage())
 	})
+	if err == nil && readOnly {
+		k.skipExpansion(v, u.Pod.UID)
+		return
+	}
 	if err == nil {
 		k.forgetExpansion(volumeUse{v.ID, u.Pod.UID})
 		return

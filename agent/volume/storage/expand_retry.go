@@ -34,12 +34,13 @@ func (e *ExpandError) Error() string { return e.Err.Error() }
 func (e *ExpandError) Unwrap() error { return e.Err }
 
 // An expansion is the state of the last attempt to expand one pod's volume. It exists while the
-// attempt is running and after it has failed.
+// attempt is running, and after it has failed or was skipped.
 type expansion struct {
 	busy    bool   // an attempt is running
 	sizes   string // the sizes in the last attempt, see sizeKey
 	final   bool   // the last attempt failed with a Final error
 	inUse   bool   // do not retry while the volume is mounted
+	skipped bool   // the last attempt was for a read-only volume
 	backoff retry.Backoff
 	timer   *time.Timer // nil if no retry is scheduled
 }
@@ -61,11 +62,20 @@ func (k *Mounter) beginExpansion(v Volume, pod types.UID) bool {
 		e = &expansion{backoff: retry.Backoff{FirstWindow: firstExpansion, SecondWindow: lastExpansion, MaxWindow: lastExpansion}}
 		k.expansions[key] = e
 	}
-	if e.busy || e.inUse || e.timer != nil && e.sizes == sizeKey(v) {
+	if e.busy || e.inUse || (e.timer != nil || e.skipped && v.ReadOnly) && e.sizes == sizeKey(v) {
 		return false
 	}
 	e.busy = true
 	return true
+}
+
+// skipExpansion ends an attempt for a volume that the pod mounts read-only. It is not repeated for the same sizes.
+func (k *Mounter) skipExpansion(v Volume, pod types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.expansions[volumeUse{v.ID, pod}]; e != nil {
+		e.busy, e.skipped, e.sizes = false, true, sizeKey(v)
+	}
 }
 
 // forgetExpansion cancels the retries of an expansion.

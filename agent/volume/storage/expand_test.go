@@ -131,9 +131,13 @@ func TestExpansion(t *testing.T) {
 	requireNoError(t, syscall.Mount("none", path, "tmpfs", 0, ""))
 	defer func() { requireNoError(t, syscall.Unmount(path, 0)) }()
 	k = newMounter(t, root, s, o, g)
-	k.cfg.Event = noting(events)
+	k.cfg.Event, g.adopted = noting(events), nil
 	k.Adopt([]*v1.Pod{p, podWith("other", "c"), podWith("none", "unknown")})
 	if len(g.adopted) != 1 || g.adopted[0] != path+" c" {
+		t.Error(g.adopted)
+	}
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], "")) // adopts a volume whose claim was unknown at the start
+	if len(g.adopted) != 2 || g.adopted[1] != path+" c" {
 		t.Error(g.adopted)
 	}
 	pv = pv.DeepCopy()
@@ -148,7 +152,8 @@ func TestExpansion(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), p.UID))
 }
 
-// TestExpansionReadOnly checks that a volume is not expanded if its pod mounts it read-only. The pod gets an event.
+// TestExpansionReadOnly checks that a volume is not expanded if its pod mounts it read-only. The pod gets one event, and the claim keeps its
+// size. Then another pod, which mounts the volume writable, expands it.
 func TestExpansionReadOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	defer s.Close()
@@ -158,8 +163,9 @@ func TestExpansionReadOnly(t *testing.T) {
 	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
 	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("2Gi")
 	k := newMounter(t, t.TempDir(), s, o, g)
+	k.cfg.Resizer = o
 	events := make(chan string, 9)
-	k.cfg.Event = noting(events)
+	k.cfg.Node, k.cfg.Event = "n", noting(events)
 	p := podWith("p", "c")
 	p.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
 	_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
@@ -167,10 +173,78 @@ func TestExpansionReadOnly(t *testing.T) {
 	if got := <-events; got != `Warning FileSystemResizeFailed: MountVolume.NodeExpandVolume failed for volume "pv-c" requested read-only file system` {
 		t.Error(got)
 	}
-	if len(g.grown) > 0 {
-		t.Error("the driver was called")
+	_, err = k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	requireNoError(t, err)
+	if len(g.grown) > 0 || len(events) > 0 || len(o.told) > 0 {
+		t.Errorf("the driver was called %d times, %d more events, %d reports", len(g.grown), len(events), len(o.told))
 	}
+	writer := podWith("writer", "c")
+	path, err := k.SetUp(t.Context(), writer, &writer.Spec.Volumes[0], "")
+	requireNoError(t, err)
+	if got, told := <-g.grown, <-o.told; got != path+" 2Gi" || told != "c 2Gi" {
+		t.Errorf("%q, reported %q", got, told)
+	}
+	requireNoError(t, k.TearDown(t.Context(), writer.UID))
 	requireNoError(t, k.TearDown(t.Context(), p.UID))
+	if len(k.expansions) != 0 {
+		t.Error("left:", k.expansions)
+	}
+}
+
+// TestExpansionOnEachNode checks that each of two nodes that use a volume expands it once, also after a restart, although the claim has the new
+// size when the first node has reported. Only this node reports. The second node also expands the volume if its row is that of an earlier
+// version, but not if it mounts the volume only then.
+func TestExpansionOnEachNode(t *testing.T) {
+	o := &resizableDriver{told: make(chan string, 9)}
+	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
+	c, pv := o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	c.Status.Capacity, pv.Spec.Capacity = size("1Gi"), size("1Gi")
+	p := podWith("p", "c")
+	drivers, nodes, starts := map[string]*adoptingDriver{}, map[string]*Mounter{}, map[string]func() *Mounter{}
+	for _, name := range []string{"first", "second", "earlier", "later"} {
+		root, s, g := t.TempDir(), openStore(t, t.TempDir()), &adoptingDriver{growingDriver: growingDriver{make(chan string, 9)}}
+		defer s.Close()
+		drivers[name] = g
+		starts[name] = func() *Mounter {
+			k := newMounter(t, root, s, o, g)
+			k.cfg.Resizer = o
+			if name != "later" || o.claims["c"].Status.Capacity.Storage().Value() > 1<<30 {
+				_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+				requireNoError(t, err)
+			}
+			return k
+		}
+		nodes[name] = starts[name]()
+	}
+	earlier := nodes["earlier"]
+	for key, r := range earlier.rows {
+		r.Size = 0
+		earlier.rows[key] = r
+	}
+	requireNoError(t, earlier.Refresh(p, &p.Spec.Volumes[0], ""))
+	pv = pv.DeepCopy()
+	pv.Spec.Capacity = size("2Gi")
+	o.set(pv)
+	requireNoError(t, nodes["first"].Refresh(p, &p.Spec.Volumes[0], ""))
+	<-drivers["first"].grown
+	if told := <-o.told; told != "c 2Gi" {
+		t.Errorf("reported %q", told)
+	}
+	nodes["later"] = starts["later"]()
+	for _, name := range []string{"second", "earlier"} {
+		requireNoError(t, nodes[name].Refresh(p, &p.Spec.Volumes[0], ""))
+		<-drivers[name].grown
+	}
+	for name, k := range nodes {
+		for range 2 {
+			requireNoError(t, k.withLock(t.Context(), "kubernetes.io/csi/d^h", "", func(context.Context) error { return nil })) // the expansion has ended
+			requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+			if len(drivers[name].grown) > 0 || len(o.told) > 0 {
+				t.Errorf("%s: expanded again, or reported: %d", name, len(o.told))
+			}
+			k = starts[name]()
+		}
+	}
 }
 
 // TestExpansionFails checks that a failed expansion is reported in the same way as by a kubelet. The error decides whether the expansion is
@@ -257,18 +331,20 @@ func TestExpansionFails(t *testing.T) {
 }
 
 // TestGrown checks that a volume is expanded if the claim's capacity is smaller or if the API server waits for the node. It is not expanded
-// if the controller must act first. It is not expanded either if the volume is smaller than the claim's capacity.
+// if the controller must act first. It is not expanded either if the volume is smaller than the claim's capacity. If the volume is smaller on this node, it is expanded.
 func TestGrown(t *testing.T) {
 	pending := []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
 	for _, tt := range []struct {
 		has, to    string
+		size       int64
 		status     v1.ClaimResourceStatus
 		conditions []v1.PersistentVolumeClaimCondition
 		want       bool
 	}{
-		{"1Gi", "2Gi", "", nil, true}, {"1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending, nil, true}, {"1Gi", "2Gi", v1.PersistentVolumeClaimControllerResizeInProgress, nil, false},
-		{"2Gi", "2Gi", "", nil, false}, {"2Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending, nil, true}, {"2Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInProgress, pending, true},
-		{"2Gi", "2Gi", "", pending, true}, {"2Gi", "2Gi", v1.PersistentVolumeClaimNodeResizeInfeasible, pending, false}, {"2Gi", "1Gi", v1.PersistentVolumeClaimNodeResizePending, pending, false},
+		{"1Gi", "2Gi", 0, "", nil, true}, {"1Gi", "2Gi", 2 << 30, v1.PersistentVolumeClaimNodeResizePending, nil, true}, {"1Gi", "2Gi", 0, v1.PersistentVolumeClaimControllerResizeInProgress, nil, false},
+		{"2Gi", "2Gi", 0, "", nil, false}, {"2Gi", "2Gi", 2 << 30, "", nil, false}, {"2Gi", "2Gi", 2<<30 - 1, "", nil, true}, {"2Gi", "2Gi", 1, v1.PersistentVolumeClaimControllerResizeInProgress, nil, false},
+		{"2Gi", "2Gi", 2 << 30, v1.PersistentVolumeClaimNodeResizePending, nil, true}, {"2Gi", "2Gi", 0, v1.PersistentVolumeClaimNodeResizeInProgress, pending, true},
+		{"2Gi", "2Gi", 0, "", pending, true}, {"2Gi", "2Gi", 1, v1.PersistentVolumeClaimNodeResizeInfeasible, pending, false}, {"2Gi", "1Gi", 1, v1.PersistentVolumeClaimNodeResizePending, pending, false},
 	} {
 		claim := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse(tt.has)}, Conditions: tt.conditions}}
 		if tt.status != "" {
@@ -276,7 +352,7 @@ func TestGrown(t *testing.T) {
 		}
 		v := Volume{claim: claim}
 		v.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse(tt.to)}
-		if got := sizeToExpand(v); (got != nil) != tt.want {
+		if got := sizeToExpand(v, tt.size); (got != nil) != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}

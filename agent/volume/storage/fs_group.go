@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/edge/store"
@@ -101,6 +103,13 @@ func (k *Mounter) applyFSGroup(ctx context.Context, d Driver, u Use, key store.V
 	k.mu.Lock()
 	lazy := !k.rows[key].GroupPending
 	k.mu.Unlock()
+	if lazy && v.Source.Local != nil && k.mountedByOther(v.ID, key.Pod) {
+		if err := k.checkGroup(ctx, u, v.Name, *sc.FSGroup); errors.Is(err, errOtherGroup) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 	// When ctx ends, the change ends after the current file. The call returns only then, because an open file would keep the file system
 	// mounted.
 	wait, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -111,6 +120,42 @@ func (k *Mounter) applyFSGroup(ctx context.Context, d Driver, u Use, key store.V
 	}
 	if r.GroupPending {
 		k.endGroupChange(ctx, key, r, !lazy)
+	}
+	return nil
+}
+
+// mountedByOther reports whether a volume is mounted for a pod other than the given one.
+func (k *Mounter) mountedByOther(id, pod string) bool {
+	var others []store.VolumeKey
+	k.mu.Lock()
+	for key := range k.rows {
+		if key.Volume == id && key.Pod != "" && key.Pod != pod {
+			others = append(others, key)
+		}
+	}
+	k.mu.Unlock()
+	return slices.ContainsFunc(others, k.isUp)
+}
+
+// errOtherGroup means that a local volume has another group, which another pod uses.
+var errOtherGroup = errors.New("the volume has another group")
+
+// checkGroup returns errOtherGroup and records an event if the group of a local volume that another pod uses is not the given one. Like a
+// kubelet, a node sets the group of a local volume only for the first pod, because the files of a running pod must not change.
+func (k *Mounter) checkGroup(ctx context.Context, u Use, volume string, gid int64) error {
+	ctx, stop := context.WithTimeout(ctx, probeTime)
+	defer stop()
+	err := CallOrAbandon(ctx, "read the group", u.Path, func() error {
+		var st unix.Stat_t
+		if err := unix.Lstat(u.Path, &st); err != nil || int64(st.Gid) == gid {
+			return err
+		}
+		k.recordEvent(u.Pod, v1.EventTypeWarning, "AlreadyMountedVolume",
+			fmt.Sprintf("The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", gid, volume, st.Gid))
+		return errOtherGroup
+	})
+	if err != nil {
+		return fmt.Errorf("MountVolume.SetUp failed for volume %q : failed to check fsGroup for %s: %w", volume, u.Path, err)
 	}
 	return nil
 }

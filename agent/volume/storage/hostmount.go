@@ -144,9 +144,11 @@ func removeEmpty(path string) error {
 }
 
 // unmountDevice unmounts a device. It fails while the mount is in use. A lazy unmount is not used, because it would allow
-// another mount of the device while the device is still in use.
+// another mount of the device while the device is still in use. It also fails if the path does not lead to the mount, because something is
+// mounted over a parent directory. Then umount returns EINVAL, as it does if another process has unmounted the device.
 func unmountDevice(path string) error {
-	for {
+	var last error
+	for range maxUnmounts {
 		there, err := mounts.FindTopmost(path)
 		if err != nil {
 			return err
@@ -154,11 +156,18 @@ func unmountDevice(path string) error {
 		if there == nil {
 			return removeEmpty(path)
 		}
-		if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount %s: %w", path, err)
+		if last = unix.Unmount(path, unix.UMOUNT_NOFOLLOW); last != nil && !errors.Is(last, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", path, last)
 		}
 	}
+	if last == nil {
+		last = errors.New("many mounts are stacked there")
+	}
+	return fmt.Errorf("%s is still mounted: %w", path, last)
 }
+
+// maxUnmounts is the maximum number of mounts that unmountDevice unmounts at one path.
+const maxUnmounts = 10
 
 // unmountRemote unmounts a remote file system. It first tries a normal unmount, so that all data is written. If that
 // takes too long, it forces the unmount, like a kubelet. Each unmount runs in a separate program, because its process

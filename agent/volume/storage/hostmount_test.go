@@ -54,3 +54,29 @@ func TestUnmountWithoutServer(t *testing.T) {
 	}
 	requireNoError(t, unix.Unmount(path, 0))
 }
+
+// TestUnmountHiddenDevice checks that the unmount of a device fails if something is mounted over a parent directory, and succeeds after that,
+// also if mounts are stacked at the path.
+func TestUnmountHiddenDevice(t *testing.T) {
+	parent := t.TempDir()
+	path := filepath.Join(parent, "device")
+	mount := func(at string) {
+		t.Helper()
+		requireNoError(t, os.MkdirAll(path, 0o755))
+		requireNoError(t, unix.Mount("tmpfs", at, "tmpfs", 0, ""))
+	}
+	mount(path)
+	mount(path)
+	mount(parent)
+	for range 2 { // the path does not exist, and is an empty directory
+		if err := unmountDevice(path); err == nil {
+			t.Error("no error although the device is still mounted")
+		}
+		requireNoError(t, os.MkdirAll(path, 0o755))
+	}
+	requireNoError(t, unix.Unmount(parent, 0))
+	requireNoError(t, unmountDevice(path))
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the mount point was not removed: %v", err)
+	}
+}

@@ -24,7 +24,7 @@ func TestISCSISpellings(t *testing.T) {
 		s := &v1.ISCSIPersistentVolumeSource{TargetPortal: portal, IQN: iqn, Lun: lun}
 		requireNoError(t, checkNames(&v1.PersistentVolumeSource{ISCSI: s}))
 		v := Volume{Name: "v", Source: v1.PersistentVolumeSource{ISCSI: s}}
-		return volumeID(podWith("p"), &v1.Volume{}, &v, d) + " " + d.StagePath(v)
+		return volumeID("", &v, d) + " " + d.StagePath(v)
 	}
 	seen := map[string]string{}
 	for _, same := range [][]string{
@@ -227,8 +227,54 @@ func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod. The
-// end of any later pod unmounts the disk.
+// TestOneDirectoryOfTwoVolumes checks that two PersistentVolumes with one local path are one volume: with ReadWriteOncePod the second pod waits
+// for the end of the first. The same applies if an earlier version has recorded the first one by its name.
+func TestOneDirectoryOfTwoVolumes(t *testing.T) {
+	for _, earlier := range []bool{false, true} {
+		root, dir, s := t.TempDir(), t.TempDir(), openStore(t, t.TempDir())
+		defer s.Close()
+		o := &objects{}
+		for _, name := range []string{"a", "b"} {
+			_, pv := o.bound(name, v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: dir}})
+			pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+		}
+		k := newMounter(t, root, s, o)
+		a, b := podWith("a", "a"), podWith("b", "b")
+		_, err := k.SetUp(t.Context(), a, &a.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		if earlier {
+			rows, err := s.Volumes(t.Context())
+			requireNoError(t, err)
+			for _, row := range rows {
+				old := row
+				old.Volume = "kubernetes.io/local-volume/pv-a"
+				old.Data = []byte(strings.ReplaceAll(string(row.Data), row.Volume, old.Volume))
+				requireNoError(t, s.RemoveVolume(t.Context(), row.VolumeKey))
+				requireNoError(t, s.PutVolume(t.Context(), old))
+			}
+			k = newMounter(t, root, s, o)
+		}
+		if _, err := k.SetUp(t.Context(), b, &b.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
+			t.Errorf("earlier %v: %v", earlier, err)
+		}
+		path, err := k.SetUp(t.Context(), a, &a.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		requireNoError(t, os.WriteFile(filepath.Join(path, "data"), nil, 0o600))
+		requireNoError(t, k.TearDown(t.Context(), a.UID))
+		path, err = k.SetUp(t.Context(), b, &b.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		if _, err := os.Stat(filepath.Join(path, "data")); err != nil {
+			t.Error(err)
+		}
+		requireNoError(t, k.TearDown(t.Context(), b.UID))
+		if rows, err := s.Volumes(t.Context()); err != nil || len(rows) != 0 {
+			t.Errorf("left: %v, %v", rows, err)
+		}
+	}
+}
+
+// TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod.
+// After that, the disk is unmounted.
 func TestDiskOfAnUnrecordedPod(t *testing.T) {
 	root, s := t.TempDir(), openStore(t, t.TempDir())
 	defer s.Close()
@@ -243,14 +289,50 @@ func TestDiskOfAnUnrecordedPod(t *testing.T) {
 		*logouts != 0 {
 		t.Errorf("%v, %d logouts", err, *logouts)
 	}
-	requireNoError(t, k.TearDown(t.Context(), "uid-other"))
-	if *logouts != 0 {
-		t.Errorf("%d logouts while the disk is mounted", *logouts)
+	if err := k.Sweep(t.Context()); err == nil || *logouts != 0 {
+		t.Errorf("%v, %d logouts while the disk is mounted", err, *logouts)
 	}
 	requireNoError(t, removeBindMount(gone))
-	requireNoError(t, k.TearDown(t.Context(), "uid-other"))
+	requireNoError(t, k.Sweep(t.Context()))
 	if *logouts != 1 || len(k.InUse()) != 0 {
 		t.Errorf("%d logouts, in use: %q", *logouts, k.InUse())
+	}
+}
+
+// TestDisksOfALostDatabase checks that a disk whose records were lost stays mounted while a pod uses it. After that, it is unmounted, and the
+// target is logged out. The same applies to a disk without a pod, and to one that is not mounted any more.
+func TestDisksOfALostDatabase(t *testing.T) {
+	for _, mounted := range []bool{true, false} {
+		root := t.TempDir()
+		d, logouts := newDisk(t, root)
+		start := func() *Mounter {
+			s := openStore(t, t.TempDir())
+			t.Cleanup(func() { s.Close() })
+			k := newMounter(t, root, s, nil)
+			k.cfg.Drivers = []Driver{d}
+			return k
+		}
+		p := withDisk("a", "10.0.0.1")
+		path, err := start().SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		requireNoError(t, err)
+		k := start()
+		for range 2 {
+			if err := k.Sweep(t.Context()); err != nil || *logouts != 0 || len(k.InUse()) != 1 || !k.HasPod(p.UID) {
+				t.Errorf("%v, %d logouts, in use: %q", err, *logouts, k.InUse())
+			}
+		}
+		if !mounted {
+			staged := d.StagePath(Volume{Source: v1.PersistentVolumeSource{ISCSI: persistentISCSI(p, p.Spec.Volumes[0].ISCSI)}})
+			requireNoError(t, removeBindMount(path))
+			requireNoError(t, unmountDevice(staged))
+			requireNoError(t, os.Mkdir(staged, dirMode))
+			k = start()
+		}
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
+		requireNoError(t, k.Sweep(t.Context()))
+		if *logouts != 1 || len(k.InUse()) != 0 {
+			t.Errorf("%d logouts, in use: %q", *logouts, k.InUse())
+		}
 	}
 }
 

@@ -27,6 +27,11 @@ type record struct {
 	Volume Volume
 	// GroupPending means that the group of all files must be changed for the pod, and that no change has ended successfully since then.
 	GroupPending bool `json:",omitempty"`
+	// Size is the number of bytes to which this node has expanded the volume. The claim's status contains the size of the node that
+	// expanded the volume first. Size is 0 if it is unknown, as in the rows of earlier versions.
+	Size int64 `json:",omitempty"`
+	// Found means that a Finder has found the volume. The record contains only the data that an unmount needs.
+	Found bool `json:",omitempty"`
 }
 
 // loadLedger reads the ledger. If it cannot decode a row, it returns an empty record for this row. The row, its
@@ -44,10 +49,10 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 			r = record{}
 		}
 		key := row.VolumeKey
-		if s := r.Volume.Source.ISCSI; s != nil {
-			key.Volume = iscsiID(s)
+		if s := &r.Volume.Source; s.ISCSI != nil || s.Local != nil {
+			key.Volume = volumeID(types.UID(key.Pod), &r.Volume, nil)
 		}
-		if key != row.VolumeKey { // earlier versions stored each spelling as a disk of its own
+		if key != row.VolumeKey { // earlier versions stored each spelling of a disk, and each name of a directory, as a volume of its own
 			r.Volume.ID = key.Volume
 			if err := renameRow(ctx, l, row.VolumeKey, key, r); err != nil {
 				log.Error("cannot store a mounted volume by its new ID: the next start tries again", "volume", key.Volume, "error", err)
@@ -154,6 +159,18 @@ func (k *Mounter) rowsFor(id, pod string) map[store.VolumeKey]record {
 		}
 	}
 	return all
+}
+
+// isRecorded reports whether the ledger contains a volume.
+func (k *Mounter) isRecorded(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range k.rows {
+		if key.Volume == id {
+			return true
+		}
+	}
+	return false
 }
 
 // usedByOthers reports whether a pod other than the given one uses a volume.

@@ -64,6 +64,12 @@ func (localDriver) Plugin() string                           { return "kubernete
 func (localDriver) Serves(s *v1.PersistentVolumeSource) bool { return s.Local != nil }
 func (localDriver) SetsGroup(Volume, Use) bool               { return true }
 
+// localID returns the ID of a local volume. It depends on the path only: claims of manifests with the same name, from two sources, have two
+// PersistentVolumes and one directory. With two IDs, they could be used at the same time, also with ReadWriteOncePod.
+func localID(s *v1.LocalVolumeSource) string {
+	return "kubernetes.io/local-volume" + filepath.Join("/", s.Path)
+}
+
 // StagePath returns the path at which a block device is mounted for the node. It returns "" for a directory.
 func (l localDriver) StagePath(v Volume) string {
 	if v.Block || checkBlock(v.Source.Local.Path) != nil {

@@ -53,14 +53,20 @@ type Mounter struct {
 	probes     map[string]*probeCall       // running probes, by path
 	measures   map[string]*measuredUsage   // the last usage of volumes, by path
 	expansions map[volumeUse]*expansion    // expansions that are running or have failed
+	unstages   map[string]chan struct{}    // wakes the loops that unstage volumes, by ID; capacity 1
 
-	setGroup       func(ctx context.Context, dir string, gid int, lazy bool) error // SetGroup; a test replaces it
-	unmountOrphans func() error                                                    // see unmountUnrecorded; a test replaces it
-	orphans        chan struct{}                                                   // capacity 1; contains a value while unmountOrphans runs
+	setGroup func(ctx context.Context, dir string, gid int, lazy bool) error // SetGroup; a test replaces it
+	orphans  orphanSweep
 }
 
-// New returns a Mounter with the volumes in the ledger. It mounts and unmounts nothing. When ctx ends, the Mounter cancels the setups whose
-// callers have stopped waiting.
+// An orphanSweep unmounts mounts that are not in the ledger.
+type orphanSweep struct {
+	unmount func() error  // unmountUnrecorded; a test replaces it
+	busy    chan struct{} // capacity 1; contains a value while unmount runs
+}
+
+// New returns a Mounter with the volumes in the ledger, and those that the drivers find on the disk. It mounts and unmounts nothing. When
+// ctx ends, the Mounter cancels the setups whose callers have stopped waiting.
 func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -76,11 +82,13 @@ func New(ctx context.Context, cfg Config) (*Mounter, error) {
 	k := &Mounter{
 		cfg: cfg, root: root, life: ctx, ready: map[store.VolumeKey]bool{}, inFlight: map[volumeUse]*pendingCalls{},
 		locks: map[volumeUse]*volumeLock{}, probes: map[string]*probeCall{}, measures: map[string]*measuredUsage{},
-		expansions: map[volumeUse]*expansion{}, operations: newOperationSeconds(),
-		labels: newLabelFigures(), orphans: make(chan struct{}, 1), setGroup: SetGroup,
+		expansions: map[volumeUse]*expansion{}, unstages: map[string]chan struct{}{}, operations: newOperationSeconds(),
+		labels: newLabelFigures(), setGroup: SetGroup,
 	}
-	k.unmountOrphans = k.unmountUnrecorded
-	k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log)
+	k.orphans = orphanSweep{k.unmountUnrecorded, make(chan struct{}, 1)}
+	if k.rows, err = loadLedger(ctx, cfg.Ledger, cfg.Log); err == nil {
+		k.recordFound(ctx)
+	}
 	return k, err
 }
 
@@ -102,7 +110,7 @@ func (k *Mounter) mountVolume(ctx context.Context, v Volume, d Driver, u Use) er
 			operation = "map_volume"
 		}
 		// While the volume is locked, no other pod starts to use it.
-		r := record{Plugin: d.Plugin(), Volume: v, GroupPending: k.mustChangeGroup(v, d, u)}
+		r := record{Plugin: d.Plugin(), Volume: v, GroupPending: k.mustChangeGroup(v, d, u), Size: k.sizeOnNode(v)}
 		if err := k.observeCall(operation, d.Plugin(), v, func() error {
 			if err := k.publishVolume(ctx, v, d, u, key, r); err != nil {
 				return err
@@ -127,6 +135,7 @@ func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, 
 		return err
 	}
 	if a, ok := d.(Attacher); ok {
+		u.Recorded = k.isRecorded(v.ID)
 		if err := a.WaitAttached(ctx, v, u); err != nil {
 			return fmt.Errorf("MountVolume.WaitForAttach failed for volume %q : %w", v.Name, err)
 		}

@@ -52,6 +52,7 @@ func (w *walk) setGroup(ctx context.Context, dir string, _ int, lazy bool) error
 func newWalkMounter(t *testing.T, root, disk string) (k *Mounter, w *walk, end func()) {
 	t.Helper()
 	s, o := openStore(t, root), &objects{}
+	requireNoError(t, os.Chown(disk, -1, 4321)) // otherwise the group stays while another pod uses the volume
 	o.bound("dir", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: disk}})
 	ctx, stop := context.WithCancel(t.Context())
 	k, err := New(ctx, Config{Root: root, Ledger: s, Objects: o, Claim: ephemeral})

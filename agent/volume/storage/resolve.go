@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/islet-edge/islet/edge/store"
@@ -36,7 +37,7 @@ func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, er
 		return Volume{}, nil, resolveError(vol, err)
 	}
 	d := k.cfg.Drivers[i]
-	v.ID = volumeID(pod, vol, &v, d)
+	v.ID = volumeID(pod.UID, &v, d)
 	if err := k.addLabel(pod, vol, &v, d); err != nil {
 		return Volume{}, nil, resolveError(vol, err)
 	}
@@ -96,7 +97,7 @@ func (k *Mounter) fromClaim(pod *v1.Pod, vol *v1.Volume, name string, readOnly b
 
 // mountedVolume returns the volume of a claim that is or may be mounted for a pod, without its SELinux label. It returns nil if there is
 // none. If there are several, it prefers the one to which the claim is bound now. The rows of earlier versions do not contain the name of
-// the claim.
+// the claim. A volume that a Finder has found cannot be mounted again.
 func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (at store.VolumeKey, v *Volume) {
 	bound := ""
 	if k.cfg.Objects != nil {
@@ -108,7 +109,7 @@ func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (at store.VolumeKey, 
 	defer k.mu.Unlock()
 	for key, r := range k.rows {
 		isBound := bound != "" && r.Volume.Name == bound
-		if key.Pod != string(pod.UID) || r.Volume.Inline || r.Volume.Claim != claim && (r.Volume.Claim != "" || !isBound) {
+		if key.Pod != string(pod.UID) || r.Found || r.Volume.Inline || r.Volume.Claim != claim && (r.Volume.Claim != "" || !isBound) {
 			continue
 		}
 		if v == nil || isBound || v.Name != bound && key.Volume < at.Volume {
@@ -197,14 +198,17 @@ func checkVolumeMode(pod *v1.Pod, name string, block bool) error {
 	return nil
 }
 
-// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse. All spellings of an iSCSI disk have the same ID.
-func volumeID(pod *v1.Pod, vol *v1.Volume, v *Volume, d Driver) string {
+// volumeID returns the ID of a volume in the format that a kubelet uses for volumesInUse. All spellings of an iSCSI disk have the same ID,
+// and all PersistentVolumes with the same local path.
+func volumeID(pod types.UID, v *Volume, d Driver) string {
 	s := &v.Source
 	switch {
 	case s.ISCSI != nil:
 		return iscsiID(s.ISCSI)
+	case s.Local != nil:
+		return localID(s.Local)
 	case v.Inline:
-		return d.Plugin() + "/" + string(pod.UID) + "-" + vol.Name
+		return d.Plugin() + "/" + string(pod) + "-" + v.Name
 	case s.CSI != nil:
 		return d.Plugin() + "/" + s.CSI.Driver + "^" + s.CSI.VolumeHandle
 	}

@@ -53,7 +53,7 @@ func (k *Mounter) setUp(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		}
 		return "", err
 	}
-	if sizeToExpand(v) != nil && canExpand(d) && k.beginExpansion(v, pod.UID) {
+	if sizeToExpand(v, k.sizeOnNode(v)) != nil && canExpand(d) && k.beginExpansion(v, pod.UID) {
 		k.expandVolume(ctx, v, d, u)
 	}
 	return u.Path, nil

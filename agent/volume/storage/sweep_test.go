@@ -76,7 +76,7 @@ func TestSilentOrphan(t *testing.T) {
 		k := newStagingMounter(t, root, s)
 		var calls atomic.Int32
 		returns := make(chan struct{})
-		k.unmountOrphans = func() error {
+		k.orphans.unmount = func() error {
 			calls.Add(1)
 			<-returns
 			return nil

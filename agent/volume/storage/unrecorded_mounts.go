@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -8,10 +9,38 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// unmountUnrecorded unmounts the mounts that the built-in drivers have made for the node and that the ledger does not
+// recordFound adds rows for the volumes that the drivers find on the disk and that the ledger does not contain, because the database was
+// lost. So these volumes are in use until their drivers have unmounted them.
+func (k *Mounter) recordFound(ctx context.Context) {
+	known := map[string]bool{}
+	for key := range k.rows {
+		known[key.Path] = true
+	}
+	for _, d := range k.cfg.Drivers {
+		f, ok := d.(Finder)
+		if !ok {
+			continue
+		}
+		found, err := f.Find(func(path string) bool { return known[path] })
+		if err != nil {
+			k.cfg.Log.Error("cannot find all volumes that are not in the database", "driver", d.Plugin(), "error", err)
+		}
+		for _, m := range found {
+			m.Volume.ID = volumeID(m.Pod, &m.Volume, d)
+			key := store.VolumeKey{Volume: m.Volume.ID, Pod: string(m.Pod), Path: m.Path}
+			k.cfg.Log.Warn("a volume may be mounted, and is not in the database", "volume", key.Volume, "path", key.Path)
+			if err := k.putRow(ctx, key, record{Plugin: d.Plugin(), Volume: m.Volume, Found: true}); err != nil {
+				k.cfg.Log.Error("cannot store a mounted volume: the next start tries again", "volume", key.Volume, "error", err)
+			}
+		}
+	}
+}
+
+// unmountUnrecorded unmounts the disks of local volumes that are mounted for the node and that the ledger does not
 // contain. Such mounts exist if the database was lost. If the device of such a mount is also mounted for a pod,
 // both mounts stay.
 func (k *Mounter) unmountUnrecorded() error {
@@ -35,8 +64,7 @@ func (k *Mounter) unmountUnrecorded() error {
 	var errs []error
 	for _, m := range all {
 		path, below := strings.CutPrefix(m.Mountpoint, filepath.Join(k.root, "plugins", "kubernetes.io")+"/")
-		ours := below && (strings.HasPrefix(path, "local-volume/mounts/") || strings.HasPrefix(path, "iscsi/iface-"))
-		if ours && !known[m.Mountpoint] && !used[device{m.Major, m.Minor}] {
+		if below && strings.HasPrefix(path, "local-volume/mounts/") && !known[m.Mountpoint] && !used[device{m.Major, m.Minor}] {
 			k.cfg.Log.Warn("unmounting a volume that is not in the database and that no pod uses", "path", m.Mountpoint)
 			errs = append(errs, unmountDevice(m.Mountpoint))
 		}
