@@ -244,7 +244,11 @@ func (p *planner) k3sSteps(k *k3sFiles) {
 		path.Join("/etc/systemd/system", k.unit+".service.env"), path.Join(k.agent, "kubelet.kubeconfig"))
 	p.exportImages("k3s", k3sExport, noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
 	p.stopServices("stop k3s", k.unit)
-	p.addSteps(k3sStop)
+	killall := "k3s-killall.sh"
+	if p.host.exists("run/islet") {
+		killall = "reboot"
+	}
+	p.addSteps(k3sStop, "{killall}", killall)
 	if k.unit != "k3s-agent" {
 		return
 	}
