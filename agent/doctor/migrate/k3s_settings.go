@@ -1,0 +1,249 @@
+package migrate
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/agent/doctor/unitfile"
+)
+
+// A k3sSetting is a setting of k3s in a configuration file, on the command line of its service, or in the environment of its service.
+type k3sSetting struct {
+	file, key string // where the setting is
+	name      string // of the flag, without dashes
+	values    []string
+}
+
+// findK3s finds the service that starts k3s, whose name the installer of k3s can change. It prefers an agent. It returns false if this host
+// has no k3s.
+func (p *planner) findK3s(k *k3sFiles) bool {
+	for _, dir := range append(unitfile.Dirs(), "etc/init.d") {
+		for _, base := range p.host.list(dir) {
+			name, isUnit := strings.CutSuffix(base, ".service")
+			if !strings.HasPrefix(name, "k3s") || isUnit == (dir == "etc/init.d") || k.service != "" && (k.isAgent || name == k.unit) {
+				continue
+			}
+			found := k3sFiles{unit: name, service: path.Join("/", dir, base), env: map[string]string{}, isAgent: name == "k3s-agent"}
+			words := p.k3sCommand(&found, isUnit)
+			i := slices.IndexFunc(words, func(w string) bool { return path.Base(w) == "k3s" }) + 1
+			if i > 0 && i < len(words) && (words[i] == "agent" || words[i] == "server") {
+				found.isAgent = words[i] == "agent"
+				found.line, found.isKnown = parseFlags(joinArguments(words[i+1:])), true
+			} else if name != "k3s" && name != "k3s-agent" {
+				continue // a service beside k3s
+			}
+			if k.service == "" || found.isAgent {
+				*k = found
+			}
+		}
+	}
+	switch {
+	case k.service != "":
+	case p.process("k3s-agent") != 0:
+		k.unit, k.isAgent = "k3s-agent", true
+	case p.process("k3s-server", "k3s") != 0:
+		k.unit = "k3s"
+	default:
+		return false
+	}
+	return true
+}
+
+// joinArguments joins the flags for arguments of the kubelet and of kube-proxy with their values, which may begin with a dash.
+func joinArguments(words []string) (joined []string) {
+	for i, word := range words {
+		if i > 0 && strings.HasSuffix(words[i-1], "-arg") {
+			joined[len(joined)-1] += "=" + word
+			continue
+		}
+		joined = append(joined, word)
+	}
+	return joined
+}
+
+// k3sCommand returns the command line of a service, and reads the environment of the service.
+func (p *planner) k3sCommand(k *k3sFiles, isUnit bool) []string {
+	if isUnit {
+		unit := unitfile.Read(p.host, k.unit+".service")
+		k.env = unit.Environment(p.host)
+		return unitfile.Expand(unitfile.Words(unit.Command), k.env)
+	}
+	script := map[string]string{}
+	unitfile.ParseShell(p.host.read(k.service), script)
+	for _, file := range []string{"etc/conf.d/" + k.unit, "etc/environment", "etc/rancher/k3s/" + k.unit + ".env"} {
+		unitfile.ParseShell(p.host.read(file), k.env)
+	}
+	words := unitfile.ShellWords(script["command_args"])
+	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, ">") }); i >= 0 {
+		words = words[:i]
+	}
+	return append([]string{path.Base(script["command"])}, words...)
+}
+
+// k3sAliases are the names of k3s' flags that have a short name, and those of variables that are named otherwise than the flag.
+const k3sAliases = `
+c: config
+d: data-dir
+i: node-ip
+s: server
+t: token
+url: server
+config-file: config
+`
+
+// k3sLists are the flags of islet that have the values of all of k3s' settings.
+const k3sLists = "node-ip node-labels register-with-taints "
+
+// k3sSettings returns the settings of k3s. A later one is stronger.
+func (p *planner) k3sSettings(k *k3sFiles) (list []k3sSetting) {
+	config, isSet := "/etc/rancher/k3s/config.yaml", false
+	add := func(s k3sSetting) {
+		s.name = cmp.Or(lookup(k3sAliases, s.name), s.name)
+		if s.name == "config" {
+			config, isSet = s.values[0], true
+			return
+		}
+		list = append(list, s)
+	}
+	for _, f := range k.line {
+		add(k3sSetting{k.service, "--" + f.name, f.name, []string{cmp.Or(f.value, "true")}})
+	}
+	line := list
+	list = nil
+	for _, key := range slices.Sorted(maps.Keys(k.env)) {
+		if name, ok := strings.CutPrefix(key, "K3S_"); ok && k.env[key] != "" {
+			add(k3sSetting{k.service, key, strings.ReplaceAll(strings.ToLower(name), "_", "-"), []string{k.env[key]}})
+		}
+	}
+	if isSet && !p.host.exists(config) {
+		p.differ(config, "", "k3s reads its settings from there: this report lacks them")
+	}
+	for _, file := range append([]string{config}, p.host.filesIn(config+".d", ".yaml", ".yml")...) {
+		list = p.k3sConfig(file, list)
+	}
+	return append(list, line...)
+}
+
+// k3sConfig appends the settings of a configuration file. A key replaces that of an earlier file, unless it ends with +.
+func (p *planner) k3sConfig(file string, list []k3sSetting) []k3sSetting {
+	var set map[string]any
+	if err := yaml.Unmarshal([]byte(p.host.read(file)), &set); err != nil {
+		p.differ(file, "", "the file is not valid, and was not read: "+err.Error())
+		return list
+	}
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		name, isMore := strings.CutSuffix(key, "+")
+		name = cmp.Or(lookup(k3sAliases, name), name)
+		s := k3sSetting{file, key, name, nil}
+		values, ok := set[key].([]any)
+		if !ok {
+			values = []any{set[key]}
+		}
+		for _, v := range values {
+			s.values = append(s.values, fmt.Sprint(v))
+		}
+		if !isMore {
+			list = slices.DeleteFunc(list, func(old k3sSetting) bool { return old.name == name })
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// k3sApply translates the settings of k3s.
+func (p *planner) k3sApply(k *k3sFiles) {
+	for i, s := range p.k3sSettings(k) {
+		value := strings.Join(s.values, ",")
+		switch {
+		case s.name == "server":
+			k.url = value
+		case s.name == "data-dir" && path.IsAbs(value):
+			k.dir = path.Clean(value)
+		case s.name == "private-registry":
+			p.config.k3sFile = value
+		case s.name == "disable-default-registry-endpoint":
+			p.config.noDefault = value == "true"
+		case s.name == "flannel-iface":
+			k.hasIface = true
+		case s.name == "node-external-ip":
+			k.external += value + ","
+		case s.name == "kubelet-arg":
+			p.k3sArguments(k, s)
+			continue
+		case lookup(k3sFlags, s.name) != "":
+			k.setFlag(lookup(k3sFlags, s.name), value)
+			p.keep(s.file, s.key, isFlag)
+			continue
+		}
+		if i < maxKeys {
+			p.differ(s.file, s.key, cmp.Or(lookup(k3sAdvice, s.name), "islet has no such setting"))
+		}
+	}
+	if k.service == "" {
+		p.differ("", k.unit, "the service that starts k3s was not found: look for flags and variables of k3s by hand")
+	} else if !k.isKnown {
+		p.differ(k.service, "", "the command line was not read: look for flags of k3s in it")
+	}
+	p.k3sNode(k)
+	slices.SortStableFunc(k.flags, func(a, b flag) int { return strings.Compare(a.name, b.name) })
+}
+
+// setFlag sets a flag of islet, or adds a value to the flag.
+func (k *k3sFiles) setFlag(name, value string) {
+	for i, f := range k.flags {
+		if f.name == name && strings.Contains(k3sLists, name+" ") {
+			k.flags[i].value += "," + value
+			return
+		}
+	}
+	k.flags = append(slices.DeleteFunc(k.flags, func(f flag) bool { return f.name == name }), flag{name, value})
+}
+
+// k3sNode sets the name of the node in its certificate, which has the suffix of --with-node-id too, unless it is the name of the host.
+// With --flannel-iface, k3s has chosen the addresses of this interface, which are in the serving certificate.
+func (p *planner) k3sNode(k *k3sFiles) {
+	has := func(name string) bool {
+		return slices.ContainsFunc(k.flags, func(f flag) bool { return f.name == name })
+	}
+	file := path.Join(k.dir, "agent/client-kubelet.crt")
+	if c := p.certificate(file); c != nil {
+		name, ok := strings.CutPrefix(c.Subject.CommonName, "system:node:")
+		host := strings.ToLower(strings.TrimSpace(p.host.read("etc/hostname")))
+		if ok && (has("hostname-override") || name != host) {
+			k.setFlag("hostname-override", name)
+			p.keep(file, "name of the node", isFlag)
+		}
+	}
+	file = path.Join(k.dir, "agent/serving-kubelet.crt")
+	if c := p.certificate(file); c != nil && k.hasIface && !has("node-ip") {
+		for _, ip := range c.IPAddresses {
+			address, ok := netip.AddrFromSlice(ip)
+			if address = address.Unmap(); ok && !address.IsLoopback() && !strings.Contains(","+k.external, ","+address.String()+",") {
+				k.setFlag("node-ip", address.String())
+			}
+		}
+		p.keep(file, "addresses of the node", isFlag)
+	}
+}
+
+// certificate returns the first certificate in a file. It returns nil if the file has none.
+func (p *planner) certificate(file string) *x509.Certificate {
+	block, _ := pem.Decode([]byte(p.host.read(file)))
+	if block == nil {
+		return nil
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	return c
+}
