@@ -75,7 +75,7 @@ func TestFind(t *testing.T) {
 			back: []string{"mv /etc/kubernetes/manifests/* /root/islet-manifests/", "islet wait --for=Deleted", "systemctl stop kubelet", "islet cleanup", "install.sh uninstall",
 				"rm /etc/crictl.yaml",
 				"(cd /root/before-islet && find . ! -type d", "systemctl enable --now containerd", "systemctl enable --now kubelet", "kubectl uncordon"},
-			files: []string{"certs.d/docker.io/hosts.toml", "config.json"}},
+			files: []string{"certs.d/docker.io/hosts.toml", "certs.d/mirror.example:5000/hosts.toml", "config.json"}},
 		{tree: "crio", running: []Process{{7, "crio", true}}, found: "kubelet crio+^",
 			kept: []string{"/etc/kubernetes/node.conf", "/etc/kubelet.d/a.json"},
 			differs: []string{"/etc/crio/crio.conf|crio.runtime.pids_limit", "/etc/crio/crio.conf|crio.runtime.default_ulimits",
@@ -102,8 +102,8 @@ func TestFind(t *testing.T) {
 				"./islet join --k3s https://192.0.2.1:6443 --token-file token", "--max-pods=20 --node-labels=site=roof",
 				"certs.d/. /etc/containerd/certs.d/", "sh install.sh islet-", "kubectl label node NODE islet.dev/node=true", "islet doctor", "kubectl uncordon"},
 			back: []string{"kubectl drain NODE", "kubectl label node NODE islet.dev/node-", "systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
-			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/own.example/hosts.toml", "config.json",
-				"manifests/a.yaml"}},
+			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/mirror.example/hosts.toml",
+				"certs.d/own.example/hosts.toml", "config.json", "manifests/a.yaml"}},
 		{tree: "podman", running: []Process{{7, "conmon", true}}, found: "podman+",
 			kept: []string{"/etc/containers/systemd/web.yml", "/srv/web", "/etc/containers/systemd/stack/db.container", "/srv/my-app.yaml",
 				"/var/lib/containers/storage/volumes/db/_data", "/root/.config/containers/auth.json"},
@@ -272,7 +272,8 @@ func TestPages(t *testing.T) {
 // TestTranslation checks the contents of translated settings of registries. containerd's own decoder must accept each hosts.toml.
 func TestTranslation(t *testing.T) {
 	hub := func(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
-	const pull = `  capabilities = ["pull", "resolve"]`
+	const root = `capabilities = ["pull", "resolve"]`
+	const pull = "  " + root
 	for tree, want := range map[string]map[string]string{
 		"kubeadm": {
 			"certs.d/docker.io/hosts.toml": hub(`[host."https://mirror.example:5000"]`, pull, `  ca = "/etc/ssl/mirror.crt"`,
@@ -282,15 +283,15 @@ func TestTranslation(t *testing.T) {
 		"crio": {
 			"certs.d/docker.io/hosts.toml": hub(`[host."https://mirror.example/v2/hub"]`, pull, "  override_path = true", "",
 				`[host."https://10.0.0.1:5000"]`, pull, "  skip_verify = true", "", `[host."http://10.0.0.1:5000"]`, pull),
-			"certs.d/old.example/hosts.toml": hub(`server = "https://new.example"`, "", `[host."https://new.example"]`, pull),
-			"certs.d/lab.example:5000/hosts.toml": hub(`server = "http://lab.example:5000"`, "", `[host."https://lab.example:5000"]`, pull,
+			"certs.d/old.example/hosts.toml": hub(`server = "https://new.example"`, root),
+			"certs.d/lab.example:5000/hosts.toml": hub(`server = "http://lab.example:5000"`, root, "", `[host."https://lab.example:5000"]`, pull,
 				"  skip_verify = true"),
 		},
 		"k3s-agent": {
-			"certs.d/docker.io/hosts.toml": hub(`server = "https://mirror.example"`, "", `[host."https://mirror.example:5000/hub"]`, pull, "",
-				`[host."https://mirror.example"]`, pull, "  skip_verify = true"),
-			"certs.d/_default/hosts.toml":    hub(`server = "http://10.0.0.1:5000"`, "", `[host."http://10.0.0.1:5000"]`, pull),
-			"certs.d/own.example/hosts.toml": hub(`[host."https://own.example"]`, pull, `  ca = "/etc/ssl/own.crt"`),
+			"certs.d/docker.io/hosts.toml": hub(`server = "https://mirror.example"`, root, "skip_verify = true", "",
+				`[host."https://mirror.example:5000/hub"]`, pull, "  override_path = true"),
+			"certs.d/_default/hosts.toml":    hub(`server = "http://10.0.0.1:5000"`, root),
+			"certs.d/own.example/hosts.toml": hub(`server = "https://own.example"`, root, `ca = "/etc/ssl/own.crt"`),
 		},
 		"docker": {
 			"certs.d/docker.io/hosts.toml": hub(`[host."https://hub.example"]`, pull),
