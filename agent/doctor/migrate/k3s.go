@@ -9,6 +9,9 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
+// defaultK3s is the data directory of k3s, unless it has another one.
+const defaultK3s = "/var/lib/rancher/k3s"
+
 // k3sFiles are the paths and settings of a k3s.
 type k3sFiles struct {
 	unit     string            // name of the service, such as k3s-agent
@@ -31,7 +34,7 @@ func (p *planner) k3s(other *kubelet) {
 	if !p.findK3s(&k) {
 		return
 	}
-	k.dir = "/var/lib/rancher/k3s"
+	k.dir = defaultK3s
 	p.k3sApply(&k)
 	k.agent = path.Join(k.dir, "agent")
 	what := "an agent of the server " + cmp.Or(k.url, "that its configuration names")
@@ -184,13 +187,17 @@ func (p *planner) k3sSteps(k *k3sFiles) {
 		files = append(files, k.service, k.service+".env", k.service+".d")
 	}
 	p.saveFiles("k3s", files...)
-	p.exportImages("k3s", k3sExport, noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
+	env := "" // for programs of k3s: the script ends only shims below this directory
+	if k.dir != defaultK3s {
+		env = "K3S_DATA_DIR=" + word(k.dir) + " "
+	}
+	p.exportImages("k3s", strings.ReplaceAll(k3sExport, "k3s ctr", env+"k3s ctr"), noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
 	p.stopServices("stop k3s", k.unit)
-	killall := "k3s-killall.sh"
+	killall := env + "k3s-killall.sh"
 	if p.host.exists("run/islet") {
 		killall = "reboot"
 	}
-	p.addSteps(k3sStop, "{killall}", killall)
+	p.addSteps(k3sStop, "{killall}", killall, "{shims}", word(k.dir+"/data/[^/]*/bin/containerd-shim"))
 	if !k.isAgent {
 		return
 	}

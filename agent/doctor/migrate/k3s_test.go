@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/big"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +168,32 @@ func TestK3sSources(t *testing.T) {
 				first, firstNotes = steps, notes
 			} else if !slices.Equal(first, steps) || !slices.Equal(firstNotes, notes) {
 				t.Errorf("source %d: %q, %q, want %q, %q", i, steps, notes, first, firstNotes)
+			}
+		}
+	}
+}
+
+// TestK3sShims checks that the commands of k3s get the data directory of the node, and that the check after the script finds the shims of
+// this directory, but not itself in the command line of a shell.
+func TestK3sShims(t *testing.T) {
+	for dir, env := range map[string]string{"/var/lib/rancher/k3s": "", "/mnt/my ssd/k3s": "K3S_DATA_DIR='/mnt/my ssd/k3s' "} {
+		root := t.TempDir()
+		onCommandLine(t, root, [][2]string{{"data-dir", dir}})
+		var commands []string
+		for _, s := range Find(NewTree(root), nil).Steps {
+			commands = append(commands, s.Commands...)
+		}
+		i := slices.Index(commands, env+"k3s-killall.sh")
+		if i < 0 || !slices.Contains(commands, env+"k3s ctr images export /var/lib/islet/images/k3s.tar $("+env+"k3s ctr images ls -q | grep -v sha256:)") {
+			t.Fatalf("%s: %q", dir, commands)
+		}
+		pattern := regexp.MustCompile(strings.Trim(strings.TrimPrefix(commands[i+1], "! pgrep -af "), "'"))
+		for line, want := range map[string]bool{
+			dir + "/data/0a1b/bin/containerd-shim-runc-v2 -namespace k8s.io": true, "/usr/bin/containerd-shim-runc-v2": false,
+			"sh -c " + commands[i+1]: false,
+		} {
+			if pattern.MatchString(line) != want {
+				t.Errorf("%s: %s", line, pattern)
 			}
 		}
 	}

@@ -386,7 +386,7 @@ func TestSteps(t *testing.T) {
 		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{url}", "u",
-			"{flags}", " f", "{killall}", "k", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
+			"{flags}", " f", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {

@@ -59,7 +59,9 @@ translate< remove the exported images, which the former program still has
 	k3sStop = `
 stop> end its containers; this also removes its interfaces and firewall rules, but no data
 	{killall}
-(once islet runs, reboot instead: the script also unmounts and deletes the volumes of islet's pods
+	! pgrep -af {shims}
+(if the last command still lists shims, reboot: their containers would run beside those of islet. Once islet runs, reboot instead of ` +
+		`running the script: it also unmounts and deletes the volumes of islet's pods
 ! k3s network policy: the agent enforces NetworkPolicies, islet does not: use a network add-on that does
 ! k3s flannel and kube-proxy: they run in the process of k3s: the cluster needs DaemonSets of both for nodes with islet
 ! k3s failSwapOn: k3s' kubelet starts with swap on: islet join sets failSwapOn: false, unless /etc/islet/kubelet.yaml has the field
