@@ -176,9 +176,10 @@ func (p *planner) saveFiles(what string, files ...string) {
 	for i := range files {
 		files[i] = word(strings.TrimPrefix(files[i], "/"))
 	}
-	// The cp of Debian 12 fails for absolute paths.
-	p.addStep("save>", Step{What: "copy the settings of " + what, Commands: []string{"mkdir -p " + saved + " && (cd / && cp -a --parents " +
-		strings.Join(files, " ") + " " + saved + "/)"}})
+	p.addSteps(saveSteps, "{what}", what, "{files}", strings.Join(files, " "))
+	if len(p.back[0]) == 0 {
+		p.addSteps(forgetSteps)
+	}
 }
 
 // nri notes plugins of the node resource interface.

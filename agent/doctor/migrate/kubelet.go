@@ -61,10 +61,20 @@ func (k *kubelet) value(name string) string {
 	return ""
 }
 
+// runtimeEndpoint returns the socket of the container runtime.
+func (k *kubelet) runtimeEndpoint(set kubeletSettings) string {
+	return cmp.Or(k.value("container-runtime-endpoint"), set.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+}
+
+// unitCommand returns the command line of the kubelet's unit.
+func unitCommand(host *Tree) []string {
+	unit := unitfile.Read(host, "kubelet.service")
+	return unitfile.Expand(unitfile.Words(unit.Command), unit.Environment(host))
+}
+
 // kubelet finds the kubelet of this host, and adds all that concerns it. It returns nil if there is no such kubelet.
 func (p *planner) kubelet() *kubelet {
-	unit := unitfile.Read(p.host, "kubelet.service")
-	words := unitfile.Expand(unitfile.Words(unit.Command), unit.Environment(p.host))
+	words := unitCommand(p.host)
 	if pid := p.process("kubelet"); pid != 0 {
 		if line := p.host.read(fmt.Sprintf("proc/%d/cmdline", pid)); line != "" {
 			words = strings.Split(strings.TrimRight(line, "\x00"), "\x00")
@@ -114,7 +124,14 @@ func (p *planner) kubeletFiles(k *kubelet) {
 		p.keep(k.config, "", "KubeletConfiguration: islet reads the same file")
 		p.checkConfiguration(k.config, text)
 	}
-	k.endpoint = cmp.Or(k.value("container-runtime-endpoint"), set.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+	k.endpoint = k.runtimeEndpoint(set)
+	if strings.Contains(k.endpoint, "islet") { // the steps have begun
+		before := &Tree{root: p.host.root, isSaved: true}
+		former, old := kubelet{flags: parseFlags(unitCommand(before))}, kubeletSettings{}
+		if yaml.Unmarshal([]byte(before.read(k.config)), &old) == nil {
+			k.endpoint = former.runtimeEndpoint(old)
+		}
+	}
 	k.staticPods = cmp.Or(k.value("pod-manifest-path"), set.StaticPodPath)
 	for _, name := range []string{"kubeconfig", "bootstrap-kubeconfig"} {
 		if file := k.value(name); file != "" && p.host.exists(file) {

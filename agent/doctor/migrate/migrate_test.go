@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -68,7 +69,7 @@ func TestFind(t *testing.T) {
 				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri discard_unpacked_layers",
 				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri runtimes.gvisor",
 				"/etc/containerd/config.toml|plugins.io.containerd.gc.v1.scheduler", "/opt/nri/plugins/10-logger|"},
-			steps: []string{" etc/sysconfig/kubelet etc/default/kubelet ", "islet doctor --migrate --write=", "kubectl drain", "ctr -n k8s.io images export /var/lib/islet/images/", "systemctl disable --now kubelet",
+			steps: []string{" etc/sysconfig/kubelet etc/default/kubelet;", "islet doctor --migrate --write=", "kubectl drain", "ctr -n k8s.io images export /var/lib/islet/images/", "systemctl disable --now kubelet",
 				"xargs -r crictl", "rmp --all --force", "systemctl disable --now containerd", "sed -i 's#unix://\\(/var\\)*/run/containerd/containerd.sock#",
 				" /etc/sysconfig/kubelet",
 				"/certs.d/. /etc/containerd/certs.d/", "install.sh --kubeadm", "islet doctor", "kubectl uncordon"},
@@ -382,16 +383,17 @@ func TestHostile(t *testing.T) {
 
 // TestSteps checks that every text of steps is valid, and that its variables are replaced.
 func TestSteps(t *testing.T) {
-	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
+	variable := regexp.MustCompile(`\{[a-z]+\}|\t`)
+	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, saveSteps, forgetSteps, exportSteps, k3sStop, k3sIdentity, k3sServer,
 		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{url}", "u",
-			"{flags}", " f", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
+			"{flags}", " f", "{what}", "w", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {
 				n++
-				if s.What == "" || strings.ContainsAny(s.What+s.Note+strings.Join(s.Commands, ""), "{}\t") && !strings.Contains(text, "{endpoint}") {
+				if s.What == "" || variable.MatchString(s.What+s.Note+strings.Join(s.Commands, "")) && !strings.Contains(text, "{endpoint}") {
 					t.Errorf("%+v", s)
 				}
 			}

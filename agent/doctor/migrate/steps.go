@@ -46,13 +46,25 @@ drain< tell kubeadm the former socket
 
 	kubeletMove = `
 stop> move the kubelet out of the way: islet installs a link of this name
-	mkdir -p /root/before-islet/usr/local/bin && mv /usr/local/bin/kubelet /root/before-islet/usr/local/bin/`
+	[ -e /root/before-islet/usr/local/bin/kubelet ] || { mkdir -p /root/before-islet/usr/local/bin && ` +
+		`mv /usr/local/bin/kubelet /root/before-islet.new && mv /root/before-islet.new /root/before-islet/usr/local/bin/kubelet; }`
+
+	// saveSteps copies a file under another name first, so that a copy is either complete or missing. A copy that exists stays.
+	saveSteps = `
+save> copy the settings of {what}
+	(cd / && for f in {files}; do [ -e "/root/before-islet/$f" ] || { rm -rf /root/before-islet.new && cp -a "$f" /root/before-islet.new && ` +
+		`mkdir -p "/root/before-islet/${f%/*}" && mv /root/before-islet.new "/root/before-islet/$f"; } || exit 1; done)
+(a copy that exists stays, because later steps change the files: so the steps may be repeated`
+
+	forgetSteps = `
+save< remove the copies of the settings, so that another move copies them again
+	rm -rf /root/before-islet`
 
 	exportSteps = `
 images> export the images, so that nothing is downloaded again
 	mkdir -p /var/lib/islet/images
 	{export}
-({note}
+({note}. If you repeat the steps and the archive is complete, leave this out
 translate< remove the exported images, which the former program still has
 	rm -f /var/lib/islet/images/{name}.tar`
 

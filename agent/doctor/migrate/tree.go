@@ -27,6 +27,7 @@ const (
 type Tree struct {
 	root    string
 	skipped []string
+	isSaved bool // the files are those that the steps of an earlier report have copied, where such a copy exists
 }
 
 // NewTree returns the files below the directory root, which is / for this host.
@@ -35,7 +36,16 @@ func NewTree(root string) *Tree { return &Tree{root: root} }
 // path is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
-func (t *Tree) path(name string) string { return filepath.Join(t.root, filepath.Clean("/"+name)) }
+func (t *Tree) path(name string) string {
+	name = filepath.Clean("/" + name)
+	if t.isSaved {
+		copied := filepath.Join(t.root, saved, name)
+		if info, err := os.Stat(copied); err == nil && !info.IsDir() {
+			return copied
+		}
+	}
+	return filepath.Join(t.root, name)
+}
 
 // skip remembers a file that could not be read. A file that does not exist is not remembered.
 func (t *Tree) skip(name string, err error) {
