@@ -104,12 +104,41 @@ v: v
 // isFlag is the note about a setting that becomes a flag of islet.
 const isFlag = "a flag of islet, in the step that gives the flags"
 
+// k3sJoin are the arguments of the kubelet that would override the settings of islet join.
+const k3sJoin = `
+bootstrap-kubeconfig: islet join gets the node's certificates
+client-ca-file: islet join sets it in /etc/islet/kubelet.yaml
+kubeconfig: islet join writes the kubeconfig
+rotate-certificates: islet join sets it in /etc/islet/kubelet.yaml
+rotate-server-certificates: islet join sets it in /etc/islet/kubelet.yaml
+tls-cert-file: islet join sets it in /etc/islet/kubelet.yaml
+tls-private-key-file: islet join sets it in /etc/islet/kubelet.yaml
+`
+
+// k3sConfiguration notes a KubeletConfiguration of k3s, if there is such a file.
+func (p *planner) k3sConfiguration(file string) {
+	text := p.host.read(file)
+	if text == "" {
+		return
+	}
+	p.keep(file, "", "KubeletConfiguration: copy the fields that you have set to /etc/islet/kubelet.yaml, but not "+
+		"containerRuntimeEndpoint")
+	p.checkConfiguration(file, text)
+}
+
 // k3sArguments notes the arguments of the kubelet in k3s.
 func (p *planner) k3sArguments(k *k3sFiles, s k3sSetting) {
 	for _, item := range s.values {
 		name, text, _ := strings.Cut(strings.TrimLeft(item, "-"), "=")
 		switch none, known := config.DescribeFlag(name); {
 		case name == "container-runtime-endpoint" || name == "image-service-endpoint":
+		case name == "config" || name == "config-dir":
+			p.differ(s.file, "kubelet-arg "+name, "no flag of islet, because it would replace the settings of islet join")
+			for _, file := range append(p.host.filesIn(text, ".conf"), text) {
+				p.k3sConfiguration(file)
+			}
+		case lookup(k3sJoin, name) != "":
+			p.differ(s.file, "kubelet-arg "+name, lookup(k3sJoin, name))
 		case !known:
 			p.differ(s.file, "kubelet-arg "+name, "islet does not know the flag")
 		case none != "":
@@ -132,9 +161,7 @@ func (p *planner) k3sKept(k *k3sFiles) {
 		}
 	}
 	for _, file := range p.host.filesIn(path.Join(k.agent, "etc/kubelet.conf.d"), ".conf") {
-		p.keep(file, "", "KubeletConfiguration: copy the fields that you have set to /etc/islet/kubelet.yaml, but not "+
-			"containerRuntimeEndpoint")
-		p.checkConfiguration(file, p.host.read(file))
+		p.k3sConfiguration(file)
 	}
 	p.staticPods(path.Join(k.agent, "pod-manifests"), true)
 	if list := p.host.list(path.Join(k.dir, "storage")); len(list) > 0 {
@@ -209,6 +236,6 @@ func (p *planner) k3sSteps(k *k3sFiles) {
 			join += " " + text
 		}
 	}
-	p.addSteps(k3sIdentity, "{url}", word(url), "{flags}", join)
 	p.giveFlags(append([]flag{{"pod-manifest-path", "/etc/kubernetes/manifests"}}, k.flags...))
+	p.addSteps(k3sIdentity, "{url}", word(url), "{flags}", join) // it compares the flags with its settings
 }

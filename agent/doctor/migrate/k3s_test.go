@@ -162,8 +162,7 @@ func TestK3sSources(t *testing.T) {
 				steps = append(steps, f.Path, f.content)
 			}
 			slices.Sort(notes)
-			inOrder(t, r.Steps, c.want[:1])
-			inOrder(t, r.Steps, c.want[1:])
+			inOrder(t, r.Steps, []string{c.want[1], c.want[0]}) // islet join compares the flags
 			if i == 0 {
 				first, firstNotes = steps, notes
 			} else if !slices.Equal(first, steps) || !slices.Equal(firstNotes, notes) {
@@ -171,6 +170,29 @@ func TestK3sSources(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestK3sKubelet checks that no argument of the kubelet in k3s becomes a flag that overrides the settings of islet join.
+func TestK3sKubelet(t *testing.T) {
+	root := t.TempDir()
+	onCommandLine(t, root, [][2]string{{"kubelet-arg", "config=/etc/k/kubelet.yaml"}, {"kubelet-arg", "config-dir=/etc/k/drop"},
+		{"kubelet-arg", "kubeconfig=/x"}, {"kubelet-arg", "client-ca-file=/x"}, {"kubelet-arg", "tls-cert-file=/x"}, {"kubelet-arg", "cluster-dns=169.254.20.10"}})
+	const kind = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	put(t, root, "etc/k/kubelet.yaml", kind+"maxPods: 20\nfieldOfTomorrow: 1")
+	put(t, root, "etc/k/drop/1.conf", kind+"maxPods: 30")
+	r := Find(NewTree(root), nil)
+	var differs, kept []string
+	for _, n := range r.Differs {
+		differs = append(differs, n.File+"|"+n.Key)
+	}
+	for _, n := range r.Kept {
+		kept = append(kept, n.File)
+	}
+	const unit = "/etc/systemd/system/k3s-agent.service|kubelet-arg "
+	contains(t, "different", differs, []string{unit + "config", unit + "config-dir", unit + "kubeconfig", unit + "client-ca-file", unit + "tls-cert-file",
+		"/etc/k/kubelet.yaml|fieldOfTomorrow"})
+	contains(t, "kept", kept, []string{"/etc/k/kubelet.yaml", "/etc/k/drop/1.conf"})
+	inOrder(t, r.Steps, []string{`"--pod-manifest-path=/etc/kubernetes/manifests --cluster-dns=169.254.20.10"`, "./islet join"})
 }
 
 // TestK3sShims checks that the commands of k3s get the data directory of the node, and that the check after the script finds the shims of
@@ -243,7 +265,7 @@ func TestK3sService(t *testing.T) {
 	if len(r.Found) != 1 || r.Found[0].Name != "k3s-edge" || !strings.Contains(r.Found[0].What, "192.0.2.1") {
 		t.Errorf("%+v", r.Found)
 	}
-	inOrder(t, r.Steps, []string{"systemctl disable --now k3s-edge", "k3s-killall.sh", "join --k3s https://192.0.2.1:6443", "--node-labels=c=d,e=f"})
+	inOrder(t, r.Steps, []string{"systemctl disable --now k3s-edge", "k3s-killall.sh", "--node-labels=c=d,e=f", "join --k3s https://192.0.2.1:6443"})
 	inOrder(t, r.Back, []string{"systemctl enable --now k3s-edge"})
 	r = Find(NewTree(t.TempDir()), []Process{{7, "k3s-agent", true}})
 	contains(t, "different", []string{r.Differs[0].Key}, []string{"k3s-agent"})

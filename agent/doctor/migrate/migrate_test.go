@@ -100,7 +100,7 @@ func TestFind(t *testing.T) {
 				"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl|", "/var/lib/rancher/k3s/agent/images/old.tar.lz4|",
 				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml|runtimes.crun", "/var/lib/rancher/k3s/agent/images/list.txt|"},
 			steps: []string{"kubectl drain", "k3s ctr images export", "systemctl disable --now k3s-agent", "k3s-killall.sh",
-				"./islet join --k3s https://192.0.2.1:6443 --token-file token", "--max-pods=20 --node-labels=site=roof",
+				"--max-pods=20 --node-labels=site=roof", "./islet join --k3s https://192.0.2.1:6443 --token-file token",
 				"certs.d/. /etc/containerd/certs.d/", "sh install.sh islet-", "kubectl label node NODE islet.dev/node=true", "islet doctor", "kubectl uncordon"},
 			back: []string{"kubectl drain NODE", "kubectl label node NODE islet.dev/node-", "systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
 			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/mirror.example/hosts.toml",
