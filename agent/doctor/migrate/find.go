@@ -70,8 +70,9 @@ func (p *planner) common(k *kubelet) {
 		p.addStep("translate>", Step{What: "put the translated files in place", Commands: place})
 		p.addStep("translate<", Step{What: "remove the files that you put in place above, or restore them from " + saved})
 	}
+	p.giveProxy()
 	option, unit := "", "islet"
-	if k != nil && k.kubeadm {
+	if p.asKubelet {
 		option, unit = "--kubeadm ", "kubelet"
 	}
 	p.addSteps(commonSteps, "{option}", option, "{unit}", unit)

@@ -43,6 +43,9 @@ func (p *planner) k3s(other *kubelet) {
 		p.addSteps(k3sServer)
 	}
 	p.found(k.unit, what, "k3s", "k3s-agent", "k3s-server")
+	if p.proxies(k.service, k.env); !hasProxy(k.env) {
+		p.direct = hostName(k.url)
+	}
 	p.k3sKept(&k)
 	p.k3sLost(&k)
 	if other == nil {

@@ -86,7 +86,15 @@ func (p *planner) kubelet() *kubelet {
 	k := &kubelet{program: words[0], flags: parseFlags(words[1:])}
 	k.kubeadm = p.host.exists("etc/kubernetes/kubelet.conf") && p.host.exists("var/lib/kubelet/config.yaml") ||
 		p.host.exists("var/lib/kubelet/kubeadm-flags.env")
+	unit := unitfile.Read(p.host, "kubelet.service")
+	env := unit.Environment(p.host)
+	if !hasProxy(env) {
+		p.direct = p.serverOf(k.value("kubeconfig"))
+	}
 	what := k.program
+	if p.asKubelet = k.kubeadm; !k.kubeadm { // kubeadm's node keeps the unit's drop-in files
+		p.proxies("kubelet.service", env)
+	}
 	if k.kubeadm {
 		what += ", of a node that kubeadm manages"
 	}

@@ -385,10 +385,10 @@ func TestHostile(t *testing.T) {
 func TestSteps(t *testing.T) {
 	variable := regexp.MustCompile(`\{[a-z]+\}|\t`)
 	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, saveSteps, forgetSteps, exportSteps, k3sStop, k3sIdentity, k3sServer,
-		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep} {
+		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep, proxySteps} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{url}", "u",
-			"{flags}", " f", "{what}", "w", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
+			"{flags}", " f", "{what}", "w", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l", "{lines}", "l", "{file}", "f")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {

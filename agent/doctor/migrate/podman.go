@@ -38,6 +38,17 @@ func (p *planner) podman() {
 	p.found("podman", strconv.Itoa(len(s.services))+" services of containers", "conmon", "podman")
 	p.claims(volumes)
 	p.authFiles()
+	var engine struct {
+		Engine struct{ Env []string } `toml:"engine"`
+	}
+	const file = "/etc/containers/containers.conf"
+	if env := map[string]string{}; p.decodeTOML(file, &engine) {
+		for _, assignment := range engine.Engine.Env {
+			name, value, _ := strings.Cut(assignment, "=")
+			env[name] = value
+		}
+		p.proxies(file, env)
+	}
 	p.podmanSteps(&s)
 }
 

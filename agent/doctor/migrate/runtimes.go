@@ -77,6 +77,7 @@ type criRuntime struct {
 // containerd adds the containerd that a kubelet uses.
 func (p *planner) containerd(file string) {
 	p.found("containerd", "the container runtime of the kubelet", "containerd")
+	p.unitProxies("containerd")
 	p.saveFiles("containerd", "/etc/containerd")
 	p.containerdConfig(file)
 	p.exportImages("containerd", ctrExport, noDigests)
@@ -210,6 +211,7 @@ func (p *planner) cni(dir string) {
 // crio adds the CRI-O that a kubelet uses.
 func (p *planner) crio() {
 	p.found("crio", "CRI-O, the container runtime of the kubelet", "crio")
+	p.unitProxies("crio")
 	p.saveFiles("CRI-O", "/etc/crio", "/etc/containers")
 	files := append([]string{"/etc/crio/crio.conf"}, p.host.filesIn("etc/crio/crio.conf.d", ".conf", ".toml")...)
 	for _, file := range files {
