@@ -116,7 +116,7 @@ func TestFind(t *testing.T) {
 				"/var/lib/containers/storage/volumes/My_data/_data|", "|podman network"},
 			steps: []string{"islet doctor --migrate --write=", "podman generate kube db >/root/for-islet/manifests/db.yaml",
 				"podman generate kube both >/root/for-islet/manifests/two.yaml", "podman generate kube new >/root/for-islet/manifests/container-new.yaml",
-				"podman generate kube old >/root/for-islet/manifests/container-old.yaml", "podman generate kube three >", "podman ps --pod", "podman save", "sudo -iu USER sh -c 'podman save", "systemctl stop -- web", "systemctl --user --machine=ann@ stop -- job",
+				"podman generate kube old >/root/for-islet/manifests/container-old.yaml", "podman generate kube three >", "podman ps --pod", "podman save", "sudo -iu ann sh -c 'podman save", "systemctl stop -- web", "systemctl --user --machine=ann@ stop -- job",
 				"mv /etc/containers/systemd/web.kube /etc/containers/systemd/web.kube.off", `systemctl disable -- 'podman-kube@srv-my\x2dapp.yaml'`,
 				"systemctl --user --machine=ann@ daemon-reload", "podman stop --all", "cp -aT /var/lib/containers/storage/volumes/My_data/_data /var/lib/islet/claims/default/my-data",
 				"cp -aT /var/lib/containers/storage/volumes/db/_data /var/lib/islet/claims/default/db", "./islet check", "sh install.sh islet-"},
@@ -388,7 +388,7 @@ func TestSteps(t *testing.T) {
 		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep, proxySteps} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{url}", "u",
-			"{flags}", " f", "{what}", "w", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l", "{lines}", "l", "{file}", "f")
+			"{flags}", " f", "{what}", "w", "{user}", "u", "{home}", "h", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l", "{lines}", "l", "{file}", "f")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {

@@ -100,10 +100,12 @@ check< end the pods of these DaemonSets on this node, from a machine with kubect
 ! podman commands: podman ps does not show pods of islet: use islet pods, islet logs and islet exec`
 
 	rootlessSteps = `
-images> do the same as each user whose units run without root
-	sudo -iu USER sh -c {export}
-	mv ~USER/podman.tar /var/lib/islet/images/USER.tar
-(only for users whom you trust: their images replace images of other pods with the same names`
+images> export the images of the user {user}, whose containers run without root
+	sudo -iu {user} sh -c {export}
+	mv {home}/podman.tar /var/lib/islet/images/{user}.tar
+(only if you trust the user: these images replace images of other pods with the same names
+translate< remove the exported images of the user {user}
+	rm -f /var/lib/islet/images/{user}.tar`
 
 	dockerSteps = `
 images> write the containers as pods in /etc/kubernetes/manifests
