@@ -48,7 +48,8 @@ func TestOpenRCEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "initd"), strings.NewReplacer("/usr/local/bin/islet", program, "/etc/default/islet", dir+"/default").Replace(string(script)), 0o600)
+	text := strings.NewReplacer("/usr/local/bin/islet", program, "/etc/default/islet", dir+"/default").Replace(string(script))
+	write(t, filepath.Join(dir, "initd"), text, 0o600)
 	out, err := try(exec.Command("sh", "-c", "OTHER=x; . "+dir+`/initd; eval "$command" $command_args`))
 	if want := "http://proxy.example:3128|"; err != nil || out != want {
 		t.Errorf("%q, want %q: %v", out, want, err)

@@ -84,8 +84,8 @@ func ServiceFlags(host fs.FS) ([]string, bool) {
 	return s.args, true
 }
 
-// PlannedFlags is like ServiceFlags. If islet has no service yet, PlannedFlags returns the flags in the files that its service will read. It
-// returns false if these files set no flags.
+// PlannedFlags is like ServiceFlags. If islet has no service yet, PlannedFlags returns the flags in the files that its service will read.
+// It returns false if these files set no flags.
 func PlannedFlags(host fs.FS) ([]string, bool) {
 	if s := findService(host); s != nil {
 		return s.args, true

@@ -9,7 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// A service is the service of the agent, if it is installed or if its flags are set already. Its own flags override those in the flags file.
+// A service is the service of the agent, if it is installed or if its flags are set already. Its own flags override those in the flags
+// file.
 type service struct {
 	flags  func() ([]string, bool) // returns false if there is no service; may be nil
 	listed string                  // path of the flags file

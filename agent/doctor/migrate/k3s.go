@@ -221,7 +221,8 @@ func (p *planner) k3sSteps(k *k3sFiles) {
 	if k.dir != defaultK3s {
 		env = "K3S_DATA_DIR=" + word(k.dir) + " "
 	}
-	p.exportImages("k3s", strings.ReplaceAll(k3sExport, "k3s ctr", env+"k3s ctr"), noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
+	p.exportImages("k3s", strings.ReplaceAll(k3sExport, "k3s ctr", env+"k3s ctr"),
+		noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
 	p.stopServices("stop k3s", k.unit)
 	killall := env + "k3s-killall.sh"
 	if p.host.exists("run/islet") {

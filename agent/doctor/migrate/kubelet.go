@@ -92,11 +92,11 @@ func (p *planner) kubelet() *kubelet {
 		p.direct = p.serverOf(k.value("kubeconfig"))
 	}
 	what := k.program
-	if p.asKubelet = k.kubeadm; !k.kubeadm { // kubeadm's node keeps the unit's drop-in files
-		p.proxies("kubelet.service", env)
-	}
+	p.asKubelet = k.kubeadm
 	if k.kubeadm {
-		what += ", of a node that kubeadm manages"
+		what += ", of a node that kubeadm manages" // it keeps the unit's drop-in files, so also a proxy in them
+	} else {
+		p.proxies("kubelet.service", env)
 	}
 	p.found("kubelet", what, "kubelet")
 	p.kubeletFiles(k)
@@ -111,6 +111,14 @@ type kubeletSettings struct {
 	StaticPodPath            string `json:"staticPodPath"`
 	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
 	CgroupDriver             string `json:"cgroupDriver"`
+}
+
+// readSettings reads a KubeletConfiguration. An invalid file has no settings.
+func readSettings(host *Tree, file string) (set kubeletSettings) {
+	if yaml.Unmarshal([]byte(host.read(file)), &set) != nil {
+		return kubeletSettings{}
+	}
+	return set
 }
 
 // kubeletKept are files that a kubelet has, with what islet does with them.
@@ -135,10 +143,8 @@ func (p *planner) kubeletFiles(k *kubelet) {
 	k.endpoint = k.runtimeEndpoint(set)
 	if strings.Contains(k.endpoint, "islet") { // the steps have begun
 		before := &Tree{root: p.host.root, isSaved: true}
-		former, old := kubelet{flags: parseFlags(unitCommand(before))}, kubeletSettings{}
-		if yaml.Unmarshal([]byte(before.read(k.config)), &old) == nil {
-			k.endpoint = former.runtimeEndpoint(old)
-		}
+		former := kubelet{flags: parseFlags(unitCommand(before))}
+		k.endpoint = former.runtimeEndpoint(readSettings(before, k.config))
 	}
 	k.staticPods = cmp.Or(k.value("pod-manifest-path"), set.StaticPodPath)
 	for _, name := range []string{"kubeconfig", "bootstrap-kubeconfig"} {

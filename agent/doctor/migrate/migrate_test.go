@@ -365,6 +365,9 @@ func TestHostile(t *testing.T) {
 		"c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"+
 		"f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\nspec: {volumes: [*f,*f,*f,*f,*f,*f]}")
 	put(t, tree.root, "etc/systemd/system/x.service", "[Service]\nExecStart=/usr/bin/podman kube play /srv/\x1b[31m.yaml\n")
+	put(t, tree.root, "etc/passwd", "ann:x:1000:1000::/home/ann:/bin/bash")
+	put(t, tree.root, "home/ann/.config/containers/storage.conf", "a = "+strings.Repeat("[", maxFile-16))
+	put(t, tree.root, "home/ann/.config/containers/containers.conf", "a = "+strings.Repeat("[#]\n", maxTOML/4-16))
 	for i := range maxEntries + 2 {
 		put(t, tree.root, fmt.Sprintf("etc/cni/net.d/%d", i), "")
 	}
@@ -388,7 +391,8 @@ func TestSteps(t *testing.T) {
 		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep, proxySteps} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{url}", "u",
-			"{flags}", " f", "{what}", "w", "{user}", "u", "{home}", "h", "{killall}", "k", "{shims}", "s", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l", "{lines}", "l", "{file}", "f")
+			"{flags}", " f", "{what}", "w", "{user}", "u", "{home}", "h", "{killall}", "k", "{shims}", "s",
+			"{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l", "{lines}", "l", "{file}", "f")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {

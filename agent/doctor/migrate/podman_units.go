@@ -111,8 +111,8 @@ func (p *planner) containerUnit(file string, settings []unitfile.Setting) {
 	}
 }
 
-// podmanUnits finds the services in a directory of units that run podman without a quadlet: instances of podman-kube@.service, and units with
-// podman in their command. The user is empty for units of the system.
+// podmanUnits finds the services in a directory of units that run podman without a quadlet: instances of podman-kube@.service, and units
+// with podman in their command. The user is empty for units of the system.
 func (p *planner) podmanUnits(dir, user string, s *podmanState) {
 	instances, err := fs.Glob(p.host, strings.TrimPrefix(dir, "/")+"/*.wants/podman-kube@*.service")
 	if err != nil {

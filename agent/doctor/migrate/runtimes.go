@@ -25,10 +25,18 @@ func (p *planner) runtime(k *kubelet) {
 	}
 }
 
+// maxTOML is the maximum size of a file in TOML. The decoder calls itself for each bracket, so a large file could exhaust the stack. Some
+// of the files belong to users without root.
+const maxTOML = 128 << 10
+
 // decodeTOML decodes a file into v, which has no unknown fields if it is a map. An invalid file is noted.
 func (p *planner) decodeTOML(file string, v any) bool {
 	text := p.host.read(file)
 	if text == "" {
+		return false
+	}
+	if len(text) > maxTOML {
+		p.differ(file, "", "the file is too large, and was not read")
 		return false
 	}
 	if err := toml.Unmarshal([]byte(text), v); err != nil {

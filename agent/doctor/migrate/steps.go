@@ -52,7 +52,8 @@ stop> move the kubelet out of the way: islet installs a link of this name
 	// saveSteps copies a file under another name first, so that a copy is either complete or missing. A copy that exists stays.
 	saveSteps = `
 save> copy the settings of {what}
-	(cd / && for f in {files}; do [ -e "/root/before-islet/$f" ] || { rm -rf /root/before-islet.new && cp -a "$f" /root/before-islet.new && ` +
+	(cd / && for f in {files}; do [ -e "/root/before-islet/$f" ] || { rm -rf /root/before-islet.new && ` +
+		`cp -a "$f" /root/before-islet.new && ` +
 		`mkdir -p "/root/before-islet/${f%/*}" && mv /root/before-islet.new "/root/before-islet/$f"; } || exit 1; done)
 (a copy that exists stays, because later steps change the files: so the steps may be repeated`
 
