@@ -41,15 +41,6 @@ var nodePrograms = []string{
 // unmounts and deletes the volumes below /var/lib/kubelet, which may belong to islet's pods.
 const endContainers = "disable the service that starts them, and reboot; a script of the former program may delete volumes of islet's pods"
 
-// formerDirs are the data directories of other nodes. The images in such a directory may be removed. Pods of islet may use
-// other parts, such as the directory storage of k3s, which has volumes.
-var formerDirs = map[string]struct{ program, images string }{
-	"var/lib/rancher/k3s":  {"k3s", "agent/containerd"},
-	"var/lib/rancher/rke2": {"rke2", "agent/containerd"},
-	"var/lib/k0s":          {"k0s", "containerd"},
-	"var/snap/microk8s":    {"microk8s", "common/var/lib/containerd"},
-}
-
 // formerNode reports leftovers of another kubelet or of k3s that interfere with pods.
 func (p *checkup) formerNode(context.Context) {
 	running := p.listProcesses()
@@ -301,11 +292,15 @@ func (p *checkup) formerFiles() {
 				"%s.service starts at boot: it is another kubelet, and uses the same cgroups, ports and networks", unit)
 		}
 	}
-	for dir, of := range formerDirs {
-		if list, err := fs.ReadDir(p.Host, dir); err == nil && len(list) > 0 {
+	// The images in a data directory may be removed. Pods of islet may use other parts, such as the directory storage of k3s.
+	for _, of := range []struct{ program, dir, images string }{
+		{"k3s", "var/lib/rancher/k3s", "agent/containerd"}, {"rke2", "var/lib/rancher/rke2", "agent/containerd"},
+		{"k0s", "var/lib/k0s", "containerd"}, {"microk8s", "var/snap/microk8s", "common/var/lib/containerd"},
+	} {
+		if list, err := fs.ReadDir(p.Host, of.dir); err == nil && len(list) > 0 {
 			p.add("former-files", Info, fmt.Sprintf("nothing; if you need the disk space and do not go back, remove /%s/%s, but not the "+
-				"volumes beside it. A script of %s that removes it may also delete volumes of islet's pods", dir, of.images, of.program),
-				"/%s contains files of %s", dir, of.program)
+				"volumes beside it. A script of %s that removes it may also delete volumes of islet's pods", of.dir, of.images, of.program),
+				"/%s contains files of %s", of.dir, of.program)
 		}
 	}
 	for port, who := range map[int]string{6443: "an API server", 2379: "etcd"} {

@@ -127,12 +127,17 @@ func (p *planner) serviceKind(name string) string {
 
 // startsAtBoot reports whether a service is enabled.
 func (p *planner) startsAtBoot(name string) bool {
-	for _, dir := range p.host.list("etc/systemd/system") {
-		if strings.HasSuffix(dir, ".wants") && slices.Contains(p.host.list(path.Join("etc/systemd/system", dir)), name+".service") {
+	return p.isWanted("etc/systemd/system", name) || slices.Contains(p.host.list("etc/runlevels/default"), name)
+}
+
+// isWanted reports whether a directory of units has a link that starts a service.
+func (p *planner) isWanted(units, name string) bool {
+	for _, dir := range p.host.list(units) {
+		if strings.HasSuffix(dir, ".wants") && slices.Contains(p.host.list(path.Join(units, dir)), name+".service") {
 			return true
 		}
 	}
-	return slices.Contains(p.host.list("etc/runlevels/default"), name)
+	return false
 }
 
 // word quotes a text for a shell. Names and paths of files may come from users who must not run commands as root.

@@ -131,7 +131,7 @@ func (p *planner) k3sConfiguration(file string) {
 
 // k3sArguments notes the arguments of the kubelet in k3s.
 func (p *planner) k3sArguments(k *k3sFiles, s k3sSetting) {
-	for _, item := range s.values {
+	for _, item := range strings.Split(s.value, "\n") {
 		name, text, _ := strings.Cut(strings.TrimLeft(item, "-"), "=")
 		switch none, known := config.DescribeFlag(name); {
 		case name == "container-runtime-endpoint" || name == "image-service-endpoint":

@@ -19,8 +19,8 @@ import (
 // A k3sSetting is a setting of k3s in a configuration file, on the command line of its service, or in the environment of its service.
 type k3sSetting struct {
 	file, key string // where the setting is
-	name      string // of the flag, without dashes
-	values    []string
+	name      string // of the flag, without dashes; empty if another file has replaced the setting
+	value     string // the values of a list are on separate lines
 }
 
 // findK3s finds the service that starts k3s, whose name the installer of k3s can change. It prefers an agent. It returns false if this host
@@ -59,15 +59,8 @@ func (p *planner) findK3s(k *k3sFiles) bool {
 }
 
 // joinArguments joins the flags for arguments of the kubelet and of kube-proxy with their values, which may begin with a dash.
-func joinArguments(words []string) (joined []string) {
-	for i, word := range words {
-		if i > 0 && strings.HasSuffix(words[i-1], "-arg") {
-			joined[len(joined)-1] += "=" + word
-			continue
-		}
-		joined = append(joined, word)
-	}
-	return joined
+func joinArguments(words []string) []string {
+	return strings.Split(strings.ReplaceAll(strings.Join(words, "\n"), "-arg\n", "-arg="), "\n")
 }
 
 // k3sCommand returns the command line of a service, and reads the environment of the service.
@@ -103,29 +96,37 @@ config-file: config
 // k3sLists are the flags of islet that have the values of all of k3s' settings.
 const k3sLists = "node-ip node-labels register-with-taints "
 
+// newSetting returns a setting.
+//
+//go:noinline
+func newSetting(file, key, name, value string) k3sSetting {
+	if long := lookup(k3sAliases, name); long != "" {
+		name = long
+	}
+	return k3sSetting{file, key, name, value}
+}
+
 // k3sSettings returns the settings of k3s. A later one is stronger.
 func (p *planner) k3sSettings(k *k3sFiles) (list []k3sSetting) {
-	config, isSet := "/etc/rancher/k3s/config.yaml", false
-	add := func(s k3sSetting) {
-		s.name = cmp.Or(lookup(k3sAliases, s.name), s.name)
-		if s.name == "config" {
-			config, isSet = s.values[0], true
-			return
-		}
-		list = append(list, s)
-	}
+	config := "/etc/rancher/k3s/config.yaml"
+	var line []k3sSetting
 	for _, f := range k.line {
-		add(k3sSetting{k.service, "--" + f.name, f.name, []string{cmp.Or(f.value, "true")}})
+		if f.value == "" {
+			f.value = "true"
+		}
+		line = append(line, newSetting(k.service, "--"+f.name, f.name, f.value))
 	}
-	line := list
-	list = nil
 	for _, key := range slices.Sorted(maps.Keys(k.env)) {
 		if name, ok := strings.CutPrefix(key, "K3S_"); ok && k.env[key] != "" {
-			add(k3sSetting{k.service, key, strings.ReplaceAll(strings.ToLower(name), "_", "-"), []string{k.env[key]}})
+			list = append(list, newSetting(k.service, key, strings.ReplaceAll(strings.ToLower(name), "_", "-"), k.env[key]))
 		}
 	}
-	if isSet && !p.host.exists(config) {
-		p.differ(config, "", "k3s reads its settings from there: this report lacks them")
+	for _, s := range append(line, list...) {
+		if s.name == "config" {
+			if config = s.value; !p.host.exists(config) {
+				p.differ(config, "", "k3s reads its settings from there: this report lacks them")
+			}
+		}
 	}
 	for _, file := range append([]string{config}, p.host.filesIn(config+".d", ".yaml", ".yml")...) {
 		list = p.k3sConfig(file, list)
@@ -142,17 +143,21 @@ func (p *planner) k3sConfig(file string, list []k3sSetting) []k3sSetting {
 	}
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		name, isMore := strings.CutSuffix(key, "+")
-		name = cmp.Or(lookup(k3sAliases, name), name)
-		s := k3sSetting{file, key, name, nil}
+		s := newSetting(file, key, name, "")
 		values, ok := set[key].([]any)
 		if !ok {
 			values = []any{set[key]}
 		}
-		for _, v := range values {
-			s.values = append(s.values, fmt.Sprint(v))
+		for i, v := range values {
+			if i > 0 {
+				s.value += "\n"
+			}
+			s.value += fmt.Sprint(v)
 		}
-		if !isMore {
-			list = slices.DeleteFunc(list, func(old k3sSetting) bool { return old.name == name })
+		for i := range list {
+			if list[i].name == s.name && !isMore {
+				list[i].name = ""
+			}
 		}
 		list = append(list, s)
 	}
@@ -162,8 +167,10 @@ func (p *planner) k3sConfig(file string, list []k3sSetting) []k3sSetting {
 // k3sApply translates the settings of k3s.
 func (p *planner) k3sApply(k *k3sFiles) {
 	for i, s := range p.k3sSettings(k) {
-		value := strings.Join(s.values, ",")
+		value := strings.ReplaceAll(s.value, "\n", ",")
 		switch {
+		case s.name == "" || s.name == "config":
+			continue
 		case s.name == "server":
 			k.url = value
 		case s.name == "data-dir" && path.IsAbs(value):
@@ -194,18 +201,19 @@ func (p *planner) k3sApply(k *k3sFiles) {
 		p.differ(k.service, "", "the command line was not read: look for flags of k3s in it")
 	}
 	p.k3sNode(k)
-	slices.SortStableFunc(k.flags, func(a, b flag) int { return strings.Compare(a.name, b.name) })
 }
 
-// setFlag sets a flag of islet, or adds a value to the flag.
+// setFlag sets a flag of islet, or adds a value to a flag that has a list.
 func (k *k3sFiles) setFlag(name, value string) {
-	for i, f := range k.flags {
-		if f.name == name && strings.Contains(k3sLists, name+" ") {
-			k.flags[i].value += "," + value
-			return
-		}
+	i := slices.IndexFunc(k.flags, func(f flag) bool { return f.name == name })
+	switch {
+	case i < 0:
+		k.flags = append(k.flags, flag{name, value})
+	case strings.Contains(k3sLists, name+" "):
+		k.flags[i].value += "," + value
+	default:
+		k.flags[i].value = value
 	}
-	k.flags = append(slices.DeleteFunc(k.flags, func(f flag) bool { return f.name == name }), flag{name, value})
 }
 
 // k3sNode sets the name of the node in its certificate, which has the suffix of --with-node-id too, unless it is the name of the host.

@@ -198,24 +198,22 @@ func controlOf(name string) control {
 	return control{"systemctl ", name}
 }
 
-// userStartsAtBoot reports whether a service of a user is enabled.
-func (p *planner) userStartsAtBoot(dir, unit string) bool {
-	dir = path.Join(dir, ".config/systemd/user")
-	return slices.ContainsFunc(p.host.list(dir), func(sub string) bool {
-		return strings.HasSuffix(sub, ".wants") && slices.Contains(p.host.list(path.Join(dir, sub)), unit+".service")
-	})
-}
-
 // bootServices returns the services that start at boot by a link, which quadlets do not need.
 func (p *planner) bootServices(s *podmanState) (names []string) {
-	for _, name := range append(slices.Clone(s.services), "podman-restart") {
-		if p.startsAtBoot(name) {
-			names = append(names, name)
-		}
-	}
+	all := append(slices.Clone(s.services), "podman-restart")
 	for _, u := range s.users {
-		for _, name := range append(slices.Clone(s.services), u.user+"/podman-restart") {
-			if user, unit, isUser := strings.Cut(name, "/"); isUser && user == u.user && p.userStartsAtBoot(u.dir, unit) {
+		all = append(all, u.user+"/podman-restart")
+	}
+	for _, name := range all {
+		user, unit, isUser := strings.Cut(name, "/")
+		if !isUser {
+			if p.startsAtBoot(name) {
+				names = append(names, name)
+			}
+			continue
+		}
+		for _, u := range s.users {
+			if u.user == user && p.isWanted(path.Join(u.dir, ".config/systemd/user"), unit) {
 				names = append(names, name)
 			}
 		}

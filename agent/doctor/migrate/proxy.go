@@ -10,9 +10,6 @@ import (
 	"github.com/islet-edge/islet/agent/doctor/unitfile"
 )
 
-// A proxy is a variable of islet's service that names a proxy, or the hosts without one.
-type proxy struct{ name, value string }
-
 const proxySteps = `
 translate> give the proxy of the former programs to the service of islet
 	printf '%s\n' {lines} >>{file}
@@ -40,47 +37,48 @@ func (p *planner) proxies(file string, env map[string]string) {
 	for _, name := range []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"} {
 		for _, key := range []string{name, strings.ToLower(name), "CONTAINERD_" + name} {
 			if value := env[key]; value != "" {
-				p.addProxy(file, key, proxy{name, value})
+				p.addProxy(file, key, name, value)
 				break
 			}
 		}
 	}
 }
 
-func (p *planner) addProxy(file, key string, v proxy) {
-	i := slices.IndexFunc(p.proxy, func(old proxy) bool { return old.name == v.name })
-	u, err := url.Parse(v.value)
-	switch {
-	case v.name == "NO_PROXY" && i >= 0:
-		for host := range strings.SplitSeq(v.value, ",") {
-			p.reachDirectly(strings.TrimSpace(host))
-		}
-		return
-	case i >= 0 && p.proxy[i].value != v.value:
+// addProxy notes a variable of a proxy. A login in it is not printed.
+func (p *planner) addProxy(file, key, name, value string) {
+	switch old := p.proxyValue(name); {
+	case old != nil && name == "NO_PROXY":
+		p.reachDirectly(value)
+	case old != nil && old.value != value:
 		p.differ(file, key, "another proxy: islet has one for all")
-		return
-	case i >= 0:
-		return
-	case strings.Contains(v.value, "@") || err == nil && u.User != nil: // a login, which is not printed
-		p.differ(file, key, "the address has a login: write "+v.name+" into "+p.serviceFile()+" by hand, with mode 0600")
-	case word(v.value) != v.value:
-		p.differ(file, key, "write "+v.name+" into "+p.serviceFile()+" by hand: its value has special characters")
+	case old != nil:
+	case strings.Contains(value, "@") || word(value) != value:
+		p.differ(file, key, "write "+name+" into "+p.serviceFile()+" by hand, with mode 0600: the value has a login or special characters")
 	default:
 		p.keep(file, key, "a variable of islet's service, in the step that gives the proxy")
-		p.proxy = append(p.proxy, v)
+		p.proxy = append(p.proxy, flag{name, value})
 	}
 }
 
-// reachDirectly adds a host to NO_PROXY, if islet has a proxy.
-func (p *planner) reachDirectly(host string) {
-	if host == "" || word(host) != host || len(p.proxy) == 0 {
-		return
+// proxyValue returns a variable. It returns nil if islet does not have it.
+//
+//go:noinline
+func (p *planner) proxyValue(name string) *flag {
+	if i := slices.IndexFunc(p.proxy, func(old flag) bool { return old.name == name }); i >= 0 {
+		return &p.proxy[i]
 	}
-	i := slices.IndexFunc(p.proxy, func(old proxy) bool { return old.name == "NO_PROXY" })
-	if i < 0 {
-		p.proxy = append(p.proxy, proxy{"NO_PROXY", host})
-	} else if !slices.Contains(strings.Split(p.proxy[i].value, ","), host) {
-		p.proxy[i].value += "," + host
+	return nil
+}
+
+// reachDirectly adds hosts, with commas between them, to NO_PROXY, if islet has a proxy.
+func (p *planner) reachDirectly(hosts string) {
+	old := p.proxyValue("NO_PROXY")
+	switch {
+	case hosts == "" || word(hosts) != hosts || len(p.proxy) == 0:
+	case old == nil:
+		p.proxy = append(p.proxy, flag{"NO_PROXY", hosts})
+	case !strings.Contains(","+old.value+",", ","+hosts+","):
+		old.value += "," + hosts
 	}
 }
 

@@ -39,7 +39,7 @@ func TestProxy(t *testing.T) {
 		"special characters": {tree: "docker", files: map[string]string{"etc/systemd/system/docker.service.d/a.conf": "[Service]\nEnvironment=HTTPS_PROXY=http://$(reboot)"},
 			note: "HTTPS_PROXY"},
 		"two": {tree: "docker", files: map[string]string{"etc/systemd/system/docker.service.d/a.conf": dropIn, "etc/docker/daemon.json": `{"data-root": "/srv/docker",
-			"proxies": {"https-proxy": "http://b:1", "no-proxy": ".lan,.net"}}`}, want: "HTTPS_PROXY=http://b:1 NO_PROXY=.lan,.net,10.0.0.0/8 >>/etc/default/islet", note: "HTTPS_PROXY"},
+			"proxies": {"https-proxy": "http://b:1", "no-proxy": ".lan,.net"}}`}, want: "HTTPS_PROXY=http://b:1 NO_PROXY=.lan,.net,10.0.0.0/8,.lan >>/etc/default/islet", note: "HTTPS_PROXY"},
 		"none": {tree: "docker"},
 	} {
 		tree := recorded(t, c.tree)

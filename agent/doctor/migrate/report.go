@@ -132,7 +132,7 @@ type planner struct {
 	// generates is set if a step writes manifests into the directory output.
 	generates bool
 	claimed   []string // the claims that manifests define
-	proxy     []proxy  // the proxy of the former programs
+	proxy     []flag   // the proxy of the former programs
 	direct    string   // host of the API server, if the former program has reached it without a proxy
 	asKubelet bool     // islet's service is kubelet.service
 }
