@@ -71,7 +71,7 @@ func (p *planner) claims(volumes []volume) {
 		if slices.Contains(names, claim) { // of another user
 			claim = claimName(v.user + "-" + v.name)
 		}
-		names = append(names, claim)
+		names = add(names, claim)
 		if claim != v.name {
 			p.differ(v.data, "", "write "+claim+" instead of "+v.name+" into the manifest: the name of a claim has no capitals and no _, "+
 				"and no other claim has it")
@@ -91,7 +91,7 @@ func (p *planner) claims(volumes []volume) {
 			files[dir] += fmt.Sprintf(claimYAML, claim)
 		}
 		if !slices.Contains(dirs, path.Dir(path.Dir(v.data))) {
-			dirs = append(dirs, path.Dir(path.Dir(v.data)))
+			dirs = add(dirs, path.Dir(path.Dir(v.data)))
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(files)) {

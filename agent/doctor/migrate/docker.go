@@ -111,9 +111,9 @@ func (p *planner) dockerContainers(dir string) {
 		var from []string
 		for _, target := range slices.Sorted(maps.Keys(c.Mounts)) {
 			if m := c.Mounts[target]; m.Type == "bind" {
-				from = append(from, m.Source)
+				from = add(from, m.Source)
 			} else if m.Name != "" {
-				from = append(from, "volume "+m.Name)
+				from = add(from, "volume "+m.Name)
 			}
 		}
 		what := "write a pod with the image " + strconv.Quote(c.Config.Image)

@@ -49,18 +49,18 @@ func (p *planner) common(k *kubelet) {
 	}
 	var place []string
 	if hasDir("certs.d") {
-		place = append(place, "mkdir -p "+certs+" && cp -rn "+output+"/certs.d/. "+certs+"/   # merge files that exist by hand")
+		place = add(place, "mkdir -p "+certs+" && cp -rn "+output+"/certs.d/. "+certs+"/   # merge files that exist by hand")
 	}
 	if hasDir("manifests") || p.generates {
-		place = append(place, "./islet check "+output+"/manifests && mkdir -p /etc/kubernetes/manifests && cp "+output+
+		place = add(place, "./islet check "+output+"/manifests && mkdir -p /etc/kubernetes/manifests && cp "+output+
 			"/manifests/* /etc/kubernetes/manifests/")
 	}
 	if slices.ContainsFunc(p.report.Files, func(f File) bool { return f.Path == "config.json" }) {
 		if p.host.exists("/var/lib/kubelet/config.json") {
 			p.saveFiles("the logins for registries", "/var/lib/kubelet/config.json")
-			place = append(place, "cat "+output+"/config.json   # merge it into /var/lib/kubelet/config.json by hand")
+			place = add(place, "cat "+output+"/config.json   # merge it into /var/lib/kubelet/config.json by hand")
 		} else {
-			place = append(place, "install -D -m 600 "+output+"/config.json /var/lib/kubelet/config.json")
+			place = add(place, "install -D -m 600 "+output+"/config.json /var/lib/kubelet/config.json")
 		}
 	}
 	if len(p.report.Files) > 0 {
@@ -104,7 +104,7 @@ func (p *planner) giveFlags(flags []flag) {
 			p.differ("", "--"+f.name, "write this flag into ISLET_ARGS by hand: its value has special characters")
 			continue
 		}
-		words = append(words, f.String())
+		words = add(words, f.String())
 	}
 	if len(words) == 0 {
 		return
@@ -158,8 +158,8 @@ func (p *planner) stopServices(what string, names ...string) {
 		base, socket, _ := strings.Cut(name, ".")
 		switch kind := p.serviceKind(base); {
 		case kind == "systemd":
-			off = append(off, "systemctl disable --now "+name)
-			on = append(on, "systemctl enable --now "+name)
+			off = add(off, "systemctl disable --now "+name)
+			on = add(on, "systemctl enable --now "+name)
 		case kind == "openrc" && socket == "":
 			off = append(off, "rc-service "+name+" stop", "rc-update del "+name)
 			on = append(on, "rc-update add "+name, "rc-service "+name+" start")

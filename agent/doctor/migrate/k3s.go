@@ -19,6 +19,7 @@ type k3sFiles struct {
 	isAgent  bool              // it is not a server
 	isKnown  bool              // the command line was read
 	line     []flag            // flags of k3s on the command line
+	settings []k3sSetting      // of all places
 	env      map[string]string // environment of the service
 	dir      string            // the data directory
 	agent    string            // the directory of the agent in the data directory

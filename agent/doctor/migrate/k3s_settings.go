@@ -96,77 +96,75 @@ config-file: config
 // k3sLists are the flags of islet that have the values of all of k3s' settings.
 const k3sLists = "node-ip node-labels register-with-taints "
 
-// newSetting returns a setting.
+// add adds a setting. The name may be a short one.
 //
 //go:noinline
-func newSetting(file, key, name, value string) k3sSetting {
+func (k *k3sFiles) add(file, key, name, value string) {
 	if long := lookup(k3sAliases, name); long != "" {
 		name = long
 	}
-	return k3sSetting{file, key, name, value}
+	k.settings = append(k.settings, k3sSetting{file, key, name, value})
 }
 
-// k3sSettings returns the settings of k3s. A later one is stronger.
-func (p *planner) k3sSettings(k *k3sFiles) (list []k3sSetting) {
+// k3sSettings reads the settings of k3s. A later one is stronger.
+func (p *planner) k3sSettings(k *k3sFiles) {
 	config := "/etc/rancher/k3s/config.yaml"
-	var line []k3sSetting
-	for _, f := range k.line {
-		if f.value == "" {
-			f.value = "true"
-		}
-		line = append(line, newSetting(k.service, "--"+f.name, f.name, f.value))
-	}
-	for _, key := range slices.Sorted(maps.Keys(k.env)) {
-		if name, ok := strings.CutPrefix(key, "K3S_"); ok && k.env[key] != "" {
-			list = append(list, newSetting(k.service, key, strings.ReplaceAll(strings.ToLower(name), "_", "-"), k.env[key]))
-		}
-	}
-	for _, s := range append(line, list...) {
-		if s.name == "config" {
-			if config = s.value; !p.host.exists(config) {
+	for _, f := range append(k.line, flag{"config", k.env["K3S_CONFIG_FILE"]}) {
+		if (f.name == "config" || f.name == "c") && f.value != "" {
+			config = f.value
+			if !p.host.exists(config) {
 				p.differ(config, "", "k3s reads its settings from there: this report lacks them")
 			}
 		}
 	}
-	for _, file := range append([]string{config}, p.host.filesIn(config+".d", ".yaml", ".yml")...) {
-		list = p.k3sConfig(file, list)
+	for _, key := range slices.Sorted(maps.Keys(k.env)) {
+		if name, ok := strings.CutPrefix(key, "K3S_"); ok && k.env[key] != "" {
+			k.add(k.service, key, strings.ReplaceAll(strings.ToLower(name), "_", "-"), k.env[key])
+		}
 	}
-	return append(list, line...)
+	p.k3sConfig(k, config)
+	for _, file := range p.host.filesIn(config+".d", ".yaml", ".yml") {
+		p.k3sConfig(k, file)
+	}
+	for _, f := range k.line {
+		if f.value == "" {
+			f.value = "true"
+		}
+		k.add(k.service, "--"+f.name, f.name, f.value)
+	}
 }
 
-// k3sConfig appends the settings of a configuration file. A key replaces that of an earlier file, unless it ends with +.
-func (p *planner) k3sConfig(file string, list []k3sSetting) []k3sSetting {
+// k3sConfig reads a configuration file. A key replaces that of an earlier file, unless it ends with +.
+func (p *planner) k3sConfig(k *k3sFiles, file string) {
 	var set map[string]any
 	if err := yaml.Unmarshal([]byte(p.host.read(file)), &set); err != nil {
 		p.differ(file, "", "the file is not valid, and was not read: "+err.Error())
-		return list
+		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		name, isMore := strings.CutSuffix(key, "+")
-		s := newSetting(file, key, name, "")
 		values, ok := set[key].([]any)
 		if !ok {
 			values = []any{set[key]}
 		}
-		for i, v := range values {
-			if i > 0 {
-				s.value += "\n"
-			}
-			s.value += fmt.Sprint(v)
+		var lines []string
+		for _, v := range values {
+			lines = add(lines, fmt.Sprint(v))
 		}
-		for i := range list {
-			if list[i].name == s.name && !isMore {
-				list[i].name = ""
+		before := len(k.settings)
+		k.add(file, key, name, strings.Join(lines, "\n"))
+		for i := range k.settings[:before] {
+			if k.settings[i].name == k.settings[before].name && !isMore {
+				k.settings[i].name = ""
 			}
 		}
-		list = append(list, s)
 	}
-	return list
 }
 
 // k3sApply translates the settings of k3s.
 func (p *planner) k3sApply(k *k3sFiles) {
-	for i, s := range p.k3sSettings(k) {
+	p.k3sSettings(k)
+	for i, s := range k.settings {
 		value := strings.ReplaceAll(s.value, "\n", ",")
 		switch {
 		case s.name == "" || s.name == "config":

@@ -243,7 +243,7 @@ func (p *planner) inspect(file, text string) {
 			return
 		}
 		if object.Kind == "PersistentVolumeClaim" {
-			p.claimed = append(p.claimed, object.Metadata.Name)
+			p.claimed = add(p.claimed, object.Metadata.Name)
 		}
 		for _, v := range object.Spec.Volumes {
 			if v.HostPath != nil {
@@ -270,7 +270,7 @@ func (p *planner) kubeletSteps(k *kubelet) {
 			continue
 		}
 		if text := p.host.read(f); strings.Contains(text, short) || strings.Contains(text, long) {
-			files = append(files, word(f))
+			files = add(files, word(f))
 		}
 	}
 	if len(files) > 0 && !strings.ContainsAny(k.endpoint, "#\\&;\n") { // sed does not interpret it

@@ -95,7 +95,7 @@ func (p *planner) quadletDir(dir, user string, s *podmanState, depth int) {
 				p.differ(file, "", "a link of the user "+user+": it is not read")
 				continue
 			}
-			s.quadlets = append(s.quadlets, file)
+			s.quadlets = add(s.quadlets, file)
 			p.quadlet(file, base, kind, user, s)
 		case kind == ".d":
 			p.differ(file, "", "drop-in files of units of podman are not read")
@@ -120,16 +120,16 @@ func (p *planner) quadlet(file, base, kind, user string, s *podmanState) {
 	}
 	switch kind {
 	case ".kube":
-		s.services = append(s.services, userService(user, value("ServiceName", base)))
+		s.services = add(s.services, userService(user, value("ServiceName", base)))
 		p.kubeUnit(file, settings, user)
 	case ".container":
-		s.services = append(s.services, userService(user, value("ServiceName", base)))
+		s.services = add(s.services, userService(user, value("ServiceName", base)))
 		p.containerUnit(file, settings)
 		if value("Pod", "") == "" { // the manifest of a pod has its containers
 			s.generate(user, value("ContainerName", "systemd-"+base), base)
 		}
 	case ".pod":
-		s.services = append(s.services, userService(user, value("ServiceName", base+"-pod")))
+		s.services = add(s.services, userService(user, value("ServiceName", base+"-pod")))
 		s.generate(user, value("PodName", "systemd-"+base), base)
 		p.differ(file, "", "islet reads no units of podman: see the step that writes its pod as a manifest")
 	case ".volume":
@@ -155,10 +155,10 @@ func (s *podmanState) generate(user, name, base string) {
 	if isRootless(user) {
 		dir = output + "/users/" + user
 		if line := "mkdir -p " + word(dir); !slices.Contains(s.makes, line) {
-			s.makes = append(s.makes, line)
+			s.makes = add(s.makes, line)
 		}
 	}
-	s.makes = append(s.makes, runAs(user)+"podman generate kube "+word(name)+" >"+word(dir+"/"+base+".yaml"))
+	s.makes = add(s.makes, runAs(user)+"podman generate kube "+word(name)+" >"+word(dir+"/"+base+".yaml"))
 }
 
 // isRootless reports whether the units of a user run without root. The user is empty for units of the system.
@@ -200,21 +200,16 @@ func controlOf(name string) control {
 
 // bootServices returns the services that start at boot by a link, which quadlets do not need.
 func (p *planner) bootServices(s *podmanState) (names []string) {
-	all := append(slices.Clone(s.services), "podman-restart")
-	for _, u := range s.users {
-		all = append(all, u.user+"/podman-restart")
-	}
-	for _, name := range all {
-		user, unit, isUser := strings.Cut(name, "/")
-		if !isUser {
-			if p.startsAtBoot(name) {
-				names = append(names, name)
-			}
-			continue
+	for _, name := range add(s.services, "podman-restart") {
+		if p.startsAtBoot(name) {
+			names = add(names, name)
 		}
-		for _, u := range s.users {
-			if u.user == user && p.isWanted(path.Join(u.dir, ".config/systemd/user"), unit) {
-				names = append(names, name)
+	}
+	for _, u := range s.users {
+		for _, name := range add(s.services, u.user+"/podman-restart") {
+			unit, isOwn := strings.CutPrefix(name, u.user+"/")
+			if isOwn && p.isWanted(u.dir+"/.config/systemd/user", unit) {
+				names = add(names, name)
 			}
 		}
 	}
@@ -233,24 +228,27 @@ func (p *planner) podmanSteps(s *podmanState) {
 	for _, u := range s.users {
 		export := strings.NewReplacer("{name}", "podman", inbox+"/", "").Replace(podmanExport)
 		p.addSteps(rootlessSteps, "{user}", word(u.user), "{export}", word(export), "{home}", word(u.dir))
-		stop, start = append(stop, runAs(u.user)+stop[0]), append(start, runAs(u.user)+start[0])
+		stop = add(stop, runAs(u.user)+stop[0])
+		start = add(start, runAs(u.user)+start[0])
 	}
 	var off, on []string
 	reload := []string{"systemctl daemon-reload"}
 	for _, name := range s.services {
 		c := controlOf(name)
-		off, on = append(off, c.systemctl+"stop -- "+word(c.unit)), append(on, c.systemctl+"start -- "+word(c.unit))
+		off = add(off, c.systemctl+"stop -- "+word(c.unit))
+		on = add(on, c.systemctl+"start -- "+word(c.unit))
 		if line := c.systemctl + "daemon-reload"; !slices.Contains(reload, line) {
-			reload = append(reload, line)
+			reload = add(reload, line)
 		}
 	}
 	for _, file := range s.quadlets {
-		off = append(off, "mv "+word(file)+" "+word(file+".off"))
+		off = add(off, "mv "+word(file)+" "+word(file+".off"))
 		on = slices.Insert(on, 0, "mv "+word(file+".off")+" "+word(file))
 	}
 	for _, name := range p.bootServices(s) {
 		c := controlOf(name)
-		off, on = append(off, c.systemctl+"disable -- "+word(c.unit)), append(on, c.systemctl+"enable -- "+word(c.unit))
+		off = add(off, c.systemctl+"disable -- "+word(c.unit))
+		on = add(on, c.systemctl+"enable -- "+word(c.unit))
 	}
 	p.addStep("stop>", Step{"stop the services and all other containers, and keep them from starting at boot",
 		slices.Concat(off, reload, stop), "units of podman are made from their files, so disable has no effect on them"})

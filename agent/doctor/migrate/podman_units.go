@@ -120,7 +120,7 @@ func (p *planner) podmanUnits(dir, user string, s *podmanState) {
 	}
 	for _, link := range instances {
 		name := strings.TrimSuffix(path.Base(link), ".service")
-		s.services = append(s.services, userService(user, name))
+		s.services = add(s.services, userService(user, name))
 		_, escaped, _ := strings.Cut(name, "@")
 		p.kubeYAML("/"+link, unescape(escaped), user)
 	}
@@ -148,11 +148,11 @@ func (p *planner) podmanUnit(file, user string, settings []unitfile.Setting, s *
 		}
 		switch verb := strings.Join(words[1:3], " "); {
 		case verb == "kube play" || verb == "play kube":
-			s.services = append(s.services, userService(user, name))
+			s.services = add(s.services, userService(user, name))
 			p.kubeYAML(file, words[len(words)-1], user)
 			p.kubePlayFlags(file, user, words[3:len(words)-1])
 		case verb == "pod start" || words[1] == "run" || words[1] == "start":
-			s.services = append(s.services, userService(user, name))
+			s.services = add(s.services, userService(user, name))
 			container := words[len(words)-1]
 			if words[1] == "run" {
 				container = runName(words)

@@ -118,7 +118,7 @@ func (p *planner) giveProxy() {
 	p.reachDirectly(p.direct)
 	var lines []string
 	for _, v := range p.proxy {
-		lines = append(lines, word(v.name+"="+v.value))
+		lines = add(lines, word(v.name+"="+v.value))
 	}
 	if len(lines) > 0 {
 		p.addSteps(proxySteps, "{lines}", strings.Join(lines, " "), "{file}", p.serviceFile())

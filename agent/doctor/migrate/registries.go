@@ -76,7 +76,7 @@ func (r *registries) host(file, key, name string) *registry {
 		r.hosts[name] = &registry{}
 	}
 	if h := r.hosts[name]; !slices.Contains(h.from, file) {
-		h.from = append(h.from, file)
+		h.from = add(h.from, file)
 	}
 	return r.hosts[name]
 }
@@ -219,7 +219,7 @@ func (r *registries) login(file, key, name string, c registryConfig, isMirror bo
 	}
 	r.logins[name] = auth
 	if !slices.Contains(r.from, file) {
-		r.from = append(r.from, file)
+		r.from = add(r.from, file)
 	}
 }
 

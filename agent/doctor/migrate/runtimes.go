@@ -287,7 +287,7 @@ func flatten(prefix string, table map[string]any, keys []string, depth int) []st
 			keys = flatten(prefix+name+".", inner, keys, depth+1)
 			continue
 		}
-		keys = append(keys, prefix+name)
+		keys = add(keys, prefix+name)
 	}
 	return keys
 }

@@ -53,7 +53,7 @@ func (t *Tree) skip(name string, err error) {
 		return
 	}
 	if line := strings.ReplaceAll(err.Error(), t.path(name), filepath.Clean("/"+name)); !slices.Contains(t.skipped, line) {
-		t.skipped = append(t.skipped, line)
+		t.skipped = add(t.skipped, line)
 	}
 }
 
@@ -106,7 +106,7 @@ func (t *Tree) list(name string) (names []string) {
 	entries, err := t.ReadDir(name)
 	t.skip(name, err)
 	for _, e := range entries {
-		names = append(names, e.Name())
+		names = add(names, e.Name())
 	}
 	return names
 }
@@ -115,7 +115,7 @@ func (t *Tree) list(name string) (names []string) {
 func (t *Tree) filesIn(dir string, suffixes ...string) (files []string) {
 	for _, name := range t.list(dir) {
 		if !strings.HasPrefix(name, ".") && slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) {
-			files = append(files, filepath.Join("/", dir, name))
+			files = add(files, filepath.Join("/", dir, name))
 		}
 	}
 	return files
