@@ -58,6 +58,9 @@ func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // installed returns the flags that the service of this machine passes to the agent.
 func installed() ([]string, bool) { return doctor.ServiceFlags(os.DirFS("/")) }
 
+// planned is like installed, also for a service that is not installed yet.
+func planned() ([]string, bool) { return doctor.PlannedFlags(os.DirFS("/")) }
+
 // orInstalled returns the arguments of a command that takes the flags of an agent after its own arguments. If args contains no flags,
 // orInstalled appends the flags of the service.
 func orInstalled(args []string, service func() ([]string, bool)) []string {
@@ -118,7 +121,7 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, guard.IsService()) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: installed, Cleanup: cleanup, SelfTest: selfTest,
+			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: planned, Cleanup: cleanup, SelfTest: selfTest,
 			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, SetUp: setUp, Inventory: inventory.Read,
 			Secrets: inventory.Secrets,
 		})

@@ -243,6 +243,7 @@ func TestService(t *testing.T) {
 		"--state-dir=/elsewhere":   append(usual, "--hostname-override=pi", "--state-dir=/elsewhere"),
 		"--edge-config":            {"--hostname-override=pi", "--state-dir=" + filepath.Join(h.dir, "state")},
 		"--config":                 append(usual, "--hostname-override=pi", "--tls-cert-file=/c", "--tls-private-key-file=/c"),
+		"another file or flag":     append(usual, "--hostname-override=pi", "--client-ca-file="+filepath.Join(h.dir, "kubeconfig")),
 		"would not start: unknown": append(usual, "--unknown"),
 	} {
 		if got := join("pi", flags...); got.Code == 0 || !strings.Contains(got.Err, want) || got.Out != "" {
