@@ -70,6 +70,7 @@ type Config struct {
 	// Networks sets the networks from which pods get their addresses. They are the Node's podCIDRs.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
+	Left     func() // called on a node with Config.Left when its pods of the cluster have been ended
 	Log      *slog.Logger
 }
 
@@ -103,11 +104,14 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		Log: cfg.Log}); err != nil {
 		return nil, err
 	}
-	c.Brake, err = brake.New(ctx, brake.Config{
+	holds := brake.Config{
 		Client: client, Node: name, Next: cfg.Sink, Pods: cfg.Desired.List, Epoch: c.history.Epoch, Meta: cfg.Store,
 		Limit: cfg.Edge.HoldPodsFor.Duration, Now: cfg.Link.Now, Event: cfg.Held, Log: cfg.Log,
-	})
-	if err != nil {
+	}
+	if cfg.Config.Left {
+		holds.Left = cfg.Left
+	}
+	if c.Brake, err = brake.New(ctx, holds); err != nil {
 		return nil, err
 	}
 	c.source, err = source.NewAPI(source.APIConfig{

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/islet-edge/islet/edge/link"
+	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
@@ -51,6 +52,34 @@ func TestKeptAnnotations(t *testing.T) {
 		}
 		if got := keptAnnotations(cfg, addresses); !maps.Equal(got, tt.want) {
 			t.Errorf("%q: %v, not %v", tt.flags, got, tt.want)
+		}
+	}
+}
+
+// TestFindLeft checks that a node without a cluster in its configuration keeps running as a node of a cluster while it has pods of one.
+func TestFindLeft(t *testing.T) {
+	pods := func(source string, deleting bool) []desired.Pod {
+		return []desired.Pod{{Source: desired.File}, {Source: source, Deleting: deleting}}
+	}
+	for name, tt := range map[string]struct {
+		flags []string
+		pods  []desired.Pod
+		want  bool
+	}{
+		"pods of a cluster":          {nil, pods(desired.API, false), true},
+		"pods that end":              {nil, pods(desired.API, true), false},
+		"static pods":                {nil, pods(desired.HTTP, false), false},
+		"no pods":                    {nil, nil, false},
+		"the cluster is configured":  {[]string{"--kubeconfig=/etc/k"}, pods(desired.API, false), false},
+		"the node joins its cluster": {[]string{"--bootstrap-kubeconfig=/etc/b", "--kubeconfig=/etc/k"}, pods(desired.API, false), false},
+	} {
+		cfg, _, err := config.Load(append([]string{"--hostname-override=n", "--state-dir=" + t.TempDir()}, tt.flags...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone := cfg.Standalone()
+		if FindLeft(cfg, tt.pods); cfg.Left != tt.want || cfg.Standalone() != (alone && !tt.want) {
+			t.Errorf("%s: left is %v, standalone %v", name, cfg.Left, cfg.Standalone())
 		}
 	}
 }
