@@ -3,10 +3,11 @@ package cluster
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"testing"
 
-	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
 	"github.com/islet-edge/islet/internal/keys"
@@ -35,6 +36,11 @@ func TestReport(t *testing.T) {
 // ControllerManagedAttachDetach belongs to another program if the node does not register itself.
 func TestKeptAnnotations(t *testing.T) {
 	addresses := func() []string { return []string{"192.0.2.7", "2001:db8::7"} }
+	k3s := filepath.Join(t.TempDir(), "edge.yaml")
+	const edge = "apiVersion: islet.dev/v1beta1\nkind: EdgeConfiguration\nk3s: {directory: /var/lib/islet/k3s/current}\n"
+	if err := os.WriteFile(k3s, []byte(edge), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		flags []string
 		want  map[string]string
@@ -43,6 +49,9 @@ func TestKeptAnnotations(t *testing.T) {
 		{[]string{"--enable-controller-attach-detach=false"},
 			map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: ""}},
 		{[]string{"--register-node=false"}, map[string]string{keys.ProvidedNodeIP: ""}},
+		{[]string{"--register-node=false", "--edge-config=" + k3s},
+			map[string]string{keys.ProvidedNodeIP: "", "k3s.io/internal-ip": "", "k3s.io/external-ip": "", "k3s.io/hostname": ""}},
+		{[]string{"--register-node=false", "--edge-config=" + k3s, "--cloud-provider=external"}, map[string]string{keys.ProvidedNodeIP: ""}},
 		{[]string{"--cloud-provider=external", "--node-ip=192.0.2.7"},
 			map[string]string{keys.ProvidedNodeIP: "192.0.2.7,2001:db8::7", keys.ControllerManagedAttachDetach: "true"}},
 	} {
