@@ -96,7 +96,8 @@ func TestConfigurationWithoutACluster(t *testing.T) {
 		leave(s)
 		s.stays("a b c d", "a b c d")
 		h, _ := s.brake.CurrentHold()
-		if text := s.brake.Describe(h); !slices.Contains(s.events, ReasonHeld) || !strings.Contains(text, "islet accept") || !strings.Contains(text, "default/d") {
+		text := s.brake.Describe(h)
+		if !slices.Contains(s.events, ReasonHeld) || !strings.Contains(text, "islet accept") || !strings.Contains(text, "default/d") {
 			t.Errorf("events %q, status %q", s.events, text)
 		}
 		back(s) // still without a connection

@@ -17,9 +17,9 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// FormerLabels and FormerAnnotations are keys that k3s' agent sets on its Node, and on which the servers act. With the label they connect to
-// pods through the node's tunnel, which dialNode refuses. From the annotations, their cloud controller writes addresses into the Node, which
-// the machine may have no more. The Node of a moved node still has them. k3s' agent sets them again after a way back. k3s
+// FormerLabels and FormerAnnotations are keys that k3s' agent sets on its Node. The servers act on them, also on the Node of a moved node.
+// With the label they connect to pods through the node's tunnel, which dialNode refuses. From the annotations, their cloud controller
+// writes addresses into the Node that the machine may no longer have. After a way back, k3s' agent sets them again. k3s
 // pkg/nodeconfig/nodeconfig.go, SetNodeConfigLabels; pkg/cloudprovider/cloudprovider.go.
 var (
 	FormerLabels      = []string{"egress.k3s.io/cluster"}

@@ -163,8 +163,8 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestListRetried checks that a node whose first list of the servers fails lists them again soon, and then opens the missing tunnels. A board
-// starts without a network.
+// TestListRetried checks that a node whose first list of the servers fails lists them again soon, and then opens the missing tunnels. A
+// board starts without a network.
 func TestListRetried(t *testing.T) {
 	w := newWorld(t, year, nil)
 	const other = "192.0.2.50:6443"

@@ -199,7 +199,7 @@ func TestAnsible(t *testing.T) {
 			}
 			unchanged("without the token")
 			s.Run("printf 'k3s:\\n  directory: /var/lib/islet/k3s/current\\n' >>/etc/islet/edge.yaml" +
-				" && printf '\\nclusterDNS: [10.43.0.10]\\nrotateCertificates: false\\ntlsCertFile: /c\\ntlsPrivateKeyFile: /c\\n' >>/etc/islet/kubelet.yaml")
+				" && printf '\\nclusterDNS: [10.43.0.10]\\nrotateCertificates: false\\n' >>/etc/islet/kubelet.yaml")
 			unchanged("a node of k3s")
 			p.fails("Set islet_leave to true", "islet_edge: {k3s: {directory: ''}}")
 			p.fails("Set islet_leave to true", "islet_kubelet: {rotateCertificates: true}")
@@ -208,7 +208,7 @@ func TestAnsible(t *testing.T) {
 			vars := p.vars
 			p.changes("islet_leave: true")
 			restarted("leaving the cluster")
-			s.Run("! grep -E 'k3s|tlsCertFile|rotateCertificates' /etc/islet/*.yaml && ! grep -e --kubeconfig /etc/default/islet")
+			s.Run("! grep -E 'k3s|clusterDNS|rotateCertificates' /etc/islet/*.yaml && ! grep -e --kubeconfig /etc/default/islet")
 			p.vars = append(vars, token)
 			p.changes()
 			restarted("joining again")

@@ -61,8 +61,8 @@ func (n *node) start(s *Server, token string) {
 }
 
 // TestIslet checks that a node with islet joins a k3s cluster, and that kubectl logs and exec reach its pods through its tunnel: also after
-// the tunnel was cut, and after the machine has booted without the token and at first without the server. The Node is that of a former agent
-// of k3s. The label and the annotations of this agent must be removed.
+// the tunnel was cut, and after the machine has booted without the token and at first without the server. The Node is that of a former
+// agent of k3s. The label and the annotations of this agent must be removed.
 func TestIslet(t *testing.T) {
 	t.Parallel()
 	c, s := Start(t)
