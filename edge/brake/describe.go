@@ -51,7 +51,8 @@ func (b *Brake) Describe(h Hold) string {
 	}
 	if b.Left != nil {
 		return fmt.Sprintf("%s, and %d pods of the API server run here (%s). They keep running %s. "+
-			"To keep them longer, restore --kubeconfig or k3s.directory and restart the agent", h.Why, len(h.Pods), strings.Join(some, ", "), until)
+			"To keep them longer, restore --kubeconfig or k3s.directory and restart the agent",
+			h.Why, len(h.Pods), strings.Join(some, ", "), until)
 	}
 	return fmt.Sprintf("the API server does not have %d pods that run here (%s): %s. They keep running %s",
 		len(h.Pods), strings.Join(some, ", "), h.Why, until)

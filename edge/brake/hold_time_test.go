@@ -108,7 +108,8 @@ func TestConfigurationWithoutACluster(t *testing.T) {
 		s.stays("a b c", "")
 		leave(s)
 		s.want("a b c", "a b c")
-		if s.accept(3); ended != 1 {
+		s.accept(3)
+		if ended != 1 {
 			t.Errorf("the brake has reported the end of the pods %d times", ended)
 		}
 		s.want("", "")
@@ -135,7 +136,8 @@ func TestConfigurationWithoutACluster(t *testing.T) {
 		s.restart()
 		s.want("a b c d", "a b c d")
 		time.Sleep(31 * time.Minute)
-		if s.want("", ""); ended != 1 {
+		s.want("", "")
+		if ended != 1 {
 			t.Errorf("the brake has reported the end of the pods %d times", ended)
 		}
 	})

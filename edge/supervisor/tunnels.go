@@ -81,7 +81,8 @@ func (t *tunnels) run(ctx context.Context) error {
 		if err != nil {
 			if ctx.Err() == nil && !failed {
 				failed = true
-				t.cfg.Log.Warn("the servers of the cluster cannot be listed, so the known ones stay", "server", t.record.Server, "error", err)
+				t.cfg.Log.Warn("the servers of the cluster cannot be listed, so the known ones stay", "server", t.record.Server,
+					"error", err)
 			}
 			_, _ = again.Wait(ctx, 0, t.listNow)
 			continue
