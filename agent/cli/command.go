@@ -138,7 +138,7 @@ func commands() []command.Command {
 			Summary: "put all that a node should run into one signed file", Sub: bundle.Commands(),
 		},
 		{Name: "self-test", Hidden: true, Setup: change.SelfTest},
-		{Name: "accept", Summary: "end the held pods, which the API server has lost", Setup: node.Accept,
+		{Name: "accept", Summary: "end the held pods, which no API server wants any more", Setup: node.Accept,
 			Detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
 				"keeps running\nthe pods that the API server has lost. This command ends them: see 'islet status'."},
 		{Name: "takeover", Summary: "give the name of the node to this machine, if another one had it", Setup: node.TakeOver,

@@ -36,6 +36,7 @@ type site struct {
 	brake  *Brake
 	path   string
 	limit  time.Duration
+	left   func()       // not nil: the configuration has no cluster
 	ahead  atomic.Int64 // difference between the wall clock and the clock of the bubble
 	writes atomic.Int64 // number of writes of the brake
 	events []string
@@ -109,7 +110,7 @@ func (s *site) start() {
 		AddMetaValue: db.AddMetaValue, Log: log}))
 	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch,
 		Meta: counted{mortal{db, s}}, Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }, Limit: s.limit, Log: log,
-		Event: s.event}))
+		Event: s.event, Left: s.left}))
 	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,
 		Facts:       func(context.Context) (node.Facts, error) { return node.Facts{}, nil },
 		Changed:     func(n *v1.Node) { b.Registered(ctx, n.UID) },

@@ -207,6 +207,9 @@ func (i *identity) setMissing(why *noCredentials) {
 // saving its pair and before writing the kubeconfig. Then read writes the kubeconfig.
 func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	cfg := i.link.cfg
+	if cfg.Left {
+		return nil, nil, errors.New("the configuration has no cluster any more")
+	}
 	if cfg.Kubeconfig == "" {
 		return nil, nil, errors.New("there is no --kubeconfig to write credentials to")
 	}

@@ -10,9 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -157,6 +160,45 @@ func TestServers(t *testing.T) {
 	ts.set(t.Context(), first, nil)
 	if len(ts.all) != 1 {
 		t.Errorf("%v", ts.all)
+	}
+}
+
+// TestListRetried checks that a node whose first list of the servers fails lists them again soon, and then opens the missing tunnels. A
+// board starts without a network.
+func TestListRetried(t *testing.T) {
+	w := newWorld(t, year, nil)
+	const other = "192.0.2.50:6443"
+	w.SetServers(strings.TrimPrefix(w.URL, "https://"), other)
+	var lists atomic.Int32
+	w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1-k3s/apiservers" || lists.Add(1) > 2 {
+			return false
+		}
+		http.Error(a, "starting", http.StatusServiceUnavailable)
+		return true
+	}
+	s, err := New(w.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.dir.Record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ts, done := newTunnels(s, r), make(chan error, 1)
+	go func() { done <- ts.run(ctx) }()
+	for found := false; !found; runtime.Gosched() {
+		if ctx.Err() != nil {
+			t.Fatalf("no tunnel to the other server after %d lists", lists.Load())
+		}
+		ts.mu.Lock()
+		_, found = ts.all[other]
+		ts.mu.Unlock()
+	}
+	cancel()
+	if err := <-done; err != nil || lists.Load() != 3 {
+		t.Errorf("%v after %d lists", err, lists.Load())
 	}
 }
 

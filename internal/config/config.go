@@ -33,6 +33,9 @@ type Config struct {
 	// Kubeconfig and BootstrapKubeconfig are files with the address of the API server. Without
 	// either, the node stands alone.
 	Kubeconfig, BootstrapKubeconfig string
+	// Left is set by the agent if the configuration has no cluster any more, but the node still has pods of a cluster. The
+	// node then works as without a link to the API server.
+	Left bool
 	// CredentialProviderConfig and CredentialProviderBinDir configure image credential provider
 	// plugins. They are empty if there are no plugins.
 	CredentialProviderConfig, CredentialProviderBinDir string
@@ -81,7 +84,9 @@ func (c *Config) PollPeriod() time.Duration {
 }
 
 // Standalone reports whether the node has no control plane.
-func (c *Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
+func (c *Config) Standalone() bool {
+	return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" && !c.Left
+}
 
 // Dirs are the directories of one agent. Two agents with different directories do not interfere.
 type Dirs struct {

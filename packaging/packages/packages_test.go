@@ -235,6 +235,23 @@ func TestScripts(t *testing.T) {
 	}
 }
 
+// TestPresetOnce checks that without deb-systemd-helper a unit gets its preset at the first installation only. An upgrade would otherwise
+// enable a unit that an administrator has disabled.
+func TestPresetOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\necho \"$@\" >&3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for argument, want := range map[string]string{"1": "--no-reload preset islet.service\n", "2": ""} {
+		script := scriptBeginnings["rpm"]["after"] + "\n. scripts/common.sh\nexec 3>&1\nenable islet.service"
+		cmd := exec.Command("/bin/sh", "-c", script, "sh", argument)
+		cmd.Env = []string{"PATH=" + dir}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("%s installed: %v, %q; want %q", argument, err, out, want)
+		}
+	}
+}
+
 // This function returns a real archive. make test builds the archive first, so no check is skipped.
 func dist(t *testing.T) string {
 	t.Helper()

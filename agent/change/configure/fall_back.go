@@ -29,14 +29,25 @@ func (k *Keeper) retryDelay() time.Duration {
 
 // restartAgent restarts the agent to retry the good configuration, unless the agent is already ending.
 func (k *Keeper) restartAgent() {
+	k.restart("the agent restarts to check whether it can use the good configuration again")
+}
+
+// RestartAlone restarts the agent, because the last pods of the cluster, which the configuration no longer has, have been ended. An agent
+// on trial is not restarted. Its next start finds no pods of the cluster.
+func (k *Keeper) RestartAlone() {
+	if !k.c.Start.OnTrial() {
+		k.restart("the agent restarts as a node without a cluster")
+	}
+}
+
+func (k *Keeper) restart(why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.isEnding {
 		return
 	}
 	k.isEnding = true
-	k.c.Log.Info("the agent restarts to check whether it can use the good configuration again", "configuration",
-		k.record.Good.Name())
+	k.c.Log.Info(why, "configuration", k.record.Good.Name())
 	k.c.End(&Restart{guard.Role{Fallbacks: k.c.Start.Role.Fallbacks}})
 }
 

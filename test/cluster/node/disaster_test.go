@@ -141,6 +141,34 @@ func TestClusterMadeAnew(t *testing.T) {
 	}
 }
 
+// TestConfigurationWithoutACluster starts a node without the flags of its cluster, as after an edit of the flags by a tool. It checks that
+// the pods keep their containers, also after they have restarted without the cluster, until islet accept.
+func TestConfigurationWithoutACluster(t *testing.T) {
+	c, n, ns := join(t)
+	before := pods(t, c, ns, 2)
+	n.Kill()
+	n.StartAgent("--cert-dir="+n.Disk+"/pki", "--node-ip="+n.Addr)
+	n.Await("the status to report held pods", func() bool { return holding(n) })
+	n.WaitReady("p0", "p1")
+	ranOn(t, n, before)
+	n.Kill()
+	n.Start()
+	c.AwaitNode(t, n.Name, "to be ready again", cluster.NodeReady)
+	n.Await("the status to report no held pods", func() bool { return !holding(n) })
+	ranOn(t, n, before)
+	unchanged(t, c, before)
+
+	n.Kill()
+	n.StartAgent("--cert-dir="+n.Disk+"/pki", "--node-ip="+n.Addr)
+	n.Await("the status to report held pods", func() bool { return holding(n) })
+	n.Islet("accept")
+	n.WaitReady()
+	n.Await("the agent to run without a cluster", func() bool {
+		out, _ := n.Try("status", "-o", "json")
+		return strings.HasPrefix(out, "{") && !strings.Contains(out, "NoCredentials")
+	})
+}
+
 // TestNodeAndPodsDeleted deletes the Node object of a disconnected node and then the node's pods, like pod garbage collection. Only the
 // long test waits for the real garbage collection. The node must hold these pods. It must not hold pods that are deleted while their Node
 // exists.
