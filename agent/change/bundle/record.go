@@ -124,7 +124,7 @@ func (r *Record) Keeps() (list []Bundle) {
 
 // Errors of Check.
 var (
-	ErrOlder = errors.New("it is older")
+	ErrOlder = errors.New("the bundle is older")
 	ErrInUse = errors.New("it is in use already")
 	ErrTrial = errors.New("another bundle is on trial")
 	ErrTried = errors.New("it was tried already")

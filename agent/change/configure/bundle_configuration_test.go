@@ -227,7 +227,7 @@ func TestBundleFallback(t *testing.T) {
 		t.Error(v, why)
 	}
 	r.record.Before = other
-	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: "local"}); err == nil || !strings.Contains(err.Error(), "not known any more") {
+	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: "local"}); err == nil || !strings.Contains(err.Error(), "no longer stored") {
 		t.Error("others were sent since:", err)
 	}
 	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: other.ID}); err == nil || !strings.Contains(err.Error(), "not valid any more") {
