@@ -45,9 +45,9 @@ func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 	}
 	switch list := strings.Join(open, "; "); {
 	case list == "":
-		p.add("runtime-escapes", OK, "", "%s has no escape that is known to this program", path)
+		p.add("runtime-escapes", OK, "", "%s has no known container escape vulnerability", path)
 	case packaged != "":
-		p.add("runtime-escapes", Warning, "check whether the package has the fixes: "+advice+"; else upgrade runc, or use crun",
+		p.add("runtime-escapes", Warning, "check whether the package contains the fixes: "+advice+"; else upgrade runc, or use crun",
 			"%s has version %s (package %s): a container may escape through %s", path, strings.TrimPrefix(first, "runc version "),
 			packaged, list)
 	default:
@@ -93,8 +93,8 @@ func (p *checkup) packageVersion(name string) string {
 }
 
 // queryRPM returns the installed version of a package of an rpm distribution, and the change log of the package. Both are
-// empty if the package is not installed, or if the host has no program rpm. queryRPM runs the program rpm, because no
-// other program can read rpm's database.
+// empty if the package is not installed, or if the host has no program rpm. queryRPM runs the program rpm, because the
+// format of rpm's database depends on the distribution.
 func (p *checkup) queryRPM(ctx context.Context, name string) (version, changes string) {
 	path, err := p.sys.Find("rpm")
 	if err != nil {
@@ -151,12 +151,12 @@ func (p *checkup) checkSELinux() {
 		p.add("selinux", OK, "", "SELinux is off; pods with seLinuxOptions are rejected")
 	case !p.exists("etc/selinux/" + policy + "/contexts/lxc_contexts"):
 		p.add("selinux", Warning, "dnf install container-selinux",
-			"SELinux is on, but its policy %s has no labels for containers: those with seLinuxOptions cannot be created", policy)
+			"SELinux is enabled, but its policy %s has no labels for containers: containers with seLinuxOptions cannot be created", policy)
 	case enforce != "1":
-		p.add("selinux", Info, "nothing, or setenforce 1",
+		p.add("selinux", Info, "no action is needed; setenforce 1 enforces the policy",
 			"SELinux is permissive: containers with seLinuxOptions get their labels, but nothing is denied")
 	default:
 		p.add("selinux", Info, "give pods seLinuxOptions to confine them",
-			"SELinux enforces: containers with seLinuxOptions get their labels, the others run with the agent's context")
+			"SELinux is enforcing: containers with seLinuxOptions get their labels, other containers run with the agent's context")
 	}
 }
