@@ -31,8 +31,8 @@ type item struct {
 	unsettled time.Time
 	busy      bool  // true while a request is in flight
 	hold      *hold // the hold that nextToSend has extended for the request in flight; nil if there is none
-	failures  int   // number of failures since the last success for which mayConcernOne is true
-	refusals  int   // number of failures since the last success that concern only this item, see retryAlone
+	failures  int   // number of failures with mayConcernOne since the last success
+	refusals  int   // number of failures of only this item since the last success, see retryAlone
 }
 
 // A view contains the parts of the server's version of a pod that the outbox needs.
@@ -62,8 +62,8 @@ func (it *item) recordView(v *view) {
 	}
 }
 
-// needsNoReport reports whether a pod has ended and can be forgotten without a request: the server does not have the pod, or wants the pod
-// to run.
+// needsNoReport reports whether a finished pod can be forgotten without a request. This is the case if the server does not have the pod, or
+// has not marked it for deletion.
 func (it *item) needsNoReport(listed bool) bool {
 	gone := it.isReplaced || listed && (it.server == nil || !it.server.deleting)
 	return it.uid != "" && it.isFinished && gone
@@ -88,7 +88,7 @@ func containerStates(s *v1.PodStatus) (all []containerState) {
 		}
 		all = append(all, st)
 	}
-	// An earlier version of the agent may have sent the containers in another order. That is no change of their states.
+	// An earlier version of the agent may have sent the containers in another order. A different order is not a change of state.
 	sorting.StableBy(all, func(a, b containerState) int { return cmp.Compare(a.name, b.name) })
 	return all
 }
