@@ -21,7 +21,7 @@ import (
 
 const (
 	// Program is the name of islet's program in an archive. The program is at the top or in a
-	// single top-level folder. Files further below, such as default/islet, may have the same name.
+	// single top-level folder. Files in deeper folders may have the same name, such as islet-0.2.0/default/islet.
 	Program = "islet"
 	// maxProgram is the maximum size of a program in bytes.
 	maxProgram = 256 << 20
@@ -60,7 +60,7 @@ func Describe(version, arch string, archive io.Reader) (*Release, error) {
 }
 
 // Save writes a received archive to a new file. If the archive does not have the signed size and
-// hash, Save removes the file and returns an error. It does not interpret the archive.
+// hash, Save removes the file and returns an error. It does not unpack the archive.
 func (r *Release) Save(archive io.Reader, file string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -94,8 +94,8 @@ func sizeText(n, size int64) string {
 
 // Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns the file's path. The
 // caller removes the file. Before Extract creates the file, it calls checkSpace with the program's size. The function
-// checkSpace returns an error if dir has too little free space. If Extract returns an error, there is no file. The
-// error names the entry of the archive.
+// checkSpace returns an error if dir has too little free space. If Extract fails, it removes the file. The error contains the name of the
+// archive's entry.
 func (r *Release) Extract(ctx context.Context, archive, dir string, checkSpace func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
@@ -177,8 +177,8 @@ type readFunc func(b []byte) (int, error)
 
 func (r readFunc) Read(b []byte) (int, error) { return r(b) }
 
-// readUntil returns a reader that returns an error after ctx has ended. The gzip reader gets this error soon, because
-// it reads from the returned reader at least once for every few MiB of unpacked data.
+// readUntil returns a reader that returns an error after ctx has ended. gzip notices the end of ctx quickly, because it calls Read at least
+// once for every few MiB of unpacked data.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	return readFunc(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
@@ -222,7 +222,7 @@ func (r *Release) checkArch(f io.ReaderAt) error {
 		Machine uint16
 	}
 	if err := binary.Read(h, binary.LittleEndian, &e); err != nil || string(e.Ident[:len(elf.ELFMAG)]) != elf.ELFMAG {
-		return errors.New("the program is no ELF file")
+		return errors.New("the program is not an ELF file")
 	}
 	if rest, err := io.Copy(io.Discard, h); err != nil || rest < int64(binary.Size(elf.Header32{})-binary.Size(e)) {
 		return errors.New("the program is no ELF file: its header is cut off")
@@ -230,7 +230,7 @@ func (r *Release) checkArch(f io.ReaderAt) error {
 	class, machine, kind := elf.Class(e.Ident[elf.EI_CLASS]), elf.Machine(e.Machine), elf.Type(e.Type)
 	if e.Ident[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != want.machine || class != want.class ||
 		kind != elf.ET_EXEC && kind != elf.ET_DYN {
-		return fmt.Errorf("the program is of %v (%v), the release says %s", machine, class, r.Arch)
+		return fmt.Errorf("the program is built for %v (%v), but the release is for %s", machine, class, r.Arch)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
 		changed = append(changed, chain.Table.Name+" "+chain.Name)
 	}
 	if err := c.Flush(); err != nil {
-		return nil, fmt.Errorf("let pods through the firewall: %w", err)
+		return nil, fmt.Errorf("add rules that accept the pods' packets: %w", err)
 	}
 	return changed, nil
 }
