@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// sandboxNamespaces returns the namespaces of a sandbox that all of its containers join.
+// sandboxNamespaces returns the namespaces that all containers of a sandbox share.
 func (r *Runtime) sandboxNamespaces(s *sandbox) ocispec.Namespaces {
 	pins := filepath.Join(r.dirs.pins, s.rec.ID)
 	var n ocispec.Namespaces
@@ -41,7 +41,7 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 	case api.NamespaceMode_POD:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if s.pid > 0 && s.sharedPID() { // crictl may request it in a sandbox without a shared PID namespace
+		if s.pid > 0 && s.sharedPID() { // crictl may request mode POD although the sandbox has no shared PID namespace
 			n.PID = pidNamespace(s.pid)
 		}
 	case api.NamespaceMode_TARGET:

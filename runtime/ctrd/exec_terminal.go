@@ -27,9 +27,9 @@ func runTerminal(ctx context.Context, cmd *exec.Cmd, socket *console.Socket, o c
 		socket.End()
 		ended <- err
 	}()
-	tty, err := socket.Receive(execStartTimeout + drain.Grace) // earlier, the end of cmd ends Receive
+	tty, err := socket.Receive(execStartTimeout + drain.Grace) // Receive returns earlier if cmd ends
 	if err != nil {
-		cmd.Process.Kill() // usually it has ended, and its error is the reason
+		cmd.Process.Kill() // usually cmd has already ended, and its error is the cause
 		failed := <-ended
 		switch {
 		case !endedFirst():
