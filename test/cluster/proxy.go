@@ -26,7 +26,7 @@ type Proxy struct {
 	Addr string // the address that nodes use instead of the API server's
 
 	mu       sync.Mutex
-	status   int // the status of every response; 0 for the status of the API server
+	status   int // the HTTP status of every response; 0 means that requests are forwarded
 	retry    time.Duration
 	delay    time.Duration
 	ahead    time.Duration // the offset of the time in responses
@@ -129,7 +129,7 @@ func (p *Proxy) fault(next http.Handler) http.Handler {
 		if retry > 0 {
 			w.Header().Set("Retry-After", fmt.Sprint(int(retry.Seconds())))
 		}
-		http.Error(w, "a fault of the test", status)
+		http.Error(w, "fault injected by the test", status)
 	})
 }
 
@@ -185,8 +185,8 @@ func (p *Proxy) Heal() {
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns how many requests there were since the last call: of each kind, and in total. A kind consists of the method, the path
-// and the selected object of a request.
+// Requests returns the number of requests since the last call, by kind and in total. A kind consists of the method, the path and the
+// selected object of a request.
 func (p *Proxy) Requests() (by map[string]int, sum int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

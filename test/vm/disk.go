@@ -15,8 +15,8 @@ import (
 )
 
 // A disk serves an image file to the emulator as a network block device. The file has the volatile write cache of real disks and cards:
-// see surface. The power can also fail at a write, which is then not executed: see cutAt. All writes and flushes can be recorded: see
-// Record.
+// see surface. A test can also let the power fail at a write, which is then not executed: see cutAt. All writes and flushes can be
+// recorded: see Record.
 type disk struct {
 	size int64
 	l    net.Listener
@@ -49,7 +49,7 @@ const (
 	mostData                  uint32 = 64 << 20
 )
 
-// errPower is the error of serve if the power fails at a write.
+// errPower is returned by serve if the power fails at a write.
 var errPower = errors.New("the power has failed")
 
 // cutAt makes the power fail at the n-th write from now on. The disk then closes the returned channel, and executes no further request. The
@@ -110,7 +110,7 @@ func newDisk(file, socket string) (*disk, error) {
 	return &disk{size: st.Size(), l: l, surface: surface{f, map[int64][]byte{}}}, nil
 }
 
-// serveNext serves the next emulator that connects.
+// serveNext returns at once and serves the next emulator that connects in a goroutine.
 func (d *disk) serveNext() {
 	d.serving.Go(func() {
 		c, err := d.l.Accept()

@@ -32,7 +32,7 @@ func (s *surface) write(data []byte, at int64) error {
 
 func (s *surface) flush() { clear(s.lost) }
 
-// cutPower gives the old content back to the sectors in lost for which isLost returns true. It returns their number.
+// cutPower restores the old content of each sector in lost for which isLost returns true. It returns their number.
 func (s *surface) cutPower(isLost func(at int64) bool) (sectors int, err error) {
 	for at, old := range s.lost {
 		if !isLost(at) {

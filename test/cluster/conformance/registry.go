@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// A registry is a mirror of registry.k8s.io with the suites' images only.
+// A registry is a mirror of registry.k8s.io that serves only the images of the test suites.
 // https://distribution.github.io/distribution/spec/api/
 type registry struct {
 	blobs map[string][]byte // by digest
@@ -50,8 +50,8 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
-// This method returns the files with which agnhost's registry server serves the image of this registry. The keys are paths below the
-// server's folder. This registry must contain exactly one image.
+// files returns the files from which agnhost's registry server serves this registry's image. The keys are paths below the server's folder.
+// This registry must contain exactly one image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
 	for name, of := range r.tags {
@@ -110,8 +110,8 @@ func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 }
 
 // prepareNode prepares a machine before its agent starts. It installs the suites' images, configures the registry as the mirror of
-// registry.k8s.io, and adds the handler for specs of RuntimeClasses. The machine has no internet access, so prepareNode also configures a
-// name server that refuses every query at once. It appends the last argument to the EdgeConfiguration.
+// registry.k8s.io, and adds the runtime handler test-handler, which the RuntimeClass specs use. The machine has no internet access, so
+// prepareNode also configures a name server that refuses every query at once. It appends the text edge to the EdgeConfiguration.
 func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
@@ -125,8 +125,7 @@ func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 		ociRuntime(t), edge))
 }
 
-// ociRuntime returns the name of an installed OCI runtime. crun does not work if both cgroup
-// versions are mounted.
+// ociRuntime returns the name of an installed OCI runtime. It prefers runc, because crun does not work if both cgroup versions are mounted.
 func ociRuntime(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"runc", "crun"} {
