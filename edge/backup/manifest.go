@@ -118,7 +118,7 @@ func isPlainName(name string) bool {
 
 // checkName returns an error if an archive must not have an entry with this name.
 func checkName(name string) error {
-	wrong := fmt.Errorf("%.80q is no name of a file in a backup", name)
+	wrong := fmt.Errorf("%.80q is not the name of a file in a backup", name)
 	if len(name) > maxName || path.Clean(name) != name || printable.Line(name) != name || strings.HasPrefix(name, "/") {
 		return wrong
 	}

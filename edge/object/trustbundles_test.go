@@ -243,7 +243,7 @@ func TestAnchorsHaveNoOrder(t *testing.T) {
 		t.Error("two pods have ten certificates in the same order")
 	}
 	if got := joinAnchors("p", nil); got == nil || len(got) != 0 {
-		t.Error(errors.New("nothing is no empty file"), got)
+		t.Error(errors.New("nothing is not an empty file"), got)
 	}
 }
 

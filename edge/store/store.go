@@ -67,8 +67,8 @@ type Store struct {
 
 // Open opens or creates the database at the given path and migrates it to this version of islet. It replaces a broken file by a new one
 // with all readable rows, and keeps the broken file together with its -wal and -shm under another name; see Rebuilt. It uses the database
-// of a newer islet if the migrations permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is no error. If
-// the disk is read-only, the database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
+// of a newer islet if the migrations permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is not an
+// error. If the disk is read-only, the database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	return OpenSealed(ctx, path, keyfile.Place{}, log)
 }

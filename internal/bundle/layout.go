@@ -64,7 +64,7 @@ func OpenRegular(name string) (*os.File, error) {
 func closeUnlessRegular(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", f.Name())
+		err = fmt.Errorf("%s is not a regular file", f.Name())
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())

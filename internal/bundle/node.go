@@ -56,7 +56,7 @@ func ParseNode(text []byte) (*Node, error) {
 	case n.APIVersion != NodeAPIVersion || n.Kind != NodeKind:
 		return nil, fmt.Errorf("it is not %s of %s", NodeKind, NodeAPIVersion)
 	case n.Name == "" || !platformForm.matches(n.Platform):
-		return nil, fmt.Errorf("it has no name, or %.80q is no platform", n.Platform)
+		return nil, fmt.Errorf("it has no name, or %.80q is not a platform", n.Platform)
 	}
 	return n, nil
 }

@@ -67,7 +67,7 @@ func newTar(r io.ReaderAt, size int64, closeFile func() error, form tarForm) (*T
 			return t, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("it is no tar, or it is damaged: %w", err)
+			return nil, fmt.Errorf("it is not a tar archive, or it is damaged: %w", err)
 		}
 		at, err := f.Seek(0, io.SeekCurrent) // the reader does not read ahead
 		if err != nil {

@@ -113,7 +113,7 @@ func openSubdir(root *os.Root, name string) (*os.Root, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%s in %s is no directory: remove it", name, root.Name())
+		return nil, fmt.Errorf("%s in %s is not a directory: remove it", name, root.Name())
 	}
 	sub, err := root.OpenRoot(name)
 	if err != nil {

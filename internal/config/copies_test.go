@@ -163,7 +163,7 @@ func TestCopiesOfDirectory(t *testing.T) {
 		}
 	}
 	if _, ok := own.filesAtLastStart("/e", os.ErrPermission); ok {
-		t.Error("a directory that may not be read is no fault of the disk")
+		t.Error("a directory that may not be read is not a fault of the disk")
 	}
 	if _, ok := (&ownFiles{}).filesAtLastStart("/e", unix.EIO); ok {
 		t.Error("a node that never ran does without its drop-ins")

@@ -65,7 +65,7 @@ func TestEveryFieldIsDescribedOnce(t *testing.T) {
 	}
 	for _, p := range have {
 		if !slices.Contains(want, p) {
-			t.Errorf("%s is no field", p)
+			t.Errorf("%s is not a field", p)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestEveryFlagBindsOrSaysWhy(t *testing.T) {
 			t.Errorf("--%s must either bind to a field or say why not", row.name)
 		}
 		if row.field != "" && !fieldAt(reflect.ValueOf(&s).Elem(), row.field).IsValid() {
-			t.Errorf("--%s binds to %s, which is no field", row.name, row.field)
+			t.Errorf("--%s binds to %s, which is not a field", row.name, row.field)
 		}
 	}
 }

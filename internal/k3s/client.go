@@ -77,7 +77,7 @@ func ParseServer(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the server %q is no URL", printable.Cut(address, maxMessage))
+		return nil, fmt.Errorf("the server %q is not a URL", printable.Cut(address, maxMessage))
 	case u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "":
 		return nil, fmt.Errorf("the server %q is not of the form https://HOST:6443", printable.Cut(address, maxMessage))
 	}
@@ -217,7 +217,7 @@ func decodeJSON(name string, body []byte, into any) error {
 		return fmt.Errorf("%s: %w", path.Base(name), err)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("%s: the answer is no valid JSON: %w", path.Base(name), err)
+		return fmt.Errorf("%s: the answer is not valid JSON: %w", path.Base(name), err)
 	}
 	return nil
 }

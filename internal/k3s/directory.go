@@ -182,7 +182,7 @@ func ReadPassword(file string) (string, error) {
 	}
 	password := strings.TrimSpace(string(text))
 	if password == "" || strings.ContainsFunc(password, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s is no password of a node: want one line of printable characters", file)
+		return "", fmt.Errorf("%s is not a password of a node: want one line of printable characters", file)
 	}
 	return password, nil
 }

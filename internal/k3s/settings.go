@@ -74,14 +74,14 @@ func (s *Settings) check(port int) error {
 	}
 	for _, ip := range s.ClusterDNS {
 		if !ip.IsValid() || ip.IsUnspecified() || ip.Zone() != "" {
-			return fmt.Errorf("ClusterDNS: %s is no address of a DNS server", ip)
+			return fmt.Errorf("ClusterDNS: %s is not an address of a DNS server", ip)
 		}
 	}
 	if errs := validation.IsDNS1123Subdomain(s.ClusterDomain); len(errs) > 0 {
-		return fmt.Errorf("ClusterDomain: %q is no domain", printable.Cut(s.ClusterDomain, maxMessage))
+		return fmt.Errorf("ClusterDomain: %q is not a domain", printable.Cut(s.ClusterDomain, maxMessage))
 	}
 	if port < 0 || port > 65535 {
-		return fmt.Errorf("HTTPSPort: %d is no port", port)
+		return fmt.Errorf("HTTPSPort: %d is not a port", port)
 	}
 	return nil
 }

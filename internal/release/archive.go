@@ -225,7 +225,7 @@ func (r *Release) checkArch(f io.ReaderAt) error {
 		return errors.New("the program is not an ELF file")
 	}
 	if rest, err := io.Copy(io.Discard, h); err != nil || rest < int64(binary.Size(elf.Header32{})-binary.Size(e)) {
-		return errors.New("the program is no ELF file: its header is cut off")
+		return errors.New("the program is not an ELF file: its header is cut off")
 	}
 	class, machine, kind := elf.Class(e.Ident[elf.EI_CLASS]), elf.Machine(e.Machine), elf.Type(e.Type)
 	if e.Ident[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != want.machine || class != want.class ||

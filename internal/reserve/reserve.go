@@ -85,7 +85,7 @@ func CPUs(list string) (out []int, err error) {
 			to, err = strconv.ParseUint(high, 10, 16)
 		}
 		if err != nil || to < from || to >= maxCPU {
-			return nil, fmt.Errorf("%q is no list of CPUs such as 0,2-3", list)
+			return nil, fmt.Errorf("%q is not a list of CPUs such as 0,2-3", list)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			out = append(out, int(cpu))

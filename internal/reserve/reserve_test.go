@@ -59,7 +59,7 @@ func TestShare(t *testing.T) {
 				t.Errorf("pods: %s", q.String())
 			}
 			if _, there := s.Allocatable()[PIDs]; there {
-				t.Error("process IDs are no resource of the Node")
+				t.Error("process IDs are not a resource of the Node")
 			}
 		})
 	}

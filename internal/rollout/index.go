@@ -169,7 +169,7 @@ func (x *Index) setPlan(text []byte) error {
 	}
 	for i := range x.Archives {
 		if a := &x.Archives[i]; !isName(a.File) {
-			return fmt.Errorf("archive %.80q is no name of a file", a.File)
+			return fmt.Errorf("archive %.80q is not a file name", a.File)
 		}
 	}
 	for i := range x.Rings {
@@ -271,7 +271,7 @@ func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func parseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil || formatTime(t) != text {
-		return t, fmt.Errorf("%.60q is no time in UTC", text)
+		return t, fmt.Errorf("%.60q is not a time in UTC", text)
 	}
 	return t, nil
 }

@@ -73,7 +73,7 @@ func (f Format) Parse(text []byte, set func(name, value string) error) (*Text, e
 		id, code, _ := strings.Cut(strings.TrimSuffix(l, "\n"), " ")
 		b, err := base64.StdEncoding.DecodeString(code)
 		if err != nil || len(b) != ed25519.SignatureSize {
-			return nil, fmt.Errorf("the signature of key %.20q is no Ed25519 signature", id)
+			return nil, fmt.Errorf("the signature of key %.20q is not an Ed25519 signature", id)
 		}
 		t.signatures = append(t.signatures, signature{id, b})
 	}

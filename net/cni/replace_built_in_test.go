@@ -292,8 +292,8 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	}
 }
 
-// TestNeighboursThatAreNotInTheWay checks two addresses of the node that are no conflict. One belongs to a larger network that contains the
-// node's network. The other has no network, like the address of flannel's VXLAN interface.
+// TestNeighboursThatAreNotInTheWay checks two addresses of the node that are not a conflict. One belongs to a larger network that contains
+// the node's network. The other has no network, like the address of flannel's VXLAN interface.
 func TestNeighboursThatAreNotInTheWay(t *testing.T) {
 	w := newWorld(t)
 	h, err := w.node.Netlink()

@@ -183,7 +183,7 @@ func TestConfigurationChanges(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
 	n := w.network(t, func(c *Config) { c.ConfDir = dir })
-	check(t, n.Ready()) // a missing directory is no error
+	check(t, n.Ready()) // a missing directory is not an error
 	if got := n.Config(); got != BuiltIn {
 		t.Errorf("configuration: %s", got)
 	}

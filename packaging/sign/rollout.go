@@ -196,7 +196,7 @@ func readReport(file string) (r rollout.Report, err error) {
 	}
 	var document bundle.SignedState
 	if err := json.Unmarshal(text, &document); err != nil {
-		return r, fmt.Errorf("it is no state of a node: %w", err)
+		return r, fmt.Errorf("it is not the state of a node: %w", err)
 	}
 	key, err := document.Verify()
 	if err != nil {
@@ -204,7 +204,7 @@ func readReport(file string) (r rollout.Report, err error) {
 	}
 	r = rollout.Report{Key: key.ID(), State: &api.BundleState{}}
 	if err := json.Unmarshal(document.State, r.State); err != nil {
-		return r, fmt.Errorf("it is no state of a node: %w", err)
+		return r, fmt.Errorf("it is not the state of a node: %w", err)
 	}
 	return r, nil
 }

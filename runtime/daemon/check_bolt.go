@@ -211,7 +211,8 @@ func readFailed(id uint64, err error) error {
 	return fmt.Errorf("page %d: %w", id, err)
 }
 
-// checkTree checks the pages below a page. All keys must be at least from and less than to. nil is no limit. It returns the greatest key.
+// checkTree checks the pages below a page. All keys must be at least from and less than to. nil means no limit. It returns the greatest
+// key.
 func (c *boltChecker) checkTree(level int, id uint64, from, to []byte) (last []byte, err error) {
 	b, err := c.read(level, id)
 	if err != nil {

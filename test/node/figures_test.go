@@ -112,7 +112,7 @@ func TestFigures(t *testing.T) {
 	}
 	checkPages(t, a)
 	ran := regexp.MustCompile(`"name":"misc",[^}]*"usageCoreNanoSeconds":[1-9]`)
-	m.Await("what is no pod to have run where the agent moved it", func() bool { return ran.MatchString(get(t, a, "/stats/summary")) })
+	m.Await("processes outside pods to have run in the cgroup to which the agent moved them", func() bool { return ran.MatchString(get(t, a, "/stats/summary")) })
 	for path, whole := range map[string]bool{"/stats/summary": true, "/stats/summary?only_cpu_and_memory=true": false} {
 		sum := get(t, a, path)
 		checkSummary(t, sum, whole)

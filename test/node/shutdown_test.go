@@ -67,7 +67,7 @@ func TestMachineGoesOff(t *testing.T) {
 			return time.Time{}
 		}
 		if when, err = time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text))); err != nil {
-			t.Errorf("the file of the hook of %s is %q, which is no single time", name, text)
+			t.Errorf("the file of the hook of %s is %q, which is not a single time", name, text)
 		}
 		return when
 	}

@@ -34,7 +34,7 @@ func hookTimes(v *VM, name string) (at time.Time) {
 	out := v.Run("cat /var/lib/order/" + name)
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(out))
 	if err != nil {
-		v.t.Errorf("the file of the hook of pod %s is %q, which is no single time", name, out)
+		v.t.Errorf("the file of the hook of pod %s is %q, which is not a single time", name, out)
 	}
 	return at
 }

@@ -142,7 +142,7 @@ func outputFile(name string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is no regular file: name a file or a directory", name)
+		return "", fmt.Errorf("%s is not a regular file: name a file or a directory", name)
 	}
 	return filepath.EvalSymlinks(name)
 }
@@ -200,7 +200,7 @@ func checkSourceDir(name string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return command.ExitWith(command.ExitNotFound, fmt.Errorf("no directory %s", name))
 	case err == nil && !info.IsDir():
-		err = fmt.Errorf("%s is no directory: name the one with %s", name, build.DescriptionFile)
+		err = fmt.Errorf("%s is not a directory: name the one with %s", name, build.DescriptionFile)
 	}
 	return err
 }

@@ -168,7 +168,7 @@ func (o *options) addresses(ctx context.Context, server string) ([]netip.Addr, e
 	for _, text := range o.ips {
 		ip, err := netip.ParseAddr(strings.TrimSpace(text))
 		if err != nil || ip.IsUnspecified() {
-			return nil, fmt.Errorf("--node-ip: %q is no address of this machine", text)
+			return nil, fmt.Errorf("--node-ip: %q is not an address of this machine", text)
 		}
 		ips = append(ips, ip.Unmap())
 	}

@@ -72,7 +72,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestHostileFiles checks paths that are no regular files, and bombs: small files that would take much memory.
+// TestHostileFiles checks paths that are not regular files, and bombs: small files that would take much memory.
 func TestHostileFiles(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"a directory": func(path string) error { return os.Mkdir(path, 0o755) },

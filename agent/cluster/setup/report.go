@@ -28,7 +28,7 @@ const Console = "/dev/console"
 // consoleTime is the maximum time for a line. A serial line with flow control may take nothing.
 const consoleTime = 2 * time.Second
 
-// tell writes a line to the console. It writes nothing to a file that is no character device. It ignores errors, because it has no other
+// tell writes a line to the console. It writes nothing to a file that is not a character device. It ignores errors, because it has no other
 // way to report them.
 func tell(console, text string) {
 	f, err := os.OpenFile(console, os.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)

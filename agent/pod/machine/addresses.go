@@ -56,7 +56,7 @@ func texts(ips []netip.Addr) (out []string) {
 	return out
 }
 
-// loadAddresses loads the addresses that an earlier run of the agent has stored. It skips text that is no address.
+// loadAddresses loads the addresses that an earlier run of the agent has stored. It skips text that is not an address.
 func (n *Machine) loadAddresses(ctx context.Context) error {
 	if n.meta == nil {
 		return nil

@@ -63,7 +63,7 @@ func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	return err
 }
 
-// makeRoom removes images until the disk use is no higher than the low threshold.
+// makeRoom removes images until the disk use is at most the low threshold.
 func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 	full := disk.usedPercent()
 	g.c.Log.Info("the image file system is above its high threshold", "percent", full, "high", g.c.High, "low", g.c.Low)

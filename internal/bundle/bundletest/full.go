@@ -83,7 +83,7 @@ func FullSource(t testing.TB, dir, arch string) {
 		File{"islet/islet.tar.gz", archive}, File{"islet/islet.tar.gz.release", r.Sign(ProgramKey())})
 }
 
-// programArchive returns an archive with a file that is no program.
+// programArchive returns an archive with a file that is not a program.
 func programArchive(t testing.TB) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -145,7 +145,7 @@ func cannotPass(spec string) string {
 		"blocks new pod after force-delete": "it wants the new pod to complain of the old one's claim; here a " +
 			"pod does not begin before another one of its name has ended",
 		"read only busybox container should not write to root": "it wants the words of busybox' shell; the image's is this host's " +
-			"bash, since Debian's busybox drops variables that are no names",
+			"bash, since Debian's busybox drops variables that are not names",
 		"ContainerMetrics": "it wants a container's share of a disk's traffic, which cgroup v1 does not count where it goes " +
 			"through the page cache, and file systems with at most 100 inodes",
 		"Summary API": "it wants pressure figures of containers, which cgroup v1 does not have, an answer from the " +

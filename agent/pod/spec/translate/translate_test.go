@@ -221,7 +221,7 @@ func TestEnvironment(t *testing.T) {
 			o = NoObjects{}
 		}
 		if _, _, err := Container(aPod(), &v1.Container{Name: "c", Env: []v1.EnvVar{env}}, aNode(), Attempt{}, o, NoFiles{}); err == nil {
-			t.Errorf("%s is no error", name)
+			t.Errorf("%s is not an error", name)
 		}
 	}
 }
