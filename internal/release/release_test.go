@@ -125,8 +125,8 @@ func TestParse(t *testing.T) {
 		{"size: 7", "size: 99999999999"}:                  "no size",
 		{"sha512: ", "sha512: 00"}:                        "no SHA-512",
 		{"---\n", "--\n"}:                                 "no line of dashes",
-		{"---\n", "---\nkey notBase64\n"}:                 "no Ed25519 signature",
-		{"---\n", "---\n" + got.text.Signers()[0] + "\n"}: "no Ed25519 signature",
+		{"---\n", "---\nkey notBase64\n"}:                 "not an Ed25519 signature",
+		{"---\n", "---\n" + got.text.Signers()[0] + "\n"}: "not an Ed25519 signature",
 	} {
 		text := strings.Replace(good, change[0], change[1], 1)
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), bad) {
@@ -217,8 +217,8 @@ func TestExtract(t *testing.T) {
 		"another machine":      {packFiles(t, "islet", text), other, "the program is of"},
 		"unknown machine":      {packFiles(t, "islet", text), "s390x", "is not built for"},
 		"no program":           {packFiles(t, "islet/README", "x", "a/islet.old", text), runtime.GOARCH, "has no program"},
-		"a script":             {packFiles(t, "islet", "#!/bin/sh\nreboot\n"), runtime.GOARCH, "no ELF file"},
-		"the beginning of one": {packFiles(t, "islet", text[:40]), runtime.GOARCH, "no ELF file"},
+		"a script":             {packFiles(t, "islet", "#!/bin/sh\nreboot\n"), runtime.GOARCH, "not an ELF file"},
+		"the beginning of one": {packFiles(t, "islet", text[:40]), runtime.GOARCH, "not an ELF file"},
 		"no gzip":              {[]byte("islet"), runtime.GOARCH, "cannot be unpacked by gzip"},
 		"cut off":              {packFiles(t, "a/islet", text)[:100_000], runtime.GOARCH, "entry \"a/islet\" of the archive: unpack"},
 		"no tar":               {gzipped("islet"), runtime.GOARCH, "cannot be read at its beginning"},

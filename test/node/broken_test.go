@@ -78,7 +78,7 @@ func kinds() []struct {
 		{"of a stranger", "signed by 0 of the node's keys", false, (*breaker).strangers},
 		{"older", "it is not newer", false, func(b *breaker) string { return b.archive("0.0."+fmt.Sprint(b.rand.IntN(9)), b.bad) }},
 		{"the same", "it is not newer", true, func(b *breaker) string { return b.archive(b.was, b.bad) }},
-		{"a script", "no ELF file", false, func(b *breaker) string { return b.archive("9.0.0", []byte("#!/bin/sh\nreboot\n")) }},
+		{"a script", "not an ELF file", false, func(b *breaker) string { return b.archive("9.0.0", []byte("#!/bin/sh\nreboot\n")) }},
 		{"a mutant", "", true, (*breaker).mutant},
 	}
 }

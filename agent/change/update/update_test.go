@@ -148,7 +148,7 @@ func TestStage(t *testing.T) {
 		"older, but says so; its program is another": {file: archive(t, dir, "consent", "0.0.9", runtime.GOARCH, good, key), older: true, bad: "fails its self-test"},
 		"spams":        {file: archive(t, dir, "spam", "0.2.0", runtime.GOARCH, program(t, "spam"), key), bad: "spamspam"},
 		"eats":         {file: archive(t, dir, "eat", "0.2.0", runtime.GOARCH, program(t, "eat"), key), bad: "fails its self-test"},
-		"no program":   {file: archive(t, dir, "none", "0.2.0", runtime.GOARCH, "#!/bin/sh\n", key), bad: "no ELF file"},
+		"no program":   {file: archive(t, dir, "none", "0.2.0", runtime.GOARCH, "#!/bin/sh\n", key), bad: "not an ELF file"},
 		"not there":    {file: dir + "/absent", bad: "no such file"},
 		"a device":     {file: "/dev/zero", bad: "/dev/zero is not a regular file"},
 		"a directory":  {file: dir, bad: "is not a regular file"},
