@@ -158,7 +158,7 @@ func send(h *http.Client, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// explain adds the usual reason of an error.
+// explain adds the usual reason for an error.
 func explain(err error) error {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {

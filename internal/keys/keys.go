@@ -97,5 +97,5 @@ const (
 const (
 	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that owns the node name
 	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that wants the node name
-	DuplicateCondition = "DuplicateNode"   // a type of condition of a Node, and the reason of the events about it
+	DuplicateCondition = "DuplicateNode"   // a type of condition of a Node, and the reason in the events about it
 )

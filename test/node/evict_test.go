@@ -18,7 +18,7 @@ func eats(name string, priority, mib int) string {
 	return manifest(name, fmt.Sprintf("  priority: %d\n", priority), "eat", fmt.Sprint(mib))
 }
 
-// This function reports whether a pod has the condition DisruptionTarget with the reason of an eviction.
+// This function reports whether a pod has the condition DisruptionTarget with the reason for an eviction.
 func disrupted(p machine.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "DisruptionTarget" {

@@ -77,7 +77,7 @@ func (s *shelf) looked(version string, n int) {
 	})
 }
 
-// This method waits until the trial of a version has ended. It returns the reason of the failure, or "" if the version is kept.
+// This method waits until the trial of a version has ended. It returns the reason for the failure, or "" if the version is kept.
 func (u *updates) ended(version string) (why string) {
 	u.Helper()
 	u.m.Await("the end of the trial of "+version, func() bool {

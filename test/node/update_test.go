@@ -90,7 +90,7 @@ func (u *updates) as(version string) {
 // This constant contains short durations for trials.
 const quickly = "configuration: {healthyFor: 2s, deadline: 15s}"
 
-// TestUpdate checks that a good version is kept without a restart of containers. For other versions islet update must report the reason of
+// TestUpdate checks that a good version is kept without a restart of containers. For other versions islet update must report the reason for
 // the rejection.
 func TestUpdate(t *testing.T) {
 	t.Parallel()

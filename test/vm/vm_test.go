@@ -178,7 +178,7 @@ func scores(v *VM) {
 	waitForPods(v, 4)
 }
 
-// This function checks logs, exec and the reason of an OOM kill.
+// This function checks logs, exec and the reason for an OOM kill.
 func looks(v *VM) {
 	v.t.Helper()
 	if out := v.Run("islet logs --tail=1 p0-edge"); strings.TrimSpace(out) == "" {

@@ -15,7 +15,7 @@ type Configurations interface {
 	PlanBundle(kubelet, edge string, from trial.Source) (c *trial.Configuration, before string, err error)
 	// AssignBundle stores the configuration. Its trial begins when HoldTrials allows it, and restarts the agent.
 	AssignBundle(c *trial.Configuration) error
-	// BundleResult returns the result of that trial, and the reason of a failure.
+	// BundleResult returns the result of that trial, and the reason for a failure.
 	BundleResult(id string) (v trial.Verdict, why string)
 	// AbandonBundle gives up a configuration that the record of bundles gives up. If it is in use, the agent restarts with the one before
 	// it. AbandonBundle returns true when this is stored.

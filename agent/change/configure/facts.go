@@ -108,5 +108,5 @@ func probeKind(p *v1.Pod) (kind string) {
 	return kind
 }
 
-// deadlineReason is the status reason of a pod that exceeded its activeDeadlineSeconds.
+// deadlineReason is the reason in the status of a pod that exceeded its activeDeadlineSeconds.
 const deadlineReason = "DeadlineExceeded"

@@ -113,7 +113,7 @@ func (m *maker) addResizeConditions(st *v1.PodStatus) {
 	m.addResize(st, c)
 }
 
-// addResize adds a condition. The times of the condition change only if the reason of the condition changes.
+// addResize adds a condition. The times of the condition change only if the reason in the condition changes.
 func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 	c.Status = v1.ConditionTrue
 	now := *toSeconds(m.in.Now)
