@@ -104,7 +104,7 @@ func (w *world) restart(t *testing.T, running ...types.UID) {
 	w.startAgent(t, running...)
 }
 
-// This type is a store whose writes can fail.
+// A shaky is a store whose writes can fail.
 type shaky struct {
 	*store.Store
 	w *world
