@@ -26,8 +26,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// This function returns the JSON paths of a struct's fields. It descends into a struct of another package only if the table describes the
-// fields of this struct.
+// leaves returns the JSON paths of a struct's fields. It descends into a struct of another package only if the table describes the fields
+// of this struct.
 func leaves(t reflect.Type, path string, stop map[string]bool) []string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

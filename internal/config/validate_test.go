@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// This constant is the beginning of a configuration with defaultPodSysctls.
+// withSysctls is the beginning of a configuration with defaultPodSysctls.
 const withSysctls = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: {"
 
 func equalJSON(t *testing.T, a, b any) bool {
