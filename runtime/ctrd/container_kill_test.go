@@ -118,7 +118,7 @@ func TestShimSilentDies(t *testing.T) {
 	}
 }
 
-// This function reports whether a process has ended. This includes zombies.
+// dead reports whether a process has ended. This includes zombies.
 func dead(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := bytes.Cut(text, []byte(") "))

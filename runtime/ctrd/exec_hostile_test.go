@@ -216,7 +216,7 @@ func newSwappingNode(t *testing.T) (n *node, id string) {
 	return n, c.ContainerId
 }
 
-// This function returns the number of processes in the containers of a node.
+// processes returns the number of processes in the containers of a node.
 func processes(n *node) int {
 	seen := map[string]bool{}
 	for _, dir := range cgroupDirs(n.cgroup) {

@@ -21,7 +21,7 @@ import (
 // hostileTime is the time limit for the start of a container. A start that does not block is much shorter.
 const hostileTime = 30 * time.Second
 
-// This function returns the modes, times and contents of all files in a directory.
+// tree returns the modes, times and contents of all files in a directory.
 func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
