@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function sends a request to the agent's local socket and returns the body of the response.
+// get sends a request to the agent's local socket and returns the body of the response.
 func get(t *testing.T, a *machine.Agent, path string) string {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -37,7 +37,7 @@ func get(t *testing.T, a *machine.Agent, path string) string {
 	return string(text)
 }
 
-// This function starts a process directly in the cgroup of a machine.
+// loose starts a process directly in the cgroup of a machine.
 func loose(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 0.1; done"))

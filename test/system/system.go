@@ -96,7 +96,7 @@ func NewOf(t testing.TB, root string, init []string, payload map[string]string) 
 	return s
 }
 
-// This function returns a command that runs a script in the directory of this file.
+// script returns a command that runs a script in the directory of this file.
 func script(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(machine.Root(t), "test/system", name), args...)

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod whose preStop hook writes the time to a file on the host. The container ignores SIGTERM, so it uses its whole
-// grace period. The grace period is in seconds.
+// ordered returns a pod whose preStop hook writes the time to a file on the host. The container ignores SIGTERM, so it uses its whole grace
+// period. The grace period is in seconds.
 func ordered(name string, priority, grace int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod

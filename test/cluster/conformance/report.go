@@ -30,7 +30,7 @@ type spec struct {
 	}
 }
 
-// This method returns the full name of the spec. The runner selects specs by this name (options --focus and --skip).
+// name returns the full name of the spec. The runner selects specs by this name (options --focus and --skip).
 func (s spec) name() string {
 	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText),
 		func(part string) bool { return part == "" }), " ")
@@ -86,7 +86,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 	return wanted, left
 }
 
-// This method returns the sorted names of the specs with an outcome.
+// names returns the sorted names of the specs with an outcome.
 func (r results) names(outcome string) (out []string) {
 	for name, is := range r {
 		if is == outcome {

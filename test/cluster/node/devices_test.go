@@ -51,7 +51,7 @@ func (*devicePlugin) Allocate(_ context.Context, q *plugin.AllocateRequest) (*pl
 	}}}, nil
 }
 
-// This function starts a device plugin on a node. The returned function ends the plugin.
+// plug starts a device plugin on a node. The returned function ends the plugin.
 func plug(t *testing.T, n *cluster.Node, ids ...string) (stop func()) {
 	t.Helper()
 	dir := filepath.Join(n.Disk, "kubelet", "device-plugins")

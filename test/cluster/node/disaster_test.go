@@ -27,7 +27,7 @@ func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	}
 }
 
-// This function returns the start time of a pod's first container.
+// started returns the start time of a pod's first container.
 func started(p *corev1.Pod) time.Time {
 	if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
 		return s[0].State.Running.StartedAt.Time
@@ -35,13 +35,13 @@ func started(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// This function reports whether the node holds pods. In this case islet status contains the command that releases them.
+// holding reports whether the node holds pods. In this case islet status contains the command that releases them.
 func holding(n *cluster.Node) bool {
 	out, _ := n.Try("status")
 	return strings.Contains(out, "until islet accept")
 }
 
-// This function waits until the node reports held pods in its status and in an event. The API server does not have these pods.
+// held waits until the node reports held pods in its status and in an event. The API server does not have these pods.
 func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Await("the status to report held pods", func() bool { return holding(n) })
@@ -185,7 +185,7 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	t.Logf("the pods were gone at most %v after the link was %s", lasts, link)
 }
 
-// This function returns the state of the node's link, and the duration of this state.
+// linked returns the state of the node's link, and the duration of this state.
 func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	t.Helper()
 	var status struct {
