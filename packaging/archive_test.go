@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// This function creates an archive of a directory, as make dist does. It returns the path of the archive.
+// packed creates an archive of a directory, as make dist does. It returns the path of the archive.
 func packed(t *testing.T, from string, tar ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "islet-9.0.0+x-linux-amd64.tar.gz")

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// This function writes a key of packaging/sign to a file.
+// signer writes a key of packaging/sign to a file.
 func signer(t *testing.T, file string) release.Key {
 	t.Helper()
 	t.Setenv("CGO_ENABLED", "0") // like all built programs, so Go's cache contains them; these tests need cgo

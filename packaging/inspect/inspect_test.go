@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// This function builds the program under test with symbols.
+// buildProgram builds the program under test with symbols.
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// This function creates a minimal archive. The archive has all files that make dist-one creates, and the real table.
+// archive creates a minimal archive. The archive has all files that make dist-one creates, and the real table.
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -235,7 +235,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// This function returns a real archive. make test builds the archive first, so no check is skipped.
+// dist returns a real archive. make test builds the archive first, so no check is skipped.
 func dist(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_DIST_DIR")
