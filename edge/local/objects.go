@@ -111,7 +111,7 @@ func (o *Objects) rewrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var remove []Key // UpdateLocals removes these rows before it writes those of put
+	var remove []Key // UpdateLocals removes these rows before it writes the rows of put
 	for i := range stored {
 		if k := stored[i].LocalKey; manifest.New(k.Kind) != nil { // a newer islet may know other kinds
 			remove = append(remove, k)

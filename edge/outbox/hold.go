@@ -116,8 +116,8 @@ func (h *holds) until(namespace string, hasFailed bool, now time.Time) time.Time
 	return time.Time{}
 }
 
-// compare orders objects that have failed: first those of the namespace whose last failure is the oldest, then those that have failed less
-// often.
+// compare orders objects that have failed: first the objects of the namespace whose last failure is the oldest, then the objects that have
+// failed less often.
 func (h *holds) compare(a, b string, triesA, triesB int) int {
 	return cmp.Or(h.failedAt(a).Compare(h.failedAt(b)), cmp.Compare(triesA, triesB))
 }

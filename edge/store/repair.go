@@ -52,7 +52,7 @@ func (s *Store) replace(ctx context.Context, why error) error {
 }
 
 // openMemory opens a database in memory and copies all rows of the database on the disk into it. It is used if the disk can be read but not
-// written. If the replacement of the database is not complete, the rows are those of the new database.
+// written. If the replacement of the database is not complete, the rows come from the new database.
 func (s *Store) openMemory(ctx context.Context, why error) error {
 	from := s.path
 	if next, _ := findNext(s.path); next != "" {

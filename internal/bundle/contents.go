@@ -77,7 +77,7 @@ const (
 // Encode returns contents.json. Validate does not allow two encodings of the same contents.
 func (c *Contents) Encode() ([]byte, error) { return json.Marshal(c) }
 
-// decodeContents decodes contents.json. The text must be the one that Encode returns.
+// decodeContents decodes contents.json. The text must be equal to the result of Encode.
 func decodeContents(data []byte) (*Contents, error) {
 	c := &Contents{}
 	if err := decodeExactly(data, c); err != nil {

@@ -180,7 +180,7 @@ func messageOf(body []byte) string {
 }
 
 // FetchCA requests the CA of a server. The token must have the CA's hash, unless trust is set. The connection proves nothing, so nothing
-// secret is sent on it. The hash proves that the CA is that of the cluster. Certificates that it does not prove are not part of the result.
+// secret is sent on it. The hash proves that the CA belongs to the cluster. Certificates that it does not prove are not part of the result.
 func FetchCA(ctx context.Context, server string, t Token, trust bool) ([]byte, error) {
 	u, err := ParseServer(server)
 	if err != nil {

@@ -50,7 +50,7 @@ func New(k *kubelet.KubeletConfiguration, m Machine) (Share, error) {
 		}
 		for _, cpu := range cpus {
 			if !slices.Contains(m.CPUs, cpu) {
-				return Share{}, fmt.Errorf("reservedSystemCPUs: CPU %d of %s is not among those of this machine", cpu, k.ReservedSystemCPUs)
+				return Share{}, fmt.Errorf("reservedSystemCPUs: this machine has no CPU %d, which %s names", cpu, k.ReservedSystemCPUs)
 			}
 		}
 		delete(s.Kube, v1.ResourceCPU)

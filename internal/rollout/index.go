@@ -98,8 +98,8 @@ func format() signed.Format {
 	return signed.Format{Noun: "index", Header: "islet rollout 1", Fields: []string{"signed", "expires", "plan"}}
 }
 
-// New returns an index without signatures. Its signed time is now, but at least a second after the time after, which is that of the index
-// that it replaces.
+// New returns an index without signatures. Its signed time is now, but at least a second after the time after, which is the time of the
+// index that it replaces.
 func New(p Plan, now, after time.Time) (*Index, error) {
 	at := now.UTC().Truncate(time.Second)
 	if least := after.Add(time.Second); !after.IsZero() && at.Before(least) {

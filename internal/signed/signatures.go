@@ -33,7 +33,7 @@ type signature struct {
 	bytes []byte
 }
 
-// New returns a text without signatures. The values are those of the fields, and contain no line breaks.
+// New returns a text without signatures. The values are the values of the fields, and contain no line breaks.
 func (f Format) New(values ...string) *Text {
 	b := []byte(f.Header + "\n")
 	for i, name := range f.Fields {

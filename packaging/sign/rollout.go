@@ -46,7 +46,7 @@ func runRollout(args []string, out io.Writer, now time.Time) error {
 	flags.StringVar(&o.nodes, "nodes", "", "a file with the public keys of nodes; a report of another key does not count")
 	flags.StringArrayVar(&o.keyFiles, "key", nil, "a file with a private key that signs the index; can be repeated")
 	flags.StringVar(&o.pause, "pause", "", "pause for this reason, until --resume: no node takes the version")
-	flags.BoolVar(&o.resume, "resume", false, "end the pause, and accept the failures so far: those in the index and in the reports")
+	flags.BoolVar(&o.resume, "resume", false, "end the pause, and accept the failures so far, in the index and in the reports")
 	flags.SetOutput(out)
 	flags.Usage = func() { fmt.Fprintf(out, "usage: %s\n%s", rolloutUsage, flags.FlagUsages()) }
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {

@@ -313,9 +313,9 @@ func (u *undeliveredError) Error() string {
 
 func (u *undeliveredError) Unwrap() error { return u.deliveryError }
 
-// An outputGate blocks writes until the command has started, for at most maxHold. Earlier output is an error message of the OCI runtime, which writes it to the
-// command's streams if it cannot run the command. If the command does not start, the gate discards this output, and execError returns the
-// reason as the error.
+// An outputGate blocks writes until the command has started, for at most maxHold. Earlier output is an error message of the OCI runtime,
+// which writes it to the command's streams if it cannot run the command. If the command does not start, the gate discards this output, and
+// execError returns the reason as the error.
 type outputGate struct {
 	io.WriteCloser
 	dir  string

@@ -14,7 +14,7 @@ import (
 type request struct {
 	from  string
 	open  func() (format.Layout, error) // instead of from; may be nil
-	rule  rule                          // instead of that of a person; may be nil
+	rule  rule                          // replaces the rule for a person's request; may be nil
 	older bool                          // its number may be lower than the highest one
 
 	// The following fields are for a followed source, whose bundle the node itself requests.

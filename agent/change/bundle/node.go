@@ -232,7 +232,7 @@ func (n *Node) step(name string) {
 	}
 }
 
-// pin pins the images of the bundles that the node keeps, and of the one that is being staged.
+// pin pins the images of the bundles that the node keeps, and of the bundle that is being staged.
 func (n *Node) pin() {
 	if n.c.Images == nil {
 		return

@@ -29,8 +29,8 @@ const (
 )
 
 // A Role describes whether this process is an ordinary agent, a guard or an agent on trial, with the parameters of that role. Its methods,
-// except those for reports, must be called on the main goroutine, which main locks to the main thread. There are two reasons: a child is
-// killed when the thread that started it ends, and exec keeps the namespaces of the calling thread.
+// except the methods for reports, must be called on the main goroutine, which main locks to the main thread. There are two reasons: a child
+// is killed when the thread that started it ends, and exec keeps the namespaces of the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"` // for a Guard: the trial fails after this time

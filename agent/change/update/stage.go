@@ -334,7 +334,7 @@ func failureOf(s *os.ProcessState, output []byte) trial.Untried {
 		return trial.Unfit
 	case lacks(output):
 		return trial.Unknown
-	case code > 1: // such as that of a panic
+	case code > 1: // such as the exit code of a panic
 		return trial.Crashed
 	}
 	switch status.Signal() {

@@ -239,7 +239,7 @@ const firstRetry = time.Minute
 // errSpared means that the check was skipped because Config.SaveWrites returned true.
 var errSpared = errors.New("the disk must be spared")
 
-// stageFollowed stages the followed archive, or that of the followed index, and offers the program for a trial if it is newer.
+// stageFollowed stages the followed archive, or the archive of the followed index, and offers the program for a trial if it is newer.
 func (u *Updater) stageFollowed(ctx context.Context) error {
 	if u.c.SaveWrites != nil && u.c.SaveWrites() {
 		return errSpared

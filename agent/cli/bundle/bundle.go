@@ -28,7 +28,7 @@ import (
 const (
 	bundleHelp         = "Needs no agent and no root."
 	bundleRegistryHelp = "A name such as oci://registry.example.com/kiosk:42 is a bundle in a registry. " +
-		"The logins are those of docker and podman.\n"
+		"docker and podman use the same logins.\n"
 )
 
 // Commands returns the commands of islet bundle.
@@ -200,7 +200,7 @@ func checkSourceDir(name string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return command.ExitWith(command.ExitNotFound, fmt.Errorf("no directory %s", name))
 	case err == nil && !info.IsDir():
-		err = fmt.Errorf("%s is not a directory: name the one with %s", name, build.DescriptionFile)
+		err = fmt.Errorf("%s is not a directory: name the directory with %s", name, build.DescriptionFile)
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// A service is the installed service of the agent, if there is one. Its own flags override those in the flags file.
+// A service is the installed service of the agent, if there is one. Its own flags override the flags in the flags file.
 type service struct {
 	flags  func() ([]string, bool) // returns false if there is no service; may be nil
 	listed string                  // path of the flags file
@@ -103,7 +103,7 @@ func (o *options) checkJoined(d k3s.Directory) error {
 		return err
 	}
 	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) {
-		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
+		return fmt.Errorf("the service starts the agent with files that are not in %s, or another file or flag overrides them: %s, or "+
 			"join with --config-dir", o.configDir, o.service.remove("--config", "--edge-config"))
 	}
 	return nil

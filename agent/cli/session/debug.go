@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// debugCommand implements islet debug. Its flags are those of kubectl debug.
+// debugCommand implements islet debug. Its flags are the same as in kubectl debug.
 type debugCommand struct {
 	execCommand
 	image, target, pull string

@@ -62,7 +62,7 @@ func (t teller) fail(text string) {
 // forget removes the last reported failure, so that fail reports the same failure again when it returns.
 func (t teller) forget() { _ = os.Remove(t.file) }
 
-// boardLED returns the name of the LED that shows mistakes: the given one or, if the name is empty, that of a Raspberry Pi. It returns ""
+// boardLED returns the name of the LED that shows mistakes: the given name or, if it is empty, the LED of a Raspberry Pi. It returns ""
 // if the LED does not exist.
 func boardLED(dir, name string) string {
 	names := []string{"ACT", "led0"}

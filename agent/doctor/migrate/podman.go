@@ -44,7 +44,7 @@ func (p *planner) podman() {
 // A home is the home directory of a user who may have units of podman.
 type home struct{ user, dir string }
 
-// homes returns root's home directory and those of persons.
+// homes returns the home directories of root and of persons.
 func (p *planner) homes() (list []home) {
 	for line := range strings.Lines(p.host.read("etc/passwd")) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
@@ -305,7 +305,7 @@ func (p *planner) podmanUnit(file string, settings []unitfile.Setting, s *podman
 	}
 }
 
-// runName returns the first --name in a command line of podman run, or "". Later words may be those of the container.
+// runName returns the first --name in a command line of podman run, or "". Later words may belong to the container.
 func runName(words []string) string {
 	for i, word := range words {
 		if name, ok := strings.CutPrefix(word, "--name="); ok {

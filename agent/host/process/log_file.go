@@ -63,7 +63,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 }
 
 // shorten shortens a file that is too large. If the end of the file cannot be kept, the file becomes empty: a full disk would evict pods.
-// Another process of islet may append to the same file, such as the one that supervises an update. A lock on the file makes one of them
+// Another process of islet may append to the same file, such as the process that supervises an update. A lock on the file makes one of them
 // shorten it. The caller holds mu.
 func (l *logFile) shorten() {
 	st, err := l.f.Stat()

@@ -60,7 +60,7 @@ func replaceQuantity(l v1.ResourceList, name v1.ResourceName, q resource.Quantit
 }
 
 // addPodResources adds the allocated and the actual resources of the pod as a whole (KEP-5419). While the pod
-// is being resized, the actual resources are those of the previous status.
+// is being resized, the actual resources come from the previous status.
 func (m *maker) addPodResources(st *v1.PodStatus) {
 	if m.in.End != nil && len(m.in.Observed.Sandboxes) == 0 {
 		st.AllocatedResources, st.Resources = m.previous.AllocatedResources, m.previous.Resources

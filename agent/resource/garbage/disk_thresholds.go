@@ -47,7 +47,7 @@ func (g *Garbage) collectImages(ctx context.Context) error {
 // usedPercent returns the percentage of the disk in use, rounded as in a kubelet.
 func (d Disk) usedPercent() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
 
-// removeOld removes those of the given images that have been unused for too long. The times of their use must be set.
+// removeOld removes the given images that have been unused for too long. The times of their use must be set.
 func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	if g.c.MaxAge == 0 {
 		return nil

@@ -63,7 +63,7 @@ func ProgramKey() ed25519.PrivateKey {
 }
 
 // FullSource writes a source directory with a file of each kind: the pod of Pod, which also uses a sealed Secret and a claim; both
-// configurations; and an archive of islet with its release. The architecture of the archive is that of GOARCH.
+// configurations; and an archive of islet with its release. The architecture of the archive is GOARCH.
 func FullSource(t testing.TB, dir, arch string) {
 	t.Helper()
 	Source(t, dir)

@@ -341,7 +341,7 @@ func TestDirectoryWithoutSlash(t *testing.T) {
 			}
 			return true
 		})
-		const advice = "/kiosk: add a slash to the URL, which is that of a directory: "
+		const advice = "/kiosk: add a slash to the URL, which names a directory: "
 		_, _, err := verify(t, opener(t, filepath.Join(t.TempDir(), "download"), nil), s.URL+"/kiosk?token=x", poll.Validators{})
 		unreachable := errors.As(err, new(download.UnreachableError))
 		if err == nil || !strings.HasPrefix(err.Error(), s.URL+advice) || unreachable != (name == "no listing") {
