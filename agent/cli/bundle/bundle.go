@@ -28,7 +28,7 @@ import (
 const (
 	bundleHelp         = "Needs no agent and no root."
 	bundleRegistryHelp = "A name such as oci://registry.example.com/kiosk:42 is a bundle in a registry. " +
-		"docker and podman use the same logins.\n"
+		"The command uses the logins of docker and podman.\n"
 )
 
 // Commands returns the commands of islet bundle.

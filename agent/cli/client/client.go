@@ -100,7 +100,7 @@ func Unreachable(t *command.Tool, err error) error {
 }
 
 // cancelledError returns the error of a request that a watchdog may have cancelled. The error contains the same advice as
-// that of Unreachable.
+// the error of Unreachable.
 func cancelledError(ctx context.Context, t *command.Tool, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded

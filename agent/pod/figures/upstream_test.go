@@ -59,7 +59,7 @@ var ownNames = map[string]string{
 	"container_fs_*":               "only the machine (id=\"/\") has sectors, times and merges",
 	"help":                         "the help texts differ",
 	"kubelet_memory_qos_*":         "exist only on cgroup v2 and with memoryReservationPolicy: TieredReservation. A kubelet serves zeros without it",
-	"node memory":                  "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's is that of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
+	"node memory":                  "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's value is the value of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
 	"kubelet_node_startup_*":       "exist only if this agent has created its Node. Without that a kubelet serves zeros. The figures do not depend on the wall clock",
 	"kubelet_working_pods":         "a pod that was removed from its file and added again counts as an orphan until its former containers have ended; a pod that was refused counts as terminated. islet does not end a pod that only the runtime has before all sources have listed their pods, but counts it as terminating",
 	"volume_manager_total_volumes": "islet has no two lists of volumes: the metric counts the volumes of pods and what is set up of them. A volume whose claim is not bound is in neither state, as with a kubelet",
