@@ -68,7 +68,7 @@ func kinds() []struct {
 		{"self-test floods", "fails its self-test", true, bad("testflood", upTo(1, 64))},
 		{"another version", "fails its self-test", false, bad("testother")},
 		{"architecture", "this machine is " + runtime.GOARCH, false, (*breaker).another},
-		{"its program's", "the program is of", true, (*breaker).foreign},
+		{"its program's", "the program is built for", true, (*breaker).foreign},
 		{"truncated", "bytes, the release says", false, (*breaker).truncated},
 		{"program truncated", "", true, func(b *breaker) string {
 			return b.archive("9.0.0", b.bad[:1+b.rand.IntN(len(b.bad)-1)])

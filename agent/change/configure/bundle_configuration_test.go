@@ -230,7 +230,7 @@ func TestBundleFallback(t *testing.T) {
 	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: "local"}); err == nil || !strings.Contains(err.Error(), "no longer stored") {
 		t.Error("others were sent since:", err)
 	}
-	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: other.ID}); err == nil || !strings.Contains(err.Error(), "not valid any more") {
+	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: other.ID}); err == nil || !strings.Contains(err.Error(), "no longer valid") {
 		t.Error("the configuration before is not valid:", err)
 	}
 	if err := r.CheckReturn(trial.Change{ID: other.ID, Before: "local"}); err != nil {

@@ -264,9 +264,9 @@ func TestRefused(t *testing.T) {
 		"a bad bundle's name": {describe("kiosk", "Kiosk 1"), "name:"},
 		"a wrong kind":        {describe("kind: Bundle", "kind: Pod"), "apiVersion and kind"},
 		"no archive":          {file("images/x.tar", "nonsense"), "images/x.tar"},
-		"a bad digest":        {file("images/x/index.json", `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"nonsense","annotations":{"io.containerd.image.name":"localhost/web:1"}}]}`), "no digest"},
-		"a digest missing":    {file("images/x/index.json", `{"manifests":[{}]}`), "no digest"},
-		"a bad inner digest":  {bad, "no digest"},
+		"a bad digest":        {file("images/x/index.json", `{"manifests":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"nonsense","annotations":{"io.containerd.image.name":"localhost/web:1"}}]}`), "not a digest"},
+		"a digest missing":    {file("images/x/index.json", `{"manifests":[{}]}`), "not a digest"},
+		"a bad inner digest":  {bad, "not a digest"},
 		"an unsigned islet":   {file("islet/islet-0.2.0-linux-arm64.tar.gz", "x"), "must be signed"},
 		"a bad sealed file":   {file("manifests/x.sealed.yaml", secret), "x.sealed.yaml"},
 	} {
