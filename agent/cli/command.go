@@ -191,8 +191,8 @@ func commands() []command.Command {
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
 			Summary: "check this host and show how to repair each finding", Setup: node.Doctor, IsAgent: true,
 			Detail: "Needs no agent. Without agent flags it uses the settings of the running agent, or else " +
-				"the settings of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as " +
-				"its bridge cni0;\nwith --dry-run it only lists them.\n" +
+				"the settings of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, " +
+				"such as its bridge cni0;\nwith --dry-run it only lists them.\n" +
 				"--migrate prints, step by step, how islet takes this host over from a kubelet, k3s, podman or docker, and the way " +
 				"back.\nIt changes nothing. --write=DIR also writes translated manifests and settings of registries into a new directory."},
 		{Name: "support", Args: "FILE|-", Summary: "write an archive for a report of a problem, without secrets",

@@ -46,7 +46,7 @@ func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.C
 	if err != nil {
 		return nil, "", err
 	}
-	if names := removedKeys(k.c.Config, next, edge); len(names) > 0 {
+	if names := weakenedFields(k.c.Config, next, edge); len(names) > 0 {
 		return nil, "", fmt.Errorf("%s: without this setting in edge.yaml of the bundle, the node would again trust removed keys or "+
 			"require fewer signatures: add the setting", strings.Join(names, ", "))
 	}
@@ -163,18 +163,18 @@ func (k *Keeper) CheckReturn(c trial.Change) error {
 	if err != nil {
 		return fmt.Errorf("the configuration that was in use before the bundle is no longer valid: %w", err)
 	}
-	if names := removedKeys(k.c.Config, next, ""); len(names) > 0 {
+	if names := weakenedFields(k.c.Config, next, ""); len(names) > 0 {
 		return fmt.Errorf("%s: the configuration that was in use before the bundle trusts removed keys or requires fewer signatures: "+
 			"apply a bundle with the wanted pods and a higher number instead", strings.Join(names, ", "))
 	}
 	return nil
 }
 
-// removedKeys returns the names of the fields in which the configuration next is less strict than the configuration now: next accepts a
-// signing key that now does not accept, or requires fewer signatures. It ignores keys and thresholds that document, an EdgeConfiguration,
-// sets explicitly.
-func removedKeys(now, next *config.Config, document string) (names []string) {
-	a, b, named := &now.Edge, &next.Edge, config.EdgeFields([]byte(document))
+// weakenedFields returns the names of the fields in which the configuration next is less strict than the configuration current: next
+// accepts a signing key that current does not accept, or requires fewer signatures. It ignores keys and thresholds that document, an
+// EdgeConfiguration, sets explicitly.
+func weakenedFields(current, next *config.Config, document string) (names []string) {
+	a, b, named := &current.Edge, &next.Edge, config.EdgeFields([]byte(document))
 	add := func(name string, now, next, namedKeys []string, most, least, namedThreshold int32) {
 		isRemoved := len(next) > 0 && least < most && namedThreshold == 0
 		for _, key := range next {

@@ -255,7 +255,7 @@ func TestRemovedIndexKeys(t *testing.T) {
 		{with("a"), with("a", "b"), "", "update.indexKeys"},
 		{with("a"), with("b"), "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nupdate: {indexKeys: [b]}\n", ""},
 	} {
-		if got := strings.Join(removedKeys(x.now, x.next, x.document), " "); got != x.want {
+		if got := strings.Join(weakenedFields(x.now, x.next, x.document), " "); got != x.want {
 			t.Errorf("%q after %q: %q, want %q", x.next.Edge.Update.IndexKeys, x.now.Edge.Update.IndexKeys, got, x.want)
 		}
 	}

@@ -50,7 +50,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	k := c.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if counts, any := k.countTrials(true); any {
+	if counts, found := k.countTrials(true); found {
 		sendCounts(ch, updates, counts)
 	}
 	k.sendResult(ch, updateResult, true)
@@ -99,16 +99,16 @@ func (k *Keeper) sendResult(ch chan<- prometheus.Metric, desc *prometheus.Desc, 
 
 // countTrials counts the trials by outcome. It counts trials of programs if programs is true, otherwise trials of configurations. It
 // returns false if there were no such trials.
-func (k *Keeper) countTrials(programs bool) (counts map[string]int, any bool) {
+func (k *Keeper) countTrials(programs bool) (counts map[string]int, found bool) {
 	counts = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {
 		if o.Program == programs {
 			_, outcome := o.Result()
 			counts[outcome]++
-			any = true
+			found = true
 		}
 	}
-	return counts, any
+	return counts, found
 }
 
 func sendCounts(ch chan<- prometheus.Metric, desc *prometheus.Desc, counts map[string]int) {

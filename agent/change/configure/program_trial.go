@@ -124,7 +124,7 @@ const maxLooks = 10
 // chosen. It gives up a program that must not be tried any longer. The caller holds the trials of bundles. isConfirmed releases them during
 // the confirmation, and holds them again if it returns true.
 func (k *Keeper) isConfirmed(ctx context.Context, c *trial.Configuration) bool {
-	if k.confirmProgram == nil || c.Program == nil || !isRemote(c) {
+	if k.confirmProgram == nil || c.Program == nil || !isFromFollowedSource(c) {
 		return true
 	}
 	k.c.Node.BundleTrials.ReleaseTrials() // the confirmation needs the network

@@ -20,33 +20,33 @@ const (
 )
 
 // waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration or program from a followed source
-// (isRemote), it also waits until the link is up, without a limit. If a bundle is on trial, it waits until that trial has ended. It returns
-// the assigned configuration or program after it has called HoldTrials. It returns nil if ctx has ended, or if nothing is assigned any
-// longer.
+// (isFromFollowedSource), it also waits until the link is up, without a limit. If a bundle is on trial, it waits until that trial has
+// ended. It returns the assigned configuration or program after it has called HoldTrials. It returns nil if ctx has ended, or if nothing is
+// assigned any longer.
 func (k *Keeper) waitForHealth(ctx context.Context) *trial.Configuration {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
-	var waits *trial.Configuration
+	var waitingFor *trial.Configuration
 	began := time.Now()
 	for {
 		f := k.c.Node.collectFacts(ctx)
-		well := f.Node == "" && f.Link == "" && k.c.Node.SourcesReported()
+		healthy := f.Node == "" && f.Link == "" && k.c.Node.SourcesReported()
 		for _, ready := range f.Pods {
-			well = well && ready
+			healthy = healthy && ready
 		}
 		k.mu.Lock()
-		now := k.record.Assigned
+		assigned := k.record.Assigned
 		k.mu.Unlock()
-		if now == nil {
+		if assigned == nil {
 			return nil
 		}
-		if now != waits { // another configuration was assigned, so the wait starts again
-			waits, began = now, time.Now()
+		if assigned != waitingFor { // another configuration was assigned, so the wait starts again
+			waitingFor, began = assigned, time.Now()
 		}
 		// Without a link, the trial could not detect a configuration that breaks the link.
-		patient := time.Since(began) < maxHealthWait || isRemote(now) && f.Link != ""
-		if (well || !patient) && ctx.Err() == nil && k.c.Node.BundleTrials.HoldTrials(now.ID) {
-			return now
+		keepWaiting := time.Since(began) < maxHealthWait || isFromFollowedSource(assigned) && f.Link != ""
+		if (healthy || !keepWaiting) && ctx.Err() == nil && k.c.Node.BundleTrials.HoldTrials(assigned.ID) {
+			return assigned
 		}
 		select {
 		case <-ctx.Done():
@@ -56,9 +56,9 @@ func (k *Keeper) waitForHealth(ctx context.Context) *trial.Configuration {
 	}
 }
 
-// isRemote reports whether a configuration or program came from a followed source: a ConfigMap or an index. It returns false for a request
-// of an operator, and for a bundle, even if the bundle was downloaded.
-func isRemote(c *trial.Configuration) bool {
+// isFromFollowedSource reports whether a configuration or program came from a followed source: a ConfigMap or an index. It returns false
+// for a request of an operator, and for a bundle, even if the bundle was downloaded.
+func isFromFollowedSource(c *trial.Configuration) bool {
 	return !c.Asked && (c.Source.Name != "" || c.Program != nil && !c.Program.Bundled)
 }
 

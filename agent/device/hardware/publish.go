@@ -46,7 +46,7 @@ func (h *Hardware) publishDevices() error {
 			h.restartContainer(who)
 		}
 	}
-	h.removeOldNodes()
+	h.removeStaleDeviceNodes()
 	return errors.Join(errs...)
 }
 
@@ -84,10 +84,10 @@ func (h *Hardware) absentReason(found [][]*unit, slot string) string {
 	return notPluggedIn
 }
 
-// removeOldNodes removes the device nodes of pods that no longer have devices. A starting container first gets its allocation, and then its
-// device nodes. removeOldNodes therefore reads the allocations while it holds the lock for the creation of device nodes. A list from the
-// beginning of the scan could be outdated.
-func (h *Hardware) removeOldNodes() {
+// removeStaleDeviceNodes removes the device nodes of pods that no longer have devices. A starting container first gets its allocation, and
+// then its device nodes. removeStaleDeviceNodes therefore reads the allocations while it holds the lock for the creation of device nodes. A
+// list from the beginning of the scan could be outdated.
+func (h *Hardware) removeStaleDeviceNodes() {
 	h.nodes.Lock()
 	defer h.nodes.Unlock()
 	dirs, _ := listNames(h.c.Dir) // after an error, the directory counts as empty
@@ -104,8 +104,8 @@ func (h *Hardware) removeOldNodes() {
 	}
 }
 
-// nodeDir returns the directory of a container's device nodes.
-func (h *Hardware) nodeDir(who holder) (string, error) {
+// deviceNodeDir returns the directory of a container's device nodes.
+func (h *Hardware) deviceNodeDir(who holder) (string, error) {
 	for _, part := range []string{string(who.UID), who.Container} {
 		if !filepath.IsLocal(part) || strings.ContainsRune(part, '/') {
 			return "", fmt.Errorf("%q cannot be a directory name", part)
