@@ -77,8 +77,8 @@ func (b *Bundle) Missing(inv *Inventory) (lines []string) {
 	return lines
 }
 
-// UnknownFields returns the fields of a configuration that a node does not know, if the node's fields are known. The name is the name of the
-// file in the bundle.
+// UnknownFields returns the fields of a configuration that a node does not know, if the node's fields are known. The name is the name of
+// the file in the bundle.
 func (n *Node) UnknownFields(name string, text []byte) (fields []string, err error) {
 	if len(n.Fields) == 0 {
 		return nil, nil

@@ -114,14 +114,14 @@ func (r *Release) extractWithLimit(
 		return "", fmt.Errorf("the archive cannot be unpacked by gzip: %w", err)
 	}
 	t := tar.NewReader(limitReader(most, z))
-	at := "at its beginning"
+	position := "at its beginning"
 	for range maxEntries {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("the archive has no program %q", Program)
 		}
 		if err != nil {
-			return "", fmt.Errorf("the archive cannot be read %s: %w", at, err)
+			return "", fmt.Errorf("the archive cannot be read %s: %w", position, err)
 		}
 		if h.Typeflag == tar.TypeReg && isProgram(h.Name) {
 			program, err := r.unpackProgram(readUntil(ctx, t), h.Size, dir, checkSpace)
@@ -130,7 +130,7 @@ func (r *Release) extractWithLimit(
 			}
 			return program, err
 		}
-		at = fmt.Sprintf("from entry %.200q on", h.Name)
+		position = fmt.Sprintf("from entry %.200q on", h.Name)
 	}
 	return "", fmt.Errorf("the archive has more than %d entries before its program", maxEntries)
 }
@@ -141,7 +141,7 @@ func isProgram(name string) bool {
 	return file == Program && strings.Count(dir, "/") <= 1
 }
 
-func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace func(int64) error) (unpackProgram string, err error) {
+func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace func(int64) error) (path string, err error) {
 	if size > maxProgram {
 		return "", fmt.Errorf("the program has %d bytes, more than %d", size, int64(maxProgram))
 	}
@@ -155,7 +155,7 @@ func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {
 			err = errors.Join(err, os.Remove(f.Name()))
-			unpackProgram = ""
+			path = ""
 		}
 	}()
 	if n, err := io.Copy(f, in); err != nil || n != size {
