@@ -13,7 +13,7 @@ import (
 // most shimTimeout for the shim to report the end.
 const shimTimeout = 5 * time.Second
 
-// killUnanswered kills the cgroup of a container whose shim does not respond:
+// killWithoutShim kills the cgroup of a container whose shim does not respond:
 //
 //	SIGKILL to the shim --5 s--> kill the cgroup --5 s--> it is empty: record the end
 //	     '--------- the shim reports the end at any time ----------'--> the usual path
@@ -21,7 +21,7 @@ const shimTimeout = 5 * time.Second
 // The shim itself is not killed, because it serves other pods and may respond again at any moment.
 // When the shim responds again, it deletes its state of the container. The container is removed only after that. Containers of a containerd
 // shim are not killed this way, because they may run in a virtual machine.
-func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) error {
+func (r *Runtime) killWithoutShim(ctx context.Context, s *sandbox, c *container) error {
 	r.log.Error("the shim does not respond: killing its container through the cgroup", "shim", s.rec.Shim, "container", c.rec.ID)
 	path := r.cgroupDir(s, c.rec.ID)
 	found, err := cgroup.Kill(ctx, path) // processes may take longer to end than Kill waits
@@ -43,7 +43,7 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 	r.tasks.Go(func() {
 		r.ops.Lock(c.rec.ID)
 		defer r.ops.Unlock(c.rec.ID)
-		r.recordUnreported(c, found)
+		r.recordEndWithoutShim(c, found)
 	})
 	select {
 	case <-c.done:
@@ -53,10 +53,10 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 	}
 }
 
-// recordUnreported records the end of a container that its shim did not report. The exit is read
+// recordEndWithoutShim records the end of a container that its shim did not report. The exit is read
 // from the shim's exit file. If that file is missing, the exit code is 137 if processes of the
 // container were killed, and otherwise unknown. The caller holds the container's lock.
-func (r *Runtime) recordUnreported(c *container, killed bool) {
+func (r *Runtime) recordEndWithoutShim(c *container, killed bool) {
 	exit, ok := r.exitFile(c.rec.ID)
 	reason, message := reasonOf(exit), ""
 	if !ok {

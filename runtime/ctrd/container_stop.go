@@ -38,13 +38,13 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		return err
 	}
 	r.mu.Lock()
-	running, s, polite := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox], stopSignal(c)
+	running, s, stopSig := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox], stopSignal(c)
 	r.mu.Unlock()
 	if !running || s == nil {
 		return nil
 	}
 	if grace > 0 {
-		responded, err := r.signalOnce(ctx, grace, s, c, polite)
+		responded, err := r.signalOnce(ctx, grace, s, c, stopSig)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		if responded, err := r.signalWithin(ctx, shimTimeout, s, c, unix.SIGKILL); err != nil {
 			return err
 		} else if !responded {
-			return r.killUnanswered(ctx, s, c)
+			return r.killWithoutShim(ctx, s, c)
 		}
 	} else if err := r.signalContainer(ctx, s, c, unix.SIGKILL); err != nil {
 		return err

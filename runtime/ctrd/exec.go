@@ -69,7 +69,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
 			return r.execTask(ctx, tasks, c, o, stuck)
 		}
-		if err := r.awaitAccounts(ctx, c.rec.ID, pid); err != nil {
+		if err := r.checkAccountsWithTimeout(ctx, c.rec.ID, pid); err != nil {
 			return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 		}
 		return r.execOCI(ctx, c, o)
@@ -96,15 +96,15 @@ func (r *Runtime) execOCI(ctx context.Context, c *container, o cri.ExecOptions) 
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	defer socket.Close()
-	hand, err := newHandover(cmd, p)
+	handover, err := newHandover(cmd, p)
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
-	defer hand.close()
+	defer handover.close()
 	timedOut := make(chan struct{})
 	watch := func() (endedFirst func() bool) {
 		r.chownStreams(c, cmd.Process.Pid)
-		hand.sendSpec(r.log)
+		handover.sendSpec(r.log)
 		begin := time.AfterFunc(execStartTimeout, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 				close(timedOut)
@@ -285,14 +285,14 @@ func finishExec(
 ) error {
 	out.Start()
 	err := wait()
-	byItself := endedFirst()
+	endedByItself := endedFirst()
 	limit := time.Duration(0)
 	if o.Collect {
 		limit = collectTimeout
 	}
 	lost := out.Finish(ctx, limit)
 	switch {
-	case !byItself, lost != nil && ctx.Err() != nil: // the caller has stopped waiting
+	case !endedByItself, lost != nil && ctx.Err() != nil: // the caller has stopped waiting
 		return errEnded
 	case lost != nil:
 		return &undeliveredError{deliveryError: lost, exitStatus: cmd.ProcessState.String()}

@@ -65,10 +65,10 @@ func checkAccounts(root string, all []specs.Mount) error {
 	return nil
 }
 
-// awaitAccounts calls checkRunningAccounts in a goroutine. The container may have mounted a file of a volume whose server does not
-// answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, awaitAccounts returns while the check
-// continues. At most one check is running for each container, so a probe that is repeated for days occupies one goroutine.
-func (r *Runtime) awaitAccounts(ctx context.Context, id string, pid int) error {
+// checkAccountsWithTimeout calls checkRunningAccounts in a goroutine. The container may have mounted a file of a volume whose server does
+// not answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, checkAccountsWithTimeout returns while
+// the check continues. At most one check is running for each container, so a probe that is repeated for days occupies one goroutine.
+func (r *Runtime) checkAccountsWithTimeout(ctx context.Context, id string, pid int) error {
 	ctx, stop := context.WithTimeout(ctx, execStartTimeout)
 	defer stop()
 	key := "the accounts of " + id
