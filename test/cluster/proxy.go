@@ -187,12 +187,12 @@ func (p *Proxy) Heal() {
 
 // Requests returns the number of requests since the last call, by kind and in total. A kind consists of the method, the path and the
 // selected object of a request.
-func (p *Proxy) Requests() (by map[string]int, sum int) {
+func (p *Proxy) Requests() (byKind map[string]int, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	by, p.requests = p.requests, map[string]int{}
-	for n := range maps.Values(by) {
-		sum += n
+	byKind, p.requests = p.requests, map[string]int{}
+	for n := range maps.Values(byKind) {
+		total += n
 	}
-	return by, sum
+	return byKind, total
 }

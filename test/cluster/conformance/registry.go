@@ -54,15 +54,15 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 // This registry must contain exactly one image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
-	for name, of := range r.tags {
+	for name, manifestDigest := range r.tags {
 		name, tag, _ := strings.Cut(name, ":")
-		out[name+"/manifests/"+tag] = []byte(of + "\n")
-		for at, b := range r.blobs {
+		out[name+"/manifests/"+tag] = []byte(manifestDigest + "\n")
+		for digest, b := range r.blobs {
 			kind := "blobs"
-			if at == of {
+			if digest == manifestDigest {
 				kind = "manifests"
 			}
-			hash := strings.TrimPrefix(at, "sha256:")
+			hash := strings.TrimPrefix(digest, "sha256:")
 			out[fmt.Sprintf("%s/%s/sha256/%s/%s/data", name, kind, hash[:2], hash)] = b
 		}
 	}
@@ -71,22 +71,22 @@ func (r *registry) files() map[string][]byte {
 
 // ServeHTTP serves /v2/, /v2/NAME/manifests/TAG or DIGEST, and /v2/NAME/blobs/DIGEST.
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	path, at := strings.TrimPrefix(q.URL.Path, "/v2/"), ""
+	path, wanted := strings.TrimPrefix(q.URL.Path, "/v2/"), ""
 	if name, tag, ok := strings.Cut(path, "/manifests/"); ok {
 		w.Header().Set("Content-Type", manifestType)
-		if at = r.tags[name+":"+tag]; at == "" {
-			at = tag
+		if wanted = r.tags[name+":"+tag]; wanted == "" {
+			wanted = tag
 		}
-	} else if _, of, ok := strings.Cut(path, "/blobs/"); ok {
+	} else if _, digest, ok := strings.Cut(path, "/blobs/"); ok {
 		w.Header().Set("Content-Type", "application/octet-stream")
-		at = of
+		wanted = digest
 	}
-	b, ok := r.blobs[at]
+	b, ok := r.blobs[wanted]
 	if !ok && path != "" {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	w.Header().Set("Docker-Content-Digest", at)
+	w.Header().Set("Docker-Content-Digest", wanted)
 	w.Header().Set("Content-Length", fmt.Sprint(len(b)))
 	if q.Method != http.MethodHead {
 		w.Write(b)
