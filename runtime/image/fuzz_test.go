@@ -14,7 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imports imports data and checks the result. If the import fails, no data is left. If it succeeds, the image can be inspected and removed,
+// imports calls Import with data and checks the result. If the import fails, no data is left. If it succeeds, the image can be inspected and removed,
 // and no data is left after the removal.
 func imports(t *testing.T, s *Service, data []byte) {
 	t.Helper()

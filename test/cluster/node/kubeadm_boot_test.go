@@ -226,7 +226,7 @@ func TestKubeadmBoot(t *testing.T) {
 	b.step("pods run again")
 }
 
-// cuts cuts the power at random moments, while pods run, start and end.
+// cuts interrupts the power at random moments, while pods run, start and end.
 func (b *kubeadmBoot) cuts(ns string) {
 	b.t.Helper()
 	n := 3
