@@ -85,6 +85,7 @@ func (r *Release) Save(archive io.Reader, file string) (err error) {
 	return f.Sync()
 }
 
+// sizeText returns the number n of received bytes. Save stops reading beyond the signed size, so a larger n is only a minimum.
 func sizeText(n, size int64) string {
 	if n > size {
 		return fmt.Sprintf("at least %d", n)
@@ -141,6 +142,8 @@ func isProgram(name string) bool {
 	return file == Program && strings.Count(dir, "/") <= 1
 }
 
+// unpackProgram writes a program of size bytes to a new file in dir, checks its architecture, and returns the path of the file. After an
+// error the file is removed.
 func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace func(int64) error) (path string, err error) {
 	if size > maxProgram {
 		return "", fmt.Errorf("the program has %d bytes, more than %d", size, int64(maxProgram))
@@ -201,6 +204,7 @@ func limitReader(most int64, in io.Reader) io.Reader {
 	})
 }
 
+// shortRead returns an error if the archive contains only n of size bytes.
 func shortRead(n, size int64) error {
 	if n == size {
 		return nil

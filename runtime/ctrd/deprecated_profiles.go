@@ -34,6 +34,7 @@ func convertDeprecatedProfiles(c *api.ContainerConfig) error {
 	return nil
 }
 
+// profileOf parses the value of a deprecated profile field: runtime/default, docker/default, unconfined or localhost/NAME.
 func profileOf(name string) (*api.SecurityProfile, error) {
 	ref, local := strings.CutPrefix(name, "localhost/")
 	switch {

@@ -54,6 +54,7 @@ func runTerminal(ctx context.Context, cmd *exec.Cmd, socket *console.Socket, o c
 	return finishExec(ctx, cmd, func() error { return <-ended }, o, &out, endedFirst)
 }
 
+// forwardSizes resizes the terminal for each received size, until sizes or done is closed.
 func forwardSizes(tty *os.File, sizes <-chan cri.TerminalSize, done <-chan struct{}) {
 	for {
 		select {

@@ -109,6 +109,7 @@ func setUser(r *httputil.ProxyRequest) {
 	}
 }
 
+// fault returns a handler that counts each request and then delays, answers or forwards it, as the faults of the test require.
 func (p *Proxy) fault(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()

@@ -40,6 +40,7 @@ type BundleTrials interface {
 // Connect sets the functions that return the node's state. It is called once, before Run.
 func (k *Keeper) Connect(n Node) { k.c.Node = n }
 
+// collectFacts returns the current state of the node. An empty Link, Node or Reach means that there is no problem.
 func (n *Node) collectFacts(ctx context.Context) (f trial.Facts) {
 	if s := n.Link(); s.Phase != link.Up && s.Phase != link.Standalone {
 		f.Link = s.Reason + ": " + s.Message
