@@ -30,7 +30,7 @@ func readIndex(path string) (time.Time, error) {
 	return seen.Signed, err
 }
 
-// raiseIndex replaces the staged record by the record of the node on this board if the index in the node's record is newer. Otherwise the
+// raiseIndex replaces the staged record with the record of the node on this board if the index in the node's record is newer. Otherwise the
 // restored node could accept an older index as a new one. raiseIndex adds no record to an archive without one, whose node followed no
 // index. The error unread names a record that is ignored because it cannot be read.
 func (q *Request) raiseIndex(s *Staged) (unread, err error) {

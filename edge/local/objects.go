@@ -99,7 +99,7 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	return o, o.forget(ctx)
 }
 
-// rewrite replaces the stored objects by the known ones, because the store may have lost objects, or may have old copies.
+// rewrite replaces the stored objects with the known ones, because the store may have lost objects, or may have old copies.
 func (o *Objects) rewrite(ctx context.Context) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()

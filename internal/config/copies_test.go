@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// makeFault replaces a file by a symlink whose target cannot be read. Reads fail with EIO, because no memory is mapped at address 0 of a
+// makeFault replaces a file with a symlink whose target cannot be read. Reads fail with EIO, because no memory is mapped at address 0 of a
 // process.
 func makeFault(t *testing.T, file string) {
 	t.Helper()

@@ -173,7 +173,7 @@ func TestAccountsOfVolumes(t *testing.T) {
 	}
 }
 
-// TestAccountsSwapped checks a volume that replaces /etc/passwd by a FIFO after the check. The start fails after two minutes, and no
+// TestAccountsSwapped checks a volume that replaces /etc/passwd with a FIFO after the check. The start fails after two minutes, and no
 // process is left.
 func TestAccountsSwapped(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {

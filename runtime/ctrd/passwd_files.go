@@ -58,7 +58,7 @@ func checkAccounts(root string, all []specs.Mount) error {
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		if _, err := read(name); errors.Is(err, untrusted.ErrFIFO) || errors.Is(err, untrusted.ErrTooLarge) {
 			return fmt.Errorf("the container's /%s cannot be used: "+
-				"replace it in its image or volume by a regular file of at most %d MiB: %w",
+				"replace it in its image or volume with a regular file of at most %d MiB: %w",
 				name, ocispec.MaxUserFile>>20, err)
 		}
 	}
@@ -107,7 +107,7 @@ func checkRunningAccounts(pid int) error {
 			}
 		}
 		if errors.Is(err, untrusted.ErrFIFO) || errors.Is(err, untrusted.ErrTooLarge) {
-			return fmt.Errorf("the container's /%s cannot be used: replace it by a regular file of at most %d MiB: %w",
+			return fmt.Errorf("the container's /%s cannot be used: replace it with a regular file of at most %d MiB: %w",
 				name, ocispec.MaxUserFile>>20, err)
 		}
 	}

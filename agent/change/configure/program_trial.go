@@ -182,7 +182,7 @@ func (k *Keeper) guardRole(c *trial.Configuration) guard.Role {
 	return r
 }
 
-// installProgram replaces the installed program by one that has passed its trial. It does so with a single rename. After the
+// installProgram replaces the installed program with one that has passed its trial. It does so with a single rename. After the
 // rename the installation counts as done, even if the success of the trial is not stored: see isInstalled. If the
 // result is an error, the file was not renamed.
 func (k *Keeper) installProgram(c *trial.Configuration) error {

@@ -299,7 +299,7 @@ func (p *plan) addCredentials() (flags []string) {
 	if p.s.tokenRemoved { // the files exist since the token was used
 		return flags
 	}
-	if c.Token != "" && p.old.OwnKubeconfig { // the agent replaces it by one with its own certificate
+	if c.Token != "" && p.old.OwnKubeconfig { // the agent replaces it with one with its own certificate
 		p.remove(kubeconfigFile)
 	}
 	if c.CAHash != "" && (p.old.Server != c.Server || p.old.CA != c.CAHash) { // the present files may be of another cluster

@@ -53,7 +53,7 @@ func limitLog(w io.Writer, mu *sync.Mutex) io.Writer {
 	return l
 }
 
-// Write implements io.Writer. It returns no error of the shortening, which the next call repeats.
+// Write implements io.Writer. If the file cannot be shortened, Write returns no error, and the next call tries again.
 func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,7 +31,7 @@ func (m *maker) addSize(st *v1.ContainerStatus, ctr *v1.Container, c plan.Contai
 	}
 }
 
-// setActual replaces allocated resources by the resources that the runtime reports, if these
+// setActual replaces allocated resources with the resources that the runtime reports, if these
 // differ.
 func (m *maker) setActual(r *v1.ResourceRequirements, c plan.Container) {
 	want := m.in.Sizes[c.Name]

@@ -93,8 +93,8 @@ func TestRestored(t *testing.T) {
 	ranOn(t, n, before)
 }
 
-// TestClusterMadeAnew replaces the cluster by an empty one with the same CA. It checks that the node's old pods continue to run beside new
-// pods, also after a restart of the agent. The command islet accept must end the old pods. The node must still execute deletions.
+// TestClusterMadeAnew replaces the cluster with an empty one with the same CA. It checks that the node's old pods continue to run beside
+// new pods, also after a restart of the agent. The command islet accept must end the old pods. The node must still execute deletions.
 func TestClusterMadeAnew(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
