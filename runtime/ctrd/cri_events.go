@@ -66,7 +66,7 @@ func (r *Runtime) notifySubscribers(sandbox, id string, typ api.ContainerEventTy
 	r.notifySandbox(s, id, typ)
 }
 
-// notifySandbox does the same as notifySubscribers for a sandbox that may no longer be in r.sandboxes.
+// notifySandbox is like notifySubscribers for a sandbox that may no longer be in r.sandboxes.
 func (r *Runtime) notifySandbox(s *sandbox, id string, typ api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()

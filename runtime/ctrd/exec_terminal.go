@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// runTerminal does the same as runPipes with a terminal. The OCI runtime, which is started by cmd, sends the terminal of the command
+// runTerminal is like runPipes with a terminal. The OCI runtime, which is started by cmd, sends the terminal of the command
 // through the socket. The agent reads the terminal itself, because crun loses output if it copies the output of a command to a slow reader.
 func runTerminal(ctx context.Context, cmd *exec.Cmd, socket *console.Socket, o cri.ExecOptions, watch func() func() bool) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

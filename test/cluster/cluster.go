@@ -69,7 +69,7 @@ func Start(t testing.TB) *Cluster {
 	return StartVariant(t, Variant{})
 }
 
-// StartVariant does the same as Start for another distribution's control plane. All tests of a program have the same variant.
+// StartVariant is like Start for another distribution's control plane. All tests of a program have the same variant.
 func StartVariant(t testing.TB, v Variant) *Cluster {
 	t.Helper()
 	shared.Do(func() { shared.Cluster, shared.err = start(v) })

@@ -203,7 +203,7 @@ func (s *System) Try(command string) (string, int) {
 	return "", 0
 }
 
-// Run does the same as Try, but fails the test if the command fails.
+// Run is like Try, but fails the test if the command fails.
 func (s *System) Run(command string) string {
 	s.t.Helper()
 	out, code := s.Try(command)

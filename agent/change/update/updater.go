@@ -123,7 +123,7 @@ func (u *Updater) CheckOffer(asked bool) error {
 	return u.checkOffer(asked)
 }
 
-// checkOffer does the same as CheckOffer, but for another update.
+// checkOffer is like CheckOffer, but for another update.
 func (u *Updater) checkOffer(asked bool) error {
 	if u.c.CheckOffer == nil {
 		return nil

@@ -120,7 +120,7 @@ func Call(ctx context.Context, t *command.Tool, method, path string, query url.V
 	return callSlow(ctx, t, method, path, query, body, out)
 }
 
-// callSlow does the same as call, without a timeout.
+// callSlow is like call, without a timeout.
 func callSlow(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader, out any) error {
 	resp, err := Request(ctx, t, method, path, query, body)
 	if err != nil {

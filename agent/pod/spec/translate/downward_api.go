@@ -141,7 +141,7 @@ type Fields struct {
 	Node func() Node // returns the current facts about the node
 }
 
-// Field calls the function Field.
+// Field resolves a field reference of a pod.
 func (f Fields) Field(pod *v1.Pod, path string) (string, error) { return Field(pod, path, f.Node()) }
 
 // Sizes returns the resources of each container and of the pod.
@@ -150,7 +150,7 @@ func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
 	return Sizes(pod, n), PodLevel(pod, n)
 }
 
-// Resource calls the function ResourceField for the container that the selector names.
+// Resource resolves a resource reference for the container that the selector names.
 func (f Fields) Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error) {
 	return ResourceField(pod, nil, sel, f.Node())
 }
