@@ -19,14 +19,14 @@ import (
 var kiosk = trial.Source{File: "bundle kiosk number 2", Bundle: "sha256:2"}
 
 // TestBundleAndConfigMap checks that only one of a bundle and a ConfigMap is the source of the configuration. A node that follows a
-// ConfigMap refuses the configuration of a bundle. A node that uses that of a bundle reports the ConfigMap, and does not use it.
+// ConfigMap refuses the configuration of a bundle. A node that uses a bundle's configuration reports the ConfigMap, and does not use it.
 func TestBundleAndConfigMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {configMap: fleet}\n")
 		standalone := w.args
 		w.args = append(w.args, "--kubeconfig="+w.dir+"/kubeconfig")
 		r := w.start(guard.Role{})
-		if _, _, err := r.PlanBundle(kubeletHead, "", kiosk); err == nil || !strings.Contains(err.Error(), "ConfigMap fleet: leave kubelet.yaml and edge.yaml out") {
+		if _, _, err := r.PlanBundle(kubeletHead, "", kiosk); err == nil || !strings.Contains(err.Error(), "the node follows ConfigMap fleet: remove kubelet.yaml and edge.yaml") {
 			t.Error(err)
 		}
 		if c, _, err := r.PlanBundle("", "", kiosk); c != nil || err != nil {

@@ -237,13 +237,13 @@ func TestAuthorityReplaced(t *testing.T) {
 		t.Helper()
 		n.Await("doctor to report the problem "+when, func() bool {
 			out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock")
-			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf by a kubeconfig")
+			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf with a kubeconfig")
 		})
 	}
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
 	n.Await("the status to show the solution", func() bool {
 		out, _ := n.Try("status")
-		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf by a kubeconfig with it")
+		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf with a kubeconfig with it")
 	})
 	n.WaitReady("dressed", "p0", "p1")
 

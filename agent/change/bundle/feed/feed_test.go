@@ -159,7 +159,7 @@ func TestHostileServers(t *testing.T) {
 		"not found":         {"/kiosk.tar", func(w http.ResponseWriter, r *http.Request) bool { http.NotFound(w, r); return true }, "404", true, 0},
 		"a page":            {"/kiosk/", func(w http.ResponseWriter, _ *http.Request) bool { io.WriteString(w, "<html>"); return true }, "not a bundle", false, 0},
 		"an endless index":  {"/kiosk/", endless, "more than", false, 0},
-		"an endless tar":    {"/kiosk.tar", endless, "not the file of a bundle", false, 0},
+		"an endless tar":    {"/kiosk.tar", endless, "not a bundle", false, 0},
 		"no range":          {"/kiosk.tar", header("Content-Range", ""), "range", true, 0},
 		"another range":     {"/kiosk.tar", header("Content-Range", "bytes 5-9/1000"), "range", true, 0},
 		"a negative size":   {"/kiosk.tar", header("Content-Range", "bytes 0-65535/-1"), "range", true, 0},
