@@ -243,7 +243,7 @@ func TestAuthorityReplaced(t *testing.T) {
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
 	n.Await("the status to show the solution", func() bool {
 		out, _ := n.Try("status")
-		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf with a kubeconfig with it")
+		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf with a kubeconfig that has this CA")
 	})
 	n.WaitReady("dressed", "p0", "p1")
 
