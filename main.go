@@ -71,7 +71,7 @@ func orInstalled(args []string, service func() ([]string, bool)) []string {
 	return slices.Concat(args, flags)
 }
 
-// loadInstalled returns the configuration of an agent with the given flags. Without flags, it returns that of the service.
+// loadInstalled returns the configuration of an agent with the given flags. Without flags, it returns the configuration of the service.
 func loadInstalled(flags []string) (*config.Config, []config.Notice, error) {
 	return configure.Load(orInstalled(flags, installed))
 }
@@ -80,7 +80,7 @@ func setUp(args []string, stdout, stderr io.Writer) int {
 	return setup.Main(orInstalled(args, installed), configure.Load, stdout, stderr)
 }
 
-// cleanup removes the pods of an agent with the given flags. Without flags, it removes those of the service.
+// cleanup removes the pods of an agent with the given flags. Without flags, it removes the pods of the service's agent.
 func cleanup(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = ofRemoved(orInstalled(args, installed))

@@ -34,7 +34,7 @@ func (p *checkup) listProcesses() []process {
 	return list
 }
 
-// checkNeighbours reports other kubelets and container runtimes on the host. It ignores those in containers.
+// checkNeighbours reports other kubelets and container runtimes on the host. It ignores kubelets and runtimes in containers.
 func (p *checkup) checkNeighbours(context.Context) {
 	own := p.pidNamespace(p.Self)
 	for _, proc := range p.listProcesses() {

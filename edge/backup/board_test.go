@@ -40,7 +40,7 @@ func TestConfigurationOfBoard(t *testing.T) {
 			continue
 		}
 		if err == nil {
-			t.Errorf("%s is no file of a node", name)
+			t.Errorf("%s is not a file of a node", name)
 		}
 		q.SetAside = true
 		res, err := Restore(t.Context(), bytes.NewReader(data), q)
@@ -87,7 +87,7 @@ func TestIndex(t *testing.T) {
 		if c.board != "" {
 			w.write("state/update/index.json", c.board)
 			if _, err := Restore(t.Context(), bytes.NewReader(data), q); err == nil {
-				t.Errorf("%s: it is no file of a node", name)
+				t.Errorf("%s: it is not a file of a node", name)
 			}
 		}
 		q.SetAside = c.board != ""

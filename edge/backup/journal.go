@@ -197,7 +197,8 @@ func checkLength(path string) error {
 	return nil
 }
 
-// checkMovable returns an error if a file has an attribute that prevents its rename, or a directory one that prevents those in it.
+// checkMovable returns an error if a file has an attribute that prevents its rename, or if a directory has an attribute that prevents the
+// rename of files in it.
 func checkMovable(path string, more uint64) error {
 	var s unix.Statx_t
 	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &s) != nil {

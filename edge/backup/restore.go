@@ -188,7 +188,7 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 }
 
 // checkStart returns an error if no agent would be the node of the archive after the restore. The parameter board contains the files after
-// the restore. So the flags of the service and of config.FlagsFile are those of the archive, or there are none.
+// the restore. So the flags of the service and of config.FlagsFile come from the archive, or there are none.
 func (q *Request) checkStart(m *Manifest, board fs.FS) error {
 	list, err := q.Start(board)
 	if err != nil {
@@ -214,7 +214,7 @@ func (q *Request) checkStart(m *Manifest, board fs.FS) error {
 		strings.Join(names, " or "))
 }
 
-// addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.
+// addSetAside raises the numbers to the numbers of a node that is set aside. What cannot be read must not keep the board from its restore.
 func (q *Request) addSetAside(ctx context.Context, least *numbers) error {
 	add := func(text []byte, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// This type is a Meta that counts the writes. The test can make the writes wait until their context ends.
+// A counted is a Meta that counts the writes. The test can make the writes wait until their context ends.
 type counted struct{ mortal }
 
 func (c counted) SetMetaOrRetry(ctx context.Context, key, value string) error {

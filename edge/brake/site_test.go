@@ -59,7 +59,7 @@ func (s *site) event(warning bool, reason, message string) {
 	s.events = append(s.events, reason)
 }
 
-// This function runs a test on a site with the pods a, b, c and d.
+// at runs a test on a site with the pods a, b, c and d.
 func at(t *testing.T, test func(s *site)) {
 	t.Helper()
 	atPath(t, filepath.Join(t.TempDir(), "islet.db"), test)
@@ -197,7 +197,7 @@ func (s *site) want(running, held string) {
 	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
 }
 
-// This method checks that the wanted and held pods stay the same during six minutes and two restarts.
+// stays checks that the wanted and held pods stay the same during six minutes and two restarts.
 func (s *site) stays(running, held string) {
 	s.Helper()
 	for range 2 {
@@ -208,7 +208,7 @@ func (s *site) stays(running, held string) {
 	}
 }
 
-// This method calls the given function while the node is disconnected. Then it connects the node again.
+// away calls the given function while the node is disconnected. Then it connects the node again.
 func (s *site) away(happens func()) {
 	s.Disconnect()
 	s.CloseConnections()

@@ -53,9 +53,9 @@ func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 		if err != nil {
 			return fmt.Errorf("create the mirror pod of %s: %w", now.name, err)
 		}
-		now.server = viewOf(m, p.Status)
+		now.server = serverPodOf(m, p.Status)
 		o.mu.Lock()
-		it.recordView(now.server)
+		it.recordServerPod(now.server)
 		o.mu.Unlock()
 	}
 	if now.wantedStatus == nil {

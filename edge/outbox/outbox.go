@@ -110,7 +110,7 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	default:
 		it.dueWithin(d)
 	}
-	it.wantedStatus, it.isBeginning = status, isStarting(status)
+	it.wantedStatus, it.isStarting = status, isStarting(status)
 	o.wakeRun()
 }
 

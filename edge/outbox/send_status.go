@@ -133,7 +133,7 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it.recordView(viewOf(m, mergedStatus(now.server.status, before, after)))
+	it.recordServerPod(serverPodOf(m, mergedStatus(now.server.status, before, after)))
 	return nil
 }
 

@@ -12,7 +12,7 @@ func (o *Outbox) PodsListed(pods []v1.Pod) {
 	listed := map[*item]bool{}
 	for i := range pods {
 		it := o.itemOf(&pods[i])
-		it.server = viewOf(&pods[i].ObjectMeta, *pods[i].Status.DeepCopy())
+		it.server = serverPodOf(&pods[i].ObjectMeta, *pods[i].Status.DeepCopy())
 		listed[it] = true
 	}
 	o.listed = true
@@ -85,7 +85,7 @@ func serverName(p *v1.Pod) types.NamespacedName {
 // observePod records the server's version of a pod and returns the pod's item. The caller must hold mu.
 func (o *Outbox) observePod(p *v1.Pod) *item {
 	it := o.itemOf(p)
-	it.recordView(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
+	it.recordServerPod(serverPodOf(&p.ObjectMeta, *p.Status.DeepCopy()))
 	return it
 }
 

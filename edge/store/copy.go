@@ -17,7 +17,7 @@ func (s *Store) CopyTo(ctx context.Context, to string) error {
 	return copyDatabase(ctx, s.dsn(), to)
 }
 
-// CopyFileFrom returns a function that does the same as CopyTo for a database that no agent has open. It does not migrate the database.
+// CopyFileFrom returns a function like CopyTo for a database that no agent has open. It does not migrate the database.
 func CopyFileFrom(path string) func(ctx context.Context, to string) error {
 	return func(ctx context.Context, to string) error {
 		if _, err := os.Lstat(path); err != nil { // SQLite would make an empty database

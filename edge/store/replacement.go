@@ -34,7 +34,7 @@ const (
 	corruptSuffix  = ".corrupt-"
 )
 
-// A replacement replaces the files of the database at a path by a complete new database.
+// A replacement replaces the files of the database at a path with a complete new database.
 type replacement struct {
 	path string // the database
 	next string // the new database, after finish

@@ -65,7 +65,7 @@ type Store struct {
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
 }
 
-// Open opens or creates the database at the given path and migrates it to this version of islet. It replaces a broken file by a new one
+// Open opens or creates the database at the given path and migrates it to this version of islet. It replaces a broken file with a new one
 // with all readable rows, and keeps the broken file together with its -wal and -shm under another name; see Rebuilt. It uses the database
 // of a newer islet if the migrations permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is no error. If
 // the disk is read-only, or has no room for a new database, the database is opened in memory; see Health. Open is OpenSealed for a key that

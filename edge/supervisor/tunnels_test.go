@@ -22,7 +22,7 @@ import (
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// This function makes a server send the sessions of nodes on a channel.
+// sessions makes a server send the sessions of nodes on a channel.
 func sessions(w *world) <-chan *websocket.Conn {
 	open := make(chan *websocket.Conn, 10)
 	w.Connect = func(a http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func sessions(w *world) <-chan *websocket.Conn {
 	return open
 }
 
-// This function requests a connection, and returns the first message of it.
+// dial requests a connection, and returns the first message of it.
 func dial(t *testing.T, ws *websocket.Conn, number int64, target string) (kind int64, content string) {
 	t.Helper()
 	var b []byte
@@ -77,7 +77,7 @@ func dial(t *testing.T, ws *websocket.Conn, number int64, target string) (kind i
 	}
 }
 
-// This function starts a kubelet API that sends a word.
+// kubelet starts a kubelet API that sends a word.
 func kubelet(t *testing.T) int32 {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -145,7 +145,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 	return load(args, readSent, DefaultDir, nil)
 }
 
-// load does the same as LoadWith. The parameter defaults is the directory of the default files. If it is "", there
+// load is like LoadWith. The parameter defaults is the directory of the default files. If it is "", there
 // are no default files. The parameter contents maps absolute paths to the contents of files that are not read from
 // the disk. A file whose content is nil does not exist.
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// This function creates a minimal archive. The archive has all files that make dist-one creates, and the real table.
+// archive creates a minimal archive. The archive has all files that make dist-one creates, and the real table.
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

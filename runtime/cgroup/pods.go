@@ -116,7 +116,7 @@ func Path(driver, root string) string {
 	return n.cgroupfsPath()
 }
 
-// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits with those of the pod when it is called
+// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits with the pod's limits when it is called
 // again, because a pod may be resized before it has started.
 type preparedCgroup struct {
 	cgroups.Manager

@@ -21,7 +21,7 @@ func (n *Node) accept(b *format.Bundle, id Bundle, r Record, q request) error {
 		return err
 	}
 	if isNew := r.Highest[id.Name] == 0; isNew && q.byNode() && r.Current != nil && !b.Signature.Time.After(r.Signed) {
-		return fmt.Errorf("name: %q: another name than that of the bundle in use, and signed earlier: "+
+		return fmt.Errorf("name: %q: another name than the bundle in use has, and signed earlier: "+
 			"use islet bundle apply if this is intended", id.Name)
 	}
 	now := n.c.Now()

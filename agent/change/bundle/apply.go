@@ -17,7 +17,7 @@ import (
 type request struct {
 	from  string
 	open  func() (format.Layout, error) // instead of from; may be nil
-	rule  rule                          // instead of that of a person; may be nil
+	rule  rule                          // replaces the rule for a person's request; may be nil
 	older bool                          // its number may be lower than the highest one
 	// repair is the bundle in use if a part of it is missing or damaged on this node. The same bundle repairs it, without a trial.
 	repair digest.Digest

@@ -13,8 +13,9 @@ import (
 )
 
 // ApplyNewest starts the trial of the newest bundle among offers that nobody has requested. A bundle counts only if it is signed and for
-// this node. Of bundles with the same name, the one with the highest number is the newest. Among names, the one that was signed last is the
-// newest. ApplyNewest returns the name of that offer, also after an error. If no offer counts, the error gives the reason for each one.
+// this node. Of bundles with the same name, the bundle with the highest number is the newest. Among names, the bundle that was signed last
+// is the newest. ApplyNewest returns the name of that offer, also after an error. If no offer counts, the error gives the reason for each
+// one.
 func (n *Node) ApplyNewest(ctx context.Context, offers []medium.Offer) (string, api.Bundle, error) {
 	if err := n.check(); err != nil {
 		return "", api.Bundle{}, err

@@ -273,7 +273,7 @@ func (n *Node) decode(docs *documents) (*set, error) {
 // errNoIdentity is the error for a sealed Secret on a node that cannot open any.
 var errNoIdentity = errors.New("this node has no key for sealed Secrets: islet key recipient creates one")
 
-// openSecrets decrypts the Secrets of a sealed file. They are only in memory, and later in the database, as those of islet apply.
+// openSecrets decrypts the Secrets of a sealed file. They are only in memory, and later in the database, like the Secrets of islet apply.
 func (n *Node) openSecrets(f finding.File) (texts [][]byte, err error) {
 	docs, err := sealed.Parse(f.Data)
 	for i := range docs {

@@ -26,7 +26,7 @@ type Database interface {
 	OpenSecret(d *sealed.Document) (*sealed.Secret, error)
 }
 
-// A Clock knows the best time. *link.Link implements it.
+// A Clock returns the current time, corrected by signed times. *link.Link implements it.
 type Clock interface {
 	Now() time.Time
 	RecordSigned(ctx context.Context, t time.Time)
@@ -57,14 +57,14 @@ func OpenFor(
 		},
 		CheckKeys: start.CheckKeys,
 	}
-	out.Remote.ReportURL = edge.Report // also with a remote runtime, whose node may follow an index of islet's versions
+	out.Remote.ReportURL = edge.Report // also with a remote runtime: such a node reports its updates of islet
 	if images != nil {
 		out.Images = images
 		out.Remote = Remote{
 			Source: edge.Source, Every: edge.Every.Duration, ReportURL: edge.Report, ReadStored: images.ReadStored,
 			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
 				idle := time.Duration(0)
-				if edge.Source == remote.Scheme+ref { // its next request uses the same connection
+				if edge.Source == remote.Scheme+ref { // keep the connection open for the next poll
 					idle = 2 * edge.Every.Duration
 				}
 				r, err := images.OpenRemote(ctx, ref, auth, idle)

@@ -125,7 +125,7 @@ func (r *Record) Keeps() (list []Bundle) {
 
 // Errors of Check.
 var (
-	ErrOlder = errors.New("it is older")
+	ErrOlder = errors.New("the bundle is older")
 	ErrInUse = errors.New("it is in use already")
 	ErrTrial = errors.New("another bundle is on trial")
 	ErrTried = errors.New("it was tried already")
@@ -237,11 +237,12 @@ func (r *Record) Revert(now time.Time) error {
 type seen struct {
 	Highest map[string]int64 `json:"highest,omitempty"`
 	Signed  time.Time        `json:"signed,omitzero"`
-	// Failed are the failed bundles when the last trial began. A backup has those of its record, because a restored node has no record.
+	// Failed are the failed bundles when the last trial began. A backup contains the failed bundles of its record, because a restored node
+	// has no record.
 	Failed []digest.Digest `json:"failed,omitempty"`
 }
 
-// raise raises the highest numbers and the latest signing time to those of another copy, and adds its failed bundles.
+// raise merges another copy into the record: it keeps the higher numbers and the later signing time, and adds the failed bundles.
 func (r *Record) raise(other seen) {
 	older := slices.DeleteFunc(slices.Clone(other.Failed), r.HasFailed)
 	r.Failed = append(older, r.Failed...)

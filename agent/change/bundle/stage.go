@@ -174,7 +174,8 @@ func neededBytes(sizes []int64, l fetchedLayout) (sum int64) {
 	return sum
 }
 
-// importImages imports the images of a bundle for this host. From now on they are pinned, with those of the bundles in the record.
+// importImages imports the images of a bundle for this host. From now on they are pinned, together with the images of the bundles in the
+// record.
 func (n *Node) importImages(ctx context.Context, l format.Layout, b *format.Bundle, s *staged, r Record, tell Progress) error {
 	var sizes []int64
 	for _, img := range b.Contents.Images {

@@ -228,7 +228,7 @@ func TestMustAfterFailure(t *testing.T) {
 	}
 }
 
-// TestDescribeEnd checks that the reason of a pod that is gone later says how its container has ended.
+// TestDescribeEnd checks that the reason for a failure says how a container has ended, also if its pod is deleted later.
 func TestDescribeEnd(t *testing.T) {
 	p := &v1.Pod{}
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{

@@ -47,7 +47,7 @@ type indexed struct {
 	sum     string
 }
 
-// check returns an error if a release is not that of the archive. The indexed may be nil.
+// check returns an error if a release does not belong to the archive. The indexed may be nil.
 func (i *indexed) check(r *release.Release) error {
 	if i != nil && (r.Version != i.version || hex.EncodeToString(r.SHA512[:]) != i.sum) {
 		return fmt.Errorf("version %s: it is not the archive of version %s that the index names", r.Version, i.version)

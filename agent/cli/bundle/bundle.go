@@ -28,7 +28,7 @@ import (
 const (
 	bundleHelp         = "Needs no agent and no root."
 	bundleRegistryHelp = "A name such as oci://registry.example.com/kiosk:42 is a bundle in a registry. " +
-		"The logins are those of docker and podman.\n"
+		"The command uses the logins of docker and podman.\n"
 )
 
 // Commands returns the commands of islet bundle.
@@ -143,7 +143,7 @@ func outputFile(name string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is no regular file: name a file or a directory", name)
+		return "", fmt.Errorf("%s is not a regular file: name a file or a directory", name)
 	}
 	return filepath.EvalSymlinks(name)
 }
@@ -201,7 +201,7 @@ func checkSourceDir(name string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return command.ExitWith(command.ExitNotFound, fmt.Errorf("no directory %s", name))
 	case err == nil && !info.IsDir():
-		err = fmt.Errorf("%s is no directory: name the one with %s", name, build.DescriptionFile)
+		err = fmt.Errorf("%s is not a directory: name the directory with %s", name, build.DescriptionFile)
 	}
 	return err
 }

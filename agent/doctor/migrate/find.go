@@ -173,7 +173,7 @@ func (p *planner) stopServices(what string, names ...string) {
 	p.addStep("stop<", Step{What: "start " + strings.Join(names, " and ") + " again", Commands: on})
 }
 
-// saveFiles adds the step that copies those of the files that exist.
+// saveFiles adds the step that copies the files that exist.
 func (p *planner) saveFiles(what string, files ...string) {
 	files = slices.DeleteFunc(files, func(f string) bool { return !p.host.exists(f) })
 	if len(files) == 0 {

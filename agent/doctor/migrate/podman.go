@@ -64,7 +64,7 @@ func (p *planner) podman() {
 // A home is the home directory of a user who may have units of podman.
 type home struct{ user, dir string }
 
-// homes returns root's home directory and those of persons.
+// homes returns the home directories of root and of persons.
 func (p *planner) homes() (list []home) {
 	for line := range strings.Lines(p.host.read("etc/passwd")) {
 		fields := strings.Split(strings.TrimSpace(line), ":")

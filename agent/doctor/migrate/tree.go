@@ -127,7 +127,7 @@ func (t *Tree) exists(name string) bool {
 	return err == nil
 }
 
-// linkTarget returns the target of a link, or "" if the file is no link.
+// linkTarget returns the target of a link, or "" if the file is not a link.
 func (t *Tree) linkTarget(name string) string {
 	target, err := os.Readlink(t.path(name))
 	if err != nil {

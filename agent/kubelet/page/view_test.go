@@ -145,7 +145,7 @@ func TestOverview(t *testing.T) {
 	}
 	if a := find(byID(root, "attention"), func(n *html.Node) bool { return n.Data == "a" }); a == nil || words(a) != "default/sensor-reader" ||
 		attr(a, "href") != "pod?container=main&namespace=default&pod=sensor-reader" {
-		t.Errorf("the pod that needs attention is no link: %v", a)
+		t.Errorf("the pod that needs attention is not a link: %v", a)
 	}
 	root, _ = parse(t, nodetest{kind: true}, "/?events=warnings")
 	if text := words(byID(root, "events")); !strings.Contains(text, "BackOff") || strings.Contains(text, "Started") {

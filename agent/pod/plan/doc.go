@@ -20,7 +20,7 @@
 //	                                                                                      '--(still wanted)--> Ended
 //
 // The last containers of a pod that has finished but is still wanted are kept for their logs. Ended releases the
-// resources that a pod needs only while it runs. Admit is repeated if the reason of the pod's End may no longer
+// resources that a pod needs only while it runs. Admit is repeated if the reason for the pod's End may no longer
 // apply.
 //
 // When the machine shuts down, the containers of a pod are stopped as if the pod were deleted, but the pod is not

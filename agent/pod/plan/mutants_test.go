@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The variable mutants contains planners with one mistake each.
+// mutants contains planners with one mistake each.
 var mutants = map[string]func(Input, *Decision){
 	"spins": func(in Input, d *Decision) {
 		if !d.Wake.IsZero() {

@@ -163,7 +163,7 @@ type Health struct {
 type End struct {
 	Phase           v1.PodPhase // the phase if it is already final; if empty, the pod becomes Failed when all its containers have stopped
 	Reason, Message string
-	Grace           time.Duration // maximum grace period of the pod's containers; 0 means that of the spec
+	Grace           time.Duration // maximum grace period of the pod's containers; 0 means the grace period of the spec
 	Disrupted       bool          // the pod gets the condition DisruptionTarget
 }
 

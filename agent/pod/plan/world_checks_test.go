@@ -242,5 +242,5 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	w.require(lost || changed || late || ResizeNeedsRestart(w.in, *c) || c.State == Unknown ||
 		c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
 		"stops %+v for nothing", c)
-	w.require(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
+	w.require(a.Hash == "" || changed, 24, "replaces %+v with the same", c)
 }

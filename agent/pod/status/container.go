@@ -109,7 +109,7 @@ func (m *maker) isInitOver(kind podspec.Kind) bool {
 }
 
 // exitedState returns the state of a container that has ended: terminated, or waiting for the next start. The
-// first matching case applies. The order is that of a kubelet: first the end of the pod, then a failure to
+// first matching case applies. The order is the same as in a kubelet: first the end of the pod, then a failure to
 // start the container, then a back-off.
 func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]

@@ -27,7 +27,7 @@ type ResourceReader interface {
 
 // Figures measures the resource usage of pods. *usage.Usage implements it.
 type Figures interface {
-	// Summary returns the figures of all pods, including those of their files. Counting files may take long.
+	// Summary returns the figures of all pods, including figures of their files. Counting files may take long.
 	Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	// Processes returns the memory use and the number of processes of all pods.
 	Processes(context.Context) ([]stats.PodStats, error)

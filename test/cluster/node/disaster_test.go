@@ -27,7 +27,7 @@ func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	}
 }
 
-// This function returns the start time of a pod's first container.
+// started returns the start time of a pod's first container.
 func started(p *corev1.Pod) time.Time {
 	if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
 		return s[0].State.Running.StartedAt.Time
@@ -35,13 +35,13 @@ func started(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// This function reports whether the node holds pods. In this case islet status contains the command that releases them.
+// holding reports whether the node holds pods. In this case islet status contains the command that releases them.
 func holding(n *cluster.Node) bool {
 	out, _ := n.Try("status")
 	return strings.Contains(out, "until islet accept")
 }
 
-// This function waits until the node reports held pods in its status and in an event. The API server does not have these pods.
+// held waits until the node reports held pods in its status and in an event. The API server does not have these pods.
 func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Await("the status to report held pods", func() bool { return holding(n) })
@@ -93,8 +93,8 @@ func TestRestored(t *testing.T) {
 	ranOn(t, n, before)
 }
 
-// TestClusterMadeAnew replaces the cluster by an empty one with the same CA. It checks that the node's old pods continue to run beside new
-// pods, also after a restart of the agent. The command islet accept must end the old pods. The node must still execute deletions.
+// TestClusterMadeAnew replaces the cluster with an empty one with the same CA. It checks that the node's old pods continue to run beside
+// new pods, also after a restart of the agent. The command islet accept must end the old pods. The node must still execute deletions.
 func TestClusterMadeAnew(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
@@ -213,7 +213,7 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	t.Logf("the pods were gone at most %v after the link was %s", lasts, link)
 }
 
-// This function returns the state of the node's link, and the duration of this state.
+// linked returns the state of the node's link, and the duration of this state.
 func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	t.Helper()
 	var status struct {
@@ -265,13 +265,13 @@ func TestAuthorityReplaced(t *testing.T) {
 		t.Helper()
 		n.Await("doctor to report the problem "+when, func() bool {
 			out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock")
-			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf by a kubeconfig")
+			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf with a kubeconfig")
 		})
 	}
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
 	n.Await("the status to show the solution", func() bool {
 		out, _ := n.Try("status")
-		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf by a kubeconfig with it")
+		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf with a kubeconfig that has this CA")
 	})
 	n.WaitReady("dressed", "p0", "p1")
 

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// This type runs the lifecycle hooks of a test. A hook lasts as long as its sleep action, or hangs if that duration is negative. A hook
+// A handlers runs the lifecycle hooks of a test. A hook lasts as long as its sleep action, or hangs if that duration is negative. A hook
 // with a command fails. The value survives restarts of the agent.
 type handlers struct {
 	mu       sync.Mutex

@@ -97,7 +97,7 @@ type specHash struct {
 	hash    string
 }
 
-// update computes the hash if the version of the pod is not that of the last call. It returns
+// update computes the hash if the version of the pod has changed since the last call. It returns
 // true if it has computed the hash.
 func (h *specHash) update(pod *v1.Pod) (changed bool) {
 	if h.version == pod {

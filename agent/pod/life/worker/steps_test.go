@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// This type is a hook that records its calls. A step can hang for the pod "slow", as it would on a dead mount or an unresponsive server.
+// A steps is a hook that records its calls. A step can hang for the pod "slow", as it would on a dead mount or an unresponsive server.
 type steps struct {
 	mu    sync.Mutex
 	done  []string

@@ -123,7 +123,7 @@ func (s Socket) conflictsWith(protocol v1.Protocol, ip string, port int32) bool 
 	return err != nil || want.IsUnspecified() || s.Address.Addr().IsUnspecified() || s.Address.Addr() == want.Unmap()
 }
 
-// Reason is the reason of the event.
+// Reason is the reason in the event.
 const Reason = "HostPortConflict"
 
 // A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The pod is

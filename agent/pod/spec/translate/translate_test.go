@@ -34,7 +34,7 @@ func aNode() Node {
 		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("3Gi")}}
 }
 
-// This type is an object source with one object of each kind.
+// An objects is an object source with one object of each kind.
 type objects struct{}
 
 func (objects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -53,7 +53,7 @@ func (objects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 
 func (objects) Services(*v1.Pod) ([]v1.Service, error) { return nil, nil }
 
-// This type is an object source with additional services.
+// A services is an object source with additional services.
 type services struct {
 	objects
 	all []v1.Service
@@ -221,7 +221,7 @@ func TestEnvironment(t *testing.T) {
 			o = NoObjects{}
 		}
 		if _, _, err := Container(aPod(), &v1.Container{Name: "c", Env: []v1.EnvVar{env}}, aNode(), Attempt{}, o, NoFiles{}); err == nil {
-			t.Errorf("%s is no error", name)
+			t.Errorf("%s is not an error", name)
 		}
 	}
 }
