@@ -74,7 +74,7 @@ func TestOwnFields(t *testing.T) {
 	full.StartTime, full.Conditions = &metav1.Time{Time: time.Unix(1e9, 0)}, []v1.PodCondition{{Type: v1.PodReady}}
 	own := reflect.ValueOf(ownPart(full, &full))
 	merged := reflect.ValueOf(mergedStatus(full, v1.PodStatus{}, v1.PodStatus{}))
-	it := item{server: &view{status: full}, wantedStatus: &v1.PodStatus{}}
+	it := item{server: &serverPod{status: full}, wantedStatus: &v1.PodStatus{}}
 	_, _, data, err := it.compareStatus()
 	if err != nil {
 		t.Fatal(err)
