@@ -210,7 +210,7 @@ func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	if cfg.Kubeconfig == "" {
 		return nil, nil, errors.New("there is no --kubeconfig to write credentials to")
 	}
-	newest, pairErr := i.pairs.load()
+	newest, pairErr := i.pairs.load(i.link.clock.Now())
 	kubeconfig, user, err := readKubeconfig(cfg.Kubeconfig)
 	lost := errors.Is(err, fs.ErrNotExist)
 	interrupted := (lost || isUnreadable(err)) && newest != nil && cfg.BootstrapKubeconfig != ""

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,5 +227,24 @@ func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 				t.Errorf("%d requests", n)
 			}
 		})
+	}
+}
+
+// TestDocumentedLimits compares the numbers in docs/offline.md with the limits.
+func TestDocumentedLimits(t *testing.T) {
+	page, err := os.ReadFile("../../docs/offline.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("shows the last %d events", maxEvents), fmt.Sprintf("shows the last %d of the pod", recentEvents),
+		fmt.Sprintf("of the last %d minutes while [flashBudget]", storeSeldom/time.Minute),
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("docs/offline.md does not say: %s", want)
+		}
+	}
+	if storeEvery != time.Minute { // the page says "of the last minute"
+		t.Errorf("events are stored every %v", storeEvery)
 	}
 }

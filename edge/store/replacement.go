@@ -199,8 +199,8 @@ func (s *Store) buildDatabase(ctx context.Context) (n int, err error) {
 		s.log.Error("not all pages of the broken database could be read", "database", s.path, "error", err)
 		err = nil
 	}
-	if err = errors.Join(err, s.closeFiles()); err == nil && exists(made+"-wal") {
-		err = fmt.Errorf("%s: not all rows are in the file", made)
+	if err = errors.Join(err, s.closeFiles()); err == nil {
+		err = checkWhole(made)
 	}
 	return n, err
 }

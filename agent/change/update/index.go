@@ -180,7 +180,10 @@ func (u *Updater) setChecked(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case errors.Is(err, errSpared), errors.As(err, new(busyError)):
+	case errors.Is(err, errSpared):
+		u.status.Problem = err.Error()
+		return
+	case errors.As(err, new(busyError)):
 		return
 	case err == nil, errors.As(err, new(heldError)), errors.Is(err, ErrOlder), errors.Is(err, ErrFailed):
 		u.status.Problem = ""

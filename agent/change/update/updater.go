@@ -237,7 +237,7 @@ func (u *Updater) Run(ctx context.Context) error {
 const firstRetry = time.Minute
 
 // errSpared means that the check was skipped because Config.SaveWrites returned true.
-var errSpared = errors.New("the disk must be spared")
+var errSpared = errors.New("too much was written to the disk today (edge.flashBudget): a newer version is fetched later")
 
 // stageFollowed stages the followed archive, or that of the followed index, and offers the program for a trial if it is newer.
 func (u *Updater) stageFollowed(ctx context.Context) error {
