@@ -38,7 +38,8 @@ type Figures interface {
 
 // Pods lists and evicts the pods of the node. *pods.Pods implements it.
 type Pods interface {
-	// Active returns the admitted pods that have not ended. Callers must not change them.
+	// Active returns the admitted pods that have not ended, with the resources that the node has allocated to them. Callers must not
+	// change them.
 	Active() []*v1.Pod
 	// Evict stores that a pod is evicted, and returns before the pod has ended. It returns false if the pod was removed
 	// or is already ending.

@@ -64,7 +64,7 @@ func (w *worker) updateInput(in *plan.Input) {
 	in.PreStopped, in.Requested = maps.Clone(l.preStopped), maps.Clone(l.requested)
 	in.Started = w.acceptedAt(*in)
 	in.Stopping = w.stoppingSince(*in)
-	in.Ended = l.ended
+	in.Ended, in.Unmounted = l.ended, l.unmounted
 	in.Forgotten = l.forgotten && (in.Want == nil || in.Want == w.forgottenPod) // Forget is repeated for a newer version
 }
 
@@ -73,7 +73,7 @@ func (w *worker) updateInput(in *plan.Input) {
 func (w *worker) publishInput(in plan.Input, starts bool) {
 	if starts {
 		in.InFlight = maps.Clone(w.busy)
-		in.Ended, in.Forgotten = w.life.ended, false
+		in.Ended, in.Unmounted, in.Forgotten = w.life.ended, w.life.unmounted, false
 	}
 	w.published.Store(&in)
 }

@@ -44,6 +44,9 @@ func (h *steps) step(ctx context.Context, what string, uid types.UID) error {
 func (h *steps) Prepare(ctx context.Context, p *v1.Pod) error { return h.step(ctx, "prepare", p.UID) }
 func (h *steps) Update(ctx context.Context, p *v1.Pod) error  { return h.step(ctx, "update", p.UID) }
 func (h *steps) Ended(ctx context.Context, p *v1.Pod) error   { return h.step(ctx, "ended", p.UID) }
+func (h *steps) Unmount(ctx context.Context, uid types.UID) error {
+	return h.step(ctx, "unmount", uid)
+}
 func (h *steps) Release(ctx context.Context, uid types.UID) error {
 	return h.step(ctx, "release", uid)
 }
