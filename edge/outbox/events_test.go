@@ -19,6 +19,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 func recording(t *testing.T, qps float64, burst int, test func(s *apitest.Server, e *Events, retry chan<- struct{})) {
@@ -246,5 +247,34 @@ func TestDocumentedLimits(t *testing.T) {
 	}
 	if storeEvery != time.Minute { // the page says "of the last minute"
 		t.Errorf("events are stored every %v", storeEvery)
+	}
+}
+
+// TestEventsOfMirrorPods checks that the events of a static pod refer to its mirror pod at the API server, also after a restart of the
+// agent, and to the pod's own name on this node.
+func TestEventsOfMirrorPods(t *testing.T) {
+	for source, want := range map[string]string{keys.SourceLocal: "web.n", keys.SourceBundle: "web.n", keys.SourceFile: "web", keys.SourceAPI: "web"} {
+		recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
+			p, annotations := bound("web"), map[string]string{"a": "b"}
+			p.UID, p.Annotations = "u", map[string]string{keys.ConfigSource: source}
+			e.Pod(p, "", v1.EventTypeNormal, "Pulled", "done")
+			e.PodWith(annotations, p, v1.EventTypeNormal, "Killing", "done")
+			time.Sleep(time.Minute)
+			local := e.All()
+			if len(s.Events()) != 2 || len(local) != 2 || len(annotations) != 1 {
+				t.Fatal(s.Events(), local, annotations)
+			}
+			for i := range local {
+				ev := e.eventForServer(recordOf(&local[i])) // the event is stored as it is on this node
+				if ev.InvolvedObject.Name != want || local[i].InvolvedObject.Name != "web" {
+					t.Errorf("%s: %+v, on this node %+v", source, ev, local[i])
+				}
+			}
+			for _, ev := range s.Events() {
+				if ev.InvolvedObject.Name != want || ev.Annotations[keys.MirrorName] != "" {
+					t.Errorf("%s: %+v", source, ev)
+				}
+			}
+		})
 	}
 }

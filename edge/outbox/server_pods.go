@@ -51,7 +51,7 @@ func (o *Outbox) PodGone(p *v1.Pod) {
 	delete(o.deleted, p.UID)
 	it := o.pods[p.UID]
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
-		it = o.mirrors[nameOf(p)]
+		it = o.mirrors[serverName(p)]
 	}
 	if it == nil || it.server != nil && it.server.uid != p.UID {
 		return
@@ -72,9 +72,14 @@ func (o *Outbox) Has(uid types.UID) bool {
 // itemOf returns the item of a pod from the server. The caller must hold mu.
 func (o *Outbox) itemOf(p *v1.Pod) *item {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
-		return o.mirrorItem(nameOf(p))
+		return o.mirrorItem(serverName(p))
 	}
-	return o.podItem(nameOf(p), p.UID)
+	return o.podItem(serverName(p), p.UID)
+}
+
+// serverName returns the name of a pod from the server.
+func serverName(p *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
 // observePod records the server's version of a pod and returns the pod's item. The caller must hold mu.

@@ -10,6 +10,9 @@ const (
 	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; ConfigHash does not depend on this time
 )
 
+// MirrorName is an annotation of stored events: the name of the involved pod in the API server, if it differs from that on this node.
+const MirrorName = "islet.dev/mirror-name"
+
 // These are the labels that a kubelet sets on sandboxes and containers. Tools read them.
 const (
 	PodName       = types.KubernetesPodNameLabel

@@ -37,6 +37,9 @@ func (w *worker) gatherInput() plan.Input {
 		in.ShutdownSince, most = cfg.ShutdownTermination(in.Want)
 	}
 	in.Grace = gracePeriod(&in, most)
+	if wanted.Started != nil {
+		in.Started = wanted.Started.Time
+	}
 	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && cfg.IsStale(sb.ID) {
 		in.Stale = sb.ID
 	}

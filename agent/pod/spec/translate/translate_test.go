@@ -261,6 +261,16 @@ func TestSandbox(t *testing.T) {
 	if len(cfg.PortMappings) != 2 || cfg.PortMappings[1].Protocol != api.Protocol_UDP || cfg.PortMappings[0].HostIp != "127.0.0.1" {
 		t.Errorf("%+v", cfg.PortMappings)
 	}
+	always := v1.ContainerRestartPolicyAlways
+	of := func(name string, port int32, policy *v1.ContainerRestartPolicy) v1.Container {
+		return v1.Container{Name: name, Ports: []v1.ContainerPort{{ContainerPort: port, HostPort: 8080}}, RestartPolicy: policy}
+	}
+	p.Spec.InitContainers = []v1.Container{of("i", 1, nil), of("s", 2, &always)}
+	cfg, err = Sandbox(p, aNode(), 3, time.Unix(1234, 0))
+	if err != nil || len(cfg.PortMappings) != 3 || cfg.PortMappings[0].ContainerPort != 80 || cfg.PortMappings[2].ContainerPort != 2 {
+		t.Errorf("an init container has no host port, and the ports of a sidecar come last: %+v, %v", cfg.PortMappings, err)
+	}
+	p.Spec.InitContainers = nil
 	if o := cfg.Linux.SecurityContext.NamespaceOptions; o.Pid != api.NamespaceMode_POD || o.Network != api.NamespaceMode_POD {
 		t.Errorf("%+v", o)
 	}
