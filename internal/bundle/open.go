@@ -120,6 +120,10 @@ func readManifest(l Layout, desc ocispec.Descriptor, artifact string) (*ocispec.
 	if err != nil {
 		return nil, err
 	}
+	return parseManifest(text, artifact)
+}
+
+func parseManifest(text []byte, artifact string) (*ocispec.Manifest, error) {
 	m := &ocispec.Manifest{}
 	if err := decodeExactly(text, m); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
@@ -258,4 +262,20 @@ func (b *Bundle) ReadFile(f File) ([]byte, error) {
 		return nil, fmt.Errorf("file %s: %w", f.Name, err)
 	}
 	return data, nil
+}
+
+// ReadManifest reads the contents manifest, for ParseManifest.
+func (b *Bundle) ReadManifest() ([]byte, error) { return ReadBlob(b.layout, b.manifest, MaxDocument) }
+
+// ParseManifest parses the contents manifest of the bundle with an identity. It returns the digest of contents.json, and the files.
+func ParseManifest(text []byte, id digest.Digest) (contents digest.Digest, files []File, err error) {
+	if digest.FromBytes(text) != id {
+		return "", nil, fmt.Errorf("it has not the digest %s", id)
+	}
+	m, err := parseManifest(text, ArtifactContents)
+	if err != nil {
+		return "", nil, err
+	}
+	files, err = readFiles(m.Layers)
+	return m.Config.Digest, files, err
 }

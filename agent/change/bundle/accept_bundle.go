@@ -13,6 +13,9 @@ func (n *Node) accept(b *format.Bundle, id Bundle, r Record, q request) error {
 	if err := q.allows(&r, id); err != nil {
 		return err
 	}
+	if q.repair == id.Digest { // it is in use, whatever it is for, and also if it has expired since
+		return nil
+	}
 	c := b.Contents
 	if err := n.checkTarget(c); err != nil {
 		return err

@@ -3,7 +3,6 @@ package bundle
 import (
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/image"
 )
@@ -29,6 +29,7 @@ import (
 // Images imports and pins the images of bundles. *image.Service implements it.
 type Images interface {
 	ChooseBundleImage(img format.Image) (image.BundleImage, error)
+	HasBundleImage(ctx context.Context, img image.BundleImage) bool
 	// MissingBytes returns the number of bytes of the layers that an import would unpack.
 	MissingBytes(ctx context.Context, l format.Layout, img image.BundleImage) (int64, error)
 	ImportBundleImage(ctx context.Context, l format.Layout, img image.BundleImage, progress func(cri.ImportProgress)) error
@@ -41,9 +42,6 @@ type Store interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
-
-// seenKey is the key of that copy in the Store.
-const seenKey = "bundle.seen"
 
 // Config configures Open.
 type Config struct {
@@ -65,7 +63,9 @@ type Config struct {
 	Signer func() (ed25519.PrivateKey, error)
 	// CheckTrial returns an error while the agent tries another configuration or version.
 	CheckTrial func() error
-	Log        *slog.Logger
+	// CheckKeys returns an error if the keys in Policy may have been removed: then the node accepts only the bundles of persons.
+	CheckKeys func() error
+	Log       *slog.Logger
 
 	Remote // bundles on servers
 
@@ -105,8 +105,9 @@ type Node struct {
 	record    Record
 	changed   chan struct{} // closed when the record changes
 	staging   staging
-	started   bool   // the loop is running
-	interrupt func() // ends the staging of a followed bundle; nil if there is none
+	started   bool      // the loop is running
+	interrupt func()    // ends the staging of a bundle that no person has requested; nil if there is none
+	restarted time.Time // when the pods began to start again: the start of the agent, or a revert
 	ctx       context.Context
 	spawn     func(func() error)
 	poke      chan struct{}
@@ -157,7 +158,7 @@ func (n *Node) SetFacts(version string, describe func(ctx context.Context, s *ap
 // with ctx.
 func (n *Node) Start(ctx context.Context, spawn func(func() error)) {
 	n.mu.Lock()
-	n.ctx, n.spawn = ctx, spawn
+	n.ctx, n.spawn, n.restarted = ctx, spawn, time.Now()
 	n.mu.Unlock()
 	if n.medium != nil {
 		spawn(func() error { return n.medium.Run(ctx) })
@@ -290,15 +291,14 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if err != nil {
 		return err
 	}
-	now := n.c.Now()
-	t := Trial{Bundle: s.Bundle, Must: chooseMust(n.c.List(), s.set.pods(), r.Starting(now, n.c.Deadline)),
-		Configuring: change != nil && change.Before != ""}
-	r.Begin(t, s.images, change, s.signed)
-	text, err := json.Marshal(seen{r.Highest, r.Signed, r.Failed})
-	if err == nil {
-		err = n.c.Store.SetMeta(ctx, seenKey, string(text))
+	recorded, now := s.signed, n.c.Now()
+	if !clock.IsPlausible(recorded, now) { // or all later bundles would count as expired, also if this one fails
+		recorded = now
 	}
-	if err == nil {
+	must, _ := n.chooseMust(&r, s)
+	t := Trial{Bundle: s.Bundle, Must: must, Configuring: change != nil && change.Before != ""}
+	r.Begin(t, s.images, change, recorded)
+	if err = n.storeSeen(ctx, &r); err == nil {
 		n.step("seen")
 		if n.c.RecordSigned != nil { // not for a bundle that is refused or in force, so that islet clock reset lasts while it is offered
 			n.c.RecordSigned(ctx, s.signed)
@@ -315,21 +315,6 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	return err
 }
 
-// complete returns the record, raised to its copy in the database.
-func (n *Node) complete(ctx context.Context) (Record, error) {
-	r := n.now()
-	text, found, err := n.c.Store.Meta(ctx, seenKey)
-	if err != nil || !found {
-		return r, err
-	}
-	var stored seen
-	if err := json.Unmarshal([]byte(text), &stored); err != nil {
-		return r, fmt.Errorf("the numbers of bundles in the database: %w", err)
-	}
-	r.raise(stored)
-	return r, nil
-}
-
 // Revert ends the trial of a bundle, or returns to the bundle before the current one.
 func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	if err := n.check(); err != nil {
@@ -339,6 +324,9 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	err := n.checkReturn()
 	if err == nil {
 		err = n.change(func(r *Record) error { return r.Revert(n.c.Now()) })
+		n.mu.Lock()
+		n.restarted = time.Now()
+		n.mu.Unlock()
 	}
 	n.changing.Unlock()
 	if err == nil {

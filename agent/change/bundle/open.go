@@ -32,11 +32,17 @@ type Clock interface {
 	RecordSigned(ctx context.Context, t time.Time)
 }
 
-// OpenFor returns the Node for the configuration of the agent. If onTrial is true, another configuration or version of islet
-// is on trial, and the Node starts no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields
+// A Start is the start of this process of the agent. *configure.Start implements it.
+type Start interface {
+	OnTrial() bool // another configuration or version of islet is on trial
+	CheckKeys() error
+}
+
+// OpenFor returns the Node for the configuration of the agent. While another configuration or version of islet is on trial, the Node starts
+// no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields
 // of Config.
 func OpenFor(
-	c *config.Config, onTrial bool, labels func() map[string]string, clock Clock, images *image.Service, store Database, log *slog.Logger,
+	c *config.Config, start Start, labels func() map[string]string, clock Clock, images *image.Service, store Database, log *slog.Logger,
 ) (*Node, error) {
 	edge := c.Edge.Bundle
 	out := Config{
@@ -44,11 +50,12 @@ func OpenFor(
 		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: clock.Now, Store: store,
 		RecordSigned: clock.RecordSigned, OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
 		CheckTrial: func() error {
-			if onTrial {
+			if start.OnTrial() {
 				return errors.New("a configuration or version of islet is on trial: wait for its end (islet config show)")
 			}
 			return nil
 		},
+		CheckKeys: start.CheckKeys,
 	}
 	out.Remote.ReportURL = edge.Report // also with a remote runtime, whose node may follow an index of islet's versions
 	if images != nil {

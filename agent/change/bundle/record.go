@@ -86,8 +86,9 @@ type Record struct {
 	Trial    *Trial           `json:"trial,omitempty"`
 	Highest  map[string]int64 `json:"highest,omitempty"` // the highest number of each name that was ever in force
 	Failed   []digest.Digest  `json:"failed,omitempty"`  // bundles that failed or were reverted, the newest last
-	Signed   time.Time        `json:"signed,omitzero"`   // the latest time at which a bundle that was in force was signed
-	Last     *Outcome         `json:"last,omitempty"`
+	// Signed is the latest time at which a bundle that was in force was signed. It is earlier if that time was not plausible.
+	Signed time.Time `json:"signed,omitzero"`
+	Last   *Outcome  `json:"last,omitempty"`
 	// Images are the images of each bundle that the node keeps, as NAME@DIGEST.
 	Images map[digest.Digest][]string `json:"images,omitempty"`
 	// Configurations are the configurations of these bundles. A bundle is missing if it says nothing about the configuration.

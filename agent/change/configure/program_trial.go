@@ -48,9 +48,11 @@ func (k *Keeper) leftVersion(version string) string {
 func (k *Keeper) CheckOffer(asked bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch waits := k.record.Assigned; {
+	switch waits, unknown := k.record.Assigned, k.c.Start.CheckKeys(); {
 	case k.isEnding || k.record.Trial != nil:
 		return ErrBusy
+	case unknown != nil && !asked:
+		return unknown
 	case waits != nil && !asked:
 		return errors.New("another configuration or version waits for its trial (islet config show)")
 	case waits != nil && waits.Program != nil && waits.Asked:
