@@ -58,7 +58,8 @@ func TestNodeChangesDoNotBlock(t *testing.T) {
 		go func() {
 			ended <- c.runOnNode(ctx, func(context.Context) error { seenBySource = len(seen); return nil })
 		}()
-		if synctest.Wait(); seenBySource != -1 {
+		synctest.Wait()
+		if seenBySource != -1 {
 			t.Error("the source of pods runs before the Node is known")
 		}
 		for _, cidr := range []string{"10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24"} {

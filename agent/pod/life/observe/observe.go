@@ -310,7 +310,8 @@ func (o *Observer) Relist(ctx context.Context) error {
 	}
 	o.mu.Lock()
 	before := o.lastRelist
-	if o.listFailed = err != nil; err == nil {
+	o.listFailed = err != nil
+	if !o.listFailed {
 		o.lastRelist = time.Now()
 	}
 	o.mu.Unlock()
