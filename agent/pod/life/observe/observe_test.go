@@ -310,8 +310,7 @@ func TestRelist(t *testing.T) {
 }
 
 // TestLastSeen checks the age of the views, which alerts use. With events it is zero, also between two lists. It grows while a runtime
-// fails
-// or hangs, or the subscription is broken, and a failed list does not reset it.
+// fails or hangs, or the subscription is broken, and a failed list does not reset it.
 func TestLastSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := eventRuntime{aTable(), make(chan error)}
