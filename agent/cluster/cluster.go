@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -63,10 +64,11 @@ type Config struct {
 	Addresses func() []string
 	// Annotations returns the annotations of the Node that report the node's configuration.
 	Annotations    func() map[string]string
-	Startup        node.Startup   // see node.Config
-	OnPeriodicTask func()         // see node.Config
-	Changed        func(*v1.Node) // called with each version of the Node that the API server sends
-	Released       func()         // called when no other machine uses the node's name any more; held pods may then start
+	Startup        node.Startup          // see node.Config
+	OnPeriodicTask func()                // see node.Config
+	Changed        func(*v1.Node)        // called with each version of the Node that the API server sends
+	Reported       func(v1.ResourceList) // see node.Config
+	Released       func()                // called when no other machine uses the node's name any more; held pods may then start
 	// Networks sets the networks from which pods get their addresses. They are the Node's podCIDRs.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
@@ -86,11 +88,13 @@ type Cluster struct {
 	supervisor   *supervisor.Supervisor // nil unless the node belongs to a cluster of k3s
 	linkUpSignal <-chan struct{}        // receives a value when the link may be up again
 	nodes        chan *v1.Node          // capacity 1: the last Node that applyNodes has not applied
+	known        chan struct{}          // closed when the Node is known
+	setKnown     sync.Once
 }
 
 // Open creates all parts of the connection to the control plane. It makes no network call.
 func Open(ctx context.Context, cfg Config) (*Cluster, error) {
-	c := &Cluster{cfg: cfg, nodes: make(chan *v1.Node, 1)}
+	c := &Cluster{cfg: cfg, nodes: make(chan *v1.Node, 1), known: make(chan struct{})}
 	client, name := cfg.Link.Client(), cfg.Config.Node.Name
 	var err error
 	c.Outbox, err = outbox.New(outbox.Config{
@@ -151,7 +155,7 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
 		LastRenewal: c.history.LastRenewal(), Duplicates: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
-		Changed:  c.nodeChanged,
+		Changed: c.nodeChanged, Reported: c.cfg.Reported,
 		Register: registers(k), Labels: n.Labels, RemovedLabels: former, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
 		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
@@ -190,9 +194,10 @@ func keptAnnotations(cfg *config.Config, addresses func() []string) map[string]s
 // Run runs all parts until ctx ends.
 func (c *Cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{c.history.Run, c.Brake.Run, c.Node.Run, c.Outbox.Run, c.source.Run} {
+	for _, run := range []func(context.Context) error{c.history.Run, c.Brake.Run, c.Node.Run, c.Outbox.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
+	g.Go(func() error { return c.runOnNode(ctx, c.source.Run) })
 	g.Go(func() error {
 		return setup.Watch(ctx, setup.Config{State: c.cfg.Dirs.State, Link: c.cfg.Link, Console: setup.Console, Log: c.cfg.Log,
 			Warn: func(reason, message string) { c.cfg.Events.Node(v1.EventTypeWarning, reason, message) }})
@@ -225,6 +230,16 @@ func (c *Cluster) Run(ctx context.Context) error {
 		}
 	})
 	return g.Wait()
+}
+
+// runOnNode calls run when the Node is known. The source of pods needs this, because the admission of pods uses the Node's labels, taints
+// and resources. Only a new node must wait, because later starts know the stored Node.
+func (c *Cluster) runOnNode(ctx context.Context, run func(context.Context) error) error {
+	select {
+	case <-c.known:
+	case <-ctx.Done():
+	}
+	return run(ctx)
 }
 
 // twinChanged is called when another machine has started or stopped using this node's name.

@@ -11,6 +11,7 @@ import (
 // leaves the work that waits for network plugins, the API server or the disk to applyNodes.
 func (c *Cluster) nodeChanged(n *v1.Node) {
 	c.cfg.Changed(n)
+	c.setKnown.Do(func() { close(c.known) })
 	select {
 	case <-c.nodes: // an older version
 	default:

@@ -31,7 +31,7 @@ func TestNodeChangesDoNotBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plugin, disk := make(chan struct{}), make(chan struct{})
 		var seen, set []string
-		c := &Cluster{nodes: make(chan *v1.Node, 1)}
+		c := &Cluster{nodes: make(chan *v1.Node, 1), known: make(chan struct{})}
 		c.cfg.Changed = func(n *v1.Node) { seen = append(seen, n.Spec.PodCIDRs...) }
 		c.cfg.Networks = func(_ context.Context, cidrs []netip.Prefix) error {
 			<-plugin
@@ -54,9 +54,20 @@ func TestNodeChangesDoNotBlock(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- c.applyNodes(ctx) }()
+		seenBySource := -1 // the number of Nodes that were known when the source of pods began
+		go func() {
+			ended <- c.runOnNode(ctx, func(context.Context) error { seenBySource = len(seen); return nil })
+		}()
+		synctest.Wait()
+		if seenBySource != -1 {
+			t.Error("the source of pods runs before the Node is known")
+		}
 		for _, cidr := range []string{"10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24"} {
 			change(cidr)
 			synctest.Wait()
+		}
+		if seenBySource != 1 {
+			t.Errorf("the source of pods began after %d versions of the Node", seenBySource)
 		}
 		if len(seen) != 3 || len(set) != 0 {
 			t.Errorf("seen: %q, set: %q", seen, set)
@@ -71,6 +82,7 @@ func TestNodeChangesDoNotBlock(t *testing.T) {
 			t.Errorf("seen: %q, set: %q", seen, set)
 		}
 		stop()
+		<-ended
 		<-ended
 	})
 }

@@ -106,6 +106,9 @@ type Config struct {
 	// resources. New calls Changed with the stored Node. Changed must not block, and may be nil.
 	Changed func(*v1.Node)
 
+	// Reported is called when the API server has the node's status, with the capacity. It may be nil.
+	Reported func(v1.ResourceList)
+
 	// History is called before and after renewals of the Lease. After a detected loss, the Node is read again. History may be nil.
 	History History
 	// LastRenewal is the renewTime of the last renewal that History has stored; zero if there is none. Later renewals have later times,
@@ -158,6 +161,8 @@ type Node struct {
 	// The values of Retry are forwarded to these two channels, one for each goroutine. Both channels are nil if Retry is nil.
 	nodeRetry, leaseRetry chan struct{} // capacity 1
 
+	isNew bool // the store has no Node, and none was created or read; only the goroutine of keepNode uses it
+
 	rewritten    <-chan struct{}
 	readRequests chan chan<- struct{} // requests of Refresh
 
@@ -177,6 +182,9 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	}
 	if c.Changed == nil {
 		c.Changed = func(*v1.Node) {}
+	}
+	if c.Reported == nil {
+		c.Reported = func(v1.ResourceList) {}
 	}
 	if c.History == nil {
 		c.History = noHistory{}
@@ -198,6 +206,7 @@ func New(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the last Node: %w", err)
 	}
+	n.isNew = !found
 	if found {
 		n.last = decode(text, c.Log)
 	}

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestWhatOthersWrite checks that the node keeps extended resources, addresses and conditions that other programs have written to its Node
@@ -121,4 +122,56 @@ func TestCloudAddresses(t *testing.T) {
 			t.Errorf("the provider's addresses became %v", got)
 		}
 	})
+}
+
+// TestFormerInstallation checks that a node with a new store sets the extended resources of an existing Node to zero, because the devices
+// of a former installation with the same name may be gone. The agent must never see the former amounts. Amounts that other programs write
+// after that stay, also after a restart.
+func TestFormerInstallation(t *testing.T) {
+	const dongle, batch = "example.com/dongle", "kubernetes.io/batch-cpu" // the latter is not an extended resource for Kubernetes
+	w := prepare(t)
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	n.Status.Capacity = v1.ResourceList{dongle: resource.MustParse("4"), batch: resource.MustParse("2")}
+	n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	w.Put(n)
+	reported := make(chan v1.ResourceList, 100)
+	w.cfg = func(c *Config) {
+		c.Changed = func(n *v1.Node) { reported <- n.Status.Capacity }
+		c.Reported = func(capacity v1.ResourceList) { reported <- capacity }
+	}
+	has := func(when string, list v1.ResourceList, want int64) {
+		t.Helper()
+		if q, found := list[dongle]; !found || q.Value() != want {
+			t.Errorf("%s: %v, not %d", when, list, want)
+		}
+	}
+	w.start()
+	for range 2 { // Changed and Reported
+		has("first session", <-reported, 0)
+	}
+	st := w.node().Status
+	has("capacity", st.Capacity, 0)
+	has("allocatable", st.Allocatable, 0)
+	if q := st.Allocatable[batch]; q.Value() != 2 {
+		t.Errorf("allocatable has %v", st.Allocatable)
+	}
+	n = w.node()
+	n.Status.Capacity[dongle] = resource.MustParse("3")
+	w.Put(n)
+	w.Poke()
+	for list := range reported {
+		if q := list[dongle]; !q.IsZero() {
+			has("written by another program", list, 3)
+			break
+		}
+	}
+	w.end()
+	for len(reported) > 0 {
+		<-reported
+	}
+	w.start()
+	defer func() { w.end() }()
+	for range 2 {
+		has("after a restart", <-reported, 3)
+	}
 }

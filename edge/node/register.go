@@ -11,10 +11,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/edge/patch"
 )
 
 // Deprecated labels that older manifests select. A kubelet still sets them.
@@ -46,9 +48,45 @@ func (n *Node) register(ctx context.Context) (*v1.Node, error) {
 		n.Startup.Found()
 	}
 	if n.Register {
+		if err := n.resetResources(ctx, node); err != nil {
+			return nil, err
+		}
 		return node, n.reconcile(ctx, node)
 	}
 	return node, nil
+}
+
+// resetResources sets the extended resources of an existing Node to zero if the store is new, as a kubelet without a checkpoint of devices.
+// Such resources may belong to a former installation with the same name, whose devices this node does not have. Other programs that
+// advertise resources must do so again. The node's own devices are in the next report.
+func (n *Node) resetResources(ctx context.Context, node *v1.Node) error {
+	if !n.isNew {
+		return nil
+	}
+	after := *node.Status.DeepCopy()
+	for name := range extendedResources(after.Capacity) {
+		if !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) {
+			after.Capacity[name] = resource.Quantity{}
+			delete(after.Allocatable, name) // the next report adds it with the new capacity
+		}
+	}
+	data, err := patch.Status("", node.Status, after)
+	if err != nil {
+		return err
+	}
+	if data != nil {
+		m, err := kube.Patch[v1.Node](ctx, n.Client, "", n.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+		if err != nil {
+			return fmt.Errorf("reset the extended resources of the Node: %w", err)
+		}
+		if m.UID != node.UID {
+			return errDeleted
+		}
+		n.Log.Info("set the extended resources of a Node of a former installation to zero", "node", n.Name)
+		node.ObjectMeta, node.Status = *m, after
+	}
+	n.isNew = false
+	return nil
 }
 
 // standardLabels returns the labels that are also set on an existing Node, as by a kubelet. These are the facts about the machine, and the
@@ -95,6 +133,7 @@ func (n *Node) create(ctx context.Context) (*v1.Node, error) {
 	}
 	n.Log.Info("registered as a node", "node", n.Name)
 	n.Startup.Created()
+	n.isNew = false
 	n.tellReady(&node.Status)
 	node.ObjectMeta = *m
 	return node, nil

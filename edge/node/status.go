@@ -48,6 +48,7 @@ func (r *reporter) reportStatus(ctx context.Context) error {
 	}
 	if data == nil && !r.reportedAt.IsZero() && time.Since(r.reportedAt) < r.ReportEvery {
 		r.setInUse(now.VolumesInUse)
+		r.Reported(now.Capacity)
 		return nil
 	}
 	beat := metav1.NewTime(r.Now().Truncate(time.Second))
@@ -72,6 +73,7 @@ func (r *reporter) reportStatus(ctx context.Context) error {
 	r.server, r.reportedAt = &v1.Node{ObjectMeta: *m, Spec: r.server.Spec, Status: now}, time.Now()
 	r.tellReady(&now)
 	r.setInUse(now.VolumesInUse)
+	r.Reported(now.Capacity)
 	return nil
 }
 

@@ -182,7 +182,8 @@ func (d *Details) readWaiting(dir *hierarchyDir) (all []IO, p Pressures, same bo
 	return all, p, same && p == d.Pressure
 }
 
-// sharesOf converts a weight of cgroup v2 to CPU shares. It is the inverse of the conversion in OCI runtimes.
+// sharesOf converts a weight of cgroup v2 to CPU shares, as cAdvisor does. It is the inverse of the linear conversion in older OCI
+// runtimes. The weights of pods and QoS classes come from a newer conversion, so their shares are too large.
 func sharesOf(weight uint64) uint64 {
 	if weight == 0 {
 		return 0

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/islet-edge/islet/edge/store"
 )
 
@@ -55,26 +57,28 @@ func (m *Manager) expireLater(name string) {
 		}
 		m.mu.Unlock()
 		if expired {
-			m.removeName(name)
 			m.c.Changed()
 		}
 	})
 }
 
-// removeName removes a resource without a provider from the stored names.
-func (m *Manager) removeName(name string) {
+// Reported removes the stored names of the resources that have no provider any more and whose capacity on the API server is zero. A name
+// must be stored until then: after a restart the agent would otherwise take an older capacity for one that other programs advertise.
+func (m *Manager) Reported(capacity v1.ResourceList) {
 	m.namesMu.Lock()
 	defer m.namesMu.Unlock()
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	defer stop()
 	m.mu.Lock()
-	back := m.resources[name].link != nil
+	rest := slices.DeleteFunc(slices.Clone(m.names), func(name string) bool {
+		q := capacity[v1.ResourceName(name)]
+		return m.resources[name].expired && q.IsZero()
+	})
 	m.mu.Unlock()
-	if back {
+	if len(rest) == len(m.names) {
 		return
 	}
-	rest := slices.DeleteFunc(slices.Clone(m.names), func(n string) bool { return n == name })
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
 	if err := m.storeNames(ctx, rest); err != nil && !errors.Is(err, store.ErrClosed) {
-		m.c.Log.Warn("cannot remove the stored name of a resource without a provider", "resource", name, "error", err)
+		m.c.Log.Warn("cannot remove the stored names of resources without a provider", "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // TestCapacityGrace checks that the devices of a disconnected provider stay in the Node's capacity for capacityGrace, which begins again at
@@ -52,6 +53,43 @@ func TestCapacityGrace(t *testing.T) {
 		w.connect(&shop{}, "a")
 		if !listed() {
 			t.Error("the next connection is not listed")
+		}
+	})
+}
+
+// TestUnreportedZero checks that a resource without a provider has the capacity zero after each restart, until the API server has this
+// capacity. Without a link this can take longer than capacityGrace. After that, other programs may advertise the resource.
+func TestUnreportedZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		known := func() bool {
+			c, _ := w.Resources()
+			q, known := c[v1.ResourceName(thing)]
+			if !q.IsZero() {
+				t.Errorf("capacity %v", c)
+			}
+			return known
+		}
+		l := w.connect(&shop{}, "a")
+		four := v1.ResourceList{thing: resource.MustParse("4")}
+		w.Reported(v1.ResourceList{}) // no reason to forget a resource that has a provider
+		l.Close()
+		time.Sleep(capacityGrace + time.Second)
+		synctest.Wait()
+		w.Reported(four)
+		for range 2 {
+			w.start()
+			if !known() {
+				t.Fatal("the resource is forgotten although the API server has a capacity")
+			}
+			w.Reported(v1.ResourceList{}) // from before the restart: the provider may come back
+		}
+		time.Sleep(capacityGrace + time.Second)
+		synctest.Wait()
+		w.Reported(v1.ResourceList{thing: resource.Quantity{}})
+		w.start()
+		if known() {
+			t.Error("the resource is not forgotten")
 		}
 	})
 }

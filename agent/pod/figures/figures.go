@@ -85,14 +85,14 @@ type Desired interface {
 	Restarted() (static, fromAPI int) // see Restarted
 }
 
-// Collectors returns all metrics.
-func (f *Figures) Collectors(pods Pods, wanted Desired) []prometheus.Collector {
+// Collectors returns all metrics. For the parameter seen, see LastSeen.
+func (f *Figures) Collectors(pods Pods, wanted Desired, seen func() time.Time) []prometheus.Collector {
 	all := append(f.operations.Collectors(), f.actionDuration, f.pods, f.podsFailed, f.userNamespaces, f.userNamespaceErrors,
 		f.startSinceSeen, f.startSinceCreation, f.sli)
 	all = append(append(all, f.containers.collectors()...), f.Admissions.collectors()...)
 	all = append(append(all, f.Watches.collectors()...), f.Evictions.collectors()...)
 	all = append(append(all, f.ImageVolumes.collectors()...), f.Startup.collectors()...)
-	all = append(all, Working(pods.Working), Restarted(wanted.Restarted))
+	all = append(all, Working(pods.Working), Restarted(wanted.Restarted), LastSeen(seen))
 	return append(all, f.Resizes.collectors(pods.Resizing)...)
 }
 

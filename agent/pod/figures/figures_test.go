@@ -132,7 +132,7 @@ func TestWatches(t *testing.T) {
 	f.Cgroup("create", time.Millisecond)
 	f.RequestObserver(func() string { return "api:6443" })("GET", time.Second)
 	registry := prometheus.NewRegistry()
-	for _, c := range f.Collectors(noPods{}, noPods{}) {
+	for _, c := range f.Collectors(noPods{}, noPods{}, time.Now) {
 		registry.MustRegister(c)
 	}
 	families, err := registry.Gather()
@@ -142,9 +142,12 @@ func TestWatches(t *testing.T) {
 	count := map[string]uint64{}
 	for _, x := range families {
 		count[x.GetName()] = x.Metric[0].GetHistogram().GetSampleCount()
-		if x.GetName() == "kubelet_cgroup_version" {
+		if x.GetName() == "kubelet_cgroup_version" || x.GetName() == "kubelet_pleg_last_seen_seconds" {
 			count[x.GetName()] = uint64(x.Metric[0].GetGauge().GetValue())
 		}
+	}
+	if seen := count["kubelet_pleg_last_seen_seconds"]; seen == 0 || seen > uint64(time.Now().Unix()) {
+		t.Errorf("last seen at %d", seen)
 	}
 	for name, want := range map[string]uint64{"kubelet_pleg_relist_duration_seconds": 2, "kubelet_pleg_relist_interval_seconds": 1, "kubelet_cgroup_manager_duration_seconds": 1,
 		"rest_client_request_duration_seconds": 1, "kubelet_cgroup_version": 2} {

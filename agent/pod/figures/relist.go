@@ -10,7 +10,6 @@ import (
 // requests to the API server.
 type Watches struct {
 	relists, intervals   prometheus.Histogram
-	lastRelist           prometheus.Gauge
 	cgroups, requests    *prometheus.HistogramVec
 	version              prometheus.Gauge
 	inPod                prometheus.Histogram
@@ -27,8 +26,6 @@ func newWatches() *Watches {
 			"duration in seconds of a list of all pods in the runtime", prometheus.DefBuckets)),
 		intervals: prometheus.NewHistogram(histogram("kubelet_pleg_relist_interval_seconds",
 			"interval in seconds between two lists of all pods in the runtime", prometheus.DefBuckets)),
-		lastRelist: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
-			Help: "time of the last list of all pods in the runtime, in seconds since 1970"}),
 		cgroups: prometheus.NewHistogramVec(histogram("kubelet_cgroup_manager_duration_seconds",
 			"duration in seconds of a change of a pod's cgroup", prometheus.DefBuckets), []string{"operation_type"}),
 		requests: prometheus.NewHistogramVec(histogram("rest_client_request_duration_seconds",
@@ -48,19 +45,24 @@ func newWatches() *Watches {
 }
 
 func (w *Watches) collectors() []prometheus.Collector {
-	return []prometheus.Collector{w.relists, w.intervals, w.lastRelist, w.cgroups, w.requests, w.version, w.inPod, w.memoryMin,
+	return []prometheus.Collector{w.relists, w.intervals, w.cgroups, w.requests, w.version, w.inPod, w.memoryMin,
 		w.memoryLow, w.rotationAge}
 }
 
-// ObserveRelist records the duration of a list of the runtime's state, and the interval since the previous list. The
-// parameter before is the time at which the previous list ended.
+// ObserveRelist records the duration of a list of the runtime's state, and the interval since the last successful list. The
+// parameter before is the time at which the last successful list ended.
 func (w *Watches) ObserveRelist(took time.Duration, before time.Time) {
 	w.relists.Observe(took.Seconds())
-	now := time.Now()
 	if !before.IsZero() {
-		w.intervals.Observe(now.Sub(before).Seconds())
+		w.intervals.Observe(time.Since(before).Seconds())
 	}
-	w.lastRelist.Set(float64(now.Unix()))
+}
+
+// LastSeen returns the metric of the time until which the changes in the runtime are known. Alerts compare this time with the current one.
+func LastSeen(seen func() time.Time) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
+		Help: "time until which all changes in the runtime are known, in seconds since 1970"},
+		func() float64 { return float64(max(seen().Unix(), 0)) }) // zero before the first list
 }
 
 // Cgroup records the duration of a change to a pod's cgroup.

@@ -54,6 +54,7 @@ var absent = []struct{ names, why string }{
 var ownNames = map[string]string{
 	"container_memory_events_*, container_memory_pg*, container_memory_workingset_refault_*, container_memory_file_*": "only with cgroup v2. With v1 a kubelet serves zeros",
 	"container_network_*":          "belongs to the pod's cgroup, because pods have no sandbox container: the label name is the sandbox's ID, and image is empty. Pods on the host's network have no such metrics. The machine's figures (id=\"/\") do not include the host's ends of pods' veths (isl* with 12 digits) and, as in cAdvisor, veth*, docker* and nerdctl*",
+	"container_spec_cpu_shares":    "with cgroup v2 computed from cpu.weight by the linear formula of older OCI runtimes, also for pods and QoS classes, whose weights come from the newer quadratic formula: a pod that requests one CPU has about 2600 and not 1024. cAdvisor does the same",
 	"container_oom_events_total":   "counts processes that the kernel killed because memory ran out, at any limit. With v1 the kernel counts them in the process's cgroup only, with v2 also in all cgroups above it except the root. When the container's cgroup is removed, its figure ends. With v2 the pod's cgroup still has it; with v1 use kube_pod_container_status_last_terminated_reason of kube-state-metrics. A kubelet counts from the kernel's log, in the cgroup that reached its limit",
 	"container_memory_failcnt":     "with v2 a failure is also counted in all cgroups above. With v1 it is counted only in the cgroup that reached its limit, which is the pod's if the pod has one container. With v1 failures at the limit of memory plus swap are not counted",
 	"container_fs_*":               "only the machine (id=\"/\") has sectors, times and merges",
@@ -61,6 +62,7 @@ var ownNames = map[string]string{
 	"kubelet_memory_qos_*":         "exist only on cgroup v2 and with memoryReservationPolicy: TieredReservation. A kubelet serves zeros without it",
 	"node memory":                  "the working set in Summary and in node_memory_working_set_bytes is MemTotal less MemAvailable: it includes the kernel's own memory and excludes everything that the kernel can give back. A kubelet's value is the value of the root cgroup, container_memory_working_set_bytes{id=\"/\"}. Used memory includes the page cache, as a kubelet's",
 	"kubelet_node_startup_*":       "exist only if this agent has created its Node. Without that a kubelet serves zeros. The figures do not depend on the wall clock",
+	"kubelet_pleg_*":               "events of the runtime report changes, and all pods are listed every five minutes (five times syncFrequency) and after a failure. kubelet_pleg_last_seen_seconds is the current time while events arrive and no call to the runtime hangs or has failed, so that alerts about its age work. kubelet_pleg_relist_interval_seconds counts intervals above its last bucket",
 	"kubelet_working_pods":         "a pod that was removed from its file and added again counts as an orphan until its former containers have ended; a pod that was refused counts as terminated. islet does not end a pod that only the runtime has before all sources have listed their pods, but counts it as terminating",
 	"volume_manager_total_volumes": "islet has no two lists of volumes: the metric counts the volumes of pods and what is set up of them. A volume whose claim is not bound is in neither state, as with a kubelet",
 }
@@ -120,7 +122,7 @@ func described(t *testing.T) map[string]upstreamMetric {
 	out := map[string]upstreamMetric{}
 	expression := regexp.MustCompile(`fqName: "(\w+)", help: "(.*)", constLabels: .*variableLabels: \{([^}]*)\}`)
 	none := func() (map[string]int, int) { return nil, 0 }
-	all := New(operations.New(), true, time.Now()).Collectors(noPods{}, noPods{})
+	all := New(operations.New(), true, time.Now()).Collectors(noPods{}, noPods{}, time.Now)
 	for _, c := range append(all, counts.NewPlugins().Collectors(none)...) {
 		kind := ""
 		switch c.(type) {
@@ -128,7 +130,7 @@ func described(t *testing.T) map[string]upstreamMetric {
 			kind = "counter"
 		case *prometheus.HistogramVec, prometheus.Histogram:
 			kind = "histogram"
-		case *prometheus.GaugeVec, prometheus.Gauge, Resizing, Working, counts.Claims:
+		case *prometheus.GaugeVec, prometheus.Gauge, prometheus.GaugeFunc, Resizing, Working, counts.Claims:
 			kind = "gauge"
 		}
 		if g, ok := c.(prometheus.Gauge); ok && kind == "counter" { // a Gauge has the methods of a Counter too

@@ -47,8 +47,8 @@ type Config struct {
 	Runtime cri.Runtime     // if it implements cri.Events, its events are used
 	Changed func(types.UID) // called after a view changed; must not block
 	Log     *slog.Logger
-	// OnRelist is called after each Relist, with the duration of this Relist and the time at which the
-	// previous one ended. The time is zero for the first Relist. OnRelist may be nil.
+	// OnRelist is called after each Relist, with the duration of this Relist and the time at which the last one that could list the
+	// runtime's pods ended. The time is zero before that. OnRelist may be nil.
 	OnRelist func(took time.Duration, before time.Time)
 	Relist   time.Duration // period of Relist; 0 means five minutes with events and two seconds without
 	// Sync is the syncFrequency of a kubelet's configuration; 0 means one minute. With events, the default period of
@@ -71,7 +71,9 @@ type Observer struct {
 	own       map[types.UID]*ownCalls
 	callStart time.Time // when Run began the current calls to the runtime; zero if no call is in progress
 
-	lastRelist time.Time // when the last Relist ended
+	lastRelist time.Time // when the last Relist ended that could list the runtime's pods
+	listFailed bool      // the last Relist could not list the runtime's pods
+	subscribed bool      // events report all changes since lastRelist
 }
 
 // An ownCalls contains the calls to the runtime that the agent itself has in progress for a pod. Observer.mu guards the fields.
@@ -166,6 +168,28 @@ func (o *Observer) CallDuration() time.Duration {
 	return time.Since(o.callStart)
 }
 
+// LastSeen returns the time until which the views contain all changes in the runtime. That is the end of the last list of all pods, or the
+// current time while the subscription to events is active, unless a list has failed or Run waits for a response of the runtime.
+func (o *Observer) LastSeen() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !o.subscribed || o.listFailed || !o.callStart.IsZero() && o.callStart.Before(o.lastRelist):
+		return o.lastRelist
+	case !o.callStart.IsZero():
+		return o.callStart
+	default:
+		return time.Now()
+	}
+}
+
+// setSubscribed records whether the subscription to events is active and all pods were listed since then.
+func (o *Observer) setSubscribed(subscribed bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.subscribed = subscribed
+}
+
 // followEvents subscribes to the runtime's events, and subscribes again after each failure. A change between two subscriptions,
 // or before a subscription is active, causes no event. Therefore all pods are listed after a failure, and again when the
 // new subscription is active.
@@ -183,10 +207,14 @@ func (o *Observer) followEvents(ctx context.Context) {
 // receiveEvents receives events until the subscription ends with an error, or ctx ends.
 func (o *Observer) receiveEvents(ctx context.Context) error {
 	var listing sync.WaitGroup
+	defer o.setSubscribed(false)
 	defer listing.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	listing.Go(func() { o.relistAfter(ctx, activeAfter) })
+	listing.Go(func() {
+		o.relistAfter(ctx, activeAfter)
+		o.setSubscribed(true)
+	})
 	if r, ok := o.cfg.Runtime.(cri.PodWatcher); ok {
 		defer r.WatchPods(func(uid string) { o.handleEvent(types.UID(uid)) })()
 		<-ctx.Done()
@@ -271,26 +299,24 @@ func uidOf(e *api.ContainerEventResponse) types.UID {
 // once before the workers start.
 func (o *Observer) Relist(ctx context.Context) error {
 	begin := time.Now()
-	defer func() {
-		o.mu.Lock()
-		before := o.lastRelist
-		o.lastRelist = time.Now()
-		o.mu.Unlock()
-		if o.cfg.OnRelist != nil {
-			o.cfg.OnRelist(time.Since(begin), before)
-		}
-	}()
 	found, err := o.listPods(ctx, nil)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, uid := range append(o.UIDs(), slices.Collect(maps.Keys(found))...) {
-		if l := found[uid]; l == nil || !l.equalsView(o.Pod(uid)) {
-			if err := o.refresh(ctx, uid); err != nil {
-				errs = append(errs, err)
+	errs := []error{err}
+	if err == nil {
+		for _, uid := range append(o.UIDs(), slices.Collect(maps.Keys(found))...) {
+			if l := found[uid]; l == nil || !l.equalsView(o.Pod(uid)) {
+				errs = append(errs, o.refresh(ctx, uid))
 			}
 		}
+	}
+	o.mu.Lock()
+	before := o.lastRelist
+	o.listFailed = err != nil
+	if !o.listFailed {
+		o.lastRelist = time.Now()
+	}
+	o.mu.Unlock()
+	if o.cfg.OnRelist != nil {
+		o.cfg.OnRelist(time.Since(begin), before)
 	}
 	return errors.Join(errs...)
 }

@@ -27,8 +27,9 @@ type table struct {
 	sandboxes  []*api.PodSandboxStatus
 	containers []*api.ContainerStatus
 	down       error
-	read       int // calls of ContainerStatus
-	listed     int // calls of ListPodSandbox
+	hang       chan struct{} // if not nil, ListPodSandbox waits until it is closed
+	read       int           // calls of ContainerStatus
+	listed     int           // calls of ListPodSandbox
 }
 
 func (r *table) reads() int {
@@ -44,6 +45,12 @@ func (r *table) change(f func()) {
 }
 
 func (r *table) ListPodSandbox(_ context.Context, req *api.ListPodSandboxRequest) (*api.ListPodSandboxResponse, error) {
+	r.mu.Lock()
+	hang := r.hang
+	r.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.listed++
@@ -298,6 +305,49 @@ func TestRelist(t *testing.T) {
 		<-changes
 		if time.Since(began) > relistWithoutEvents || len(o.Pod("u1").Containers) != 0 {
 			t.Errorf("took %v", time.Since(began))
+		}
+	})
+}
+
+// TestLastSeen checks the age of the views, which alerts use. With events it is zero, also between two lists. It grows while a runtime
+// fails or hangs, or the subscription is broken, and a failed list does not reset it.
+func TestLastSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := eventRuntime{aTable(), make(chan error)}
+		o, _ := run(t, r)
+		wait := func(when string, d, age time.Duration) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := time.Since(o.LastSeen()); got != age {
+				t.Errorf("%s: the views have an age of %v, not %v", when, got, age)
+			}
+		}
+		wait("before the subscription is active", activeAfter/2, activeAfter/2)
+		for range 7 {
+			wait("idle", time.Minute, 0)
+		}
+		answer := make(chan struct{})
+		r.change(func() { r.hang = answer })
+		r.events <- nil
+		wait("in a call", time.Minute, time.Minute)
+		r.change(func() { r.hang = nil })
+		close(answer)
+		wait("after the call", 0, 0)
+		r.change(func() { r.down = errors.New("down") })
+		r.events <- errors.New("overrun")
+		wait("broken", 4*time.Minute, 7*time.Minute+activeAfter/2) // since the list after five minutes
+		r.change(func() { r.down = nil })
+		time.Sleep(relistWithEvents)
+		wait("after the next list", 0, 0)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := aTable()
+		o, _ := run(t, r)
+		r.change(func() { r.down = errors.New("down") })
+		time.Sleep(time.Hour)
+		if age := time.Since(o.LastSeen()); age != time.Hour {
+			t.Errorf("the views have an age of %v, but all lists failed for an hour", age)
 		}
 	})
 }
