@@ -127,6 +127,16 @@ func TestStoredStart(t *testing.T) {
 	if got := start(); !got.Equal(began) {
 		t.Errorf("after a restart: %s", got)
 	}
+	w.inputs["a"] = plan.Input{
+		UID: "a", Want: p, Admitted: true, Started: began, Now: began.Add(time.Minute),
+		End: &plan.End{Phase: v1.PodFailed, Reason: "DeadlineExceeded"},
+	}
+	w.refreshStatus("a")
+	w.restart(t)
+	w.setPods(t, desired.File, p)
+	if got, phase := start(), w.states["a"].status.Phase; !got.IsZero() || phase != v1.PodFailed {
+		t.Errorf("after the end of the pod: %s, %s", got, phase)
+	}
 	w.setPods(t, desired.File)
 	w.setPods(t, desired.File, p)
 	if err := w.Drop(t.Context(), "a"); err != nil {

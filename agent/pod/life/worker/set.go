@@ -35,8 +35,8 @@ type Wanted struct {
 	Undecided bool
 	Pending   plan.Pending
 
-	// Started is the start time in the stored status of the pod. It is nil if the status has none, and if the status may be that of an
-	// earlier life.
+	// Started is the start time in the stored status of the pod. It is nil if the status has none, may be that of an earlier life, or has a
+	// terminal phase: a static pod that had ended may run again.
 	Started *metav1.Time
 
 	Resized bool // the node has allocated other resources to the pod, before the agent started; see plan.Input
