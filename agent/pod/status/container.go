@@ -46,19 +46,24 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 
 // restartCount returns the number of restarts of a container, which is the number of its newest attempt. An attempt in progress
 // does not count until its container runs or its start has failed. A kubelet behaves in the same way, because it sends no status in
-// between. Programs use the change of this number to measure the pause before a restart.
+// between. Programs use the change of this number to measure the pause before a restart. If the runtime has lost the records of earlier
+// attempts, the next attempt counts already, as in a kubelet.
 func (m *maker) restartCount(name string) int32 {
-	c, _ := m.in.Observed.Newest(name)
+	c, known := m.in.Observed.Newest(name)
+	counts := known
 	if _, failed := m.in.Failed[plan.Key{Container: name, Op: plan.StartContainer}]; c.State == plan.Created && !failed {
-		c, _ = m.in.Observed.LastExited(name)
+		c, counts = m.in.Observed.LastExited(name)
 	}
-	n := int32(c.Attempt)
 	for st := range podspec.Statuses(&m.previous) {
-		if st.Name == name && !m.startsAgain() { // also if the record is lost
-			n = max(n, st.RestartCount)
+		switch {
+		case st.Name != name || counts || m.startsAgain():
+		case known:
+			return st.RestartCount
+		default:
+			return podspec.NextAttempt(st)
 		}
 	}
-	return n
+	return int32(c.Attempt)
 }
 
 // startsAgain reports whether the previous status is the last one of an earlier life of the pod, so that all containers begin again.

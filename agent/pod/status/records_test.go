@@ -93,25 +93,33 @@ func TestLostRecords(t *testing.T) {
 	}
 }
 
-// TestRestartsOfLostRecords checks that the number of restarts does not fall when the runtime loses the records of a container. It begins
-// again in another life of the pod.
+// TestRestartsOfLostRecords checks that the number of restarts is that of the next attempt when the runtime loses the records of a
+// container, also if the status is computed more than once. It begins again in another life of the pod.
 func TestRestartsOfLostRecords(t *testing.T) {
-	before := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{Name: "c", RestartCount: 5, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}}
+	before := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
+		Name: "c", RestartCount: 5, ContainerID: "x://5", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+	}}}
+	created, over := running("c", 6), running("c", 6)
+	created.State, over.State = plan.Created, plan.Exited
 	for _, c := range []struct {
 		name  string
 		in    plan.Input
 		phase v1.PodPhase
 		want  int32
 	}{
-		{"no record", plan.Input{Want: newPod("Always"), Observed: observedWith()}, v1.PodRunning, 5},
+		{"no record", plan.Input{Want: newPod("Always"), Observed: observedWith()}, v1.PodRunning, 6},
+		{"is created", plan.Input{Want: newPod("Always"), Observed: observedWith(created)}, v1.PodRunning, 6},
 		{"runs again", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 6))}, v1.PodRunning, 6},
-		{"runs again, without its former logs", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0))}, v1.PodRunning, 5},
-		{"has ended", plan.Input{Want: newPod("Never"), Observed: observedWith(ended("c", 0, 0))}, v1.PodSucceeded, 5},
+		{"has ended", plan.Input{Want: newPod("Never"), Observed: observedWith(over)}, v1.PodRunning, 6},
 		{"another life", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 1))}, v1.PodFailed, 1},
 	} {
 		before.Phase = c.phase
-		if got := Compute(c.in, before, Host{}).ContainerStatuses[0].RestartCount; got != c.want {
-			t.Errorf("%s: %d restarts, want %d", c.name, got, c.want)
+		first := Compute(plan.Input{Want: c.in.Want, Observed: observedWith()}, before, Host{})
+		for range 2 {
+			first = Compute(c.in, first, Host{})
+			if got := first.ContainerStatuses[0].RestartCount; got != c.want {
+				t.Errorf("%s: %d restarts, want %d", c.name, got, c.want)
+			}
 		}
 	}
 }

@@ -218,7 +218,7 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.states[uid].status; d.Lives == 0 && !isTerminal(s.Phase) {
-		w.Started = s.StartTime
+		w.Before = s
 	}
 	if w.End = p.finalEnd(d); w.End == nil {
 		v, known := p.verdicts[uid]

@@ -110,10 +110,10 @@ func TestStoredStart(t *testing.T) {
 	w, p, began := newWorld(t), aPod("a", "1", 0), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	start := func() time.Time {
 		d, ok := w.Get("a")
-		if !ok || d.Started == nil {
+		if !ok || d.Before.StartTime == nil {
 			return time.Time{}
 		}
-		return d.Started.Time
+		return d.Before.StartTime.Time
 	}
 	w.setPods(t, desired.File, p)
 	w.admit(t, "a", "admitted")
