@@ -263,19 +263,22 @@ func (m *maker) containerID(c plan.Container) string {
 	return m.host.Runtime + "://" + c.ID
 }
 
-// boundMessages truncates termination messages so that their total size is at most maxMessages.
+// boundMessages truncates termination messages so that their total size is at most maxMessages. It replaces the states that it changes,
+// because a kept status shares them with the previous status of the pod, which other goroutines may read.
 func boundMessages(st *v1.PodStatus) {
-	var all []*v1.ContainerStateTerminated
+	var all []**v1.ContainerStateTerminated
 	for c := range podspec.Statuses(st) {
-		for _, t := range []*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
-			if t != nil && t.Message != "" {
+		for _, t := range []**v1.ContainerStateTerminated{&c.State.Terminated, &c.LastTerminationState.Terminated} {
+			if *t != nil && (*t).Message != "" {
 				all = append(all, t)
 			}
 		}
 	}
 	for _, t := range all {
-		if most := maxMessages / len(all); len(t.Message) > most {
-			t.Message = strings.ToValidUTF8(t.Message[:most], "")
+		if most := maxMessages / len(all); len((*t).Message) > most {
+			short := **t
+			short.Message = strings.ToValidUTF8(short.Message[:most], "")
+			*t = &short
 		}
 	}
 }

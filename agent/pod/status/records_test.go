@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,6 +121,28 @@ func TestRestartsOfLostRecords(t *testing.T) {
 			if got := first.ContainerStatuses[0].RestartCount; got != c.want {
 				t.Errorf("%s: %d restarts, want %d", c.name, got, c.want)
 			}
+		}
+	}
+}
+
+// TestKeptMessages checks that the previous status of a pod does not change if its containers keep their states, and a further message
+// lowers the maximum size of each message.
+func TestKeptMessages(t *testing.T) {
+	pod, long := newPod("Never"), strings.Repeat("x", 4<<10)
+	pod.Spec.Containers = nil
+	var seen plan.Observed
+	for i := range 4 {
+		c := ended(fmt.Sprint("c", i), 1, 0)
+		c.Message = long
+		seen.Containers = append(seen.Containers, c)
+		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: c.Name})
+	}
+	before := Compute(plan.Input{Want: pod, Observed: plan.Observed{Containers: seen.Containers[:3]}}, v1.PodStatus{}, Host{})
+	after := Compute(plan.Input{Want: pod, Observed: plan.Observed{Containers: seen.Containers[3:]}}, before, Host{})
+	for i := range 4 {
+		old, now := before.ContainerStatuses[i].State.Terminated, after.ContainerStatuses[i].State.Terminated
+		if now == nil || len(now.Message) != 3<<10 || i < 3 && len(old.Message) != len(long) {
+			t.Errorf("c%d: %v, was %v", i, now, old)
 		}
 	}
 }
