@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,5 +67,22 @@ func TestAttemptAfterLogs(t *testing.T) {
 				checkRunning(t, n, fmt.Sprint("a/c#", c.attempt+1))
 			})
 		})
+	}
+}
+
+// TestLinksOfLostLogs checks that the links to logs of lost attempts are removed with the logs.
+func TestLinksOfLostLogs(t *testing.T) {
+	links, dir := &linkRecorder{}, filepath.Join(t.TempDir(), "pod", "c")
+	err := os.MkdirAll(dir, 0o755)
+	for _, name := range []string{"0.log", "1.log"} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := NewExecutor(ExecutorConfig{Runtime: newMachine(), Links: links})
+	n := e.attemptAfterLogs(t.Context(), filepath.Join(dir, "0.log"), 0)
+	if want := []string{filepath.Join(dir, "0.log")}; n != 2 || !slices.Equal(links.unlinked, want) {
+		t.Errorf("attempt %d, the links of %v were removed", n, links.unlinked)
 	}
 }
