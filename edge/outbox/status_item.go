@@ -34,7 +34,8 @@ type item struct {
 	failures  int   // number of failures since the last success for which mayConcernOne is true
 	refusals  int   // number of failures since the last success that concern only this item, see retryAlone
 
-	// endRefused is the time at which the server first rejected the content of the last status. It is zero if the server has not rejected it.
+	// endRefused is the time at which the server first rejected the content of the last status. It is zero if the server has not
+	// rejected it.
 	endRefused time.Time
 }
 

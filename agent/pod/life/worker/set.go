@@ -34,8 +34,8 @@ type Wanted struct {
 	Undecided bool
 	Pending   plan.Pending
 
-	// Before is the last status of the pod. It is empty if it may be that of an earlier life, or has a terminal phase: a static pod that had
-	// ended may run again.
+	// Before is the last status of the pod. It is empty if it may be that of an earlier life, or has a terminal phase: a static pod that
+	// had ended may run again.
 	Before v1.PodStatus
 
 	Resized bool // the node has allocated other resources to the pod, before the agent started; see plan.Input
