@@ -312,20 +312,25 @@ func TestStoreIsNotTheServer(t *testing.T) {
 	}
 }
 
-// TestRefusedEnd checks that a pod whose last status the server rejects is deleted after some attempts, and that a server which rejects the
-// status only for a moment gets the status before the deletion. A server that does not answer, or answers with another error, gets it too.
+// TestRefusedEnd checks that a pod whose last status the server rejects is deleted after a minute, and that a server which rejects the
+// status only for a moment gets the status before the deletion, also if other clients write to the pod, or if the server has rejected
+// earlier statuses. A server that does not answer, or answers with another error, gets it too.
 func TestRefusedEnd(t *testing.T) {
 	invalid := apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil)
 	for name, c := range map[string]struct {
 		err   error
 		fails time.Duration
 		kept  bool // the pod is kept as long as the error lasts
+		write bool // another client writes to the pod again and again
+		early bool // the server rejects an earlier status, too
 	}{
-		"invalid":              {invalid, 20 * time.Minute, false},
-		"forbidden":            {apierrors.NewForbidden(v1.Resource("pods"), "p", nil), 20 * time.Minute, false},
-		"invalid for a moment": {invalid, 30 * time.Second, true},
-		"conflict":             {apierrors.NewConflict(v1.Resource("pods"), "p", nil), 20 * time.Minute, true},
-		"webhook":              {errWebhook, 20 * time.Minute, true},
+		"invalid":              {invalid, 20 * time.Minute, false, false, false},
+		"forbidden":            {apierrors.NewForbidden(v1.Resource("pods"), "p", nil), 20 * time.Minute, false, false, false},
+		"invalid for a moment": {invalid, 30 * time.Second, true, false, false},
+		"invalid, with writes": {invalid, 30 * time.Second, true, true, false},
+		"invalid, as before":   {invalid, 30 * time.Second, true, false, true},
+		"conflict":             {apierrors.NewConflict(v1.Resource("pods"), "p", nil), 20 * time.Minute, true, false, false},
+		"webhook":              {errWebhook, 20 * time.Minute, true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(w *world) {
@@ -333,12 +338,14 @@ func TestRefusedEnd(t *testing.T) {
 				w.box.Put(p, status(v1.PodRunning, ""))
 				time.Sleep(time.Minute)
 				var told atomic.Bool // the server has stored the last status
+				var isEnd atomic.Bool
+				isEnd.Store(!c.early)
 				began := time.Now()
 				fault := func(rw http.ResponseWriter, r *http.Request) bool {
 					if r.Method != http.MethodPatch {
 						return false
 					}
-					if time.Since(began) < c.fails {
+					if time.Since(began) < c.fails || !isEnd.Load() {
 						w.WriteError(rw, r, c.err)
 						return true
 					}
@@ -346,13 +353,28 @@ func TestRefusedEnd(t *testing.T) {
 					return false
 				}
 				w.Fault.Store(&fault)
+				if c.early {
+					w.box.Put(p, status(v1.PodRunning, "rejected"))
+					time.Sleep(10 * time.Minute)
+					began = time.Now()
+					isEnd.Store(true)
+				}
 				w.Terminate(w.Pod("default", "p"), 30)
 				synctest.Wait()
 				w.box.Put(p, status(v1.PodFailed, "ended"))
 				if err := w.box.Finish(t.Context(), p); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(c.fails - time.Second)
+				for range 29 {
+					if c.write {
+						seen := w.Pod("default", "p")
+						if seen == nil {
+							break
+						}
+						w.box.PodSeen(seen)
+					}
+					time.Sleep((c.fails - time.Second) / 29)
+				}
 				if isKept := w.shown("p") != "gone"; isKept != c.kept {
 					t.Errorf("the server rejects the last status, and the pod is kept: %t", isKept)
 				}

@@ -219,7 +219,7 @@ func (e *Events) Recent(uid types.UID) (list []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.byObject[uid] {
-		list = append(list, *e.toEvent(r))
+		list = append(list, *e.eventForReader(r))
 	}
 	return list[max(0, len(list)-recentEvents):]
 }
@@ -229,7 +229,7 @@ func (e *Events) All() (list []v1.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.records {
-		list = append(list, *e.toEvent(r))
+		list = append(list, *e.eventForReader(r))
 	}
 	return list
 }

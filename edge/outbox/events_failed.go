@@ -38,7 +38,7 @@ func (e *Events) postpone(sent *record, err error) (others bool) {
 }
 
 // noteRefused counts a failure of an event while others were accepted. After maxTries such failures, the event is given up. A repetition of
-// such an event is tried once. The caller must hold mu.
+// such an event is tried until one more failure counts. The caller must hold mu.
 func (e *Events) noteRefused(r *record, count int32, err error) {
 	r.refused = min(r.refused+1, maxTries)
 	if r.refused < maxTries {

@@ -45,7 +45,14 @@ func recordOf(ev *v1.Event) *record {
 	}
 }
 
-// toEvent converts a record to an event.
+// eventForReader is like toEvent, without the annotation that only eventForServer needs.
+func (e *Events) eventForReader(r *record) *v1.Event {
+	ev := e.toEvent(r)
+	delete(ev.Annotations, keys.MirrorName)
+	return ev
+}
+
+// toEvent converts a record to an event as it is stored.
 func (e *Events) toEvent(r *record) *v1.Event {
 	return &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.eventNamespace(), Name: r.name, Annotations: maps.Clone(r.annotations)},

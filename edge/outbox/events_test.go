@@ -265,8 +265,8 @@ func TestEventsOfMirrorPods(t *testing.T) {
 				t.Fatal(s.Events(), local, annotations)
 			}
 			for i := range local {
-				ev := e.eventForServer(recordOf(&local[i])) // the event is stored as it is on this node
-				if ev.InvolvedObject.Name != want || local[i].InvolvedObject.Name != "web" {
+				ev := e.eventForServer(recordOf(e.toEvent(e.records[i])))
+				if ev.InvolvedObject.Name != want || local[i].InvolvedObject.Name != "web" || local[i].Annotations[keys.MirrorName] != "" {
 					t.Errorf("%s: %+v, on this node %+v", source, ev, local[i])
 				}
 			}

@@ -2,12 +2,15 @@ package outbox
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/islet-edge/islet/internal/keys"
 	"github.com/islet-edge/islet/internal/podspec"
@@ -109,6 +112,17 @@ func TestMirrorNames(t *testing.T) {
 		w.Put(old)
 		synctest.Wait()
 		before := w.Pod("default", "web.n").UID
+		var refuses atomic.Bool // the server shows a node only the pods of this node, as with AuthorizeNodeWithSelectors
+		var refused atomic.Int32
+		fault := func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/pods/web.n") || !refuses.Load() {
+				return false
+			}
+			refused.Add(1)
+			w.WriteError(rw, r, apierrors.NewForbidden(v1.Resource("pods"), "web.n", nil))
+			return true
+		}
+		w.Fault.Store(&fault)
 		local := func(source, name, hash string) *v1.Pod {
 			p := static(name, hash)
 			podtest.Source(source)(p)
@@ -121,14 +135,16 @@ func TestMirrorNames(t *testing.T) {
 				t.Errorf("the pod %s was renamed", again)
 			}
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(30 * time.Minute)
+		refuses.Store(true)
+		time.Sleep(30 * time.Minute)
 		for name, want := range map[string]string{"db": "gone", "db.n": "Running bundle", "bus.n": "Running bundle", "bus-n": "Running file", "web.n": ""} {
 			if got := w.shown(name); got != want {
 				t.Errorf("%s is %q, want %q", name, got, want)
 			}
 		}
-		if p := w.Pod("default", "web.n"); p.UID != before || p.Spec.NodeName != "other" || w.Requests("POST pods") > 30 {
-			t.Errorf("the pod of another node was changed: %+v, %d requests", p, w.Requests("POST pods"))
+		if p := w.Pod("default", "web.n"); p.UID != before || p.Spec.NodeName != "other" || w.Requests("POST pods") > 30 || refused.Load() == 0 {
+			t.Errorf("the pod of another node was changed: %+v, %d requests, %d refused", p, w.Requests("POST pods"), refused.Load())
 		}
 		w.Remove(w.Pod("default", "web.n"))
 		time.Sleep(10 * time.Minute)

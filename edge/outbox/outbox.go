@@ -260,7 +260,7 @@ func (o *Outbox) send(ctx context.Context, it *item) {
 	case ctx.Err() != nil:
 	case err == nil:
 		o.holds.accept(it.name.Namespace, it.failures > 0, now)
-		it.failures, it.refusals = 0, 0
+		it.failures, it.refusals, it.endRefused = 0, 0, time.Time{}
 		o.serverBackoff.Reset()
 	case errors.Is(err, errStore):
 		o.retryForget(it, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,7 +38,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 		return nil
 	case now.isFinished, now.server.deleting && !o.IsWanted(now.uid):
 		if now.wantedStatus != nil {
-			if err := o.patch(ctx, it, now); err != nil && !now.endsWithout(err) {
+			if err := o.patch(ctx, it, now); err != nil && !o.endsWithout(it, err) {
 				return err
 			}
 		}
@@ -51,13 +52,21 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 	return nil
 }
 
-// lastRefusals is the number of refusals after which a pod is deleted without its last status. They take a minute.
-const lastRefusals = 6
+// lastStatusTime is the time after which a pod is deleted without its last status, if the server still rejects the status.
+const lastStatusTime = time.Minute
 
 // endsWithout reports whether an ended pod is deleted although the server has not accepted its last status: the server has rejected the
-// content of the status again and again. Otherwise the pod could never be deleted, and no pod with its name could replace it.
-func (it *item) endsWithout(err error) bool {
-	return isRefusal(err) && !apierrors.IsConflict(err) && it.refusals >= lastRefusals
+// content of the status for lastStatusTime. Otherwise the pod could never be deleted, and no pod with its name could replace it.
+func (o *Outbox) endsWithout(it *item, err error) bool {
+	if !isRefusal(err) || apierrors.IsConflict(err) {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if it.endRefused.IsZero() {
+		it.endRefused, it.refusals = time.Now(), 0 // the pauses of earlier statuses may be longer
+	}
+	return time.Since(it.endRefused) >= lastStatusTime
 }
 
 // forget removes the pod from the node's store after a request. While it waits for the disk, it is not counted as a request, so that

@@ -31,8 +31,12 @@ type item struct {
 	unsettled time.Time
 	busy      bool  // true while a request is in flight
 	hold      *hold // the hold that nextToSend has extended for the request in flight; nil if there is none
-	failures  int   // number of failures with mayConcernOne since the last success
-	refusals  int   // number of failures of only this item since the last success, see retryAlone
+	failures  int   // number of failures since the last success for which mayConcernOne is true
+	refusals  int   // number of failures since the last success that concern only this item, see retryAlone
+
+	// endRefused is the time at which the server first rejected the content of the last status. It is zero if the server has not
+	// rejected it.
+	endRefused time.Time
 }
 
 // A serverPod contains the parts of the server's version of a pod that the outbox needs.

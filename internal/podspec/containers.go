@@ -74,6 +74,15 @@ func Statuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {
 	}
 }
 
+// NextAttempt returns the number of the next attempt of a container of which the runtime has lost the records. The argument is the last
+// status of the container. If it contains an ID, the runtime had a record at that time, and its number is in use.
+func NextAttempt(st *v1.ContainerStatus) int32 {
+	if st.ContainerID == "" {
+		return st.RestartCount
+	}
+	return st.RestartCount + 1
+}
+
 // PermanentStatuses returns the status of every container but the ephemeral ones. A pod is not worse because a debugging container, which
 // cannot be removed, does not run.
 func PermanentStatuses(st *v1.PodStatus) iter.Seq[*v1.ContainerStatus] {

@@ -46,7 +46,7 @@ func HostPorts(spec *v1.PodSpec) (out []HostPort) {
 
 // PortsOnHost returns each port of a pod that has a host port, with its container. Init containers that are not sidecars have none,
 // whatever their specs say: they end before the pod serves, so neither the scheduler nor a kubelet counts their host ports. The main
-// containers come first, because a kubelet maps a host port that a sidecar has too to the main container.
+// containers come first: if a sidecar has the same host port as a main container, a kubelet maps the port to the main container.
 func PortsOnHost(spec *v1.PodSpec) iter.Seq2[*v1.Container, *v1.ContainerPort] {
 	return func(yield func(*v1.Container, *v1.ContainerPort) bool) {
 		for i, list := range [][]v1.Container{spec.Containers, spec.InitContainers} {

@@ -79,6 +79,8 @@ func TestKubeletPaths(t *testing.T) {
 		{"PUT", "/pods", 405, ""},
 		{"POST", api.PathPods, 422, "no pod"},
 		{"DELETE", api.PathPods + "/default/none", 404, "does not exist"},
+		{"DELETE", api.PathPods + "/default/web.pi", 404, "does not exist"}, // the name of the mirror pod of web
+		{"GET", "/containerLogs/default/web.pi/none", 404, `container "none" not found in pod "web"`},
 		{"DELETE", api.PathPods + "/default/web?gracePeriodSeconds=-3", 400, "gracePeriodSeconds"},
 	} {
 		code, body := n.Do(t, c.method, c.path, "")

@@ -286,6 +286,9 @@ KubeAggregatedAPI*, KubeClientCertificateExpiration, KubeSchedulerDown, KubeCont
 ` + "`" + `serverTLSBootstrap: true` + "`" + `. ` + "`" + `--kubelet-insecure-tls` + "`" +
 		` is needed only where the serving certificate is self-signed, as with a kubelet.
 `)
+	b.WriteString("\nThe metrics of a pod of a bundle or of `islet apply` contain its name on the node (`web`). In a cluster, the API " +
+		"server shows this pod as `web.NODE`. `kubectl top pod web.NODE` therefore finds nothing, and joins with the metrics " +
+		"of kube-state-metrics have no result for this pod.\n")
 	b.WriteString("\n## Served\n\n| page | name | type | labels | stability |\n|---|---|---|---|---|\n")
 	slices.SortFunc(served, func(a, b upstreamMetric) int { return cmp.Or(cmp.Compare(a.page, b.page), cmp.Compare(a.name, b.name)) })
 	for _, u := range served {

@@ -25,7 +25,8 @@ func (p *planner) ensureContainer(ctr *v1.Container, sb Sandbox, replace bool) {
 	}
 	switch c, exists := p.Observed.Newest(ctr.Name); {
 	case !exists:
-		p.startAction(Action{Op: StartContainer, Container: ctr.Name, Attempt: p.Lives, Round: p.round, Hash: Hash(ctr)})
+		number := max(p.Lives, p.Attempts[ctr.Name])
+		p.startAction(Action{Op: StartContainer, Container: ctr.Name, Attempt: number, Round: p.round, Hash: Hash(ctr)})
 	case c.MayRun():
 		p.keepOrStop(ctr, c, sb, replace)
 	default:

@@ -181,6 +181,9 @@ type Input struct {
 	End      *End          // the node's decision that the pod must not run, or must stop
 	Started  time.Time     // when the node first accepted the pod
 
+	// Attempts contains the numbers of the next attempts of the containers of which the runtime has lost the records, by container name.
+	Attempts map[string]uint32
+
 	// Reconsider requests another decision on a pod that has an End, because the reason for the End may no longer
 	// apply.
 	Reconsider bool

@@ -46,19 +46,24 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 
 // restartCount returns the number of restarts of a container, which is the number of its newest attempt. An attempt in progress
 // does not count until its container runs or its start has failed. A kubelet behaves in the same way, because it sends no status in
-// between. Programs use the change of this number to measure the pause before a restart.
+// between. Programs use the change of this number to measure the pause before a restart. If the runtime has lost the records of earlier
+// attempts, the next attempt counts already, as in a kubelet.
 func (m *maker) restartCount(name string) int32 {
-	c, _ := m.in.Observed.Newest(name)
+	c, known := m.in.Observed.Newest(name)
+	counts := known
 	if _, failed := m.in.Failed[plan.Key{Container: name, Op: plan.StartContainer}]; c.State == plan.Created && !failed {
-		c, _ = m.in.Observed.LastExited(name)
+		c, counts = m.in.Observed.LastExited(name)
 	}
-	n := int32(c.Attempt)
 	for st := range podspec.Statuses(&m.previous) {
-		if st.Name == name && !m.startsAgain() { // also if the record is lost
-			n = max(n, st.RestartCount)
+		switch {
+		case st.Name != name || counts || m.startsAgain():
+		case known:
+			return st.RestartCount
+		default:
+			return podspec.NextAttempt(st)
 		}
 	}
-	return n
+	return int32(c.Attempt)
 }
 
 // startsAgain reports whether the previous status is the last one of an earlier life of the pod, so that all containers begin again.
@@ -258,19 +263,22 @@ func (m *maker) containerID(c plan.Container) string {
 	return m.host.Runtime + "://" + c.ID
 }
 
-// boundMessages truncates termination messages so that their total size is at most maxMessages.
+// boundMessages truncates termination messages so that their total size is at most maxMessages. It replaces the states that it changes,
+// because a kept status shares them with the previous status of the pod, which other goroutines may read.
 func boundMessages(st *v1.PodStatus) {
-	var all []*v1.ContainerStateTerminated
+	var all []**v1.ContainerStateTerminated
 	for c := range podspec.Statuses(st) {
-		for _, t := range []*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
-			if t != nil && t.Message != "" {
+		for _, t := range []**v1.ContainerStateTerminated{&c.State.Terminated, &c.LastTerminationState.Terminated} {
+			if *t != nil && (*t).Message != "" {
 				all = append(all, t)
 			}
 		}
 	}
 	for _, t := range all {
-		if most := maxMessages / len(all); len(t.Message) > most {
-			t.Message = strings.ToValidUTF8(t.Message[:most], "")
+		if most := maxMessages / len(all); len((*t).Message) > most {
+			short := **t
+			short.Message = strings.ToValidUTF8(short.Message[:most], "")
+			*t = &short
 		}
 	}
 }

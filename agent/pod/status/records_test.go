@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,25 +94,55 @@ func TestLostRecords(t *testing.T) {
 	}
 }
 
-// TestRestartsOfLostRecords checks that the number of restarts does not fall when the runtime loses the records of a container. It begins
-// again in another life of the pod.
+// TestRestartsOfLostRecords checks that the number of restarts is that of the next attempt when the runtime loses the records of a
+// container, also if the status is computed more than once. It begins again in another life of the pod.
 func TestRestartsOfLostRecords(t *testing.T) {
-	before := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{Name: "c", RestartCount: 5, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}}
+	before := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
+		Name: "c", RestartCount: 5, ContainerID: "x://5", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+	}}}
+	created, over := running("c", 6), running("c", 6)
+	created.State, over.State = plan.Created, plan.Exited
 	for _, c := range []struct {
 		name  string
 		in    plan.Input
 		phase v1.PodPhase
 		want  int32
 	}{
-		{"no record", plan.Input{Want: newPod("Always"), Observed: observedWith()}, v1.PodRunning, 5},
+		{"no record", plan.Input{Want: newPod("Always"), Observed: observedWith()}, v1.PodRunning, 6},
+		{"is created", plan.Input{Want: newPod("Always"), Observed: observedWith(created)}, v1.PodRunning, 6},
 		{"runs again", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 6))}, v1.PodRunning, 6},
-		{"runs again, without its former logs", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 0))}, v1.PodRunning, 5},
-		{"has ended", plan.Input{Want: newPod("Never"), Observed: observedWith(ended("c", 0, 0))}, v1.PodSucceeded, 5},
+		{"has ended", plan.Input{Want: newPod("Never"), Observed: observedWith(over)}, v1.PodRunning, 6},
 		{"another life", plan.Input{Want: newPod("Always"), Observed: observedWith(running("c", 1))}, v1.PodFailed, 1},
 	} {
 		before.Phase = c.phase
-		if got := Compute(c.in, before, Host{}).ContainerStatuses[0].RestartCount; got != c.want {
-			t.Errorf("%s: %d restarts, want %d", c.name, got, c.want)
+		first := Compute(plan.Input{Want: c.in.Want, Observed: observedWith()}, before, Host{})
+		for range 2 {
+			first = Compute(c.in, first, Host{})
+			if got := first.ContainerStatuses[0].RestartCount; got != c.want {
+				t.Errorf("%s: %d restarts, want %d", c.name, got, c.want)
+			}
+		}
+	}
+}
+
+// TestKeptMessages checks that the previous status of a pod does not change if its containers keep their states, and a further message
+// lowers the maximum size of each message.
+func TestKeptMessages(t *testing.T) {
+	pod, long := newPod("Never"), strings.Repeat("x", 4<<10)
+	pod.Spec.Containers = nil
+	var seen plan.Observed
+	for i := range 4 {
+		c := ended(fmt.Sprint("c", i), 1, 0)
+		c.Message = long
+		seen.Containers = append(seen.Containers, c)
+		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: c.Name})
+	}
+	before := Compute(plan.Input{Want: pod, Observed: plan.Observed{Containers: seen.Containers[:3]}}, v1.PodStatus{}, Host{})
+	after := Compute(plan.Input{Want: pod, Observed: plan.Observed{Containers: seen.Containers[3:]}}, before, Host{})
+	for i := range 4 {
+		old, now := before.ContainerStatuses[i].State.Terminated, after.ContainerStatuses[i].State.Terminated
+		if now == nil || len(now.Message) != 3<<10 || i < 3 && len(old.Message) != len(long) {
+			t.Errorf("c%d: %v, was %v", i, now, old)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (l *Logs) Container(w http.ResponseWriter, r *http.Request) {
 		response.WriteError(w, err)
 		return
 	}
-	pod, err := podlist.Find(l.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
+	pod, err := podlist.FindOrMirrored(l.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), "")
 	if err != nil {
 		response.WriteError(w, err)
 		return

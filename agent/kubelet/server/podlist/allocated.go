@@ -24,7 +24,7 @@ func (l *Lister) ListAllocated(*http.Request) (any, error) {
 
 // GetAllocated serves /allocatedPods/NAMESPACE/POD[/UID], with the same data for one pod.
 func (l *Lister) GetAllocated(r *http.Request) (any, error) {
-	p, err := Find(l.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	p, err := FindOrMirrored(l.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return nil, err
 	}

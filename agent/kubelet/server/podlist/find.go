@@ -15,22 +15,32 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Find returns the pod with the given name, or otherwise the pod whose mirror pod has this name. If uid is not empty, the pod must have
-// this UID. While a pod is being replaced, two pods have the same name. In this case the result is the pod that has containers.
+// Find returns the pod with the given name on this node. If uid is not empty, the pod must have this UID. While a pod is being replaced,
+// two pods have the same name. In this case the result is the pod that has containers.
 func Find(pods []*v1.Pod, namespace, name string, uid types.UID) (*v1.Pod, error) {
-	for _, nameOf := range []func(*v1.Pod) string{func(p *v1.Pod) string { return p.Name }, podspec.MirrorName} {
-		var found *v1.Pod
-		for _, p := range pods {
-			if p.Namespace == namespace && nameOf(p) == name && (uid == "" || p.UID == uid) &&
-				(found == nil || len(found.Status.ContainerStatuses) == 0) {
-				found = p
-			}
-		}
-		if found != nil {
-			return found, nil
+	return findBy(func(p *v1.Pod) string { return p.Name }, pods, namespace, name, uid)
+}
+
+// FindOrMirrored is like Find. If no pod on this node has the name, it returns the pod whose mirror pod has the name. An API server uses
+// this name. Requests that end or change a pod must use Find, so that they never reach a pod that was not named.
+func FindOrMirrored(pods []*v1.Pod, namespace, name string, uid types.UID) (*v1.Pod, error) {
+	if p, err := Find(pods, namespace, name, uid); err == nil {
+		return p, nil
+	}
+	return findBy(podspec.MirrorName, pods, namespace, name, uid)
+}
+
+func findBy(nameOf func(*v1.Pod) string, pods []*v1.Pod, namespace, name string, uid types.UID) (found *v1.Pod, err error) {
+	for _, p := range pods {
+		if p.Namespace == namespace && nameOf(p) == name && (uid == "" || p.UID == uid) &&
+			(found == nil || len(found.Status.ContainerStatuses) == 0) {
+			found = p
 		}
 	}
-	return nil, response.Refuse(http.StatusNotFound, "pod %q does not exist", name)
+	if found == nil {
+		return nil, response.Refuse(http.StatusNotFound, "pod %q does not exist", name)
+	}
+	return found, nil
 }
 
 // States returns the states of containers. cri.Runtime implements it.
@@ -42,7 +52,7 @@ type States interface {
 // according to the runtime. The pod's status may differ: a container whose postStart hook runs is waiting there. A kubelet
 // asks its runtime too, so that users can look into a container whose hook does not return.
 func FindRunning(pods []*v1.Pod, states States, r *http.Request) (string, error) {
-	pod, err := Find(pods, r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	pod, err := FindOrMirrored(pods, r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err
 	}

@@ -23,7 +23,7 @@ import (
 // code 500.
 func (s *Streams) Checkpoint(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
-	pod, err := podlist.Find(s.Pods.List(), namespace, name, "")
+	pod, err := podlist.FindOrMirrored(s.Pods.List(), namespace, name, "")
 	if err == nil {
 		_, err = podlist.FindStatus(pod, container)
 	}

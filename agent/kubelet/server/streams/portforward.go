@@ -125,7 +125,7 @@ func (m *muxedConn) forwardOne(to cri.Streamer, sandbox string, data, failed htt
 
 // findSandbox returns the ID of the pod's sandbox, which must be ready. The path of the request names the pod.
 func (s *Streams) findSandbox(r *http.Request) (string, error) {
-	pod, err := podlist.Find(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	pod, err := podlist.FindOrMirrored(s.Pods.List(), r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if err != nil {
 		return "", err
 	}

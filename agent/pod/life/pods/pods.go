@@ -217,8 +217,8 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Lives: d.Lives, Predecessor: d.Predecessor}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d.Lives == 0 {
-		w.Started = p.states[uid].status.StartTime
+	if s := p.states[uid].status; d.Lives == 0 && !isTerminal(s.Phase) {
+		w.Before = s
 	}
 	if w.End = p.finalEnd(d); w.End == nil {
 		v, known := p.verdicts[uid]

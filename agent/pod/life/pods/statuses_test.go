@@ -110,10 +110,10 @@ func TestStoredStart(t *testing.T) {
 	w, p, began := newWorld(t), aPod("a", "1", 0), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	start := func() time.Time {
 		d, ok := w.Get("a")
-		if !ok || d.Started == nil {
+		if !ok || d.Before.StartTime == nil {
 			return time.Time{}
 		}
-		return d.Started.Time
+		return d.Before.StartTime.Time
 	}
 	w.setPods(t, desired.File, p)
 	w.admit(t, "a", "admitted")
@@ -126,6 +126,16 @@ func TestStoredStart(t *testing.T) {
 	w.setPods(t, desired.File, p)
 	if got := start(); !got.Equal(began) {
 		t.Errorf("after a restart: %s", got)
+	}
+	w.inputs["a"] = plan.Input{
+		UID: "a", Want: p, Admitted: true, Started: began, Now: began.Add(time.Minute),
+		End: &plan.End{Phase: v1.PodFailed, Reason: "DeadlineExceeded"},
+	}
+	w.refreshStatus("a")
+	w.restart(t)
+	w.setPods(t, desired.File, p)
+	if got, phase := start(), w.states["a"].status.Phase; !got.IsZero() || phase != v1.PodFailed {
+		t.Errorf("after the end of the pod: %s, %s", got, phase)
 	}
 	w.setPods(t, desired.File)
 	w.setPods(t, desired.File, p)

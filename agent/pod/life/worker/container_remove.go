@@ -99,8 +99,8 @@ func eachLog(ctx context.Context, path string, visit func(dir *os.File, name str
 // attemptAfterLogs returns the number of the first attempt of a container of which the runtime has no record. It is at least the given
 // number. There may be logs of earlier attempts, whose records are lost, for example because the node has moved to another runtime. The
 // attempt must not continue such a log, so it gets the next number, as with a kubelet. The newest of these logs stays. The others are
-// removed, because no record leads to them any more.
-func attemptAfterLogs(ctx context.Context, path string, least uint32) uint32 {
+// removed with their links, because no record leads to them any more.
+func (e *Executor) attemptAfterLogs(ctx context.Context, path string, least uint32) uint32 {
 	newest := int64(-1)
 	err := eachLog(ctx, path, func(_ *os.File, name string) error {
 		newest = max(newest, attemptOfLog(name))
@@ -109,7 +109,7 @@ func attemptAfterLogs(ctx context.Context, path string, least uint32) uint32 {
 	if err == nil && newest > 0 {
 		eachLog(ctx, path, func(dir *os.File, name string) error { // what stays is removed with the pod
 			if n := attemptOfLog(name); n >= 0 && n < newest {
-				return mounts.RemoveAt(dir, name)
+				return errors.Join(mounts.RemoveAt(dir, name), e.cfg.Links.Unlink(filepath.Join(filepath.Dir(path), name)))
 			}
 			return nil
 		})

@@ -55,7 +55,7 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	}
 	number := a.Attempt
 	if _, known := in.Observed.Newest(ctr.Name); !known {
-		number = attemptAfterLogs(ctx, filepath.Join(sandbox.LogDirectory, translate.LogPath(ctr.Name, a.Attempt)), a.Attempt)
+		number = e.attemptAfterLogs(ctx, filepath.Join(sandbox.LogDirectory, translate.LogPath(ctr.Name, a.Attempt)), a.Attempt)
 	}
 	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{
 		Number: number, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: target, Image: image, Ref: ref,

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // gatherInput builds an input from the data of the other parts of the agent. It changes nothing.
@@ -37,8 +38,16 @@ func (w *worker) gatherInput() plan.Input {
 		in.ShutdownSince, most = cfg.ShutdownTermination(in.Want)
 	}
 	in.Grace = gracePeriod(&in, most)
-	if wanted.Started != nil {
-		in.Started = wanted.Started.Time
+	if s := wanted.Before.StartTime; s != nil {
+		in.Started = s.Time
+	}
+	for st := range podspec.Statuses(&wanted.Before) {
+		if _, known := in.Observed.Newest(st.Name); !known && podspec.NextAttempt(st) > 0 {
+			if in.Attempts == nil {
+				in.Attempts = map[string]uint32{}
+			}
+			in.Attempts[st.Name] = uint32(podspec.NextAttempt(st))
+		}
 	}
 	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && cfg.IsStale(sb.ID) {
 		in.Stale = sb.ID

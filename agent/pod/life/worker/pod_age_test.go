@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
@@ -72,7 +73,7 @@ func TestAgeWithoutSandbox(t *testing.T) {
 				t.Errorf("the pod has started %s ago, and its deadline is over: %t", time.Since(n.set.Input(p.UID).Started), !isOver)
 			}
 			n.stop()
-			n.wishes.pods["a"] = Wanted{Pod: p, Started: &began}
+			n.wishes.pods["a"] = Wanted{Pod: p, Before: v1.PodStatus{StartTime: &began}}
 			n.start(t)
 			synctest.Wait()
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
@@ -35,9 +34,9 @@ type Wanted struct {
 	Undecided bool
 	Pending   plan.Pending
 
-	// Started is the start time in the stored status of the pod. It is nil if the status has none, and if the status may be that of an
-	// earlier life.
-	Started *metav1.Time
+	// Before is the last status of the pod. It is empty if it may be that of an earlier life, or has a terminal phase: a static pod that
+	// had ended may run again.
+	Before v1.PodStatus
 
 	Resized bool // the node has allocated other resources to the pod, before the agent started; see plan.Input
 }
