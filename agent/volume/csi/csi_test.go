@@ -200,8 +200,8 @@ func TestAttached(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestInUse checks that a volume is not mounted before the API server lists it as in use, although it is attached. After that, it is mounted
-// again without a link, also by a restarted agent and after a reboot, until it was unmounted.
+// TestInUse checks that a volume is not mounted before the API server lists it as in use, although it is attached. After that, it is
+// mounted again without a link, also by a restarted agent and after a reboot, until it was unmounted.
 func TestInUse(t *testing.T) {
 	w := newWorld(t)
 	w.object, w.attach = nil, &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}

@@ -52,8 +52,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestUnstageFailsLate checks that the driver is called until it has unstaged a volume, although it has removed the directory of the volume in
-// a call that then failed or hung.
+// TestUnstageFailsLate checks that the driver is called until it has unstaged a volume, although it has removed the directory of the volume
+// in a call that then failed or hung.
 func TestUnstageFailsLate(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		w := newWorld(t)

@@ -81,8 +81,8 @@ func requireNoErrorAt(t *testing.T, path string, do func() error) {
 	}
 }
 
-// TestFindDamaged checks volumes whose vol_data.json is damaged: the mount of a pod stays, and the pod's volumes cannot be torn down. A file
-// without a mount is ignored. Known paths are skipped.
+// TestFindDamaged checks volumes whose vol_data.json is damaged: the mount of a pod stays, and the pod's volumes cannot be torn down. A
+// file without a mount is ignored. Known paths are skipped.
 func TestFindDamaged(t *testing.T) {
 	w := newWorld(t)
 	w.register()

@@ -152,8 +152,8 @@ func TestExpansion(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), p.UID))
 }
 
-// TestExpansionReadOnly checks that a volume is not expanded if its pod mounts it read-only. The pod gets one event, and the claim keeps its
-// size. Then another pod, which mounts the volume writable, expands it.
+// TestExpansionReadOnly checks that a volume is not expanded if its pod mounts it read-only. The pod gets one event, and the claim keeps
+// its size. Then another pod, which mounts the volume writable, expands it.
 func TestExpansionReadOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	defer s.Close()
@@ -191,9 +191,9 @@ func TestExpansionReadOnly(t *testing.T) {
 	}
 }
 
-// TestExpansionOnEachNode checks that each of two nodes that use a volume expands it once, also after a restart, although the claim has the new
-// size when the first node has reported. Only this node reports. The second node also expands the volume if its row is that of an earlier
-// version, but not if it mounts the volume only then.
+// TestExpansionOnEachNode checks that each of two nodes that use a volume expands it once, also after a restart, although the claim has the
+// new size when the first node has reported. Only this node reports. The second node also expands the volume if its row is that of an
+// earlier version, but not if it mounts the volume only then.
 func TestExpansionOnEachNode(t *testing.T) {
 	o := &resizableDriver{told: make(chan string, 9)}
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
@@ -237,7 +237,8 @@ func TestExpansionOnEachNode(t *testing.T) {
 	}
 	for name, k := range nodes {
 		for range 2 {
-			requireNoError(t, k.withLock(t.Context(), "kubernetes.io/csi/d^h", "", func(context.Context) error { return nil })) // the expansion has ended
+			nothing := func(context.Context) error { return nil }
+			requireNoError(t, k.withLock(t.Context(), "kubernetes.io/csi/d^h", "", nothing)) // the expansion has ended
 			requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 			if len(drivers[name].grown) > 0 || len(o.told) > 0 {
 				t.Errorf("%s: expanded again, or reported: %d", name, len(o.told))
@@ -331,7 +332,8 @@ func TestExpansionFails(t *testing.T) {
 }
 
 // TestGrown checks that a volume is expanded if the claim's capacity is smaller or if the API server waits for the node. It is not expanded
-// if the controller must act first. It is not expanded either if the volume is smaller than the claim's capacity. If the volume is smaller on this node, it is expanded.
+// if the controller must act first. It is not expanded either if the volume is smaller than the claim's capacity. If the volume is smaller
+// on this node, it is expanded.
 func TestGrown(t *testing.T) {
 	pending := []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
 	for _, tt := range []struct {

@@ -227,8 +227,8 @@ func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestOneDirectoryOfTwoVolumes checks that two PersistentVolumes with one local path are one volume: with ReadWriteOncePod the second pod waits
-// for the end of the first. The same applies if an earlier version has recorded the first one by its name.
+// TestOneDirectoryOfTwoVolumes checks that two PersistentVolumes with one local path are one volume: with ReadWriteOncePod the second pod
+// waits for the end of the first. The same applies if an earlier version has recorded the first one by its name.
 func TestOneDirectoryOfTwoVolumes(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		root, dir, s := t.TempDir(), t.TempDir(), openStore(t, t.TempDir())
@@ -254,7 +254,8 @@ func TestOneDirectoryOfTwoVolumes(t *testing.T) {
 			}
 			k = newMounter(t, root, s, o)
 		}
-		if _, err := k.SetUp(t.Context(), b, &b.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
+		_, err = k.SetUp(t.Context(), b, &b.Spec.Volumes[0], "")
+		if err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
 			t.Errorf("earlier %v: %v", earlier, err)
 		}
 		path, err := k.SetUp(t.Context(), a, &a.Spec.Volumes[0], "")
@@ -299,8 +300,8 @@ func TestDiskOfAnUnrecordedPod(t *testing.T) {
 	}
 }
 
-// TestDisksOfALostDatabase checks that a disk whose records were lost stays mounted while a pod uses it. After that, it is unmounted, and the
-// target is logged out. The same applies to a disk without a pod, and to one that is not mounted any more.
+// TestDisksOfALostDatabase checks that a disk whose records were lost stays mounted while a pod uses it. After that, it is unmounted, and
+// the target is logged out. The same applies to a disk without a pod, and to one that is not mounted any more.
 func TestDisksOfALostDatabase(t *testing.T) {
 	for _, mounted := range []bool{true, false} {
 		root := t.TempDir()
