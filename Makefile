@@ -34,12 +34,17 @@ NO_DWARF := -dwarf=false
 # - the devices of pods, except the topology manager: 0.05 MB. Their changes wait for plugins, drivers and the disk
 # - the link and the certificates, which wait for the network: 0.01 MB
 # - volumes and the CSINode, which wait for the kernel, drivers and the network: 0.07 MB
+# - the configuration, the sources of pods and signed files, whose changes come from a disk or the network, and the TPM, which
+#   is used once for each start: 0.46 MB
 # - the paths of the local socket, the sessions, the status page and remote runtimes, which wait for people and other processes: 0.08 MB
 NOT_INLINED := k8s.io/api/... $(addprefix github.com/islet-edge/islet/,agent/change/... agent/cli/... agent/doctor/... agent/host/... agent/pod/collect \
 	edge/backup edge/csinode edge/link edge/podcertificate edge/supervisor internal/hostcommand internal/registry net/... \
 	runtime/ctrd runtime/daemon runtime/image runtime/ocispec runtime/taskshim runtime/remote \
 	agent/engine/... agent/volume/... agent/kubelet/describe agent/kubelet/page agent/kubelet/server/local/... agent/kubelet/server/streams \
-	agent/device agent/device/c... agent/device/d... agent/device/hardware agent/device/m... agent/device/p...)
+	agent/device agent/device/c... agent/device/d... agent/device/hardware agent/device/m... agent/device/p... \
+	agent/cluster/... agent/plugin/... edge/brake edge/check edge/configsource edge/inventory edge/local edge/manifest edge/remotedialer \
+	edge/review edge/twin internal/bundle internal/config internal/download internal/k3s internal/release internal/rollout internal/signed) \
+	filippo.io/age/... github.com/google/go-tpm/...
 SMALL := $(NOT_INLINED:%='-gcflags=%=-l $(NO_DWARF)')
 GOFLAGS_OF_ALL := -trimpath -tags=grpcnotrace -gcflags=all=$(NO_DWARF) $(SMALL)
 export GOFLAGS := $(filter-out $(GOFLAGS_OF_ALL),$(shell go env GOFLAGS 2>/dev/null)) $(GOFLAGS_OF_ALL)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// This variable lists the types whose zero value accepts megabytes of headers, with the fields that every literal of the type must set.
-// Each header line becomes an entry of a map.
+// bounded lists the types whose zero value accepts megabytes of headers, with the fields that every literal of the type must set. Each
+// header line becomes an entry of a map.
 var bounded = map[string][]string{
 	"net/http.Transport": {"MaxResponseHeaderBytes"},
 	"net/http.Server":    {"MaxHeaderBytes", "ReadHeaderTimeout"},
@@ -63,7 +63,7 @@ type source struct {
 	packages map[string]string // import paths by their names in the file
 }
 
-// This function parses the files of a folder without its tests.
+// sources parses the files of a folder without its tests.
 func sources(t *testing.T, folder string) (all []source) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(filepath.FromSlash(folder), "*.go"))

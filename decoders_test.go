@@ -22,16 +22,16 @@ import (
 // describes the format of a row.
 const decodersFile = "decoders.txt"
 
-// This variable contains the senders of untrusted input. A row with such a sender must name a test that sends a bomb. A row with another
-// sender must give a reason.
+// foreign contains the senders of untrusted input. A row with such a sender must name a test that sends a bomb. A row with another sender
+// must give a reason.
 var foreign = []string{"image", "registry", "server", "plugin", "pod", "manifest", "client", "configuration", "release", "bundle", "backup"}
 
-// This variable contains the senders that have full control of the node anyway. The sender "own" is islet itself, which has written files
-// that only root can change. The sender "caller" is the user who runs a command. The command uses only memory of the user's own process.
+// trusted contains the senders that have full control of the node anyway. The sender "own" is islet itself, which has written files that
+// only root can change. The sender "caller" is the user who runs a command. The command uses only memory of the user's own process.
 var trusted = []string{"own", "kernel", "root", "embedded", "caller"}
 
-// This variable contains the decoding functions of packages, by import path. A name that ends with * matches all names with that prefix. A
-// name that begins with & matches a literal of that type.
+// decoders contains the decoding functions of packages, by import path. A name that ends with * matches all names with that prefix. A name
+// that begins with & matches a literal of that type.
 var decoders = map[string][]string{
 	"archive/tar":       {"NewReader"},
 	"archive/zip":       {"*"},
@@ -269,7 +269,7 @@ func decodingCalls(decl ast.Decl, packages map[string]string) (calls []string) {
 	return calls
 }
 
-// This function reports whether a name matches one of the patterns.
+// named reports whether a name matches one of the patterns.
 func named(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, name)
@@ -307,7 +307,7 @@ func declName(decl ast.Decl) string {
 // testNames contains the names of the tests, by folder.
 type testNames map[string]map[string]bool
 
-// This method returns the names of the tests in a folder. It parses each folder once.
+// in returns the names of the tests in a folder. It parses each folder once.
 func (all testNames) in(folder string) map[string]bool {
 	if all[folder] != nil {
 		return all[folder]

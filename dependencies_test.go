@@ -31,7 +31,7 @@ type goPackage struct {
 	Module     *struct{ Path string }
 }
 
-// This function returns all packages that are linked into a program for Linux, by import path.
+// linked returns all packages that are linked into a program for Linux, by import path.
 func linked(t *testing.T, program string) map[string]goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports,Standard,Module", program)
@@ -73,7 +73,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// This function returns one line for each external module of the given packages. The line contains the module's path and its importers.
+// importers returns one line for each external module of the given packages. The line contains the module's path and its importers.
 func importers(packages map[string]goPackage) string {
 	rooms, modules := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, p := range packages {

@@ -29,8 +29,8 @@ func TestExamples(t *testing.T) {
 		all = append(all, f)
 		expectClean(t, []finding.File{f, configuration})
 		comment, _, _ := strings.Cut(string(f.Data), "apiVersion:")
-		if lines := strings.Split(comment, "\n"); len(lines) < 4 || !strings.Contains(comment, "\n# Node: ") ||
-			!strings.Contains(comment, "\n# Change: ") {
+		if lines := strings.Split(comment, "\n"); len(lines) < 4 || !strings.Contains(comment, "\n# Needs on the node: ") ||
+			!strings.Contains(comment, "\n# To change: ") {
 			t.Errorf("%s: the comment is\n%s", name, comment)
 		}
 		base := filepath.Base(name)

@@ -107,7 +107,7 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// This variable lists the heavy dependencies, with the folders that may import each of them.
+// homes lists the heavy dependencies, with the folders that may import each of them.
 var homes = map[string][]string{
 	"modernc.org/sqlite":                      {"edge/store"},
 	"k8s.io/client-go":                        {"edge", "runtime/stream/streamtest"},

@@ -82,8 +82,7 @@ func brokenLinks(dir string, pages map[string]page) []string {
 	return broken
 }
 
-// This function returns the documents that no chain of links from the index reaches. It considers only documents below the index's
-// directory.
+// unreachable returns the documents that no chain of links from the index reaches. It considers only documents below the index's directory.
 func unreachable(pages map[string]page, index string) []string {
 	seen := map[string]bool{index: true}
 	for queue := []string{index}; len(queue) > 0; queue = queue[1:] {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// This variable contains the files that log only the UID of a pod, because its name is unknown.
+// nameless contains the files that log only the UID of a pod, because its name is unknown.
 var nameless = []string{
 	"agent/pod/life/observe/observe.go", // the runtime did not answer, so the name is unknown
 	"agent/pod/life/worker/set.go",      // the worker that panicked may not have the pod
@@ -164,7 +164,7 @@ func eachFile(t *testing.T, use func(path string, set *token.FileSet, file *ast.
 	}
 }
 
-// This function reports whether a call is a call of a logger's method, such as log.Warn or s.Log.Error.
+// logs reports whether a call is a call of a logger's method, such as log.Warn or s.Log.Error.
 func logs(call *ast.CallExpr) bool {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 || !slices.Contains([]string{"Debug", "Info", "Warn", "Error", "With"}, method.Sel.Name) {
@@ -179,7 +179,7 @@ func logs(call *ast.CallExpr) bool {
 	return false
 }
 
-// This function returns the string literals among arguments. For a logger, these are the keys and some values.
+// literals returns the string literals among arguments. For a logger, these are the keys and some values.
 func literals(args []ast.Expr) (all []string) {
 	for _, a := range args {
 		if lit, ok := a.(*ast.BasicLit); ok && lit.Kind == token.STRING {

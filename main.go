@@ -58,6 +58,9 @@ func key(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // installed returns the flags that the service of this machine passes to the agent.
 func installed() ([]string, bool) { return doctor.ServiceFlags(os.DirFS("/")) }
 
+// planned is like installed, also for a service that is not installed yet.
+func planned() ([]string, bool) { return doctor.PlannedFlags(os.DirFS("/")) }
+
 // orInstalled returns the arguments of a command that takes the flags of an agent after its own arguments. If args contains no flags,
 // orInstalled appends the flags of the service.
 func orInstalled(args []string, service func() ([]string, bool)) []string {
@@ -68,7 +71,7 @@ func orInstalled(args []string, service func() ([]string, bool)) []string {
 	return slices.Concat(args, flags)
 }
 
-// loadInstalled returns the configuration of an agent with the given flags. Without flags, it returns that of the service.
+// loadInstalled returns the configuration of an agent with the given flags. Without flags, it returns the configuration of the service.
 func loadInstalled(flags []string) (*config.Config, []config.Notice, error) {
 	return configure.Load(orInstalled(flags, installed))
 }
@@ -77,7 +80,7 @@ func setUp(args []string, stdout, stderr io.Writer) int {
 	return setup.Main(orInstalled(args, installed), configure.Load, stdout, stderr)
 }
 
-// cleanup removes the pods of an agent with the given flags. Without flags, it removes those of the service.
+// cleanup removes the pods of an agent with the given flags. Without flags, it removes the pods of the service's agent.
 func cleanup(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = ofRemoved(orInstalled(args, installed))
@@ -118,7 +121,7 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, guard.IsService()) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: installed, Cleanup: cleanup, SelfTest: selfTest,
+			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: planned, Cleanup: cleanup, SelfTest: selfTest,
 			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, SetUp: setUp, Inventory: inventory.Read,
 			Secrets: inventory.Secrets,
 		})

@@ -76,7 +76,7 @@ var (
 	}
 }
 
-// This function reports whether a pattern of go list, of the forms path and path/..., matches an import path.
+// matches reports whether a pattern of go list, of the forms path and path/..., matches an import path.
 func matches(pattern, path string) bool {
 	if parent, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return path == parent || strings.HasPrefix(path, parent+"/")
@@ -84,7 +84,7 @@ func matches(pattern, path string) bool {
 	return path == pattern
 }
 
-// This function returns the positions in a file that use generic code of the standard library with atomics. It omits atomic.Pointer of a
+// sharedAtomics returns the positions in a file that use generic code of the standard library with atomics. It omits atomic.Pointer of a
 // type of the file's package, because other packages have no copy of that code.
 func sharedAtomics(t *testing.T, file string) []string {
 	t.Helper()

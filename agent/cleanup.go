@@ -20,7 +20,7 @@ import (
 
 // Cleanup removes every pod of an agent that is not running, with its mounts, cgroups and network. It also removes
 // the run directory, and the drop-in that makes logind wait for the pods. It keeps the state directory. The arguments
-// are those of the agent. Cleanup returns the exit code.
+// belong to the agent. Cleanup returns the exit code.
 func Cleanup(ctx context.Context, args []string, _, stderr io.Writer) int {
 	return hostcommand.Report(stderr, "cleanup", cleanUp(ctx, args, stderr))
 }

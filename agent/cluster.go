@@ -29,7 +29,7 @@ func openCluster(ctx context.Context, p *podParts) (c *clusterParts, err error) 
 		Config: c.cfg, Link: c.link, Twin: c.twin, Released: c.laterParts.retryPods, Store: c.store, Objects: c.objects, Events: c.events,
 		Pods: c.pods, Desired: c.desired, Sink: c.sources.Sink(), SourcesReported: c.sources.OthersSpoken, Facts: c.reporter.Facts,
 		Annotations: c.keeper.Annotations, Addresses: c.machine.PresentIPs, OnPeriodicTask: c.settler.TaskRan, Changed: c.nodeChanged,
-		Networks: c.rt.Network.SetPodCIDRs, Startup: c.figures.Startup, Held: c.events.Record, Log: c.log,
+		Networks: c.rt.Network.SetPodCIDRs, Startup: c.figures.Startup, Held: c.events.Record, Left: c.keeper.RestartAlone, Log: c.log,
 	}); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@
 //
 //	base <- disk <- node <- runtimeParts <- podParts <- clusterParts <- featureParts <- workerParts <- serverParts
 //
-// Each struct embeds the one before it, so a part can only use parts that were built before it. It calls a later part
+// Each struct embeds the previous struct, so a part can only use parts that were built before it. It calls a later part
 // through a cell of laterParts.
 //
 //	source --> desired --uid--> worker.Set <--uid-- observe <-- ctrd

@@ -119,7 +119,7 @@ func (f *featureParts) openCredentials() (err error) {
 	return err
 }
 
-// openVolumes opens the volumes of pods, including those of PersistentVolumeClaims, and the registry of CSI and DRA plugins.
+// openVolumes opens the volumes of pods, including PersistentVolumeClaims, and the registry of CSI and DRA plugins.
 func (f *featureParts) openVolumes(ctx context.Context) (err error) {
 	var api *volume.Cluster
 	if o := f.objects.API; o != nil {
@@ -157,7 +157,7 @@ func (f *featureParts) hookChain() hook.Chain {
 			sb, ok := f.observer.Pod(uid).Sandbox()
 			return ok && sb.Ready
 		}},
-		// The cgroups come early, because the memory that later hooks use, such as that of a tmpfs, is charged to the pod's cgroup.
+		// The cgroups come early, because the memory that later hooks use, such as the memory of a tmpfs, is charged to the pod's cgroup.
 		f.cgroups,
 		// The objects come before the hooks that read them.
 		f.objects, f.objects.Claims,

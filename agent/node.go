@@ -49,6 +49,7 @@ func openNode(ctx context.Context, d *disk) (n *node, err error) {
 	}); err != nil {
 		return nil, fmt.Errorf("load the desired pods: %w", err)
 	}
+	cluster.FindLeft(n.cfg, n.desired.List())
 	if err := n.openDevices(ctx); err != nil {
 		return nil, err
 	}

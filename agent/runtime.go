@@ -40,7 +40,7 @@ func openRuntime(ctx context.Context, n *node) (r *runtimeParts, err error) {
 		Runtime: r.rt.Runtime, Changed: r.laterParts.pokePod, OnRelist: r.figures.ObserveRelist,
 		Root: r.cfg.Dirs.Root, Sync: r.cfg.Kubelet.SyncFrequency.Duration, Log: r.log,
 	})
-	r.bundles, err = bundle.OpenFor(r.cfg, r.configStart.OnTrial(), r.machine.Labels, r.link, r.rt.BundleImages(), r.store, r.log)
+	r.bundles, err = bundle.OpenFor(r.cfg, r.configStart, r.machine.Labels, r.link, r.rt.BundleImages(), r.store, r.log)
 	return r, err
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// This function creates an archive of a directory, as make dist does. It returns the path of the archive.
+// packed creates an archive of a directory, as make dist does. It returns the path of the archive.
 func packed(t *testing.T, from string, tar ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "islet-9.0.0+x-linux-amd64.tar.gz")
@@ -85,9 +85,9 @@ func TestInstallArchiveRefuses(t *testing.T) {
 	outside := unpacked(t, "two")
 	write(t, filepath.Join(filepath.Dir(outside), "evil"), "x", 0o600)
 	for name, c := range map[string]struct{ from, says string }{
-		"cut off":          {cut, "cut.tar.gz is no whole .tar.gz"},
-		"no archive":       {text, "text.tar.gz is no whole .tar.gz"},
-		"another's":        {foreign, "foreign.tar.gz is no archive of islet"},
+		"cut off":          {cut, "cut.tar.gz is not a complete .tar.gz file"},
+		"no archive":       {text, "text.tar.gz is not a complete .tar.gz file"},
+		"another's":        {foreign, "foreign.tar.gz is not an archive of islet"},
 		"not there":        {dir + "/none.tar.gz", "none.tar.gz is not there"},
 		"no program":       {packed(t, without("islet")), "it has no islet-9.0.0+x-linux-amd64/islet"},
 		"no script":        {packed(t, without("install.sh")), "it has no islet-9.0.0+x-linux-amd64/install.sh"},

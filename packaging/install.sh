@@ -272,7 +272,7 @@ set_up() {
 
 do_install() {
 	[ -z "$config" ] || [ "$kubeadm" = no ] || fail "--config is for a node of its own: kubeadm writes the settings of its nodes"
-	[ -z "$config" ] || [ -f "$config" ] || fail "$config is no file"
+	[ -z "$config" ] || [ -f "$config" ] || fail "$config is not a file"
 	whole
 	if [ "$kubeadm" = no ] && ours "$bin/kubelet"; then
 		say "this is a node for kubeadm, and stays one: uninstall makes way for a node of its own"
@@ -473,19 +473,19 @@ from_archive() {
 	archive=$1
 	shift
 	[ -f "$archive" ] || fail "$archive is neither a file nor a directory"
-	list=$(tar tzf "$archive" 2>/dev/null) || fail "$archive is no whole .tar.gz: bring it here anew"
+	list=$(tar tzf "$archive" 2>/dev/null) || fail "$archive is not a complete .tar.gz file: bring it here anew"
 	top=${list%%/*}
-	case $top in islet-*) ;; *) fail "$archive is no archive of islet" ;; esac
+	case $top in islet-*) ;; *) fail "$archive is not an archive of islet" ;; esac
 	for f in install.sh files islet built; do
-		echo "$list" | grep -qxF "$top/$f" || fail "$archive is no archive of islet, or not all of one: it has no $top/$f"
+		echo "$list" | grep -qxF "$top/$f" || fail "$archive is not an archive of islet, or not all of one: it has no $top/$f"
 	done
 	other=$(echo "$list" | awk -v top="$top/" 'index($0, top) != 1' | head -n 1)
-	[ -z "$other" ] || fail "$archive is no archive of islet: it has $other"
+	[ -z "$other" ] || fail "$archive is not an archive of islet: it has $other"
 	other=$(echo "$list" | grep -E '(^|/)\.\.(/|$)' | head -n 1)
-	[ -z "$other" ] || fail "$archive is no archive of islet: $other leads out of it"
+	[ -z "$other" ] || fail "$archive is not an archive of islet: $other leads out of it"
 	list=$(tar tvzf "$archive")
 	other=$(echo "$list" | grep -v '^[-d]' | head -n 1)
-	[ -z "$other" ] || fail "$archive is no archive of islet: it has a link or a device: $other"
+	[ -z "$other" ] || fail "$archive is not an archive of islet: it has a link or a device: $other"
 	tmp=${TMPDIR:-/var/tmp}
 	need=$(echo "$list" | awk '{ blocks += int($3 / 4096) + 1 } END { print int(blocks / 256) + 1 }') # after the mode and the owner comes the size
 	free=$(mib_free "$tmp")

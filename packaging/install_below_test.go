@@ -84,7 +84,7 @@ func TestInstallConfig(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	for want, args := range map[string][]string{
-		"--config needs a file": {"--config"}, "is no file": {"--config", dir}, "--config is for": {"--config", file, "--kubeadm"},
+		"--config needs a file": {"--config"}, "is not a file": {"--config", dir}, "--config is for": {"--config", file, "--kubeadm"},
 	} {
 		below := t.TempDir()
 		out, err := try(exec.Command("sh", append([]string{filepath.Join(archive, "install.sh")}, args...)...), "DESTDIR="+below)

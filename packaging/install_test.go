@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// This function creates a directory with the files of an archive and a program that prints its version.
+// unpacked creates a directory with the files of an archive and a program that prints its version.
 func unpacked(t *testing.T, version string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func run(t *testing.T, archive, root string, args ...string) string {
 	return out
 }
 
-// This function returns the mode, the target and the content of all files below a directory.
+// tree returns the mode, the target and the content of all files below a directory.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -239,8 +239,8 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
-// This function runs install.sh on this machine with empty installation directories and without an init system. Programs in bin take
-// precedence over others.
+// alone runs install.sh on this machine with empty installation directories and without an init system. Programs in bin take precedence
+// over others.
 func alone(t *testing.T, bin string, args ...string) (string, error) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -37,3 +37,21 @@ func TestOpenRCFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenRCEnvironment checks that the agent gets the variables of /etc/default/islet from OpenRC, as it gets them from systemd.
+func TestOpenRCEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "islet")
+	write(t, program, "#!/bin/sh\nprintf '%s|%s' \"$HTTPS_PROXY\" \"$OTHER\"\n", 0o755)
+	write(t, filepath.Join(dir, "default"), "HTTPS_PROXY=http://proxy.example:3128\n", 0o600)
+	script, err := os.ReadFile("openrc/islet.initd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("/usr/local/bin/islet", program, "/etc/default/islet", dir+"/default").Replace(string(script))
+	write(t, filepath.Join(dir, "initd"), text, 0o600)
+	out, err := try(exec.Command("sh", "-c", "OTHER=x; . "+dir+`/initd; eval "$command" $command_args`))
+	if want := "http://proxy.example:3128|"; err != nil || out != want {
+		t.Errorf("%q, want %q: %v", out, want, err)
+	}
+}

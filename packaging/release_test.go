@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// This function writes a key of packaging/sign to a file.
+// signer writes a key of packaging/sign to a file.
 func signer(t *testing.T, file string) release.Key {
 	t.Helper()
 	t.Setenv("CGO_ENABLED", "0") // like all built programs, so Go's cache contains them; these tests need cgo
@@ -164,13 +164,13 @@ func TestRelease(t *testing.T) {
 			"PATH="+filepath.Join(top, "bin")+":"+os.Getenv("PATH"), "ISLET_OCI_CACHE="+cache, "ISLET_SIGNING_KEY=")
 	}
 	for name, c := range map[string]struct{ offered, more, keys, bad string }{
-		"ready":                        {"5-1", "", one + ":" + two, ""},
-		"on another Debian":            {"6-1", "", one, ""},
-		"without apt's lists":          {"", "", one, ""},
-		"an old C library":             {"5-2", "", one, "names glibc 5-1, and apt offers 5-2"},
-		"the headers of an entry":      {"5-0", "linux:arm 8 linux_8_all.deb " + strings.Repeat("0", 64) + "\n", one, "the sources of linux:arm are missing"},
-		"a key that is no private key": {"5-0", "", one + ":" + changelog, "contains no private key"},
-		"a key that is not there":      {"5-0", "", top + "/none", "none"},
+		"ready":                           {"5-1", "", one + ":" + two, ""},
+		"on another Debian":               {"6-1", "", one, ""},
+		"without apt's lists":             {"", "", one, ""},
+		"an old C library":                {"5-2", "", one, "names glibc 5-1, and apt offers 5-2"},
+		"the headers of an entry":         {"5-0", "linux:arm 8 linux_8_all.deb " + strings.Repeat("0", 64) + "\n", one, "the sources of linux:arm are missing"},
+		"a key that is not a private key": {"5-0", "", one + ":" + changelog, "contains no private key"},
+		"a key that is not there":         {"5-0", "", top + "/none", "none"},
 	} {
 		if out, err := check(c.offered, c.more, c.keys); (err == nil) != (c.bad == "") || !strings.Contains(out, c.bad) {
 			t.Errorf("before a release, %s: %v: %s", name, err, out)

@@ -2,9 +2,9 @@
 // node, and keep it only if the node is as healthy as before.
 //
 //	configure  accepts a configuration that is sent to the node
-//	trial      decides whether it is kept; does no I/O but for its file
+//	trial      decides whether the node keeps it; its only I/O is its record file
 //	guard      the process that supervises an agent on trial
-//	bundle     runs a signed bundle, and returns to the previous one if its pods fail
+//	bundle     runs the pods of a signed bundle, and returns to the previous bundle if they fail
 //	update     installs another version of islet
 //	selfcheck  reports whether a program can run on this machine
 package change

@@ -94,13 +94,13 @@ func commands() []command.Command {
 		}},
 		{Name: "system", Summary: "show the disk space that images, containers, logs and volumes use", Sub: []command.Command{
 			{Name: "df", Summary: "show the disk usage of images, containers, logs and volumes", Setup: images.DiskUsage,
-				Detail: "SIZE of images is that of the disk; unused images may share layers with used ones, so less than RECLAIMABLE " +
-					"may become free.\nContainers, logs and emptyDirs are those of running pods. The data of claims is only " +
+				Detail: "SIZE of images is their size on the disk; unused images may share layers with used ones, so less than " +
+					"RECLAIMABLE may become free.\nContainers, logs and emptyDirs belong to running pods. The data of claims is only " +
 					"removed by the command shown."},
 		}},
 		{Name: "devices", Aliases: []string{"device", "dev"},
 			Summary: "show the devices for containers, and the containers that use them", Setup: node.Devices,
-			Detail: "Built-in devices are those of 'devices' in the EdgeConfiguration. Device plugins provide the " +
+			Detail: "Built-in devices are configured in 'devices' of the EdgeConfiguration. Device plugins provide the " +
 				"others.\n--all shows every device of this machine, with the properties that a match in the configuration can use."},
 		{
 			Name: "apply", Args: "-f FILE|DIR|-",
@@ -109,7 +109,7 @@ func commands() []command.Command {
 		},
 		{Name: "check", Args: "FILE|DIR|URL|-...", Summary: "check manifests and configurations without a node",
 			ArgsKind: command.TakesFiles, Setup: objects.Check,
-			Detail: "Needs no agent and no root. All files are checked as those of one node: fields, values, image references, " +
+			Detail: "Needs no agent and no root. All files are checked as the files of one node: fields, values, image references, " +
 				"host ports that\ntwo pods have, missing ConfigMaps, Secrets and claims, templates that were not filled in. A file " +
 				"may also have a\nKubeletConfiguration, an EdgeConfiguration or both. A dry run of 'islet apply' uses the same rules " +
 				"and what a node knows.\n\nEach line is FILE:LINE: SEVERITY: MESSAGE. Exits with 1 if there is an error, and with " +
@@ -138,7 +138,7 @@ func commands() []command.Command {
 			Summary: "put all that a node should run into one signed file", Sub: bundle.Commands(),
 		},
 		{Name: "self-test", Hidden: true, Setup: change.SelfTest},
-		{Name: "accept", Summary: "end the held pods, which the API server has lost", Setup: node.Accept,
+		{Name: "accept", Summary: "end the held pods, which no API server wants any more", Setup: node.Accept,
 			Detail: "If the API server was restored from a backup or recreated, or the Node was deleted, the node " +
 				"keeps running\nthe pods that the API server has lost. This command ends them: see 'islet status'."},
 		{Name: "takeover", Summary: "give the name of the node to this machine, if another one had it", Setup: node.TakeOver,
@@ -169,7 +169,7 @@ func commands() []command.Command {
 				"--bundles adds the bundle in use, without its images. Without it, the node takes the bundle with this number again.\n" +
 				"--include=PATH adds a file or directory that the configuration does not name.\n" +
 				"--verify FILE --key=FILE checks a backup with the private key, and shows what is in it.\n" +
-				"-q prints no progress on a terminal. The agent may run or not. A complete new backup replaces the one before.\n" +
+				"-q prints no progress on a terminal. The agent may run or not. A complete new backup replaces the previous one.\n" +
 				"With -, it goes to the standard output."},
 		{Name: "restore", Args: "FILE|- --key=FILE [--dry-run] [--set-aside] [--recovery] [-q] [AGENT FLAG...]",
 			Summary: "make this board the node of a backup", Setup: node.Restore, IsAgent: true,
@@ -186,13 +186,13 @@ func commands() []command.Command {
 			Detail: "The service runs this command before the agent. Without FILE, it uses /boot/firmware/islet.yaml or " +
 				"/boot/islet.yaml,\nif one exists and is not in use yet. It writes the flags, settings and credentials to " +
 				"/etc/islet, all or none.\n" +
-				"Without flags of an agent, those of the installed service are used.\n" +
+				"Without flags of an agent, the flags of the installed service are used.\n" +
 				"Exits with 1 if the file has a mistake, and with 75 if the command must be repeated before the agent starts."},
 		{Name: "doctor", Args: "[--all] [--output=json] [--fix] [--dry-run] [--migrate [--write=DIR]] [AGENT FLAG...]",
 			Summary: "check this host and show how to repair each finding", Setup: node.Doctor, IsAgent: true,
 			Detail: "Needs no agent. Without agent flags it uses the settings of the running agent, or else " +
-				"those of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, such as " +
-				"its bridge cni0;\nwith --dry-run it only lists them.\n" +
+				"the settings of the installed\nservice.\n--fix removes leftovers of another kubelet or k3s that are certainly unused, " +
+				"such as its bridge cni0;\nwith --dry-run it only lists them.\n" +
 				"--migrate prints, step by step, how islet takes this host over from a kubelet, k3s, podman or docker, and the way " +
 				"back.\nIt changes nothing. --write=DIR also writes translated manifests and settings of registries into a new directory."},
 		{Name: "support", Args: "FILE|-", Summary: "write an archive for a report of a problem, without secrets",
@@ -206,8 +206,8 @@ func commands() []command.Command {
 				"/etc/islet/kubelet.yaml and /etc/islet/edge.yaml are read if they exist; --config and --edge-config replace them."},
 		{Name: "cleanup", Args: "[AGENT FLAG...]",
 			Summary: "end all pods of a stopped agent, and remove their leftovers from the host", Setup: node.Cleanup, IsAgent: true,
-			Detail: "The state directory is kept, so the pods return with the agent. Without flags, those of the installed service are " +
-				"used."},
+			Detail: "The state directory is kept, so the pods return with the agent. " +
+				"Without flags, the flags of the installed service are used."},
 		{Name: "version", Summary: "print the versions of this program and of the agent", Setup: node.Version},
 		{Name: "completion", Args: "bash|zsh|fish", Summary: "print shell completion", Setup: setupCompletion, NoAgent: true,
 			Detail: "For example: islet completion bash > /etc/bash_completion.d/islet"},

@@ -132,7 +132,7 @@ func TestExamples(t *testing.T) {
 		}
 	})
 	for path := range left {
-		t.Errorf("%q has examples but is no command", path)
+		t.Errorf("%q has examples but is not a command", path)
 	}
 	if after := fileNames(t, source); !slices.Equal(after, before) {
 		t.Errorf("the examples have changed the directory of the sources: %q, before %q", after, before)

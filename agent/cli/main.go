@@ -22,8 +22,8 @@ import (
 // Env is the environment of the commands.
 type Env = command.Env
 
-// IsCommand reports whether the arguments are those of a command. A command of this name need not exist. If IsCommand
-// returns false, the arguments are those of the agent. The agent has only flags.
+// IsCommand reports whether the arguments belong to a command. A command of this name need not exist. If IsCommand
+// returns false, the arguments belong to the agent. The agent has only flags.
 //
 // The arguments of a command begin with a name or the flag --socket, or request help. Without arguments, the command is
 // help. There are two exceptions. In a service, a program without arguments is the agent, because a service file of an

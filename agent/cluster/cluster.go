@@ -70,6 +70,7 @@ type Config struct {
 	// Networks sets the networks from which pods get their addresses. They are the Node's podCIDRs.
 	Networks func(context.Context, []netip.Prefix) error
 	Held     func(warning bool, reason, message string)
+	Left     func() // called on a node with Config.Left when its pods of the cluster have been ended
 	Log      *slog.Logger
 }
 
@@ -103,11 +104,14 @@ func Open(ctx context.Context, cfg Config) (*Cluster, error) {
 		Log: cfg.Log}); err != nil {
 		return nil, err
 	}
-	c.Brake, err = brake.New(ctx, brake.Config{
+	holds := brake.Config{
 		Client: client, Node: name, Next: cfg.Sink, Pods: cfg.Desired.List, Epoch: c.history.Epoch, Meta: cfg.Store,
 		Limit: cfg.Edge.HoldPodsFor.Duration, Now: cfg.Link.Now, Event: cfg.Held, Log: cfg.Log,
-	})
-	if err != nil {
+	}
+	if cfg.Config.Left {
+		holds.Left = cfg.Left
+	}
+	if c.Brake, err = brake.New(ctx, holds); err != nil {
 		return nil, err
 	}
 	c.source, err = source.NewAPI(source.APIConfig{
@@ -140,11 +144,15 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 		taints = append(slices.Clone(taints), v1.Taint{Key: keys.CloudUninitialized, Value: "true",
 			Effect: v1.TaintEffectNoSchedule})
 	}
+	var former []string
+	if c.cfg.Edge.K3s.Directory != "" {
+		former = supervisor.FormerLabels
+	}
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
 		LastRenewal: c.history.LastRenewal(), Duplicates: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
 		Changed:  c.nodeChanged,
-		Register: registers(k), Labels: n.Labels, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
+		Register: registers(k), Labels: n.Labels, RemovedLabels: former, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
 		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
@@ -161,7 +169,13 @@ func registers(k *kubelet.KubeletConfiguration) bool { return k.RegisterNode == 
 // program sets this annotation if the node does not register itself.
 func keptAnnotations(cfg *config.Config, addresses func() []string) map[string]string {
 	kept := map[string]string{keys.ProvidedNodeIP: ""}
-	if n := cfg.Node; n.CloudProvider == "external" && len(n.IPs) > 0 && !n.IPs[0].IsUnspecified() {
+	n := cfg.Node
+	if cfg.Edge.K3s.Directory != "" && n.CloudProvider != "external" {
+		for _, key := range supervisor.FormerAnnotations {
+			kept[key] = ""
+		}
+	}
+	if n.CloudProvider == "external" && len(n.IPs) > 0 && !n.IPs[0].IsUnspecified() {
 		kept[keys.ProvidedNodeIP] = strings.Join(addresses(), ",")
 	}
 	if registers(&cfg.Kubelet) {

@@ -3,8 +3,10 @@ package cluster
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/eventtest"
@@ -34,6 +36,11 @@ func TestReport(t *testing.T) {
 // ControllerManagedAttachDetach belongs to another program if the node does not register itself.
 func TestKeptAnnotations(t *testing.T) {
 	addresses := func() []string { return []string{"192.0.2.7", "2001:db8::7"} }
+	k3s := filepath.Join(t.TempDir(), "edge.yaml")
+	const edge = "apiVersion: islet.dev/v1beta1\nkind: EdgeConfiguration\nk3s: {directory: /var/lib/islet/k3s/current}\n"
+	if err := os.WriteFile(k3s, []byte(edge), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		flags []string
 		want  map[string]string
@@ -42,6 +49,9 @@ func TestKeptAnnotations(t *testing.T) {
 		{[]string{"--enable-controller-attach-detach=false"},
 			map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: ""}},
 		{[]string{"--register-node=false"}, map[string]string{keys.ProvidedNodeIP: ""}},
+		{[]string{"--register-node=false", "--edge-config=" + k3s},
+			map[string]string{keys.ProvidedNodeIP: "", "k3s.io/internal-ip": "", "k3s.io/external-ip": "", "k3s.io/hostname": ""}},
+		{[]string{"--register-node=false", "--edge-config=" + k3s, "--cloud-provider=external"}, map[string]string{keys.ProvidedNodeIP: ""}},
 		{[]string{"--cloud-provider=external", "--node-ip=192.0.2.7"},
 			map[string]string{keys.ProvidedNodeIP: "192.0.2.7,2001:db8::7", keys.ControllerManagedAttachDetach: "true"}},
 	} {
@@ -51,6 +61,34 @@ func TestKeptAnnotations(t *testing.T) {
 		}
 		if got := keptAnnotations(cfg, addresses); !maps.Equal(got, tt.want) {
 			t.Errorf("%q: %v, not %v", tt.flags, got, tt.want)
+		}
+	}
+}
+
+// TestFindLeft checks that a node without a cluster in its configuration keeps running as a node of a cluster while it has pods of one.
+func TestFindLeft(t *testing.T) {
+	pods := func(source string, deleting bool) []desired.Pod {
+		return []desired.Pod{{Source: desired.File}, {Source: source, Deleting: deleting}}
+	}
+	for name, tt := range map[string]struct {
+		flags []string
+		pods  []desired.Pod
+		want  bool
+	}{
+		"pods of a cluster":          {nil, pods(desired.API, false), true},
+		"pods that end":              {nil, pods(desired.API, true), false},
+		"static pods":                {nil, pods(desired.HTTP, false), false},
+		"no pods":                    {nil, nil, false},
+		"the cluster is configured":  {[]string{"--kubeconfig=/etc/k"}, pods(desired.API, false), false},
+		"the node joins its cluster": {[]string{"--bootstrap-kubeconfig=/etc/b", "--kubeconfig=/etc/k"}, pods(desired.API, false), false},
+	} {
+		cfg, _, err := config.Load(append([]string{"--hostname-override=n", "--state-dir=" + t.TempDir()}, tt.flags...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone := cfg.Standalone()
+		if FindLeft(cfg, tt.pods); cfg.Left != tt.want || cfg.Standalone() != (alone && !tt.want) {
+			t.Errorf("%s: left is %v, standalone %v", name, cfg.Left, cfg.Standalone())
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/link"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/edge/twin"
@@ -15,6 +17,13 @@ import (
 	"github.com/islet-edge/islet/net/uplink"
 )
 
+// FindLeft sets cfg.Left if the configuration has no cluster, but the node has pods of one. Such a node holds the pods until a user runs
+// islet accept, because an edit of a file, or its loss, is no consent to the end of the pods. It must be called before the node is opened.
+// A kubelet without --kubeconfig would end the pods.
+func FindLeft(cfg *config.Config, pods []desired.Pod) {
+	cfg.Left = cfg.Standalone() && slices.ContainsFunc(pods, func(p desired.Pod) bool { return p.Source == desired.API && !p.Deleting })
+}
+
 // OpenLink creates the link to the control plane. A node without an API server also has a link, which maintains the
 // serving certificate. On such a node the twin is nil, and the link does not use the uplink. The parameter ips contains the
 // node's addresses, for which the certificate is valid.
@@ -23,7 +32,7 @@ func OpenLink(
 ) (*link.Link, *uplink.Uplink, *twin.Twin, error) {
 	k := &cfg.Kubelet
 	c := link.Config{
-		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, CertDir: cfg.Dirs.Cert,
+		Kubeconfig: cfg.Kubeconfig, BootstrapKubeconfig: cfg.BootstrapKubeconfig, Left: cfg.Left, CertDir: cfg.Dirs.Cert,
 		NodeName: cfg.Node.Name, Hostname: cfg.Node.Name, NodeIPs: ips,
 		Rotate: k.RotateCertificates, ServerTLSBootstrap: k.ServerTLSBootstrap, TLSCertFile: k.TLSCertFile, TLSKeyFile: k.TLSPrivateKeyFile,
 		QPS: float32(*k.KubeAPIQPS), Burst: int(k.KubeAPIBurst), JSON: k.ContentType == config.ContentTypeJSON, Meta: s,

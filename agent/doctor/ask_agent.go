@@ -34,7 +34,7 @@ func findConfiguration(ctx context.Context, args, sockets []string, installed *s
 				return &cfg, f, nil
 			}
 			if err == nil {
-				return &cfg, Finding{ID: "configuration", Severity: OK, What: "the settings are those of the agent at " + socket}, nil
+				return &cfg, Finding{ID: "configuration", Severity: OK, What: "the settings come from the agent at  " + socket}, nil
 			}
 			if f, there := silentAgent(socket, err); there {
 				silent = &f

@@ -235,10 +235,10 @@ func TestFindings(t *testing.T) {
 		{name: "link", in: link(Link{State: "Up", Server: "10.0.0.1:6443"}), want: "ok link", says: "10.0.0.1:6443"},
 		{name: "link not known yet", in: link(Link{State: "Connecting", Reason: "Unreachable"}), want: "info link"},
 		{name: "no way", in: link(Link{Reason: "Unreachable", Message: "dial tcp: no route to host"}), want: "warning link", says: "no route to host"},
-		{name: "another CA", in: link(Link{Reason: "ServerCertificateInvalid", Message: "unknown authority"}), want: "warning link", says: "replace /k/kubelet.conf by a kubeconfig with the cluster's CA"},
+		{name: "another CA", in: link(Link{Reason: "ServerCertificateInvalid", Message: "unknown authority"}), want: "warning link", says: "replace /k/kubelet.conf with a kubeconfig with the cluster's CA"},
 		{name: "a captive portal", in: link(Link{Reason: "NotAPIServer", Message: "it answers 200 with a web page"}), want: "warning link", says: "captive portal"},
-		{name: "refused", in: link(Link{Reason: "Unauthorized"}), want: "warning link", says: "replace /k/kubelet.conf by a kubeconfig"},
-		{name: "expired", in: link(Link{Reason: "ClientCertificateExpired"}), want: "warning link", says: "replace /k/kubelet.conf by a kubeconfig"},
+		{name: "refused", in: link(Link{Reason: "Unauthorized"}), want: "warning link", says: "replace /k/kubelet.conf with a kubeconfig"},
+		{name: "expired", in: link(Link{Reason: "ClientCertificateExpired"}), want: "warning link", says: "replace /k/kubelet.conf with a kubeconfig"},
 		{name: "expired, bootstrap", in: link(Link{Reason: "ClientCertificateExpired", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "bootstrap kubeconfig at /k/bootstrap.conf"},
 		{name: "not approved", in: link(Link{Reason: "Bootstrapping", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "approve"},
 		{name: "firewall", sys: func(s *System) {

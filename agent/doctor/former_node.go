@@ -37,6 +37,10 @@ var nodePrograms = []string{
 	"flanneld", "kube-proxy", "kube-router", "kindnetd", "cilium-agent", "calico-node", "node-cache",
 }
 
+// endContainers is the advice to end containers of a former node. It names no script of k3s or another program, because such a script also
+// unmounts and deletes the volumes below /var/lib/kubelet, which may belong to islet's pods.
+const endContainers = "disable the service that starts them, and reboot; a script of the former program may delete volumes of islet's pods"
+
 // formerNode reports leftovers of another kubelet or of k3s that interfere with pods.
 func (p *checkup) formerNode(context.Context) {
 	running := p.listProcesses()
@@ -96,8 +100,8 @@ func (p *checkup) formerInterface(i Interface, clash bool, owner string) {
 	case owner != "":
 		return // the interface is in use and does not interfere with pods
 	case i.Users > 0 || i.Port:
-		p.add("former-interface", severity, fmt.Sprintf("stop the containers of the other runtime first (k3s-killall.sh does), or reboot: "+
-			"%d interfaces are attached to it (ip link show master %s)", i.Users, i.Name), "%s", what)
+		p.add("former-interface", severity, fmt.Sprintf("%d interfaces are attached to it (ip link show master %s): %s", i.Users, i.Name,
+			endContainers), "%s", what)
 	case nodeInterfaces[i.Name] != i.Kind:
 		p.add("former-interface", severity, fmt.Sprintf("ip link delete %s if it is not used; else choose another podCIDR", i.Name),
 			"%s", what)
@@ -242,7 +246,7 @@ func (p *checkup) formerShims(running []process) {
 		}
 	}
 	if shims > 0 && runtimes == 0 {
-		p.add("former-containers", Warning, "stop them: k3s-killall.sh, or reboot",
+		p.add("former-containers", Warning, endContainers,
 			"%d shims of containers are running, but the runtime that started them is not: they occupy ports, addresses and memory", shims)
 	}
 }
@@ -288,13 +292,15 @@ func (p *checkup) formerFiles() {
 				"%s.service starts at boot: it is another kubelet, and uses the same cgroups, ports and networks", unit)
 		}
 	}
-	for dir, what := range map[string]string{
-		"var/lib/rancher/k3s":  "k3s (k3s-uninstall.sh or k3s-agent-uninstall.sh removes it)",
-		"var/lib/rancher/rke2": "rke2 (rke2-uninstall.sh removes it)",
-		"var/lib/k0s":          "k0s (k0s reset removes it)", "var/snap/microk8s": "microk8s (snap remove microk8s)",
+	// The images in a data directory may be removed. Pods of islet may use other parts, such as the directory storage of k3s.
+	for _, of := range []struct{ program, dir, images string }{
+		{"k3s", "var/lib/rancher/k3s", "agent/containerd"}, {"rke2", "var/lib/rancher/rke2", "agent/containerd"},
+		{"k0s", "var/lib/k0s", "containerd"}, {"microk8s", "var/snap/microk8s", "common/var/lib/containerd"},
 	} {
-		if list, err := fs.ReadDir(p.Host, dir); err == nil && len(list) > 0 {
-			p.add("former-files", Info, "nothing, unless you need the disk space", "/%s contains files of %s", dir, what)
+		if list, err := fs.ReadDir(p.Host, of.dir); err == nil && len(list) > 0 {
+			p.add("former-files", Info, fmt.Sprintf("nothing; if you need the disk space and do not go back, remove /%s/%s, but not the "+
+				"volumes beside it. A script of %s that removes it may also delete volumes of islet's pods", of.dir, of.images, of.program),
+				"/%s contains files of %s", of.dir, of.program)
 		}
 	}
 	for port, who := range map[int]string{6443: "an API server", 2379: "etcd"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ func device(name, kind string, users int, addresses ...string) Interface {
 // TestFormerNode checks the findings about the remains of a former node. Each case adds one of these remains to the healthy board. The
 // field removes lists the interfaces that certainly belong to no running program.
 func TestFormerNode(t *testing.T) {
+	scripts := regexp.MustCompile(`killall|uninstall|k0s reset|snap remove`)
 	flannel := `{"name": "cbr0", "plugins": [{"type": "flannel"}]}`
 	for _, c := range []struct {
 		name       string
@@ -31,6 +33,7 @@ func TestFormerNode(t *testing.T) {
 		says       string
 		removes    string
 		alone      bool   // the node is not in a cluster
+		runs       bool   // an agent of islet runs
 		not        string // ID of a finding that must not be reported
 	}{
 		{name: "clean", interfaces: []Interface{device("eth0", "device", 0, "192.168.0.7/24"), device("islet0", "bridge", 2, "10.42.0.1/24")}, want: "ok former-node"},
@@ -60,7 +63,14 @@ func TestFormerNode(t *testing.T) {
 		{name: "chains", chains: "table ip nat {\n\tchain KUBE-SERVICES {\n\t}\n\tchain CNI-HOSTPORT-DNAT {\n\t}\n\tchain POSTROUTING {\n", want: "warning former-rules", says: "2 chains"},
 		{name: "chains of one that runs", chains: "chain KUBE-SERVICES {", files: map[string]string{"proc/9/comm": "kube-proxy"}, want: "ok former-node"},
 		{name: "k3s at boot", files: map[string]string{"etc/systemd/system/multi-user.target.wants/k3s.service": "x"}, want: "warning former-unit", says: "disable --now k3s"},
-		{name: "k3s' files", files: map[string]string{"var/lib/rancher/k3s/agent/x": "x"}, want: "info former-files", says: "k3s-uninstall.sh"},
+		{name: "k3s' files", files: map[string]string{"var/lib/rancher/k3s/agent/x": "x"}, want: "info former-files", says: "/agent/containerd, but not"},
+		{name: "k3s' volumes, under islet", files: map[string]string{"var/lib/rancher/k3s/storage/pvc-1/x": "x"}, runs: true, want: "info former-files", says: "not the volumes"},
+		{name: "rke2's files", files: map[string]string{"var/lib/rancher/rke2/agent/x": "x"}, runs: true, want: "info former-files", says: "rke2"},
+		{name: "k0s' files", files: map[string]string{"var/lib/k0s/containerd/x": "x"}, runs: true, want: "info former-files", says: "k0s"},
+		{name: "files of microk8s", files: map[string]string{"var/snap/microk8s/common/default-storage/x": "x"}, runs: true, want: "info former-files", says: "microk8s"},
+		{name: "ports, under islet", interfaces: []Interface{device("cni0", "bridge", 3, "10.42.0.1/24")}, runs: true, want: "error former-interface", says: "reboot"},
+		{name: "shims, under islet", files: map[string]string{"proc/9/comm": "containerd-shim"}, runs: true, want: "warning former-containers", says: "reboot"},
+		{name: "k3s beside islet", files: map[string]string{"proc/9/comm": "k3s-agent"}, runs: true, want: "warning other-node", says: "islet doctor --migrate"},
 		{name: "API server", files: map[string]string{"proc/net/tcp6": "h\n 0: 00:192B 0:0 0A\n"}, want: "info former-port", says: "6443"},
 		{name: "pods of a kubelet that is gone", files: map[string]string{"sys/fs/cgroup/kubepods/burstable/podx/c1/cgroup.procs": "9", "sys/fs/cgroup/kubepods/burstable/podx/cgroup.procs": ""}, want: "warning leftover-cgroups", says: "processes run in 1 cgroups"},
 	} {
@@ -68,6 +78,9 @@ func TestFormerNode(t *testing.T) {
 			f := board()
 			for name, text := range c.files {
 				f[name] = &fstest.MapFile{Data: []byte(text)}
+			}
+			if c.runs {
+				f["proc/8/comm"], f["proc/8/exe"] = &fstest.MapFile{Data: []byte("islet")}, f["proc/42/exe"]
 			}
 			in, sys := input(f), system()
 			in.CNIConfDir = "/etc/cni/net.d"
@@ -101,6 +114,10 @@ func TestFormerNode(t *testing.T) {
 			}
 			if c.not != "" && slices.ContainsFunc(findings, func(f Finding) bool { return f.ID == c.not }) {
 				t.Errorf("%q does not belong into %+v", c.not, findings)
+			}
+			// Scripts of another program also delete the volumes of islet's pods below /var/lib/kubelet.
+			if i := slices.IndexFunc(findings, func(f Finding) bool { return scripts.MatchString(f.What + f.Advice) }); i >= 0 {
+				t.Errorf("%+v names a script", findings[i])
 			}
 			var dry, done strings.Builder
 			if n, err := Fix(&dry, findings, true); err != nil || (n > 0) != (c.removes != "") || len(removed) > 0 {

@@ -78,8 +78,8 @@ func (p *checkup) leftoversWithoutAgent(volumes, pins []string) {
 	}
 	if groups := p.podCgroups(); len(groups) > 0 {
 		if busy := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !p.hasProcesses(g) }); len(busy) > 0 {
-			p.add("leftover-cgroups", Warning, "start islet, if the pods are its own; else stop their containers (k3s-killall.sh for "+
-				"k3s), or reboot", "processes run in %d cgroups of pods, such as %s, and no kubelet manages them", len(busy), busy[0])
+			p.add("leftover-cgroups", Warning, "start islet, if the pods are its own; else "+endContainers,
+				"processes run in %d cgroups of pods, such as %s, and no kubelet manages them", len(busy), busy[0])
 			return
 		}
 		p.add("leftover-cgroups", Info, "start islet; if they belong to another kubelet, it removes them with its pods",

@@ -49,11 +49,11 @@ func (p *checkup) checkLink(ctx context.Context) {
 // advice returns the advice for a link that is down. docs/offline.md has the same advice.
 func (l Link) advice() string {
 	const stays = "The agent notices the file. You need not delete a pod or restart anything"
-	replace := fmt.Sprintf("replace %s by a kubeconfig with the cluster's CA and a client certificate of this node that "+
+	replace := fmt.Sprintf("replace %s with a kubeconfig with the cluster's CA and a client certificate of this node that "+
 		"this CA signed", l.Kubeconfig)
 	switch l.Reason {
 	case "ServerCertificateInvalid":
-		return fmt.Sprintf("if the cluster's CA was replaced, %s, and replace clientCAFile by the new CA. %s. If the CA was not "+
+		return fmt.Sprintf("if the cluster's CA was replaced, %s, and replace clientCAFile with the new CA. %s. If the CA was not "+
 			"replaced, another server answers at that address", replace, stays)
 	case "NotAPIServer":
 		return "log in to the captive portal, or allow the node at the proxy; if the address belongs to another server, " + replace +

@@ -34,7 +34,7 @@ func (p *checkup) listProcesses() []process {
 	return list
 }
 
-// checkNeighbours reports other kubelets and container runtimes on the host. It ignores those in containers.
+// checkNeighbours reports other kubelets and container runtimes on the host. It ignores kubelets and runtimes in containers.
 func (p *checkup) checkNeighbours(context.Context) {
 	own := p.pidNamespace(p.Self)
 	for _, proc := range p.listProcesses() {
@@ -51,8 +51,8 @@ func (p *checkup) checkNeighbours(context.Context) {
 			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets cannot share pods, cgroups and ports",
 				"%s", where)
 		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "kubelite", "microk8s":
-			p.add("other-node", Warning, "stop it (for k3s: k3s-killall.sh): it contains a kubelet, and uses the same cgroups, ports "+
-				"and networks", "%s", where)
+			p.add("other-node", Warning, endContainers+"; or see islet doctor --migrate", "%s: it contains a kubelet, and uses "+
+				"the same cgroups, ports and networks", where)
 		case "containerd", "dockerd", "crio":
 			p.add("other-runtime", Info, "nothing: islet uses its own directories and does not touch the other runtime", "%s", where)
 		}

@@ -46,8 +46,8 @@ func TestNodeAgents(t *testing.T) {
 	}
 }
 
-// TestNodeAgentInContainer checks that a node agent in a container, such as a node of kind, is no neighbour. A namespace that only root can
-// read hides no neighbour.
+// TestNodeAgentInContainer checks that a node agent in a container, such as a node of kind, is not a neighbour. A namespace that only root
+// can read hides no neighbour.
 func TestNodeAgentInContainer(t *testing.T) {
 	for space, want := range map[string]string{"pid:[1]": "other-kubelet ", "pid:[2]": "", "": "other-kubelet "} {
 		f := board()

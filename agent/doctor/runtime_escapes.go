@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// An escape is a vulnerability of runc that lets a container access the host.
-type escape struct {
+// A vulnerability of runc lets a container access the host.
+type vulnerability struct {
 	cves    string
 	fixed   []release // the first fixed release of each minor version, in ascending order; newer minor versions are fixed as well
 	debians []string  // prefixes of the Debian package versions with a backported fix
@@ -15,8 +15,8 @@ type escape struct {
 
 type release struct{ major, minor, patch int }
 
-func escapes() []escape {
-	return []escape{
+func vulnerabilities() []vulnerability {
+	return []vulnerability{
 		{"CVE-2024-21626", []release{{1, 1, 12}}, []string{"1.1.5+ds1-1+deb12u", "1.0.0~rc93+ds1-5+deb11u3"}},
 		{"CVE-2025-31133, CVE-2025-52565 and CVE-2025-52881", []release{{1, 2, 8}, {1, 3, 3}, {1, 4, 0}}, nil},
 	}
@@ -25,10 +25,10 @@ func escapes() []escape {
 // runcEscapes warns about a runc with known vulnerabilities that let a container access the host. A distribution
 // may backport a fix without changing runc's own version. So a package that is known to contain the fixes counts as
 // fixed. For other packages, the finding advises to check whether the package contains the fixes.
-func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
+func (p *checkup) runcEscapes(ctx context.Context, path, versionLine string) {
 	var v release
-	if n, _ := fmt.Sscanf(strings.TrimPrefix(first, "runc version "), "%d.%d.%d", &v.major, &v.minor, &v.patch); n < 2 ||
-		!strings.HasPrefix(first, "runc ") {
+	if n, _ := fmt.Sscanf(strings.TrimPrefix(versionLine, "runc version "), "%d.%d.%d", &v.major, &v.minor, &v.patch); n < 2 ||
+		!strings.HasPrefix(versionLine, "runc ") {
 		return
 	}
 	packaged, advice := p.packageVersion("runc"), "apt changelog runc"
@@ -38,25 +38,25 @@ func (p *checkup) runcEscapes(ctx context.Context, path, first string) {
 		advice = "rpm -q --changelog runc"
 	}
 	var open []string
-	for _, e := range escapes() {
+	for _, e := range vulnerabilities() {
 		if !e.isFixedIn(v) && !e.hasBackportIn(packaged) && !mentionsAll(changes, e.cves) {
 			open = append(open, e.cves)
 		}
 	}
 	switch list := strings.Join(open, "; "); {
 	case list == "":
-		p.add("runtime-escapes", OK, "", "%s has no escape that is known to this program", path)
+		p.add("runtime-escapes", OK, "", "%s has no known container escape vulnerability", path)
 	case packaged != "":
-		p.add("runtime-escapes", Warning, "check whether the package has the fixes: "+advice+"; else upgrade runc, or use crun",
-			"%s has version %s (package %s): a container may escape through %s", path, strings.TrimPrefix(first, "runc version "),
+		p.add("runtime-escapes", Warning, "check whether the package contains the fixes: "+advice+"; else upgrade runc, or use crun",
+			"%s has version %s (package %s): a container may escape through %s", path, strings.TrimPrefix(versionLine, "runc version "),
 			packaged, list)
 	default:
 		p.add("runtime-escapes", Warning, "upgrade runc to 1.2.8, 1.3.3 or later, or use crun",
-			"%s (%s): a container can escape through %s", path, first, list)
+			"%s (%s): a container can escape through %s", path, versionLine, list)
 	}
 }
 
-func (e escape) isFixedIn(v release) bool {
+func (e vulnerability) isFixedIn(v release) bool {
 	for _, f := range e.fixed {
 		if v.major == f.major && v.minor == f.minor {
 			return v.patch >= f.patch
@@ -66,7 +66,7 @@ func (e escape) isFixedIn(v release) bool {
 	return v.major > last.major || v.major == last.major && v.minor > last.minor
 }
 
-func (e escape) hasBackportIn(version string) bool {
+func (e vulnerability) hasBackportIn(version string) bool {
 	for _, d := range e.debians {
 		if strings.HasPrefix(version, d) {
 			return true
@@ -93,8 +93,8 @@ func (p *checkup) packageVersion(name string) string {
 }
 
 // queryRPM returns the installed version of a package of an rpm distribution, and the change log of the package. Both are
-// empty if the package is not installed, or if the host has no program rpm. queryRPM runs the program rpm, because no
-// other program can read rpm's database.
+// empty if the package is not installed, or if the host has no program rpm. queryRPM runs the program rpm, because the
+// format of rpm's database depends on the distribution.
 func (p *checkup) queryRPM(ctx context.Context, name string) (version, changes string) {
 	path, err := p.sys.Find("rpm")
 	if err != nil {
@@ -151,12 +151,12 @@ func (p *checkup) checkSELinux() {
 		p.add("selinux", OK, "", "SELinux is off; pods with seLinuxOptions are rejected")
 	case !p.exists("etc/selinux/" + policy + "/contexts/lxc_contexts"):
 		p.add("selinux", Warning, "dnf install container-selinux",
-			"SELinux is on, but its policy %s has no labels for containers: those with seLinuxOptions cannot be created", policy)
+			"SELinux is enabled, but its policy %s has no labels for containers: containers with seLinuxOptions cannot be created", policy)
 	case enforce != "1":
-		p.add("selinux", Info, "nothing, or setenforce 1",
+		p.add("selinux", Info, "no action is needed; setenforce 1 enforces the policy",
 			"SELinux is permissive: containers with seLinuxOptions get their labels, but nothing is denied")
 	default:
 		p.add("selinux", Info, "give pods seLinuxOptions to confine them",
-			"SELinux enforces: containers with seLinuxOptions get their labels, the others run with the agent's context")
+			"SELinux is enforcing: containers with seLinuxOptions get their labels, other containers run with the agent's context")
 	}
 }

@@ -110,8 +110,8 @@ func TestConfinement(t *testing.T) {
 		"no parser": {map[string]string{enabled: "Y\n", profiles: "x (enforce)\n"}, []string{"warning apparmor"}},
 		"hidden":    {map[string]string{enabled: "Y\n"}, []string{"warning apparmor AppArmor is on, but its profiles"}},
 		"loaded":    {map[string]string{enabled: "Y\n", profiles: "islet-default (enforce)\n"}, []string{"ok apparmor"}},
-		"no policy": {map[string]string{enforce: "1", "etc/selinux/config": "SELINUX=enforcing\nSELINUXTYPE=mls\n", contexts: "x"}, []string{"warning selinux SELinux is on, but its policy mls"}},
-		"enforcing": {map[string]string{enforce: "1", contexts: "x"}, []string{"info selinux SELinux enforces"}},
+		"no policy": {map[string]string{enforce: "1", "etc/selinux/config": "SELINUX=enforcing\nSELINUXTYPE=mls\n", contexts: "x"}, []string{"warning selinux SELinux is enabled, but its policy mls"}},
+		"enforcing": {map[string]string{enforce: "1", contexts: "x"}, []string{"info selinux SELinux is enforcing"}},
 		"lenient":   {map[string]string{enforce: "0", contexts: "x", "etc/selinux/config": "SELINUXTYPE=targeted"}, []string{"info selinux SELinux is permissive"}},
 	} {
 		got := findings(c.host, func(p *checkup) { p.checkConfinement(context.Background()) })

@@ -84,6 +84,25 @@ func ServiceFlags(host fs.FS) ([]string, bool) {
 	return s.args, true
 }
 
+// PlannedFlags is like ServiceFlags. If islet has no service yet, PlannedFlags returns the flags in the files that its service will read.
+// It returns false if these files set no flags.
+func PlannedFlags(host fs.FS) ([]string, bool) {
+	if s := findService(host); s != nil {
+		return s.args, true
+	}
+	const file = "etc/default/islet"
+	env, split := map[string]string{}, unitfile.Words
+	if _, err := fs.Stat(host, "sbin/openrc-run"); err == nil {
+		unitfile.ParseShell(unitfile.Text(host, "etc/conf.d/islet"), env)
+		unitfile.ParseShell(unitfile.Text(host, file), env)
+		split = unitfile.ShellWords
+	} else {
+		unitfile.ParseEnvironment(unitfile.Text(host, file), env)
+	}
+	args, ok := env["ISLET_ARGS"]
+	return split(args), ok
+}
+
 // StartCommand returns the command line that starts the service of this machine now and at each boot. It is empty if there is no service.
 func StartCommand() string {
 	if s := findService(os.DirFS("/")); s != nil {

@@ -190,6 +190,31 @@ func TestServiceState(t *testing.T) {
 	}
 }
 
+// TestPlannedFlags checks that the flags of a service that is not installed yet are those in the files that it will read.
+func TestPlannedFlags(t *testing.T) {
+	const file = "etc/default/islet"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string // with a + before it if a file sets flags
+	}{
+		"nothing":      {nil, ""},
+		"no flags":     {map[string]string{file: "packaging/default/islet"}, ""},
+		"flags":        {map[string]string{file: "ISLET_ARGS=--v=1\nISLET_ARGS=\"--v=2 --config='a b'\"\n"}, "+--v=2 --config=a b"},
+		"empty":        {map[string]string{file: "ISLET_ARGS=\n"}, "+"},
+		"OpenRC":       {map[string]string{file: "ISLET_ARGS=\"$ISLET_ARGS --v=2\"\n", "etc/conf.d/islet": "ISLET_ARGS=--v=1\n", "sbin/openrc-run": "x"}, "+--v=1 --v=2"},
+		"is installed": {map[string]string{file: "ISLET_ARGS=--v=2\n", "etc/systemd/system/islet.service": "[Service]\nExecStart=/usr/bin/islet --v=3\n"}, "+--v=3"},
+	} {
+		flags, ok := PlannedFlags(hostOf(t, c.files))
+		got := strings.Join(flags, " ")
+		if ok {
+			got = "+" + got
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestServiceConfiguration checks that the doctor examines the configuration of the installed service if the doctor has no flags and no
 // agent responds. If an agent runs, the doctor also reports a mistake that was added to the files after the agent's start.
 func TestServiceConfiguration(t *testing.T) {

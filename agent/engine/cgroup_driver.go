@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/runtime/remote"
 )
 
-// checkDriver returns errDriverChanged if the runtime reports a cgroup driver other than the one that the agent uses.
+// checkDriver returns errDriverChanged if the runtime reports another cgroup driver than the agent's.
 // The agent had to assume a driver if the runtime did not answer when the agent started.
 func (c *Containers) checkDriver(ctx context.Context) error {
 	d, isRemote := c.backend.(*remoteBackend)

@@ -218,13 +218,13 @@ const (
 	removeRetry   = 250 * time.Millisecond
 )
 
-// graceOf returns the termination grace period of a sandbox's pod.
+// graceOf returns the termination grace period of a sandbox's pod. The minimum is two seconds, as for every stop of a container.
 func graceOf(s *api.PodSandbox) time.Duration {
 	var pod v1.Pod
 	if json.Unmarshal([]byte(s.Annotations[keys.Manifest]), &pod) != nil || pod.Spec.TerminationGracePeriodSeconds == nil {
 		return defaultGrace
 	}
-	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 1)) * time.Second
+	return time.Duration(max(*pod.Spec.TerminationGracePeriodSeconds, 2)) * time.Second
 }
 
 // describeLeftovers describes the leftovers in the previous runtime, with the command that removes them.

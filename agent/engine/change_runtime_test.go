@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// This type is a runtime that processes the end of a pod late. Until then, it returns an error when the pod is removed.
+// A late is a runtime that processes the end of a pod late. Until then, it returns an error when the pod is removed.
 type late struct {
 	cri.Runtime
 	heard   time.Time

@@ -13,5 +13,5 @@
 //	credentials  the registry credentials of a pod
 //	operations   the metrics of calls to the container runtime
 //	pulls        pulls images and decides who may use an image without a pull
-//	podlogs      limits the logs of each pod, and rotates those of a remote runtime
+//	podlogs      limits the logs of each pod, and rotates the logs of a remote runtime
 package engine

@@ -2,7 +2,7 @@
 //
 //	ports     the TCP ports, and which clients may use them
 //	access    authentication and authorization
-//	server    the handlers: pods, logs, exec, metrics, and those of the local socket, each in a package of its own
+//	server    the handlers: pods, logs, exec, metrics and the local socket, each in a package of its own
 //	containerfiles  copies files from and to a container
 //	logs      reads the log of a container, including its rotated files
 //	describe  collects the data for islet status and islet describe

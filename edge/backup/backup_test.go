@@ -101,6 +101,7 @@ func TestRefused(t *testing.T) {
 		"a file for a directory": {func(q *Request) { w.write("conf", "x") }, "is not a directory"},
 		"another configuration":  {func(q *Request) { w.write("conf/kubelet.conf", "x") }, "--set-aside"},
 		"running pods":           {func(q *Request) { w.write("state/runtime/sandboxes/x/record", "x") }, "islet cleanup"},
+		"volumes of pods":        {func(q *Request) { w.write("kubelet/pods/uid/volumes/data", "x") }, "islet cleanup"},
 		"an older restore's own": {func(q *Request) {
 			w.write("state/.store.key.before-restore-20261128T120000Z", "x")
 			w.write("state/store.key", "x")

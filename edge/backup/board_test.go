@@ -3,12 +3,15 @@ package backup
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/edge/store"
 )
 
 // TestConfigurationOfBoard restores on a board that has the configuration files that an agent reads without a flag. Files that the archive
@@ -37,7 +40,7 @@ func TestConfigurationOfBoard(t *testing.T) {
 			continue
 		}
 		if err == nil {
-			t.Errorf("%s is no file of a node", name)
+			t.Errorf("%s is not a file of a node", name)
 		}
 		q.SetAside = true
 		res, err := Restore(t.Context(), bytes.NewReader(data), q)
@@ -84,7 +87,7 @@ func TestIndex(t *testing.T) {
 		if c.board != "" {
 			w.write("state/update/index.json", c.board)
 			if _, err := Restore(t.Context(), bytes.NewReader(data), q); err == nil {
-				t.Errorf("%s: it is no file of a node", name)
+				t.Errorf("%s: it is not a file of a node", name)
 			}
 		}
 		q.SetAside = c.board != ""
@@ -220,6 +223,87 @@ func TestAfter(t *testing.T) {
 			if want := ofBackup == "edge"; (err == nil) != want {
 				t.Errorf("flags of the backup %q, of the board %q: %v", ofBackup, ofBoard, err)
 			}
+		}
+	}
+}
+
+// TestStaysOnBoard restores on the board of another node. The data of its claims are set aside. Its images stay, and the pods of the
+// restored node need a credential for each image that was pulled, also if the pull was interrupted. If the records of the pulls cannot be
+// read, the images are set aside too.
+func TestStaysOnBoard(t *testing.T) {
+	t.Parallel()
+	const claim, blob = "claims/default/queue/data", "containerd/blob"
+	for name, c := range map[string]struct {
+		database string // what happens to the database of the board
+		aside    bool   // the images
+	}{"an intact database": {"", false}, "a damaged database": {"damaged", true}, "no database": {"missing", true}} {
+		w := newWorld(t)
+		st := w.store()
+		own := store.Pull{Image: "sha256:own", Name: "registry/own"}
+		if err := errors.Join(st.PutPull(t.Context(), own, ""), st.Close()); err != nil {
+			t.Fatal(err)
+		}
+		data := w.archive(w.source())
+		w.empty()
+		st = w.store()
+		secret := store.PullSource{Kind: "Secret", Namespace: "default", Name: "login", UID: "1", Hash: []byte("hash")}
+		if err := errors.Join(st.PutPull(t.Context(), store.Pull{Image: "sha256:private", Name: "registry/private", Source: secret}, ""),
+			st.PutPull(t.Context(), store.Pull{Image: "sha256:open", Name: "registry/open"}, ""),
+			st.BeginPull(t.Context(), store.BegunPull{Ref: "registry/begun:1", Was: "sha256:before"}), st.Close()); err != nil {
+			t.Fatal(err)
+		}
+		w.write("state/"+claim, "of the other node")
+		w.write("state/"+blob, "layer")
+		switch c.database {
+		case "damaged":
+			w.write("state/islet.db", strings.Repeat("damaged", 1000))
+		case "missing":
+			if err := os.Remove(w.dirs.State + "/islet.db"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q := w.request()
+		_, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if err == nil || !strings.Contains(err.Error(), w.dirs.State+"/claims") ||
+			c.database == "missing" && !strings.Contains(err.Error(), w.dirs.State+"/containerd") {
+			t.Errorf("%s: without SetAside: %v", name, err)
+		}
+		q.SetAside, q.DryRun = true, true
+		dry, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if err != nil || !slices.Contains(dry.InTheWay, w.dirs.State+"/claims") ||
+			slices.Contains(dry.InTheWay, w.dirs.State+"/containerd") != c.aside {
+			t.Fatalf("%s: a dry run: %+v, %v", name, dry, err)
+		}
+		q.DryRun = false
+		res, err := Restore(t.Context(), bytes.NewReader(data), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := w.files()
+		if now["state/"+claim] != "" || now["state/.claims"+res.Aside+"/default/queue/data"] != "of the other node" {
+			t.Errorf("%s: the restored node has the data of the other one, or they are lost", name)
+		}
+		if now["state/"+blob] == "" != c.aside || now["state/.containerd"+res.Aside+"/blob"] == "" == c.aside {
+			t.Errorf("%s: the images: %q", name, slices.Sorted(maps.Keys(now)))
+		}
+		want := []string{
+			"[{sha256:own registry/own {    []}}]", "[{sha256:private  {    []}}]", "[{sha256:open  {    []}}]",
+			"[{registry/begun:1 sha256:before}]",
+		}
+		if c.aside {
+			want = []string{want[0], "[]", "[]", "[]"}
+		}
+		st = w.store()
+		for i, id := range []string{"sha256:own", "sha256:private", "sha256:open"} {
+			if got, err := st.PullsOf(t.Context(), id); err != nil || fmt.Sprint(got) != want[i] {
+				t.Errorf("%s: the pulls are %v, %v instead of %s", name, got, err, want[i])
+			}
+		}
+		if got, err := st.BegunPulls(t.Context()); err != nil || fmt.Sprint(got) != want[3] {
+			t.Errorf("%s: the pulls that have begun are %v, %v instead of %s", name, got, err, want[3])
+		}
+		if err := st.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func parseNumbers(text []byte) (n numbers, err error) {
 	return n, err
 }
 
-// raise raises the numbers to those of another copy.
+// raise raises the numbers to the numbers in another copy.
 func (n *numbers) raise(other numbers) {
 	if other.Signed.After(n.Signed) {
 		n.Signed = other.Signed.UTC()

@@ -83,7 +83,7 @@ func (s Source) Collect(ctx context.Context) (a *Archive, err error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	defer join.Close() // also if it is nil
-	// The database is copied before the other files are read. So a bundle in the record is at least as new as the one in the database.
+	// The database is copied before the other files are read. So the bundle in the record is at least as new as the bundle in the database.
 	if a.list, a.manifest, err = s.collect(ctx, copied); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

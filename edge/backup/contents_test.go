@@ -242,7 +242,7 @@ func TestImpossible(t *testing.T) {
 		"a link with a long name": {Links: []link{{Path: filepath.Join(dir, long), Target: "x"}}},
 	} {
 		if err := p.check(); err == nil {
-			t.Errorf("%s is no error", name)
+			t.Errorf("%s is not an error", name)
 		}
 	}
 	w := newWorld(t)

@@ -30,9 +30,9 @@ func readIndex(path string) (time.Time, error) {
 	return seen.Signed, err
 }
 
-// raiseIndex replaces the staged record by that of the node on this board if the index in the latter is newer. Otherwise the restored node
-// could accept an older index as a new one. raiseIndex adds no record to an archive without one, whose node followed no index. The error
-// unread names a record that is ignored because it cannot be read.
+// raiseIndex replaces the staged record with the record of the node on this board if the index in the node's record is newer. Otherwise the
+// restored node could accept an older index as a new one. raiseIndex adds no record to an archive without one, whose node followed no
+// index. The error unread names a record that is ignored because it cannot be read.
 func (q *Request) raiseIndex(s *Staged) (unread, err error) {
 	staged, here := s.path(stateDir+indexRecord), filepath.Join(q.Dirs.State, indexRecord)
 	if staged == "" {

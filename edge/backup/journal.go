@@ -12,6 +12,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/durable"
 	"github.com/islet-edge/islet/internal/k3s"
 	"github.com/islet-edge/islet/internal/regular"
@@ -32,7 +33,8 @@ type plan struct {
 	Made []string `json:"made,omitempty"`
 
 	suffix string
-	copies [][2]string // staged files, and the files beside their places
+	copies [][2]string  // staged files, and the files beside their places
+	pulls  []store.Pull // by the node before, of images that stay on the board
 }
 
 // A move renames the file From to To, or the file To to Aside.
@@ -195,7 +197,8 @@ func checkLength(path string) error {
 	return nil
 }
 
-// checkMovable returns an error if a file has an attribute that prevents its rename, or a directory one that prevents those in it.
+// checkMovable returns an error if a file has an attribute that prevents its rename, or if a directory has an attribute that prevents the
+// rename of files in it.
 func checkMovable(path string, more uint64) error {
 	var s unix.Statx_t
 	if unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_TYPE, &s) != nil {

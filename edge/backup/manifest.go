@@ -110,7 +110,7 @@ func (m *Manifest) checkDirs(d config.Dirs) error {
 		"and start the agent with them", d.State, d.Cert, printable.Line(strings.Join(flags, " ")))
 }
 
-// isPlainName reports whether a name is that of a file in a directory.
+// isPlainName reports whether a name is a file name without a directory.
 func isPlainName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && len(name) < 256 &&
 		printable.Line(name) == name
@@ -118,7 +118,7 @@ func isPlainName(name string) bool {
 
 // checkName returns an error if an archive must not have an entry with this name.
 func checkName(name string) error {
-	wrong := fmt.Errorf("%.80q is no name of a file in a backup", name)
+	wrong := fmt.Errorf("%.80q is not the name of a file in a backup", name)
 	if len(name) > maxName || path.Clean(name) != name || printable.Line(name) != name || strings.HasPrefix(name, "/") {
 		return wrong
 	}
@@ -145,14 +145,14 @@ func isRecord(name string) bool {
 		name != "bundle-report.json" && name != "bundle-source.json"
 }
 
-// isK3sFile reports whether a name is that of a file of the k3s cluster. The list of files that an interrupted islet join has still to
+// isK3sFile reports whether a name belongs to a file of the k3s cluster. The list of files that an interrupted islet join has still to
 // write is not such a file, because the agent would write to the paths in that list.
 func isK3sFile(name string) bool {
 	file, ok := strings.CutPrefix(name, k3sDir)
 	return ok && k3s.IsFile(file)
 }
 
-// isBundleFile reports whether a name is that of a document of a bundle in the state directory.
+// isBundleFile reports whether a name belongs to a document of a bundle in the state directory.
 func isBundleFile(name string) bool {
 	parts := strings.Split(name, "/")
 	if parts[0] != strings.TrimSuffix(bundlesDir, "/") || len(parts) < 3 || len(parts) > 4 {

@@ -104,7 +104,7 @@ func Check(ctx context.Context, from io.Reader) (*Summary, error) {
 	case s.key > 0:
 		s.KeyProof = SealedKey
 	}
-	return &s.Summary, errors.Join(err, s.checkDatabase(ctx, numbers{}))
+	return &s.Summary, errors.Join(err, s.checkDatabase(ctx, numbers{}, nil))
 }
 
 // Restore puts the node of an archive on this board. The caller has locked the state directory, so no agent runs, and the directory of the
@@ -116,7 +116,7 @@ func Restore(ctx context.Context, from io.Reader, q Request) (res *Result, err e
 	if err := recoverDirs(q.Dirs.State, q.at); err != nil {
 		return nil, err
 	}
-	if err := checkSandboxes(q.Dirs.State); err != nil {
+	if err := checkPods(q.Dirs); err != nil {
 		return nil, err
 	}
 	dir := filepath.Join(q.Dirs.State, stagingName)
@@ -168,7 +168,7 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	if err != nil {
 		return nil, err
 	}
-	p, err := q.plan(s, to)
+	p, err := q.plan(ctx, s, to)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 	if res.UnreadIndex, err = q.raiseIndex(s); err != nil {
 		return nil, err
 	}
-	if err := s.checkDatabase(ctx, least); err != nil {
+	if err := s.checkDatabase(ctx, least, p.pulls); err != nil {
 		return nil, err
 	}
 	res.PlainKey, err = s.openKey(keyfile.Place{Dir: s.dir, TPM: q.TPM, Policies: q.Policies}, q.Recovery)
@@ -188,7 +188,7 @@ func (q *Request) prepare(ctx context.Context, s *Staged, res *Result) (*plan, e
 }
 
 // checkStart returns an error if no agent would be the node of the archive after the restore. The parameter board contains the files after
-// the restore. So the flags of the service and of config.FlagsFile are those of the archive, or there are none.
+// the restore. So the flags of the service and of config.FlagsFile come from the archive, or there are none.
 func (q *Request) checkStart(m *Manifest, board fs.FS) error {
 	list, err := q.Start(board)
 	if err != nil {
@@ -214,7 +214,7 @@ func (q *Request) checkStart(m *Manifest, board fs.FS) error {
 		strings.Join(names, " or "))
 }
 
-// addSetAside raises the numbers to those of a node that is set aside. What cannot be read must not keep the board from its restore.
+// addSetAside raises the numbers to the numbers of a node that is set aside. What cannot be read must not keep the board from its restore.
 func (q *Request) addSetAside(ctx context.Context, least *numbers) error {
 	add := func(text []byte, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -236,7 +236,7 @@ func (q *Request) addSetAside(ctx context.Context, least *numbers) error {
 }
 
 // plan returns the renames that put the files of an archive in place.
-func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
+func (q *Request) plan(ctx context.Context, s *Staged, to map[string]string) (*plan, error) {
 	p := &plan{suffix: ".before-restore-" + q.Now().UTC().Format("20060102T150405Z")}
 	for from, target := range s.Manifest.Links {
 		if to[certDir+target] == "" || to[certDir+from] != "" {
@@ -251,6 +251,11 @@ func (q *Request) plan(s *Staged, to map[string]string) (*plan, error) {
 	if len(used) > 0 && !q.SetAside {
 		return nil, fmt.Errorf("this board has files of a node already: %s: restore on a new board, or rename them with --set-aside, "+
 			"which deletes nothing", list(used))
+	}
+	if db := filepath.Join(q.Dirs.State, databaseName); exists(db) {
+		if p.pulls, err = store.ReadPulls(ctx, db); err != nil {
+			used = append(used, q.images()...)
+		}
 	}
 	targets := slices.Collect(maps.Values(to))
 	for _, path := range used {
@@ -298,72 +303,6 @@ func isSame(f stagedFile, to string) bool {
 	return strings.HasPrefix(f.name, filesDir) && haveSameContent(f.path, to)
 }
 
-// inTheWay returns the paths of the files of another node on this board, and of other files whose places the archive needs, sorted.
-func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used []string, err error) {
-	for _, f := range s.files {
-		if path := to[f.name]; exists(path) && !isSame(f, path) {
-			used = append(used, path)
-		}
-	}
-	for _, l := range links {
-		if exists(l.Path) {
-			used = append(used, l.Path)
-		}
-	}
-	for _, dir := range []string{q.Dirs.State, q.Dirs.Cert} {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		for _, e := range entries {
-			name, isState := e.Name(), dir == q.Dirs.State
-			if isState && (isRecord(name) || slices.Contains(ofNode, name)) || !isState && strings.HasPrefix(name, "kubelet") {
-				used = append(used, filepath.Join(dir, name))
-			}
-		}
-	}
-	if index := filepath.Join(q.Dirs.State, indexRecord); exists(index) {
-		used = append(used, index)
-	}
-	used = append(used, clusterFiles(k3s.Root(q.Dirs.State))...)
-	targets := slices.Collect(maps.Values(to))
-	for _, name := range ofConf {
-		if path := filepath.Join(q.Conf, name); q.Conf != "" && exists(path) && !slices.Contains(targets, path) {
-			used = append(used, path)
-		}
-	}
-	slices.Sort(used)
-	used = slices.Compact(used)
-	// A file below a directory that is set aside has no move of its own, which would set its successor aside after a power cut.
-	return slices.DeleteFunc(slices.Clone(used), func(path string) bool {
-		return slices.ContainsFunc(used, func(dir string) bool { return path != dir && isBelow(path, dir) })
-	}), nil
-}
-
-// ofNode are files of the state directory that belong to one node, besides the records of isRecord.
-var ofNode = []string{
-	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json",
-}
-
-// clusterFiles returns the paths in the directory of the k3s cluster that must be set aside. The directory itself stays, because islet join
-// and the caller of Restore lock it. An empty directory belongs to no node.
-func clusterFiles(root string) (used []string) {
-	if info, err := os.Lstat(root); err == nil && !info.IsDir() {
-		return []string{root}
-	}
-	entries, _ := os.ReadDir(root) // a directory that cannot be read has no place for a file either
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
-			used = append(used, filepath.Join(root, e.Name()))
-		}
-	}
-	return used
-}
-
-// ofConf are files of Request.Conf that make a board a node. Files that the archive lacks are set aside too. Otherwise the restored agent
-// would read them, and start under another name or in another cluster.
-var ofConf = []string{config.FlagsFile, "kubelet.yaml", "edge.yaml", "kubeconfig", "bootstrap.kubeconfig", "ca.crt"}
-
 // haveSameContent reports whether two small files have the same content.
 func haveSameContent(a, b string) bool {
 	one, err := regular.Read(a, maxFile)
@@ -374,16 +313,20 @@ func haveSameContent(a, b string) bool {
 // list returns the first elements of a list in words.
 func list(paths []string) string { return strings.Join(paths[:min(len(paths), 10)], ", ") }
 
-// checkSandboxes returns an error if pods of another node may run on this board.
-func checkSandboxes(state string) error {
-	entries, err := os.ReadDir(filepath.Join(state, "runtime", "sandboxes"))
-	if len(entries) > 0 {
-		return errors.New("pods of a node are on this board: remove them with islet cleanup first")
+// checkPods returns an error if pods of another node may run on this board, or if their volumes are there. A pod from a URL or of islet
+// apply has the same UID on all nodes, so the restored node would use the volumes.
+func checkPods(dirs config.Dirs) error {
+	for _, dir := range []string{filepath.Join(dirs.State, "runtime", "sandboxes"), filepath.Join(dirs.Root, "pods")} {
+		entries, err := os.ReadDir(dir)
+		if len(entries) > 0 {
+			return fmt.Errorf("pods of a node are on this board: remove them with islet cleanup first, or delete the files in %s if it "+
+				"leaves some", dir)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 func exists(path string) bool {

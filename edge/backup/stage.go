@@ -104,17 +104,17 @@ func (s *Staged) path(name string) string {
 }
 
 // checkDatabase opens the database, migrates it to this version of islet, and makes it the database of another board. The highest numbers
-// of bundles become at least the given ones.
-func (s *Staged) checkDatabase(ctx context.Context, least numbers) error {
+// of bundles become at least the given ones. The images of the pulls count as pulled by a pod whose credential is unknown.
+func (s *Staged) checkDatabase(ctx context.Context, least numbers, pulls []store.Pull) error {
 	st, err := store.Open(ctx, s.path(stateDir+databaseName), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	h := st.Health()
-	if h.Aside != "" || h.Volatile != "" {
-		return errors.Join(errors.New("the database in the backup is damaged"), st.Close())
+	err = errors.Join(s.adjust(ctx, st, least), st.TakePulls(ctx, pulls), st.CloseToMove())
+	if st.Health().Aside != "" {
+		return errors.Join(errors.New("the database in the backup is damaged"), err)
 	}
-	return errors.Join(s.adjust(ctx, st, least), st.Close())
+	return err
 }
 
 func (s *Staged) adjust(ctx context.Context, st *store.Store, least numbers) error {

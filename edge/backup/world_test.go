@@ -107,7 +107,7 @@ func (w *world) archive(s Source) []byte {
 	return out.Bytes()
 }
 
-// empty replaces the board by one without files.
+// empty replaces the board with one without files.
 func (w *world) empty() {
 	w.Helper()
 	if err := errors.Join(os.RemoveAll(w.root), os.MkdirAll(w.dirs.State, 0o700)); err != nil {

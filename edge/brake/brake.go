@@ -61,7 +61,10 @@ type Config struct {
 	Limit  time.Duration                              // maximum duration of a hold; 0 means unlimited
 	Now    func() time.Time                           // wall clock, only for times that users see; the default is time.Now
 	Event  func(warning bool, reason, message string) // records an event of the Node; nil if no events are wanted
-	Log    *slog.Logger
+	// Left is set if the configuration of the node has no cluster any more. All pods are then on hold from the start. The Brake calls Left
+	// when it has ended them.
+	Left func()
+	Log  *slog.Logger
 }
 
 // A Hold is the set of pods that the API server has lost and that keep running until a user decides.
@@ -117,7 +120,12 @@ func New(ctx context.Context, c Config) (*Brake, error) {
 		}
 	}
 	b.held.update(nil, b.state.Hold)
-	if h := b.state.Hold; h != nil {
+	switch h := b.state.Hold; {
+	case c.Left != nil:
+		b.holdAll(ctx)
+	case h != nil && h.Why == whyLeft && h.Seen == nil: // the configuration has a cluster again, whose list is judged as usual
+		b.setState(ctx, state{Known: b.state.Known})
+	case h != nil:
 		c.Log.Warn("pods that the API server no longer has are on hold since before the agent started: they run until islet accept",
 			"pods", len(h.Pods), "since", h.Since, "because", h.Why)
 		notifyChannel(b.wake)
@@ -305,8 +313,33 @@ func (b *Brake) Accept(ctx context.Context) (int, error) {
 	}
 	b.setState(ctx, after)
 	b.reportChange(h, nil, len(h.Pods))
+	if b.Left != nil {
+		b.Left()
+	}
 	notifyChannel(b.listAgain) // the control plane may have changed again
 	return len(gone), nil
+}
+
+// whyLeft is the reason of the hold of a node whose configuration has no cluster any more. Such a node gets no list of pods, so the hold
+// has no Seen, unless a hold existed before.
+const whyLeft = "the configuration has no cluster any more"
+
+// holdAll puts all running pods of the API server on hold. The edit or loss of a file is no consent to their end.
+func (b *Brake) holdAll(ctx context.Context) {
+	running, all := missingPods(b.Pods(), nil)
+	if running == 0 {
+		return
+	}
+	now := state{Known: b.state.Known, Hold: &Hold{Since: b.Now(), Why: whyLeft}}
+	if h := b.state.Hold; h != nil {
+		now.Hold.Since, now.Hold.Held, now.Hold.Seen = h.Since, h.Held, h.Seen
+	}
+	for _, p := range all {
+		now.Hold.Pods = append(now.Hold.Pods, p.Pod.UID)
+	}
+	slices.Sort(now.Hold.Pods)
+	b.setState(ctx, now)
+	b.reportChange(nil, now.Hold, running)
 }
 
 func (b *Brake) currentState() state {

@@ -13,7 +13,7 @@ import (
 func (b *Brake) reportChange(before, after *Hold, running int) {
 	switch {
 	case after != nil && (before == nil || before.Seen == nil || len(before.Pods) != len(after.Pods) || before.Why != after.Why):
-		b.Log.Warn("the API server no longer has most pods of this node: they keep running until islet accept",
+		b.Log.Warn("pods without an API server that wants them keep running until islet accept",
 			"pods", len(after.Pods), "of", running, "because", after.Why)
 		b.Event(true, ReasonHeld, after.message(running))
 	case after == nil && before != nil:
@@ -23,6 +23,10 @@ func (b *Brake) reportChange(before, after *Hold, running int) {
 }
 
 func (h *Hold) message(running int) string {
+	if h.Why == whyLeft {
+		return fmt.Sprintf("%d pods of the API server keep running although %s. "+
+			"Restore --kubeconfig or k3s.directory, or end the pods by \"islet accept\" on the node", len(h.Pods), h.Why)
+	}
 	return fmt.Sprintf("%d of %d pods keep running although the API server does not have them: %s. \"islet accept\" on the node ends them",
 		len(h.Pods), running, h.Why)
 }
@@ -44,6 +48,11 @@ func (b *Brake) Describe(h Hold) string {
 	until := "until islet accept"
 	if at := b.HoldDeadline(); !at.IsZero() {
 		until += " or " + at.UTC().Format(time.RFC3339)
+	}
+	if b.Left != nil {
+		return fmt.Sprintf("%s, and %d pods of the API server run here (%s). They keep running %s. "+
+			"To keep them longer, restore --kubeconfig or k3s.directory and restart the agent",
+			h.Why, len(h.Pods), strings.Join(some, ", "), until)
 	}
 	return fmt.Sprintf("the API server does not have %d pods that run here (%s): %s. They keep running %s",
 		len(h.Pods), strings.Join(some, ", "), h.Why, until)

@@ -113,6 +113,7 @@ func TestClusterMadeAnew(t *testing.T) {
 		s.Remove(pod("new")) // a forced deletion of a pod that this cluster has created
 		s.want("a b c d", "a b c d")
 		s.away(func() { s.Restore(right, 0) })
+		time.Sleep(lookEvery) // until the next check of the hold
 		s.want("a b c d", "")
 		s.stays("a b c d", "")
 	})

@@ -15,6 +15,9 @@
 //	      ^                                              |
 //	      '-- pods are listed again, or identity is right again
 //
+// A node whose configuration has no cluster any more holds all its pods from the start of the agent, until a user decides or the
+// configuration has a cluster again.
+//
 // The brake follows a graceful deletion (a deletionTimestamp with a grace period) immediately. While the identity is unchanged, it
 // follows every disappearance. A forced deletion counts as a disappearance, because garbage collection deletes the pods of a deleted Node
 // by force. A list that lacks most pods may be truncated, so the brake first reads some of the missing pods by name.

@@ -101,6 +101,9 @@ func (b *Brake) checkHold(ctx context.Context) time.Duration {
 		return lookEvery
 	}
 	b.storeHeld(ctx, min(storeHeldEvery, b.Limit/10))
+	if b.Left != nil { // the node gets no list of pods
+		return lookEvery
+	}
 	if h.Seen == nil {
 		if wait := time.Until(settle); !settle.IsZero() && wait > 0 {
 			return wait

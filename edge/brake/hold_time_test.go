@@ -2,11 +2,13 @@ package brake
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
 
-// This type is a Meta that counts the writes. The test can make the writes wait until their context ends.
+// A counted is a Meta that counts the writes. The test can make the writes wait until their context ends.
 type counted struct{ mortal }
 
 func (c counted) SetMetaOrRetry(ctx context.Context, key, value string) error {
@@ -70,5 +72,73 @@ func TestEndOnAStalledDisk(t *testing.T) {
 		s.stalled.Store(false)
 		s.start()
 		s.want("a b c d", "a b c d")
+	})
+}
+
+// TestConfigurationWithoutACluster checks that a node holds all pods of the API server if its configuration has no cluster any more. The
+// hold ends if the configuration has the cluster again, if a user accepts the end of the pods, or if its time limit has passed.
+func TestConfigurationWithoutACluster(t *testing.T) {
+	ended := 0
+	leave := func(s *site) {
+		s.Helper()
+		s.stop()
+		s.Disconnect()
+		s.left = func() { ended++ }
+		s.start()
+	}
+	back := func(s *site) {
+		s.Helper()
+		s.stop()
+		s.left = nil
+		s.start()
+	}
+	at(t, func(s *site) {
+		leave(s)
+		s.stays("a b c d", "a b c d")
+		h, _ := s.brake.CurrentHold()
+		text := s.brake.Describe(h)
+		if !slices.Contains(s.events, ReasonHeld) || !strings.Contains(text, "islet accept") || !strings.Contains(text, "default/d") {
+			t.Errorf("events %q, status %q", s.events, text)
+		}
+		back(s) // still without a connection
+		s.want("a b c d", "")
+		s.Remove(pod("d"))
+		s.Reconnect()
+		s.want("a b c", "")
+		s.stays("a b c", "")
+		leave(s)
+		s.want("a b c", "a b c")
+		s.accept(3)
+		if ended != 1 {
+			t.Errorf("the brake has reported the end of the pods %d times", ended)
+		}
+		s.want("", "")
+		s.stays("", "")
+	})
+	at(t, func(s *site) { // the pods of a lost cluster stay on hold
+		s.away(func() {
+			s.recreateCluster()
+			s.Put(pod("new"))
+		})
+		s.want("a b c d new", "a b c d")
+		leave(s)
+		s.want("a b c d new", "a b c d new")
+		back(s)
+		s.Reconnect()
+		s.want("a b c d new", "a b c d")
+		s.stays("a b c d new", "a b c d")
+	})
+	ended = 0
+	at(t, func(s *site) {
+		s.limit = time.Hour
+		leave(s)
+		time.Sleep(30*time.Minute + 30*time.Second) // between two checks of the hold
+		s.restart()
+		s.want("a b c d", "a b c d")
+		time.Sleep(31 * time.Minute)
+		s.want("", "")
+		if ended != 1 {
+			t.Errorf("the brake has reported the end of the pods %d times", ended)
+		}
 	})
 }

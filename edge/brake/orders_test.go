@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// This type is a Meta that drops all writes after the site's agent was killed.
+// A mortal is a Meta that drops all writes after the site's agent was killed.
 type mortal struct {
 	*store.Store
 	s *site
@@ -39,7 +39,7 @@ func (s *site) kill() {
 	s.dead.Store(false)
 }
 
-// This function returns all permutations of names.
+// orders returns all permutations of names.
 func orders(names []string) [][]string {
 	if len(names) == 0 {
 		return [][]string{nil}

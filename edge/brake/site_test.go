@@ -36,6 +36,7 @@ type site struct {
 	brake  *Brake
 	path   string
 	limit  time.Duration
+	left   func()       // not nil: the configuration has no cluster
 	ahead  atomic.Int64 // difference between the wall clock and the clock of the bubble
 	writes atomic.Int64 // number of writes of the brake
 	events []string
@@ -58,7 +59,7 @@ func (s *site) event(warning bool, reason, message string) {
 	s.events = append(s.events, reason)
 }
 
-// This function runs a test on a site with the pods a, b, c and d.
+// at runs a test on a site with the pods a, b, c and d.
 func at(t *testing.T, test func(s *site)) {
 	t.Helper()
 	atPath(t, filepath.Join(t.TempDir(), "islet.db"), test)
@@ -109,7 +110,7 @@ func (s *site) start() {
 		AddMetaValue: db.AddMetaValue, Log: log}))
 	b := must[*Brake](s.TB)(New(ctx, Config{Client: client, Node: "n", Next: d, Pods: d.List, Epoch: h.Epoch,
 		Meta: counted{mortal{db, s}}, Now: func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }, Limit: s.limit, Log: log,
-		Event: s.event}))
+		Event: s.event, Left: s.left}))
 	n := must[*node.Node](s.TB)(node.New(ctx, node.Config{Client: client, Name: "n", Meta: db, History: h, Register: true, Log: log,
 		Facts:       func(context.Context) (node.Facts, error) { return node.Facts{}, nil },
 		Changed:     func(n *v1.Node) { b.Registered(ctx, n.UID) },
@@ -196,7 +197,7 @@ func (s *site) want(running, held string) {
 	s.Fatalf("runs %q and holds %q, want %q and %q", got, kept, running, held)
 }
 
-// This method checks that the wanted and held pods stay the same during six minutes and two restarts.
+// stays checks that the wanted and held pods stay the same during six minutes and two restarts.
 func (s *site) stays(running, held string) {
 	s.Helper()
 	for range 2 {
@@ -207,7 +208,7 @@ func (s *site) stays(running, held string) {
 	}
 }
 
-// This method calls the given function while the node is disconnected. Then it connects the node again.
+// away calls the given function while the node is disconnected. Then it connects the node again.
 func (s *site) away(happens func()) {
 	s.Disconnect()
 	s.CloseConnections()

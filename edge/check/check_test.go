@@ -108,8 +108,9 @@ func TestPods(t *testing.T) {
 				`a.yaml:12: warning: pod "web": spec.volumes[1].persistentVolumeClaim.claimName: PersistentVolumeClaim "c"`, `a.yaml:13: warning: pod "web": spec.volumes[2].projected.sources[0].secret.name: Secret "d"`}},
 		"ports of a pod": {web("web", "ports: [{containerPort: 80, hostPort: 80}]", "- name: b\n  image: b:1\n  ports:\n  - {containerPort: 1, hostPort: 80, hostIP: 127.0.0.1}"),
 			[]string{`a.yaml:13: error: pod "web": spec.containers[1].ports[0].hostPort: host port 80/TCP is taken by container "web" of pod "web" in a.yaml:1`}},
-		"init containers": {web("web", "", "initContainers:\n- {name: a, image: a:1, ports: [{containerPort: 1, hostPort: 80}]}\n- {name: b, image: a:1, ports: [{containerPort: 1, hostPort: 80}]}"), nil},
-		"escapes":         {web("\"\\e[2J\"", "", ""), []string{"a.yaml:4: error: pod \"�[2J\": metadata.name: "}},
+		"init containers of two pods": {web("web", "", "initContainers: [{name: a, image: a:1, ports: [{containerPort: 1, hostPort: 80}]}]") + "---\n" + web("db", "", "initContainers: [{name: a, image: a:1, ports: [{containerPort: 1, hostPort: 80}]}]"), nil},
+		"init containers":             {web("web", "", "initContainers:\n- {name: a, image: a:1, ports: [{containerPort: 1, hostPort: 80}]}\n- {name: b, image: a:1, ports: [{containerPort: 1, hostPort: 80}]}"), nil},
+		"escapes":                     {web("\"\\e[2J\"", "", ""), []string{"a.yaml:4: error: pod \"�[2J\": metadata.name: "}},
 	} {
 		t.Run(name, func(t *testing.T) { compare(t, check(c.text), c.want...) })
 	}

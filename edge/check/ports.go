@@ -17,17 +17,17 @@ type usedPort struct {
 	pod   *pod   // nil for a pod of the node
 }
 
-// collidingPorts reports host ports that are used twice: by two pods of the files, or by a pod of the files and a pod of the node. It also
-// reports a host port that is used by two containers of a pod, if the containers run at the same time.
+// collidingPorts reports host ports that are used twice: by two pods of the files, by a pod of the files and a pod of the node, or by two
+// containers of a pod. Init containers that are not sidecars have no host ports, see podspec.PortsOnHost.
 func (c *checkup) collidingPorts(pods []*pod) {
 	used := map[int32][]usedPort{}
 	for _, taken := range c.portsOfNode(pods) {
 		used[taken.Number] = append(used[taken.Number], taken)
 	}
 	for _, p := range pods {
-		p.eachPort(func(at *field.Path, ctr *v1.Container, port podspec.HostPort, long bool) {
+		p.eachPort(func(at *field.Path, ctr *v1.Container, port podspec.HostPort) {
 			for _, u := range used[port.Number] {
-				if u.pod == p && !long || !u.Conflicts(port) || u.pod != nil && !sameNode(u.pod, p) {
+				if !u.Conflicts(port) || u.pod != nil && !sameNode(u.pod, p) {
 					continue
 				}
 				p.errorf(at.String(), "host port %d/%s is taken by %s", port.Number, port.Protocol, u.owner)
@@ -60,22 +60,23 @@ func sameNode(a, b *pod) bool {
 	return a.place.NodeName == "" || b.place.NodeName == "" || a.place.NodeName == b.place.NodeName
 }
 
-// eachPort calls visit for each host port. The parameter long is false for init containers, which run one after the other.
-func (p *pod) eachPort(visit func(at *field.Path, ctr *v1.Container, port podspec.HostPort, long bool)) {
+// eachPort calls visit for each host port.
+func (p *pod) eachPort(visit func(at *field.Path, ctr *v1.Container, port podspec.HostPort)) {
 	spec := field.NewPath("spec")
-	each := func(at *field.Path, c *v1.Container, long bool) {
+	each := func(at *field.Path, c *v1.Container) {
 		for i := range c.Ports {
 			if port, ok := podspec.HostPortOf(&c.Ports[i]); ok {
-				visit(at.Child("ports").Index(i).Child("hostPort"), c, port, long)
+				visit(at.Child("ports").Index(i).Child("hostPort"), c, port)
 			}
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		each(spec.Child("initContainers").Index(i), c, podspec.IsSidecar(c))
+		if c := &p.Spec.InitContainers[i]; podspec.IsSidecar(c) {
+			each(spec.Child("initContainers").Index(i), c)
+		}
 	}
 	for i := range p.Spec.Containers {
-		each(spec.Child("containers").Index(i), &p.Spec.Containers[i], true)
+		each(spec.Child("containers").Index(i), &p.Spec.Containers[i])
 	}
 }
 

@@ -76,7 +76,7 @@ func (s *scene) put(name, value string) {
 	time.Sleep(time.Second)
 }
 
-// This method checks the last received ConfigMap and the reported problem.
+// has checks the last received ConfigMap and the reported problem.
 func (s *scene) has(taken, problem string) {
 	s.Helper()
 	s.mu.Lock()

@@ -74,7 +74,7 @@ func (s *scene) start() {
 	}
 }
 
-// This method checks the drivers in the CSINode.
+// wants checks the drivers in the CSINode.
 func (s *scene) wants(want string) {
 	s.Helper()
 	time.Sleep(time.Second)

@@ -50,7 +50,7 @@ func onDisk(t *testing.T) (*disk, *Desired) {
 	return k, d
 }
 
-// This method applies changes while the disk is busy with another change. It returns the errors of the changes.
+// meanwhile applies changes while the disk is busy with another change. It returns the errors of the changes.
 func (k *disk) meanwhile(t *testing.T, d *Desired, changes ...func() error) []error {
 	t.Helper()
 	release := make(chan struct{})

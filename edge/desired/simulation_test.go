@@ -19,7 +19,7 @@ import (
 
 var errFull = errors.New("the disk is full")
 
-// This type is an implementation of Store in memory. Its updates fail on request.
+// A memory is an implementation of Store in memory. Its updates fail on request.
 type memory struct {
 	pods map[types.UID]store.Pod
 	full bool
@@ -89,7 +89,7 @@ func (s *simulation) pick(n int) int {
 	return int(b) % n
 }
 
-// This method returns one of nine pods: three names with three contents each.
+// spec returns one of nine pods: three names with three contents each.
 func (s *simulation) spec() string {
 	name := string(rune('a' + s.pick(3)))
 	return fmt.Sprintf("%s/%s%d", name, name, s.pick(3))

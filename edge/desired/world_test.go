@@ -51,7 +51,7 @@ func (w *world) restart() {
 	}
 }
 
-// This function returns the pod of a spec "name/uid" or "name/uid/version". Pods of different versions have different content.
+// pod returns the pod of a spec "name/uid" or "name/uid/version". Pods of different versions have different content.
 func pod(spec string) *v1.Pod {
 	part := strings.Split(spec+"//", "/")
 	return podtest.New(part[0], podtest.UID(part[1]), podtest.Label("version", part[2]), podtest.GracePeriod(7))

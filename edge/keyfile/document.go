@@ -115,7 +115,7 @@ func (p Place) SignatureFile(policy []byte) string {
 	return filepath.Join(p.Policies, hex.EncodeToString(policy)+".sig")
 }
 
-// signatures finds a policy's signature: the one that the node itself has made at Seal, or one in the directory.
+// signatures finds a policy's signature: the signature that the node itself made at Seal, or a signature in the directory.
 func (p Place) signatures(d *document, key *ecdsa.PublicKey) tpm.Signatures {
 	return func(policy []byte) ([]byte, error) {
 		if len(d.Signature) > 0 {

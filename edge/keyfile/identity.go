@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/internal/bundle/sealed"
 )
 
-// identityPurpose separates the node's identity from the other keys that are derived from the key. A change would make all sealed Secrets
-// of existing nodes unreadable.
+// identityPurpose is the HKDF info string from which the node's identity is derived. If this string changed, no existing node could decrypt
+// its sealed Secrets.
 const identityPurpose = "islet: identity of a node for sealed Secrets"
 
 // Identity returns the node's private key for sealed Secrets. The same key always gives the same identity.
@@ -22,7 +22,8 @@ func (k *Key) Identity() (*sealed.Identity, error) {
 	return sealed.NewIdentity(private)
 }
 
-// signerPurpose separates the key that signs the state of the node. A change would make the node sign with another key.
+// signerPurpose is the HKDF info string from which the node's signing key is derived. If this string changed, the node would sign with
+// another key.
 const signerPurpose = "islet: signatures of a node's state"
 
 // Signer returns the private key that signs the state of the node. The same key always gives the same signer.

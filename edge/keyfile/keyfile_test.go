@@ -342,7 +342,7 @@ func flip(b []byte, after string) []byte {
 	return b
 }
 
-// TestHostileFile checks that a key file that is no key file is rejected with a bound, and never replaced.
+// TestHostileFile checks that a key file that is not a key file is rejected with a bound, and never replaced.
 func TestHostileFile(t *testing.T) {
 	for what, make := range map[string]func(path string) error{
 		"huge":        func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("{"), maxFile+1), 0o600) },

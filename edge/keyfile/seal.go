@@ -247,7 +247,7 @@ func (p Place) replace(next string, found bool, r *Request) error {
 	return nil
 }
 
-// Unseal replaces the sealed key by the plain one. It opens the key with the recovery key, if there is one, and otherwise with the TPM.
+// Unseal replaces the sealed key with the plain one. It opens the key with the recovery key, if there is one, and otherwise with the TPM.
 func (p Place) Unseal(r Request) error {
 	unlock, err := p.lock()
 	if err != nil {

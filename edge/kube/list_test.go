@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// This function lists a server's pods with two pods per page.
+// paged lists a server's pods with two pods per page.
 func paged(t *testing.T, s *apitest.Server) (*corev1.PodList, error) {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: s.Dial})

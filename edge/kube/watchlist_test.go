@@ -24,7 +24,7 @@ import (
 
 var ofNode = metav1.ListOptions{FieldSelector: "spec.nodeName=n"}
 
-// This function returns a typical running pod with the token volume of a service account.
+// usual returns a typical running pod with the token volume of a service account.
 func usual(name string) *corev1.Pod {
 	p := bound(name)
 	p.UID = uuid.NewUUID()

@@ -109,7 +109,7 @@ func proxyOf(c *rest.Config) string {
 	return proxy.String()
 }
 
-// newClient returns a client with its own connections, for requests with other credentials than those in use.
+// newClient returns a client with its own connections, for requests with credentials that are not in use.
 func (i *identity) newClient(with *rest.Config) (*kube.Client, error) {
 	cfg := i.link.cfg
 	return kube.New(kube.Config{

@@ -52,7 +52,7 @@ func TestClockFloor(t *testing.T) {
 		}
 		meta.values[floorKey] = "x"
 		if c, err = newClock(t.Context(), config); err != nil || !c.Now().Equal(time.Now()) {
-			t.Errorf("a broken floor is no floor: %v", err)
+			t.Errorf("a broken floor is not a floor: %v", err)
 		}
 	})
 }

@@ -44,8 +44,8 @@ type signingRequest struct {
 	node   string
 	usage  certificatesv1.KeyUsage // key usage in addition to digital signature
 	names  certNames
-	// requester contains the credentials of the client if they are not those of the node. The API server records their user in the request,
-	// and only requests of some users are approved automatically. Each requester therefore creates its own request.
+	// requester contains the credentials of the client if it does not use the node's credentials. The API server records their user in the
+	// request, and only requests of some users are approved automatically. Each requester therefore creates its own request.
 	requester []byte
 }
 

@@ -181,7 +181,7 @@ func (f *fleet) join(ctx context.Context, g *errgroup.Group, name, kubeconfig, d
 	return box
 }
 
-// This type is a sink that accepts and discards everything.
+// A nowhere is a sink that accepts and discards everything.
 type nowhere struct{}
 
 func (nowhere) Set(context.Context, string, []desired.SourcePod, []desired.Problem) error { return nil }
@@ -203,8 +203,7 @@ func (f *fleet) note() {
 	f.per[at]++
 }
 
-// This method returns the length of the intervals in which requests are counted. It is five seconds for a small fleet, and otherwise one
-// second.
+// bin returns the length of the intervals in which requests are counted. It is five seconds for a small fleet, and otherwise one second.
 func (f *fleet) bin() time.Duration {
 	if len(f.links) < 1000 {
 		return 5 * time.Second

@@ -258,7 +258,7 @@ func (h *health) probeOnce(ctx context.Context, within time.Duration, ready func
 	if err != nil {
 		t := troubleOf(err)
 		if t.reason == ReasonServerCertificate {
-			t.message += "; if the cluster has a new CA, replace " + h.identity.link.cfg.Kubeconfig + " by a kubeconfig with it"
+			t.message += "; if the cluster has a new CA, replace " + h.identity.link.cfg.Kubeconfig + " with a kubeconfig that has this CA"
 		}
 		t.probeAgain = h.clock.evaluateCertError(err, cfg)
 		return t

@@ -207,7 +207,7 @@ func TestFlapping(t *testing.T) {
 	await(t, l, up)
 }
 
-// This method handles requests like a server that is ready. It answers /readyz with "ok" and every other request with a Node.
+// ready handles requests like a server that is ready. It answers /readyz with "ok" and every other request with a Node.
 func (w *world) ready(rw http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/readyz") {
 		_, _ = io.WriteString(rw, "ok")

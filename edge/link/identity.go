@@ -207,10 +207,13 @@ func (i *identity) setMissing(why *noCredentials) {
 // saving its pair and before writing the kubeconfig. Then read writes the kubeconfig.
 func (i *identity) read() (*rest.Config, *x509.Certificate, error) {
 	cfg := i.link.cfg
+	if cfg.Left {
+		return nil, nil, errors.New("the configuration has no cluster any more")
+	}
 	if cfg.Kubeconfig == "" {
 		return nil, nil, errors.New("there is no --kubeconfig to write credentials to")
 	}
-	newest, pairErr := i.pairs.load()
+	newest, pairErr := i.pairs.load(i.link.clock.Now())
 	kubeconfig, user, err := readKubeconfig(cfg.Kubeconfig)
 	lost := errors.Is(err, fs.ErrNotExist)
 	interrupted := (lost || isUnreadable(err)) && newest != nil && cfg.BootstrapKubeconfig != ""

@@ -365,6 +365,11 @@ func TestStandalone(t *testing.T) {
 	if s := l.State(); s.Phase != Standalone {
 		t.Errorf("got %+v", s)
 	}
+	cfg.Left = true
+	left, _ := w.start(cfg)
+	if s := await(t, left, func(s State) bool { return s.Phase == Down }); s.Reason != ReasonNoCredentials {
+		t.Errorf("a node whose configuration has no cluster any more: %+v", s)
+	}
 	if _, err := kube.Get[corev1.Node](t.Context(), l.Client(), "", "n"); err == nil || kube.IsAnswer(err) {
 		t.Errorf("got %v", err)
 	}

@@ -52,8 +52,8 @@ func parseKubeconfig(text []byte, path string) (*api.Config, *api.AuthInfo, erro
 	return cfg, user, nil
 }
 
-// restConfig converts a kubeconfig to the configuration of the client. It replaces paths by the content of their files. Two configurations
-// can therefore be compared by their content.
+// restConfig converts a kubeconfig to the configuration of the client. It replaces paths with the content of their files. Two
+// configurations can therefore be compared by their content.
 func restConfig(cfg *api.Config) (*rest.Config, error) {
 	type file struct {
 		path *string

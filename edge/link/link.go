@@ -25,6 +25,8 @@ type Meta interface {
 type Config struct {
 	// Kubeconfig and BootstrapKubeconfig are paths. The files may be missing. If both paths are empty, the node has no cluster.
 	Kubeconfig, BootstrapKubeconfig string
+	// Left keeps the link of a node without kubeconfigs down, with ReasonNoCredentials, instead of in the phase Standalone.
+	Left bool
 	// CertDir is the directory of the node's certificates (--cert-dir).
 	CertDir  string
 	NodeName string
@@ -115,7 +117,9 @@ func New(ctx context.Context, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-func (c *Config) isStandalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
+func (c *Config) isStandalone() bool {
+	return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" && !c.Left
+}
 
 // Run maintains the credentials, certificates, state and clock until ctx ends.
 func (l *Link) Run(ctx context.Context) error {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -55,14 +56,14 @@ func (p pairFiles) currentPath() string { return filepath.Join(p.dir, p.prefix+"
 
 func (p pairFiles) pendingPath() string { return filepath.Join(p.dir, p.prefix+".key.tmp") }
 
-// load returns the pair in use. If the symbolic link or its target is missing or broken, load sets the link to the newest intact pair. If
+// load returns the pair in use. If the symbolic link or its target is missing or broken, load sets the link to the best intact pair. If
 // there is no pair, the error is fs.ErrNotExist.
-func (p pairFiles) load() (*pair, error) {
+func (p pairFiles) load(now time.Time) (*pair, error) {
 	have, err := loadPair(p.currentPath())
 	if err == nil {
 		return have, nil
 	}
-	files, listErr := p.listFiles()
+	files, listErr := p.rank(now, "")
 	if listErr != nil {
 		return nil, errors.Join(err, listErr)
 	}
@@ -74,7 +75,37 @@ func (p pairFiles) load() (*pair, error) {
 	return nil, err
 }
 
-// listFiles returns the paths of all pairs, oldest first.
+// rank returns the paths of all pairs, the best one last: one that is intact, has not expired, was in use before, and is the newest. The
+// time in the name of a file is not its age, because the clock of this machine may have been ahead.
+func (p pairFiles) rank(now time.Time, before string) ([]string, error) {
+	files, err := p.listFiles()
+	type merits struct {
+		valid, used int
+		from, until time.Time
+	}
+	all := map[string]merits{}
+	for _, file := range files {
+		var m merits
+		if have, err := loadPair(file); err == nil {
+			m = merits{valid: 1, from: have.cert.Leaf.NotBefore, until: have.cert.Leaf.NotAfter}
+			if !now.After(m.until) {
+				m.valid = 2
+			}
+		}
+		if filepath.Base(file) == filepath.Base(before) {
+			m.used = 1
+		}
+		all[file] = m
+	}
+	slices.SortFunc(files, func(a, b string) int {
+		x, y := all[a], all[b]
+		return cmp.Or(cmp.Compare(x.valid, y.valid), cmp.Compare(x.used, y.used), x.from.Compare(y.from), x.until.Compare(y.until),
+			cmp.Compare(a, b))
+	})
+	return files, err
+}
+
+// listFiles returns the paths of all pairs.
 func (p pairFiles) listFiles() ([]string, error) {
 	entries, err := os.ReadDir(p.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +134,7 @@ func makePair(cert, key []byte) (*pair, error) {
 	return made, nil
 }
 
-// save stores a certificate and its key as the pair in use. It removes the pending key and all pairs but the newest two.
+// save stores a certificate and its key as the pair in use. It removes the pending key and all other pairs but the previous one.
 func (p pairFiles) save(cert, key []byte, now time.Time) (*pair, error) {
 	file := filepath.Join(p.dir, p.prefix+"-"+now.Format(pairTime)+".pem")
 	made, err := makePair(cert, key)
@@ -113,18 +144,17 @@ func (p pairFiles) save(cert, key []byte, now time.Time) (*pair, error) {
 	if err := writeFile(file, made.pem); err != nil {
 		return nil, err
 	}
+	before, _ := os.Readlink(p.currentPath()) // empty if the disk has lost the link
 	if err := p.link(file); err != nil {
 		return nil, err
 	}
-	files, err := p.listFiles()
+	files, err := p.rank(now, before)
 	if err != nil {
 		return nil, err
 	}
-	for len(files) > keepPairs {
-		if files[0] != file { // if the clock was set back, the new file may be first in the list
-			_ = os.Remove(files[0])
-		}
-		files = files[1:]
+	files = slices.DeleteFunc(files, func(f string) bool { return f == file })
+	for _, other := range files[:max(0, len(files)-keepPairs+1)] {
+		_ = os.Remove(other)
 	}
 	_ = os.Remove(p.pendingPath())
 	torn, err := filepath.Glob(filepath.Join(p.dir, "."+p.prefix+"*")) // incomplete files

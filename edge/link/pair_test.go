@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func TestKilledWhileSaving(t *testing.T) {
 		sleep(t.Context(), time.Duration(n*7%23)*time.Millisecond)
 		_ = child.Process.Kill()
 		_ = child.Wait()
-		if _, err := p.load(); err != nil {
+		if _, err := p.load(time.Now()); err != nil {
 			t.Fatalf("no identity: %v", err)
 		}
 		if _, _, err := p.pendingKey(); err != nil {
@@ -89,7 +90,7 @@ func TestKilledWhileSaving(t *testing.T) {
 // symlink.
 func TestLostLinkOrFile(t *testing.T) {
 	p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
-	if _, err := p.load(); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := p.load(time.Now()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	ca := kubetest.NewCA(t)
@@ -104,7 +105,7 @@ func TestLostLinkOrFile(t *testing.T) {
 	if err := os.Remove(p.currentPath()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.load(); err != nil {
+	if _, err := p.load(time.Now()); err != nil {
 		t.Error(err)
 	}
 	if at, _ := os.Readlink(p.currentPath()); at != newest {
@@ -113,7 +114,7 @@ func TestLostLinkOrFile(t *testing.T) {
 	if err := os.WriteFile(newest, []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.load(); err != nil {
+	if _, err := p.load(time.Now()); err != nil {
 		t.Error(err)
 	}
 	if files, _ := p.listFiles(); len(files) != keepPairs {
@@ -123,6 +124,64 @@ func TestLostLinkOrFile(t *testing.T) {
 	_, key := testPair(t, ca)
 	if _, err := p.save(cert, key, time.Now()); err == nil {
 		t.Error("a certificate of another key is saved")
+	}
+}
+
+// TestPreviousPair saves pairs while the clocks of the machine and of the signer are wrong. The previous pair must stay, and the node must
+// find the newest pair again if the disk loses the link.
+func TestPreviousPair(t *testing.T) {
+	ca, start := kubetest.NewCA(t), time.Now().Add(-30*24*time.Hour)
+	const day = 24 * time.Hour
+	type step struct {
+		clock, from, life time.Duration // of this machine, and of the certificate, since start
+		back              bool          // the server then rejects the pair, and the node uses the one before
+	}
+	for name, c := range map[string]struct {
+		steps      []step
+		kept, best int // the previous pair, and the one that load finds; counted from 0
+	}{
+		"right clocks":               {[]step{{0, 0, 60 * day, false}, {day, day, 60 * day, false}, {2 * day, 2 * day, 60 * day, false}}, 1, 2},
+		"the machine was ahead":      {[]step{{180 * day, 0, 60 * day, false}, {day, day, 60 * day, false}, {2 * day, 2 * day, 60 * day, false}}, 1, 2},
+		"the machine is ahead":       {[]step{{0, 0, 60 * day, false}, {day, day, 60 * day, false}, {180 * day, 2 * day, 60 * day, false}}, 1, 2},
+		"the machine is behind":      {[]step{{0, 0, 60 * day, false}, {day, day, 60 * day, false}, {-9000 * day, 2 * day, 60 * day, false}}, 1, 2},
+		"the signer was ahead":       {[]step{{0, 0, 60 * day, false}, {day, 180 * day, 60 * day, true}, {2 * day, 2 * day, 60 * day, false}}, 0, 2},
+		"the previous has expired":   {[]step{{0, 0, 60 * day, false}, {day, day, day, false}, {3 * day, 3 * day, 60 * day, false}}, 0, 2},
+		"the newest expires earlier": {[]step{{0, 0, 60 * day, false}, {day, day, day, false}}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pairFiles{dir: t.TempDir(), prefix: "kubelet-client"}
+			var files []string
+			for _, s := range c.steps {
+				cert, key := ca.Client(t, "system:node:n", nil, start.Add(s.from), start.Add(s.from+s.life))
+				if _, err := p.save(cert, key, start.Add(s.clock)); err != nil {
+					t.Fatal(err)
+				}
+				file, err := os.Readlink(p.currentPath())
+				if err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, file)
+				if s.back {
+					if err := p.link(files[len(files)-2]); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			left, err := p.listFiles()
+			if want := []string{files[c.kept], files[len(files)-1]}; err != nil || len(left) != 2 || !slices.Contains(left, want[0]) ||
+				!slices.Contains(left, want[1]) {
+				t.Errorf("kept %q, %v instead of %q", left, err, want)
+			}
+			if err := os.Remove(p.currentPath()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.load(start.Add(10 * day)); err != nil {
+				t.Error(err)
+			}
+			if now, err := os.Readlink(p.currentPath()); err != nil || now != files[c.best] {
+				t.Errorf("the link leads to %s, %v instead of pair %d of %q", now, err, c.best, files)
+			}
+		})
 	}
 }
 

@@ -90,7 +90,7 @@ func (i *identity) tryOtherPair(ctx context.Context) {
 	if err != nil || !current.cert.Leaf.Equal(refused) {
 		return
 	}
-	files, err := i.pairs.listFiles()
+	files, err := i.pairs.rank(i.link.clock.Now(), "")
 	if err != nil {
 		return
 	}

@@ -243,7 +243,7 @@ func TestBootstrapByProxy(t *testing.T) {
 	}
 
 	// The same rule applies to the kubeconfig in use: only a change causes a new connection.
-	i = newIdentity(&Link{cfg: Config{Kubeconfig: path, CertDir: t.TempDir()}})
+	i = newIdentity(&Link{cfg: Config{Kubeconfig: path, CertDir: t.TempDir()}, clock: &clock{machine: time.Now}})
 	for n, want := range []bool{true, false, true, true, false} { // whether the credentials have changed
 		switch n {
 		case 2:

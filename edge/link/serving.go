@@ -124,7 +124,7 @@ func (s *servingCert) currentCert() (*tls.Certificate, error) {
 		}
 	case cfg.ServerTLSBootstrap:
 		if s.cert == nil {
-			p, err := s.pairs.load()
+			p, err := s.pairs.load(s.link.clock.Now())
 			if err != nil {
 				return nil, errors.New("there is no serving certificate yet: its signing request must be approved")
 			}
@@ -201,7 +201,7 @@ func (s *servingCert) sign() (certPEM, keyPEM []byte, err error) {
 // run obtains certificates from the control plane until ctx ends. It requests a new certificate before the current one expires, and when
 // the current one lacks a name of the node.
 func (s *servingCert) run(ctx context.Context) error {
-	if p, err := s.pairs.load(); err == nil {
+	if p, err := s.pairs.load(s.link.clock.Now()); err == nil {
 		s.set(p.cert)
 	}
 	again := retry.Backoff{FirstWindow: firstAttempt, MaxWindow: maxAttempt}

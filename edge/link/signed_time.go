@@ -13,10 +13,6 @@ const (
 	// not matter for certificates. Without this minimum, every node whose clock is seconds behind the signer's clock would store the time
 	// each hour.
 	minSignedAhead = time.Minute
-	// maxSignedAhead is the maximum time by which a signed time may be ahead of a machine's clock that is set. Beyond that, the signer's
-	// clock is probably wrong, and the signed time is not used. So a certificate that is renewed a week before it expires never looks
-	// expired because of a signed time.
-	maxSignedAhead = 7 * 24 * time.Hour
 )
 
 // RecordSigned records the time at which a bundle was signed. The caller has verified its signatures with the node's keys, and is about to
@@ -48,9 +44,8 @@ func (c *clock) signedTime(machine time.Time) time.Time {
 }
 
 // isUsable reports whether a signed time may replace the machine's time. It may not if the kernel's clock is synchronized, or if the
-// machine's clock is set and earlier by more than maxSignedAhead. So a wrong signer has little effect on a machine whose clock is set, and
-// none on one whose clock is synchronized.
+// machine's clock is set and much earlier: see plausible.IsPlausible. So a wrong signer has little effect on a machine whose clock is
+// set, and none on one whose clock is synchronized.
 func (c *clock) isUsable(t, machine time.Time) bool {
-	ahead := t.Sub(machine)
-	return ahead > minSignedAhead && (ahead <= maxSignedAhead || !plausible.IsSet(machine)) && !c.isSynced()
+	return t.Sub(machine) > minSignedAhead && plausible.IsPlausible(t, machine) && !c.isSynced()
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// This type is a sink that signals the first complete set of pods.
+// A whole is a sink that signals the first complete set of pods.
 type whole struct {
 	pods chan int
 }

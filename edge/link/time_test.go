@@ -88,7 +88,7 @@ func (w *timedWorld) member(serverLife time.Duration) Config {
 	return cfg
 }
 
-// This method sends requests at intervals, as a node does.
+// asks sends requests at intervals, as a node does.
 func (w *timedWorld) asks(l *Link, stop <-chan struct{}) {
 	for {
 		select {

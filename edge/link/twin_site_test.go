@@ -91,14 +91,14 @@ func (b *board) marks() (serials, macs []string) {
 	return b.serials, b.macs
 }
 
-// This method replaces the machine's network cards.
+// cards replaces the machine's network cards.
 func (b *board) cards(macs ...string) {
 	b.hardware.Lock()
 	defer b.hardware.Unlock()
 	b.macs = macs
 }
 
-// This method boots the machine.
+// on boots the machine.
 func (b *board) on() *board {
 	b.Helper()
 	b.boots++
@@ -174,7 +174,7 @@ func (b *board) start() {
 	b.Cleanup(func() { b.off() })
 }
 
-// This method ends the agent. The test may then start the next agent in the same boot or in the next one.
+// off ends the agent. The test may then start the next agent in the same boot or in the next one.
 func (b *board) off() {
 	if b.end != nil {
 		b.end()
@@ -194,8 +194,8 @@ func (b *board) requests() (n uint64) {
 	return n
 }
 
-// This method lets the given time pass. Then it checks that this machine uses the node name. The parameter another is whether the machine
-// must report another machine with the same name.
+// stays lets the given time pass. Then it checks that this machine uses the node name. The parameter another is whether the machine must
+// report another machine with the same name.
 func (b *board) stays(long time.Duration, another bool) {
 	b.Helper()
 	time.Sleep(long)
@@ -223,8 +223,7 @@ func (b *board) stays(long time.Duration, another bool) {
 	}
 }
 
-// This method checks that the machine no longer uses the node name. The parameter held is whether the machine must hold pods with shared
-// volumes.
+// back checks that the machine no longer uses the node name. The parameter held is whether the machine must hold pods with shared volumes.
 func (b *board) back(held bool) {
 	b.Helper()
 	if s := b.link.State(); s.Phase != Down || s.Reason != ReasonDuplicate || s.Message == "" {

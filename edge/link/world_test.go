@@ -162,7 +162,7 @@ func bearer(r *http.Request) string {
 	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 }
 
-// This method changes the behaviour of the server.
+// set changes the behaviour of the server.
 func (w *world) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,7 +250,7 @@ func await(t *testing.T, l *Link, want func(State) bool) State {
 
 func up(s State) bool { return s.Phase == Up }
 
-// This type is an implementation of Meta in memory.
+// A memory is an implementation of Meta in memory.
 type memory struct {
 	mu     sync.Mutex
 	values map[string]string

@@ -74,7 +74,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// This method returns the pods for which Changed was called since the last call of this method.
+// tells returns the pods for which Changed was called since the last call of this method.
 func (w *world) tells() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,13 +84,13 @@ func (w *world) tells() string {
 	return out
 }
 
-// This method sets the objects of a source. The parameter unsure is an origin with a problem.
+// set sets the objects of a source. The parameter unsure is an origin with a problem.
 func (w *world) set(source string, unsure string, all ...DefinedObject) {
 	w.Helper()
 	w.must(w.Set(w.Context(), source, all, map[string]bool{unsure: true}))
 }
 
-// This method returns the value of a ConfigMap for a pod, or "none".
+// value returns the value of a ConfigMap for a pod, or "none".
 func (w *world) value(pod *v1.Pod, name string) string {
 	w.Helper()
 	m, err := w.ConfigMap(pod, name)

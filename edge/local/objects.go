@@ -99,7 +99,7 @@ func Open(ctx context.Context, c Config, pods []*v1.Pod) (*Objects, error) {
 	return o, o.forget(ctx)
 }
 
-// rewrite replaces the stored objects by the known ones, because the store may have lost objects, or may have old copies.
+// rewrite replaces the stored objects with the known ones, because the store may have lost objects, or may have old copies.
 func (o *Objects) rewrite(ctx context.Context) error {
 	o.changing.Lock()
 	defer o.changing.Unlock()
@@ -111,7 +111,7 @@ func (o *Objects) rewrite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var remove []Key // UpdateLocals removes these rows before it writes those of put
+	var remove []Key // UpdateLocals removes these rows before it writes the rows of put
 	for i := range stored {
 		if k := stored[i].LocalKey; manifest.New(k.Kind) != nil { // a newer islet may know other kinds
 			remove = append(remove, k)

@@ -9,9 +9,9 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// fixImages replaces each image name of a bundle's pod by a reference with the digest, and returns these references. Therefore an import, a
-// pull or a moved tag does not change the images of the pod. A pull policy of Always becomes IfNotPresent, because the content of a digest
-// cannot change. fixImages changes no pod of another source.
+// fixImages replaces each image name of a bundle's pod with a reference with the digest, and returns these references. Therefore an import,
+// a pull or a moved tag does not change the images of the pod. A pull policy of Always becomes IfNotPresent, because the content of a
+// digest cannot change. fixImages changes no pod of another source.
 func fixImages(spec *v1.PodSpec, o Options) (refs []string, err error) {
 	if o.Source != keys.SourceBundle {
 		return nil, nil

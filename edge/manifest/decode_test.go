@@ -21,7 +21,7 @@ spec:
     image: example.com/web:1
 `
 
-// This function returns a small pod in one line that is valid YAML and valid JSON.
+// named returns a small pod in one line that is valid YAML and valid JSON.
 func named(name string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"a","image":"a"}]}}`, name)
 }
@@ -177,7 +177,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// This function returns nested YAML aliases whose size doubles nine times.
+// bomb returns nested YAML aliases whose size doubles nine times.
 func bomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x]\n")

@@ -14,10 +14,10 @@ import (
 func TestLabelsOfExistingNode(t *testing.T) {
 	own := map[string]string{v1.LabelHostname: "n", v1.LabelOSStable: "linux", "mine": "1"} // of a node without further labels
 	labels := map[string]string{"mine": "1"}
-	in(t, func(c *Config) { c.Labels = maps.Clone(labels) }, func(w *world) {
+	in(t, func(c *Config) { c.Labels, c.RemovedLabels = maps.Clone(labels), []string{"former"} }, func(w *world) {
 		addTheirs := func() {
 			n := w.node()
-			n.Labels["theirs"] = "1"
+			n.Labels["theirs"], n.Labels["former"] = "1", "1"
 			w.Put(n)
 		}
 		addTheirs()
@@ -49,6 +49,7 @@ func TestLabelsOfExistingNode(t *testing.T) {
 			labels = maps.Clone(changed)
 			labels["mine"], labels["late"] = "2", "2"
 			restart()
+			changed["former"] = ""
 			changed["late"] = "" // as with a kubelet, other labels are set only when the Node is created
 			look("labels with the value "+value, changed)
 		}

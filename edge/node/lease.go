@@ -66,7 +66,7 @@ func (n *Node) keepLease(ctx context.Context) {
 type lease struct {
 	*Node
 	upToDate bool      // all fields except renewTime are up to date
-	last     time.Time // time of the last acknowledged renewal; initially that of an earlier start
+	last     time.Time // time of the last acknowledged renewal; initially from an earlier start
 	failing  bool      // the last renewal failed; used to log an outage only once
 }
 

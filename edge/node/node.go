@@ -120,6 +120,8 @@ type Config struct {
 	// OnPeriodicTask is called after periodic work, such as a renewal of the Lease or a report. It must not block. It may be nil.
 	OnPeriodicTask func()
 
+	// RemovedLabels contains the keys of labels that another program has set on the Node, and that are removed at each start.
+	RemovedLabels []string
 	// KeptAnnotations contains annotations that are restored whenever they differ. An empty value removes the annotation.
 	KeptAnnotations map[string]string
 	// KeptNow returns further annotations to restore, whose values change while the agent runs. KeptNow may be nil.

@@ -43,7 +43,7 @@ type world struct {
 	facts Facts
 }
 
-// This type is the log of a node.
+// A lines is the log of a node.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -61,7 +61,7 @@ func (l *lines) count(s string) int {
 	return strings.Count(l.text.String(), s)
 }
 
-// This method changes the node's facts.
+// are changes the node's facts.
 func (w *world) are(change func(*Facts)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -107,10 +107,10 @@ func (n *Node) tellReady(s *v1.NodeStatus) {
 	}
 }
 
-// reconcile sets the standard labels of an existing Node. Other labels and the taints of the configuration (--node-labels,
-// registerWithTaints) are set only when the Node is created, as by a kubelet, because an administrator may have changed them since.
-// reconcile also clears the managedFields, unless server-side apply is used. The managedFields are most of a Node's metadata, and the
-// answer to every report contains the metadata.
+// reconcile sets the standard labels of an existing Node, and removes RemovedLabels. Other labels and the taints of the configuration
+// (--node-labels, registerWithTaints) are set only when the Node is created, as by a kubelet, because an administrator may have changed
+// them since. reconcile also clears the managedFields, unless server-side apply is used. The managedFields are most of a Node's metadata,
+// and the answer to every report contains the metadata.
 // https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields
 func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 	wrong := map[string]any{}
@@ -119,6 +119,11 @@ func (n *Node) reconcile(ctx context.Context, node *v1.Node) error {
 			wrong[key] = nil
 		} else if have != want {
 			wrong[key] = want
+		}
+	}
+	for _, key := range n.RemovedLabels {
+		if _, found := node.Labels[key]; found {
+			wrong[key] = nil
 		}
 	}
 	change := map[string]any{}

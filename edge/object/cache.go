@@ -241,7 +241,7 @@ func (c *Cache) Fetch(pod *v1.Pod) {
 	c.register(pod, false)
 }
 
-// waitBriefly waits for updates of known objects, and then for those of further functions, at most for updateTimeout.
+// waitBriefly waits for updates of known objects, and then for updates by further functions, at most for updateTimeout.
 func waitBriefly(ctx context.Context, fresh []<-chan struct{}, then ...func() []<-chan struct{}) error {
 	if len(fresh) == 0 {
 		return nil

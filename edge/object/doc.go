@@ -17,7 +17,7 @@
 // any other answer, because pods for which the object is optional need it. A failed request is not an answer. A changed object is stored
 // before pods see it.
 //
-// A node may only get PersistentVolumeClaims and PersistentVolumes, and only those of its pods. They are read by name when a pod needs
+// A node may only get PersistentVolumeClaims and PersistentVolumes, and only for its pods. They are read by name when a pod needs
 // them. If a claim or volume is not ready for a starting pod, it is read again. Otherwise it is read rarely. If a claim is already known
 // when a pod comes to this node, the pod waits until the claim was read again, because it may have another volume now. Without a link, the
 // pod uses the known claim. A claim references a volume, and the volume references other objects. The pods of the claim use these objects,

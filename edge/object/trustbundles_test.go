@@ -30,7 +30,7 @@ func bundleOf(name, signer, label string, words ...string) *certificatesv1.Clust
 	return b
 }
 
-// This function returns a pod with projections of trust bundles.
+// trusting returns a pod with projections of trust bundles.
 func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	p := podOf(name)
 	var sources []v1.VolumeProjection
@@ -41,7 +41,7 @@ func trusting(name string, all ...v1.ClusterTrustBundleProjection) *v1.Pod {
 	return p
 }
 
-// This method returns the sorted certificate names in a pod's projections, or the error.
+// trusts returns the sorted certificate names in a pod's projections, or the error.
 func (w *world) trusts(p *v1.Pod) (all []string) {
 	for _, s := range p.Spec.Volumes[0].Projected.Sources {
 		got, err := w.cache.TrustAnchors(p, s.ClusterTrustBundle)
@@ -243,7 +243,7 @@ func TestAnchorsHaveNoOrder(t *testing.T) {
 		t.Error("two pods have ten certificates in the same order")
 	}
 	if got := joinAnchors("p", nil); got == nil || len(got) != 0 {
-		t.Error(errors.New("nothing is no empty file"), got)
+		t.Error(errors.New("nothing is not an empty file"), got)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This function returns a pod with a named claim and an ephemeral volume.
+// claimed returns a pod with a named claim and an ephemeral volume.
 func claimed(name, claim string) *v1.Pod {
 	p := podOf(name)
 	p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
@@ -40,7 +40,7 @@ func volumeOf(name, secret string) *v1.PersistentVolume {
 	return pv
 }
 
-// This method returns the number of GET requests for a resource. The node must not list or watch the resource.
+// gets returns the number of GET requests for a resource. The node must not list or watch the resource.
 func (w *world) gets(resource string) int {
 	w.Helper()
 	for _, verb := range []string{"LIST ", "WATCH "} {

@@ -120,7 +120,7 @@ func (w *world) changed(uid types.UID) {
 	w.poked[uid]++
 }
 
-// This method returns the number of calls of Changed for each pod since the last call of this method.
+// pokes returns the number of calls of Changed for each pod since the last call of this method.
 func (w *world) pokes() map[types.UID]int {
 	synctest.Wait()
 	w.mu.Lock()
@@ -130,7 +130,7 @@ func (w *world) pokes() map[types.UID]int {
 	return all
 }
 
-// This method answers token requests. It rejects the requests that the test has selected.
+// fault answers token requests. It rejects the requests that the test has selected.
 func (w *world) fault(rw http.ResponseWriter, r *http.Request) bool {
 	w.mu.Lock()
 	refuse, lag := w.refuse, w.lag
@@ -236,7 +236,7 @@ func (w *world) again(p *v1.Pod) time.Duration {
 	return time.Since(began)
 }
 
-// This method returns a value of a ConfigMap, or the error.
+// value returns a value of a ConfigMap, or the error.
 func (w *world) value(p *v1.Pod, name string) string {
 	m, err := w.cache.ConfigMap(p, name)
 	if err != nil {
@@ -293,7 +293,7 @@ func withToken(name, audience string, seconds *int64) *v1.Pod {
 	return p
 }
 
-// This function removes the envelope of Kubernetes' protobuf encoding.
+// unwrapped removes the envelope of Kubernetes' protobuf encoding.
 func unwrapped(body []byte) []byte {
 	raw := struct{ data []byte }{}
 	for b := body[4:]; len(b) > 1; { // fields of runtime.Unknown: 1 typeMeta, 2 raw ...

@@ -27,5 +27,6 @@
 // When the link is up again, the next attempt is made at once, but the back-offs stay.
 //
 // An event is given up after twelve such failures. A failure counts only if the server has accepted another event since the previous one,
-// so no event is lost in an outage. A status is never given up.
+// so no event is lost in an outage. A status is never given up, except the last status of a deleted pod that the server rejects for a
+// minute because of its content.
 package outbox

@@ -311,3 +311,56 @@ func TestStoreIsNotTheServer(t *testing.T) {
 		})
 	}
 }
+
+// TestRefusedEnd checks that a pod whose last status the server rejects is deleted after some attempts, and that a server which rejects the
+// status only for a moment gets the status before the deletion. A server that does not answer, or answers with another error, gets it too.
+func TestRefusedEnd(t *testing.T) {
+	invalid := apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil)
+	for name, c := range map[string]struct {
+		err   error
+		fails time.Duration
+		kept  bool // the pod is kept as long as the error lasts
+	}{
+		"invalid":              {invalid, 20 * time.Minute, false},
+		"forbidden":            {apierrors.NewForbidden(v1.Resource("pods"), "p", nil), 20 * time.Minute, false},
+		"invalid for a moment": {invalid, 30 * time.Second, true},
+		"conflict":             {apierrors.NewConflict(v1.Resource("pods"), "p", nil), 20 * time.Minute, true},
+		"webhook":              {errWebhook, 20 * time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(w *world) {
+				p := w.bind("p")
+				w.box.Put(p, status(v1.PodRunning, ""))
+				time.Sleep(time.Minute)
+				var told atomic.Bool // the server has stored the last status
+				began := time.Now()
+				fault := func(rw http.ResponseWriter, r *http.Request) bool {
+					if r.Method != http.MethodPatch {
+						return false
+					}
+					if time.Since(began) < c.fails {
+						w.WriteError(rw, r, c.err)
+						return true
+					}
+					told.Store(true)
+					return false
+				}
+				w.Fault.Store(&fault)
+				w.Terminate(w.Pod("default", "p"), 30)
+				synctest.Wait()
+				w.box.Put(p, status(v1.PodFailed, "ended"))
+				if err := w.box.Finish(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(c.fails - time.Second)
+				if isKept := w.shown("p") != "gone"; isKept != c.kept {
+					t.Errorf("the server rejects the last status, and the pod is kept: %t", isKept)
+				}
+				time.Sleep(10 * time.Minute)
+				if w.shown("p") != "gone" || told.Load() != c.kept || w.box.Pending() != 0 {
+					t.Errorf("later the pod is %s, its last status was stored: %t", w.shown("p"), told.Load())
+				}
+			})
+		})
+	}
+}

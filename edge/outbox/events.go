@@ -95,12 +95,12 @@ func NewEvents(c EventsConfig) (*Events, error) {
 func (e *Events) Pod(p *v1.Pod, container, eventType, reason, message string) {
 	about := podReference(p)
 	about.FieldPath = fieldPath(p, container)
-	e.add(about, nil, eventType, reason, message)
+	e.add(about, withMirrorName(nil, p), eventType, reason, message)
 }
 
 // PodWith is like Pod. It also sets annotations of the event.
 func (e *Events) PodWith(annotations map[string]string, p *v1.Pod, eventType, reason, message string) {
-	e.add(podReference(p), annotations, eventType, reason, message)
+	e.add(podReference(p), withMirrorName(annotations, p), eventType, reason, message)
 }
 
 func podReference(p *v1.Pod) v1.ObjectReference {
@@ -354,7 +354,7 @@ func (e *Events) send(ctx context.Context, r *record) error {
 		err = e.patch(ctx, r)
 	}
 	if r.sentCount == 0 || apierrors.IsNotFound(err) { // the server may have removed the event, because it keeps events for an hour
-		_, err = kube.Create(ctx, e.Client, e.toEvent(r))
+		_, err = kube.Create(ctx, e.Client, e.eventForServer(r))
 	}
 	if r.sentCount == 0 && apierrors.IsAlreadyExists(err) { // the event was sent before a restart, but this was not stored
 		err = e.patch(ctx, r)

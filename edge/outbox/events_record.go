@@ -8,6 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // A record is the compact form of an event in memory. It has only the fields in which events differ. There are several events for each pod,
@@ -54,6 +57,26 @@ func (e *Events) toEvent(r *record) *v1.Event {
 		Source:              v1.EventSource{Component: eventSource, Host: e.EventsConfig.Node},
 		ReportingController: eventSource, ReportingInstance: e.EventsConfig.Node,
 	}
+}
+
+// eventForServer is like toEvent. The event refers to the mirror pod of a static pod.
+func (e *Events) eventForServer(r *record) *v1.Event {
+	ev := e.toEvent(r)
+	ev.InvolvedObject.Name = cmp.Or(ev.Annotations[keys.MirrorName], ev.InvolvedObject.Name)
+	delete(ev.Annotations, keys.MirrorName)
+	return ev
+}
+
+// withMirrorName returns the annotations of a stored event, with the name of the pod in the API server if it is another one.
+func withMirrorName(annotations map[string]string, p *v1.Pod) map[string]string {
+	if name := podspec.MirrorName(p); name != p.Name {
+		annotations = maps.Clone(annotations)
+		if annotations == nil {
+			annotations = make(map[string]string, 1)
+		}
+		annotations[keys.MirrorName] = name
+	}
+	return annotations
 }
 
 // eventNamespace returns the namespace of the event: the namespace of the object, or default for a node.

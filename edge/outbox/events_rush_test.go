@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// This function records the events of pods that start one after the other.
+// begin records the events of pods that start one after the other.
 func begin(e *Events, from, pods int, every time.Duration) {
 	for i := range pods {
 		p := podNamed(fmt.Sprint("p", from+i))

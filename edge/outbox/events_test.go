@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/apitest"
 	"github.com/islet-edge/islet/edge/kube"
+	"github.com/islet-edge/islet/internal/keys"
 )
 
 func recording(t *testing.T, qps float64, burst int, test func(s *apitest.Server, e *Events, retry chan<- struct{})) {
@@ -223,6 +226,54 @@ func TestEventsOfADeletedNamespaceAreDropped(t *testing.T) {
 			time.Sleep(time.Hour)
 			if n := s.Total(); n > 7 {
 				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+// TestDocumentedLimits compares the numbers in docs/offline.md with the limits.
+func TestDocumentedLimits(t *testing.T) {
+	page, err := os.ReadFile("../../docs/offline.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("shows the last %d events", maxEvents), fmt.Sprintf("shows the last %d of the pod", recentEvents),
+		fmt.Sprintf("of the last %d minutes while [flashBudget]", storeSeldom/time.Minute),
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("docs/offline.md does not say: %s", want)
+		}
+	}
+	if storeEvery != time.Minute { // the page says "of the last minute"
+		t.Errorf("events are stored every %v", storeEvery)
+	}
+}
+
+// TestEventsOfMirrorPods checks that the events of a static pod refer to its mirror pod at the API server, also after a restart of the
+// agent, and to the pod's own name on this node.
+func TestEventsOfMirrorPods(t *testing.T) {
+	for source, want := range map[string]string{keys.SourceLocal: "web.n", keys.SourceBundle: "web.n", keys.SourceFile: "web", keys.SourceAPI: "web"} {
+		recording(t, 50, 100, func(s *apitest.Server, e *Events, _ chan<- struct{}) {
+			p, annotations := bound("web"), map[string]string{"a": "b"}
+			p.UID, p.Annotations = "u", map[string]string{keys.ConfigSource: source}
+			e.Pod(p, "", v1.EventTypeNormal, "Pulled", "done")
+			e.PodWith(annotations, p, v1.EventTypeNormal, "Killing", "done")
+			time.Sleep(time.Minute)
+			local := e.All()
+			if len(s.Events()) != 2 || len(local) != 2 || len(annotations) != 1 {
+				t.Fatal(s.Events(), local, annotations)
+			}
+			for i := range local {
+				ev := e.eventForServer(recordOf(&local[i])) // the event is stored as it is on this node
+				if ev.InvolvedObject.Name != want || local[i].InvolvedObject.Name != "web" {
+					t.Errorf("%s: %+v, on this node %+v", source, ev, local[i])
+				}
+			}
+			for _, ev := range s.Events() {
+				if ev.InvolvedObject.Name != want || ev.Annotations[keys.MirrorName] != "" {
+					t.Errorf("%s: %+v", source, ev)
+				}
 			}
 		})
 	}

@@ -40,10 +40,10 @@ func (h *hold) end(now time.Time) {
 }
 
 // Holds delay requests that may fail again, while other requests are sent. They are for failures that may concern only some objects, such
-// as those of a webhook that cannot be called. All objects that have failed share one hold, so the rate of their requests does not depend
-// on their number. Their namespaces take turns. The objects of a namespace that have not failed yet share another hold after one of them
-// has failed, because many webhooks concern one namespace. If such objects of two namespaces fail, and the server has accepted nothing in
-// between, the server probably fails for all objects.
+// as failures of a webhook that cannot be called. All objects that have failed share one hold, so the rate of their requests does not
+// depend on their number. Their namespaces take turns. The objects of a namespace that have not failed yet share another hold after one of
+// them has failed, because many webhooks concern one namespace. If such objects of two namespaces fail, and the server has accepted nothing
+// in between, the server probably fails for all objects.
 type holds struct {
 	failed     hold // of the objects that have failed
 	namespaces map[string]*namespaceHold
@@ -116,8 +116,8 @@ func (h *holds) until(namespace string, hasFailed bool, now time.Time) time.Time
 	return time.Time{}
 }
 
-// compare orders objects that have failed: first those of the namespace whose last failure is the oldest, then those that have failed less
-// often.
+// compare orders objects that have failed: first the objects of the namespace whose last failure is the oldest, then the objects that have
+// failed less often.
 func (h *holds) compare(a, b string, triesA, triesB int) int {
 	return cmp.Or(h.failedAt(a).Compare(h.failedAt(b)), cmp.Compare(triesA, triesB))
 }

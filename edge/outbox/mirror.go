@@ -40,20 +40,22 @@ func (o *Outbox) syncMirrorPod(ctx context.Context, it *item, now item) error {
 		}
 		p := &v1.Pod{}
 		m, err := kube.Create(ctx, o.Client, mirrorOf(now.manifest, owner))
-		if apierrors.IsAlreadyExists(err) { // use the existing mirror pod
-			if p, err = kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name); err == nil {
-				m = &p.ObjectMeta
-				if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; !mirror {
-					err = apierrors.NewAlreadyExists(v1.Resource("pods"), now.name.Name)
-				}
+		if apierrors.IsAlreadyExists(err) { // use the existing mirror pod of this node
+			have, cannot := kube.Get[v1.Pod](ctx, o.Client, now.name.Namespace, now.name.Name)
+			switch {
+			case apierrors.IsForbidden(cannot): // a pod of another node
+			case cannot != nil:
+				err = cannot
+			case have.Annotations[v1.MirrorPodAnnotationKey] != "" && have.Spec.NodeName == o.Node:
+				p, m, err = have, &have.ObjectMeta, nil
 			}
 		}
 		if err != nil {
 			return fmt.Errorf("create the mirror pod of %s: %w", now.name, err)
 		}
-		now.server = viewOf(m, p.Status)
+		now.server = serverPodOf(m, p.Status)
 		o.mu.Lock()
-		it.recordView(now.server)
+		it.recordServerPod(now.server)
 		o.mu.Unlock()
 	}
 	if now.wantedStatus == nil {
@@ -79,7 +81,7 @@ func (o *Outbox) retryLater(it *item) {
 // mirrorOf returns the mirror pod of a static pod.
 func mirrorOf(p *v1.Pod, owner types.UID) *v1.Pod {
 	m := &v1.Pod{Spec: p.Spec, ObjectMeta: metav1.ObjectMeta{
-		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: maps.Clone(p.Annotations),
+		Namespace: p.Namespace, Name: podspec.MirrorName(p), Labels: p.Labels, Annotations: maps.Clone(p.Annotations),
 	}}
 	hideOwn(&m.Spec)
 	m.Annotations[v1.MirrorPodAnnotationKey] = p.Annotations[keys.ConfigHash]

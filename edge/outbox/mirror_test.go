@@ -97,3 +97,50 @@ func TestMirrorPods(t *testing.T) {
 		}
 	})
 }
+
+// TestMirrorNames checks that pods of bundles and of islet apply have mirror pods of their own on each node of a cluster. A mirror pod
+// that an earlier version has created under the pod's own name is deleted, and a mirror pod of another node is left alone.
+func TestMirrorNames(t *testing.T) {
+	in(t, func(w *world) {
+		other := podtest.New("web.n", podtest.Node("other"), podtest.Image("a:1"), podtest.Annotation(v1.MirrorPodAnnotationKey, "1"))
+		old := podtest.New("db", podtest.Node("n"), podtest.Image("a:1"), podtest.Annotation(v1.MirrorPodAnnotationKey, "2"))
+		other.UID, old.UID = "", ""
+		w.Put(other)
+		w.Put(old)
+		synctest.Wait()
+		before := w.Pod("default", "web.n").UID
+		local := func(source, name, hash string) *v1.Pod {
+			p := static(name, hash)
+			podtest.Source(source)(p)
+			return p
+		}
+		for _, p := range []*v1.Pod{local(keys.SourceLocal, "web", "1"), local(keys.SourceBundle, "db", "2"), local(keys.SourceBundle, "bus", "3"),
+			local(keys.SourceFile, "bus-n", "4")} {
+			w.box.Put(p, status(v1.PodRunning, p.Annotations[keys.ConfigSource]))
+			if again := p.Name; again != w.box.mirrors[nameOf(p)].manifest.Name {
+				t.Errorf("the pod %s was renamed", again)
+			}
+		}
+		time.Sleep(time.Hour)
+		for name, want := range map[string]string{"db": "gone", "db.n": "Running bundle", "bus.n": "Running bundle", "bus-n": "Running file", "web.n": ""} {
+			if got := w.shown(name); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+		if p := w.Pod("default", "web.n"); p.UID != before || p.Spec.NodeName != "other" || w.Requests("POST pods") > 30 {
+			t.Errorf("the pod of another node was changed: %+v, %d requests", p, w.Requests("POST pods"))
+		}
+		w.Remove(w.Pod("default", "web.n"))
+		time.Sleep(10 * time.Minute)
+		if got := w.shown("web.n"); got != "Running local" {
+			t.Error(got)
+		}
+		if err := w.box.Finish(t.Context(), local(keys.SourceLocal, "web", "1")); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if got := w.shown("web.n"); got != "gone" {
+			t.Error(got)
+		}
+	})
+}

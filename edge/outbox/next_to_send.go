@@ -21,7 +21,7 @@ func (o *Outbox) nextToSend() (due, ended []*item, wait time.Duration) {
 	for _, it := range o.allItems() {
 		switch {
 		case it.busy || it.due.IsZero():
-		case it.needsNoReport(o.listed):
+		case it.canForgetUnreported(o.listed):
 			if t.now.Before(it.due) { // the store has failed
 				t.limitDelay(it.due)
 				continue
@@ -36,9 +36,9 @@ func (o *Outbox) nextToSend() (due, ended []*item, wait time.Duration) {
 			t.limitDelay(it.due)
 		case t.holdOf(it) != nil:
 			doubtful = append(doubtful, it)
-		case (it.onlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(startingDelay)):
+		case (it.isOnlyStarting() || it.endsSoon()) && t.now.Before(it.due.Add(startingDelay)):
 			t.limitDelay(it.due.Add(startingDelay))
-			if it.onlyStarting() && it.hasSandbox() {
+			if it.isOnlyStarting() && it.hasSandbox() {
 				steps = append(steps, it)
 			} else {
 				last = append(last, it)

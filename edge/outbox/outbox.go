@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/internal/keys"
+	"github.com/islet-edge/islet/internal/podspec"
 	"github.com/islet-edge/islet/internal/retry"
 )
 
@@ -109,7 +110,7 @@ func (o *Outbox) Put(p *v1.Pod, status *v1.PodStatus) {
 	default:
 		it.dueWithin(d)
 	}
-	it.wantedStatus, it.isBeginning = status, isStarting(status)
+	it.wantedStatus, it.isStarting = status, isStarting(status)
 	o.wakeRun()
 }
 
@@ -156,8 +157,9 @@ func (o *Outbox) Pending() (n int) {
 
 func fromAPI(p *v1.Pod) bool { return p.Annotations[keys.ConfigSource] == keys.SourceAPI }
 
+// nameOf returns the name of a pod in the API server.
 func nameOf(p *v1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	return types.NamespacedName{Namespace: p.Namespace, Name: podspec.MirrorName(p)}
 }
 
 // findOrCreate returns the item of a pod that the node wants. The caller must hold mu.

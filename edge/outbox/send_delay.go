@@ -53,14 +53,14 @@ func (it *item) scheduleSend() {
 	}
 }
 
-// onlyStarting reports whether the status only means that the pod is about to start or to become ready. It returns false if the pod is
+// isOnlyStarting reports whether the status only means that the pod is about to start or to become ready. It returns false if the pod is
 // ready in the server's version.
-func (it *item) onlyStarting() bool {
+func (it *item) isOnlyStarting() bool {
 	isReady := it.server != nil && podspec.IsReady(&it.server.status)
-	return it.uid != "" && !it.isFinished && it.wantedStatus != nil && it.isBeginning && !isReady
+	return it.uid != "" && !it.isFinished && it.wantedStatus != nil && it.isStarting && !isReady
 }
 
-// hasSandbox reports whether the sandbox of the pod is ready. If onlyStarting also returns true, the status shows which init containers
+// hasSandbox reports whether the sandbox of the pod is ready. If isOnlyStarting also returns true, the status shows which init containers
 // have ended, and which containers are running.
 func (it *item) hasSandbox() bool {
 	return it.wantedStatus != nil && isSandboxReady(it.wantedStatus)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/edge/kube"
 	"github.com/islet-edge/islet/edge/patch"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // sync sends requests until the server has the wanted state of one item. It works on a copy of the item. If the item changes in the
@@ -36,7 +37,7 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 		return nil
 	case now.isFinished, now.server.deleting && !o.IsWanted(now.uid):
 		if now.wantedStatus != nil {
-			if err := o.patch(ctx, it, now); err != nil {
+			if err := o.patch(ctx, it, now); err != nil && !now.endsWithout(err) {
 				return err
 			}
 		}
@@ -48,6 +49,15 @@ func (o *Outbox) sync(ctx context.Context, it *item) error {
 		return o.patch(ctx, it, now)
 	}
 	return nil
+}
+
+// lastRefusals is the number of refusals after which a pod is deleted without its last status. They take a minute.
+const lastRefusals = 6
+
+// endsWithout reports whether an ended pod is deleted although the server has not accepted its last status: the server has rejected the
+// content of the status again and again. Otherwise the pod could never be deleted, and no pod with its name could replace it.
+func (it *item) endsWithout(err error) bool {
+	return isRefusal(err) && !apierrors.IsConflict(err) && it.refusals >= lastRefusals
 }
 
 // forget removes the pod from the node's store after a request. While it waits for the disk, it is not counted as a request, so that
@@ -123,7 +133,7 @@ func (o *Outbox) patch(ctx context.Context, it *item, now item) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	it.recordView(viewOf(m, mergedStatus(now.server.status, before, after)))
+	it.recordServerPod(serverPodOf(m, mergedStatus(now.server.status, before, after)))
 	return nil
 }
 
@@ -153,15 +163,15 @@ func (it *item) isPending(listed bool) bool {
 // mergedStatus returns the complete status that the server has after a patch. The arguments are the complete status before the patch, and
 // the node's part before and after the patch. The answer to the request does not contain the status, and the watch may report it late.
 func mergedStatus(server, before, after v1.PodStatus) v1.PodStatus {
-	after.NominatedNodeName, after.Resize = server.NominatedNodeName, server.Resize
-	after.ResourceClaimStatuses, after.ExtendedResourceClaimStatus = server.ResourceClaimStatuses, server.ExtendedResourceClaimStatus
-	for _, c := range server.Conditions {
+	others := server.Conditions
+	copyOwn(&server, &after)
+	for _, c := range others {
 		same := func(b v1.PodCondition) bool { return b.Type == c.Type }
 		if !slices.ContainsFunc(before.Conditions, same) && !slices.ContainsFunc(after.Conditions, same) {
-			after.Conditions = append(after.Conditions, c)
+			server.Conditions = append(server.Conditions, c)
 		}
 	}
-	return after
+	return server
 }
 
 // delete deletes a pod from the server. If the pod does not exist, delete returns no error. The rate limit does not apply to deletions,
@@ -201,20 +211,27 @@ func (o *Outbox) dropServer(it *item, uid types.UID) {
 
 // ownPart returns the part of a status that the node sets. Other clients can set the condition DisruptionTarget, too. It belongs to the
 // node's part if it has a kubelet's reason, or if the status that the node has sent has this condition.
-func ownPart(s v1.PodStatus, told *v1.PodStatus) v1.PodStatus {
-	s.NominatedNodeName, s.Resize, s.ResourceClaimStatuses, s.ExtendedResourceClaimStatus = "", "", nil, nil
-	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
-		switch c.Type {
-		case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.AllContainersRestarting,
-			v1.PodResizePending, v1.PodResizeInProgress:
-			return false
-		case v1.DisruptionTarget:
+func ownPart(s v1.PodStatus, told *v1.PodStatus) (own v1.PodStatus) {
+	copyOwn(&own, &s)
+	own.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c v1.PodCondition) bool {
+		if c.Type == v1.DisruptionTarget {
 			return c.Reason != v1.PodReasonTerminationByKubelet &&
 				!slices.ContainsFunc(told.Conditions, func(t v1.PodCondition) bool { return t.Type == c.Type })
 		}
-		return true
+		return !podspec.IsNodeCondition(c.Type)
 	})
-	return s
+	return own
+}
+
+// copyOwn copies the fields that the node sets. All other fields belong to the scheduler and to controllers, also fields that a later
+// version of the API adds: a patch that removed them would be forbidden to a node.
+func copyOwn(to, from *v1.PodStatus) {
+	to.ObservedGeneration, to.Phase, to.Reason, to.Message = from.ObservedGeneration, from.Phase, from.Reason, from.Message
+	to.Conditions, to.StartTime, to.QOSClass = from.Conditions, from.StartTime, from.QOSClass
+	to.HostIP, to.HostIPs, to.PodIP, to.PodIPs = from.HostIP, from.HostIPs, from.PodIP, from.PodIPs
+	to.InitContainerStatuses, to.ContainerStatuses = from.InitContainerStatuses, from.ContainerStatuses
+	to.EphemeralContainerStatuses = from.EphemeralContainerStatuses
+	to.AllocatedResources, to.Resources = from.AllocatedResources, from.Resources
 }
 
 // withServerFields copies the values that a node does not change from the server's status: the start time,

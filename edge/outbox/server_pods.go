@@ -12,7 +12,7 @@ func (o *Outbox) PodsListed(pods []v1.Pod) {
 	listed := map[*item]bool{}
 	for i := range pods {
 		it := o.itemOf(&pods[i])
-		it.server = viewOf(&pods[i].ObjectMeta, *pods[i].Status.DeepCopy())
+		it.server = serverPodOf(&pods[i].ObjectMeta, *pods[i].Status.DeepCopy())
 		listed[it] = true
 	}
 	o.listed = true
@@ -51,7 +51,7 @@ func (o *Outbox) PodGone(p *v1.Pod) {
 	delete(o.deleted, p.UID)
 	it := o.pods[p.UID]
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
-		it = o.mirrors[nameOf(p)]
+		it = o.mirrors[serverName(p)]
 	}
 	if it == nil || it.server != nil && it.server.uid != p.UID {
 		return
@@ -72,15 +72,20 @@ func (o *Outbox) Has(uid types.UID) bool {
 // itemOf returns the item of a pod from the server. The caller must hold mu.
 func (o *Outbox) itemOf(p *v1.Pod) *item {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
-		return o.mirrorItem(nameOf(p))
+		return o.mirrorItem(serverName(p))
 	}
-	return o.podItem(nameOf(p), p.UID)
+	return o.podItem(serverName(p), p.UID)
+}
+
+// serverName returns the name of a pod from the server.
+func serverName(p *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
 // observePod records the server's version of a pod and returns the pod's item. The caller must hold mu.
 func (o *Outbox) observePod(p *v1.Pod) *item {
 	it := o.itemOf(p)
-	it.recordView(viewOf(&p.ObjectMeta, *p.Status.DeepCopy()))
+	it.recordServerPod(serverPodOf(&p.ObjectMeta, *p.Status.DeepCopy()))
 	return it
 }
 

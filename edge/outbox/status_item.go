@@ -20,23 +20,23 @@ type item struct {
 	uid          types.UID     // UID of a pod of the API server; empty for a mirror pod
 	manifest     *v1.Pod       // the pod's manifest on this node; nil if the pod must not run here
 	wantedStatus *v1.PodStatus // the newest status; nil if there is none yet
-	isBeginning  bool          // the wanted status only means that the pod is about to start or to become ready
+	isStarting   bool          // the wanted status only means that the pod is about to start or to become ready
 	hasEnded     bool          // the wanted status means that all containers of the pod have ended
 	isFinished   bool          // all resources of the pod on the node are gone
 	isReplaced   bool          // see Config.IsReplaced; set together with isFinished
-	server       *view         // the server's version; nil if the server does not have the pod
+	server       *serverPod    // the server's version; nil if the server does not have the pod
 
 	due time.Time // time of the next attempt; zero if none is scheduled
 	// unsettled is the time of the first change that scheduleSend has delayed. It is zero if the field due was not set by scheduleSend.
 	unsettled time.Time
 	busy      bool  // true while a request is in flight
 	hold      *hold // the hold that nextToSend has extended for the request in flight; nil if there is none
-	failures  int   // number of failures since the last success for which mayConcernOne is true
-	refusals  int   // number of failures since the last success that concern only this item, see retryAlone
+	failures  int   // number of failures with mayConcernOne since the last success
+	refusals  int   // number of failures of only this item since the last success, see retryAlone
 }
 
-// A view contains the parts of the server's version of a pod that the outbox needs.
-type view struct {
+// A serverPod contains the parts of the server's version of a pod that the outbox needs.
+type serverPod struct {
 	uid      types.UID
 	version  uint64
 	deleting bool
@@ -45,8 +45,8 @@ type view struct {
 	status   v1.PodStatus
 }
 
-func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
-	v := &view{uid: m.UID, deleting: m.DeletionTimestamp != nil, status: status}
+func serverPodOf(m *metav1.ObjectMeta, status v1.PodStatus) *serverPod {
+	v := &serverPod{uid: m.UID, deleting: m.DeletionTimestamp != nil, status: status}
 	v.version, _ = strconv.ParseUint(m.ResourceVersion, 10, 64)
 	v.hash, v.mirror = m.Annotations[v1.MirrorPodAnnotationKey]
 	return v
@@ -55,16 +55,16 @@ func viewOf(m *metav1.ObjectMeta, status v1.PodStatus) *view {
 // hasEnded reports whether a pod has ended.
 func hasEnded(s *v1.PodStatus) bool { return s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed }
 
-// recordView records the server's version of the pod, unless the known version is newer.
-func (it *item) recordView(v *view) {
+// recordServerPod records the server's version of the pod, unless the known version is newer.
+func (it *item) recordServerPod(v *serverPod) {
 	if it.server == nil || it.server.uid != v.uid || v.version == 0 || v.version >= it.server.version {
 		it.server = v
 	}
 }
 
-// needsNoReport reports whether a pod has ended and can be forgotten without a request: the server does not have the pod, or wants the pod
-// to run.
-func (it *item) needsNoReport(listed bool) bool {
+// canForgetUnreported reports whether a finished pod can be forgotten without a request. This is the case if the server does not have the
+// pod, or has not marked it for deletion.
+func (it *item) canForgetUnreported(listed bool) bool {
 	gone := it.isReplaced || listed && (it.server == nil || !it.server.deleting)
 	return it.uid != "" && it.isFinished && gone
 }
@@ -88,7 +88,7 @@ func containerStates(s *v1.PodStatus) (all []containerState) {
 		}
 		all = append(all, st)
 	}
-	// An earlier version of the agent may have sent the containers in another order. That is no change of their states.
+	// An earlier version of the agent may have sent the containers in another order. A different order is not a change of state.
 	sorting.StableBy(all, func(a, b containerState) int { return cmp.Compare(a.name, b.name) })
 	return all
 }

@@ -129,7 +129,7 @@ func (a *watcher) of(name string) []string {
 	return slices.Clone(a.seen[name])
 }
 
-// This method reports the steps of a pod one after the other. The parameter each is the time between two steps.
+// climb reports the steps of a pod one after the other. The parameter each is the time between two steps.
 func (w *world) climb(p *v1.Pod, each time.Duration) {
 	for step := range steps {
 		w.box.Put(p, stepStatus(step))

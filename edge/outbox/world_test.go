@@ -106,7 +106,7 @@ func (w *world) start() {
 	}
 }
 
-// This method returns a client that first calls the hook w.before for each request. The request is not sent if w.before returns an error.
+// gated returns a client that first calls the hook w.before for each request. The request is not sent if w.before returns an error.
 func (w *world) gated() *kube.Client {
 	to := &rest.Config{Host: "http://127.0.0.1:1"}
 	c, err := kube.New(kube.Config{Rest: func() (*rest.Config, error) { return to, nil }, Dial: w.Dial, BeforeRequest: w.before})

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/edge/patch"
 )
 
-// This function patches an object as the API server does.
+// apply patches an object as the API server does.
 func apply[T any](t *testing.T, object T, data []byte) (out T) {
 	t.Helper()
 	before, err := json.Marshal(object)

@@ -224,7 +224,7 @@ func (c *Certificates) Retry() {
 	}
 }
 
-// A State counts the projections of a signer that are in the same state. The names of the states are those of the metric
+// A State counts the projections of a signer that are in the same state. The names of the states are from the metric
 // kubelet_podcertificate_states.
 type State struct {
 	Signer, State string

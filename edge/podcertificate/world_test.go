@@ -114,7 +114,7 @@ func (w *world) restart() {
 	w.start()
 }
 
-// This method stores an event as a line of text.
+// record stores an event as a line of text.
 func (w *world) record(e eventtest.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,21 +155,21 @@ func (w *world) prepare(p *v1.Pod) time.Duration {
 	return time.Since(began)
 }
 
-// This function returns a pod with a podCertificate as the second source of its volume.
+// certified returns a pod with a podCertificate as the second source of its volume.
 func certified(name string, c v1.PodCertificateProjection) *v1.Pod {
 	sources := []v1.VolumeProjection{{}, {PodCertificate: &c}}
 	return podtest.New(name, podtest.UID("uid-"+name), podtest.ServiceAccount("robot"), podtest.Containers(),
 		podtest.Volumes(v1.Volume{Name: "creds", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: sources}}}))
 }
 
-// This method returns the requests that the signer has not answered.
+// unanswered returns the requests that the signer has not answered.
 func (w *world) unanswered() []*certificatesv1.PodCertificateRequest {
 	synctest.Wait()
 	return slices.DeleteFunc(w.server.CertificateRequests(),
 		func(r *certificatesv1.PodCertificateRequest) bool { return len(r.Status.Conditions) > 0 })
 }
 
-// This method returns the only request that the signer has not answered.
+// open returns the only request that the signer has not answered.
 func (w *world) open() *certificatesv1.PodCertificateRequest {
 	w.Helper()
 	all := w.unanswered()
@@ -179,7 +179,7 @@ func (w *world) open() *certificatesv1.PodCertificateRequest {
 	return all[0]
 }
 
-// This method returns a certificate for the key of a request.
+// chain returns a certificate for the key of a request.
 func (w *world) chain(r *certificatesv1.PodCertificateRequest, life time.Duration) string {
 	w.Helper()
 	proof, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
@@ -197,7 +197,7 @@ func (w *world) chain(r *certificatesv1.PodCertificateRequest, life time.Duratio
 	return "# a comment\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: der}))
 }
 
-// This method sets the signer's response to a request.
+// answer sets the signer's response to a request.
 func (w *world) answer(r *certificatesv1.PodCertificateRequest, condition, chain string, life time.Duration) {
 	r.Status.Conditions = []metav1.Condition{{Type: condition, Status: "True", Reason: "Because", Message: "of this"}}
 	r.Status.CertificateChain = chain
@@ -213,7 +213,7 @@ func (w *world) issue(life time.Duration) {
 	w.answer(r, "Issued", w.chain(r, life), life)
 }
 
-// This method returns the serial number of a pod's certificate, or the error. It checks that the key matches the certificate.
+// has returns the serial number of a pod's certificate, or the error. It checks that the key matches the certificate.
 func (w *world) has(p *v1.Pod) string {
 	w.Helper()
 	key, chain, err := w.certs.Credentials(p, "creds", 1)

@@ -1,5 +1,5 @@
 // Package remotedialer is the node's side of a tunnel of k3s: the server asks the node for TCP connections, and all of them share one
-// WebSocket that the node has opened. The protocol is that of github.com/rancher/remotedialer.
+// WebSocket that the node has opened. The protocol is the same as in github.com/rancher/remotedialer.
 //
 //	API server --> k3s server --WebSocket--> Session --Dial--> the node's own port 10250
 //	                             Connect, Data, Pause, Resume, Error

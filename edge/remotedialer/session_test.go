@@ -34,7 +34,7 @@ type received struct {
 	content []byte
 }
 
-// This function starts a session whose connections are dialed by dial.
+// start starts a session whose connections are dialed by dial.
 func start(t *testing.T, dial Dial, budget *Budget) *server {
 	t.Helper()
 	s := &server{t: t, ended: make(chan error, 1)}
@@ -100,7 +100,7 @@ func (s *server) receive() received {
 	}
 }
 
-// This function returns a Dial whose connections are served by serve.
+// nodes returns a Dial whose connections are served by serve.
 func nodes(t *testing.T, serve func(net.Conn)) Dial {
 	return func(context.Context, string, string) (net.Conn, error) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

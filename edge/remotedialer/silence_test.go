@@ -15,7 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// This function runs a session over a pipe, in a bubble. The server answers pings for five minutes, and then no more.
+// silence runs a session over a pipe, in a bubble. The server answers pings for five minutes, and then no more.
 func silence(t *testing.T, check bool) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

@@ -66,7 +66,7 @@ func in(t *testing.T, test func(s *scene)) {
 	})
 }
 
-// This method waits for the given duration. It then checks the deletions since the last call of this method.
+// wants waits for the given duration. It then checks the deletions since the last call of this method.
 func (s *scene) wants(after time.Duration, want ...string) {
 	s.Helper()
 	time.Sleep(after)

@@ -11,7 +11,7 @@ import (
 )
 
 // maxToken is the maximum length of a token, in bytes. Tokens of service accounts have about 1 KiB. Among the tokens of identity providers,
-// those with 200 groups are the longest, with about 12 KiB. Anybody can send a token, and each new token is sent to the API server.
+// tokens with 200 groups are the longest, with about 12 KiB. Anybody can send a token, and each new token is sent to the API server.
 const maxToken = 16 << 10
 
 // Tokens authenticates bearer tokens by TokenReview. See

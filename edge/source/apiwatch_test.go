@@ -91,7 +91,7 @@ func (c *cluster) poke(uid types.UID) {
 	c.poked[uid]++
 }
 
-// This type is an Observer that records the newest version of each pod.
+// A seen is an Observer that records the newest version of each pod.
 type seen struct{ pods map[types.UID]string }
 
 func (s *seen) PodsListed(pods []v1.Pod) {
@@ -126,7 +126,7 @@ func (c *cluster) show() string {
 	return strings.Join(all, ", ")
 }
 
-// This method waits until the bubble is idle, and compares the node's pods with want.
+// settled waits until the bubble is idle, and compares the node's pods with want.
 func (c *cluster) settled(what, want string) {
 	c.Helper()
 	synctest.Wait()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Fetch returns the content of a URL once. The limits of size, time and redirects are those of the source "http". Errors do not contain
-// the password of the URL.
+// Fetch returns the content of a URL once. The limits of size, time and redirects are the same as for the source "http". Errors do not
+// contain the password of the URL.
 func Fetch(ctx context.Context, url string) ([]byte, error) {
 	s, err := NewURL(URLConfig{URL: url, Interval: time.Minute})
 	if err != nil {

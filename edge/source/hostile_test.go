@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// This function returns a damaged copy of a manifest. The damage imitates editors, disks and users.
+// mutated returns a damaged copy of a manifest. The damage imitates editors, disks and users.
 func mutated(r *rand.Rand, data []byte) []byte {
 	data = slices.Clone(data)
 	for range 1 + r.IntN(4) {

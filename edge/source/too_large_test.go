@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This function returns a pod that the API server accepts and that uses too much memory once it is decoded.
+// tooLarge returns a pod that the API server accepts and that uses too much memory once it is decoded.
 func tooLarge(name string) *v1.Pod {
 	p := bound(name)
 	p.Spec.Tolerations = make([]v1.Toleration, 200_000)

@@ -225,7 +225,7 @@ func TestURLHidesPasswords(t *testing.T) {
 	}
 }
 
-// This type is a server without a network, so the bubble's time can advance.
+// A timed is a server without a network, so the bubble's time can advance.
 type timed func(*http.Request) (*http.Response, error)
 
 func (f timed) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -55,7 +55,7 @@ func (n *node) SetObjects(ctx context.Context, source string, objects []local.De
 	return n.local.Set(ctx, source, objects, unsure)
 }
 
-// This method returns "kind/name" of all objects.
+// objects returns "kind/name" of all objects.
 func (n *node) objects() string {
 	var all []string
 	for _, o := range n.local.List() {
@@ -93,7 +93,7 @@ func (n *node) tell() {
 	}
 }
 
-// This method returns "name=image" of the wanted pods.
+// pods returns "name=image" of the wanted pods.
 func (n *node) pods() string {
 	var all []string
 	for _, p := range n.List() {
@@ -105,7 +105,7 @@ func (n *node) pods() string {
 	return strings.Join(all, " ")
 }
 
-// This method returns "base name field: message" of each problem.
+// problems returns "base name field: message" of each problem.
 func (n *node) problems() string {
 	var all []string
 	for _, p := range n.Problems() {
@@ -114,8 +114,8 @@ func (n *node) problems() string {
 	return strings.Join(all, "\n")
 }
 
-// This method waits until the sink has the given pods, and its list of problems contains the given text. If the text is "", the list must
-// be empty.
+// until waits until the sink has the given pods, and its list of problems contains the given text. If the text is "", the list must be
+// empty.
 func (n *node) until(pods, problem string) {
 	n.Helper()
 	deadline := time.After(2 * time.Minute)

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This function returns the number of bytes that this process has passed to write(2).
+// written returns the number of bytes that this process has passed to write(2).
 func written(t testing.TB) (n int64) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/io")
@@ -24,7 +24,7 @@ func written(t testing.TB) (n int64) {
 	return n
 }
 
-// This function returns a pod of ordinary size with all defaults.
+// typical returns a pod of ordinary size with all defaults.
 func typical(uid string) Pod {
 	p := pod(uid, "pod-"+uid)
 	p.Pod.Labels = map[string]string{"app": "sensor", "tier": "edge"}

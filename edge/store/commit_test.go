@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This function returns the number of transactions in the -wal file. Only the last frame of a transaction has the size of the database in
-// its header. See https://sqlite.org/fileformat2.html#walformat.
+// commits returns the number of transactions in the -wal file. Only the last frame of a transaction has the size of the database in its
+// header. See https://sqlite.org/fileformat2.html#walformat.
 func commits(t testing.TB, s *Store) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(s.path + "-wal")
@@ -38,9 +38,8 @@ func commits(t testing.TB, s *Store) (n int) {
 	return n
 }
 
-// This function returns the contents of the database file and the -wal file. A test compares two results to detect writes, because every
-// commit changes the -wal file. It does not use /proc/self/io, which also counts the eight bytes that Go's runtime writes to wake its
-// poller.
+// files returns the contents of the database file and the -wal file. A test compares two results to detect writes, because every commit
+// changes the -wal file. It does not use /proc/self/io, which also counts the eight bytes that Go's runtime writes to wake its poller.
 func files(t testing.TB, s *Store) []byte {
 	t.Helper()
 	db, err := os.ReadFile(s.path)

@@ -17,9 +17,14 @@ func (s *Store) CopyTo(ctx context.Context, to string) error {
 	return copyDatabase(ctx, s.dsn(), to)
 }
 
-// CopyFileFrom returns a function that does the same as CopyTo for a database that no agent has open. It does not migrate the database.
+// CopyFileFrom returns a function like CopyTo for a database that no agent has open. It does not migrate the database.
 func CopyFileFrom(path string) func(ctx context.Context, to string) error {
-	return func(ctx context.Context, to string) error { return copyDatabase(ctx, connectionStrings(path)(), to) }
+	return func(ctx context.Context, to string) error {
+		if _, err := os.Lstat(path); err != nil { // SQLite would make an empty database
+			return fmt.Errorf("copy the database: %w", err)
+		}
+		return copyDatabase(ctx, connectionStrings(path)(), to)
+	}
 }
 
 func copyDatabase(ctx context.Context, dsn, to string) error {
@@ -44,9 +49,13 @@ func vacuumInto(ctx context.Context, dsn, to string) error {
 	}
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	file := url.URL{Scheme: "file", Path: to, OmitHost: true, RawQuery: "vfs=unix"} // the database itself may be in memory
-	_, err = db.ExecContext(ctx, "VACUUM INTO ?", file.String())
+	_, err = db.ExecContext(ctx, "VACUUM INTO ?", fileURL(to))
 	return err
+}
+
+// fileURL returns the URL of a file on the disk for VACUUM INTO, which would write to the memory if the database itself is in memory.
+func fileURL(path string) string {
+	return (&url.URL{Scheme: "file", Path: path, OmitHost: true, RawQuery: "vfs=unix"}).String()
 }
 
 // ReadMeta returns a value that SetMeta stored in the database at a path. No agent has this database open.
@@ -61,6 +70,52 @@ func ReadMeta(ctx context.Context, path, key string) (value string, found bool, 
 		return "", false, nil
 	}
 	return value, err == nil, err
+}
+
+// ReadPulls returns the images that the node with the database at a path has pulled, and its pulls that have begun, without their
+// credentials. TakePulls stores them in the database of another node. No agent has this database open.
+func ReadPulls(ctx context.Context, path string) ([]Pull, error) {
+	db, err := sql.Open("sqlite", connectionStrings(path)())
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	rows, err := db.QueryContext(ctx, "SELECT DISTINCT image, iif(image = '', name, ''), iif(image = '', uid, '') FROM pulls")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []Pull
+	for rows.Next() {
+		var p Pull
+		if err := rows.Scan(&p.Image, &p.Name, &p.Source.UID); err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, rows.Err()
+}
+
+// TakePulls adds the pulls of ReadPulls. A pod needs a credential for such an image, because the images have come with the machine, and the
+// Secrets have not.
+func (s *Store) TakePulls(ctx context.Context, pulls []Pull) error {
+	if len(pulls) == 0 {
+		return nil
+	}
+	err := s.commit(ctx, func(tx *transaction) error {
+		for _, p := range pulls {
+			err := tx.exec(`INSERT OR IGNORE INTO pulls (image, name, namespace, secret, uid, hash) VALUES (?, ?, '', '', ?, x'')`,
+				p.Image, p.Name, string(p.Source.UID))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("take the records of pulls: %w", err)
+	}
+	return nil
 }
 
 // ForgetImports forgets which image archives were imported, because the database has moved to a machine without their images.

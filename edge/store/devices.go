@@ -41,10 +41,16 @@ func (s *Store) GiveDevices(ctx context.Context, rows []Devices) error {
 	return nil
 }
 
-// TakeDevices durably removes the devices of a pod.
-func (s *Store) TakeDevices(ctx context.Context, uid types.UID) error {
+// TakeDevices durably removes a pod's devices of the given resources. The rows of other resources belong to other callers.
+func (s *Store) TakeDevices(ctx context.Context, uid types.UID, resources ...string) error {
 	err := s.commit(ctx, func(tx *transaction) error {
-		return tx.execOn(textRows("uid", string(uid)), "DELETE FROM devices WHERE uid = ?", string(uid))
+		for _, r := range resources {
+			set := textRows("uid", string(uid))
+			if err := tx.execOn(set, "DELETE FROM devices WHERE (uid, resource) = (?, ?)", string(uid), r); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("remove the devices of pod %s: %w", uid, err)

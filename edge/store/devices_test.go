@@ -30,8 +30,14 @@ func TestDevices(t *testing.T) {
 		t.Errorf("devices of a removed pod: %+v, %v", list, err)
 	}
 	must(t, s.UpdatePods(ctx, []Pod{web}, nil))
-	must(t, s.GiveDevices(ctx, rows[:1]))
-	must(t, s.TakeDevices(ctx, web.Pod.UID))
+	other := rows[0]
+	other.Resource = "cpu"
+	must(t, s.GiveDevices(ctx, []Devices{rows[0], other}))
+	must(t, s.TakeDevices(ctx, web.Pod.UID, "cpu", "memory"))
+	if list, err = s.Devices(ctx); err != nil || len(list) != 1 || list[0].Resource != rows[0].Resource {
+		t.Errorf("after the release of the other resources: %+v, %v", list, err)
+	}
+	must(t, s.TakeDevices(ctx, web.Pod.UID, rows[0].Resource))
 	if list, err = s.Devices(ctx); err != nil || len(list) != 0 {
 		t.Errorf("given back: %+v, %v", list, err)
 	}

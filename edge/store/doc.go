@@ -16,7 +16,8 @@
 // If the file is damaged, only the rows on the damaged pages are lost. The other rows are read from the raw pages (package pages) and
 // written to a new file, which takes the place of the old one (replacement). If this happens during use, the rows of the small tables come
 // from a mirror in memory, and the owners of the other tables write their rows again (AddRewriter). If the disk is read-only, all rows are
-// read into a database in memory. Health reports these cases.
+// read into a database in memory. If a full disk has no room for a new database, it is in memory until there is room. Health reports these
+// cases.
 //
 // Some owners use a new value even if it cannot be stored. The writer repeats these writes until they succeed (commitRows).
 //

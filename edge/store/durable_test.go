@@ -172,8 +172,8 @@ func putSealed(s *Store, uid string) error {
 	return s.PutToken(context.Background(), Token{TokenKey: TokenKey{UID: types.UID(uid), Seconds: 3607}, Token: "of " + uid})
 }
 
-// This function adds an entry for each object and token of putSealed to the map. The value is true if the row was decrypted and belongs to
-// the right pod.
+// addSealed adds an entry for each object and token of putSealed to the map. The value is true if the row was decrypted and belongs to the
+// right pod.
 func addSealed(t *testing.T, s *Store, has map[string]bool) {
 	t.Helper()
 	objects, err := s.Objects(t.Context())
@@ -188,7 +188,7 @@ func addSealed(t *testing.T, s *Store, has map[string]bool) {
 	}
 }
 
-// This function starts a child process and calls the given function for each report of the child. It kills the child when the function
+// acknowledged starts a child process and calls the given function for each report of the child. It kills the child when the function
 // returns true, or when the time d has passed since the first report.
 func acknowledged(t *testing.T, path string, d time.Duration, said func(what, id string) (enough bool)) {
 	t.Helper()

@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -87,6 +89,101 @@ func TestFullDisk(t *testing.T) {
 		intact("opened with room")
 		if got, err := s.Statuses(ctx); err != nil || !equality.Semantic.DeepEqual(got[first], status) {
 			t.Error("a status was not written although the disk has free space:", err)
+		}
+	}
+}
+
+// TestNewOnFullDisk opens a database that does not exist on a full disk, as after its deletion. The rows are in memory until the disk has
+// room.
+func TestNewOnFullDisk(t *testing.T) {
+	d := disktest.New(t)
+	ctx := t.Context()
+	for _, c := range []struct {
+		when   string
+		free   func(s *Store) // frees space, and returns when the store must have created the file
+		closed bool
+	}{
+		{"before a write", func(s *Store) {
+			d.Free()
+			must(t, s.UpdatePods(ctx, []Pod{pod("b", "b")}, nil))
+		}, false},
+		{"before the end", func(s *Store) {
+			must(t, s.UpdatePods(ctx, []Pod{pod("b", "b")}, nil))
+			if h := s.Health(); h.Volatile == "" {
+				t.Error("the rows are on a full disk")
+			}
+			d.Free()
+			must(t, s.Close())
+		}, true},
+	} {
+		t.Run(c.when, func(t *testing.T) {
+			path := filepath.Join(d.Dir, c.when, "islet.db")
+			must(t, os.Mkdir(filepath.Dir(path), 0o700))
+			d.Fill()
+			s := open(t, path)
+			if isNew, err := s.IsNew(ctx); err != nil || !isNew || s.Health().Volatile == "" || exists(path) {
+				t.Errorf("%v, %v, %+v, the file exists: %v", isNew, err, s.Health(), exists(path))
+			}
+			c.free(s)
+			if h := s.Health(); h != (Health{}) {
+				t.Errorf("with room: %+v", h)
+			}
+			if !c.closed { // as after kill -9
+				made, err := os.Stat(path)
+				must(t, err)
+				must(t, s.commit(ctx, func(*transaction) error { s.files.lastAttempt = time.Time{}; return nil }))
+				if now, err := os.Stat(path); err != nil || !os.SameFile(now, made) {
+					t.Errorf("the files were made again: %v", err)
+				}
+				copied := filepath.Join(t.TempDir(), "islet.db")
+				must(t, s.CopyTo(ctx, copied))
+				s = open(t, copied)
+			} else {
+				s = open(t, path)
+			}
+			pods, err := s.Pods(ctx)
+			if isNew, newErr := s.IsNew(ctx); err != nil || newErr != nil || !isNew || len(pods) != 1 || s.Health() != (Health{}) {
+				t.Errorf("%d pods, new: %v, %v, %v, %+v", len(pods), isNew, err, newErr, s.Health())
+			}
+		})
+	}
+}
+
+// TestCloseToMove closes a database whose rows cannot be written to its file, because the disk is full or read-only. This is an error,
+// because the file would lack rows without its -wal file, or without the memory of the process.
+func TestCloseToMove(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(d *disktest.Disk, s *Store)
+		whole bool
+	}{
+		"room": {func(*disktest.Disk, *Store) {}, true},
+		"full": {func(d *disktest.Disk, _ *Store) { d.Fill() }, false},
+		"rows in memory": {func(_ *disktest.Disk, s *Store) {
+			done := make(chan bool, 1)
+			s.repairs <- repair{syscall.EROFS, done}
+			if !<-done {
+				t.Fatal("not repaired")
+			}
+		}, false},
+	} {
+		d := disktest.New(t)
+		path := filepath.Join(d.Dir, "islet.db")
+		s := open(t, path)
+		for n := range 20 {
+			must(t, s.UpdatePods(t.Context(), []Pod{typical(fmt.Sprintf("%032d", n))}, nil))
+		}
+		c.spoil(d, s)
+		if err := s.CloseToMove(); (err == nil) != c.whole {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.whole {
+			moved := filepath.Join(t.TempDir(), "islet.db")
+			data, err := os.ReadFile(path)
+			must(t, err)
+			must(t, os.WriteFile(moved, data, 0o600))
+			if pods, err := open(t, moved).Pods(t.Context()); err != nil || len(pods) != 20 {
+				t.Errorf("%d pods, %v", len(pods), err)
+			}
 		}
 	}
 }

@@ -51,7 +51,7 @@ func randomWrites(ctx context.Context, s *Store, random *rand.Rand) []func() err
 		func() error { return s.RemoveRejection(ctx, uid) },
 		func() error { return s.Allocate(ctx, map[types.UID]Allocation{uid: {int64(n), spec}}) },
 		func() error { return s.GiveDevices(ctx, []Devices{{uid, name, "serial", n, data}}) },
-		func() error { return s.TakeDevices(ctx, uid) },
+		func() error { return s.TakeDevices(ctx, uid, "serial") },
 		func() error { return s.PutClaims(ctx, claim) },
 		func() error { return s.RemoveClaims(ctx, claim) },
 		func() error { return s.PutVolume(ctx, Volume{volume, data}) },

@@ -58,7 +58,7 @@ func writes(ctx context.Context, s *Store) map[string]func() error {
 		"10c ForgetArchives":    func() error { return s.ForgetArchives(ctx, "image:") },
 		"11 AddImport":          func() error { return s.AddImport(ctx, "sha256:2", "b.tar") },
 		"12 GiveDevices":        func() error { return s.GiveDevices(ctx, []Devices{row}) },
-		"13 TakeDevices":        func() error { return s.TakeDevices(ctx, "a") },
+		"13 TakeDevices":        func() error { return s.TakeDevices(ctx, "a", row.Resource) },
 		"14 GiveDevices":        func() error { row.UID = "b"; return s.GiveDevices(ctx, []Devices{row}) },
 		"15 PutClaims":          func() error { return s.PutClaims(ctx, []Claim{claim}) },
 		"16 RemoveClaims":       func() error { return s.RemoveClaims(ctx, []Claim{claim}) },

@@ -155,7 +155,7 @@ func checkNewer(ctx context.Context, db *sql.DB, version, latest int, more bool,
 		}
 	}
 	if schema == nil && !more {
-		return fmt.Errorf("%w: its version is %d, but its tables are those of version %d", errContent, version, latest)
+		return fmt.Errorf("%w: its version is %d, but it has the tables of version %d", errContent, version, latest)
 	}
 	return fmt.Errorf("%w: its version is %d, but this islet knows only versions up to %d. Run the newer islet; nothing was changed",
 		errNewer, version, latest)
@@ -202,7 +202,7 @@ func checkSchema(ctx context.Context, db *sql.DB, files []string) (more bool, er
 	}
 	for name, text := range want {
 		if has[name] != text {
-			return false, fmt.Errorf("%w: its tables are not those of this version", errContent)
+			return false, fmt.Errorf("%w: it does not have the tables of this version", errContent)
 		}
 	}
 	return len(has) > len(want), nil

@@ -23,8 +23,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// This function creates a database with n pods. If the parameter properly is false, the files are as after a power failure: the last
-// changes are only in the -wal file.
+// filled creates a database with n pods. If the parameter properly is false, the files are as after a power failure: the last changes are
+// only in the -wal file.
 func filled(t testing.TB, path string, n int, properly bool) {
 	t.Helper()
 	s := open(t, path)
@@ -73,7 +73,7 @@ func execute(t testing.TB, path, script string) {
 	must(t, err)
 }
 
-// This function checks that a store can write and read rows.
+// works checks that a store can write and read rows.
 func works(t testing.TB, s *Store) {
 	t.Helper()
 	must(t, s.UpdatePods(t.Context(), []Pod{pod("z", "z")}, nil))

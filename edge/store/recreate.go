@@ -20,6 +20,7 @@ import (
 type fileSet struct {
 	db, wal     fs.FileInfo // nil if the file does not exist yet
 	lastAttempt time.Time   // time of the last attempt to create the files again
+	full        bool        // the database is in memory until the disk has room for the files
 }
 
 // isIntact reports whether all files are still at their paths. When a -wal file appears, isIntact records it.
@@ -37,20 +38,26 @@ func (f *fileSet) isIntact(path string, s *seal) bool {
 	return !s.keyRemoved()
 }
 
-// restoreFiles creates the files of the database again, with all rows, if they were removed or replaced. It makes at most one attempt per
-// repairEvery. At Close, a last attempt is permitted at any time. Only the writer may call restoreFiles.
+// restoreFiles creates the files of the database again, with all rows, if they were removed or replaced, or if the disk had no room for
+// them at the start. It makes at most one attempt per repairEvery. At Close, a last attempt is permitted at any time. Only the writer may
+// call restoreFiles.
 func (s *Store) restoreFiles(last bool) {
 	f := &s.files
-	if f.db == nil || s.Health().Volatile != "" || !last && time.Since(f.lastAttempt) < repairEvery || f.isIntact(s.path, s.seal) {
+	if !f.full && (f.db == nil || s.Health().Volatile != "") || !last && time.Since(f.lastAttempt) < repairEvery ||
+		!f.full && f.isIntact(s.path, s.seal) {
 		return
 	}
 	f.lastAttempt = time.Now()
 	if err := s.recreateFiles(); err != nil {
-		s.log.Error("the database was removed while islet runs and cannot be created again yet: its rows are lost if the agent ends",
+		s.log.Error("the database is missing on the disk and cannot be created again yet: its rows are lost if the agent ends",
 			"database", s.path, "error", err)
 		return
 	}
-	s.log.Warn("the database was removed while islet runs, and was created again", "database", s.path)
+	if f.full {
+		f.full = false
+		s.setHealth(func(h *Health) { h.Volatile = "" })
+	}
+	s.log.Warn("the database was missing on the disk, and was created again", "database", s.path)
 }
 
 func (s *Store) recreateFiles() error {
@@ -65,7 +72,7 @@ func (s *Store) recreateFiles() error {
 	if err := durable.Write(made, nil, 0o600); err != nil { // SQLite would set another mode
 		return err
 	}
-	_, err := s.db.Exec("VACUUM INTO ?", made)
+	_, err := s.db.Exec("VACUUM INTO ?", fileURL(made))
 	if err == nil {
 		err = syncFile(made) // while the removed database is still open
 	}

@@ -25,8 +25,8 @@ type repair struct {
 // readOnly reports whether the database's disk is read-only.
 func readOnly(path string) bool { return readonly.CheckDisk(filepath.Dir(path)) }
 
-// replace replaces a broken database by a new one with all readable rows. If that fails, as on a full disk, the new database is in memory,
-// and the files keep all readable rows. The next start then finds the broken database, or the complete new one, again.
+// replace replaces a broken database with a new one with all readable rows. If that fails, as on a full disk, the new database is in
+// memory, and the files keep all readable rows. The next start then finds the broken database, or the complete new one, again.
 func (s *Store) replace(ctx context.Context, why error) error {
 	r := &replacement{path: s.path, kept: corruptName(s.path)}
 	n, err := s.buildDatabase(ctx)
@@ -52,7 +52,7 @@ func (s *Store) replace(ctx context.Context, why error) error {
 }
 
 // openMemory opens a database in memory and copies all rows of the database on the disk into it. It is used if the disk can be read but not
-// written. If the replacement of the database is not complete, the rows are those of the new database.
+// written. If the replacement of the database is not complete, the rows come from the new database.
 func (s *Store) openMemory(ctx context.Context, why error) error {
 	from := s.path
 	if next, _ := findNext(s.path); next != "" {

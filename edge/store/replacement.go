@@ -34,7 +34,7 @@ const (
 	corruptSuffix  = ".corrupt-"
 )
 
-// A replacement replaces the files of the database at a path by a complete new database.
+// A replacement replaces the files of the database at a path with a complete new database.
 type replacement struct {
 	path string // the database
 	next string // the new database, after finish
@@ -199,8 +199,8 @@ func (s *Store) buildDatabase(ctx context.Context) (n int, err error) {
 		s.log.Error("not all pages of the broken database could be read", "database", s.path, "error", err)
 		err = nil
 	}
-	if err = errors.Join(err, s.closeFiles()); err == nil && exists(made+"-wal") {
-		err = fmt.Errorf("%s: not all rows are in the file", made)
+	if err = errors.Join(err, s.closeFiles()); err == nil {
+		err = checkWhole(made)
 	}
 	return n, err
 }

@@ -325,17 +325,25 @@ func TestNameOfTheDirectory(t *testing.T) {
 	}
 }
 
-// TestNoEmptyFileIsLeft checks that a start that cannot create a database leaves no empty file, which would look like one.
+// TestNoEmptyFileIsLeft checks that a store that cannot create a database leaves no empty file, which would look like one.
 func TestNoEmptyFileIsLeft(t *testing.T) {
 	d := disktest.New(t)
 	d.Fill()
 	path := filepath.Join(d.Dir, "islet.db")
-	if s, err := Open(t.Context(), path, slog.New(slog.DiscardHandler)); err == nil {
-		must(t, s.Close())
+	s := open(t, path)
+	if s.Health().Volatile == "" {
 		t.Error("a full disk takes a new database")
 	}
-	if exists(path) {
-		t.Error("an empty file is left")
+	for _, when := range []string{"the start", "a write", "the end"} {
+		switch when {
+		case "a write":
+			must(t, s.UpdatePods(t.Context(), []Pod{pod("a", "a")}, nil))
+		case "the end":
+			must(t, s.Close())
+		}
+		if left := listFiles(path); len(left) > 0 {
+			t.Errorf("after %s, %q are left", when, left)
+		}
 	}
 }
 

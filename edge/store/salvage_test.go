@@ -24,8 +24,8 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// This function creates a database with rows in all tables. It removes some of the rows, and returns the contents of the database file and
-// the -wal file. Some of the last changes are only in the -wal file.
+// furnished creates a database with rows in all tables. It removes some of the rows, and returns the contents of the database file and the
+// -wal file. Some of the last changes are only in the -wal file.
 func furnished(t testing.TB) (db, wal []byte) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "islet.db")
@@ -129,7 +129,7 @@ func without(a, b map[string]bool) (only []string) {
 	return only
 }
 
-// This function returns the database file after all changes of the -wal file were copied to it.
+// checkpointed returns the database file after all changes of the -wal file were copied to it.
 func checkpointed(t testing.TB, db, wal []byte) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "whole.db")
@@ -164,7 +164,7 @@ func TestPagesAgreeWithSQLite(t *testing.T) {
 
 const walHead = 32
 
-// This function returns 5, or 1 with ISLET_TEST_LONG. To be shorter, tests divide their number of pages and of random seeds by it.
+// sparse returns 5, or 1 with ISLET_TEST_LONG. To be shorter, tests divide their number of pages and of random seeds by it.
 func sparse() int {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return 1

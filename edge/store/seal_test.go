@@ -16,7 +16,7 @@ import (
 
 const hush = "correct horse battery staple"
 
-// This function returns a store with two pods, a Secret, a token and a local object. The constant hush is the content of the last three.
+// secretive returns a store with two pods, a Secret, a token and a local object. The constant hush is the content of the last three.
 func secretive(t *testing.T) (s *Store, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -37,7 +37,7 @@ func openLogged(t *testing.T, path string) (*Store, *bytes.Buffer) {
 	return s, &log
 }
 
-// This function returns the number of encrypted rows that can be decrypted.
+// readable returns the number of encrypted rows that can be decrypted.
 func readable(t *testing.T, s *Store) int {
 	t.Helper()
 	objects, err := s.Objects(t.Context())

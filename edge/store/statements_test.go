@@ -204,7 +204,7 @@ func countStatements(t *testing.T, counter *statementCounter, path, name string,
 	}
 }
 
-// openDriver does the same as Open with another driver of SQLite.
+// openDriver is like Open with another driver of SQLite.
 func openDriver(ctx context.Context, path, name string) (*Store, error) {
 	s := newStore(path, keyfile.Place{}, slog.New(slog.DiscardHandler))
 	s.driver = name

@@ -65,10 +65,11 @@ type Store struct {
 	statuses map[types.UID][]byte // the newest statuses that are not written yet
 }
 
-// Open opens or creates the database at the given path and migrates it to this version of islet. It replaces a broken file by a new one
+// Open opens or creates the database at the given path and migrates it to this version of islet. It replaces a broken file with a new one
 // with all readable rows, and keeps the broken file together with its -wal and -shm under another name; see Rebuilt. It uses the database
 // of a newer islet if the migrations permit this. Otherwise it returns an error and leaves the files unchanged. A full disk is no error. If
-// the disk is read-only, the database is opened in memory; see Health. Open is OpenSealed for a key that is not sealed to a TPM.
+// the disk is read-only, or has no room for a new database, the database is opened in memory; see Health. Open is OpenSealed for a key that
+// is not sealed to a TPM.
 func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	return OpenSealed(ctx, path, keyfile.Place{}, log)
 }
@@ -115,6 +116,9 @@ func (s *Store) start(ctx context.Context) error {
 		}
 	case err != nil && isBroken(err):
 		err = s.replace(ctx, err)
+	case err != nil && isFull(err): // the database is missing, or must be migrated
+		err = s.openMemory(ctx, err)
+		s.files.full = err == nil
 	}
 	if err != nil {
 		return fmt.Errorf("open the database %s: %w", s.path, s.explainError(err))
@@ -166,6 +170,24 @@ func (s *Store) Close() error {
 		}
 	})
 	return s.closed
+}
+
+// CloseToMove closes the database like Close. It returns an error unless the database file itself has all rows, so that it can be moved
+// without its -wal file. SQLite reports no error if it cannot write the rows of the -wal to the database at the end.
+func (s *Store) CloseToMove() error {
+	err := s.Close()
+	if h := s.Health(); err == nil && h.Volatile != "" {
+		err = errors.New(h.Volatile)
+	}
+	return errors.Join(err, checkWhole(s.path))
+}
+
+// checkWhole returns an error if a closed database has rows in its -wal file.
+func checkWhole(path string) error {
+	if exists(path + "-wal") {
+		return fmt.Errorf("%s: not all rows are in the file", path)
+	}
+	return nil
 }
 
 // connectionStrings returns a function that makes connection strings for the database at a path. The caches are small, because the

@@ -17,6 +17,15 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
+// FormerLabels and FormerAnnotations are keys that k3s' agent sets on its Node. The servers act on them, also on the Node of a moved node.
+// With the label they connect to pods through the node's tunnel, which dialNode refuses. From the annotations, their cloud controller
+// writes addresses into the Node that the machine may no longer have. After a way back, k3s' agent sets them again. k3s
+// pkg/nodeconfig/nodeconfig.go, SetNodeConfigLabels; pkg/cloudprovider/cloudprovider.go.
+var (
+	FormerLabels      = []string{"egress.k3s.io/cluster"}
+	FormerAnnotations = []string{"k3s.io/internal-ip", "k3s.io/external-ip", "k3s.io/hostname"}
+)
+
 // Link is the node's connection to the API server. *link.Link implements it.
 type Link interface {
 	// ClientCertificate returns the certificate in use, or nil.

@@ -46,6 +46,8 @@ type tunnels struct {
 	*Supervisor
 	record *k3s.Record
 	wg     sync.WaitGroup
+	// listNow has capacity 1. A value means that the servers can perhaps be listed now.
+	listNow chan struct{}
 
 	mu  sync.Mutex
 	all map[string]*tunnel // by HOST:PORT
@@ -61,7 +63,7 @@ type tunnel struct {
 }
 
 func newTunnels(s *Supervisor, r *k3s.Record) *tunnels {
-	return &tunnels{Supervisor: s, record: r, all: map[string]*tunnel{}}
+	return &tunnels{Supervisor: s, record: r, listNow: make(chan struct{}, 1), all: map[string]*tunnel{}}
 }
 
 // run keeps the tunnels until ctx ends.
@@ -72,15 +74,22 @@ func (t *tunnels) run(ctx context.Context) error {
 		return fmt.Errorf("the server of %s: %w", t.cfg.Directory, err)
 	}
 	first := t.add(ctx, u.Host)
+	again := retry.Backoff{FirstWindow: firstOpen, SecondWindow: secondOpen, MaxWindow: maxOpen}
 	failed := false
 	for ctx.Err() == nil {
 		servers, err := t.list(ctx)
-		if err != nil && ctx.Err() == nil && !failed {
-			t.cfg.Log.Warn("the servers of the cluster cannot be listed, so the known ones stay", "server", t.record.Server, "error", err)
+		if err != nil {
+			if ctx.Err() == nil && !failed {
+				failed = true
+				t.cfg.Log.Warn("the servers of the cluster cannot be listed, so the known ones stay", "server", t.record.Server,
+					"error", err)
+			}
+			_, _ = again.Wait(ctx, 0, t.listNow)
+			continue
 		}
-		if failed = err != nil; !failed {
-			t.set(ctx, first, servers)
-		}
+		failed = false
+		again.Reset()
+		t.set(ctx, first, servers)
 		wait := time.NewTimer(retry.Jitter(listInterval))
 		select {
 		case <-ctx.Done():
@@ -141,8 +150,9 @@ func (t *tunnels) add(ctx context.Context, address string) *tunnel {
 	return one
 }
 
-// networkChanged checks the open tunnels, and retries to open the others.
+// networkChanged checks the open tunnels, and retries to open the others. It also retries to list the servers.
 func (t *tunnels) networkChanged() {
+	signal(t.listNow)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, one := range t.all {
@@ -190,6 +200,7 @@ func (t *tunnels) serve(ctx context.Context, one *tunnel) (opened bool, err erro
 	defer one.remote.Store(nil)
 	t.cfg.Log.Info("a tunnel to a k3s server is open", "server", one.address)
 	signal(t.renewNow) // the node's addresses may have changed
+	signal(t.listNow)
 	return true, session.Run(ctx)
 }
 

@@ -10,16 +10,19 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// This function makes a server send the sessions of nodes on a channel.
+// sessions makes a server send the sessions of nodes on a channel.
 func sessions(w *world) <-chan *websocket.Conn {
 	open := make(chan *websocket.Conn, 10)
 	w.Connect = func(a http.ResponseWriter, r *http.Request) {
@@ -37,7 +40,7 @@ func sessions(w *world) <-chan *websocket.Conn {
 	return open
 }
 
-// This function requests a connection, and returns the first message of it.
+// dial requests a connection, and returns the first message of it.
 func dial(t *testing.T, ws *websocket.Conn, number int64, target string) (kind int64, content string) {
 	t.Helper()
 	var b []byte
@@ -74,7 +77,7 @@ func dial(t *testing.T, ws *websocket.Conn, number int64, target string) (kind i
 	}
 }
 
-// This function starts a kubelet API that sends a word.
+// kubelet starts a kubelet API that sends a word.
 func kubelet(t *testing.T) int32 {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,6 +160,45 @@ func TestServers(t *testing.T) {
 	ts.set(t.Context(), first, nil)
 	if len(ts.all) != 1 {
 		t.Errorf("%v", ts.all)
+	}
+}
+
+// TestListRetried checks that a node whose first list of the servers fails lists them again soon, and then opens the missing tunnels. A
+// board starts without a network.
+func TestListRetried(t *testing.T) {
+	w := newWorld(t, year, nil)
+	const other = "192.0.2.50:6443"
+	w.SetServers(strings.TrimPrefix(w.URL, "https://"), other)
+	var lists atomic.Int32
+	w.Answer = func(a http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1-k3s/apiservers" || lists.Add(1) > 2 {
+			return false
+		}
+		http.Error(a, "starting", http.StatusServiceUnavailable)
+		return true
+	}
+	s, err := New(w.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.dir.Record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ts, done := newTunnels(s, r), make(chan error, 1)
+	go func() { done <- ts.run(ctx) }()
+	for found := false; !found; runtime.Gosched() {
+		if ctx.Err() != nil {
+			t.Fatalf("no tunnel to the other server after %d lists", lists.Load())
+		}
+		ts.mu.Lock()
+		_, found = ts.all[other]
+		ts.mu.Unlock()
+	}
+	cancel()
+	if err := <-done; err != nil || lists.Load() != 3 {
+		t.Errorf("%v after %d lists", err, lists.Load())
 	}
 }
 

@@ -32,7 +32,7 @@ type world struct {
 	token string
 }
 
-// This function joins a node. Its certificates are valid for a life.
+// newWorld joins a node. Its certificates are valid for a life.
 func newWorld(t *testing.T, life time.Duration, prepare func(w *world, c *k3s.Cluster)) *world {
 	t.Helper()
 	w := &world{Server: k3stest.Start(t), t: t, changed: make(chan struct{}, 1), logs: make(chan slog.Record, 100), now: time.Now(),

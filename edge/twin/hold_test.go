@@ -39,7 +39,7 @@ func open(t *testing.T, m memory, serial, boot string) *Twin {
 	return w
 }
 
-// This function returns the store of a machine that already uses the node name.
+// joined returns the store of a machine that already uses the node name.
 func joined(t *testing.T, serial, boot string) memory {
 	t.Helper()
 	m := memory{}

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// This function returns the Lease of a machine that renewed it at a time.
+// leaseOf returns the Lease of a machine that renewed it at a time.
 func leaseOf(w *Twin, renewed int64) *coordinationv1.Lease {
 	at := metav1.NewMicroTime(time.Unix(renewed, 0))
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "9", Annotations: map[string]string{

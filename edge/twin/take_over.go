@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// maxTakeOver is the maximum time for which TakeOver waits for reads of the Lease. The response of the command islet takeover begins within
-// a minute.
+// maxTakeOver is the maximum time for which TakeOver waits for reads of the Lease. The HTTP client of islet takeover waits at most a minute
+// for the response.
 const maxTakeOver = 50 * time.Second
 
-// TakeOver gives the name to this machine at the request of a user. It returns true if the machine already had the name. Unless it is
-// forced, TakeOver returns an error if another machine renews the Lease, because two machines could run pods with the same volumes. If the
-// Lease was read before, TakeOver lets CheckOwner read it twice, Config.Renew apart, and waits for the result. If the Lease was never read,
-// for example because there is no link, TakeOver relies on the user.
+// TakeOver claims the node name for this machine at the request of a user. It returns true if the machine already had the name. If force is
+// false and another machine renews the Lease, TakeOver returns an error, because both machines could run pods with the same volumes. To
+// detect this, TakeOver makes CheckOwner read the Lease twice, at an interval of Config.Renew, and waits for the result. If the Lease was
+// never read, for example because the API server is unreachable, TakeOver does not check.
 func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err error) {
 	now := marksOf(t.cfg.Marks())
 	t.mu.Lock()
@@ -37,8 +37,9 @@ func (t *Twin) TakeOver(ctx context.Context, force bool) (hadName bool, err erro
 	return false, nil
 }
 
-// awaitQuiet waits until nobody has renewed the Lease between two reads, or until this machine has the name. It returns an error if a
-// machine has renewed the Lease, or if that is unknown. The caller must hold mu, which awaitQuiet releases while it waits.
+// awaitQuiet waits until nobody has renewed the Lease between two reads, or until this machine has the name. It returns an error if another
+// machine has renewed the Lease, or if the reads were not finished in time. The caller must hold mu, which awaitQuiet releases while it
+// waits.
 func (t *Twin) awaitQuiet(ctx context.Context) error {
 	w := &t.watch
 	if w.looks == 0 && !w.asked {
@@ -71,14 +72,14 @@ func (t *Twin) awaitQuiet(ctx context.Context) error {
 		}
 	}
 	if t.state != owningState && w.alive {
-		return fmt.Errorf("another machine renews the Lease of %s, or did so a moment ago: turn it off, or give it another name. "+
-			"If it is off already, run islet takeover again", t.cfg.Node)
+		return fmt.Errorf("another machine renews the Lease of node %s, or did so a moment ago: turn that machine off, "+
+			"or give it another node name. If it is already off, run islet takeover again", t.cfg.Node)
 	}
 	return nil
 }
 
-// unknownError returns why it is unknown whether another machine renews the Lease. It returns nil if nobody has renewed the Lease when it
-// was last read, and the API server does not answer now.
+// unknownError returns the error for a check that was not finished in time. It returns nil if the last finished check found no renewal and
+// the API server is now unreachable.
 func (t *Twin) unknownError() error {
 	switch w := &t.watch; {
 	case w.looks > 0:
@@ -91,7 +92,7 @@ func (t *Twin) unknownError() error {
 		"try again when the API server answers. If that machine is off for certain, run islet takeover --force")
 }
 
-// announceRead tells TakeOver that the Lease was read, or that the state has changed. The caller must hold mu.
+// announceRead wakes TakeOver after the Lease was read or the state has changed. The caller must hold mu.
 func (t *Twin) announceRead() {
 	if t.read != nil {
 		close(t.read)

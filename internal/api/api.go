@@ -51,7 +51,7 @@ type Status struct {
 	Version  string    `json:"version"` // of islet
 	Node     string    `json:"node"`
 	Files    []string  `json:"files"`              // the node's own configuration files that were read, in order
-	Received string    `json:"received,omitempty"` // the configuration in use, with its source; empty if it is that of Files
+	Received string    `json:"received,omitempty"` // the received configuration in use, with its source; empty if Files is in use
 	Started  time.Time `json:"started"`            // of the agent
 	Now      time.Time `json:"now"`                // the node's clock
 	NotReady []string  `json:"notReady,omitempty"` // the reasons why the node is not Ready

@@ -30,9 +30,10 @@ type Bundles struct {
 	Trial    *Bundle `json:"trial,omitempty"`    // the node runs its pods until the trial ends
 	// Configuring means that the configuration of Trial is tried first. Until it is accepted, the node runs the pods of Current.
 	Configuring bool `json:"configuring,omitempty"`
-	// Returning means that a bundle has failed or was reverted, and the agent restarts with the configuration before that of the bundle.
+	// Returning means that a bundle has failed or was reverted, and the agent restarts with the configuration before the bundle.
 	Returning bool `json:"returning,omitempty"`
-	// Configuration is that of Current, or of Trial once it is accepted. It is nil if the bundle says nothing about the configuration.
+	// Configuration is the configuration of Current, or of Trial once it is accepted. It is nil if the bundle says nothing about the
+	// configuration.
 	Configuration *BundleConfiguration `json:"configuration,omitempty"`
 	Must          []string             `json:"must,omitempty"`    // the pods that the trial requires to be Ready, as namespace/name
 	Staging       string               `json:"staging,omitempty"` // the current step of islet bundle apply

@@ -30,7 +30,7 @@ type UpdateStatus struct {
 	Index   string    `json:"index,omitempty"`
 	Checked time.Time `json:"checked,omitzero"`  // the last check since the start of the agent
 	Problem string    `json:"problem,omitempty"` // why the last check has failed
-	// The following fields are those of the last index that was read since the start of the agent.
+	// The following fields describe the last index that was read since the start of the agent.
 	Offered string `json:"offered,omitempty"` // the version of the index
 	Ring    string `json:"ring,omitempty"`    // of the node
 	// State is due, waiting, paused, installed, refused or outside.

@@ -26,7 +26,7 @@ const startField = 22 - 3
 // Read returns the ID of the current boot, or "" if the kernel provides none.
 func Read() string { return ReadRoot(os.DirFS("/")) }
 
-// ReadRoot does the same as Read for a host with the given root directory.
+// ReadRoot is like Read for a host with the given root directory.
 func ReadRoot(root fs.FS) string {
 	id := ReadKernel(root)
 	if id == "" {

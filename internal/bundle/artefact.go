@@ -54,7 +54,7 @@ type Artefact struct {
 	rest      []Part // in the order of Bundle.Blobs
 }
 
-// Assemble returns a bundle without signatures. It sorts the files by name and sets c.Size. The blobs are those of the images, in the order
+// Assemble returns a bundle without signatures. It sorts the files by name and sets c.Size. The blobs are the images' blobs, in the order
 // of Bundle.Blobs; a blob may be there several times. A bundle that no reader would accept because of its limits is an error.
 func Assemble(c *Contents, files, blobs []Part) (*Artefact, error) {
 	sorting.By(files, func(a, b Part) int {

@@ -77,7 +77,7 @@ const (
 // Encode returns contents.json. Validate does not allow two encodings of the same contents.
 func (c *Contents) Encode() ([]byte, error) { return json.Marshal(c) }
 
-// decodeContents decodes contents.json. The text must be the one that Encode returns.
+// decodeContents decodes contents.json. The text must be equal to the result of Encode.
 func decodeContents(data []byte) (*Contents, error) {
 	c := &Contents{}
 	if err := decodeExactly(data, c); err != nil {
@@ -149,7 +149,7 @@ func (t *Target) validate() error {
 	}
 	for k, v := range t.Labels {
 		if !labelForm.matches(k) || !valueForm.matches(v) {
-			return fmt.Errorf("%.80q: %.80q is no label", k, v)
+			return fmt.Errorf("%.80q: %.80q is not a label", k, v)
 		}
 	}
 	return checkList(t.Names, nodeForm)
@@ -186,7 +186,7 @@ func (c *Contents) validateImages() error {
 	for i, img := range c.Images {
 		switch {
 		case !imageForm.matches(img.Name):
-			return fmt.Errorf("images: %.80q is no name of an image", img.Name)
+			return fmt.Errorf("images: %.80q is not an image name", img.Name)
 		case i > 0 && cmp.Compare(c.Images[i-1].Name, img.Name) >= 0:
 			return fmt.Errorf("images: %.80q is there twice, or the list is not sorted", img.Name)
 		case len(img.Manifests) == 0:
@@ -216,7 +216,7 @@ func (c *Contents) validateImages() error {
 // digest that is not valid panic.
 func CheckDigest(d digest.Digest) error {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
-		return fmt.Errorf("%.100q is no digest of SHA-256", string(d))
+		return fmt.Errorf("%.100q is not a digest of SHA-256", string(d))
 	}
 	return nil
 }

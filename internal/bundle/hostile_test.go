@@ -21,8 +21,8 @@ import (
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
 )
 
-// TestHostileTars checks that a tar with links, sparse files, duplicates, a wrong end or too many entries is no layout, and that nothing in
-// proportion to what it claims is allocated.
+// TestHostileTars checks that a tar with links, sparse files, duplicates, a wrong end or too many entries is not a layout, and that nothing
+// in proportion to what it claims is allocated.
 func TestHostileTars(t *testing.T) {
 	write := func(headers ...tar.Header) []byte {
 		var b bytes.Buffer

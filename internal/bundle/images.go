@@ -59,7 +59,7 @@ func ReadImage(l Layout, desc ocispec.Descriptor) (*PlatformImage, error) {
 		return nil, fmt.Errorf("the manifest has the type %.100q instead of %q", m.MediaType, desc.MediaType)
 	}
 	if !isImageConfig(m.Config.MediaType) || m.ArtifactType != "" {
-		return nil, fmt.Errorf("it is no image, because its config has the type %.100q", m.Config.MediaType)
+		return nil, fmt.Errorf("it is not an image, because its config has the type %.100q", m.Config.MediaType)
 	}
 	if len(m.Layers) > maxImageLayers {
 		return nil, fmt.Errorf("it has %d layers, and at most %d are allowed", len(m.Layers), maxImageLayers)
@@ -146,7 +146,7 @@ func FormatPlatform(p ocispec.Platform) string {
 // ParsePlatform parses the text of a platform.
 func ParsePlatform(text string) (*ocispec.Platform, error) {
 	if !platformForm.matches(text) {
-		return nil, fmt.Errorf("%.80q is no platform such as linux/arm64", text)
+		return nil, fmt.Errorf("%.80q is not a platform such as linux/arm64", text)
 	}
 	part := strings.Split(text, "/")
 	p := &ocispec.Platform{OS: part[0], Architecture: part[1]}

@@ -8,7 +8,7 @@ import (
 // An Inventory is what the manifests of a bundle define and need.
 type Inventory struct {
 	Pods    []Pod
-	Objects []Object // also those in sealed files
+	Objects []Object // also objects in sealed files
 }
 
 // A Pod is what a pod needs.

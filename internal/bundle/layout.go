@@ -15,7 +15,7 @@ import (
 
 // A Layout is an OCI image layout. Its contents are not trusted, and may change between two reads.
 type Layout interface {
-	// Open opens a file, such as index.json or blobs/sha256/HEX. The caller closes the reader. The size is that of the file. If there is
+	// Open opens a file, such as index.json or blobs/sha256/HEX. The caller closes the reader. The size is the file's size. If there is
 	// no such file, the error wraps fs.ErrNotExist.
 	Open(name string) (r io.ReadCloser, size int64, err error)
 	Close() error
@@ -64,7 +64,7 @@ func OpenRegular(name string) (*os.File, error) {
 func closeUnlessRegular(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", f.Name())
+		err = fmt.Errorf("%s is not a regular file", f.Name())
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())

@@ -39,12 +39,12 @@ const (
 	DockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
 )
 
-// IsImageManifest reports whether a media type is that of the manifest of an image for one platform.
+// IsImageManifest reports whether a media type is used for the manifest of an image for one platform.
 func IsImageManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageManifest || mediaType == DockerManifest
 }
 
-// IsImageIndex reports whether a media type is that of an index of images.
+// IsImageIndex reports whether a media type is used for an index of images.
 func IsImageIndex(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == DockerIndex
 }
@@ -70,16 +70,16 @@ func maxOf(mediaType string) int64 {
 
 // Limits of a bundle. The page docs/bundle-format.md lists them.
 const (
-	// MaxFile is the maximum size of a manifest or configuration, in bytes. It is that of islet apply.
+	// MaxFile is the maximum size of a manifest or configuration, in bytes. islet apply has the same limit.
 	MaxFile = 3 << 20
 	// MaxDocument is the maximum size of an index, a manifest, a config or contents.json, in bytes.
 	MaxDocument = 1 << 20
 	// MaxBlob is the maximum size of a blob, in bytes. FAT has no larger files.
 	MaxBlob = 4<<30 - 1
-	// MaxFiles is the maximum number of files, and maxFileBytes that of their bytes without the program.
+	// MaxFiles is the maximum number of files, and maxFileBytes is the maximum number of their bytes without the program.
 	MaxFiles     = 2000
 	maxFileBytes = 16 << 20
-	// MaxManifests is the maximum number of image manifests, maxImageLayers that of the layers of one image.
+	// MaxManifests is the maximum number of image manifests, and maxImageLayers is the maximum number of layers of one image.
 	MaxManifests   = 1000
 	maxImageLayers = 500
 	// MaxBlobs is the maximum number of different blobs that the contents manifest reaches.

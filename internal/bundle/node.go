@@ -56,7 +56,7 @@ func ParseNode(text []byte) (*Node, error) {
 	case n.APIVersion != NodeAPIVersion || n.Kind != NodeKind:
 		return nil, fmt.Errorf("it is not %s of %s", NodeKind, NodeAPIVersion)
 	case n.Name == "" || !platformForm.matches(n.Platform):
-		return nil, fmt.Errorf("it has no name, or %.80q is no platform", n.Platform)
+		return nil, fmt.Errorf("it has no name, or %.80q is not a platform", n.Platform)
 	}
 	return n, nil
 }
@@ -77,8 +77,8 @@ func (b *Bundle) Missing(inv *Inventory) (lines []string) {
 	return lines
 }
 
-// UnknownFields returns the fields of a configuration that a node does not know, if the node's fields are known. The name is that of the
-// file in the bundle.
+// UnknownFields returns the fields of a configuration that a node does not know, if the node's fields are known. The name is the name of
+// the file in the bundle.
 func (n *Node) UnknownFields(name string, text []byte) (fields []string, err error) {
 	if len(n.Fields) == 0 {
 		return nil, nil

@@ -62,15 +62,15 @@ type rootIndex ocispec.Index
 func readRoot(l Layout) (*rootIndex, error) {
 	version, err := readFile(l, ocispec.ImageLayoutFile, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("it is no bundle: it has no file %s: islet bundle build makes bundles of source directories",
+		return nil, fmt.Errorf("it is not a bundle: it has no file %s: islet bundle build makes bundles of source directories",
 			ocispec.ImageLayoutFile)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it is no bundle: %w", err)
+		return nil, fmt.Errorf("it is not a bundle: %w", err)
 	}
 	var layout ocispec.ImageLayout
 	if err := decode(version, &layout); err != nil || layout.Version != ocispec.ImageLayoutVersion {
-		return nil, fmt.Errorf("it is no bundle: it has no OCI layout of version %s", ocispec.ImageLayoutVersion)
+		return nil, fmt.Errorf("it is not a bundle: it has no OCI layout of version %s", ocispec.ImageLayoutVersion)
 	}
 	text, err := readFile(l, ocispec.ImageIndexFile, maxSmall)
 	if err != nil {
@@ -81,7 +81,7 @@ func readRoot(l Layout) (*rootIndex, error) {
 		return nil, fmt.Errorf("index.json: %w", err)
 	}
 	if len(index.Manifests) != 1 || index.Manifests[0].MediaType != ocispec.MediaTypeImageIndex {
-		return nil, fmt.Errorf("it is no bundle: index.json has %d entries instead of one index", len(index.Manifests))
+		return nil, fmt.Errorf("it is not a bundle: index.json has %d entries instead of one index", len(index.Manifests))
 	}
 	if text, err = ReadBlob(l, index.Manifests[0], MaxDocument); err != nil {
 		return nil, fmt.Errorf("root: %w", err)
@@ -91,7 +91,7 @@ func readRoot(l Layout) (*rootIndex, error) {
 		return nil, fmt.Errorf("root: %w", err)
 	}
 	if v := root.Annotations[AnnotationVersion]; v != rootVersion {
-		return nil, fmt.Errorf("it is no bundle of version %s: its annotation %s is %.100q", rootVersion, AnnotationVersion, v)
+		return nil, fmt.Errorf("it is not a bundle of version %s: its annotation %s is %.100q", rootVersion, AnnotationVersion, v)
 	}
 	return &root, nil
 }
@@ -120,6 +120,10 @@ func readManifest(l Layout, desc ocispec.Descriptor, artifact string) (*ocispec.
 	if err != nil {
 		return nil, err
 	}
+	return parseManifest(text, artifact)
+}
+
+func parseManifest(text []byte, artifact string) (*ocispec.Manifest, error) {
 	m := &ocispec.Manifest{}
 	if err := decodeExactly(text, m); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
@@ -232,7 +236,7 @@ func checkFileName(name, mediaType string) error {
 		return fmt.Errorf("the file %.100q has the unknown type %.100q", name, mediaType)
 	}
 	if !fileForm.matches(name) || path.Base(name) != name {
-		return fmt.Errorf("%.200q is no name of a file: 1 to 100 letters, digits, dots, dashes and underscores, which begin with a "+
+		return fmt.Errorf("%.200q is not a file name: 1 to 100 letters, digits, dots, dashes and underscores, which begin with a "+
 			"letter or digit", name)
 	}
 	for _, s := range suffixes {
@@ -258,4 +262,20 @@ func (b *Bundle) ReadFile(f File) ([]byte, error) {
 		return nil, fmt.Errorf("file %s: %w", f.Name, err)
 	}
 	return data, nil
+}
+
+// ReadManifest reads the contents manifest, for ParseManifest.
+func (b *Bundle) ReadManifest() ([]byte, error) { return ReadBlob(b.layout, b.manifest, MaxDocument) }
+
+// ParseManifest parses the contents manifest of the bundle with an identity. It returns the digest of contents.json, and the files.
+func ParseManifest(text []byte, id digest.Digest) (contents digest.Digest, files []File, err error) {
+	if digest.FromBytes(text) != id {
+		return "", nil, fmt.Errorf("it has not the digest %s", id)
+	}
+	m, err := parseManifest(text, ArtifactContents)
+	if err != nil {
+		return "", nil, err
+	}
+	files, err = readFiles(m.Layers)
+	return m.Config.Digest, files, err
 }

@@ -34,12 +34,12 @@ type tarForm struct {
 // NewTar reads the headers of a bundle's tar. It takes over the file unless it returns an error.
 func NewTar(f *os.File) (*Tar, error) { return newFileTar(f, tarForm{maxName: maxEntryName}) }
 
-// NewImageTar does the same as NewTar for a tar with links, such as one of docker save.
+// NewImageTar is like NewTar for a tar with links, such as one of docker save.
 func NewImageTar(f *os.File) (*Tar, error) {
 	return newFileTar(f, tarForm{links: true, maxName: maxPath})
 }
 
-// NewRemoteTar does the same as NewTar for a tar of size bytes that is not a file, such as one on a server.
+// NewRemoteTar is like NewTar for a tar of size bytes that is not a file, such as one on a server.
 func NewRemoteTar(r io.ReaderAt, size int64) (*Tar, error) {
 	return newTar(r, size, func() error { return nil }, tarForm{maxName: maxEntryName})
 }
@@ -67,7 +67,7 @@ func newTar(r io.ReaderAt, size int64, closeFile func() error, form tarForm) (*T
 			return t, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("it is no tar, or it is damaged: %w", err)
+			return nil, fmt.Errorf("it is not a tar archive, or it is damaged: %w", err)
 		}
 		at, err := f.Seek(0, io.SeekCurrent) // the reader does not read ahead
 		if err != nil {

@@ -66,17 +66,17 @@ func (s *Signature) set(name, value string) (err error) {
 	case "name":
 		s.name = value
 		if !nameForm.matches(value) {
-			return fmt.Errorf("%.80q is no name of a bundle", value)
+			return fmt.Errorf("%.80q is not a bundle name", value)
 		}
 	case "number":
 		s.number, err = strconv.ParseInt(value, 10, 64)
 		if err != nil || s.number < 1 || s.number > maxNumber || strconv.FormatInt(s.number, 10) != value {
-			return fmt.Errorf("%.60q is no number from 1", value)
+			return fmt.Errorf("%.60q is not a number from 1", value)
 		}
 	case "signed":
 		s.Time, err = time.Parse(time.RFC3339, value)
 		if err != nil || FormatTime(s.Time) != value {
-			return fmt.Errorf("%.60q is no time in UTC", value)
+			return fmt.Errorf("%.60q is not a time in UTC", value)
 		}
 	case "manifest":
 		s.id = digest.Digest(value)

@@ -21,7 +21,7 @@ import (
 // blobs of both, which the next WriteDir uses or removes. WriteDir follows no symbolic link in the directory.
 func (a *Artefact) WriteDir(dir string) error { return a.writeDir(dir, syncDir) }
 
-// writeDir does the same as WriteDir. It calls sync for each directory whose entries must survive a power loss from then on.
+// writeDir is like WriteDir. It calls sync for each directory whose entries must survive a power loss from then on.
 func (a *Artefact) writeDir(dir string, sync func(*os.Root) error) (err error) {
 	index, parts, err := a.layout()
 	if err != nil {
@@ -113,7 +113,7 @@ func openSubdir(root *os.Root, name string) (*os.Root, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%s in %s is no directory: remove it", name, root.Name())
+		return nil, fmt.Errorf("%s in %s is not a directory: remove it", name, root.Name())
 	}
 	sub, err := root.OpenRoot(name)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package capped keeps the first bytes of an output whose length somebody else decides, such as that of a program, a plugin or a
+// Package capped keeps the first bytes of an output whose length somebody else decides, such as the output of a program, a plugin or a
 // container.
 //
 //	program, plugin, container --Write--> Buffer: at most Max bytes

@@ -23,3 +23,10 @@ const SettleTime = time.Hour
 func IsExpired(at, now time.Time, within, up time.Duration) bool {
 	return !IsRecent(at, now, within) && (!at.After(now) || IsSet(now) && up >= SettleTime)
 }
+
+// maxSignedAhead is the maximum time by which a signed time may be ahead of a clock that is set. Beyond that, the signer's clock is
+// probably wrong. So a certificate that is renewed a week before it expires never looks expired because of a signed time.
+const maxSignedAhead = 7 * 24 * time.Hour
+
+// IsPlausible reports whether something can have been signed at a time, if a clock shows now. It returns true if the clock is not set.
+func IsPlausible(signed, now time.Time) bool { return !IsSet(now) || signed.Sub(now) <= maxSignedAhead }

@@ -42,6 +42,15 @@ func TestIsSet(t *testing.T) {
 
 // TestSteady checks that the time for which the machine was suspended has passed for Steady, and that Steady never runs backwards. A
 // machine that was suspended has a longer uptime, which the test simulates.
+func TestIsPlausible(t *testing.T) {
+	now := EarliestTime()
+	for ahead, want := range map[time.Duration]bool{-1e6 * time.Hour: true, 0: true, maxSignedAhead: true, maxSignedAhead + 1: false} {
+		if IsPlausible(now.Add(ahead), now) != want || !IsPlausible(now.Add(ahead), now.Add(-1)) {
+			t.Errorf("%v ahead: %v", ahead, !want)
+		}
+	}
+}
+
 func TestSteady(t *testing.T) {
 	defer suspended.Store(suspended.Load())
 	before := Steady()

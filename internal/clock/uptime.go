@@ -18,8 +18,8 @@ func Uptime() (up time.Duration, ok bool) {
 // suspended is the longest known time for which the machine was suspended since its boot, in nanoseconds.
 var suspended atomic.Int64
 
-// Steady returns a time for comparisons with other results of Steady. They have a monotonic reading, as those of time.Now. In contrast to
-// those, it includes the time for which the machine was suspended. The wall clock of the result has no meaning.
+// Steady returns a time for comparisons with other results of Steady. They have a monotonic reading, like the results of time.Now. In
+// contrast to those, it includes the time for which the machine was suspended. The wall clock of the result has no meaning.
 func Steady() time.Time {
 	var awake unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake)

@@ -154,7 +154,7 @@ const anyName = "--hostname-override=node"
 
 // CheckStart returns why an agent with the given command line cannot start on a host, whose root directory is host. The parameter dir
 // replaces DefaultDir. The parameter planned has the contents of files that are not in place yet. A file whose content is nil is not read
-// and counts as missing. A host name that is not valid is no reason, because it may come from the network later.
+// and counts as missing. A host name that is not valid is not a reason, because it may come from the network later.
 func CheckStart(args []string, dir string, planned map[string][]byte, host fs.FS) error {
 	c, _, err := load(append([]string{anyName}, args...), nil, dir, planned)
 	if err == nil {

@@ -33,6 +33,9 @@ type Config struct {
 	// Kubeconfig and BootstrapKubeconfig are files with the address of the API server. Without
 	// either, the node stands alone.
 	Kubeconfig, BootstrapKubeconfig string
+	// Left is set by the agent if the configuration has no cluster any more, but the node still has pods of a cluster. The
+	// node then works as without a link to the API server.
+	Left bool
 	// CredentialProviderConfig and CredentialProviderBinDir configure image credential provider
 	// plugins. They are empty if there are no plugins.
 	CredentialProviderConfig, CredentialProviderBinDir string
@@ -81,7 +84,9 @@ func (c *Config) PollPeriod() time.Duration {
 }
 
 // Standalone reports whether the node has no control plane.
-func (c *Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }
+func (c *Config) Standalone() bool {
+	return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" && !c.Left
+}
 
 // Dirs are the directories of one agent. Two agents with different directories do not interfere.
 type Dirs struct {
@@ -140,7 +145,7 @@ func LoadWith(args []string, readSent func(Dirs) (*SentConfiguration, error)) (*
 	return load(args, readSent, DefaultDir, nil)
 }
 
-// load does the same as LoadWith. The parameter defaults is the directory of the default files. If it is "", there
+// load is like LoadWith. The parameter defaults is the directory of the default files. If it is "", there
 // are no default files. The parameter contents maps absolute paths to the contents of files that are not read from
 // the disk. A file whose content is nil does not exist.
 func load(args []string, readSent func(Dirs) (*SentConfiguration, error), defaults string, contents map[string][]byte) (

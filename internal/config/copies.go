@@ -108,7 +108,7 @@ func (c *Config) FileFaults() []string {
 	return c.files.faults
 }
 
-// EditedFiles returns those of the node's own configuration files that have another content than when they were read, or that were removed.
+// EditedFiles returns the node's own configuration files that have another content than when they were read, or that were removed.
 // It ignores files that cannot be read, and files that are new in a directory.
 func (c *Config) EditedFiles() (names []string) {
 	if c.files == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
-// makeFault replaces a file by a symlink whose target cannot be read. Reads fail with EIO, because no memory is mapped at address 0 of a
+// makeFault replaces a file with a symlink whose target cannot be read. Reads fail with EIO, because no memory is mapped at address 0 of a
 // process.
 func makeFault(t *testing.T, file string) {
 	t.Helper()
@@ -163,7 +163,7 @@ func TestCopiesOfDirectory(t *testing.T) {
 		}
 	}
 	if _, ok := own.filesAtLastStart("/e", os.ErrPermission); ok {
-		t.Error("a directory that may not be read is no fault of the disk")
+		t.Error("a directory that may not be read is not a fault of the disk")
 	}
 	if _, ok := (&ownFiles{}).filesAtLastStart("/e", unix.EIO); ok {
 		t.Error("a node that never ran does without its drop-ins")

@@ -155,7 +155,7 @@ func nodeIPs(s string) ([]netip.Addr, error) {
 	for _, part := range splitTrimmed(s, ",") {
 		ip, err := netip.ParseAddr(part)
 		if err != nil {
-			return nil, fmt.Errorf("--node-ip: %q is no IP address", part)
+			return nil, fmt.Errorf("--node-ip: %q is not an IP address", part)
 		}
 		ips = append(ips, ip.Unmap())
 	}

@@ -26,8 +26,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// This function returns the JSON paths of a struct's fields. It descends into a struct of another package only if the table describes the
-// fields of this struct.
+// leaves returns the JSON paths of a struct's fields. It descends into a struct of another package only if the table describes the fields
+// of this struct.
 func leaves(t reflect.Type, path string, stop map[string]bool) []string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -65,7 +65,7 @@ func TestEveryFieldIsDescribedOnce(t *testing.T) {
 	}
 	for _, p := range have {
 		if !slices.Contains(want, p) {
-			t.Errorf("%s is no field", p)
+			t.Errorf("%s is not a field", p)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestEveryFlagBindsOrSaysWhy(t *testing.T) {
 			t.Errorf("--%s must either bind to a field or say why not", row.name)
 		}
 		if row.field != "" && !fieldAt(reflect.ValueOf(&s).Elem(), row.field).IsValid() {
-			t.Errorf("--%s binds to %s, which is no field", row.name, row.field)
+			t.Errorf("--%s binds to %s, which is not a field", row.name, row.field)
 		}
 	}
 }

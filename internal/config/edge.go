@@ -131,7 +131,7 @@ type Bundles struct {
 	// Threshold is the number of different Keys that must have signed a bundle.
 	Threshold int32 `json:"threshold,omitempty"`
 	// Source is the bundle that the node follows: the https URL of a tar, the https URL of a directory with a slash at the
-	// end, or oci:// and a reference in a registry. If its number is greater than that of every earlier bundle with its name,
+	// end, or oci:// and a reference in a registry. If its number is greater than the numbers of all earlier bundles with its name,
 	// the node tries the bundle. If Source is empty, the node follows no bundle.
 	Source string `json:"source,omitempty"`
 	// Every is the interval between two checks of Source.

@@ -54,7 +54,7 @@ func (c *checker) checkFeatureGates() {
 	}
 }
 
-// gateIsOn reports whether a feature gate is on. If the gate is not configured, its default is that of kubelet 1.37.
+// gateIsOn reports whether a feature gate is on. If the gate is not configured, it has the default of kubelet 1.37.
 func (c *checker) gateIsOn(gate string) bool { return gateOn(c.k.FeatureGates, gate) }
 
 func gateOn(given map[string]bool, gate string) bool {

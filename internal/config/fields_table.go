@@ -34,7 +34,7 @@ func kubeletFields() []fieldRow {
 		{"readOnlyPort", "port of the read-only API without authentication; 0: none", ""},
 		{"tlsCertFile", "serving certificate", ""},
 		{"tlsPrivateKeyFile", "key of the serving certificate", ""},
-		{"tlsCipherSuites", "cipher suites for TLS 1.2, by Go's names; empty: those of the CIS benchmark", ""},
+		{"tlsCipherSuites", "cipher suites for TLS 1.2, by Go's names; empty: the suites of the CIS benchmark", ""},
 		{"tlsCurvePreferences", "key exchanges, by Go's numbers", ""},
 		{"tlsMinVersion", "oldest TLS version", ""},
 		{"rotateCertificates", "renew the client certificate before it expires", ""},
@@ -186,7 +186,7 @@ func kubeletFields() []fieldRow {
 			"unix:///run/containerd/containerd.sock; empty: islet's own runtime. A path in --run-dir, such as " +
 			"unix:///run/islet/cri.sock, is the socket at which islet serves its own runtime", ""},
 		{"imageServiceEndpoint", "CRI socket of the image service, for a containerRuntimeEndpoint outside " +
-			"--run-dir; empty: that of the runtime", ""},
+			"--run-dir; empty: the socket of the runtime", ""},
 		{"failCgroupV1", "refuse to start on cgroup v1", ""},
 		{"userNamespaces.idsPerPod", "number of user IDs of a pod with a user namespace", ""},
 	}

@@ -58,7 +58,7 @@ func flagsOf(text string) (flags []string, err error) {
 		case strings.HasPrefix(line, "--"):
 			flags = append(flags, line)
 		default:
-			return nil, fmt.Errorf("line %d is no flag such as --node-ip=192.0.2.7", n)
+			return nil, fmt.Errorf("line %d is not a flag such as --node-ip=192.0.2.7", n)
 		}
 	}
 	return flags, nil

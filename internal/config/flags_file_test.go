@@ -22,7 +22,7 @@ func TestFlagsFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for text, want := range map[string]string{
-		"node-ip=1\n": "/flags: line 1 is no flag", "--nod-ip=1": "/flags: unknown flag", "--version": "/flags: it may not", "--max-pods=x": "/flags: ",
+		"node-ip=1\n": "/flags: line 1 is not a flag", "--nod-ip=1": "/flags: unknown flag", "--version": "/flags: it may not", "--max-pods=x": "/flags: ",
 		"--node-ip=1\n--help": "/flags: it may not",
 	} {
 		dir := writeFiles(t, map[string]string{"flags": text})

@@ -269,7 +269,7 @@ func TestCommandLineErrors(t *testing.T) {
 		{"--hostname-override=Bad_Name", "is not a valid node name"},
 		{"--node-ip=192.0.2.1,192.0.2.2", "one of each family"},
 		{"--node-ip=0.0.0.0,::", "stands alone"},
-		{"--node-ip=foo", "is no IP address"},
+		{"--node-ip=foo", "is not an IP address"},
 		{"--pod-cidr=10.0.0.0", "not a network"},
 		{"--pod-cidr=10.0.0.0/31", "too small"},
 		{"--root-dir=", "--root-dir must not be empty"},

@@ -44,7 +44,7 @@ func TestEveryFieldIsSorted(t *testing.T) {
 	}
 	for f := range sorted {
 		if !used[f] {
-			t.Errorf("%s is no field", f)
+			t.Errorf("%s is not a field", f)
 		}
 	}
 }

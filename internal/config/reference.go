@@ -30,7 +30,7 @@ EdgeConfiguration (` + EdgeAPIVersion + `) for islet's own settings. In this lis
 3. the ` + "`*.conf`" + ` files below ` + "`--config-dir`" + `, in lexical order; later ones override earlier ones,
 	maps are merged, lists replaced,
 4. flags; if a flag is given twice the last one counts, but lists and maps are merged; the flags in ` + "`/etc/islet/flags`" + ` come
-	before those of the command line.
+	before the flags of the command line.
 
 Files are decoded strictly: an unknown or duplicate field, a wrong type, apiVersion or kind is an error with file, line
 and field. Relative paths in a file are relative to its directory. A field marked "no effect" is accepted and
@@ -100,7 +100,8 @@ It may change all other fields, in a trial.
 	return b.String()
 }
 
-// FieldNames returns the names of all fields of a KubeletConfiguration, and those of an EdgeConfiguration with "edge." before them.
+// FieldNames returns the names of all fields of a KubeletConfiguration, and the names of an EdgeConfiguration's fields with "edge." before
+// them.
 func FieldNames() (names []string) {
 	for _, row := range append(kubeletFields(), edgeFields()...) {
 		names = append(names, row.path)

@@ -336,7 +336,7 @@ func (c *checker) checkBundleSource(path *field.Path, source string, hasKeys boo
 func (c *checker) checkURL(path *field.Path, text, allowed string) {
 	u, err := url.Parse(text)
 	if err != nil {
-		c.addInvalid(path, "...", "is no valid URL")
+		c.addInvalid(path, "...", "is not a valid URL")
 		return
 	}
 	if download.CheckURL(u) != nil {

@@ -325,7 +325,7 @@ func TestBoundFieldsAreFields(t *testing.T) {
 	known := fieldRows()
 	for _, b := range BoundFields() {
 		if _, ok := known[b.Field]; !ok && b.Field != "edge.configuration" && b.Field != "edge.update" && b.Field != "edge.bundle" {
-			t.Errorf("%s is no field", b.Field)
+			t.Errorf("%s is not a field", b.Field)
 		}
 		if b.Why == "" {
 			t.Errorf("%s: why", b.Field)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// This constant contains flags that guides for older kubelets use.
+// olderFlags contains flags that guides for older kubelets use.
 const olderFlags = `container-runtime container-runtime-endpoint image-service-endpoint runtime-cgroups pod-infra-container-image
 	network-plugin network-plugin-dir network-plugin-mtu cni-bin-dir cni-conf-dir cni-cache-dir non-masquerade-cidr configure-cbr0
 	cgroup-driver cgroups-per-qos experimental-cgroups-per-qos experimental-qos-reserved allow-privileged host-network-sources

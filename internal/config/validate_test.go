@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/internal/release"
 )
 
-// This constant is the beginning of a configuration with defaultPodSysctls.
+// withSysctls is the beginning of a configuration with defaultPodSysctls.
 const withSysctls = "featureGates: {DefaultPodSysctls: true}\ndefaultPodSysctls: {"
 
 func equalJSON(t *testing.T, a, b any) bool {
@@ -368,7 +368,7 @@ func TestBundleSettings(t *testing.T) {
 		{"source: 'https://example.com/k.tar'", "needs bundle.keys"},
 		{fmt.Sprintf("keys: [%s], source: 'http://user:secret@example.com/k.tar'", a), "must be an https URL, or begin with oci://"},
 		{fmt.Sprintf("keys: [%s], source: /media/stick", a), "must be an https URL, or begin with oci://"},
-		{fmt.Sprintf("keys: [%s], source: 'https://user:secret@%%zz/'", a), "is no valid URL"},
+		{fmt.Sprintf("keys: [%s], source: 'https://user:secret@%%zz/'", a), "is not a valid URL"},
 		{fmt.Sprintf("keys: [%s], source: 'oci://kiosk:42'", a), "must be a complete reference"},
 		{fmt.Sprintf("keys: [%s], source: 'oci://registry.example.com/kiosk'", a), "must be a complete reference"},
 		{"every: 1s", "bundle.every: Invalid value"},

@@ -99,7 +99,7 @@ func betweenRequests(c net.Conn) {
 	t.Read(make([]byte, 1))
 }
 
-// This method opens connections from an address until the context ends. It replaces closed connections.
+// flood opens connections from an address until the context ends. It replaces closed connections.
 func (n *network) flood(ctx context.Context, from, to string, how stall, held *atomic.Int64) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	var all sync.WaitGroup

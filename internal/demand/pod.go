@@ -27,7 +27,7 @@ func ContainerRequests(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerRequests(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }
 
-// ContainerLimits does the same as ContainerRequests for limits.
+// ContainerLimits is like ContainerRequests for limits.
 func ContainerLimits(spec *v1.PodSpec) v1.ResourceList {
 	return resource.AggregateContainerLimits(&v1.Pod{Spec: *spec}, resource.PodResourcesOptions{})
 }

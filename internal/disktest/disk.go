@@ -21,7 +21,7 @@ func New(t testing.TB) *Disk {
 	return NewOf(t, 2<<20)
 }
 
-// NewOf does the same as New for a disk of the given size in bytes.
+// NewOf is like New for a disk of the given size in bytes.
 func NewOf(t testing.TB, size int64) *Disk {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// This constant is the name of package agent. No test can emit the only event of this package.
+// wiring is the name of package agent. No test can emit the only event of this package.
 const wiring = "agent"
 
 var called = regexp.MustCompile(`eventtest\.Main\(m, "(\w+)"\)`)

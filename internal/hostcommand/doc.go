@@ -6,5 +6,5 @@
 //	                   '----> files and the agent's flags --> package config
 //	error --Report--> a line for the user, and the exit code
 //
-// Package agent/cli/command has the other commands, whose flags pflag parses. Their exit codes are those of this package.
+// Package agent/cli/command has the other commands, whose flags pflag parses. Their exit codes are defined in this package.
 package hostcommand

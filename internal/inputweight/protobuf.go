@@ -21,7 +21,7 @@ func Protobuf(data []byte, into any, limit int64) error {
 	return err
 }
 
-// OfProtobuf does the same as Protobuf and also returns the weight in bytes.
+// OfProtobuf is like Protobuf and also returns the weight in bytes.
 func OfProtobuf(data []byte, into any, limit int64) (int64, error) {
 	t := reflect.TypeOf(into)
 	for t.Kind() == reflect.Pointer {

@@ -20,7 +20,7 @@ import (
 
 const mib = 1 << 20
 
-// This function returns how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -87,7 +87,7 @@ func TestJSONBombs(t *testing.T) {
 	}
 }
 
-// This function returns an encoded length-delimited field.
+// field returns an encoded length-delimited field.
 func field(number byte, value string) string {
 	n := len(value)
 	out := []byte{number<<3 | 2}
@@ -163,7 +163,7 @@ func TestEstimate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This function returns the smallest limit that accepts the object, with a precision of a tenth.
+	// leastBound returns the smallest limit that accepts the object, with a precision of a tenth.
 	leastBound := func(weigh func(most int64) error) int64 {
 		most := int64(1000)
 		for weigh(most) != nil {

@@ -87,7 +87,7 @@ func (c *Client) Issue(ctx context.Context, use Purpose, n Node, signers []byte)
 	return made, nil
 }
 
-// pairOf returns the pair of an answer. The key is that of the answer or, if there is none, the key of the request.
+// pairOf returns the pair of an answer. The key comes from the answer or, if it has none, from the request.
 func (c *Client) pairOf(answer []byte, key *ecdsa.PrivateKey) (*Pair, error) {
 	if err := inputweight.PEM(maxAnswer, string(answer)); err != nil {
 		return nil, err

@@ -77,7 +77,7 @@ func ParseServer(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the server %q is no URL", printable.Cut(address, maxMessage))
+		return nil, fmt.Errorf("the server %q is not a URL", printable.Cut(address, maxMessage))
 	case u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "":
 		return nil, fmt.Errorf("the server %q is not of the form https://HOST:6443", printable.Cut(address, maxMessage))
 	}
@@ -158,7 +158,7 @@ func send(h *http.Client, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// explain adds the usual reason of an error.
+// explain adds the usual reason for an error.
 func explain(err error) error {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
@@ -180,7 +180,7 @@ func messageOf(body []byte) string {
 }
 
 // FetchCA requests the CA of a server. The token must have the CA's hash, unless trust is set. The connection proves nothing, so nothing
-// secret is sent on it. The hash proves that the CA is that of the cluster. Certificates that it does not prove are not part of the result.
+// secret is sent on it. The hash proves that the CA belongs to the cluster. Certificates that it does not prove are not part of the result.
 func FetchCA(ctx context.Context, server string, t Token, trust bool) ([]byte, error) {
 	u, err := ParseServer(server)
 	if err != nil {
@@ -217,7 +217,7 @@ func decodeJSON(name string, body []byte, into any) error {
 		return fmt.Errorf("%s: %w", path.Base(name), err)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("%s: the answer is no valid JSON: %w", path.Base(name), err)
+		return fmt.Errorf("%s: the answer is not valid JSON: %w", path.Base(name), err)
 	}
 	return nil
 }

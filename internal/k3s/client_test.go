@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/internal/k3s/k3stest"
 )
 
-// This function returns a client with the token of the cluster.
+// client returns a client with the token of the cluster.
 func client(t *testing.T, s *k3stest.Server) *k3s.Client {
 	t.Helper()
 	token, err := k3s.ParseToken(s.Token())
@@ -135,13 +135,13 @@ func TestMiddle(t *testing.T) {
 	}
 }
 
-// This function returns the content of a PEM block.
+// derOf returns the content of a PEM block.
 func derOf(text []byte) []byte {
 	block, _ := pem.Decode(text)
 	return block.Bytes
 }
 
-// This function returns a public key.
+// publicKey returns a public key.
 func publicKey(t *testing.T) any {
 	t.Helper()
 	key, err := x509.ParsePKIXPublicKey(mustKey(t))

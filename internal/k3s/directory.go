@@ -36,7 +36,7 @@ const (
 // that it gets, and refuses every other one for the same name.
 const DefaultPasswordFile = "/etc/rancher/node/password"
 
-// IsFile reports whether a name is that of a file that a Directory keeps.
+// IsFile reports whether a Directory keeps a file with this name.
 func IsFile(name string) bool {
 	switch name {
 	case recordFile, clientCAFile, serverCAFile, kubeconfigFile, tokenFile, string(ForClient) + ".pem", string(ForServing) + ".pem":
@@ -182,7 +182,7 @@ func ReadPassword(file string) (string, error) {
 	}
 	password := strings.TrimSpace(string(text))
 	if password == "" || strings.ContainsFunc(password, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return "", fmt.Errorf("%s is no password of a node: want one line of printable characters", file)
+		return "", fmt.Errorf("%s is not a password of a node: want one line of printable characters", file)
 	}
 	return password, nil
 }

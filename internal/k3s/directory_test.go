@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/k3s/k3stest"
 )
 
-// This function returns a key that no request has.
+// mustKey returns a key that no request has.
 func mustKey(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -34,7 +34,7 @@ func mustKey(t *testing.T) []byte {
 
 func csrKey(s *k3stest.Server) any { return s.LastKey() }
 
-// This function returns the content of a directory for a server's node.
+// cluster returns the content of a directory for a server's node.
 func cluster(t *testing.T, s *k3stest.Server) *k3s.Cluster {
 	t.Helper()
 	c := client(t, s)

@@ -7,6 +7,6 @@
 //
 // The command islet join uses the package once, with a token. The agent (edge/supervisor) uses it to renew the certificates, with the
 // node's certificate. Each answer of the server is limited in size and time, and is checked before a file is written. The requests are
-// those of k3s 1.26 and later: see https://docs.k3s.io/cli/token and the packages pkg/clientaccess, pkg/agent/config and
+// the formats of k3s 1.26 and later: see https://docs.k3s.io/cli/token and the packages pkg/clientaccess, pkg/agent/config and
 // pkg/server/handlers of k3s.
 package k3s

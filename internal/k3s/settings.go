@@ -34,7 +34,7 @@ func (c *Client) Settings(ctx context.Context) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	var answer struct { // the names are those of a type without tags in k3s
+	var answer struct { // the names are from a type without tags in k3s
 		ClusterDNS                netip.Addr
 		ClusterDNSs               []netip.Addr
 		ClusterDomain             string
@@ -74,19 +74,19 @@ func (s *Settings) check(port int) error {
 	}
 	for _, ip := range s.ClusterDNS {
 		if !ip.IsValid() || ip.IsUnspecified() || ip.Zone() != "" {
-			return fmt.Errorf("ClusterDNS: %s is no address of a DNS server", ip)
+			return fmt.Errorf("ClusterDNS: %s is not an address of a DNS server", ip)
 		}
 	}
 	if errs := validation.IsDNS1123Subdomain(s.ClusterDomain); len(errs) > 0 {
-		return fmt.Errorf("ClusterDomain: %q is no domain", printable.Cut(s.ClusterDomain, maxMessage))
+		return fmt.Errorf("ClusterDomain: %q is not a domain", printable.Cut(s.ClusterDomain, maxMessage))
 	}
 	if port < 0 || port > 65535 {
-		return fmt.Errorf("HTTPSPort: %d is no port", port)
+		return fmt.Errorf("HTTPSPort: %d is not a port", port)
 	}
 	return nil
 }
 
-// APIServers requests the addresses of all servers of the cluster. It leaves out addresses that cannot be those of another machine, and all
+// APIServers requests the addresses of all servers of the cluster. It leaves out addresses that cannot belong to another machine, and all
 // beyond MaxServers.
 func (c *Client) APIServers(ctx context.Context) ([]netip.AddrPort, error) {
 	body, err := c.get(ctx, "apiservers")
@@ -130,7 +130,7 @@ func (c *Client) bundle(ctx context.Context, name string) ([]byte, error) {
 	return body, nil
 }
 
-// Prove returns an error unless the API server accepts the client's certificate as that of the node. The Node object need not exist.
+// Prove returns an error unless the API server accepts the client's certificate as the node's. The Node object need not exist.
 func (c *Client) Prove(ctx context.Context, apiServer, node string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, apiServer+"/api/v1/nodes/"+url.PathEscape(node), nil)
 	if err != nil {

@@ -206,7 +206,7 @@ func complete(files []File) error {
 		f.Mode = f.Mode.Perm()
 		dir, name := filepath.Split(f.Path)
 		if name != "kubelet.yaml" && name != "edge.yaml" || !filepath.IsAbs(dir) || filepath.Dir(f.Path) != filepath.Dir(files[0].Path) {
-			return fmt.Errorf("%.80q is no configuration that islet join writes", f.Path)
+			return fmt.Errorf("%.80q is not a configuration that islet join writes", f.Path)
 		}
 		if _, err := f.isOld(); err != nil {
 			return err

@@ -16,7 +16,7 @@ type disk struct {
 	dir, root string
 }
 
-// This function returns a disk on which the cluster "old" is stored.
+// newDisk returns a disk on which the cluster "old" is stored.
 func newDisk(t *testing.T) *disk {
 	d := &disk{t: t, dir: t.TempDir()}
 	d.root = filepath.Join(d.dir, "k3s")

@@ -108,7 +108,7 @@ func HashCA(bundle []byte) (hash string, proven []byte, _ error) {
 	return hex.EncodeToString(sum[:]), proven, nil
 }
 
-// verify returns the certificates of a bundle that the token proves, or an error if the bundle is not that of the token.
+// verify returns the certificates of a bundle that the token proves, or an error if the token is not for this bundle.
 func (t Token) verify(bundle []byte) ([]byte, error) {
 	hash, proven, err := HashCA(bundle)
 	if err != nil {

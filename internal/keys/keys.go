@@ -10,6 +10,9 @@ const (
 	ConfigSeen   = "kubernetes.io/config.seen"   // when a kubelet first saw the pod; ConfigHash does not depend on this time
 )
 
+// MirrorName is an annotation of stored events: the name of the involved pod in the API server, if it differs from that on this node.
+const MirrorName = "islet.dev/mirror-name"
+
 // These are the labels that a kubelet sets on sandboxes and containers. Tools read them.
 const (
 	PodName       = types.KubernetesPodNameLabel
@@ -46,15 +49,15 @@ const (
 	RunAsNonRoot = "islet.dev/run-as-non-root"
 )
 
-// These annotations of pods request real time for a container. Each is a prefix, and the name of the container follows.
+// These pod annotations request real-time scheduling for a container. Each key is a prefix, followed by the container's name.
 const (
 	Scheduler    = "scheduler.islet.dev/"     // such as "FIFO priority=20"
 	IOPriority   = "io-priority.islet.dev/"   // such as "best-effort 0"
 	LockedMemory = "locked-memory.islet.dev/" // bytes that each process may lock, as a quantity
-	IsolatedCPUs = "isolated-cpus.islet.dev/" // "true": the container's exclusive CPUs are CPUs that the kernel isolates
+	IsolatedCPUs = "isolated-cpus.islet.dev/" // "true": the container gets its exclusive CPUs from the isolated CPUs (isolcpus)
 )
 
-// islet passes the real time of a container to its runtime in these annotations of the container's configuration.
+// islet passes the real-time settings of a container to the runtime in these annotations of the container's CRI configuration.
 const (
 	ContainerScheduler    = "islet.dev/scheduler"     // the value of the pod's annotation
 	ContainerIOPriority   = "islet.dev/io-priority"   // the value of the pod's annotation
@@ -90,12 +93,12 @@ const TooLarge = "islet.dev/too-large"
 const (
 	FollowConfigMap        = "islet.dev/config-map"           // an annotation of a Node: the ConfigMap in kube-system that the node follows
 	ConfigurationStatus    = "islet.dev/configuration-status" // an annotation of a Node: a v1.NodeConfigStatus, written by the node
-	ConfigurationCondition = "KubeletConfigOk"                // a type of condition of a Node
+	ConfigurationCondition = "KubeletConfigOk"                // a Node condition type
 )
 
 // Package edge/twin uses these keys to detect that two machines have the same node name.
 const (
 	LeaseClaim         = "islet.dev/claim" // an annotation of a node's Lease: the machine that owns the node name
 	LeaseTwin          = "islet.dev/twin"  // an annotation of a node's Lease: another machine that wants the node name
-	DuplicateCondition = "DuplicateNode"   // a type of condition of a Node, and the reason of the events about it
+	DuplicateCondition = "DuplicateNode"   // a type of condition of a Node, and the reason in the events about it
 )

@@ -36,7 +36,7 @@ func New(dir, name string) *LED {
 	return &LED{file: filepath.Join(dir, name, "trigger")}
 }
 
-// Check returns an error if the LED does not exist. An LED without a name is no error.
+// Check returns an error if the LED does not exist. An LED without a name is not an error.
 func (l *LED) Check() error {
 	if l.file == "" {
 		return nil

@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,16 +35,31 @@ func HostPortOf(p *v1.ContainerPort) (HostPort, bool) {
 	return h, p.HostPort != 0
 }
 
-// HostPorts returns the host ports of all containers of a pod.
+// HostPorts returns the host ports of a pod, see PortsOnHost.
 func HostPorts(spec *v1.PodSpec) (out []HostPort) {
-	for _, c := range Containers(spec) {
-		for i := range c.Ports {
-			if h, ok := HostPortOf(&c.Ports[i]); ok {
-				out = append(out, h)
+	for _, p := range PortsOnHost(spec) {
+		h, _ := HostPortOf(p)
+		out = append(out, h)
+	}
+	return out
+}
+
+// PortsOnHost returns each port of a pod that has a host port, with its container. Init containers that are not sidecars have none,
+// whatever their specs say: they end before the pod serves, so neither the scheduler nor a kubelet counts their host ports. The main
+// containers come first, because a kubelet maps a host port that a sidecar has too to the main container.
+func PortsOnHost(spec *v1.PodSpec) iter.Seq2[*v1.Container, *v1.ContainerPort] {
+	return func(yield func(*v1.Container, *v1.ContainerPort) bool) {
+		for i, list := range [][]v1.Container{spec.Containers, spec.InitContainers} {
+			for j := range list {
+				c := &list[j]
+				for k := range c.Ports {
+					if c.Ports[k].HostPort != 0 && (i == 0 || IsSidecar(c)) && !yield(c, &c.Ports[k]) {
+						return
+					}
+				}
 			}
 		}
 	}
-	return out
 }
 
 // A PortSet contains host ports in the order of compareHostPorts. A search in it takes about the same time for any number of ports.

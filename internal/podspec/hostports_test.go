@@ -10,6 +10,30 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
+// TestHostPorts checks that the same containers have host ports as in GetHostPorts of Kubernetes' scheduler, which a kubelet uses too: main
+// containers and sidecars.
+func TestHostPorts(t *testing.T) {
+	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
+	of := func(port int32, policy *v1.ContainerRestartPolicy) v1.Container {
+		return v1.Container{RestartPolicy: policy, Ports: []v1.ContainerPort{{ContainerPort: 1}, {ContainerPort: 1, HostPort: port}}}
+	}
+	spec := v1.PodSpec{InitContainers: []v1.Container{of(1, nil), of(2, &always), of(3, &never)},
+		Containers: []v1.Container{of(4, nil), of(5, &never), of(6, &always)}}
+	var got []int32
+	for _, p := range podspec.HostPorts(&spec) {
+		got = append(got, p.Number)
+	}
+	if !slices.Equal(got, []int32{4, 5, 6, 2}) {
+		t.Error(got)
+	}
+	for _, p := range podspec.PortsOnHost(&spec) {
+		if p.HostPort != 4 {
+			t.Error(p)
+		}
+		break
+	}
+}
+
 // TestPortSet checks that a set finds the same conflicts as a comparison of all pairs of ports.
 func TestPortSet(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -29,8 +29,8 @@ func validLower(ref string) bool {
 	return err == nil
 }
 
-// CheckComplete returns an error unless a reference has a registry and a repository, and a tag or a digest. A bundle in a registry needs
-// such a reference, because no registry is its default.
+// CheckComplete returns an error unless a reference has a registry and a repository, and a tag or a digest. A bundle in a registry needs a
+// complete reference, because bundles have no default registry.
 func CheckComplete(ref string) error {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil || reference.IsNameOnly(named) || !strings.HasPrefix(ref, reference.Domain(named)+"/") {
@@ -39,8 +39,8 @@ func CheckComplete(ref string) error {
 	return nil
 }
 
-// IsLatest reports whether an image reference means the tag latest. This is the case if the reference has this tag, or
-// if it has neither a tag nor a digest.
+// IsLatest reports whether an image reference resolves to the tag latest. This is the case if the reference has this tag, or if it has
+// neither a tag nor a digest.
 func IsLatest(ref string) bool {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/internal/retry"
 )
 
-// Run calls round after the time first, and then whenever the time that round returned has passed. It returns when ctx ends.
+// Run calls round for the first time after the duration first. Each call returns the delay before the next call. It returns when ctx ends.
 func Run(ctx context.Context, first time.Duration, round func(context.Context) time.Duration) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()
@@ -33,8 +33,9 @@ type Pace struct {
 	backoff  retry.Backoff
 }
 
-// NewPace returns a Pace for requests at an interval. After a failure, the wait is at most firstRetry, and doubles with each failure until
-// it reaches the interval. It reaches the time shortOutage soon, and the interval after a long outage; 0 means retry's default.
+// NewPace returns a Pace for requests at the given interval. After a failure, the next request follows after a random delay of at most
+// firstRetry. The maximum delay doubles with each further failure: up to shortOutage in a short outage, and up to interval in a long one. A
+// shortOutage of 0 means the default of package retry.
 func NewPace(interval, firstRetry, shortOutage time.Duration) *Pace {
 	return &Pace{interval, retry.Backoff{FirstWindow: firstRetry, SecondWindow: shortOutage, MaxWindow: interval}}
 }
@@ -57,7 +58,7 @@ type Validators struct {
 	Modified string `json:"modified,omitempty"` // the Last-Modified header
 }
 
-// entityTag is one entity tag of RFC 9110. A list of tags, or "*", would match later documents too.
+// entityTag matches a single entity tag (RFC 9110). A list of tags, or "*", would match later documents too.
 var entityTag = pattern.New(`^(W/)?"[\x21\x23-\x7e]*"$`)
 
 // ValidatorsOf returns the validators in the headers of a response. It ignores those that are too long, that are not valid, or that name a

@@ -1,3 +1,3 @@
 // Package readonly recognizes disks that do not accept writes. It also recognizes the errors of
-// failing disks, and those of a process that lacks file descriptors or memory.
+// failing disks, and errors of a process that lacks file descriptors or memory.
 package readonly

@@ -48,7 +48,7 @@ func TryTwice(read func() error) error {
 	return err
 }
 
-// MkdirAll does the same as os.MkdirAll, except for a directory that exists and cannot be read. For such a directory
+// MkdirAll is like os.MkdirAll, except for a directory that exists and cannot be read. For such a directory
 // os.MkdirAll returns the error "file exists". MkdirAll returns the error of the disk, which IsDiskFault recognizes.
 func MkdirAll(dir string, mode os.FileMode) error {
 	err := os.MkdirAll(dir, mode)

@@ -66,7 +66,7 @@ type Redactor struct {
 	rules  []rule
 	name   *regexp.Regexp // of a field whose value is a secret
 	flag   *regexp.Regexp // an argument whose next argument is a secret
-	plain  *regexp.Regexp // of a field that the pattern name matches too, but whose value is no secret
+	plain  *regexp.Regexp // of a field that the pattern name matches too, but whose value is not a secret
 	counts map[string]int
 }
 

@@ -166,7 +166,7 @@ func (c *Client) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser
 }
 
 // Push writes a blob or a manifest, unless the registry already has it. If tagged is true, a manifest gets the tag of the client, and Push
-// then requests the tag, because a server that is no registry may accept everything. Push calls the function open for the bytes at every
+// then requests the tag, because a server that is not a registry may accept everything. Push calls the function open for the bytes at every
 // attempt. It calls the function written after each write, with the number of bytes.
 func (c *Client) Push(
 	ctx context.Context, d ocispec.Descriptor, tagged bool, open func() (io.ReadCloser, error), written func(int) error,

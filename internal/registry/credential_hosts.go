@@ -83,7 +83,7 @@ func (a *authority) isRegistry(o origin) bool {
 }
 
 // findAuthorizer returns the authorizer for requests to o. Requests to the registry have the same authorizer with and without TLS: a
-// request that falls back to HTTP begins as a request with TLS, but the URL of its response is the one without TLS.
+// request that falls back to HTTP begins as a request with TLS, but its response has a URL without TLS.
 func (a *authority) findAuthorizer(o origin) docker.Authorizer {
 	a.mu.Lock()
 	defer a.mu.Unlock()

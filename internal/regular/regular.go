@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNotRegular is the error for a directory, FIFO, socket or device.
-var ErrNotRegular = errors.New("no regular file")
+var ErrNotRegular = errors.New("not a regular file")
 
 // Open opens a regular file for reading without blocking on another process. Its errors name the
 // file.

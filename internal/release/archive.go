@@ -21,7 +21,7 @@ import (
 
 const (
 	// Program is the name of islet's program in an archive. The program is at the top or in a
-	// single top-level folder. Files further below, such as default/islet, may have the same name.
+	// single top-level folder. Files in deeper folders may have the same name, such as islet-0.2.0/default/islet.
 	Program = "islet"
 	// maxProgram is the maximum size of a program in bytes.
 	maxProgram = 256 << 20
@@ -60,7 +60,7 @@ func Describe(version, arch string, archive io.Reader) (*Release, error) {
 }
 
 // Save writes a received archive to a new file. If the archive does not have the signed size and
-// hash, Save removes the file and returns an error. It does not interpret the archive.
+// hash, Save removes the file and returns an error. It does not unpack the archive.
 func (r *Release) Save(archive io.Reader, file string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -85,6 +85,7 @@ func (r *Release) Save(archive io.Reader, file string) (err error) {
 	return f.Sync()
 }
 
+// sizeText returns the number n of received bytes. Save stops reading beyond the signed size, so a larger n is only a minimum.
 func sizeText(n, size int64) string {
 	if n > size {
 		return fmt.Sprintf("at least %d", n)
@@ -94,8 +95,8 @@ func sizeText(n, size int64) string {
 
 // Extract unpacks the program of a saved archive to a new file with mode 0755 in dir and returns the file's path. The
 // caller removes the file. Before Extract creates the file, it calls checkSpace with the program's size. The function
-// checkSpace returns an error if dir has too little free space. If Extract returns an error, there is no file. The
-// error names the entry of the archive.
+// checkSpace returns an error if dir has too little free space. If Extract fails, it removes the file. The error contains the name of the
+// archive's entry.
 func (r *Release) Extract(ctx context.Context, archive, dir string, checkSpace func(size int64) error) (program string, err error) {
 	in, err := os.Open(archive)
 	if err != nil {
@@ -114,14 +115,14 @@ func (r *Release) extractWithLimit(
 		return "", fmt.Errorf("the archive cannot be unpacked by gzip: %w", err)
 	}
 	t := tar.NewReader(limitReader(most, z))
-	at := "at its beginning"
+	position := "at its beginning"
 	for range maxEntries {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("the archive has no program %q", Program)
 		}
 		if err != nil {
-			return "", fmt.Errorf("the archive cannot be read %s: %w", at, err)
+			return "", fmt.Errorf("the archive cannot be read %s: %w", position, err)
 		}
 		if h.Typeflag == tar.TypeReg && isProgram(h.Name) {
 			program, err := r.unpackProgram(readUntil(ctx, t), h.Size, dir, checkSpace)
@@ -130,7 +131,7 @@ func (r *Release) extractWithLimit(
 			}
 			return program, err
 		}
-		at = fmt.Sprintf("from entry %.200q on", h.Name)
+		position = fmt.Sprintf("from entry %.200q on", h.Name)
 	}
 	return "", fmt.Errorf("the archive has more than %d entries before its program", maxEntries)
 }
@@ -141,7 +142,9 @@ func isProgram(name string) bool {
 	return file == Program && strings.Count(dir, "/") <= 1
 }
 
-func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace func(int64) error) (unpackProgram string, err error) {
+// unpackProgram writes a program of size bytes to a new file in dir, checks its architecture, and returns the path of the file. After an
+// error the file is removed.
+func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace func(int64) error) (path string, err error) {
 	if size > maxProgram {
 		return "", fmt.Errorf("the program has %d bytes, more than %d", size, int64(maxProgram))
 	}
@@ -155,7 +158,7 @@ func (r *Release) unpackProgram(in io.Reader, size int64, dir string, checkSpace
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {
 			err = errors.Join(err, os.Remove(f.Name()))
-			unpackProgram = ""
+			path = ""
 		}
 	}()
 	if n, err := io.Copy(f, in); err != nil || n != size {
@@ -177,8 +180,8 @@ type readFunc func(b []byte) (int, error)
 
 func (r readFunc) Read(b []byte) (int, error) { return r(b) }
 
-// readUntil returns a reader that returns an error after ctx has ended. The gzip reader gets this error soon, because
-// it reads from the returned reader at least once for every few MiB of unpacked data.
+// readUntil returns a reader that returns an error after ctx has ended. gzip notices the end of ctx quickly, because it calls Read at least
+// once for every few MiB of unpacked data.
 func readUntil(ctx context.Context, in io.Reader) io.Reader {
 	return readFunc(func(b []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
@@ -201,6 +204,7 @@ func limitReader(most int64, in io.Reader) io.Reader {
 	})
 }
 
+// shortRead returns an error if the archive contains only n of size bytes.
 func shortRead(n, size int64) error {
 	if n == size {
 		return nil
@@ -222,15 +226,15 @@ func (r *Release) checkArch(f io.ReaderAt) error {
 		Machine uint16
 	}
 	if err := binary.Read(h, binary.LittleEndian, &e); err != nil || string(e.Ident[:len(elf.ELFMAG)]) != elf.ELFMAG {
-		return errors.New("the program is no ELF file")
+		return errors.New("the program is not an ELF file")
 	}
 	if rest, err := io.Copy(io.Discard, h); err != nil || rest < int64(binary.Size(elf.Header32{})-binary.Size(e)) {
-		return errors.New("the program is no ELF file: its header is cut off")
+		return errors.New("the program is not an ELF file: its header is cut off")
 	}
 	class, machine, kind := elf.Class(e.Ident[elf.EI_CLASS]), elf.Machine(e.Machine), elf.Type(e.Type)
 	if e.Ident[elf.EI_DATA] != byte(elf.ELFDATA2LSB) || machine != want.machine || class != want.class ||
 		kind != elf.ET_EXEC && kind != elf.ET_DYN {
-		return fmt.Errorf("the program is of %v (%v), the release says %s", machine, class, r.Arch)
+		return fmt.Errorf("the program is built for %v (%v), but the release is for %s", machine, class, r.Arch)
 	}
 	return nil
 }

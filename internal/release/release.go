@@ -30,7 +30,7 @@ type Release struct {
 	text *signed.Text
 }
 
-// format returns the form of a release's text.
+// format returns the text format of a release.
 func format() signed.Format {
 	return signed.Format{Noun: "release", Header: "islet release 1", Fields: []string{"version", "arch", "size", "sha512"}}
 }
@@ -60,35 +60,35 @@ func (r *Release) set(name, value string) (err error) {
 	case "size":
 		r.Size, err = strconv.ParseInt(value, 10, 64)
 		if err != nil || r.Size <= 0 || r.Size > MaxArchive || strconv.FormatInt(r.Size, 10) != value {
-			return fmt.Errorf("%.60q is no size of 1 to %d bytes", value, int64(MaxArchive))
+			return fmt.Errorf("%.60q is not a number of bytes from 1 to %d", value, int64(MaxArchive))
 		}
 	case "sha512":
 		b, err := hex.DecodeString(value)
 		if err != nil || len(b) != sha512.Size {
-			return fmt.Errorf("%.60q is no SHA-512", value)
+			return fmt.Errorf("%.60q is not a SHA-512 checksum", value)
 		}
 		copy(r.SHA512[:], b)
 	}
 	return nil
 }
 
-// CheckVersion returns an error if the text is no version in the form of a release.
+// CheckVersion returns an error if text is not a valid release version, such as 0.2.0.
 func CheckVersion(text string) error {
 	if !versionPattern().MatchString(text) {
-		return fmt.Errorf("%.60q is no version", text)
+		return fmt.Errorf("%.60q is not a version", text)
 	}
 	return nil
 }
 
-// CheckArch returns an error if the text is no architecture in the form of a release.
+// CheckArch returns an error if text is not a valid architecture name, such as arm64.
 func CheckArch(text string) error {
 	if !archPattern().MatchString(text) {
-		return fmt.Errorf("%.60q is no architecture", text)
+		return fmt.Errorf("%.60q is not an architecture name", text)
 	}
 	return nil
 }
 
-// ProgramIDPrefix is the prefix of the IDs of programs. No other ID of a trial has this prefix.
+// ProgramIDPrefix is the prefix of the trial IDs of programs. IDs of configurations never have this prefix.
 const ProgramIDPrefix = Program + "-"
 
 // ProgramID returns the ID of a program's trials. The parameter sum is the SHA-512 of its archive, hexadecimal.
@@ -103,8 +103,8 @@ type Key = signed.Key
 func ParseKey(text string) (Key, error) { return signed.ParseKey(text) }
 
 // VerifySignatures returns an error if too few of the given keys have signed the release. The parameter threshold is
-// the necessary number of different keys. The error names the keys that have signed. Signatures of other keys are
-// ignored. If a signature of one of the given keys is wrong, VerifySignatures returns an error.
+// the necessary number of different keys. The error lists the keys that have signed. Signatures of other keys are ignored. If a signature
+// of one of the given keys is wrong, VerifySignatures returns an error.
 func (r *Release) VerifySignatures(keys []Key, threshold int) error {
 	return r.text.Verify(keys, threshold, "the node's keys")
 }

@@ -50,7 +50,7 @@ func New(k *kubelet.KubeletConfiguration, m Machine) (Share, error) {
 		}
 		for _, cpu := range cpus {
 			if !slices.Contains(m.CPUs, cpu) {
-				return Share{}, fmt.Errorf("reservedSystemCPUs: CPU %d of %s is not among those of this machine", cpu, k.ReservedSystemCPUs)
+				return Share{}, fmt.Errorf("reservedSystemCPUs: this machine has no CPU %d, which %s names", cpu, k.ReservedSystemCPUs)
 			}
 		}
 		delete(s.Kube, v1.ResourceCPU)
@@ -85,7 +85,7 @@ func CPUs(list string) (out []int, err error) {
 			to, err = strconv.ParseUint(high, 10, 16)
 		}
 		if err != nil || to < from || to >= maxCPU {
-			return nil, fmt.Errorf("%q is no list of CPUs such as 0,2-3", list)
+			return nil, fmt.Errorf("%q is not a list of CPUs such as 0,2-3", list)
 		}
 		for cpu := from; cpu <= to; cpu++ {
 			out = append(out, int(cpu))

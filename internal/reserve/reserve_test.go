@@ -59,7 +59,7 @@ func TestShare(t *testing.T) {
 				t.Errorf("pods: %s", q.String())
 			}
 			if _, there := s.Allocatable()[PIDs]; there {
-				t.Error("process IDs are no resource of the Node")
+				t.Error("process IDs are not a resource of the Node")
 			}
 		})
 	}
@@ -72,8 +72,8 @@ func TestRefused(t *testing.T) {
 	}{
 		"too much": {kubelet.KubeletConfiguration{KubeReserved: map[string]string{"memory": "3Gi"}, SystemReserved: map[string]string{"memory": "1Gi"}, EvictionHard: map[string]string{"memory.available": "1Mi"}},
 			`invalid Node Allocatable configuration. Resource "memory" has a reservation of 4097Mi but capacity of 4Gi. Expected capacity >= reservation.`},
-		"a CPU that is not there": {kubelet.KubeletConfiguration{ReservedSystemCPUs: "3-4"}, "CPU 4 of 3-4"},
-		"no list":                 {kubelet.KubeletConfiguration{ReservedSystemCPUs: "x"}, "no list of CPUs"},
+		"a CPU that is not there": {kubelet.KubeletConfiguration{ReservedSystemCPUs: "3-4"}, "no CPU 4, which 3-4 names"},
+		"no list":                 {kubelet.KubeletConfiguration{ReservedSystemCPUs: "x"}, "not a list of CPUs"},
 	} {
 		if _, err := New(&tt.k, machine()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)

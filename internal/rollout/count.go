@@ -18,8 +18,8 @@ type Report struct {
 // A Tally counts the nodes of a ring that have reported.
 type Tally struct {
 	Nodes int `json:"nodes"`
-	// Succeeded counts nodes that run the version or a newer one, and Failed those on which the version has failed, or from which a person
-	// has returned. A node counts once. The others have not tried the version, or are trying it.
+	// Succeeded counts nodes that run the version or a newer one, and Failed counts nodes on which the version has failed, or from which a
+	// person has returned. A node counts once. The others have not tried the version, or are trying it.
 	Succeeded int `json:"succeeded"`
 	Failed    int `json:"failed"`
 }

@@ -44,7 +44,7 @@ type Decision struct {
 	Ring   string    // empty if no ring is for the node
 	Reason string    // for people
 	Until  time.Time // when the state may change without another index; zero if unknown
-	// Archive is that of the node. It is nil if there is none.
+	// Archive is the archive for the node. It is nil if there is none.
 	Archive *Archive
 }
 
@@ -93,7 +93,7 @@ func (x *Index) decideTime(d *Decision, n Node, r Record, ring *Ring, now time.T
 	due := ring.start().Add(jitter(n.Name, x.Version, ring.Jitter.Duration))
 	switch {
 	case x.Signed.Before(r.Seen):
-		d.Reason = "the server sent an older index than that of " + formatTime(r.Seen)
+		d.Reason = "the server sent an older index than the index of " + formatTime(r.Seen)
 	case x.Signed.After(now.Add(clockTolerance)):
 		d.Reason, d.Until = "the index was signed in the future: the clock of this node or of the signer is wrong", x.Signed
 	case !now.Before(x.Expires):

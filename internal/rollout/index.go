@@ -98,8 +98,8 @@ func format() signed.Format {
 	return signed.Format{Noun: "index", Header: "islet rollout 1", Fields: []string{"signed", "expires", "plan"}}
 }
 
-// New returns an index without signatures. Its signed time is now, but at least a second after the time after, which is that of the index
-// that it replaces.
+// New returns an index without signatures. Its signed time is now, but at least a second after the time after, which is the time of the
+// index that it replaces.
 func New(p Plan, now, after time.Time) (*Index, error) {
 	at := now.UTC().Truncate(time.Second)
 	if least := after.Add(time.Second); !after.IsZero() && at.Before(least) {
@@ -169,7 +169,7 @@ func (x *Index) setPlan(text []byte) error {
 	}
 	for i := range x.Archives {
 		if a := &x.Archives[i]; !isName(a.File) {
-			return fmt.Errorf("archive %.80q is no name of a file", a.File)
+			return fmt.Errorf("archive %.80q is not a file name", a.File)
 		}
 	}
 	for i := range x.Rings {
@@ -271,7 +271,7 @@ func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 func parseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil || formatTime(t) != text {
-		return t, fmt.Errorf("%.60q is no time in UTC", text)
+		return t, fmt.Errorf("%.60q is not a time in UTC", text)
 	}
 	return t, nil
 }

@@ -34,7 +34,7 @@ func ParseKey(text string) (Key, error) {
 	code, ok := strings.CutPrefix(strings.TrimSpace(text), keyHead)
 	b, err := base64.StdEncoding.DecodeString(code)
 	if !ok || err != nil || len(b) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("%.60q is no key: %sand 32 bytes in base64", text, keyHead)
+		return nil, fmt.Errorf("%.60q is not a key: %sand 32 bytes in base64", text, keyHead)
 	}
 	return Key(b), nil
 }

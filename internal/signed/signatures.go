@@ -33,7 +33,7 @@ type signature struct {
 	bytes []byte
 }
 
-// New returns a text without signatures. The values are those of the fields, and contain no line breaks.
+// New returns a text without signatures. The values are the values of the fields, and contain no line breaks.
 func (f Format) New(values ...string) *Text {
 	b := []byte(f.Header + "\n")
 	for i, name := range f.Fields {
@@ -73,7 +73,7 @@ func (f Format) Parse(text []byte, set func(name, value string) error) (*Text, e
 		id, code, _ := strings.Cut(strings.TrimSuffix(l, "\n"), " ")
 		b, err := base64.StdEncoding.DecodeString(code)
 		if err != nil || len(b) != ed25519.SignatureSize {
-			return nil, fmt.Errorf("the signature of key %.20q is no Ed25519 signature", id)
+			return nil, fmt.Errorf("the signature of key %.20q is not an Ed25519 signature", id)
 		}
 		t.signatures = append(t.signatures, signature{id, b})
 	}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenLocal does the same as Listen, but its listener accepts only root and the agent's own user,
+// ListenLocal is like Listen, but its listener accepts only root and the agent's own user,
 // and at most the given number of concurrent connections. It closes other connections at once.
 func (s *Sockets) ListenLocal(path string, most int) (net.Listener, error) {
 	ln, err := s.Listen(path)

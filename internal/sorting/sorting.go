@@ -5,7 +5,7 @@ import "sort"
 // By sorts a list in the order that the function cmp defines. Like slices.SortFunc, By is not stable.
 func By[E any](list []E, cmp func(a, b E) int) { sort.Sort(orderedList[E]{list, cmp}) }
 
-// StableBy does the same as By, but keeps the order of equal elements.
+// StableBy is like By, but keeps the order of equal elements.
 func StableBy[E any](list []E, cmp func(a, b E) int) { sort.Stable(orderedList[E]{list, cmp}) }
 
 // orderedList implements sort.Interface.

@@ -21,7 +21,7 @@ var ErrFIFO = fmt.Errorf("%w but a FIFO", ErrNotRegular)
 // directory root is trusted and may be a symlink.
 func Open(root, name string) (*os.File, error) { return OpenFile(root, name, os.O_RDONLY, 0) }
 
-// OpenFile does the same as Open with the flags of os.OpenFile. os.O_CREATE creates a missing file with the mode perm
+// OpenFile is like Open with the flags of os.OpenFile. os.O_CREATE creates a missing file with the mode perm
 // in an existing directory. os.O_TRUNC truncates regular files only.
 func OpenFile(root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	w, err := startWalk(root, name, refuseLinks)

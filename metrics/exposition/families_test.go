@@ -63,7 +63,7 @@ func TestFamilies(t *testing.T) {
 	r := newFullRegistry(t)
 	families, err := r.Gather()
 	if err == nil {
-		t.Fatal("a label that is not UTF-8 is no error")
+		t.Fatal("a label that is not UTF-8 is not an error")
 	}
 	var text bytes.Buffer
 	for _, f := range families {

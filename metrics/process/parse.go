@@ -14,7 +14,7 @@ import (
 // A Process contains the figures of one process.
 type Process struct {
 	PID      int
-	InnerPID int // in the innermost PID namespace of the process, which is that of its container
+	InnerPID int // in the innermost PID namespace of the process: the namespace of its container
 	Parent   int
 	User     uint32 // real user ID on the host
 	State    string // one letter, as in ps

@@ -136,7 +136,7 @@ func listCandidates(h *netlink.Handle, family int, except []string) ([]candidate
 	return out, nil
 }
 
-// rankLink returns the rank of an address that is not the preferred source of the default route. Its link may be that of the default route
+// rankLink returns the rank of an address that is not the preferred source of the default route. Its link may have the default route
 // or an inner bridge, and it may be a secondary address.
 func rankLink(ofRoute, inner, second bool) int {
 	rank := rankOtherLink

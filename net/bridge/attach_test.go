@@ -152,7 +152,7 @@ func TestFailedAttach(t *testing.T) {
 	}
 }
 
-// TestMissingPorts compares the ports of a bridge with names of which some are no ports, for few names and for many.
+// TestMissingPorts compares the ports of a bridge with names of which some are not ports, for few names and for many.
 func TestMissingPorts(t *testing.T) {
 	node, _ := netnstest.New(t)
 	pod, _ := netnstest.New(t)

@@ -22,8 +22,8 @@ type Config struct {
 	Addresses []netip.Prefix // the node's addresses, with the prefix length of the pod network
 	MTU       int            // 0 means the kernel's default
 	Promisc   bool
-	// The function Foreign reports whether Ensure must remove an address that is not in Addresses. If Foreign is nil, Ensure removes no
-	// address. Ensure never removes link-local addresses.
+	// Foreign reports whether Ensure must remove an address that is not in Addresses. If Foreign is nil, Ensure removes no address.
+	// Ensure never removes link-local addresses.
 	Foreign func(netip.Prefix) bool
 	// If Exclusive is true, Ensure fails if another interface has an address in the pod network. The pods would be unreachable in that
 	// case.

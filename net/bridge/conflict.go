@@ -20,10 +20,10 @@ type Conflict struct {
 	Cuts bool
 }
 
-// FindConflict looks for another network that overlaps with that of an existing bridge. Ensure does not look for it once the bridge has its
-// addresses. In contrast to Ensure, FindConflict also finds a larger network in which this machine has an address of the pods' network, and
-// a default gateway in the pods' network. A network that cuts off the machine precedes others. FindConflict changes nothing, and an error
-// says nothing about conflicts.
+// FindConflict looks for another network that overlaps with the network of an existing bridge. Ensure does not look for it once the bridge
+// has its addresses. In contrast to Ensure, FindConflict also finds a larger network in which this machine has an address of the pods'
+// network, and a default gateway in the pods' network. A network that cuts off the machine precedes others. FindConflict changes nothing,
+// and an error says nothing about conflicts.
 func FindConflict(ns netns.NS, c Config) (found Conflict, err error) {
 	h, err := ns.Netlink()
 	if err != nil {
@@ -53,7 +53,7 @@ func FindConflict(ns netns.NS, c Config) (found Conflict, err error) {
 }
 
 // compareNetworks looks for a conflict with one address of the bridge among the addresses of other links, and the default routes. The
-// parameter index is that of the bridge.
+// parameter index is the index of the bridge.
 func compareNetworks(h *netlink.Handle, want netip.Prefix, index int, all []netlink.Addr, ways []defaultRoute) (found Conflict) {
 	for _, way := range ways {
 		if want.Masked().Contains(way.gateway) {

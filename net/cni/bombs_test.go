@@ -38,7 +38,7 @@ func TestConfBombs(t *testing.T) {
 		"fields":                   {text: `{"name":"net","x":{` + strings.Repeat(`"":0,`, 200_000) + `"":0}}`, says: "too much memory"},
 		"nested":                   {text: strings.Repeat(`{"a":`, 200) + "0" + strings.Repeat("}", 200), says: "too deep"},
 		"long":                     {text: list + strings.Repeat(" ", maxConf) + `]}`, says: "more than"},
-		"a pipe":                   {more: func(dir, _ string) error { return unix.Mkfifo(filepath.Join(dir, "10-net.conflist"), 0o600) }, says: "no regular file"},
+		"a pipe":                   {more: func(dir, _ string) error { return unix.Mkfifo(filepath.Join(dir, "10-net.conflist"), 0o600) }, says: "not a regular file"},
 		"many entries":             {text: inline, more: func(dir, _ string) error { return fill(dir, ".txt", maxFiles+1, "") }, says: "entries"},
 		"a folder of many plugins": {text: inline, more: func(_, plugins string) error { return fill(plugins, ".conf", maxPlugins+1, plugin) }, says: "plugins, more than"},
 		"a folder of many entries": {text: inline, more: func(_, plugins string) error { return fill(plugins, ".txt", maxFiles+1, "") }, says: "entries"},
@@ -48,8 +48,8 @@ func TestConfBombs(t *testing.T) {
 		"a folder of a large plugin": {text: inline, more: func(_, plugins string) error {
 			return fill(plugins, ".conf", 1, `{"type":"bridge","x":[`+strings.Repeat("{},", 300_000)+`{}]}`)
 		}, says: "too much memory"},
-		"a folder with a file without an end": {text: inline, more: func(_, plugins string) error { return os.Symlink("/dev/zero", filepath.Join(plugins, "1.conf")) }, says: "no regular file"},
-		"a folder with a pipe":                {text: inline, more: func(_, plugins string) error { return unix.Mkfifo(filepath.Join(plugins, "1.conf"), 0o600) }, says: "no regular file"},
+		"a folder with a file without an end": {text: inline, more: func(_, plugins string) error { return os.Symlink("/dev/zero", filepath.Join(plugins, "1.conf")) }, says: "not a regular file"},
+		"a folder with a pipe":                {text: inline, more: func(_, plugins string) error { return unix.Mkfifo(filepath.Join(plugins, "1.conf"), 0o600) }, says: "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -19,8 +19,8 @@
 // makes it again from the runtime's pin.
 //
 // A plugin may need its daemon, which is itself a pod of this node, or another machine. Therefore no pod waits for the removal of ended
-// sandboxes, and the start of the agent waits at most defaultStartTime for it. Ended sandboxes are those of a former boot, and those whose
-// set-up and removal have failed. Run removes them, and retries (type endedSandboxes).
+// sandboxes, and the start of the agent waits at most defaultStartTime for it. Ended sandboxes are sandboxes of a former boot, and
+// sandboxes whose set-up and removal have failed. Run removes them, and retries (type endedSandboxes).
 //
 // If a conflist is removed or becomes invalid, its last valid version stays active. islet never removes objects that an add-on created.
 //

@@ -24,8 +24,9 @@ const (
 	firstRetry, lastRetry = 10 * time.Second, 5 * time.Minute
 )
 
-// endedSandboxes contains the sandboxes that have ended and are still on a network: those of a former boot that have an attachment, and
-// those whose removal has failed. No pod and no record of the runtime may refer to such a sandbox any more, so only this type remembers it.
+// endedSandboxes contains the sandboxes that have ended and are still on a network: sandboxes of a former boot that have an attachment, and
+// sandboxes whose removal has failed. No pod and no record of the runtime may refer to such a sandbox any more, so only this type remembers
+// it.
 type endedSandboxes struct {
 	wake       chan struct{} // capacity 1; a value makes run look whether there is work, and set its timer
 	firstRetry time.Duration

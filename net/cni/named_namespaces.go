@@ -83,7 +83,7 @@ func (n *namedNamespaces) unbind(id string) error {
 	return nil
 }
 
-// isNamespace reports whether a path is that of a namespace. After a reboot it may be an empty file.
+// isNamespace reports whether a path leads to a namespace. After a reboot it may be an empty file.
 func isNamespace(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && int64(st.Type) == unix.NSFS_MAGIC

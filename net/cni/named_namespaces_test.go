@@ -30,7 +30,7 @@ echo $CNI_COMMAND $CNI_NETNS >>calls
 echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "x"}], "ips": [{"address": "10.9.0.2/24", "interface": 0}]}'
 `
 
-// This method creates the plugin and its configuration.
+// daemonConf creates the plugin and its configuration.
 func (w *world) daemonConf(t *testing.T) func(*Config) {
 	t.Helper()
 	check(t, os.WriteFile(filepath.Join(w.dir, "daemonic"), []byte(strings.ReplaceAll(daemonPlugin, "DIR", w.dir)), 0o755))
@@ -41,7 +41,7 @@ func (w *world) daemonConf(t *testing.T) func(*Config) {
 	}
 }
 
-// This method starts a process that sees only the mounts that reach its mount namespace.
+// startDaemon starts a process that sees only the mounts that reach its mount namespace.
 func (w *world) startDaemon(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("unshare", "--mount", "--propagation=slave", "sh", "-c", "echo; exec cat")

@@ -224,7 +224,7 @@ func wantAnswer(t testing.TB, from netns.NS, network, host string, port int, wan
 	}
 }
 
-// This method returns a function that sends a request from the other host. All its requests have the same UDP source port.
+// flow returns a function that sends a request from the other host. All its requests have the same UDP source port.
 func (w *world) flow(t *testing.T, to string) func() string {
 	t.Helper()
 	var c net.Conn

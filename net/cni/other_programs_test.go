@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/net/netns/netnstest"
 )
 
-// This constant is the content of Debian's 87-podman-bridge.conflist. Its plugins are in another package, which may not be installed.
+// podmans is the content of Debian's 87-podman-bridge.conflist. Its plugins are in another package, which may not be installed.
 const podmans = `{"cniVersion": "0.4.0", "name": "podman", "plugins": [{"type": "bridge", "bridge": "cni-podman0", "isGateway": true, "ipMasq": true,
 	"ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.88.0.0/16", "gateway": "10.88.0.1"}]]}},
 	{"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}, {"type": "tuning"}]}`

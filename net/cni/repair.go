@@ -346,9 +346,9 @@ func (n *Network) markLost(w vethPair, why error) {
 
 // checkRange looks for another network of the machine that overlaps with the pods' networks. Such a network may come at any time, for
 // example by DHCP, after the bridge has got its address, so it must not stay unknown. It is reported by an event and in Repairs. The result
-// is an error only if the machine itself may be cut off, and not during a trial: the former version may not check this, and the network is
-// no reason to return to it. The addresses of the other interface are not changed, and neither are the pods. If the check fails, the last
-// result remains, and the check is repeated.
+// is an error only if the machine itself may be cut off, and not during a trial: the previous version may not check this, and the network
+// is no reason to return to it. The addresses of the other interface are not changed, and neither are the pods. If the check fails, the
+// last result remains, and the check is repeated.
 func (p *repairPass) checkRange(partSet) error {
 	n, k := p.n, p.n.tracker
 	before := k.errs[partRange]

@@ -20,7 +20,7 @@ import (
 // This duration is the maximum time between damage and its repair.
 const soon = 2 * time.Second
 
-// This constant is the name of a link and of a table. Neither belongs to a pod.
+// mark is the name of a link and of a table. Neither belongs to a pod.
 const mark = "mark"
 
 // A pacedNode is a keptNode in a synctest bubble. The clock of the bubble stands still while the kernel or this program works. A listener
@@ -143,7 +143,7 @@ func (w *pacedNode) localnet(t *testing.T) (value string) {
 	return value
 }
 
-// This method waits until an item of the damaged kind is repaired.
+// within waits until an item of the damaged kind is repaired.
 func (w *pacedNode) within(t *testing.T, d damage) {
 	t.Helper()
 	began := time.Now()
@@ -162,8 +162,8 @@ func (w *pacedNode) within(t *testing.T, d damage) {
 	}
 }
 
-// This method waits until a repair is complete and no other repair is due. It returns just after a repair, when the pause before the next
-// repair is longest.
+// quiet waits until a repair is complete and no other repair is due. It returns just after a repair, when the pause before the next repair
+// is longest.
 func (w *pacedNode) quiet(t *testing.T) {
 	t.Helper()
 	for range 3 { // a repair causes notices too
@@ -180,7 +180,7 @@ func (w *pacedNode) quiet(t *testing.T) {
 	}
 }
 
-// This method delivers the notices that the kernel has sent since the last call.
+// tell delivers the notices that the kernel has sent since the last call.
 func (w *pacedNode) tell(t *testing.T) {
 	t.Helper()
 	w.marks++

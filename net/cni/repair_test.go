@@ -55,7 +55,7 @@ func newKeptNode(t *testing.T, change ...func(*Config)) *keptNode {
 	return w
 }
 
-// This method runs the network, which repairs itself, until stop is called or the test ends.
+// run runs the network, which repairs itself, until stop is called or the test ends.
 func (w *keptNode) run(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -111,7 +111,7 @@ func TestContestedRate(t *testing.T) {
 	}
 }
 
-// This method waits until an item of the given kind is repaired. The test fails after repairTime.
+// back waits until an item of the given kind is repaired. The test fails after repairTime.
 func (w *keptNode) back(t *testing.T, kind string) {
 	t.Helper()
 	late := time.After(repairTime)
@@ -142,7 +142,7 @@ func (w *keptNode) link(t *testing.T, name string) netlink.Link {
 	return l
 }
 
-// This method removes all nftables tables, like nft flush ruleset.
+// flush removes all nftables tables, like nft flush ruleset.
 func (w *keptNode) flush(t *testing.T) {
 	t.Helper()
 	check(t, w.ruleset(func(c *nftables.Conn) { c.FlushRuleset() }))
@@ -188,7 +188,7 @@ type damage struct {
 	damage     func(t *testing.T)
 }
 
-// This method returns a damage of each kind. The node has the pod web.
+// damages returns a damage of each kind. The node has the pod web.
 func (w *keptNode) damages(web *pod) []damage {
 	islet4 := &nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv4}
 	return []damage{
@@ -270,7 +270,7 @@ func (w *keptNode) removeAddress(t *testing.T, address string) {
 	check(t, w.handle(t).AddrDel(w.link(t, "islet0"), a))
 }
 
-// This method waits until the repair and the checks after it are complete.
+// settled waits until the repair and the checks after it are complete.
 func (w *keptNode) settled(t *testing.T) {
 	t.Helper()
 	late := time.After(repairTime)

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// This method starts Run. The returned channel receives a value for each reported change.
+// run starts Run. The returned channel receives a value for each reported change.
 func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan struct{}) {
 	t.Helper()
 	news := make(chan struct{}, 100)
@@ -26,7 +26,7 @@ func (w *world) run(t *testing.T, change ...func(*Config)) (*Network, <-chan str
 	return n, news
 }
 
-// This function waits until the condition holds. It checks the condition after each change.
+// until waits until the condition holds. It checks the condition after each change.
 func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	t.Helper()
 	for !holds() {
@@ -38,7 +38,7 @@ func until(t *testing.T, news <-chan struct{}, what string, holds func() bool) {
 	}
 }
 
-// This method checks that all objects of the built-in network are removed from the node.
+// pristine checks that all objects of the built-in network are removed from the node.
 func (w *world) pristine(t *testing.T) {
 	t.Helper()
 	if installed, err := bridgeExists(w.node, "islet0"); installed || err != nil {
@@ -50,7 +50,7 @@ func (w *world) pristine(t *testing.T) {
 	}
 }
 
-// This method returns the conflist that the flannel add-on writes for the podCIDR of the node. The conflist uses built-in plugin types.
+// flannel returns the conflist that the flannel add-on writes for the podCIDR of the node. The conflist uses built-in plugin types.
 func (w *world) flannel() string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true,
@@ -292,8 +292,8 @@ func TestForeignBridgeHasTheAddresses(t *testing.T) {
 	}
 }
 
-// TestNeighboursThatAreNotInTheWay checks two addresses of the node that are no conflict. One belongs to a larger network that contains the
-// node's network. The other has no network, like the address of flannel's VXLAN interface.
+// TestNeighboursThatAreNotInTheWay checks two addresses of the node that are not a conflict. One belongs to a larger network that contains
+// the node's network. The other has no network, like the address of flannel's VXLAN interface.
 func TestNeighboursThatAreNotInTheWay(t *testing.T) {
 	w := newWorld(t)
 	h, err := w.node.Netlink()

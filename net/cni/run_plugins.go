@@ -33,7 +33,7 @@ type pluginNetwork struct {
 	confs       configDir
 	cni         *libcni.CNIConfig
 	exec        *plugin.Exec
-	pluginDirs  []string // binDirs and that of the links
+	pluginDirs  []string // binDirs, and the directory of the links
 	binDirs     []string
 	attachments attachmentStore
 	names       namedNamespaces
@@ -106,8 +106,8 @@ func (p *pluginNetwork) setUpSandbox(
 }
 
 // tearDownSandbox removes a sandbox from the network. It uses the stored configuration with which the sandbox was added. It succeeds if the
-// sandbox was never set up. The path is that of the runtime's pin of the namespace, or "". It is used if the name of the namespace is gone:
-// plugins such as host-device return a device from the namespace to the node.
+// sandbox was never set up. The path leads to the runtime's pin of the namespace, or is "". It is used if the name of the namespace is
+// gone: plugins such as host-device return a device from the namespace to the node.
 func (p *pluginNetwork) tearDownSandbox(ctx context.Context, id, path string) (err error) {
 	defer recoverPanic(&err)
 	a, err := p.attachments.read(id)

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(eventtest.Main(m, "cni"))
 }
 
-// This method returns a conflist like those in installation guides.
+// chained returns a conflist like those in installation guides.
 func (w *world) chained(version string) string {
 	return fmt.Sprintf(`{"cniVersion": %q, "name": "podnet", "plugins": [
 		{"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true, "vlan": 0,
@@ -69,7 +69,7 @@ func TestConflistOfBuiltInTypes(t *testing.T) {
 	}
 }
 
-// This method checks the connections to and from two pods. The first pod has host port 8080.
+// talk checks the connections to and from two pods. The first pod has host port 8080.
 func (w *world) talk(t *testing.T, web, other *pod, gateways ...string) {
 	t.Helper()
 	serve(t, web.ns, "web", 80)
@@ -86,7 +86,7 @@ func (w *world) talk(t *testing.T, web, other *pod, gateways ...string) {
 	wantAnswer(t, w.node, "tcp", "127.0.0.1", 8080, "web sees "+gateways[0])
 }
 
-// This method checks that no veth, lease, rule or file of a pod is left.
+// clean checks that no veth, lease, rule or file of a pod is left.
 func (w *world) clean(t *testing.T) {
 	t.Helper()
 	if left := w.links(t); len(left) > 0 {
@@ -115,7 +115,7 @@ func (w *world) clean(t *testing.T) {
 	}
 }
 
-// This method returns the veth interfaces of the node. The uplink is not included.
+// links returns the veth interfaces of the node. The uplink is not included.
 func (w *world) links(t testing.TB) []string {
 	t.Helper()
 	h, err := w.node.Netlink()
@@ -183,7 +183,7 @@ func TestConfigurationChanges(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(w.dir, "net.d")
 	n := w.network(t, func(c *Config) { c.ConfDir = dir })
-	check(t, n.Ready()) // a missing directory is no error
+	check(t, n.Ready()) // a missing directory is not an error
 	if got := n.Config(); got != BuiltIn {
 		t.Errorf("configuration: %s", got)
 	}

@@ -172,7 +172,7 @@ func (n *Network) followDir(ctx context.Context) error {
 					return nil
 				}
 				why = err.Error()
-				due.Reset(statusTime) // the error may be that of a STATUS command which began before the change
+				due.Reset(statusTime) // the error may come from a STATUS command that began before the change
 			}
 		case <-n.checkMoved:
 		case <-cut.C:

@@ -50,7 +50,7 @@ func (n NS) Do(f func() error) error {
 	return n.Visit(func(int) error { return f() })
 }
 
-// Visit does the same as Do. It passes the file descriptor of the namespace to the function, for netlink messages. Each visit costs six
+// Visit is like Do. It passes the file descriptor of the namespace to the function, for netlink messages. Each visit costs six
 // system calls and two switches between threads, so the caller should do everything in one visit.
 func (n NS) Visit(f func(namespace int) error) error {
 	target, err := openFile(n.Path(), unix.O_RDONLY)

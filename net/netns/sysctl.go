@@ -23,7 +23,7 @@ func (n NS) Set(values ...Sysctl) error {
 	return err
 }
 
-// Swap does the same as Set. It returns the changed sysctls with their previous values, so that the caller can restore them. After an
+// Swap is like Set. It returns the changed sysctls with their previous values, so that the caller can restore them. After an
 // error, it returns the sysctls that it has already changed.
 func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	err = n.Do(func() error {
@@ -33,7 +33,7 @@ func (n NS) Swap(values ...Sysctl) (before []Sysctl, err error) {
 	return before, err
 }
 
-// SwapHere does the same as Swap, in the namespace of the current thread.
+// SwapHere is like Swap, in the namespace of the current thread.
 func SwapHere(values ...Sysctl) (before []Sysctl, err error) {
 	for _, s := range values {
 		previous, err := s.write()

@@ -40,19 +40,19 @@ func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
 		if !isForwardFilter(chain) || chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
-		rules, err := admitRules(c, chain)
+		rules, err := listOwnRules(c, chain)
 		if err != nil {
 			return nil, err
 		}
 		if len(rules) > 0 {
 			continue
 		}
-		answers := matchReplies()
+		replyMatch := matchReplies()
 		if chain.Name == "FORWARD" && chain.Table.Name == "filter" && chain.Table.Family != nftables.TableFamilyINet {
-			answers = matchRepliesIPTables()
+			replyMatch = matchRepliesIPTables()
 		}
 		for _, exprs := range [][]expr.Any{
-			slices.Concat(matchInterface(expr.MetaKeyOIFNAME, bridge), answers),
+			slices.Concat(matchInterface(expr.MetaKeyOIFNAME, bridge), replyMatch),
 			matchInterface(expr.MetaKeyIIFNAME, bridge),
 		} {
 			c.InsertRule(&nftables.Rule{Table: chain.Table, Chain: chain, UserData: encodeComment(),
@@ -61,7 +61,7 @@ func AllowForwarding(ns netns.NS, bridge string) ([]string, error) {
 		changed = append(changed, chain.Table.Name+" "+chain.Name)
 	}
 	if err := c.Flush(); err != nil {
-		return nil, fmt.Errorf("let pods through the firewall: %w", err)
+		return nil, fmt.Errorf("add rules that accept the pods' packets: %w", err)
 	}
 	return changed, nil
 }
@@ -81,7 +81,7 @@ func RemoveForwarding(ns netns.NS) error {
 		if !isForwardFilter(chain) {
 			continue
 		}
-		rules, err := admitRules(c, chain)
+		rules, err := listOwnRules(c, chain)
 		if err != nil {
 			return err
 		}
@@ -99,8 +99,8 @@ func RemoveForwarding(ns netns.NS) error {
 
 func encodeComment() []byte { return userdata.AppendString(nil, userdata.TypeComment, ruleComment) }
 
-// admitRules returns the rules that AllowForwarding has added to a chain.
-func admitRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
+// listOwnRules returns the rules that AllowForwarding has added to a chain.
+func listOwnRules(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	rules, err := c.GetRules(chain.Table, chain)
 	if err != nil {
 		return nil, fmt.Errorf("list rules of %s: %w", chain.Name, err)

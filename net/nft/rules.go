@@ -40,6 +40,7 @@ var (
 	}
 )
 
+// contains reports whether an address is a valid address of the IP family.
 func (f ipFamily) contains(a netip.Addr) bool { return a.Is4() == (f.addressWords == 1) && a.IsValid() }
 
 // builder adds the messages for the table of one IP family to a batch.
@@ -52,6 +53,7 @@ type builder struct {
 // tableSets contains the sets and maps of a table. All variable data of a table are in its sets, so chains and rules never change.
 type tableSets struct{ masquerade, local, byAddress, byPort *nftables.Set }
 
+// newSets returns the sets and maps of the table with their IDs. It does not add messages to the batch.
 func (b builder) newSets() tableSets {
 	address, proto, port := b.family.address, nftables.TypeInetProto, nftables.TypeInetService
 	value := nftables.MustConcatSetType(address, port)

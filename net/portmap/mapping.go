@@ -23,7 +23,7 @@ type Mapping struct {
 // manifest for nodes with and without IPv6 has both.
 func Ports(owner string, mappings []Mapping, pod []netip.Addr) ([]nft.Port, error) {
 	var ports []nft.Port
-	var skipped []nft.Port // mappings for another family than those of the pod
+	var skipped []nft.Port // mappings for an IP family that the pod does not have
 	for _, m := range mappings {
 		if m.HostPort == 0 {
 			continue

@@ -45,7 +45,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// This method creates a veth pair. The name of the other end is "far" followed by the given name.
+// wire creates a veth pair. The name of the other end is "far" followed by the given name.
 func (w *world) wire(name string) {
 	w.Helper()
 	w.add(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "far" + name})
@@ -90,7 +90,7 @@ func parse(t *testing.T, s string) *netlink.Addr {
 	return a
 }
 
-// This method waits for the next relevant message. It returns the index of the interface that the message is about.
+// news waits for the next relevant message. It returns the index of the interface that the message is about.
 func (w *world) news() (int, error) {
 	for b := make([]byte, bufferSize); ; {
 		all, err := read(w.messages, b)

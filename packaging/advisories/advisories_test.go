@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// This constant is an advisory for every version of a module that islet links.
+// planted is an advisory for every version of a module that islet links.
 const planted = `{"id":"GO-2026-0001","modified":"2026-11-01T00:00:00Z","affected":[{"package":{"name":"github.com/spf13/pflag","ecosystem":"Go"},` +
 	`"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],"ecosystem_specific":{"imports":[{"path":"github.com/spf13/pflag"}]}}]}`
 
-// This constant is a small program of islet that links pflag.
+// program is a small program of islet that links pflag.
 const program = "github.com/islet-edge/islet/internal/config"
 
 // copyOf returns a checker for a copy of the repository's files. A test may change the copy.

@@ -9,7 +9,7 @@
 // The snapshot contains the advisories for the modules of the build at the time of the snapshot. The check fails if a linked module is
 // not in the snapshot's list, or if a linked package has an advisory that is not in reviewed.txt.
 //
-//	advisories snapshot VERSION DIR     take a snapshot of the OSV files in DIR, which are those of golang.org/x/vulndb at VERSION
+//	advisories snapshot VERSION DIR     take a snapshot of the OSV files in DIR, from golang.org/x/vulndb at VERSION
 //	advisories check [-max-age DAYS] PACKAGE...   check the programs of these packages
 package main
 

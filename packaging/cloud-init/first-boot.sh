@@ -86,7 +86,7 @@ if [ -n "$sum" ] && ! matches "$file"; then
 fi
 top=${file##*/}
 top=${top%.tar.gz}
-tar xzOf "$file" "$top/install.sh" >"$kept/install.sh" || refuse "$archive is no archive of islet that is called $top"
+tar xzOf "$file" "$top/install.sh" >"$kept/install.sh" || refuse "$archive is not an archive of islet that is called $top"
 export TMPDIR="$kept"
 if [ $start = yes ]; then
 	sh "$kept/install.sh" --cmdline "$file" || refuse "the installation failed"

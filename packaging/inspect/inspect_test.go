@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// This function builds the program under test with symbols.
+// buildProgram builds the program under test with symbols.
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "inspect")
@@ -51,7 +51,7 @@ func TestInspect(t *testing.T) {
 			}
 			ids[p.ID] = true
 			if !regexp.MustCompile(`^SPDXRef-[A-Za-z0-9.-]+$`).MatchString(p.ID) {
-				t.Errorf("%q is no SPDX identifier", p.ID)
+				t.Errorf("%q is not an SPDX identifier", p.ID)
 			}
 		}
 		for _, want := range []string{"SPDXRef-stdlib", "SPDXRef-github.com-google-go-containerregistry"} {

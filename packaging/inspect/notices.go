@@ -95,7 +95,7 @@ func findSources(modules map[string]*debug.Module) (map[string]string, error) {
 		}
 		name := is.Path + " " + is.Version
 		if m := modules[name]; m == nil || m.Sum != is.Sum {
-			return nil, fmt.Errorf("the checksum of %s is not that of the build", name)
+			return nil, fmt.Errorf("the checksum of %s is not the checksum of the build", name)
 		}
 		dirs[name] = is.Dir
 	}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// This function creates a minimal archive. The archive has all files that make dist-one creates, and the real table.
+// archive creates a minimal archive. The archive has all files that make dist-one creates, and the real table.
 func archive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -231,6 +231,23 @@ func TestScripts(t *testing.T) {
 			command(t, "sh", "-n", filepath.Join(dir, script))
 			// The scripts do nothing if dpkg calls them after a failure or for another purpose.
 			command(t, "sh", filepath.Join(dir, script), "abort-upgrade", "0.0.9")
+		}
+	}
+}
+
+// TestPresetOnce checks that without deb-systemd-helper a unit gets its preset at the first installation only. An upgrade would otherwise
+// enable a unit that an administrator has disabled.
+func TestPresetOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\necho \"$@\" >&3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for argument, want := range map[string]string{"1": "--no-reload preset islet.service\n", "2": ""} {
+		script := scriptBeginnings["rpm"]["after"] + "\n. scripts/common.sh\nexec 3>&1\nenable islet.service"
+		cmd := exec.Command("/bin/sh", "-c", script, "sh", argument)
+		cmd.Env = []string{"PATH=" + dir}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("%s installed: %v, %q; want %q", argument, err, out, want)
 		}
 	}
 }

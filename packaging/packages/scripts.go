@@ -38,8 +38,8 @@ var scriptBeginnings = map[string]map[string]string{
 const settingsDir = "/usr/share/islet"
 
 // settingsVariable returns a line of shell code that sets a variable to the paths of the package's settings, each with the SHA-256 of the
-// shipped content and of those of earlier versions. For an rpm the variable is empty, because rpm keeps edited settings without a question,
-// and replaces the others.
+// shipped content and of the contents in earlier versions. For an rpm the variable is empty, because rpm keeps edited settings without a
+// question, and replaces the others.
 func (b buildArgs) settingsVariable(name, kind string, table []Entry) (string, error) {
 	text := "settings='"
 	for _, e := range table {

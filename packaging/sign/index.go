@@ -30,8 +30,8 @@ const (
 	maxPlan = 64 << 10
 )
 
-// signIndex writes the first index of a version, whose first ring is open. It replaces the index of another version, but not that of the
-// same one, which knows its failures.
+// signIndex writes the first index of a version, whose first ring is open. It replaces the index of another version, but not the index of
+// the same one, which knows its failures.
 func signIndex(file, plan string, keyFiles, archives []string, out io.Writer, now time.Time) error {
 	keys, err := readKeys(keyFiles)
 	if err != nil {

@@ -46,7 +46,7 @@ func runRollout(args []string, out io.Writer, now time.Time) error {
 	flags.StringVar(&o.nodes, "nodes", "", "a file with the public keys of nodes; a report of another key does not count")
 	flags.StringArrayVar(&o.keyFiles, "key", nil, "a file with a private key that signs the index; can be repeated")
 	flags.StringVar(&o.pause, "pause", "", "pause for this reason, until --resume: no node takes the version")
-	flags.BoolVar(&o.resume, "resume", false, "end the pause, and accept the failures so far: those in the index and in the reports")
+	flags.BoolVar(&o.resume, "resume", false, "end the pause, and accept the failures so far, in the index and in the reports")
 	flags.SetOutput(out)
 	flags.Usage = func() { fmt.Fprintf(out, "usage: %s\n%s", rolloutUsage, flags.FlagUsages()) }
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
@@ -196,7 +196,7 @@ func readReport(file string) (r rollout.Report, err error) {
 	}
 	var document bundle.SignedState
 	if err := json.Unmarshal(text, &document); err != nil {
-		return r, fmt.Errorf("it is no state of a node: %w", err)
+		return r, fmt.Errorf("it is not the state of a node: %w", err)
 	}
 	key, err := document.Verify()
 	if err != nil {
@@ -204,7 +204,7 @@ func readReport(file string) (r rollout.Report, err error) {
 	}
 	r = rollout.Report{Key: key.ID(), State: &api.BundleState{}}
 	if err := json.Unmarshal(document.State, r.State); err != nil {
-		return r, fmt.Errorf("it is no state of a node: %w", err)
+		return r, fmt.Errorf("it is not the state of a node: %w", err)
 	}
 	return r, nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// This function writes a shell script that acts as an OCI runtime, and returns its path.
+// program writes a shell script that acts as an OCI runtime, and returns its path.
 func program(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "oci")

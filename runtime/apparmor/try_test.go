@@ -46,7 +46,7 @@ func (b *parserBench) start(needed ...bool) (who []chan result) {
 	return who
 }
 
-// This method makes the running parser return err, which may be nil.
+// end makes the running parser return err, which may be nil.
 func (b *parserBench) end(err error) {
 	b.ends <- err
 	synctest.Wait()

@@ -36,7 +36,7 @@ func (p *Pods) resetMemory() {
 }
 
 // correctFiles writes those files of a cgroup whose values differ from the wanted ones. It logs an error unless the cgroup is
-// gone. After an error, the pods continue to run with the former values.
+// gone. After an error, the pods continue to run with the former limits.
 func (p *Pods) correctFiles(n cgroupName, dir string, want map[string]string) {
 	different := changedValues(dir, want)
 	if different == nil {

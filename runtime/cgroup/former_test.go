@@ -46,7 +46,7 @@ func (f *tree) values(cgroup string) string {
 	return strings.Join(out, " ")
 }
 
-// This method returns a Pods whose cgroups are in the tree.
+// pods returns a Pods whose cgroups are in the tree.
 func (f *tree) pods(driver string, k Memory) *Pods {
 	f.t.Helper()
 	k.Unified = true

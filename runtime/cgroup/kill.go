@@ -34,8 +34,8 @@ func Kill(ctx context.Context, path string) (found bool, err error) {
 	return killCgroup(ctx, dir)
 }
 
-// KillEverywhere does the same as Kill, but with cgroup v1 it kills the processes of the cgroup in all hierarchies, not
-// only in that of the memory controller. If the cgroup does not exist, it returns false and no error.
+// KillEverywhere is like Kill, but with cgroup v1 it kills the processes of the cgroup in all hierarchies, not
+// only in the hierarchy of the memory controller. If the cgroup does not exist, it returns false and no error.
 func KillEverywhere(ctx context.Context, path string) (found bool, err error) {
 	if path = filepath.Join("/", path); path == "/" {
 		return false, fmt.Errorf("%q is the root cgroup", path)

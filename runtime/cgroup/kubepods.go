@@ -18,8 +18,8 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// retryAfter is the time after which limitKubepods retries to set a memory limit that was below the
-// usage of the pods.
+// retryAfter is the time after which retryLimits tries again to set a memory limit that was below the
+// memory in use.
 const retryAfter = time.Minute
 
 // Limits contains the limits that are set for kubepods or for a system cgroup. A limit of zero is not set.
@@ -59,21 +59,15 @@ const (
 // Start sets the limits of the cgroups in Config.System. If kubepods exists, it also updates the
 // limits of kubepods and the QoS classes. It does not create kubepods.
 func (p *Pods) Start() error {
-	for _, h := range p.c.System {
-		if err := p.setSystemLimits(h); err != nil {
-			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // the text of a kubelet
-			p.sendEvent(true, failedEnforcement, err.Error())
-			return err
-		}
-		which, _, _ := strings.Cut(h.For, " ")
-		p.sendEvent(false, enforcedEvent, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.limitSystem(p.c.System); err != nil {
+		return err
 	}
 	m, err := manager.New(qosName(p.root, v1.PodQOSGuaranteed).cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}))
 	if err != nil || !anyExists(m.GetPaths()) {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if err := p.createBase(); err != nil {
 		return err
 	}
@@ -86,6 +80,39 @@ func (p *Pods) Start() error {
 func (p *Pods) sendEvent(warning bool, reason, message string) {
 	if p.c.RecordEvent != nil {
 		p.c.RecordEvent(warning, reason, message)
+	}
+}
+
+// limitSystem sets the limits of system cgroups. If a memory limit is below the memory in use, it sets the other limits and leaves the
+// memory limit to retryLimits, because the machine must be able to boot with the same configuration. Any other failure is returned. The
+// caller holds mu.
+func (p *Pods) limitSystem(list []EnforcedCgroup) error {
+	p.unlimited, p.systemFailedAt = nil, time.Now()
+	for _, h := range list {
+		if err := p.setSystemLimits(h); err != nil {
+			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // the text of a kubelet
+			p.sendEvent(true, failedEnforcement, err.Error())
+			if !errors.Is(err, errInUse) {
+				return err
+			}
+			p.c.Log.Warn("the memory limit of a system cgroup could not be set; islet will retry", "error", err)
+			p.unlimited = append(p.unlimited, h)
+			continue
+		}
+		which, _, _ := strings.Cut(h.For, " ")
+		p.sendEvent(false, enforcedEvent, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
+	}
+	return nil
+}
+
+// retryLimits sets the memory limits that could not be set before, if retryAfter has passed. The caller holds mu.
+func (p *Pods) retryLimits() {
+	p.limitKubepods()
+	if len(p.unlimited) == 0 || time.Since(p.systemFailedAt) < retryAfter {
+		return
+	}
+	if err := p.limitSystem(p.unlimited); err != nil {
+		p.c.Log.Warn("the limits of a system cgroup could not be set", "error", err)
 	}
 }
 
@@ -124,24 +151,33 @@ func (p *Pods) classDir(c v1.PodQOSClass, controller string) string {
 	return p.base[c][controller]
 }
 
-// set changes the limits of an existing cgroup. It returns an error if the memory limit is below
-// the usage. With cgroup v1 the kernel rejects such a limit. With cgroup v2 the kernel would kill
-// processes, so set checks the usage first.
+// set changes the limits of an existing cgroup. If the memory limit is below the memory in use, it sets the other limits and returns
+// errInUse. With cgroup v1 the kernel reclaims the page cache, and rejects a limit that is still too low. With cgroup v2 the kernel would
+// kill processes, so set calls makeRoom first.
 func (p *Pods) set(n cgroupName, r *cgroups.Resources) error {
 	m, err := manager.New(n.cgroupConfig(p.systemd, r))
 	if err != nil {
 		return err
 	}
-	if cgroups.IsCgroup2UnifiedMode() && r.Memory > 0 {
-		now, err := readBounds(m)
-		if err != nil {
-			return err
+	if r.Memory > 0 && cgroups.IsCgroup2UnifiedMode() {
+		err = makeRoom(m.Path(""), r.Memory, reclaimMemory)
+	}
+	if err == nil {
+		if err = m.Set(r); err == nil {
+			return nil
 		}
-		if now.usage > r.Memory {
-			return fmt.Errorf("memory limit %d is below the current usage %d", r.Memory, now.usage)
+		if now, failed := readBounds(m); failed == nil && r.Memory > 0 && now.usage > r.Memory {
+			err = fmt.Errorf("%w: %w", errInUse, err)
 		}
 	}
-	return m.Set(r)
+	if errors.Is(err, errInUse) {
+		others := *r
+		others.Memory = 0
+		if failed := m.Set(&others); failed != nil {
+			return failed
+		}
+	}
+	return err
 }
 
 // setSystemLimits sets the limits of a system cgroup. It is an error if the cgroup does not exist.

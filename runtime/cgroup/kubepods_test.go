@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/internal/demand"
@@ -92,24 +94,7 @@ func TestAll(t *testing.T) {
 // the usage is low enough.
 func TestAllUseMore(t *testing.T) {
 	h := newHierarchy(t)
-	p := h.pods(Config{})
-	if err := p.Prepare(t.Context(), pod("a", v1.ResourceRequirements{})); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("sh", "-c", `read go; x=$(head -c 20000000 /dev/zero | tr '\0' x); echo full; read end`)
-	in, _ := cmd.StdinPipe()
-	out, _ := cmd.StdoutPipe()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
-	for _, d := range dirs("/" + h.root + "/kubepods/besteffort/poda") {
-		if err := os.WriteFile(filepath.Join(d, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	fmt.Fprintln(in, "go")
-	out.Read(make([]byte, 8))
+	end := h.use(usesMemory)
 	next := h.pods(Config{Kubepods: Limits{Memory: 4 << 20}})
 	if err := next.Start(); err != nil {
 		t.Fatal(err)
@@ -118,15 +103,141 @@ func TestAllUseMore(t *testing.T) {
 		`true FailedNodeAllocatableEnforcement Failed to update Node Allocatable Limits`) {
 		t.Errorf("events: %q", h.events)
 	}
-	fmt.Fprintln(in, "end")
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the running process failed: %v", err)
-	}
+	end()
 	next.limitFailedAt = next.limitFailedAt.Add(-2 * retryAfter)
 	if err := next.Release(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "/"+h.root+"/kubepods", "memory.limit_in_bytes memory.max", "4194304")
+}
+
+// Shell commands that use 20 MB.
+const (
+	usesMemory = `x=$(head -c 20000000 /dev/zero | tr '\0' x)`
+	usesCache  = `head -c 20000000 /dev/zero >"$FILE" && sync "$FILE"`
+)
+
+// use runs a shell command in the cgroup of the pod "a", which it creates. Then the shell waits until the test calls end. The function end
+// checks that the shell was not killed.
+func (h *hierarchy) use(command string) (end func()) {
+	h.t.Helper()
+	if err := h.pods(Config{}).Prepare(h.t.Context(), pod("a", v1.ResourceRequirements{})); err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "read go; "+command+"; echo full; read end")
+	cmd.Env = append(os.Environ(), "FILE="+filepath.Join(h.t.TempDir(), "file"))
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
+	for _, d := range dirs("/" + h.root + "/kubepods/besteffort/poda") {
+		if err := os.WriteFile(filepath.Join(d, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	fmt.Fprintln(in, "go")
+	out.Read(make([]byte, 8))
+	return func() {
+		h.t.Helper()
+		fmt.Fprintln(in, "end")
+		if err := cmd.Wait(); err != nil {
+			h.t.Errorf("the running process failed: %v", err)
+		}
+	}
+}
+
+// TestSystemUsesMore checks a memory limit of a system cgroup below the memory in use. The agent starts, the other limits are set, and no
+// process is killed. The memory limit is set when the usage is low enough.
+func TestSystemUsesMore(t *testing.T) {
+	h := newHierarchy(t)
+	end := h.use(usesMemory)
+	p := h.pods(Config{System: []EnforcedCgroup{{For: "System Reserved", Cgroup: "/" + h.root, Limits: Limits{Milli: 500, Memory: 4 << 20, PIDs: 321}}}})
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.events) == 0 || !strings.HasPrefix(h.events[len(h.events)-1],
+		`true FailedNodeAllocatableEnforcement Failed to enforce System Reserved Cgroup Limits`) {
+		t.Errorf("events: %q", h.events)
+	}
+	expect(t, "/"+h.root, "cpu.shares cpu.weight", "512 20")
+	expect(t, "/"+h.root, "pids.max", "321")
+	end()
+	p.systemFailedAt = p.systemFailedAt.Add(-2 * retryAfter)
+	if err := p.Release(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "4194304")
+}
+
+// TestCacheIsNoUse checks that the page cache does not prevent a smaller memory limit.
+func TestCacheIsNoUse(t *testing.T) {
+	var st unix.Statfs_t
+	if unix.Statfs(t.TempDir(), &st) != nil || st.Type == unix.TMPFS_MAGIC {
+		t.Skip("the files of a tmpfs are not in the page cache")
+	}
+	h := newHierarchy(t)
+	end := h.use(usesCache)
+	for _, c := range []Config{
+		{System: []EnforcedCgroup{{For: "System Reserved", Cgroup: "/" + h.root, Limits: Limits{Memory: 8 << 20}}}},
+		{Kubepods: Limits{Memory: 4 << 20}},
+	} {
+		if err := h.pods(c).Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "8388608")
+	expect(t, "/"+h.root+"/kubepods", "memory.limit_in_bytes memory.max", "4194304")
+	for _, e := range h.events {
+		if strings.HasPrefix(e, "true") {
+			t.Error(e)
+		}
+	}
+	end()
+}
+
+// TestMakeRoom checks which memory limits fit into a cgroup of v2, and that caches are reclaimed for a limit that fits.
+func TestMakeRoom(t *testing.T) {
+	const stat = "anon 100\nactive_file 30\ninactive_file 20\nslab_reclaimable 5\nfile_dirty 4\nfile_writeback 1\nfile 999\n"
+	for _, tt := range []struct {
+		limit     int64
+		reclaimed int64 // by the kernel; negative if it has no memory.reclaim
+		asked     int64 // 0: nothing is to be reclaimed
+		fits      bool
+	}{
+		{limit: 200, fits: true},
+		{limit: 149}, // 50 of 200 are caches
+		{limit: 150, asked: 50, reclaimed: 50, fits: true},
+		{limit: 180, asked: 20, reclaimed: 50, fits: true},
+		{limit: 160, asked: 40, reclaimed: 39},
+		{limit: 150, asked: 50, reclaimed: -1, fits: true},
+		{limit: 149, reclaimed: -1},
+	} {
+		dir := t.TempDir()
+		write := func(file, text string) {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+		write("memory.current", "200\n")
+		write("memory.stat", stat)
+		asked := int64(0)
+		err := makeRoom(dir, tt.limit, func(_ string, bytes int64) error {
+			asked = bytes
+			if tt.reclaimed < 0 {
+				return reclaimMemory(dir, bytes)
+			}
+			write("memory.current", strconv.FormatInt(200-tt.reclaimed, 10)+"\n")
+			return unix.EAGAIN
+		})
+		if asked != tt.asked {
+			t.Errorf("limit %d: %d bytes were to be reclaimed, not %d", tt.limit, asked, tt.asked)
+		}
+		if fits := err == nil; fits != tt.fits || !fits && !errors.Is(err, errInUse) {
+			t.Errorf("limit %d: %v", tt.limit, err)
+		}
+	}
 }
 
 // TestOthers checks that Start sets the limits of system cgroups. A missing cgroup is an error.

@@ -21,7 +21,7 @@ const (
 type Memory struct {
 	Unified bool // whether the host uses cgroup v2
 	QoS     bool // whether the feature MemoryQoS is on (KEP-2570) and the host uses cgroup v2
-	Tiered  bool // whether requests of guaranteed pods set memory.min, and those of burstable pods memory.low
+	Tiered  bool // whether requests of guaranteed pods set memory.min, and requests of burstable pods set memory.low
 	// Throttle is the fraction of the memory between request and limit that a pod may use before it is throttled. If it
 	// is zero, pods are not throttled.
 	Throttle float64

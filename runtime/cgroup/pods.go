@@ -77,6 +77,9 @@ type Pods struct {
 	// limitFailedAt is the time of the last failure to set the memory limit of kubepods. It is zero
 	// once the limit is set.
 	limitFailedAt time.Time
+	// unlimited contains the system cgroups whose memory limit could not be set at systemFailedAt.
+	unlimited      []EnforcedCgroup
+	systemFailedAt time.Time
 }
 
 // New validates the configuration and creates no cgroup.
@@ -113,7 +116,7 @@ func Path(driver, root string) string {
 	return n.cgroupfsPath()
 }
 
-// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits with those of the pod when it is called
+// A preparedCgroup is a cgroup that Prepare created, and its limits. Prepare compares the limits with the pod's limits when it is called
 // again, because a pod may be resized before it has started.
 type preparedCgroup struct {
 	cgroups.Manager
@@ -159,7 +162,7 @@ func (p *Pods) prepare(pod *v1.Pod) error {
 	if err := p.createBase(); err != nil {
 		return err
 	}
-	p.limitKubepods()
+	p.retryLimits()
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
@@ -247,7 +250,7 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	defer p.mu.Unlock()
 	delete(p.prepared, uid)
 	if p.base != nil {
-		p.limitKubepods()
+		p.retryLimits()
 		p.updateClasses()
 	}
 	return p.removeRequest(podName(p.root, v1.PodQOSBurstable, uid))

@@ -222,7 +222,7 @@ func expect(t *testing.T, path, files, wants string) {
 	t.Errorf("%s has none of %s", path, files)
 }
 
-// This function returns the directories of a cgroup, one in each hierarchy.
+// dirs returns the directories of a cgroup, one in each hierarchy.
 func dirs(path string) []string {
 	v1, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", path))
 	v2, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", path))

@@ -123,7 +123,7 @@ func readBounds(m cgroups.Manager) (b currentBounds, err error) {
 	return b, err
 }
 
-// readLine reads a file of a cgroup that has one line. It returns "" if dir is empty or the file
+// readLine reads a file of a cgroup, which usually has one line. It returns "" if dir is empty or the file
 // does not exist. It stores an error in *failed. If *failed already contains an error, it does
 // nothing.
 func readLine(failed *error, dir, file string) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// This function returns the cgroup of a process.
+// in returns the cgroup of a process.
 func in(t *testing.T, pid int) string {
 	t.Helper()
 	all, err := cgroups.ParseCgroupFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -26,7 +26,7 @@ func in(t *testing.T, pid int) string {
 	return all[""]
 }
 
-// This function starts a process in the given cgroup and returns its PID. The process ends when the test ends.
+// waiter starts a process in the given cgroup and returns its PID. The process ends when the test ends.
 func waiter(t *testing.T, at string) int {
 	t.Helper()
 	cmd := exec.Command("cat")

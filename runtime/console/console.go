@@ -67,7 +67,7 @@ func (s *Socket) Close() {
 // End must be called when the OCI runtime has ended, if Receive may still be waiting. If the OCI runtime has not connected, Receive then
 // returns an error. A terminal that the OCI runtime has sent is received, because connections are accepted in their order.
 func (s *Socket) End() {
-	s.mu.Lock() // after Close, the path may be that of another socket
+	s.mu.Lock() // after Close, the path may belong to another socket
 	defer s.mu.Unlock()
 	if s.dir == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/console"
 )
 
-// This function opens a socket in a directory whose path is longer than a socket address.
+// listen opens a socket in a directory whose path is longer than a socket address.
 func listen(t *testing.T) *console.Socket {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))

@@ -68,7 +68,7 @@ type Subscriber interface {
 	Subscribe(handle func(*api.ContainerEventResponse)) (end func())
 }
 
-// PodWatcher is an optional interface of a Runtime in this process. WatchPods does the same as Subscribe, but passes only the UID of the
+// PodWatcher is an optional interface of a Runtime in this process. WatchPods is like Subscribe, but passes only the UID of the
 // pod, because a complete event costs more than most changes. A call has sent the events about its changes when it returns, except that of
 // the end of a container, which may come shortly afterwards. The status of a container does not change after its end.
 type PodWatcher interface {

@@ -47,7 +47,7 @@ const redialDelay = 2 * time.Second
 // connect. A call waits for the connection until its context ends.
 func Dial(endpoint string) (*Client, error) { return DialWith(endpoint, Options{}) }
 
-// DialWith does the same as Dial, but with options.
+// DialWith is like Dial, but with options.
 func DialWith(endpoint string, o Options) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {

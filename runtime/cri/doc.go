@@ -1,5 +1,5 @@
 // Package cri defines the interface between the agent and a container runtime. The methods of
-// Runtime and Images equal those of the CRI's server interfaces (k8s.io/cri-api). A runtime in this
+// Runtime and Images equal the CRI's server interfaces (k8s.io/cri-api). A runtime in this
 // process is used directly, and Serve can serve it on a socket for crictl.
 //
 //	agent/pod/life/worker, observe ... --> cri.Runtime, cri.Images

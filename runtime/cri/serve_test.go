@@ -428,7 +428,7 @@ func TestEventsEndWithServer(t *testing.T) {
 	}
 }
 
-// This type is a runtime that sends a value to its channel at each call. The value is true if the call is marked by ByTool.
+// A byTool is a runtime that sends a value to its channel at each call. The value is true if the call is marked by ByTool.
 type byTool struct {
 	cri.Runtime
 	marked chan bool

@@ -35,7 +35,7 @@ func (b *bench) createDevice(name string) string {
 	return path
 }
 
-// testDevices checks that a container can use no other devices than those of its configuration, and
+// testDevices checks that a container can use only the devices of its configuration, and
 // has no other permissions for these devices than the configured ones.
 func testDevices(t *testing.T, b *bench) {
 	cfg := b.podConfig()
@@ -62,7 +62,7 @@ func testDevices(t *testing.T, b *bench) {
 	}
 }
 
-// cdiSpec is a CDI specification like those of device vendors.
+// cdiSpec is a CDI specification, as device vendors write it.
 const cdiSpec = `{
   "cdiVersion": "0.7.0",
   "kind": "example.com/log",

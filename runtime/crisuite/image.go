@@ -43,8 +43,8 @@ type Entry struct {
 	Data string
 }
 
-// ConfiguredImage returns an image like that of Image, but with the reference HostileRef(shape). The fields in the map config replace
-// those of the image's configuration. The entries replace the second layer.
+// ConfiguredImage returns an image like Image does, but with the reference HostileRef(shape). The fields in the map config replace
+// the fields of the image's configuration. The entries replace the second layer.
 func ConfiguredImage(t testing.TB, program, shape string, config map[string]any, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -67,7 +67,7 @@ func ConfiguredImage(t testing.TB, program, shape string, config map[string]any,
 // HostileRef returns the reference of the image of HostileImage or ConfiguredImage with the given shape.
 func HostileRef(shape string) string { return "islet.test/" + shape + ":1" }
 
-// HostileImage returns an image like that of Image, but with the reference HostileRef(shape). Its second layer contains
+// HostileImage returns an image like Image does, but with the reference HostileRef(shape). Its second layer contains
 // a single file. This is a symlink to link, or a FIFO if link is empty.
 func HostileImage(t testing.TB, program, shape, name, link string) []byte {
 	t.Helper()
@@ -98,7 +98,7 @@ func baseLayer(t testing.TB, program string) []byte {
 	})
 }
 
-// packImage returns the OCI archive of an image with two layers. The fields in the map change replace those of the image's configuration.
+// packImage returns the OCI archive of an image with two layers. The map change replaces fields of the image's configuration.
 func packImage(t testing.TB, ref string, change map[string]any, layer, second []byte) []byte {
 	t.Helper()
 	fields := map[string]any{

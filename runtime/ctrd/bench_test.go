@@ -133,7 +133,7 @@ func procNumber(path, field string) uint64 {
 	return 0
 }
 
-// This method runs the containers of the node again, with the OCI runtime alone. It returns the CPU time.
+// bare runs the containers of the node again, with the OCI runtime alone. It returns the CPU time.
 func (n *node) bare(t testing.TB) time.Duration {
 	t.Helper()
 	st, err := n.Status(context.Background(), &api.StatusRequest{Verbose: true})

@@ -15,9 +15,8 @@ import (
 // takes precedence. https://github.com/cncf-tags/container-device-interface
 func cdiDirs() []string { return []string{cdi.DefaultStaticDir, cdi.DefaultDynamicDir} }
 
-// injectCDI adds the container's CDI devices to spec. The configuration lists them in CDIDevices
-// or, from older tools, in annotations. injectCDI reads the CDI specifications on each call, so a
-// change of them needs no restart.
+// injectCDI adds the container's CDI devices to spec. The configuration lists the devices in CDIDevices. Older clients list them in
+// annotations. injectCDI reads the CDI specifications on each call, so changed specifications take effect without a restart.
 func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	var names []string
 	for _, d := range cfg.GetCDIDevices() {
@@ -53,9 +52,9 @@ func (r *Runtime) injectCDI(spec *specs.Spec, cfg *api.ContainerConfig) error {
 	return nil
 }
 
-// bindDevices replaces the CDI device nodes of a container by bind mounts of the host's nodes. It is for containers in a user namespace,
-// where no process can create device nodes. An OCI runtime creates such a bind mount itself only if the node has the same path on the host
-// and in the container.
+// bindDevices replaces the CDI device nodes of a container with bind mounts of the host's device nodes. It is for containers in a user
+// namespace, where no process can create device nodes. An OCI runtime creates such a bind mount itself only if the node has the same path
+// on the host and in the container.
 func bindDevices(spec *specs.Spec, cache *cdi.Cache, names []string) {
 	hosts := map[string]string{} // host path by container path
 	for _, n := range names {

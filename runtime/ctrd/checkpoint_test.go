@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// This function returns the contents of the files in an archive by their names.
+// members returns the contents of the files in an archive by their names.
 func members(t *testing.T, b []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -74,7 +74,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *api.CreateContainerR
 		},
 		config: proto.CloneOf(cfg), done: make(chan struct{}),
 	}
-	if err = readProfiles(c.config); err == nil {
+	if err = convertDeprecatedProfiles(c.config); err == nil {
 		err = r.createContainer(ctx, s, c, img)
 	}
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Runtime) createContainer(ctx context.Context, s *sandbox, c *container,
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 			defer cancel()
-			err = errors.Join(err, namespace.UnpinProcesses(r.processesPin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir),
+			err = errors.Join(err, namespace.UnpinProcesses(r.pidNamespacePin(c)), r.removeBundle(c.rec.ID), mounts.RemoveAll(dir),
 				r.dropViewsOf(ctx, c))
 		}
 	}()

@@ -9,20 +9,19 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// shimTimeout limits the wait for a shim to execute a kill request. After this time, this process kills the container's cgroup. Then it
-// waits for the shim's report of the end, again for at most shimTimeout.
+// shimTimeout limits the wait for a shim to execute a kill request. After this time, the agent kills the container's cgroup, and waits at
+// most shimTimeout for the shim to report the end.
 const shimTimeout = 5 * time.Second
 
-// killUnanswered kills the cgroup of a container whose shim does not respond:
+// killWithoutShim kills the cgroup of a container whose shim does not respond:
 //
 //	SIGKILL to the shim --5 s--> kill the cgroup --5 s--> it is empty: record the end
 //	     '--------- the shim reports the end at any time ----------'--> the usual path
 //
 // The shim itself is not killed, because it serves other pods and may respond again at any moment.
-// A shim that responds again deletes its state of the container. The removal of the container waits
-// for that. Containers of a containerd shim are not killed this way, because they may run in a
-// virtual machine.
-func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) error {
+// When the shim responds again, it deletes its state of the container. The container is removed only after that. Containers of a containerd
+// shim are not killed this way, because they may run in a virtual machine.
+func (r *Runtime) killWithoutShim(ctx context.Context, s *sandbox, c *container) error {
 	r.log.Error("the shim does not respond: killing its container through the cgroup", "shim", s.rec.Shim, "container", c.rec.ID)
 	path := r.cgroupDir(s, c.rec.ID)
 	found, err := cgroup.Kill(ctx, path) // processes may take longer to end than Kill waits
@@ -44,7 +43,7 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 	r.tasks.Go(func() {
 		r.ops.Lock(c.rec.ID)
 		defer r.ops.Unlock(c.rec.ID)
-		r.recordUnreported(c, found)
+		r.recordEndWithoutShim(c, found)
 	})
 	select {
 	case <-c.done:
@@ -54,18 +53,18 @@ func (r *Runtime) killUnanswered(ctx context.Context, s *sandbox, c *container) 
 	}
 }
 
-// recordUnreported records the end of a container that its shim did not report. The exit is read
+// recordEndWithoutShim records the end of a container that its shim did not report. The exit is read
 // from the shim's exit file. If that file is missing, the exit code is 137 if processes of the
 // container were killed, and otherwise unknown. The caller holds the container's lock.
-func (r *Runtime) recordUnreported(c *container, killed bool) {
+func (r *Runtime) recordEndWithoutShim(c *container, killed bool) {
 	exit, ok := r.exitFile(c.rec.ID)
 	reason, message := reasonOf(exit), ""
 	if !ok {
 		exit = wire.Exit{Code: codeKilled, FinishedAt: time.Now()}
-		reason, message = reasonError, "the shim that ran this container did not answer, so the agent killed it"
+		reason, message = reasonError, "the container was killed by the agent, because its shim did not respond"
 	}
 	if !ok && !killed {
-		exit.Code, reason, message = codeUnknown, reasonUnknown, "it ended while the shim that ran it did not answer"
+		exit.Code, reason, message = codeUnknown, reasonUnknown, "the container ended while its shim did not respond"
 	}
 	c.unreported = r.recordEnd(c, exit, reason, message)
 }

@@ -62,7 +62,7 @@ func TestShimSilent(t *testing.T) {
 		for i := range 6 {
 			st, byAgent := n.status(t, ids[i]), i == 0 || i == 2
 			if ended := i%2 == 0; ended != (st.State == api.ContainerState_CONTAINER_EXITED) || ended &&
-				(st.ExitCode != 137 || st.Reason != "Error") || byAgent != strings.Contains(st.Message, "did not answer, so the agent killed it") {
+				(st.ExitCode != 137 || st.Reason != "Error") || byAgent != strings.Contains(st.Message, "killed by the agent") {
 				t.Errorf("%s: container %d is %v", when, i, st)
 			}
 			if dead(pids[i]) != (i%2 == 0) {
@@ -118,7 +118,7 @@ func TestShimSilentDies(t *testing.T) {
 	}
 }
 
-// This function reports whether a process has ended. This includes zombies.
+// dead reports whether a process has ended. This includes zombies.
 func dead(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, state, _ := bytes.Cut(text, []byte(") "))

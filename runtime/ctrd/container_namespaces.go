@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ocispec"
 )
 
-// sandboxNamespaces returns the namespaces of a sandbox that all of its containers join.
+// sandboxNamespaces returns the namespaces that all containers of a sandbox share.
 func (r *Runtime) sandboxNamespaces(s *sandbox) ocispec.Namespaces {
 	pins := filepath.Join(r.dirs.pins, s.rec.ID)
 	var n ocispec.Namespaces
@@ -41,7 +41,7 @@ func (r *Runtime) namespacesOf(s *sandbox, c *container) (ocispec.Namespaces, er
 	case api.NamespaceMode_POD:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if s.pid > 0 && s.sharedPID() { // crictl may request it in a sandbox without a shared PID namespace
+		if s.pid > 0 && s.sharedPID() { // crictl may request mode POD although the sandbox has no shared PID namespace
 			n.PID = pidNamespace(s.pid)
 		}
 	case api.NamespaceMode_TARGET:
@@ -70,7 +70,7 @@ func (r *Runtime) pinTargetPID(s *sandbox, c *container, target string) (string,
 	case pid == 0:
 		return "", fmt.Errorf("target container %q is not running: %w", target, errdefs.ErrFailedPrecondition)
 	}
-	path := r.processesPin(c)
+	path := r.pidNamespacePin(c)
 	err = namespace.PinProcesses(path, pid, func() error {
 		place, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 		if err == nil && !strings.Contains(string(place), t.rec.ID) {
@@ -84,8 +84,8 @@ func (r *Runtime) pinTargetPID(s *sandbox, c *container, target string) (string,
 	return path, nil
 }
 
-// processesPin returns the path of the pinned PID namespace that a container joins.
-func (r *Runtime) processesPin(c *container) string {
+// pidNamespacePin returns the path of the pinned PID namespace that a container joins.
+func (r *Runtime) pidNamespacePin(c *container) string {
 	return namespace.PIDPath(filepath.Join(r.dirs.pins, c.rec.Sandbox), c.rec.ID)
 }
 
@@ -95,7 +95,7 @@ func (r *Runtime) removePin(c *container) {
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() != api.NamespaceMode_TARGET {
 		return
 	}
-	if err := namespace.UnpinProcesses(r.processesPin(c)); err != nil {
+	if err := namespace.UnpinProcesses(r.pidNamespacePin(c)); err != nil {
 		r.log.Warn("the target's PID namespace stays pinned until the sandbox stops", "container", c.rec.ID, "error", err)
 	}
 }

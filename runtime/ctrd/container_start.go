@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/taskshim"
 )
 
-// Exit code and reason of a container that could not be started. They are the same as in
+// Exit code and reason for a container that could not be started. They are the same as in
 // containerd.
 const (
 	startErrorCode   = 128

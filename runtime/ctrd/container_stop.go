@@ -38,13 +38,13 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		return err
 	}
 	r.mu.Lock()
-	running, s, polite := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox], stopSignal(c)
+	running, s, stopSig := c.state() == api.ContainerState_CONTAINER_RUNNING, r.sandboxes[c.rec.Sandbox], stopSignal(c)
 	r.mu.Unlock()
 	if !running || s == nil {
 		return nil
 	}
 	if grace > 0 {
-		responded, err := r.signalOnce(ctx, grace, s, c, polite)
+		responded, err := r.signalOnce(ctx, grace, s, c, stopSig)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 		if responded, err := r.signalWithin(ctx, shimTimeout, s, c, unix.SIGKILL); err != nil {
 			return err
 		} else if !responded {
-			return r.killUnanswered(ctx, s, c)
+			return r.killWithoutShim(ctx, s, c)
 		}
 	} else if err := r.signalContainer(ctx, s, c, unix.SIGKILL); err != nil {
 		return err
@@ -83,7 +83,8 @@ func (r *Runtime) stopContainer(ctx context.Context, c *container, grace time.Du
 
 // awaitStart waits until no start of a container is in progress. If a start takes longer than the limit, because its OCI runtime waits for
 // a disk or a volume, the processes of the container are killed through its cgroup. The start then fails, at the latest when the shim kills
-// the OCI runtime. A containerd shim has no such timeout, so it is killed if its start takes still longer; see taskshim.LimitStart.
+// the OCI runtime. A containerd shim has no such timeout. If the start takes even longer, the containerd shim itself is killed: see
+// taskshim.LimitStart.
 func (r *Runtime) awaitStart(ctx context.Context, c *container, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -107,9 +108,9 @@ func (r *Runtime) killStarting(ctx context.Context, c *container) {
 	if !r.isCreated(c) || err != nil {
 		return
 	}
-	r.log.Warn("the start of a container does not end: the processes of the container are killed", "container", c.rec.ID)
+	r.log.Warn("the start of a container has timed out: killing the container's processes", "container", c.rec.ID)
 	if _, err := r.killRemaining(ctx, s, c.rec.ID); err != nil {
-		r.log.Warn("the processes of a container whose start does not end were not killed", "container", c.rec.ID, "error", err)
+		r.log.Warn("the processes of a container whose start has timed out could not be killed", "container", c.rec.ID, "error", err)
 	}
 }
 

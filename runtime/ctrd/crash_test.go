@@ -21,7 +21,7 @@ import (
 // This environment variable makes the test program an agent that the test kills. Its value lists the directories of the node.
 const victimEnv = "ISLET_TEST_VICTIM"
 
-// This function runs, stops and removes pods at random until its process is killed.
+// victim runs, stops and removes pods at random until its process is killed.
 func victim() {
 	part := strings.Split(os.Getenv(victimEnv), ":")
 	n := &node{dir: part[0], run: part[1], cgroup: part[2], shimPods: 2, shim: part[3], network: &network{up: map[string]bool{}}}
@@ -145,7 +145,7 @@ func (n *node) killVictim(t *testing.T, round int, after time.Duration) {
 	}
 }
 
-// This type collects the output of the agent and signals when the agent is ready.
+// A lines collects the output of the agent and signals when the agent is ready.
 type lines struct {
 	mu    sync.Mutex
 	b     strings.Builder

@@ -9,34 +9,34 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// watchers contains the subscribers of container events. The zero value is ready.
+// watchers contains the subscribers of container events. The zero value is ready to use.
 type watchers struct {
 	mu sync.Mutex
 	m  map[int]watcher
 	n  int
 }
 
-// A watcher has one of the two handlers. The other one is nil.
+// A watcher is a subscriber of container events. Exactly one of its two handlers is set.
 type watcher struct {
 	handleEvent func(*api.ContainerEventResponse)
 	handlePod   func(uid string)
 }
 
-// ContainerEvents calls the handler for each change until ctx ends.
+// ContainerEvents calls handle for each container event until ctx ends.
 func (r *Runtime) ContainerEvents(ctx context.Context, handle func(*api.ContainerEventResponse)) error {
 	defer r.Subscribe(handle)()
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Subscribe calls the handler for each change. The returned function ends the subscription: after it has returned, the handler is not
-// called any more.
+// Subscribe registers handle, which is then called for each container event. The returned function ends the subscription: after it has
+// returned, the handler is not called any more.
 func (r *Runtime) Subscribe(handle func(*api.ContainerEventResponse)) (end func()) {
 	return r.watch.add(watcher{handleEvent: handle})
 }
 
-// WatchPods calls the handler for each change with the UID of the pod that has changed. The returned function ends the subscription, as
-// that of Subscribe.
+// WatchPods registers handle, which is then called with the pod's UID for each container event. The returned function ends the
+// subscription, like the one that Subscribe returns.
 func (r *Runtime) WatchPods(handle func(uid string)) (end func()) {
 	return r.watch.add(watcher{handlePod: handle})
 }
@@ -66,7 +66,7 @@ func (r *Runtime) notifySubscribers(sandbox, id string, typ api.ContainerEventTy
 	r.notifySandbox(s, id, typ)
 }
 
-// notifySandbox does the same as notify for a sandbox that may no longer be in r.sandboxes.
+// notifySandbox is like notifySubscribers for a sandbox that may no longer be in r.sandboxes.
 func (r *Runtime) notifySandbox(s *sandbox, id string, typ api.ContainerEventType) {
 	r.watch.mu.Lock()
 	defer r.watch.mu.Unlock()

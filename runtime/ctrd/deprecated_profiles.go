@@ -8,9 +8,9 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// readProfiles converts the CRI's deprecated fields for security profiles to the current fields. Older clients still use the deprecated
-// fields. If readProfiles ignored these fields, the container would run unconfined.
-func readProfiles(c *api.ContainerConfig) error {
+// convertDeprecatedProfiles converts the CRI's deprecated fields for security profiles to the current fields. Older clients still use the
+// deprecated fields. If convertDeprecatedProfiles ignored these fields, the container would run unconfined.
+func convertDeprecatedProfiles(c *api.ContainerConfig) error {
 	sec := c.GetLinux().GetSecurityContext()
 	if sec == nil {
 		return nil
@@ -34,6 +34,7 @@ func readProfiles(c *api.ContainerConfig) error {
 	return nil
 }
 
+// profileOf parses the value of a deprecated profile field: runtime/default, docker/default, unconfined or localhost/NAME.
 func profileOf(name string) (*api.SecurityProfile, error) {
 	ref, local := strings.CutPrefix(name, "localhost/")
 	switch {

@@ -26,7 +26,7 @@ func TestProfiles(t *testing.T) {
 			if apparmor {
 				sec = &api.LinuxContainerSecurityContext{ApparmorProfile: c.deprecated, Apparmor: proto.CloneOf(c.current)}
 			}
-			err := readProfiles(&api.ContainerConfig{Linux: &api.LinuxContainerConfig{SecurityContext: sec}})
+			err := convertDeprecatedProfiles(&api.ContainerConfig{Linux: &api.LinuxContainerConfig{SecurityContext: sec}})
 			got, other := sec.Seccomp, sec.Apparmor
 			if apparmor {
 				got, other = other, got
@@ -36,7 +36,7 @@ func TestProfiles(t *testing.T) {
 			}
 		}
 	}
-	if err := readProfiles(&api.ContainerConfig{}); err != nil {
+	if err := convertDeprecatedProfiles(&api.ContainerConfig{}); err != nil {
 		t.Error(err)
 	}
 }

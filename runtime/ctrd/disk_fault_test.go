@@ -9,8 +9,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// This function makes a file unreadable until mend is called. The kernel then returns EIO when the file is read and EBUSY when it is
-// removed.
+// unreadable makes a file unreadable until mend is called. The kernel then returns EIO when the file is read and EBUSY when it is removed.
 func unreadable(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	if err := unix.Mount("/proc/self/mem", path, "", unix.MS_BIND, ""); err != nil {

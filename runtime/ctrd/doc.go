@@ -18,7 +18,7 @@
 // containerd's database is needed to create or remove a container.
 //
 // A tool at the CRI socket owns the sandboxes and containers that it creates. It cannot stop or
-// change those of the agent; see checkOwner.
+// change the agent's sandboxes and containers; see checkOwner.
 //
 // The ID of a sandbox is derived from (pod UID, attempt), and the ID of a container from (pod UID,
 // name, attempt). So a repeated request returns the existing object. A container's ID also depends

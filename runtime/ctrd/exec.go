@@ -26,7 +26,7 @@ import (
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
-// maxOutput is the maximum output of each stream that ExecSync returns, as in every CRI runtime.
+// maxOutput is the maximum number of bytes that ExecSync returns of stdout and of stderr, as in other CRI runtimes.
 const maxOutput = 16 << 20
 
 // ExecSync runs a command in a container and returns its output. After the timeout the command is
@@ -53,7 +53,7 @@ func (r *Runtime) ExecSync(ctx context.Context, req *api.ExecSyncRequest) (*api.
 	return &api.ExecSyncResponse{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: exit.Code}, nil
 }
 
-// exec runs a command in a container and waits for it. A containerd shim executes the commands of its own containers.
+// exec runs a command in a container and waits for it. For a container of a containerd shim, the shim runs the command.
 func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error {
 	c, err := r.findContainer(id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Runtime) exec(ctx context.Context, id string, o cri.ExecOptions) error 
 		if tasks := r.tasksOf(c.rec.Sandbox); tasks != nil {
 			return r.execTask(ctx, tasks, c, o, stuck)
 		}
-		if err := r.awaitAccounts(ctx, c.rec.ID, pid); err != nil {
+		if err := r.checkAccountsWithTimeout(ctx, c.rec.ID, pid); err != nil {
 			return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 		}
 		return r.execOCI(ctx, c, o)
@@ -96,15 +96,15 @@ func (r *Runtime) execOCI(ctx context.Context, c *container, o cri.ExecOptions) 
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
 	defer socket.Close()
-	hand, err := newHandover(cmd, p)
+	handover, err := newHandover(cmd, p)
 	if err != nil {
 		return fmt.Errorf("exec in container %s: %w", c.rec.ID, err)
 	}
-	defer hand.close()
+	defer handover.close()
 	timedOut := make(chan struct{})
 	watch := func() (endedFirst func() bool) {
 		r.chownStreams(c, cmd.Process.Pid)
-		hand.sendSpec(r.log)
+		handover.sendSpec(r.log)
 		begin := time.AfterFunc(execStartTimeout, func() {
 			if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 				close(timedOut)
@@ -181,9 +181,9 @@ func (r *Runtime) execProcess(id string, o cri.ExecOptions) (*specs.Process, err
 }
 
 // killExec kills the command inside the container, so that the OCI runtime exits. If the command has not started, killExec kills the OCI
-// runtime and its descendants. If the OCI runtime is still running after drain.Grace, it is killed too. The PID in the file may have been
-// reused. Therefore killExec kills the process with this PID only if its parent or its grandparent is the process oci. It checks the
-// grandparent too, because oci may be an "islet-shim exec" that started the OCI runtime.
+// runtime and its descendants. If the OCI runtime is still running after drain.Grace, it is killed too. The PID in the file dir/pid may
+// have been reused. Therefore killExec kills the process with this PID only if its parent or its grandparent is the process oci. It checks
+// the grandparent too, because oci may be an "islet-shim exec" that started the OCI runtime.
 func killExec(oci *os.Process, dir string) {
 	b, _ := os.ReadFile(filepath.Join(dir, "pid"))
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -234,8 +234,8 @@ func killChildren(pid int) {
 	}
 }
 
-// runPipes runs cmd with plain streams. It calls watch when cmd has started. When cmd has ended, it calls the function that watch returned.
-// This function reports whether cmd had ended before ctx ended.
+// runPipes runs cmd with plain streams. It calls watch when cmd has started. When cmd has ended, runPipes calls the function that watch
+// returned, which reports whether cmd ended before ctx.
 func runPipes(ctx context.Context, cmd *exec.Cmd, o cri.ExecOptions, watch func() func() bool) (err error) {
 	var out drain.Outputs
 	defer func() {
@@ -278,21 +278,21 @@ const collectTimeout = 10 * time.Second
 // errEnded is returned if the caller ended the command.
 var errEnded = errors.New("ended by the caller")
 
-// finishExec waits for the end of a command and the end of its output. The parameter wait waits for the end of cmd. If output was not
+// finishExec waits for the end of a command and the end of its output. The function wait blocks until cmd has ended. If output was not
 // delivered, finishExec returns an error, regardless of the exit code of the command.
 func finishExec(
 	ctx context.Context, cmd *exec.Cmd, wait func() error, o cri.ExecOptions, out *drain.Outputs, endedFirst func() bool,
 ) error {
 	out.Start()
 	err := wait()
-	byItself := endedFirst()
+	endedByItself := endedFirst()
 	limit := time.Duration(0)
 	if o.Collect {
 		limit = collectTimeout
 	}
 	lost := out.Finish(ctx, limit)
 	switch {
-	case !byItself, lost != nil && ctx.Err() != nil: // the caller has stopped waiting
+	case !endedByItself, lost != nil && ctx.Err() != nil: // the caller has stopped waiting
 		return errEnded
 	case lost != nil:
 		return &undeliveredError{deliveryError: lost, exitStatus: cmd.ProcessState.String()}
@@ -313,9 +313,9 @@ func (u *undeliveredError) Error() string {
 
 func (u *undeliveredError) Unwrap() error { return u.deliveryError }
 
-// An outputGate holds output back until the command has started. Earlier output comes from the OCI runtime: if it cannot run the command,
-// it prints the reason to the command's streams. If the command does not start, the gate discards this output, and execError returns the
-// reason as the error.
+// An outputGate blocks writes until the command has started, for at most maxHold. Earlier output is an error message of the OCI runtime,
+// which writes it to the command's streams if it cannot run the command. If the command does not start, the gate discards this output, and
+// execError returns the reason as the error.
 type outputGate struct {
 	io.WriteCloser
 	dir  string
@@ -344,7 +344,7 @@ func (g *outputGate) Write(b []byte) (int, error) {
 }
 
 // execError converts the exit of the OCI runtime to a cri.ExitError with the command's exit code.
-// If the command was not started, the result is the OCI runtime's error message.
+// If the command was not started, execError returns the OCI runtime's error message as an error.
 func execError(err error, dir string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {

@@ -145,7 +145,7 @@ func accountChecks() int {
 	return strings.Count(string(b[:runtime.Stack(b, true)]), "ctrd.checkRunningAccounts(")
 }
 
-// TestExecSwapped checks a container that replaces /etc/passwd by a FIFO after the check. The caller can cancel its exec. No process is
+// TestExecSwapped checks a container that replaces /etc/passwd with a FIFO after the check. The caller can cancel its exec. No process is
 // left in the container.
 func TestExecSwapped(t *testing.T) {
 	n, id := newSwappingNode(t)
@@ -216,7 +216,7 @@ func newSwappingNode(t *testing.T) (n *node, id string) {
 	return n, c.ContainerId
 }
 
-// This function returns the number of processes in the containers of a node.
+// processes returns the number of processes in the containers of a node.
 func processes(n *node) int {
 	seen := map[string]bool{}
 	for _, dir := range cgroupDirs(n.cgroup) {

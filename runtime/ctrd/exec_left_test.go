@@ -47,7 +47,7 @@ func TestChildLeftBehind(t *testing.T) {
 	}
 }
 
-// This function returns the path of the OCI runtime that islet ships. The file exists after a build with "make oci".
+// shippedOCI returns the path of the OCI runtime that islet ships. The file exists after a build with "make oci".
 func shippedOCI(t *testing.T) string {
 	path, err := filepath.Abs("../../.cache/oci/crun")
 	if err != nil {

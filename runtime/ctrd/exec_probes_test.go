@@ -92,7 +92,7 @@ type probe struct {
 	timesOut bool   // whether the probe times out
 }
 
-// This function returns one probe of each kind. Their child processes live longer than the probes.
+// kinds returns one probe of each kind. Their child processes live longer than the probes.
 func kinds() []probe {
 	return []probe{
 		{name: "a silent child", cmd: []string{"forked", "2s", "print", "own"}, timeout: 120, out: "own\n"},
@@ -104,7 +104,7 @@ func kinds() []probe {
 	}
 }
 
-// This method runs the given number of probes. They are of all kinds.
+// probe runs the given number of probes. They are of all kinds.
 func (n *node) probe(t *testing.T, id string, count int) {
 	t.Helper()
 	table := kinds()
@@ -137,14 +137,14 @@ func (p probe) run(t *testing.T, n *node, id string) {
 	}
 }
 
-// This type counts the resources of a node and of this process.
+// A holdings counts the resources of a node and of this process.
 type holdings struct {
 	goroutines, descriptors, children int // resources of this process
 	processes, shimDescriptors, shims int
 	cgroups, mounts, files            int
 }
 
-// This method reports whether no number in h is higher than in before. A decrease is allowed, because pools shrink.
+// within reports whether no number in h is higher than in before. A decrease is allowed, because pools shrink.
 func (h holdings) within(before holdings) bool {
 	return h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.children <= before.children &&
 		h.processes <= before.processes && h.shimDescriptors <= before.shimDescriptors && h.shims <= before.shims &&
@@ -183,7 +183,7 @@ func (n *node) holds(t *testing.T) (h holdings) {
 	return h
 }
 
-// This method returns the files of a node.
+// files returns the files of a node.
 func (n *node) files() map[string]bool {
 	paths := map[string]bool{}
 	for _, dir := range []string{n.run, n.dir} {

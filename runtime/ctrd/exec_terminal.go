@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// runTerminal does the same as runPipes with a terminal. The OCI runtime, which is started by cmd, sends the terminal of the command
+// runTerminal is like runPipes with a terminal. The OCI runtime, which is started by cmd, sends the terminal of the command
 // through the socket. The agent reads the terminal itself, because crun loses output if it copies the output of a command to a slow reader.
 func runTerminal(ctx context.Context, cmd *exec.Cmd, socket *console.Socket, o cri.ExecOptions, watch func() func() bool) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -27,9 +27,9 @@ func runTerminal(ctx context.Context, cmd *exec.Cmd, socket *console.Socket, o c
 		socket.End()
 		ended <- err
 	}()
-	tty, err := socket.Receive(execStartTimeout + drain.Grace) // earlier, the end of cmd ends Receive
+	tty, err := socket.Receive(execStartTimeout + drain.Grace) // Receive returns earlier if cmd ends
 	if err != nil {
-		cmd.Process.Kill() // usually it has ended, and its error is the reason
+		cmd.Process.Kill() // usually cmd has already ended, and its error is the cause
 		failed := <-ended
 		switch {
 		case !endedFirst():
@@ -54,6 +54,7 @@ func runTerminal(ctx context.Context, cmd *exec.Cmd, socket *console.Socket, o c
 	return finishExec(ctx, cmd, func() error { return <-ended }, o, &out, endedFirst)
 }
 
+// forwardSizes resizes the terminal for each received size, until sizes or done is closed.
 func forwardSizes(tty *os.File, sizes <-chan cri.TerminalSize, done <-chan struct{}) {
 	for {
 		select {

@@ -29,7 +29,7 @@ func (n *node) ociProgram(t *testing.T) string {
 	return path
 }
 
-// This method creates an OCI runtime that records its arguments and calls the real OCI runtime.
+// wrapper creates an OCI runtime that records its arguments and calls the real OCI runtime.
 func (n *node) wrapper(t *testing.T, name string) (program string, calls func(verb string) int) {
 	t.Helper()
 	oci, dir := n.ociProgram(t), t.TempDir()

@@ -21,7 +21,7 @@ import (
 // hostileTime is the time limit for the start of a container. A start that does not block is much shorter.
 const hostileTime = 30 * time.Second
 
-// This function returns the modes, times and contents of all files in a directory.
+// tree returns the modes, times and contents of all files in a directory.
 func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -173,7 +173,7 @@ func TestAccountsOfVolumes(t *testing.T) {
 	}
 }
 
-// TestAccountsSwapped checks a volume that replaces /etc/passwd by a FIFO after the check. The start fails after two minutes, and no
+// TestAccountsSwapped checks a volume that replaces /etc/passwd with a FIFO after the check. The start fails after two minutes, and no
 // process is left.
 func TestAccountsSwapped(t *testing.T) {
 	if os.Getenv("ISLET_TEST_LONG") == "" {

@@ -131,7 +131,7 @@ func withoutLinks(path string) (string, error) {
 }
 
 // lendMounts prepares a container for a shim that does not see the mounts below hidden directories. In the specification
-// it replaces the source of each bind mount below a hidden directory by a link in the bundle. It returns the mounts that
+// it replaces the source of each bind mount below a hidden directory with a link in the bundle. It returns the mounts that
 // the shim must attach at these links. The result is nil if the container must start in the host's mount namespace. One
 // reason is that the container mounts a hidden directory or a parent of one. Another reason is that mounts must
 // propagate between the container and the host.

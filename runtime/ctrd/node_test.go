@@ -42,7 +42,7 @@ type node struct {
 	imported    string // snapshotter that has the test image
 }
 
-// This variable contains the programs that the tests need. They are built once for all tests.
+// programs contains the programs that the tests need. They are built once for all tests.
 var programs struct {
 	once       sync.Once
 	shim       string
@@ -119,7 +119,7 @@ func newNode(t testing.TB, shimPods int) *node {
 	return n
 }
 
-// This function reports whether the tests use systemd's cgroup driver.
+// systemd reports whether the tests use systemd's cgroup driver.
 func systemd() bool { return os.Getenv("ISLET_TEST_SYSTEMD") != "" }
 
 // mountRun mounts the run directory in memory, like /run, so that a reboot removes its content.
@@ -137,7 +137,7 @@ func (n *node) start(t testing.TB) {
 	}
 }
 
-// This method starts the parts of the node. If archive is not nil, the node imports the image in this archive.
+// open starts the parts of the node. If archive is not nil, the node imports the image in this archive.
 func (n *node) open(log *slog.Logger, archive []byte) error {
 	return n.openRuntime(context.Background(), log, archive)
 }
@@ -169,7 +169,7 @@ func (n *node) openRuntime(runtimeCtx context.Context, log *slog.Logger, archive
 	return err
 }
 
-// This method returns the directories of CDI specifications.
+// cdi returns the directories of CDI specifications.
 func (n *node) cdi() []string {
 	return []string{filepath.Join(n.dir, "etc-cdi"), filepath.Join(n.dir, "run-cdi")}
 }

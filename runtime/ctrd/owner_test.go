@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// This method serves the node's CRI until the test ends. It returns a client as a tool would use it.
+// socket serves the node's CRI until the test ends. It returns a client as a tool would use it.
 func (n *node) socket(t *testing.T) *cri.Client {
 	t.Helper()
 	path := filepath.Join(n.run, "tool.sock")

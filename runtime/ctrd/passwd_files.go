@@ -58,17 +58,17 @@ func checkAccounts(root string, all []specs.Mount) error {
 	for _, name := range []string{"etc/passwd", "etc/group"} {
 		if _, err := read(name); errors.Is(err, untrusted.ErrFIFO) || errors.Is(err, untrusted.ErrTooLarge) {
 			return fmt.Errorf("the container's /%s cannot be used: "+
-				"replace it in its image or volume by a regular file of at most %d MiB: %w",
+				"replace it in its image or volume with a regular file of at most %d MiB: %w",
 				name, ocispec.MaxUserFile>>20, err)
 		}
 	}
 	return nil
 }
 
-// awaitAccounts calls checkRunningAccounts in a goroutine. The container may have mounted a file of a volume whose server does not
-// answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, awaitAccounts returns while the check
-// continues. At most one check is running for each container, so a probe that is repeated for days occupies one goroutine.
-func (r *Runtime) awaitAccounts(ctx context.Context, id string, pid int) error {
+// checkAccountsWithTimeout calls checkRunningAccounts in a goroutine. The container may have mounted a file of a volume whose server does
+// not answer, so the check may block. At the end of ctx, and at the latest after execStartTimeout, checkAccountsWithTimeout returns while
+// the check continues. At most one check is running for each container, so a probe that is repeated for days occupies one goroutine.
+func (r *Runtime) checkAccountsWithTimeout(ctx context.Context, id string, pid int) error {
 	ctx, stop := context.WithTimeout(ctx, execStartTimeout)
 	defer stop()
 	key := "the accounts of " + id
@@ -107,7 +107,7 @@ func checkRunningAccounts(pid int) error {
 			}
 		}
 		if errors.Is(err, untrusted.ErrFIFO) || errors.Is(err, untrusted.ErrTooLarge) {
-			return fmt.Errorf("the container's /%s cannot be used: replace it by a regular file of at most %d MiB: %w",
+			return fmt.Errorf("the container's /%s cannot be used: replace it with a regular file of at most %d MiB: %w",
 				name, ocispec.MaxUserFile>>20, err)
 		}
 	}

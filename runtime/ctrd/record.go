@@ -149,7 +149,7 @@ func (r *Runtime) changeRecord(path string, change any) error {
 	return nil
 }
 
-// compactRecord replaces a record that is too large by a single object, which also has the fields that this version does not know.
+// compactRecord replaces a record that is too large with a single object, which also has the fields that this version does not know.
 func compactRecord(path string) error {
 	st, err := os.Stat(path)
 	if err != nil || st.Size() <= maxChanges {

@@ -13,7 +13,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// NetworkPluginNotReady is the reason of the NetworkReady condition if it is false.
+// NetworkPluginNotReady is the reason in the NetworkReady condition if its status is False.
 const NetworkPluginNotReady = "NetworkPluginNotReady"
 
 // Version returns the name and version of this runtime.

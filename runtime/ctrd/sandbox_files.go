@@ -127,7 +127,7 @@ func (r *Runtime) filesOf(s *sandbox) ocispec.Files {
 	return f
 }
 
-// unmount detaches all mounts at path. It is no error if nothing is mounted there.
+// unmount detaches all mounts at path. It is not an error if nothing is mounted there.
 func unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -93,7 +93,7 @@ func expectNowhere(t *testing.T, dir, text string) {
 	}
 }
 
-// This function reports whether a record contains a configuration with text.
+// decodes reports whether a record contains a configuration with text.
 func decodes(b []byte, text string) bool {
 	for line := range bytes.Lines(b) {
 		var rec struct{ Config []byte }

@@ -20,7 +20,7 @@ const socketTable = "/proc/net/unix"
 const listeningFlag = 1 << 16
 
 // endShimsWithoutSocket kills the shims whose socket files were removed while they ran, because no
-// client can connect to them any more. Their containers are then ended like those of a shim that
+// client can connect to them any more. Their containers are then ended like the containers of a shim that
 // has died.
 //
 // The socket table alone cannot be trusted. The kernel prints the names of sockets unescaped,

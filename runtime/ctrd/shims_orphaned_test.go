@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This function starts a process that inherits a listening socket. It returns the process and the inode of the socket.
+// stranger starts a process that inherits a listening socket. It returns the process and the inode of the socket.
 func stranger(t *testing.T, network, address string, args ...string) (*exec.Cmd, uint64) {
 	t.Helper()
 	l, err := net.Listen(network, address)

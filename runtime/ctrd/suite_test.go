@@ -23,8 +23,7 @@ func TestContract(t *testing.T) {
 	crisuite.Run(t, crisuite.Subject{Runtime: n, Kernel: true, CDI: n.cdi(), CgroupParent: n.cgroup})
 }
 
-// This function returns the names of the tests that a subject runs. With ISLET_TEST_LONG a subject runs all tests, as TestContract always
-// does.
+// short returns the names of the tests that a subject runs. With ISLET_TEST_LONG a subject runs all tests, as TestContract always does.
 func short(names ...string) []string {
 	if os.Getenv("ISLET_TEST_LONG") != "" {
 		return nil

@@ -79,7 +79,7 @@ func (n *node) sandboxState(t testing.TB, id string) api.PodSandboxState {
 	return r.Status.State
 }
 
-// This function polls a condition for which no event exists.
+// eventually polls a condition for which no event exists.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {

@@ -19,8 +19,8 @@ import (
 	"github.com/islet-edge/islet/runtime/ctrd"
 )
 
-// This function builds containerd's own shim once and stores it in the cache of the repository. The shim is built in its own module,
-// because it has dependencies that islet does not have.
+// runcShim builds containerd's own shim once and stores it in the cache of the repository. The shim is built in its own module, because it
+// has dependencies that islet does not have.
 var runcShim = sync.OnceValues(func() (string, error) {
 	if dir := os.Getenv("ISLET_TEST_PROGRAMS"); dir != "" {
 		return filepath.Join(dir, "containerd-shim-runc-v2"), nil
@@ -177,7 +177,7 @@ func TestTaskShimSilent(t *testing.T) {
 	}
 }
 
-// This function reports whether all threads of a process are stopped. A thread may stop some time after the signal.
+// stopped reports whether all threads of a process are stopped. A thread may stop some time after the signal.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))

@@ -141,7 +141,7 @@ func checkIDs(u specs.User, users *namespace.Users) error {
 }
 
 // mappingFault returns the reason why the ID mappings of a mount are invalid, or "". The only valid
-// mappings are those of the sandbox's user namespace.
+// mappings are the mappings of the sandbox's user namespace.
 func mappingFault(s *sandbox, m *api.Mount) string {
 	if len(m.GetUidMappings())+len(m.GetGidMappings()) == 0 {
 		return ""

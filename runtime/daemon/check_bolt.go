@@ -29,14 +29,14 @@ const (
 	manyEntries = 0xFFFF // the real length of the list of free pages is its first entry
 )
 
-// Limits of the databases, far above those of a node with thousands of images.
+// Limits of the databases, far above the sizes on a node with thousands of images.
 const (
 	maxBoltFile  = 4 << 30
 	maxBoltPage  = 16 << 20 // with its overflow pages
 	maxBoltDepth = 64
 )
 
-// errDamaged is the error of checkBolt for a file that bbolt must not open, errEmpty that for an empty file, and errNoRecords that for an
+// errDamaged is the error of checkBolt for a file that bbolt must not open, errEmpty is for an empty file, and errNoRecords is for an
 // intact database that bbolt has created and nobody has used.
 var (
 	errDamaged   = errors.New("the database is damaged")
@@ -211,7 +211,8 @@ func readFailed(id uint64, err error) error {
 	return fmt.Errorf("page %d: %w", id, err)
 }
 
-// checkTree checks the pages below a page. All keys must be at least from and less than to. nil is no limit. It returns the greatest key.
+// checkTree checks the pages below a page. All keys must be at least from and less than to. nil means no limit. It returns the greatest
+// key.
 func (c *boltChecker) checkTree(level int, id uint64, from, to []byte) (last []byte, err error) {
 	b, err := c.read(level, id)
 	if err != nil {

@@ -71,7 +71,7 @@ func newDatabase(tb testing.TB, syncFreelist bool, rows int) []byte {
 	return b
 }
 
-// boltErrors returns the errors of bbolt's own check. Pages that are neither used nor free are no errors: they are only lost space.
+// boltErrors returns the errors of bbolt's own check. Pages that are neither used nor free are not errors: they are only lost space.
 func boltErrors(t *testing.T, path string, b []byte) (errs []error) {
 	t.Helper()
 	if err := os.WriteFile(path, b, 0o600); err != nil {
@@ -200,7 +200,7 @@ func TestCheckUnreadable(t *testing.T) {
 	}
 }
 
-// FuzzCheckBolt checks files that are no databases. The check must return, and use each page once.
+// FuzzCheckBolt checks files that are not databases. The check must return, and use each page once.
 func FuzzCheckBolt(f *testing.F) {
 	whole := newDatabase(f, true, 10)
 	f.Add(whole[:4096*12])
@@ -247,8 +247,8 @@ func (r *faultyReader) ReadAt(b []byte, pos int64) (int, error) {
 	return r.Reader.ReadAt(b, pos)
 }
 
-// TestFaultsAreRetried checks reads that fail. A fault of the disk that does not occur again does not count, and an error that is no fault
-// of the disk is no damage.
+// TestFaultsAreRetried checks reads that fail. A fault of the disk that does not occur again does not count, and an error that is not a
+// fault of the disk is not damage.
 func TestFaultsAreRetried(t *testing.T) {
 	b := newDatabase(t, true, 10)
 	for name, test := range map[string]struct {

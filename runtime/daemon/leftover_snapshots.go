@@ -13,7 +13,7 @@ import (
 )
 
 // renameLeftovers renames directories of snapshots without a record. Such a directory remains if the process dies while it creates a
-// snapshot. The next snapshot gets the same number: its creation would fail with "file exists". The new name is that of an unfinished
+// snapshot. The next snapshot gets the same number: its creation would fail with "file exists". The new name is the name of an unfinished
 // snapshot, so the garbage collector removes the directory. The caller must hold the lock of meta.db, and nobody may use the snapshotter.
 func renameLeftovers(ctx context.Context, dir string) error {
 	layers := filepath.Join(dir, snapshotsDir)

@@ -102,8 +102,8 @@ func (s storage) setAsideDamaged() (message string, err error) {
 }
 
 // isLost reports whether a database is missing or empty, or was so when an earlier version of islet started. bbolt creates one. Without the
-// records of meta.db, the garbage collector would remove the layers of running containers. Without those of metadata.db, new layers would
-// get the numbers of old ones.
+// records of meta.db, the garbage collector would remove the layers of running containers. Without the records of metadata.db, new layers
+// would get the numbers of old ones.
 func isLost(why error) bool {
 	return errors.Is(why, fs.ErrNotExist) || errors.Is(why, errEmpty) || errors.Is(why, errNoRecords)
 }

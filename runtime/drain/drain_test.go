@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// This function runs a shell script whose output is copied to w. It returns the results of Wait and Finish.
+// run runs a shell script whose output is copied to w. It returns the results of Wait and Finish.
 func run(t *testing.T, ctx context.Context, w io.Writer, limit time.Duration, script string) (error, error) {
 	t.Helper()
 	var out drain.Outputs

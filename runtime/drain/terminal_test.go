@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/runtime/drain"
 )
 
-// This function returns the non-blocking master and the slave of a new terminal.
+// openTerminal returns the non-blocking master and the slave of a new terminal.
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

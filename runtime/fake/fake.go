@@ -66,7 +66,7 @@ func (r *Runtime) Calls() []string {
 // End ends a container with an exit code. It does nothing if the container is not running.
 func (r *Runtime) End(id string, code int32) { r.EndFor(id, code, exitReason(code)) }
 
-// EndFor does the same as End, but also sets the reason, such as OOMKilled.
+// EndFor is like End, but also sets the reason, such as OOMKilled.
 func (r *Runtime) EndFor(id string, code int32, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

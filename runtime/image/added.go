@@ -7,7 +7,7 @@ import (
 )
 
 // ImagesAdded returns the time at which each image was stored under its oldest name. The keys are image IDs. The times
-// are those of containerd's records, so nothing is kept in memory.
+// are the times in containerd's records, so nothing is kept in memory.
 func (s *Service) ImagesAdded(ctx context.Context) (map[string]time.Time, error) {
 	ctx = withNamespace(ctx)
 	list, err := s.c.Client.ImageService().List(ctx)

@@ -90,7 +90,7 @@ func TestAnswerBombs(t *testing.T) {
 	}
 }
 
-// This function writes until the peer closes the connection.
+// forever writes until the peer closes the connection.
 func forever(out io.Writer) {
 	block := bytes.Repeat([]byte("x"), 64<<10)
 	for range 1 << 20 {

@@ -264,7 +264,7 @@ func (a *archive) read(ctx context.Context, desc ocispec.Descriptor) ([]byte, er
 		return nil, err
 	}
 	defer ra.Close()
-	if ra.Size() > maxManifest { // the actual size, not that of the descriptor
+	if ra.Size() > maxManifest { // the actual size, not the size in the descriptor
 		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
 	}
 	data, err := io.ReadAll(content.NewReader(ra))

@@ -65,7 +65,7 @@ func layerOf(tb testing.TB, files ...file) v1.Layer {
 	return l
 }
 
-// This function returns n incompressible bytes, which are always the same for a seed.
+// noise returns n incompressible bytes, which are always the same for a seed.
 func noise(seed uint64, n int) string {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -99,7 +99,7 @@ func imageFor(tb testing.TB, arch, user string, layers ...v1.Layer) v1.Image {
 	return img
 }
 
-// This function returns an image with two layers. The second layer deletes a file of the first one.
+// small returns an image with two layers. The second layer deletes a file of the first one.
 func small(tb testing.TB) v1.Image {
 	tb.Helper()
 	return imageOf(tb, "1000:100",

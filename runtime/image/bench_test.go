@@ -54,7 +54,7 @@ func benchImage(tb testing.TB) v1.Image {
 	return imageOf(tb, "", l)
 }
 
-// This function reports the CPU time of f, the bytes that f writes to the disk, and the peak memory.
+// cost reports the CPU time of f, the bytes that f writes to the disk, and the peak memory.
 func cost(b *testing.B, f func() error) {
 	b.Helper()
 	cpu := func() float64 {

@@ -67,7 +67,7 @@ func wantHeap(t *testing.T, most int64, f func()) {
 	}
 }
 
-// This function returns a JSON document of about n bytes. It contains a list of equal values.
+// wide returns a JSON document of about n bytes. It contains a list of equal values.
 func wide(before, entry, after string, n int) []byte {
 	return []byte(before + strings.Repeat(entry+",", max(1, n/(len(entry)+1))) + entry + after)
 }

@@ -52,6 +52,11 @@ func (s *Service) ChooseBundleImage(img bundle.Image) (BundleImage, error) {
 	return BundleImage{Name: withDigest(named, best.Digest), Manifest: best}, nil
 }
 
+// HasBundleImage reports whether the image exists.
+func (s *Service) HasBundleImage(ctx context.Context, img BundleImage) bool {
+	return s.recordedID(withNamespace(ctx), img.Name, img.Manifest.Digest) != ""
+}
+
 // ImportBundleImage unpacks an image of a bundle and records it under img.Name, unless the image exists. It verifies the digests of the
 // documents and of the unpacked layers while it reads them, so a layout that changes between two reads does no harm. If it fails, it
 // records nothing.

@@ -43,7 +43,7 @@ func (s *Service) chooseImage(ctx context.Context, target ocispec.Descriptor, re
 	return s.chooseOf(ctx, target, d)
 }
 
-// chooseOf does the same as chooseImage, but with the documents of the caller, who can continue to use them.
+// chooseOf is like chooseImage, but with the documents of the caller, who can continue to use them.
 func (s *Service) chooseOf(ctx context.Context, target ocispec.Descriptor, d *documentReader) (*pickedImage, error) {
 	w := walk{service: s, read: d, left: maxManifests}
 	found, err := w.listCandidates(ctx, target, nil)

@@ -83,7 +83,7 @@ func collect(tb testing.TB, s *Service) {
 	}
 }
 
-// This function returns all image data in containerd's storage: records, leases, blobs, downloads and snapshots.
+// left returns all image data in containerd's storage: records, leases, blobs, downloads and snapshots.
 func left(tb testing.TB, s *Service) []string {
 	tb.Helper()
 	ctx := withNamespace(context.Background())

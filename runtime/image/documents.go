@@ -102,7 +102,7 @@ func readStored(ctx context.Context, store content.Provider, desc ocispec.Descri
 		return nil, err
 	}
 	defer ra.Close()
-	if ra.Size() > maxManifest { // the actual size, not that of the descriptor
+	if ra.Size() > maxManifest { // the actual size, not the size in the descriptor
 		return nil, fmt.Errorf("%d bytes are too many: %w", ra.Size(), errdefs.ErrInvalidArgument)
 	}
 	b := make([]byte, ra.Size())
@@ -164,7 +164,7 @@ func (d *documentReader) withTimeout(ctx context.Context, limit time.Duration) (
 	}
 }
 
-// keepOnly drops all cached documents except those of p. After that, another image may exceed
+// keepOnly drops all cached documents except the documents of p. After that, another image may exceed
 // smallDocuments.
 func (d *documentReader) keepOnly(p *pickedImage) {
 	cached := map[digest.Digest][]byte{}

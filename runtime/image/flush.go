@@ -71,7 +71,7 @@ func (f *layerFlush) commit(id string, failures int, do func() error) error {
 	return nil
 }
 
-// flush writes the committed layers to disk, including those of other images. It returns errLayersLost if a flush has failed since failures
+// flush writes the committed layers of all images to disk. It returns errLayersLost if a flush has failed since failures
 // was read.
 func (f *layerFlush) flush(failures int) error {
 	f.running.Lock()

@@ -14,8 +14,8 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// This function imports data and checks the result. If the import fails, no data is left. If it succeeds, the image can be inspected and
-// removed, and no data is left after the removal.
+// imports imports data as an archive and checks the result. If the import fails, no data is left. If it succeeds, the image can be
+// inspected and removed, and no data is left after the removal.
 func imports(t *testing.T, s *Service, data []byte) {
 	t.Helper()
 	refs, err := s.ImportArchive(t.Context(), bytes.NewReader(data), "fuzz", nil)

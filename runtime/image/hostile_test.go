@@ -243,7 +243,7 @@ func free(t *testing.T, dir string) freeSpace {
 	return freeSpace{int64(st.Bavail) * int64(st.Bsize), int64(st.Ffree)}
 }
 
-// This function returns a tar entry for a file that consists of one hole. The entry has the PAX format of GNU tar.
+// sparse returns a tar entry for a file that consists of one hole. The entry has the PAX format of GNU tar.
 func sparse(name string, size int64) []byte {
 	block := func(name string, kind byte, data string) []byte {
 		h := make([]byte, 512, 1536)

@@ -79,7 +79,7 @@ func (s *Service) readStream(ctx context.Context, in io.Reader) (*archive, error
 // An importChoice decides which images of a file are imported, when its digest is known: none if skip is true.
 type importChoice func(digest.Digest) (skip bool, only imageFilter, err error)
 
-// importFile does the same as ImportArchive for a file, except that the caller chooses the images. If the archive is not compressed as a
+// importFile is like ImportArchive for a file, except that the caller chooses the images. If the archive is not compressed as a
 // whole, its layers are unpacked directly from the file, so they are not written twice.
 func (s *Service) importFile(
 	ctx context.Context, f *os.File, choose importChoice, progress func(cri.ImportProgress),

@@ -14,7 +14,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// This type is an implementation of Imports in memory.
+// A memory is an implementation of Imports in memory.
 type memory struct {
 	mu   sync.Mutex
 	keys map[string]string
@@ -104,7 +104,7 @@ func (x *inboxTest) waitIdle(t *testing.T) {
 	}
 }
 
-// This method waits for an image as a pod does. Then it reports whether the image exists.
+// wait waits for an image as a pod does. Then it reports whether the image exists.
 func (x *inboxTest) wait(t *testing.T, ref string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -24,7 +24,7 @@ const (
 // at the same position in the settings. Its new connections use the current settings.
 type keptTransports struct {
 	mu   sync.Mutex
-	list []*keptTransport // the one that was used last is the last one
+	list []*keptTransport // the most recently used transport is the last one
 }
 
 // A keptTransport is a transport that is used again.
@@ -62,7 +62,7 @@ func (k *keptTransports) find(t *http.Transport, position int, idle time.Duratio
 	return kept
 }
 
-// keepOnly closes the idle connections of all other transports, such as those with a certificate that was replaced.
+// keepOnly closes the idle connections of all other transports, such as transports with a certificate that was replaced.
 func (k *keptTransports) keepOnly(used []*keptTransport) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

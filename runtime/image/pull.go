@@ -25,7 +25,7 @@ func (s *Service) PullImage(ctx context.Context, req *api.PullImageRequest) (*ap
 	return s.PullWithProgress(ctx, req, nil)
 }
 
-// PullWithProgress does the same as PullImage and also reports the progress. The progress is never reported concurrently. If a pull fails
+// PullWithProgress is like PullImage and also reports the progress. The progress is never reported concurrently. If a pull fails
 // or the process ends, its downloads are kept for a day. The next pull of the same image resumes them. The message of a network error
 // begins with RegistryUnavailable.
 func (s *Service) PullWithProgress(

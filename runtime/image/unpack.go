@@ -113,7 +113,11 @@ func (s *Service) unpackLayer(ctx context.Context, l newLayer, src content.Provi
 			s.discardSnapshot(ctx, key)
 		}
 	}()
-	got, err := s.extractLayer(ctx, at, content.NewReader(blob), mounts, l.parent == "")
+	in := content.NewReader(blob)
+	if _, ok := blob.(layoutReader); ok {
+		in = patientReader{in, at, func() error { return at.waitForTurn(ctx) }}
+	}
+	got, err := s.extractLayer(ctx, at, in, mounts, l.parent == "")
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// This function returns a compressed tar stream that write has written. The stream has no end marker.
+// packed returns a compressed tar stream that write has written. The stream has no end marker.
 func packed(t *testing.T, write func(*tar.Writer, io.Writer)) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -69,7 +69,7 @@ func putEntries(t *testing.T, z io.Writer, n int, h tar.Header) {
 	}
 }
 
-// This function writes the two empty blocks that end a tar stream. More zero bytes follow.
+// ended writes the two empty blocks that end a tar stream. More zero bytes follow.
 func ended(t *testing.T, w io.Writer, more int) {
 	t.Helper()
 	if _, err := io.CopyN(w, zeros{}, int64(1024+more)); err != nil {
@@ -134,7 +134,7 @@ func paxHeaderOnly(t *testing.T) []byte {
 	return b.Bytes()[:b.Len()-512]
 }
 
-// This function unpacks a layer and returns its directory. If bottom is true, the layer is the first one of the image.
+// extracted unpacks a layer and returns its directory. If bottom is true, the layer is the first one of the image.
 func extracted(ctx context.Context, t *testing.T, s *Service, layer []byte, bottom bool) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -284,7 +284,7 @@ func TestOpaqueWhiteouts(t *testing.T) {
 	}
 }
 
-// This function returns a skippable zstd frame, as pzstd and other programs write it at the beginning of a stream.
+// skippable returns a skippable zstd frame, as pzstd and other programs write it at the beginning of a stream.
 func skippable(n int) []byte {
 	return slices.Concat([]byte{0x50, 0x2a, 0x4d, 0x18, byte(n), byte(n >> 8), 0, 0}, make([]byte, n))
 }
@@ -340,7 +340,7 @@ func TestZstdFrames(t *testing.T) {
 	}
 }
 
-// This function compresses data with zstd and the given window size.
+// windowed compresses data with zstd and the given window size.
 func windowed(t *testing.T, b []byte, window int) []byte {
 	t.Helper()
 	var out bytes.Buffer

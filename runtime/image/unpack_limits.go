@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,6 +92,41 @@ func (p *allocation) takeTurns(ctx context.Context) error {
 	}
 	p.releaseTurn()
 	return p.waitForTurn(ctx)
+}
+
+// slowRead is the duration after which a read of a medium counts as slow.
+const slowRead = 100 * time.Millisecond
+
+// A patientReader reads a layer from a medium, which may be slow or hang. It releases the turn during a slow read, so that the layers of
+// other images are unpacked meanwhile.
+type patientReader struct {
+	io.Reader
+	at   *allocation
+	wait func() error // waits for a turn
+}
+
+func (r patientReader) Read(b []byte) (n int, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n, err = r.Reader.Read(b)
+	}()
+	slow := time.NewTimer(slowRead)
+	defer slow.Stop()
+	select {
+	case <-done:
+		return n, err
+	case <-slow.C:
+	}
+	turn := r.at.turn
+	r.at.releaseTurn()
+	<-done
+	if turn {
+		if err := r.wait(); err != nil {
+			return n, err
+		}
+	}
+	return n, err
 }
 
 // releaseAll releases the turn and the memory.

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -55,6 +56,58 @@ func TestTurns(t *testing.T) {
 		}
 		long.releaseAll()
 	})
+}
+
+// A hangingReader waits for a minute before each read, as a defective stick does, or for no time.
+type hangingReader struct{ wait time.Duration }
+
+func (r *hangingReader) Read(b []byte) (int, error) {
+	time.Sleep(r.wait) // in the bubble's time
+	return copy(b, "x"), io.EOF
+}
+
+// TestSlowMedium checks that a layer has no turn while its medium does not answer, and has one after each read. A read that is not slow
+// keeps the turn. If no turn comes, the read ends with ctx.
+func TestSlowMedium(t *testing.T) {
+	for wait, want := range map[time.Duration]bool{0: false, slowRead / 2: false, time.Minute: true} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := newSharedResources(1)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			at := &allocation{shared: &shared}
+			if err := at.waitForTurn(ctx); err != nil {
+				t.Fatal(err)
+			}
+			r := patientReader{&hangingReader{wait}, at, func() error { return at.waitForTurn(ctx) }}
+			had := make(chan time.Duration, 1)
+			began := time.Now()
+			other := &allocation{shared: &shared}
+			go func() {
+				if err := other.waitForTurn(context.Background()); err != nil {
+					t.Error(err)
+				}
+				had <- time.Since(began)
+				other.releaseAll()
+			}()
+			synctest.Wait()
+			b := make([]byte, 2)
+			if n, err := r.Read(b); n != 1 || err != io.EOF || !at.turn || time.Since(began) != wait {
+				t.Errorf("%v: %d, %v, turn %v, after %v", wait, n, err, at.turn, time.Since(began))
+			}
+			if (len(had) == 1) != want || want && <-had != slowRead {
+				t.Errorf("%v: the other layer had a turn: %v", wait, !want)
+			}
+			if want {
+				go func() { _ = other.waitForTurn(context.Background()) }()
+				time.AfterFunc(2*wait, cancel)
+				if _, err := r.Read(b); err != context.Canceled {
+					t.Errorf("without a turn: %v", err)
+				}
+			}
+			at.releaseAll()
+			synctest.Wait()
+		})
+	}
 }
 
 // TestMemoryClasses checks the maximum number of concurrent layers in the memory classes "much" and "some". A layer that waits for memory

@@ -11,7 +11,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// This function returns the ID of the last transaction in containerd's metadata. It is in one of the two meta pages of the bolt file.
+// transactions returns the ID of the last transaction in containerd's metadata. It is in one of the two meta pages of the bolt file.
 func transactions(t *testing.T, s *Service) int {
 	t.Helper()
 	f, err := os.Open(filepath.Join(s.c.Root, "meta.db"))

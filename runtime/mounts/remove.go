@@ -28,7 +28,7 @@ const (
 // it. A mount point is an error and is not removed. A missing path is not an error.
 func RemoveAll(path string) error { return RemoveUntil(context.Background(), path) }
 
-// RemoveUntil does the same as RemoveAll. If ctx ends, it returns after the current file.
+// RemoveUntil is like RemoveAll. If ctx ends, it returns after the current file.
 func RemoveUntil(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
 	dir, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -42,7 +42,7 @@ func RemoveUntil(ctx context.Context, path string) error {
 	return removeAt(ctx, dir, filepath.Base(path))
 }
 
-// RemoveAt does the same as RemoveAll for a name in an open directory.
+// RemoveAt is like RemoveAll for a name in an open directory.
 func RemoveAt(dir *os.File, name string) error { return removeAt(context.Background(), dir, name) }
 
 func removeAt(ctx context.Context, dir *os.File, name string) error {

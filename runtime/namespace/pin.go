@@ -212,7 +212,7 @@ func Unpin(dir string) error {
 	return nil
 }
 
-// isPin reports whether the name in the directory of a sandbox is that of a pin.
+// isPin reports whether a name in the directory of a sandbox is the name of a pin.
 func isPin(name string) bool {
 	named := func(f cloneFlag) bool { return f.name == name }
 	return slices.ContainsFunc(cloneFlags, named) || name == sysfsDir || strings.HasPrefix(name, pidPrefix)

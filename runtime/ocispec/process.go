@@ -42,7 +42,7 @@ func mergeArgs(c *api.ContainerConfig, image imagespec.ImageConfig) ([]string, e
 }
 
 // containerEnv returns the environment of the container: PATH, TERM and HOSTNAME, then the variables of the
-// image, then those of the container's configuration. For variables of the same name, the last one
+// image, then the variables of the container's configuration. For variables of the same name, the last one
 // is used. A name without "=" in the image removes the variable.
 func containerEnv(in Input) []string {
 	var out []string

@@ -68,7 +68,7 @@ func TestEnvHostname(t *testing.T) {
 	}
 }
 
-// This function returns the mounts of a specification by their destination.
+// at returns the mounts of a specification by their destination.
 func at(t *testing.T, in Input) map[string]specs.Mount {
 	t.Helper()
 	out := map[string]specs.Mount{}

@@ -25,8 +25,8 @@ const MaxUserFile = 10 << 20
 // on special files, and must limit the size of its result.
 type ReadFile func(name string) ([]byte, error)
 
-// User returns the user and group IDs of a container. The user is that of the configuration, or by
-// default that of the image ("name", "uid", "uid:gid", "name:group"). Names and group memberships
+// User returns the user and group IDs of a container. The user comes from the configuration, or by
+// default from the image ("name", "uid", "uid:gid", "name:group"). Names and group memberships
 // are looked up in the files of the image.
 //
 // As the CRI specifies, a group without a user in the configuration is an error.

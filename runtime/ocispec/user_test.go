@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// This function returns a ReadFile that reads from the map.
+// files returns a ReadFile that reads from the map.
 func files(m map[string]string) ReadFile {
 	return func(name string) ([]byte, error) {
 		if s, ok := m[name]; ok {
@@ -162,7 +162,7 @@ func FuzzUser(f *testing.F) {
 	})
 }
 
-// This function reports whether a line of file has the given name and the ID 0.
+// mentions reports whether a line of file has the given name and the ID 0.
 func mentions(file, name string) bool {
 	for line := range strings.Lines(file) {
 		e := strings.Split(strings.TrimSpace(line), ":")

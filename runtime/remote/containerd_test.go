@@ -119,8 +119,7 @@ wait`, filepath.Join(dir, "containerd"), config)
 	})
 }
 
-// This function converts a PID of containerd's PID namespace to a PID of the test's namespace. The cgroup of the process must be below
-// parent.
+// process converts a PID of containerd's PID namespace to a PID of the test's namespace. The cgroup of the process must be below parent.
 func process(t testing.TB, parent string, pid int) int {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/status")
@@ -141,7 +140,7 @@ func process(t testing.TB, parent string, pid int) int {
 	return 0
 }
 
-// This function returns the PIDs of a process in its PID namespaces. The outermost namespace is first.
+// numbers returns the PIDs of a process in its PID namespaces. The outermost namespace is first.
 func numbers(status []byte) []string {
 	_, rest, _ := strings.Cut(string(status), "\nNSpid:")
 	line, _, _ := strings.Cut(rest, "\n")

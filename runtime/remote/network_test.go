@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/runtime/crisuite"
 )
 
-// This function writes a CNI configuration with the CNI plugins of islet.
+// network writes a CNI configuration with the CNI plugins of islet.
 func network(t *testing.T, disk string) {
 	t.Helper()
 	islet := os.Getenv("ISLET_BIN")
@@ -34,8 +34,8 @@ func network(t *testing.T, disk string) {
 	}
 }
 
-// This function returns the path of an archive. It contains the image of the suite or a sandbox image. Both images contain the same
-// program, which only waits if it is called pause.
+// image returns the path of an archive. It contains the image of the suite or a sandbox image. Both images contain the same program, which
+// only waits if it is called pause.
 func image(t *testing.T, ref string) string {
 	t.Helper()
 	prog := crisuite.Build(t, "github.com/islet-edge/islet/runtime/crisuite/prog")

@@ -126,7 +126,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, q *api.CreateContainerReq
 	return nil, err
 }
 
-// StartContainer starts a container. It is no error if the container is already running.
+// StartContainer starts a container. It is not an error if the container is already running.
 func (r *Runtime) StartContainer(ctx context.Context, q *api.StartContainerRequest) (*api.StartContainerResponse, error) {
 	resp, err := r.Client.StartContainer(ctx, q)
 	if err == nil || ctx.Err() != nil || errdefs.IsUnavailable(err) {

@@ -35,7 +35,7 @@ func sandboxOf(uid string, attempt uint32) *api.RunPodSandboxRequest {
 		Metadata: &api.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid, Attempt: attempt}, Labels: map[string]string{keys.PodUID: uid}}}
 }
 
-// This type is a runtime that rejects a name that exists, as containerd does. It returns an error after it has created a sandbox.
+// A strict is a runtime that rejects a name that exists, as containerd does. It returns an error after it has created a sandbox.
 type strict struct {
 	*fake.Runtime
 	made map[string]bool
@@ -87,7 +87,7 @@ func TestMakingTwice(t *testing.T) {
 	}
 }
 
-// This type is a runtime without events.
+// An old is a runtime without events.
 type old struct{ cri.Runtime }
 
 // TestChangesWithoutEvents checks that changes are reported even if the runtime has no events.
@@ -201,7 +201,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// This type is a runtime whose features can change.
+// A featured is a runtime whose features can change.
 type featured struct {
 	cri.Runtime
 	features *atomic.Pointer[api.RuntimeFeatures]
@@ -263,7 +263,7 @@ func TestFeatures(t *testing.T) {
 	check("after the runtime has stopped", false, groups, 0)
 }
 
-// This type is a runtime whose ListContainers does not return.
+// A hangs is a runtime whose ListContainers does not return.
 type hangs struct{ *fake.Runtime }
 
 func (hangs) ListContainers(ctx context.Context, _ *api.ListContainersRequest) (*api.ListContainersResponse, error) {
@@ -333,7 +333,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// This function starts a server that sends the same response on each connection. It returns the URL of the server.
+// hostile starts a server that sends the same response on each connection. It returns the URL of the server.
 func hostile(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

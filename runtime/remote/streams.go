@@ -131,8 +131,7 @@ func runStreams(ctx context.Context, conn httpstream.Connection, o cri.ExecOptio
 // errLost is the error of a connection that ended before the stream. A SPDY stream reports such an end as io.EOF.
 var errLost = errors.New("the connection to the container runtime was lost")
 
-// isLost reports whether the connection has ended. After the end of one of its streams, this means that the end may be that of the
-// connection.
+// isLost reports whether the connection has ended. In this case, the end of one of its streams may be only a consequence.
 func isLost(conn httpstream.Connection) bool {
 	select {
 	case <-conn.CloseChan():

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream"
 )
 
-// This type is a runtime with streams. Its commands end immediately. Its Attach sends each size of the terminal to a channel.
+// A terminals is a runtime with streams. Its commands end immediately. Its Attach sends each size of the terminal to a channel.
 type terminals struct {
 	*fake.Runtime
 	cri.Streamer
@@ -80,7 +80,7 @@ func TestSizesAfterTheEnd(t *testing.T) {
 	}
 }
 
-// This type is a fake runtime with streaming calls, which a client reaches through proxies. The runtime sends "data", and then cuts the
+// A lossy is a fake runtime with streaming calls, which a client reaches through proxies. The runtime sends "data", and then cuts the
 // connections of the proxies or ends.
 type lossy struct {
 	*fake.Runtime

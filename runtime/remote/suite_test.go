@@ -38,7 +38,7 @@ func serve(t *testing.T, path string, r cri.Runtime, i cri.Images) (stop func())
 	return stop
 }
 
-// This function opens the runtime at path and runs it until the test ends.
+// open opens the runtime at path and runs it until the test ends.
 func open(t *testing.T, path string, change ...func(*Config)) *Runtime {
 	t.Helper()
 	c := Config{Endpoint: path, Timeout: time.Minute, Log: slog.New(slog.DiscardHandler)}

@@ -12,7 +12,7 @@ import (
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// This function returns a Host that works without SELinux. Its labels are those of Fedora's policy.
+// enforcing returns a Host that works without SELinux. Its labels are those of Fedora's policy.
 func enforcing() *Host {
 	return &Host{
 		enabled: func() bool { return true },
@@ -99,7 +99,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// This function returns a Host that works without SELinux. It stores labels in another extended attribute.
+// marking returns a Host that works without SELinux. It stores labels in another extended attribute.
 func marking() *Host {
 	const attribute = "trusted.islet-test"
 	return &Host{

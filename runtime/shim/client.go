@@ -184,7 +184,7 @@ func (c *Client) Run(ctx context.Context, r wire.RunRequest) (out wire.Running, 
 	return out, err
 }
 
-// Kill sends a signal to a container. It is no error if the container has ended.
+// Kill sends a signal to a container. It is not an error if the container has ended.
 func (c *Client) Kill(ctx context.Context, r wire.KillRequest) error {
 	return c.call(ctx, wire.MethodKill, r, nil)
 }

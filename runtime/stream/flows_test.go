@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/streamtest"
 )
 
-// This variable contains the output of a sender's commands and containers.
+// payload contains the output of a sender's commands and containers.
 var payload = bytes.Repeat([]byte("0123456789abcdef"), 512<<10/16)
 
 const portSends, portFloods = 81, 82
@@ -83,8 +83,7 @@ type flow struct {
 	code int
 }
 
-// This function returns a flow for each client. If flood is true, the stream sends until its client disconnects. Otherwise it sends
-// payload.
+// flows returns a flow for each client. If flood is true, the stream sends until its client disconnects. Otherwise it sends payload.
 func flows(flood bool) (all []flow) {
 	id := map[bool]string{false: "c", true: "flood"}[flood]
 	port := map[bool]int{false: portSends, true: portFloods}[flood]
@@ -172,8 +171,8 @@ func serveSender(t *testing.T, g sender) *Runtime {
 	return r
 }
 
-// This method returns a client and the path of a new stream. The client connects through a link. The given Reader forwards the server's
-// data on this link.
+// client returns a client and the path of a new stream. The client connects through a link. The given Reader forwards the server's data on
+// this link.
 func (f flow) client(t *testing.T, r *Runtime, read streamtest.Reader) (c *streamtest.Client, path string) {
 	t.Helper()
 	at, err := f.path(r)

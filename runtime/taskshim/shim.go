@@ -62,7 +62,8 @@ type Shim struct {
 	log     *os.File      // FIFO of the shim's log
 	closed  bool
 	waits   sync.WaitGroup
-	// starting contains the containers that the shim is creating or starting. running contains those for whose end waitForEnd waits.
+	// starting contains the containers that the shim is creating or starting. running contains the containers for whose end waitForEnd
+	// waits.
 	starting, running map[string]bool
 }
 

@@ -303,7 +303,7 @@ func (s *Shim) runShimCommand(ctx context.Context, id, action string, in *os.Fil
 const maxShimOutput = 64 << 10
 
 // Discard kills and removes a container. If the shim is not running, it runs the delete command of
-// the shim program. It is no error if the shim does not have the container.
+// the shim program. It is not an error if the shim does not have the container.
 func (s *Shim) Discard(ctx context.Context, id string) error {
 	if _, err := os.Stat(s.createdPath(id)); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -336,7 +336,7 @@ func (s *Shim) DeleteEnded(ctx context.Context, id string) error {
 	return s.Delete(ctx, id)
 }
 
-// List returns those of the given containers that were started. In the background, it waits for the
+// List returns the given containers that were started. In the background, it waits for the
 // end of each running container and then calls Config.Ended. It removes containers that were
 // created but not started.
 func (s *Shim) List(ctx context.Context, ids []string) ([]wire.Container, error) {

@@ -34,7 +34,7 @@ import (
 	"time"
 )
 
-// This constant is the argument of a process that the fault "children" starts.
+// child is the argument of a process that the fault "children" starts.
 const child = "child"
 
 func main() {

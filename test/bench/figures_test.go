@@ -113,7 +113,7 @@ func goal(applies bool, s string) string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// This function waits for the duration of a measurement.
+// pause waits for the duration of a measurement.
 func pause(d time.Duration) { <-time.After(d) }
 
 func pod(i int) string {
@@ -136,7 +136,7 @@ func replaced(before, after map[string]machine.Pod) (n int) {
 	return n
 }
 
-// This function returns the numbers of pods: 1, 30 and 100, or ISLET_BENCH_PODS.
+// counts returns the numbers of pods: 1, 30 and 100, or ISLET_BENCH_PODS.
 func counts() []int {
 	if n, err := strconv.Atoi(os.Getenv("ISLET_BENCH_PODS")); err == nil {
 		return []int{n}

@@ -21,7 +21,7 @@ import (
 const (
 	floorRounds = 50                      // containers that the program floor starts and ends for one median
 	floorRuns   = 3                       // measurements of islet, with a floor before and after each
-	floorMost   = 3900 * time.Microsecond // of a start without a network. A slower program is no floor.
+	floorMost   = 3900 * time.Microsecond // of a start without a network. A slower program is not a floor.
 
 	startGoal, endGoal = 2.5, 3.0 // ratios to the floor with network
 )
@@ -103,7 +103,7 @@ func floorPods(t *testing.T) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("ISLET_BENCH_PODS=%q is no number of pods", text)
+		t.Fatalf("ISLET_BENCH_PODS=%q is not a number of pods", text)
 	}
 	return n
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is the kernel's unit of a process's start time (USER_HZ).
+// tick is the kernel's unit of a process's start time (USER_HZ).
 const tick = 10 * time.Millisecond
 
 // startOf returns the start time of a process since the boot.
@@ -61,7 +61,7 @@ func cpuParts(m *machine.Machine) string {
 	return fmt.Sprintf("agent %s, shims %s, OCI runtime %s", seconds(agent), seconds(shims), seconds(ran))
 }
 
-// This function returns the time since the boot.
+// uptime returns the time since the boot.
 func uptime(t *testing.T) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile("/proc/uptime")

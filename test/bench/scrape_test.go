@@ -23,7 +23,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This variable contains the pages of a full scrape in their order.
+// scraped contains the pages of a full scrape in their order.
 var scraped = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis", "/stats/summary"}
 
 const (
@@ -145,7 +145,7 @@ func threadTime(t *testing.T, pid int) (sum time.Duration) {
 // A scraper is a client of a machine's port 10250.
 type scraper struct{ http.Client }
 
-// This function returns a scraper that connects from the network namespace of a process.
+// client returns a scraper that connects from the network namespace of a process.
 func client(t *testing.T, pid int) *scraper {
 	dial := func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		done := make(chan struct{})
@@ -169,7 +169,7 @@ func client(t *testing.T, pid int) *scraper {
 	return s
 }
 
-// This type contains two sizes of a metrics page in bytes: the size on the wire, and the size of its text.
+// A page contains two sizes of a metrics page in bytes: the size on the wire, and the size of its text.
 type page struct{ wire, text int }
 
 func (s *scraper) ask(path string, compressed bool) (*http.Response, error) {
@@ -197,7 +197,7 @@ func (s *scraper) get(t *testing.T, path string) page {
 	return page{wire: len(b), text: unpacked(t, r.Header.Get("Content-Encoding"), b)}
 }
 
-// This method returns the bytes in use after a garbage collection, and the bytes that were ever allocated.
+// heap returns the bytes in use after a garbage collection, and the bytes that were ever allocated.
 func (s *scraper) heap(t *testing.T) (live, made int64) {
 	t.Helper()
 	s.save(os.DevNull, "/debug/pprof/heap?gc=1")
@@ -242,7 +242,7 @@ func (s *scraper) save(file, path string) {
 	}
 }
 
-// This function returns the length of a page's text.
+// unpacked returns the length of a page's text.
 func unpacked(t *testing.T, encoding string, b []byte) int {
 	t.Helper()
 	if encoding != "gzip" {

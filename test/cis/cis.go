@@ -58,7 +58,7 @@ type Check struct {
 	Check    func(*Node) error
 }
 
-// This constant is the path of the kubeconfig that kube-proxy would use outside a pod.
+// proxy is the path of the kubeconfig that kube-proxy would use outside a pod.
 const proxy = "/var/lib/kube-proxy/kubeconfig"
 
 // strongCiphers contains the cipher suites that the benchmark recommends.

@@ -20,8 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// This constant is the directory of the control plane's files. It is on a tmpfs of the control
-// plane's host.
+// dir is the directory of the control plane's files. It is on a tmpfs of the control plane's host.
 const dir = "/run/control"
 
 // A Cluster is a running control plane. The methods are safe for concurrent use, except the methods
@@ -43,8 +42,8 @@ type Cluster struct {
 	kinds map[string]*metav1.APIResourceList // the API server's resources by group and version, as far as a test has used them
 }
 
-// This variable is the control plane for all tests of this program. The tests share this control plane, because a start takes seconds.
-// Each test has its own nodes and namespaces.
+// shared is the control plane for all tests of this program. The tests share this control plane, because a start takes seconds. Each test
+// has its own nodes and namespaces.
 var shared struct {
 	sync.Once
 	*Cluster
@@ -70,7 +69,7 @@ func Start(t testing.TB) *Cluster {
 	return StartVariant(t, Variant{})
 }
 
-// StartVariant does the same as Start for another distribution's control plane. All tests of a program have the same variant.
+// StartVariant is like Start for another distribution's control plane. All tests of a program have the same variant.
 func StartVariant(t testing.TB, v Variant) *Cluster {
 	t.Helper()
 	shared.Do(func() { shared.Cluster, shared.err = start(v) })
@@ -180,7 +179,7 @@ func (c *Cluster) certify() error {
 	return c.credentials()
 }
 
-// This method creates the missing certificates and kubeconfigs.
+// credentials creates the missing certificates and kubeconfigs.
 func (c *Cluster) credentials() error {
 	if c.variant.Certify != nil {
 		return c.variant.Certify(c)
@@ -218,7 +217,7 @@ func (c *Cluster) run(stdin, name string, args ...string) error {
 	return nil
 }
 
-// This method returns the path at which this process can open a file of the control plane.
+// path returns the path at which this process can open a file of the control plane.
 func (c *Cluster) path(name string) string {
 	return filepath.Join("/proc", fmt.Sprint(c.host.Pid()), "root", dir, name)
 }

@@ -29,7 +29,7 @@ func (c *Cluster) Backup(t testing.TB) Backup {
 	return b
 }
 
-// copyData replaces a folder by a copy of another folder. It preserves holes, because etcd's files
+// copyData replaces a folder with a copy of another folder. It preserves holes, because etcd's files
 // are sparse.
 func (c *Cluster) copyData(from, to string) error {
 	if err := c.run("", "rm", "-rf", to); err != nil {
@@ -38,7 +38,7 @@ func (c *Cluster) copyData(from, to string) error {
 	return c.run("", "cp", "-a", "--sparse=always", from, to)
 }
 
-// Restore replaces etcd's data by a backup. It restarts all parts of the control plane. Without a
+// Restore replaces etcd's data with a backup. It restarts all parts of the control plane. Without a
 // restart, a part would get no watch events, because its resource version is later than every
 // resource version in the backup.
 func (c *Cluster) Restore(t testing.TB, b Backup) {
@@ -49,7 +49,7 @@ func (c *Cluster) Restore(t testing.TB, b Backup) {
 	}
 }
 
-// Wipe replaces the cluster by an empty one with the same certificates and credentials.
+// Wipe replaces the cluster with an empty one with the same certificates and credentials.
 func (c *Cluster) Wipe(t testing.TB) {
 	t.Helper()
 	err := c.restartWith(func() error { return os.RemoveAll(c.path("etcd")) })

@@ -11,7 +11,7 @@
 //	  |   fault proxies :7001.. <-+   10.97.0.1   |     10.97.0.2...
 //	  |                                         Link: Cut, Silence, Bytes
 //	  |
-//	  +--> Node(t): a machine with a cable, ready to start islet that bootstraps
+//	  +--> Node(t): a connected machine; islet on it bootstraps its certificate
 //	  +--> Admin(): a client; Kubectl(t, ...): kubectl; both inside the host
 //	  +--> Proxy(t): a proxy for the API server that can simulate faults
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is the control plane's address in the network of the machines. It is also the default
-// gateway of the machines.
+// gateway is the control plane's address in the network of the machines. It is also the default gateway of the
+// machines.
 const gateway = "10.97.0.1"
 
 // createNetwork creates the network of the machines and the filter for Silence. The bridge does not

@@ -26,7 +26,7 @@ type Proxy struct {
 	Addr string // the address that nodes use instead of the API server's
 
 	mu       sync.Mutex
-	status   int // the status of every response; 0 for the status of the API server
+	status   int // the HTTP status of every response; 0 means that requests are forwarded
 	retry    time.Duration
 	delay    time.Duration
 	ahead    time.Duration // the offset of the time in responses
@@ -109,6 +109,7 @@ func setUser(r *httputil.ProxyRequest) {
 	}
 }
 
+// fault returns a handler that counts each request and then delays, answers or forwards it, as the faults of the test require.
 func (p *Proxy) fault(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
@@ -129,7 +130,7 @@ func (p *Proxy) fault(next http.Handler) http.Handler {
 		if retry > 0 {
 			w.Header().Set("Retry-After", fmt.Sprint(int(retry.Seconds())))
 		}
-		http.Error(w, "a fault of the test", status)
+		http.Error(w, "fault injected by the test", status)
 	})
 }
 
@@ -185,14 +186,14 @@ func (p *Proxy) Heal() {
 	p.status, p.retry, p.delay, p.ahead = 0, 0, 0, 0
 }
 
-// Requests returns how many requests there were since the last call: of each kind, and in total. A kind consists of the method, the path
-// and the selected object of a request.
-func (p *Proxy) Requests() (by map[string]int, sum int) {
+// Requests returns the number of requests since the last call, by kind and in total. A kind consists of the method, the path and the
+// selected object of a request.
+func (p *Proxy) Requests() (byKind map[string]int, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	by, p.requests = p.requests, map[string]int{}
-	for n := range maps.Values(by) {
-		sum += n
+	byKind, p.requests = p.requests, map[string]int{}
+	for n := range maps.Values(byKind) {
+		total += n
 	}
-	return by, sum
+	return byKind, total
 }

@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// This variable contains the specs that cannot pass here, with the reasons.
+// unreachable contains the specs that cannot pass here, with the reasons.
 var unreachable = map[string]string{
 	"public image with digest should be pulled and removed": "the image of that digest is in a registry on the internet only",
 }
 
-// This function returns the folder with critest and crictl, which `make critest` builds.
+// tools returns the folder with critest and crictl, which `make critest` builds.
 func tools(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("ISLET_CRITEST")

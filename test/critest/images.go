@@ -21,10 +21,10 @@ type image struct {
 	command []string
 }
 
-// This variable is the command of the suite's images that contain busybox.
+// shell is the command of the suite's images that contain busybox.
 var shell = []string{"sh"}
 
-// This function returns the images that the suite uses, by name. A name without a registry is valid for every registry.
+// images returns the images that the suite uses, by name. A name without a registry is valid for every registry.
 func images() map[string]image {
 	web := func(port string) image { return image{command: []string{"/usr/sbin/nginx", "master process", port}} }
 	return map[string]image{

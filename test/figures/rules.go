@@ -12,15 +12,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// Rules contains the output of test/prometheus: the results of the rules for a kubelet after
-// scrapes of a node.
+// Rules is the output of test/prometheus: the results of the Prometheus rules for kubelets, evaluated with the metrics of a node.
 type Rules struct {
 	Targets map[string]string // the error of each page; empty if the page was scraped
 	Series  int
 	Rules   map[string]Rule
 }
 
-// A Rule contains the result of a rule: the number of samples or of active alerts.
+// A Rule is the result of one Prometheus rule: its number of samples or of active alerts.
 type Rule struct {
 	Samples, Active int
 	Error, Example  string
@@ -33,7 +32,7 @@ const Control = "alert control"
 // optionalRules contains the rules that have results only on some hosts or only for some pods. The
 // values are the reasons.
 var optionalRules = map[string]string{
-	"pressure":                  "cgroup v1 has none",
+	"pressure":                  "cgroup v1 has no pressure metrics",
 	"storage: IO of containers": "a container that has read and written nothing has no line, as with cAdvisor",
 }
 
@@ -57,8 +56,8 @@ func Scrape(t testing.TB, m *machine.Machine, tool string, args ...string) (got 
 	return got
 }
 
-// Check verifies that every rule has data, and that no alert except Control is active. The caller passes the rules that must have no data,
-// with the reasons. The first result lists the violations. The second result lists notes for the test's log.
+// Check verifies that every rule has data, and that no alert except Control is active. The map without contains the rules that must have no
+// data, with the reasons. The first result lists the violations. The second result lists notes for the test's log.
 func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	notes = append(notes, fmt.Sprintf("%d series", r.Series))
 	for _, page := range Pages {
@@ -68,7 +67,7 @@ func (r Rules) Check(without map[string]string) (wrong, notes []string) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(without)) {
 		if _, ok := r.Rules[name]; !ok {
-			wrong = append(wrong, name+" is in the list, but there is no such rule")
+			wrong = append(wrong, name+" is in the list of rules without data, but does not exist")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Rules)) {
@@ -108,7 +107,7 @@ func (r Rules) ActiveAlerts(t testing.TB) (names []string) {
 	return names
 }
 
-// MustPass fails the test if Check returns errors.
+// MustPass fails the test if Check returns violations, or if there are fewer rules, alerts or panels with data than expected.
 func (r Rules) MustPass(t testing.TB, without map[string]string) {
 	t.Helper()
 	wrong, notes := r.Check(without)

@@ -26,7 +26,7 @@ func TestRules(t *testing.T) {
 			[]string{"/metrics is not scraped: 401", "/metrics/slis is not scraped: "}},
 		{"no data", figures.Rules{up, 9, map[string]figures.Rule{figures.Control: control, "a": {}}}, nil, []string{"a has no data"}},
 		{"listed", figures.Rules{up, 9, map[string]figures.Rule{figures.Control: control, "a": {Samples: 2, Example: "x 1"}}}, map[string]string{"a": "why", "z": "why"},
-			[]string{"z is in the list, but there is no such rule", "a has the data x 1, but is in the list of rules without data: why"}},
+			[]string{"z is in the list of rules without data, but does not exist", "a has the data x 1, but is in the list of rules without data: why"}},
 		{"active", figures.Rules{up, 9, map[string]figures.Rule{figures.Control: {}, "alert a": {Active: 2, Example: "x 1"}}}, nil,
 			[]string{"alert a: 2 are active, x 1", "alert control: 0 are active, "}},
 		{"an error", figures.Rules{up, 9, map[string]figures.Rule{figures.Control: control, "a": {Samples: 1, Error: "bad"}}}, nil, []string{"a: bad"}},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -187,6 +188,30 @@ func TestAnsible(t *testing.T) {
 				t.Error("the output contains the token")
 			}
 			s.Run(`tr '\0' ' ' </proc/$(pgrep -o -x islet)/cmdline | grep -q -- ' --rotate-certificates --fail-swap-on=false .*--bootstrap-kubeconfig=/etc/islet/bootstrap.kubeconfig --kubeconfig=/etc/islet/kubeconfig'`)
+
+			// A node that has joined stays in its cluster: without the token in the inventory, and after islet join.
+			p.vars = slices.DeleteFunc(p.vars, func(v string) bool { return v == token })
+			unchanged := func(why string) {
+				t.Helper()
+				if out, n := p.run("--diff"); n != "0" {
+					t.Errorf("%s: %s tasks change:\n%s", why, n, out)
+				}
+			}
+			unchanged("without the token")
+			s.Run("printf 'k3s:\\n  directory: /var/lib/islet/k3s/current\\n' >>/etc/islet/edge.yaml" +
+				" && printf '\\nclusterDNS: [10.43.0.10]\\nrotateCertificates: false\\n' >>/etc/islet/kubelet.yaml")
+			unchanged("a node of k3s")
+			p.fails("Set islet_leave to true", "islet_edge: {k3s: {directory: ''}}")
+			p.fails("Set islet_leave to true", "islet_kubelet: {rotateCertificates: true}")
+			p.fails("Set islet_leave to true", token)
+			unchanged("a node of k3s after runs that failed")
+			vars := p.vars
+			p.changes("islet_leave: true")
+			restarted("leaving the cluster")
+			s.Run("! grep -E 'k3s|clusterDNS|rotateCertificates' /etc/islet/*.yaml && ! grep -e --kubeconfig /etc/default/islet")
+			p.vars = append(vars, token)
+			p.changes()
+			restarted("joining again")
 
 			installed := func(want string) {
 				t.Helper()

@@ -84,7 +84,7 @@ func (w *writer) fileName(i int) string {
 	return fmt.Sprintf(forms[w.r.IntN(len(forms))], i)
 }
 
-// This method returns a pod with the given number of changes. It usually makes the name unique.
+// pod returns a pod with the given number of changes. It usually makes the name unique.
 func (w *writer) pod(changes int) map[string]any {
 	pod := w.mutator.Pod(w.r, changes)
 	if meta, ok := pod["metadata"].(map[string]any); ok {
@@ -149,7 +149,7 @@ func (w *writer) damagedPod() []byte {
 	return data
 }
 
-// This method returns a text whose decoding takes much more memory or time than its size suggests.
+// bomb returns a text whose decoding takes much more memory or time than its size suggests.
 func (w *writer) bomb() []byte {
 	switch w.r.IntN(9) {
 	case 0: // billion laughs
@@ -186,7 +186,7 @@ func (w *writer) bomb() []byte {
 	}
 }
 
-// This method returns a text that is not a single pod.
+// foreign returns a text that is not a single pod.
 func (w *writer) foreign() []byte {
 	pod := string(toJSON(w.pod(0)))
 	texts := []string{
@@ -203,7 +203,7 @@ func (w *writer) foreign() []byte {
 	return []byte(texts[w.r.IntN(len(texts))])
 }
 
-// This method returns a pod that claims the name or the directory of another pod.
+// thief returns a pod that claims the name or the directory of another pod.
 func (w *writer) thief() []byte {
 	pod := w.mutator.Pod(w.r, w.r.IntN(3))
 	meta := map[string]any{"name": w.victim, "namespace": "default"}

@@ -119,8 +119,8 @@ func check(path string, text []byte) (violations []string, err error) {
 	return violations, lines.Err()
 }
 
-// This function returns the names of the variables, fields and elements that a statement assigns. If the statement is not an assignment
-// but, for example, a call, the function returns every name in the statement.
+// assigned returns the names of the variables, fields and elements that a statement assigns. If the statement is not an assignment but, for
+// example, a call, the function returns every name in the statement.
 func assigned(s ast.Stmt) (names []string) {
 	a, ok := s.(*ast.AssignStmt)
 	if !ok {

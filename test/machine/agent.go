@@ -44,7 +44,7 @@ func (m *Machine) Kubelet(lines string) string {
 		"false\npodLogsDir: %s/logs\n%s", m.Cgroup, m.Disk, lines)
 }
 
-// LaunchAgent does the same as StartAgent, but does not wait.
+// LaunchAgent is like StartAgent, but does not wait.
 func (m *Machine) LaunchAgent(extra ...string) *Agent {
 	m.t.Helper()
 	d := m.Disk

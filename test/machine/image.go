@@ -66,7 +66,7 @@ func Pack(t testing.TB, ref, archive string, files ...string) {
 	}
 }
 
-// ArchiveFor does the same as Archive for another architecture, given as GOARCH.
+// ArchiveFor is like Archive for another architecture, given as GOARCH.
 func ArchiveFor(t testing.TB, arch string) string {
 	t.Helper()
 	a, err := archiveFor(arch)

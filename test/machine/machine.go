@@ -76,7 +76,7 @@ func New(t testing.TB, name string) *Machine {
 	return m
 }
 
-// In returns the running machine for a subtest, whose failures are then those of the subtest. Several subtests may use the machine at the
+// In returns the running machine for a subtest. Failures then count for the subtest. Several subtests may use the machine at the
 // same time, if none of them boots it or starts or ends its agent.
 func (m *Machine) In(t testing.TB) *Machine {
 	return &Machine{Disk: m.Disk, Name: m.Name, Cgroup: m.Cgroup, Env: m.Env, t: t, islet: m.islet, host: m.host, born: m.born,

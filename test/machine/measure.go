@@ -19,7 +19,7 @@ func (m *Machine) cpuFolder() string {
 	return "/sys/fs/cgroup/cpuacct" + m.Cgroup
 }
 
-// MeasuredCommand does the same as Command, but the method CPU includes the CPU time of the command and
+// MeasuredCommand is like Command, but the method CPU includes the CPU time of the command and
 // its child processes.
 func (m *Machine) MeasuredCommand(name string, args ...string) *exec.Cmd {
 	group := m.cpuFolder() + "/node"

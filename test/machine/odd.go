@@ -20,7 +20,7 @@ const oddArgument = "start-oddly"
 // OddFile is the file that an agent with unusual process state inherits as descriptors 40 to 43.
 const OddFile = "/etc/passwd"
 
-// oddCommand does the same as Command, but the program inherits a umask and other state that a
+// oddCommand is like Command, but the program inherits a umask and other state that a
 // service normally does not have.
 func (m *Machine) oddCommand(name string, args ...string) *exec.Cmd {
 	self, err := os.Executable()

@@ -78,7 +78,7 @@ func (r *Releaser) Release(file, version string, program []byte) {
 	r.ReleaseFor(file, version, runtime.GOARCH, program)
 }
 
-// ReleaseFor does the same as Release for an architecture. It signs with the keys in the given files, or with the Releaser's own key if no
+// ReleaseFor is like Release for an architecture. It signs with the keys in the given files, or with the Releaser's own key if no
 // file is given.
 func (r *Releaser) ReleaseFor(file, version, arch string, program []byte, keys ...string) {
 	r.t.Helper()

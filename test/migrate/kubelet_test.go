@@ -202,6 +202,21 @@ func underIslet(t *testing.T, s *system.System, r *registry) {
 	waitForPods(s, "web-edge", "tools1-edge")
 }
 
+// repeatSave repeats the copies of the settings after the steps that change the settings, as an administrator who begins again does.
+func repeatSave(steps [][]string) (all [][]string) {
+	var saves [][]string
+	for _, commands := range steps {
+		switch text := strings.Join(commands, "\n"); {
+		case strings.Contains(text, "/root/before-islet"):
+			saves = append(saves, commands)
+		case strings.Contains(text, "install.sh"):
+			all = append(all, saves...)
+		}
+		all = append(all, commands)
+	}
+	return all
+}
+
 // TestKubelet follows the report of islet doctor --migrate on a node of kubeadm to islet and back.
 func TestKubelet(t *testing.T) {
 	for _, release := range []string{"bookworm", "trixie"} {
@@ -209,7 +224,7 @@ func TestKubelet(t *testing.T) {
 			s, r := bootNode(t, release)
 			before := reportOf(s, t)
 			r.forget()
-			follow(s, tolerate(commandsOf(before.Steps)))
+			follow(s, repeatSave(tolerate(commandsOf(before.Steps))))
 			underIslet(t, s, r)
 			follow(s, commandsOf(before.Back))
 			underKubelet(t, s, strings.Repeat("db starts\ndb ends\n", 2)+"db starts")

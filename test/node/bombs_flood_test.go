@@ -22,13 +22,13 @@ const (
 	preface    = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 )
 
-// This function encodes an HTTP/2 frame.
+// frame encodes an HTTP/2 frame.
 func frame(kind, flags byte, stream uint32, content string) string {
 	head := []byte{byte(len(content) >> 16), byte(len(content) >> 8), byte(len(content)), kind, flags}
 	return string(binary.BigEndian.AppendUint32(head, stream)) + content
 }
 
-// This function returns the encoded headers of a gRPC call. They are not compressed.
+// request returns the encoded headers of a gRPC call. They are not compressed.
 func request(path string) string {
 	text := func(s string) string { return string(rune(len(s))) + s }
 	return "\x83\x86\x04" + text(path) + "\x01" + text("localhost") + "\x00" + text("content-type") + text("application/grpc") +
@@ -39,8 +39,8 @@ func request(path string) string {
 // that a client opens have odd IDs. Some floods send all frames on stream 1.
 type flood func(id uint32) string
 
-// This function returns floods by name. Their frames are cheap for the sender. The argument is a valid header block. Some floods send it
-// only on stream 1.
+// floods returns floods by name. Their frames are cheap for the sender. The argument is a valid header block. Some floods send it only on
+// stream 1.
 func floods(begin string) map[string]flood {
 	large := "\x40\x01a\x7f\xa1\x1e" + strings.Repeat("x", 4000) // it enters the dynamic table, so one byte repeats it
 	return map[string]flood{
@@ -203,7 +203,7 @@ func TestAnsweringFloods(t *testing.T) {
 	b.well()
 }
 
-// This function sends the settings of an HTTP/2 server and returns when the client has sent the headers of a request.
+// called sends the settings of an HTTP/2 server and returns when the client has sent the headers of a request.
 func called(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err

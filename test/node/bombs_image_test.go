@@ -43,13 +43,13 @@ func (d *depot) put(kind string, body []byte) string {
 	return fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":%d}`, kind, digest, len(body))
 }
 
-// This method stores a document and makes it the content of an image name.
+// tag stores a document and makes it the content of an image name.
 func (d *depot) tag(name, kind, body string) {
 	d.put(kind, []byte(body))
 	d.tags[name] = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(body)))
 }
 
-// This method stores an image with one layer and returns its manifest. The first argument contains additional fields of the image's
+// image stores an image with one layer and returns its manifest. The first argument contains additional fields of the image's
 // configuration.
 func (d *depot) image(more string, layer []byte) string {
 	config := d.put(ociConfig,
@@ -62,7 +62,7 @@ func ociIndexOf(manifests string) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[%s]}`, ociIndex, manifests)
 }
 
-// This function returns the output of write, compressed with gzip.
+// packed returns the output of write, compressed with gzip.
 func packed(t *testing.T, write func(w io.Writer) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -102,7 +102,7 @@ func longNames(t *testing.T) []byte {
 	})
 }
 
-// This function returns 256 MiB of zeros, compressed. To a reader it is an empty archive with a long padding.
+// zeros returns 256 MiB of zeros, compressed. To a reader it is an empty archive with a long padding.
 func zeros(t *testing.T) []byte {
 	return packed(t, func(w io.Writer) error {
 		for range 256 {
@@ -193,7 +193,7 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// This method returns an image as an OCI layout with all blobs to which the image refers.
+// archive returns an image as an OCI layout with all blobs to which the image refers.
 func (d *depot) archive(t *testing.T, name string) []byte {
 	return packed(t, func(w io.Writer) error {
 		out := tar.NewWriter(w)

@@ -27,7 +27,7 @@ type plainServer struct {
 	created chan struct{} // closed when the server also has the pods
 }
 
-// This function returns the kind and version of the list at a path, or "" if the path is not a list.
+// collection returns the kind and version of the list at a path, or "" if the path is not a list.
 func collection(of string) string {
 	list := map[string]string{
 		"/api/v1/pods":                       `"kind":"PodList","apiVersion":"v1"`,
@@ -37,7 +37,7 @@ func collection(of string) string {
 	return list
 }
 
-// This method returns the objects of a list that match the request's field selector.
+// items returns the objects of a list that match the request's field selector.
 func (s *plainServer) items(r *http.Request) (all []string) {
 	if r.URL.Path == "/api/v1/pods" {
 		select {

@@ -20,18 +20,18 @@ import (
 	"time"
 )
 
-// This function encodes a protobuf field with a length: a string, bytes or a message.
+// field encodes a protobuf field with a length: a string, bytes or a message.
 func field(number int, value string) string {
 	tag := binary.AppendUvarint(nil, uint64(number)<<3|2)
 	return string(binary.AppendUvarint(tag, uint64(len(value)))) + value
 }
 
-// This function encodes the five bytes before a gRPC message.
+// prefixed encodes the five bytes before a gRPC message.
 func prefixed(compressed byte, length int) []byte {
 	return binary.BigEndian.AppendUint32([]byte{compressed}, uint32(length))
 }
 
-// This function encodes a gRPC message.
+// message encodes a gRPC message.
 func message(text string) []byte { return append(prefixed(0, len(text)), text...) }
 
 // grpcServer serves HTTP/2 without TLS on a Unix socket until the test ends.
@@ -62,7 +62,7 @@ func wholeMessage(text string) answerBomb {
 	}
 }
 
-// This function writes a block repeatedly until a write fails.
+// endless writes a block repeatedly until a write fails.
 func endless(w io.Writer, block []byte) {
 	for {
 		if _, err := w.Write(block); err != nil {
@@ -170,7 +170,7 @@ func (p *fakePlugin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.bomb(w, r)
 }
 
-// This method returns a correct response to a call.
+// good returns a correct response to a call.
 func (p *fakePlugin) good(call string) string {
 	switch call {
 	case "GetInfo":
@@ -260,7 +260,7 @@ func TestPluginBombs(t *testing.T) {
 	b.well()
 }
 
-// This method serves a plugin at its own socket and at its socket in the registration directory.
+// register serves a plugin at its own socket and at its socket in the registration directory.
 func (b *bombedNode) register(p *fakePlugin, file string) {
 	b.t.Helper()
 	p.endpoint = b.Disk + "/kubelet/plugins/" + file
@@ -318,7 +318,7 @@ func TestAllocationBombs(t *testing.T) {
 	b.well()
 }
 
-// This function returns the names and methods of the plugins that have not sent a bomb.
+// unasked returns the names and methods of the plugins that have not sent a bomb.
 func unasked(all []*fakePlugin) (names []string) {
 	for _, p := range all {
 		if p.asked.Load() == 0 {

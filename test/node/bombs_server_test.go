@@ -141,7 +141,7 @@ func (s *hostileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// This function returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
+// signed returns a self-signed certificate for 127.0.0.1, and its PEM encoding.
 func signed(t *testing.T) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is the amount of memory that the agent may use while it handles hostile input, in addition to its own usage.
+// beyond is the amount of memory that the agent may use while it handles hostile input, in addition to its own usage.
 const beyond = 96 << 20
 
 // memoryGroup returns the directory of a memory cgroup that contains only the agent. It also returns the names of the files with the limit
@@ -27,8 +27,8 @@ func memoryGroup(m *machine.Machine) (dir, limit, fails string) {
 	return "/sys/fs/cgroup/memory" + m.Cgroup + "/agent", "memory.limit_in_bytes", "memory.oom_control"
 }
 
-// This function moves the agent into a separate memory cgroup. The limit is the agent's current memory usage plus a fixed amount (the
-// constant beyond). The returned function reports whether the kernel has killed a process in that cgroup because of its memory usage.
+// confine moves the agent into a separate memory cgroup. The limit is the agent's current memory usage plus a fixed amount (the constant
+// beyond). The returned function reports whether the kernel has killed a process in that cgroup because of its memory usage.
 func confine(t *testing.T, m *machine.Machine) (killed func() bool) {
 	t.Helper()
 	dir, limit, fails := memoryGroup(m)
@@ -111,7 +111,7 @@ func (b *bombedNode) checkAlive(after string) {
 	}
 }
 
-// This method checks that the node reports no problem any more, and that the well-behaved pod has not been affected.
+// well checks that the node reports no problem any more, and that the well-behaved pod has not been affected.
 func (b *bombedNode) well() {
 	b.t.Helper()
 	b.Await("the problems to be gone", func() bool { return machine.IsWell(b.Try("status")) })

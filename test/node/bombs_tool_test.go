@@ -29,7 +29,7 @@ func newTools(t *testing.T) (b *bombedNode, socket string) {
 	return b, fmt.Sprintf("/proc/%d/root/run/islet/cri.sock", b.Pid())
 }
 
-// This function returns a client for gRPC calls over one connection to a socket.
+// tool returns a client for gRPC calls over one connection to a socket.
 func tool(t *testing.T, socket string) *http.Transport {
 	tr := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)

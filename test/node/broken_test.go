@@ -22,13 +22,13 @@ type breaker struct {
 	next []byte // version 9.0.0, which works; nil if it has not been built
 }
 
-// This function returns the kinds of broken archives, each with a part of the expected output of islet update.
+// kinds returns the kinds of broken archives, each with a part of the expected output of islet update.
 func kinds() []struct {
 	name, why string
 	slow      bool // skipped without ISLET_TEST_LONG
 	archive   func(b *breaker) string
 } {
-	// This function returns a version that runs test/badislet. The first argument selects the kind of failure.
+	// bad returns a version that runs test/badislet. The first argument selects the kind of failure.
 	bad := func(how string, args ...func(*breaker) int) func(*breaker) string {
 		return func(b *breaker) string {
 			all := how
@@ -68,7 +68,7 @@ func kinds() []struct {
 		{"self-test floods", "fails its self-test", true, bad("testflood", upTo(1, 64))},
 		{"another version", "fails its self-test", false, bad("testother")},
 		{"architecture", "this machine is " + runtime.GOARCH, false, (*breaker).another},
-		{"its program's", "the program is of", true, (*breaker).foreign},
+		{"its program's", "the program is built for", true, (*breaker).foreign},
 		{"truncated", "bytes, the release says", false, (*breaker).truncated},
 		{"program truncated", "", true, func(b *breaker) string {
 			return b.archive("9.0.0", b.bad[:1+b.rand.IntN(len(b.bad)-1)])
@@ -78,7 +78,7 @@ func kinds() []struct {
 		{"of a stranger", "signed by 0 of the node's keys", false, (*breaker).strangers},
 		{"older", "it is not newer", false, func(b *breaker) string { return b.archive("0.0."+fmt.Sprint(b.rand.IntN(9)), b.bad) }},
 		{"the same", "it is not newer", true, func(b *breaker) string { return b.archive(b.was, b.bad) }},
-		{"a script", "no ELF file", false, func(b *breaker) string { return b.archive("9.0.0", []byte("#!/bin/sh\nreboot\n")) }},
+		{"a script", "not an ELF file", false, func(b *breaker) string { return b.archive("9.0.0", []byte("#!/bin/sh\nreboot\n")) }},
 		{"a mutant", "", true, (*breaker).mutant},
 	}
 }
@@ -91,33 +91,33 @@ func (b *breaker) otherArchitecture() string {
 	return "riscv64"
 }
 
-// This method returns an archive whose release is for another architecture.
+// another returns an archive whose release is for another architecture.
 func (b *breaker) another() string {
 	file := b.brokenVersion("crash")
 	b.ReleaseFor(file, "9.0.0", b.otherArchitecture(), b.bad)
 	return file
 }
 
-// This method returns an archive whose program is an ELF file of another architecture.
+// foreign returns an archive whose program is an ELF file of another architecture.
 func (b *breaker) foreign() string {
 	p := bytes.Clone(b.bad)
 	binary.LittleEndian.PutUint16(p[18:], uint16(1+b.rand.IntN(39))) // e_machine of elf(5); islet supports none of these values
 	return b.archive("9.0.0", p)
 }
 
-// This method returns a version that runs the installed program without a network.
+// lonely returns a version that runs the installed program without a network.
 func (b *breaker) lonely() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/lonely")
 	return b.brokenVersion("network " + b.m.Disk + "/lonely")
 }
 
-// This method returns a version that runs the installed program without manifests.
+// blind returns a version that runs the installed program without manifests.
 func (b *breaker) blind() string {
 	b.m.Run("cp", b.m.Binary(), b.m.Disk+"/blind")
 	return b.brokenVersion("blind " + b.m.Disk + "/blind")
 }
 
-// This method changes a file of the archive.
+// edit changes a file of the archive.
 func (b *breaker) edit(file string, how func([]byte) []byte) {
 	b.Helper()
 	data, err := os.ReadFile(file)
@@ -141,7 +141,7 @@ func (b *breaker) changed() string {
 	return file
 }
 
-// This method returns an archive whose release has one changed byte in its signature.
+// forged returns an archive whose release has one changed byte in its signature.
 func (b *breaker) forged() string {
 	file := b.brokenVersion("crash")
 	b.edit(file+".release", func(data []byte) []byte {
@@ -164,7 +164,7 @@ func (b *breaker) strangers() string {
 	return file
 }
 
-// This method returns a working program in which up to 1 % of the pages are random bytes.
+// mutant returns a working program in which up to 1 % of the pages are random bytes.
 func (b *breaker) mutant() string {
 	if b.next == nil {
 		b.next = b.BuildVersion("9.0.0")
@@ -243,8 +243,8 @@ func TestBrokenPrograms(t *testing.T) {
 	}
 }
 
-// This function returns the index at which a part of n cases begins (end is 0) or ends (end is 1). ISLET_TEST_SLICE=2/5 selects the second
-// of five parts, because all cases together may take too long for one run.
+// slice returns the index at which a part of n cases begins (end is 0) or ends (end is 1). ISLET_TEST_SLICE=2/5 selects the second of five
+// parts, because all cases together may take too long for one run.
 func slice(t *testing.T, end, n int) int {
 	t.Helper()
 	text := os.Getenv("ISLET_TEST_SLICE")

@@ -19,7 +19,7 @@ type collectNode struct {
 	pods []string
 }
 
-// This method kills the container of each pod and waits for its restart.
+// end kills the container of each pod and waits for its restart.
 func (d collectNode) end() {
 	d.Helper()
 	count := map[string]int{}

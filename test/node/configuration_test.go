@@ -15,14 +15,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function starts a node with two pods and short trials of configurations. It also returns the IDs of the containers.
+// configured starts a node with two pods and short trials of configurations. It also returns the IDs of the containers.
 func configured(t *testing.T) (*machine.Machine, map[string]string) {
 	t.Helper()
 	m := bootMachine(t)
 	return m, started(m)
 }
 
-// This function starts the agent with two pods and returns the IDs of their containers.
+// started starts the agent with two pods and returns the IDs of their containers.
 func started(m *machine.Machine) map[string]string {
 	m.Write("edge.yaml", fmt.Sprintf(
 		"apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\ncniConfDir: %s/cni\nconfiguration: {healthyFor: 2s, deadline: 15s}\n", m.Disk))
@@ -74,7 +74,7 @@ func awaitTrial(m *machine.Machine, attempt int) {
 	})
 }
 
-// This function checks that the given containers still run and none has restarted.
+// unharmed checks that the given containers still run and none has restarted.
 func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	t.Helper()
 	now := m.WaitReady(slices.Sorted(maps.Keys(ids))...)
@@ -83,7 +83,7 @@ func unharmed(t *testing.T, m *machine.Machine, ids map[string]string) {
 	}
 }
 
-// This function sends a configuration, waits for the result, and returns the output and the exit code of islet.
+// apply sends a configuration, waits for the result, and returns the output and the exit code of islet.
 func apply(m *machine.Machine, text string, flags ...string) (string, int) {
 	m.Write("sent.yaml", text)
 	return m.Try(append([]string{"config", "apply", m.Disk + "/sent.yaml"}, flags...)...)

@@ -10,14 +10,14 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This type is a node whose local fields are changed with consent.
+// A consent is a node whose local fields are changed with consent.
 type consent struct {
 	*machine.Machine
 	t *testing.T
 }
 
-// This method applies a configuration with consent to change the given fields, and checks that the configuration is in use. In the text,
-// DISK is the machine's directory and CGROUP its cgroup.
+// apply applies a configuration with consent to change the given fields, and checks that the configuration is in use. In the text, DISK is
+// the machine's directory and CGROUP its cgroup.
 func (c *consent) apply(fields, text string) {
 	c.t.Helper()
 	if out, code := c.try(fields, text); code != 0 || !strings.Contains(out, "is in use") {
@@ -37,7 +37,7 @@ func (c *consent) revert() {
 	}
 }
 
-// This method starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
+// serves starts a pod with a web server and checks that another pod reaches it. It returns the address of the new pod.
 func (c *consent) serves(name, from string) string {
 	c.t.Helper()
 	c.Write("manifests/"+name+".yaml", manifest(name, "", "serve", ":80"))
@@ -161,7 +161,7 @@ func (c *consent) startElsewhere() {
 	c.WaitReady("one-edge")
 }
 
-// This method waits until no resources of pods are left.
+// clean waits until no resources of pods are left.
 func (c *consent) clean() {
 	c.t.Helper()
 	c.Await("nothing of pods to be left", func() bool {

@@ -15,7 +15,7 @@ import (
 // cgroupLimits contains the limits of a cgroup. Under cgroup v2, the CPU shares are empty.
 type cgroupLimits struct{ memory, shares, pids string }
 
-// This function reports whether the machine has only cgroup v2.
+// unified reports whether the machine has only cgroup v2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
@@ -44,10 +44,10 @@ func mostPIDs(t *testing.T, m *machine.Machine) int {
 	return min(most, threads)
 }
 
-// This function returns the cpu.shares of a number of millicores.
+// weight returns the cpu.shares of a number of millicores.
 func weight(milli int) string { return fmt.Sprint(milli * 1024 / 1000) }
 
-// This function returns the mount points of the cgroup v1 controllers.
+// hierarchies returns the mount points of the cgroup v1 controllers.
 func hierarchies(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -70,7 +70,7 @@ func makeCgroup(t *testing.T, cgroup string) {
 	}
 }
 
-// This function starts an agent that must exit at once, and checks that its log contains the given texts.
+// refuses starts an agent that must exit at once, and checks that its log contains the given texts.
 func refuses(t *testing.T, m *machine.Machine, words ...string) {
 	t.Helper()
 	before := len(m.AgentLog(1 << 20))
@@ -152,5 +152,5 @@ func TestEnforces(t *testing.T) {
 	}
 }
 
-// This function quotes a word in the same way as the agent's log.
+// quoted quotes a word in the same way as the agent's log.
 func quoted(word string) string { return strings.ReplaceAll(fmt.Sprintf("%q", word), `"`, `\"`) }

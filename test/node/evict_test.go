@@ -13,12 +13,12 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod that allocates memory. The pod has the given priority.
+// eats returns a pod that allocates memory. The pod has the given priority.
 func eats(name string, priority, mib int) string {
 	return manifest(name, fmt.Sprintf("  priority: %d\n", priority), "eat", fmt.Sprint(mib))
 }
 
-// This function reports whether a pod has the condition DisruptionTarget with the reason of an eviction.
+// disrupted reports whether a pod has the condition DisruptionTarget with the reason for an eviction.
 func disrupted(p machine.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "DisruptionTarget" {
@@ -159,7 +159,7 @@ func onVolume(name, volume string, args ...string) string {
 		volume), args...)
 }
 
-// This function waits until a pod has been evicted.
+// evicted waits until a pod has been evicted.
 func evicted(m *machine.Machine, name string) machine.Pod {
 	return m.WaitPods(name+" to be evicted", func(pods map[string]machine.Pod) bool {
 		return pods[name+

@@ -20,7 +20,7 @@ func has(text string) func(string) bool {
 	return func(log string) bool { return strings.Contains(log, text) }
 }
 
-// exampleSerial replaces the device of the example by a volume with the end of a pseudoterminal, because the kernel opens such an end
+// exampleSerial replaces the device of the example with a volume with the end of a pseudoterminal, because the kernel opens such an end
 // only below /dev/pts. A second pod has the device, for which a loop device stands in.
 func exampleSerial(t *testing.T, x *examples) {
 	text := replaced(t, fileText(t, exampleDir+"serial-line.yaml"), "{name: serial-line}", "{name: terminal}",

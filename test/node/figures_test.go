@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function sends a request to the agent's local socket and returns the body of the response.
+// get sends a request to the agent's local socket and returns the body of the response.
 func get(t *testing.T, a *machine.Agent, path string) string {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -37,7 +37,7 @@ func get(t *testing.T, a *machine.Agent, path string) string {
 	return string(text)
 }
 
-// This function starts a process directly in the cgroup of a machine.
+// loose starts a process directly in the cgroup of a machine.
 func loose(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	p, err := machine.StartProcess(m.Command("sh", "-c", "while :; do sleep 0.1; done"))
@@ -112,7 +112,7 @@ func TestFigures(t *testing.T) {
 	}
 	checkPages(t, a)
 	ran := regexp.MustCompile(`"name":"misc",[^}]*"usageCoreNanoSeconds":[1-9]`)
-	m.Await("what is no pod to have run where the agent moved it", func() bool { return ran.MatchString(get(t, a, "/stats/summary")) })
+	m.Await("processes outside pods to have run in the cgroup to which the agent moved them", func() bool { return ran.MatchString(get(t, a, "/stats/summary")) })
 	for path, whole := range map[string]bool{"/stats/summary": true, "/stats/summary?only_cpu_and_memory=true": false} {
 		sum := get(t, a, path)
 		checkSummary(t, sum, whole)

@@ -22,7 +22,7 @@ type shelf struct {
 	asked   map[string]int // number of requests, by version and file extension
 }
 
-// This method starts a server without a version. Agents that start afterwards trust its certificate.
+// shelf starts a server without a version. Agents that start afterwards trust its certificate.
 func (u *updates) shelf() *shelf {
 	u.Helper()
 	s := &shelf{u: u, asked: map[string]int{}}
@@ -67,7 +67,7 @@ func (s *shelf) count(what string) int {
 	return s.asked[what]
 }
 
-// This method waits until the node has requested the release of a version more than n times and has processed the response.
+// looked waits until the node has requested the release of a version more than n times and has processed the response.
 func (s *shelf) looked(version string, n int) {
 	s.u.Helper()
 	s.u.m.Await("a look for "+version, func() bool { return s.releases(version) > n })
@@ -77,7 +77,7 @@ func (s *shelf) looked(version string, n int) {
 	})
 }
 
-// This method waits until the trial of a version has ended. It returns the reason of the failure, or "" if the version is kept.
+// ended waits until the trial of a version has ended. It returns the reason for the failure, or "" if the version is kept.
 func (u *updates) ended(version string) (why string) {
 	u.Helper()
 	u.m.Await("the end of the trial of "+version, func() bool {

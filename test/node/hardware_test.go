@@ -143,7 +143,7 @@ func notGranted(t *testing.T, m *machine.Machine) {
 	}
 }
 
-// This function returns the status of the pod's condition DevicesPlugged, or "" without the condition.
+// plug returns the status of the pod's condition DevicesPlugged, or "" without the condition.
 func plug(pod machine.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == "islet.dev/DevicesPlugged" {

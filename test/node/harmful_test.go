@@ -25,7 +25,7 @@ const servedHead = kubeletHead + "authorization: {mode: AlwaysAllow}\n"
 
 const edgeHead = "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\n"
 
-// This constant is the address of the node's interface.
+// uplink is the address of the node's interface.
 const uplink = "192.0.2.10"
 
 // A servedNode is a node whose kubelet API is reachable from other machines.
@@ -35,7 +35,7 @@ type servedNode struct {
 	http http.Client // the client has a certificate that the node accepts
 }
 
-// This function starts a node with two pods and an address. It also returns the IDs of the containers.
+// served starts a node with two pods and an address. It also returns the IDs of the containers.
 func served(t *testing.T) (*servedNode, map[string]string) {
 	t.Helper()
 	m := bootMachine(t)
@@ -63,7 +63,7 @@ func served(t *testing.T) (*servedNode, map[string]string) {
 	return n, started(m)
 }
 
-// This method sends a request to the kubelet API at the node's address.
+// get sends a request to the kubelet API at the node's address.
 func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 	resp, err := n.http.Get("https://" + net.JoinHostPort(uplink, port) + path)
 	if err != nil {
@@ -77,7 +77,7 @@ func (n *servedNode) get(port, path string) (status int, body string, _ error) {
 // portOf finds the port in a configuration. It does not match the port 0.
 var portOf = regexp.MustCompile(`(?m)^(?:\{.*")?port"?: ?([1-9]\d*)`)
 
-// This method checks that the kubelet API responds at the node's address. With the configuration of the local files, the API must list the
+// reached checks that the kubelet API responds at the node's address. With the configuration of the local files, the API must list the
 // pods. A configuration that was sent may change the port and reject the client.
 func (n *servedNode) reached(s shownConfiguration) {
 	n.t.Helper()
@@ -96,8 +96,8 @@ const mayHarm = "authentication.x509.clientCAFile,tlsCertFile,tlsPrivateKeyFile,
 	"edge.statusPagePort,tlsMinVersion,tlsCipherSuites,authentication.anonymous.enabled,authentication.webhook.enabled,authorization.mode,clusterDNS,enforceNodeAllocatable," +
 	"featureGates,localStorageCapacityIsolation,edge.devices,seccompDefault,rotateCertificates,enableDebuggingHandlers"
 
-// This variable contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the test uses
-// only the first configurations.
+// harmful contains configurations that are valid or almost valid, and that may damage a node. Without ISLET_TEST_LONG the test uses only
+// the first configurations.
 var harmful = []string{
 	servedHead + "readOnlyPort: 10248\n",
 	servedHead + "maxPods: 0\n",
@@ -215,7 +215,7 @@ func newMutator(t *testing.T) *mutator {
 	return m
 }
 
-// This method returns a value for a field with the given default. It may be invalid.
+// value returns a value for a field with the given default. It may be invalid.
 func (m *mutator) value(def string) any {
 	pick := func(all ...any) any { return all[m.IntN(len(all))] }
 	_, isDuration := time.ParseDuration(def)
@@ -236,7 +236,7 @@ func (m *mutator) value(def string) any {
 		map[string]string{"memory": "1Ti"}, map[string]string{"memory.available": "99%"}, 0, 1<<20, true)
 }
 
-// This method returns a configuration in which one to three fields have random values.
+// fieldwise returns a configuration in which one to three fields have random values.
 func (m *mutator) fieldwise() string {
 	kind := m.fields[m.IntN(len(m.fields))][0]
 	base := map[string]any{}
@@ -269,7 +269,7 @@ func (m *mutator) fieldwise() string {
 	return string(text) + "\n"
 }
 
-// This method returns a harmful configuration in which some bytes are changed.
+// bytewise returns a harmful configuration in which some bytes are changed.
 func (m *mutator) bytewise() string {
 	text := []byte(harmful[m.IntN(len(harmful))])
 	for range 1 + m.IntN(3) {
@@ -353,7 +353,7 @@ func TestHarmfulConfigurations(t *testing.T) {
 	}
 }
 
-// This function returns a short form of a configuration for the test's log.
+// shortened returns a short form of a configuration for the test's log.
 func shortened(text string) string {
 	text = strings.TrimPrefix(strings.TrimPrefix(text, servedHead), edgeHead)
 	return fmt.Sprintf("%.300q", text)

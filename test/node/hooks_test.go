@@ -177,17 +177,17 @@ func TestPodLife(t *testing.T) {
 			t.Errorf("events of %s lack %q:\n%s", pod, want, out)
 		}
 	}
-	// An event contains no reason of a failed hook, because the reason may contain secrets. The node itself shows the reason.
+	// An event contains no reason for a failed hook, because the reason may contain secrets. The node itself shows the reason.
 	for pod, why := range map[string]string{"refused-edge": "exited with 3", "again-edge": "Cannot run handler"} {
 		if out := m.Islet("events", pod); strings.Contains(out, why) {
 			t.Errorf("the events of %s contain the reason:\n%s", pod, out)
 		}
 		if out := m.Islet("describe", pod); !strings.Contains(out, "postStart of c, ") || !strings.Contains(out, why) {
-			t.Errorf("describe of %s contains no reason of the hook's failure:\n%s", pod, out)
+			t.Errorf("describe of %s contains no reason for the hook's failure:\n%s", pod, out)
 		}
 	}
 	if out, _ := m.Try("status"); !strings.Contains(out, "Cannot run handler") {
-		t.Errorf("status contains no reason of the hook's failure:\n%s", out)
+		t.Errorf("status contains no reason for the hook's failure:\n%s", out)
 	}
 	if out := m.Islet("describe", "all-edge"); !strings.Contains(out, "AllContainersRestarting") {
 		t.Errorf("describe shows no condition:\n%s", out)

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns the processes of the FUSE servers in a machine.
+// servers returns the processes of the FUSE servers in a machine.
 func servers(m *machine.Machine) (pids []int) {
 	for pid, cmd := range m.Processes() {
 		if strings.HasSuffix(strings.TrimSpace(cmd), hungfs.Process) {
@@ -24,7 +24,7 @@ func servers(m *machine.Machine) (pids []int) {
 	return pids
 }
 
-// This function returns the processes of a machine's pods.
+// contained returns the processes of a machine's pods.
 func contained(t *testing.T, m *machine.Machine) (pids []int) {
 	t.Helper()
 	for _, hierarchy := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/pids"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function checks the databases of a stopped node without pods. The metadata of containerd must have no container, sandbox, lease or
+// inventory checks the databases of a stopped node without pods. The metadata of containerd must have no container, sandbox, lease or
 // writable snapshot. The store must have no pod and no address.
 func inventory(t *testing.T, m *machine.Machine) {
 	t.Helper()

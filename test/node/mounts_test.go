@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is a pod that mounts a directory of the host, and a subPath of this directory. Another file system is mounted below the
+// mounting is a pod that mounts a directory of the host, and a subPath of this directory. Another file system is mounted below the
 // directory.
 const mounting = `apiVersion: v1
 kind: Pod

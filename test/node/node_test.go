@@ -26,7 +26,7 @@ func bootMachine(t *testing.T) *machine.Machine {
 	return m
 }
 
-// This function returns a pod with one container that runs podtool.
+// manifest returns a pod with one container that runs podtool.
 func manifest(name, extra string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod

@@ -24,7 +24,7 @@ metadata: {name: wifi}
 stringData: {password: %s}
 `
 
-// This function returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
+// reader returns a pod that uses the ConfigMap and the Secret in its volumes and its environment.
 func reader(name string) string {
 	return manifest(name, `    env:
     - {name: GREETING, valueFrom: {configMapKeyRef: {name: settings, key: greeting}}}
@@ -44,7 +44,7 @@ func reader(name string) string {
 `, "sleep")
 }
 
-// This function returns the content of a file in the container of a pod.
+// file returns the content of a file in the container of a pod.
 func file(m *machine.Machine, pod, path string) string {
 	out, _ := m.Try("exec", pod, "--", "/podtool", "cat", path)
 	return strings.TrimSuffix(out, "\n")
@@ -133,7 +133,7 @@ func TestObjectsOfManifests(t *testing.T) {
 	m.Await("all objects to be gone", func() bool { return strings.TrimSpace(m.Islet("objects", "--no-headers")) == "" })
 }
 
-// This function checks that no file of the agent contains a Secret in plain text.
+// nowhere checks that no file of the agent contains a Secret in plain text.
 func nowhere(t *testing.T, disk, secret string) {
 	t.Helper()
 	looked := 0

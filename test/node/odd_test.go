@@ -33,7 +33,7 @@ MOUNTS
   volumes:
 VOLUMES`
 
-// This function returns the manifest of lookPod.
+// looking returns the manifest of lookPod.
 func looking() string {
 	var mounts, volumes []string
 	for _, dir := range []string{"bin", "lib", "lib64", "usr"} {
@@ -88,7 +88,7 @@ func lookFrom(t *testing.T, umask int) (container, command string) {
 	return container, command
 }
 
-// This variable matches the inode numbers of pipes and sockets.
+// inodes matches the inode numbers of pipes and sockets.
 var inodes = regexp.MustCompile(`\[\d+\]`)
 
 func compare(t *testing.T, what, usual, found string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns the sum of a metric's samples that have the given labels, and the number of these samples.
+// value returns the sum of a metric's samples that have the given labels, and the number of these samples.
 func value(t *testing.T, page, name string, labels ...string) (sum float64, lines int) {
 	t.Helper()
 next:

@@ -68,7 +68,7 @@ func TestCPUs(t *testing.T) {
 	m.Await("the shared pod to come back to the CPU", func() bool { return on("shared-edge") == all })
 }
 
-// This function returns the CPUs ("Cpus") or memory nodes ("Mems") that the kernel allows to a pod's first process.
+// allowed returns the CPUs ("Cpus") or memory nodes ("Mems") that the kernel allows to a pod's first process.
 func allowed(m *machine.Machine, pod, what string) string {
 	_, list, _ := strings.Cut(m.Islet("exec", pod, "--", "/podtool", "cat", "/proc/1/status"), what+"_allowed_list:")
 	list, _, _ = strings.Cut(list, "\n")

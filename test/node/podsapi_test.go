@@ -53,7 +53,7 @@ func podsAPI(t *testing.T, m *machine.Machine, method string) (next func() ([]by
 	return next, end
 }
 
-// This function returns the response of ListPods and its gRPC status.
+// listed returns the response of ListPods and its gRPC status.
 func listed(t *testing.T, m *machine.Machine) (pods []byte, code string) {
 	t.Helper()
 	next, end := podsAPI(t, m, "ListPods")

@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is a pod that serves HTTP. It is ready while the file /ready exists, and alive until the file /dead exists.
+// probed is a pod that serves HTTP. It is ready while the file /ready exists, and alive until the file /dead exists.
 const probed = `
     ports: [{name: web, containerPort: 8080}]
     startupProbe: {exec: {command: [/podtool, cat, /etc/hostname]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1000}

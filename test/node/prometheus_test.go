@@ -21,9 +21,9 @@ var noData = map[string]string{
 	"kubelet: errors of operations":         "no operation failed: the same",
 	"KubePersistentVolumeFillingUp":         "a claim of a node by itself is a directory, without a size of its own",
 	"KubePersistentVolumeInodesFillingUp":   "the same",
-	"kubelet: storage operations":           "what pods mount that lives and dies with them is no operation here; volumes of claims have them",
+	"kubelet: storage operations":           "what pods mount that lives and dies with them is not an operation here; volumes of claims have them",
 	"kubelet: errors of the configuration":  "kubelet_node_config_error is of a node that was sent a configuration; a kubelet has had it up to 1.24",
-	"kubelet: errors of storage operations": "storage_operation_errors_total is no kubelet's any more: storage_operation_duration_seconds has the status",
+	"kubelet: errors of storage operations": "storage_operation_errors_total no longer belongs to the kubelet: storage_operation_duration_seconds has the status",
 }
 
 // scrapable contains the fields of a KubeletConfiguration that let a Prometheus without a token scrape the node.

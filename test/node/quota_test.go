@@ -58,7 +58,7 @@ func TestLogQuotaAndFlashBudget(t *testing.T) {
 	}
 }
 
-// This function returns a text of the given size that hardly compresses.
+// lines returns a text of the given size that hardly compresses.
 func lines(bytes int) string {
 	random, line := rand.NewChaCha8([32]byte{}), make([]byte, 750)
 	var b strings.Builder

@@ -11,11 +11,11 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function makes the machine's disk a separate mount. Therefore freeze() can make this mount read-only until the next boot.
+// partition makes the machine's disk a separate mount. Therefore freeze() can make this mount read-only until the next boot.
 func partition(m *machine.Machine) { m.Run("mount", "--bind", m.Disk, m.Disk) }
 
-// This function makes the disk read-only in the machine. The kernel does this when a disk fails. With a failing card, the disk is also
-// read-only after a boot.
+// freeze makes the disk read-only in the machine. The kernel does this when a disk fails. With a failing card, the disk is also read-only
+// after a boot.
 func freeze(m *machine.Machine) {
 	m.Run("mount", "-o", "remount,bind,ro", m.Disk)
 	if pods := m.Disk + "/kubelet/pods"; slices.Contains(m.Mounts(), pods) { // the agent's mount of the same disk
@@ -23,7 +23,7 @@ func freeze(m *machine.Machine) {
 	}
 }
 
-// This function returns the modes and modification times of all files on the disk.
+// disk returns the modes and modification times of all files on the disk.
 func disk(t *testing.T, m *machine.Machine) string {
 	t.Helper()
 	var all strings.Builder
@@ -41,7 +41,7 @@ func disk(t *testing.T, m *machine.Machine) string {
 	return all.String()
 }
 
-// This function returns the mounts of the overlay in memory.
+// volatile returns the mounts of the overlay in memory.
 func volatile(m *machine.Machine) []string {
 	var found []string
 	for line := range strings.Lines(m.Run("cat", "/proc/self/mountinfo")) {
@@ -52,7 +52,7 @@ func volatile(m *machine.Machine) []string {
 	return found
 }
 
-// This function returns the flags of an agent with the given run directory.
+// flags returns the flags of an agent with the given run directory.
 func flags(m *machine.Machine, run string) []string {
 	return []string{"--root-dir=" + m.Disk + "/kubelet", "--state-dir=" + m.Disk + "/state", "--run-dir=" + run, "--config=" + m.Disk + "/kubelet.yaml", "--edge-config=" + m.Disk + "/edge.yaml"}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod whose container holds a lock on a file of the host while it runs. The container appends a line "started" to
-// that file, or "twice" if another container holds the lock.
+// sole returns a pod whose container holds a lock on a file of the host while it runs. The container appends a line "started" to that file,
+// or "twice" if another container holds the lock.
 func sole(m *machine.Machine, name, extra string) string {
 	return manifest(name, fmt.Sprintf(`    volumeMounts:
     - {name: shared, mountPath: /shared}
@@ -21,7 +21,7 @@ func sole(m *machine.Machine, name, extra string) string {
 %s`, m.Disk, extra), "sole", "/shared/"+name)
 }
 
-// This function returns how often a pod of sole() has started. It fails the test if two of its containers ran at the same time.
+// starts returns how often a pod of sole() has started. It fails the test if two of its containers ran at the same time.
 func starts(t *testing.T, m *machine.Machine, name string) int {
 	t.Helper()
 	file := filepath.Join(m.Disk, "shared", name)

@@ -39,7 +39,7 @@ func fileText(t *testing.T, name string) string {
 	return string(b)
 }
 
-// This function returns the oom_score_adj of a process.
+// score returns the oom_score_adj of a process.
 func score(t *testing.T, pid int) int {
 	t.Helper()
 	return number(t, fileText(t, fmt.Sprintf("/proc/%d/oom_score_adj", pid)))

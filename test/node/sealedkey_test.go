@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function starts an emulated TPM with its state in a directory. It listens at a socket on the machine's disk.
+// startTPM starts an emulated TPM with its state in a directory. It listens at a socket on the machine's disk.
 func startTPM(t *testing.T, m *machine.Machine, state string) (end func()) {
 	t.Helper()
 	socket := filepath.Join(m.Disk, "tpm")
@@ -46,7 +46,7 @@ func startTPM(t *testing.T, m *machine.Machine, state string) (end func()) {
 	return end
 }
 
-// This function runs islet key seal on a terminal until it has shown the recovery key. It returns the process, the terminal and the key.
+// showRecovery runs islet key seal on a terminal until it has shown the recovery key. It returns the process, the terminal and the key.
 func showRecovery(t *testing.T, m *machine.Machine) (p *machine.Process, ours *os.File, recovery string) {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

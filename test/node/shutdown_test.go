@@ -11,8 +11,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod whose preStop hook writes the time to the disk. The container ignores SIGTERM, so it runs until its grace
-// period ends.
+// ordered returns a pod whose preStop hook writes the time to the disk. The container ignores SIGTERM, so it runs until its grace period
+// ends.
 func ordered(m *machine.Machine, name, policy string, priority int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -67,7 +67,7 @@ func TestMachineGoesOff(t *testing.T) {
 			return time.Time{}
 		}
 		if when, err = time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text))); err != nil {
-			t.Errorf("the file of the hook of %s is %q, which is no single time", name, text)
+			t.Errorf("the file of the hook of %s is %q, which is not a single time", name, text)
 		}
 		return when
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function starts a node with the given number of pods, which print numbers. Each shim has two pods.
+// fleet starts a node with the given number of pods, which print numbers. Each shim has two pods.
 func fleet(t *testing.T, n int) (*machine.Machine, []string) {
 	t.Helper()
 	m := bootMachine(t)
@@ -41,7 +41,7 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-// This function returns the number of restarts of all containers of the pods.
+// restarts returns the number of restarts of all containers of the pods.
 func restarts(pods map[string]machine.Pod) (n int) {
 	for _, p := range pods {
 		for _, c := range p.Status.ContainerStatuses {
@@ -51,7 +51,7 @@ func restarts(pods map[string]machine.Pod) (n int) {
 	return n
 }
 
-// This function maps each pod to the ID of its container.
+// containers maps each pod to the ID of its container.
 func containers(pods map[string]machine.Pod) map[string]string {
 	ids := map[string]string{}
 	for name, p := range pods {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns the regular files of a node's configuration, state and root directories. It skips the files of the runtime and the
+// regular returns the regular files of a node's configuration, state and root directories. It skips the files of the runtime and the
 // database, which have separate tests, and files in volumes.
 func regular(t *testing.T, m *machine.Machine) (files []string) {
 	t.Helper()
@@ -39,7 +39,7 @@ providers:
 - {name: none, apiVersion: credentialprovider.kubelet.k8s.io/v1, matchImages: ["registry.example"], defaultCacheDuration: 1h}
 `
 
-// This variable contains the files that the agent must read. If such a file is unreadable, the log must name the file.
+// reads contains the files that the agent must read. If such a file is unreadable, the log must name the file.
 var reads = []string{"kubelet.yaml", "drop/10.conf", "edge.yaml", "provider.yaml", "manifests/one.yaml", "state/images/podtool.tar"}
 
 // TestUnreadableFiles checks that the agent starts although a file of the configuration, state or root directory fails with EIO. No
@@ -62,7 +62,7 @@ func TestUnreadableFiles(t *testing.T) {
 	m.StartAgent(flags...)
 	before := containers(m.WaitReady("one-edge", "two-edge"))
 
-	// This function starts the agent while a file is unreadable, checks the pods, and makes the file readable again.
+	// whole starts the agent while a file is unreadable, checks the pods, and makes the file readable again.
 	whole := func(name string) {
 		t.Helper()
 		started := len(m.AgentLog(1 << 30))

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This type is a node whose program the test may replace.
+// A updates is a node whose program the test may replace.
 type updates struct {
 	*testing.T
 	*machine.Releaser
@@ -57,7 +57,7 @@ func (u *updates) start(configuration, update string) {
 	u.ids = containers(u.m.WaitReady("one-edge", "two-edge"))
 }
 
-// This method packs a program as a version, signs the archive, and returns its path.
+// archive packs a program as a version, signs the archive, and returns its path.
 func (u *updates) archive(version string, program []byte) string {
 	u.Helper()
 	file := u.m.Disk + "/islet.tar.gz"
@@ -68,12 +68,12 @@ func (u *updates) archive(version string, program []byte) string {
 // brokenVersion returns the archive of a version that does not work.
 func (u *updates) brokenVersion(how string) string { return u.archive("9.0.0", u.fails("9.0.0", how)) }
 
-// This method returns the program of a version that does not work.
+// fails returns the program of a version that does not work.
 func (u *updates) fails(version, how string) []byte {
 	return append(bytes.Clone(u.bad), "\n"+version+" "+how...)
 }
 
-// This method checks that a version runs and that the containers have not changed.
+// as checks that a version runs and that the containers have not changed.
 func (u *updates) as(version string) {
 	u.Helper()
 	if out, _ := u.m.Try("status"); !strings.Contains(out, "islet "+version+",") {
@@ -87,10 +87,10 @@ func (u *updates) as(version string) {
 	}
 }
 
-// This constant contains short durations for trials.
+// quickly contains short durations for trials.
 const quickly = "configuration: {healthyFor: 2s, deadline: 15s}"
 
-// TestUpdate checks that a good version is kept without a restart of containers. For other versions islet update must report the reason of
+// TestUpdate checks that a good version is kept without a restart of containers. For other versions islet update must report the reason for
 // the rejection.
 func TestUpdate(t *testing.T) {
 	t.Parallel()

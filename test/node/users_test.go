@@ -34,7 +34,7 @@ spec:
   - {name: unmasked, image: IMAGE, imagePullPolicy: Never, args: [sleep], securityContext: {procMount: Unmasked}}
 `
 
-// This function returns the UID and GID of a file on the host.
+// owner returns the UID and GID of a file on the host.
 func owner(t *testing.T, path string) string {
 	t.Helper()
 	st, err := os.Lstat(path)
@@ -45,7 +45,7 @@ func owner(t *testing.T, path string) string {
 	return fmt.Sprint(sys.Uid, ":", sys.Gid)
 }
 
-// This function returns the UID mapping of a container's user namespace.
+// users returns the UID mapping of a container's user namespace.
 func users(m *machine.Machine, pod, container string) string {
 	return strings.Join(strings.Fields(m.Islet("exec", pod, "-c", container, "--", "/podtool", "cat", "/proc/self/uid_map")), " ")
 }

@@ -281,5 +281,88 @@ func TestVersionsConfiguration(t *testing.T) {
 	uses(first, "")
 }
 
+// TestVersionsRefused gives the earlier version what it does not know: fields of the node's own EdgeConfiguration, and a sealed key. With
+// an unknown field, the update to it must fail. If a package manager installs its program nevertheless, it must not start, and must name
+// the field. With a sealed key it starts without the stored Secrets, and must not change the key. This version then continues
+// with the same pods and Secrets. After the key was unsealed, the earlier version reads the Secrets.
+func TestVersionsRefused(t *testing.T) {
+	t.Parallel()
+	machine.RequireTools(t, "swtpm")
+	v := bootVersions(t)
+	startTPM(t, v.m, t.TempDir())
+	v.turn()
+	read := func(name string) string {
+		t.Helper()
+		text, err := os.ReadFile(v.m.Disk + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	// This function starts the earlier version on this version's files.
+	ends := func(why string) {
+		t.Helper()
+		v.m.Kill()
+		before := len(v.m.AgentLog(1 << 20))
+		v.replace(v.at[false])
+		v.m.LaunchAgent()
+		v.m.AwaitEnd()
+		if said := v.m.AgentLog(1 << 20)[before:]; !strings.Contains(said, why) {
+			t.Errorf("the earlier version does not say %q, but\n%s", why, said)
+		}
+		v.replace(v.at[true])
+	}
+	plain := read("edge.yaml")
+	for _, field := range []string{"k3s: {directory: /nowhere}", "bundle: {source: https://example.com/bundle.tar}", "tpm: {device: /dev/tpmrm0}"} {
+		v.m.Write("edge.yaml", plain+field+"\n")
+		ends("unknown field")
+		v.m.Write("edge.yaml", plain)
+		v.m.StartAgent()
+		v.unharmed()
+	}
+	v.m.Write("edge.yaml", strings.Replace(plain, "update: {", "update: {index: https://office.example.com/islet.index, ", 1))
+	v.restart()
+	v.refuse("unknown field")
+	ends("unknown field")
+
+	v.m.Write("edge.yaml", plain+"tpm: {device: "+v.m.Disk+"/tpm}\n")
+	v.m.StartAgent()
+	v.m.Write("secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: wifi}\nstringData: {password: hush}\n")
+	v.m.Islet("apply", "-f", v.m.Disk+"/secret.yaml") // makes the key
+	p, terminal, _ := showRecovery(t, v.m)
+	if _, err := terminal.WriteString("\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended
+	sealed := read("state/store.key")
+	v.m.Write("edge.yaml", plain)
+	v.m.Kill()
+	v.newer = false
+	v.replace(v.at[false])
+	v.m.StartAgent()
+	v.unharmed()
+	if read("state/store.key") != sealed {
+		t.Error("the earlier version has changed the sealed key")
+	}
+	has := func() {
+		t.Helper()
+		if out := v.m.Islet("objects"); !strings.Contains(out, "wifi") {
+			t.Errorf("version %s: the Secret is lost: %s", v.at[v.newer].version, out)
+		}
+	}
+	v.m.Kill()
+	v.newer = true
+	v.replace(v.at[true])
+	v.m.Write("edge.yaml", plain+"tpm: {device: "+v.m.Disk+"/tpm}\n")
+	v.m.StartAgent()
+	v.unharmed()
+	has()
+	v.m.Islet(append([]string{"key", "unseal"}, flags(v.m, "/run/islet")...)...)
+	v.m.Write("edge.yaml", plain)
+	v.restart()
+	v.turn()
+	has()
+}
+
 // always returns the manifest of a pod whose containers restart.
 func always(pod string) string { return strings.Replace(pod, "Never", "Always", 1) }

@@ -30,7 +30,7 @@ func newVeto(t *testing.T) *veto {
 	return v
 }
 
-// This method makes the pod unready when a trial begins, and ready when the trial ends. It returns the reason why the trial failed.
+// during makes the pod unready when a trial begins, and ready when the trial ends. It returns the reason why the trial failed.
 func (v *veto) during() (why string) {
 	v.Helper()
 	v.m.Await("a trial", func() bool {

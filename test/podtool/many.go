@@ -26,9 +26,9 @@ func createFiles(ctx context.Context, dir, many string) error {
 	return nil
 }
 
-// forkUntil starts processes until this machine has the given number of processes and threads, and replaces those of others that end.
-// Each process is a fork of this process, has a single thread, and does not return to Go code. It would take too long to execute a program
-// for each process.
+// forkUntil starts processes until this machine has the given number of processes and threads, and replaces processes of other programs
+// that end. Each process is a fork of this process, has a single thread, and does not return to Go code. It would take too long to execute
+// a program for each process.
 func forkUntil(ctx context.Context, total string) error {
 	want, err := strconv.Atoi(total)
 	if err != nil {
@@ -58,7 +58,7 @@ func forkUntil(ctx context.Context, total string) error {
 	return nil
 }
 
-// countThreads returns the number of processes and threads of this machine, also those of other PID namespaces.
+// countThreads returns the number of processes and threads of this machine, also in other PID namespaces.
 func countThreads() (int, error) {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

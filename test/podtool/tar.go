@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// This function implements the part of tar that kubectl cp needs: "cf - FILE" and "x... - -C DIR" for regular files.
+// archive implements the part of tar that kubectl cp needs: "cf - FILE" and "x... - -C DIR" for regular files.
 func archive(args []string) error {
 	if len(args) == 3 && args[0] == "cf" {
 		return pack(args[2])

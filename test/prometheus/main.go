@@ -32,7 +32,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 )
 
-// This variable contains the scraped pages of a node. All pages have the job kubelet, as in kube-prometheus.
+// pages contains the scraped pages of a node. All pages have the job kubelet, as in kube-prometheus.
 var pages = []string{"/metrics", "/metrics/cadvisor", "/metrics/resource", "/metrics/probes", "/metrics/slis"}
 
 func main() {

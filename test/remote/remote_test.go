@@ -16,10 +16,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// This constant is the agent's flag for containerd.
+// remote is the agent's flag for containerd.
 const remote = "--container-runtime-endpoint=" + machine.Endpoint
 
-// This function returns a pod with one container.
+// pod returns a pod with one container.
 func pod(name, more string, args ...string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 5\n  containers:\n  - {name: c, image: %q, imagePullPolicy: Never, args: [\"%s\"]%s}\n",
 		name, machine.Image, strings.Join(args, `", "`), more)

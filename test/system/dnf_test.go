@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is the spec file of a package that provides /bin/sh, which islet's packages require.
+// shell is the spec file of a package that provides /bin/sh, which islet's packages require.
 const shell = `Name: shell
 Version: 1
 Release: 1

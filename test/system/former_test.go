@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// This function returns a command that builds /root/NAME.deb, a package with the given fields and no files.
+// deb returns a command that builds /root/NAME.deb, a package with the given fields and no files.
 func deb(name string, fields ...string) string {
 	return fmt.Sprintf(`mkdir -p /root/%[1]s/DEBIAN && printf '%%s\n' 'Package: %[1]s' 'Version: 1.36.1' 'Architecture: all' 'Maintainer: nobody <nobody@example.com>' 'Description: of a test' '%[2]s' >/root/%[1]s/DEBIAN/control && dpkg-deb -b /root/%[1]s /root/%[1]s.deb`,
 		name, strings.Join(fields, "' '"))

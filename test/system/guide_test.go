@@ -10,8 +10,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns the blocks of commands in docs/raspberry-pi.md for root on an x86-64 machine. The page must also contain the
-// command that removes islet.
+// guide returns the blocks of commands in docs/raspberry-pi.md for root on an x86-64 machine. The page must also contain the command that
+// removes islet.
 func guide(t *testing.T, removal string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(machine.Root(t), "docs/raspberry-pi.md"))

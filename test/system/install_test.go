@@ -19,7 +19,7 @@ func distribution(t *testing.T) string {
 	return dist
 }
 
-// This function returns a system with the packages and the unpacked archive of make dist in /root/islet.
+// archived returns a system with the packages and the unpacked archive of make dist in /root/islet.
 func archived(t *testing.T, init []string) *System {
 	t.Helper()
 	dist := distribution(t)
@@ -33,7 +33,7 @@ func archived(t *testing.T, init []string) *System {
 	return s
 }
 
-// This function runs a command. It checks the exit code, and that the output contains each of the texts.
+// says runs a command. It checks the exit code, and that the output contains each of the texts.
 func says(s *System, code int, command string, texts ...string) string {
 	s.t.Helper()
 	out, got := s.Try(command)
@@ -48,7 +48,7 @@ func says(s *System, code int, command string, texts ...string) string {
 	return out
 }
 
-// This constant is a command that succeeds if no file of install.sh exists.
+// nothing is a command that succeeds if no file of install.sh exists.
 const nothing = "! find /usr/local /etc/systemd/system /opt -name '*islet*' | grep . && ! test -e /usr/local/bin/kubelet"
 
 // TestInstallLooks checks that install.sh reports an impossible installation before it changes the system. It must print a warning for an

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// This function returns the directory of make packages-one for this version or for the next one.
+// packages returns the directory of make packages-one for this version or for the next one.
 func packages(t *testing.T, next bool) string {
 	t.Helper()
 	name := "ISLET_PACKAGES"
@@ -34,8 +34,7 @@ func packages(t *testing.T, next bool) string {
 	return dir
 }
 
-// This function returns a system with packages in /payload, an image, and the manifests of n pods. The kind of the packages is "deb" or
-// "rpm".
+// packaged returns a system with packages in /payload, an image, and the manifests of n pods. The kind of the packages is "deb" or "rpm".
 func packaged(t *testing.T, init []string, kind string, n int) *System {
 	t.Helper()
 	payload := map[string]string{"podtool.tar": machine.Archive(t)}
@@ -72,10 +71,10 @@ func waitForPods(s *System, n int) {
 	s.Await(fmt.Sprintf(`islet pods --no-headers 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit !(NR==%d && r==%d)}'`, n, n))
 }
 
-// This constant is a command that prints the PIDs of pods in the system.
+// counting is a command that prints the PIDs of pods in the system.
 const counting = "pgrep -x podtool | sort -n"
 
-// This function waits until the log of a pod has content.
+// speaks waits until the log of a pod has content.
 func speaks(s *System, pod string) {
 	s.t.Helper()
 	late, tick := time.After(machine.WaitTimeout), time.NewTicker(5*time.Millisecond)
@@ -99,7 +98,7 @@ type follower struct {
 	came chan time.Time // the times of lines; closed when the follower ends
 }
 
-// This function follows a log at the agent's local socket until ctx ends.
+// follow follows a log at the agent's local socket until ctx ends.
 func follow(ctx context.Context, s *System, pod string) *follower {
 	f := &follower{came: make(chan time.Time, 1<<16)}
 	socket := s.At("/run/islet/islet.sock")
@@ -130,7 +129,7 @@ func follow(ctx context.Context, s *System, pod string) *follower {
 	return f
 }
 
-// This method ends the follower and returns the longest time without a line, and the number of lines.
+// gap ends the follower and returns the longest time without a line, and the number of lines.
 func (f *follower) gap(stop func()) (longest time.Duration, lines int) {
 	stop()
 	last := time.Time{}
@@ -156,7 +155,7 @@ func (c course) String() string {
 		ms(c.installed), ms(c.first), ms(c.all), ms(c.upgraded), ms(c.gap))
 }
 
-// This function installs a package and then the next version while a log is followed. It checks that no container restarts.
+// upgraded installs a package and then the next version while a log is followed. It checks that no container restarts.
 func upgraded(s *System, pods int, install, upgrade string) (c course) {
 	s.t.Helper()
 	began := time.Now()

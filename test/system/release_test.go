@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This type is a release of the real archive and packages for this machine's architecture.
+// A gathered is a release of the real archive and packages for this machine's architecture.
 type gathered struct {
 	dir     string // the directory of make release
 	archive string // name of the archive in it

@@ -19,7 +19,9 @@ func TestRPM(t *testing.T) {
 		t.Errorf("owners and modes, and settings: %s", out)
 	}
 	s.Run("echo '# mine' >>/etc/default/islet")
-	s.Run("rpm -U --nodeps --oldpackage /payload/islet.rpm && grep -q mine /etc/default/islet")
+	// An upgrade does not enable a service that an administrator has disabled.
+	s.Run(`systemctl disable islet.service && rpm -U --nodeps --oldpackage /payload/islet.rpm && grep -q mine /etc/default/islet &&
+		[ "$(systemctl is-enabled islet.service)" = disabled ]`)
 	waitForPods(s, 4)
 	s.Run("rpm -ql islet >/root/files && rpm -e islet")
 	if left, _ := s.Try(counting); left != "" {

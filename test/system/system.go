@@ -96,7 +96,7 @@ func NewOf(t testing.TB, root string, init []string, payload map[string]string) 
 	return s
 }
 
-// This function returns a command that runs a script in the directory of this file.
+// script returns a command that runs a script in the directory of this file.
 func script(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(machine.Root(t), "test/system", name), args...)
@@ -203,7 +203,7 @@ func (s *System) Try(command string) (string, int) {
 	return "", 0
 }
 
-// Run does the same as Try, but fails the test if the command fails.
+// Run is like Try, but fails the test if the command fails.
 func (s *System) Run(command string) string {
 	s.t.Helper()
 	out, code := s.Try(command)

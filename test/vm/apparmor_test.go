@@ -7,7 +7,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod with an AppArmor profile. The pod may mount file systems unless the profile denies this.
+// guarded returns a pod with an AppArmor profile. The pod may mount file systems unless the profile denies this.
 func guarded(name, profile string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -33,9 +33,9 @@ const ownProfile = `profile edge-own flags=(attach_disconnected,mediate_deleted)
 }
 `
 
-// This function checks AppArmor on a machine with a kernel that supports AppArmor, but without the AppArmor parser. Profiles must be
-// enforced. A pod whose profile is missing must report the missing profile. The pod must start when the profile is loaded. This applies to
-// the default profile, which needs the parser, and to a local profile.
+// guards checks AppArmor on a machine with a kernel that supports AppArmor, but without the AppArmor parser. Profiles must be enforced. A
+// pod whose profile is missing must report the missing profile. The pod must start when the profile is loaded. This applies to the default
+// profile, which needs the parser, and to a local profile.
 func guards(v *VM) {
 	v.t.Helper()
 	if out := v.Run("cat /sys/module/apparmor/parameters/enabled; command -v apparmor_parser || true"); strings.TrimSpace(out) != "Y" {
@@ -70,8 +70,8 @@ func guards(v *VM) {
 	}
 }
 
-// This function checks that the processes of containers and of exec are confined. An operation must fail only in the pod whose profile
-// denies it.
+// guarding checks that the processes of containers and of exec are confined. An operation must fail only in the pod whose profile denies
+// it.
 func guarding(v *VM) {
 	v.t.Helper()
 	const hosts, mount = "cat /etc/hosts", "mount /sys"
@@ -94,7 +94,7 @@ func guarding(v *VM) {
 	}
 }
 
-// This function checks the AppArmor profile of a pod's process and of a process of exec.
+// label checks the AppArmor profile of a pod's process and of a process of exec.
 func label(v *VM, pod, profile string) {
 	v.t.Helper()
 	inside := v.Run("islet exec " + pod + "-edge -- /podtool cat /proc/self/attr/current /proc/1/attr/current")

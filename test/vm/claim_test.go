@@ -9,7 +9,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This variable is a pod that appends records to a file on its claim, and logs each record that is on the disk.
+// claims is a pod that appends records to a file on its claim, and logs each record that is on the disk.
 var claims = fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: journal}
@@ -43,7 +43,7 @@ func lastRecord(v *VM) int {
 	return n
 }
 
-// This function forwards the pod's log to the host from now on. It returns when a new record has been reported.
+// journals forwards the pod's log to the host from now on. It returns when a new record has been reported.
 func journals(v *VM) {
 	v.t.Helper()
 	before := lastRecord(v)

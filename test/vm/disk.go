@@ -15,8 +15,8 @@ import (
 )
 
 // A disk serves an image file to the emulator as a network block device. The file has the volatile write cache of real disks and cards:
-// see surface. The power can also fail at a write, which is then not executed: see cutAt. All writes and flushes can be recorded: see
-// Record.
+// see cachedFile. A test can also let the power fail at a write, which is then not executed: see cutAt. All writes and flushes can be
+// recorded: see Record.
 type disk struct {
 	size int64
 	l    net.Listener
@@ -24,12 +24,12 @@ type disk struct {
 	serving sync.WaitGroup
 	err     error // the error that ended serve; nil if the emulator closed the connection
 
-	mu      sync.Mutex // protects the fields below
-	surface surface
-	record  *Record // nil: nothing is recorded
-	writes  int     // number of writes of the emulator
-	cut     int     // the number of the write at which the power fails; 0 means never
-	failed  chan struct{}
+	mu     sync.Mutex // protects the fields below
+	image  cachedFile
+	record *Record // nil: nothing is recorded
+	writes int     // number of writes of the emulator
+	cut    int     // the number of the write at which the power fails; 0 means never
+	failed chan struct{}
 }
 
 // These are constants of the network block device protocol: fixed newstyle, one export, simple
@@ -49,7 +49,7 @@ const (
 	mostData                  uint32 = 64 << 20
 )
 
-// errPower is the error of serve if the power fails at a write.
+// errPower is returned by serve if the power fails at a write.
 var errPower = errors.New("the power has failed")
 
 // cutAt makes the power fail at the n-th write from now on. The disk then closes the returned channel, and executes no further request. The
@@ -81,7 +81,7 @@ func (d *disk) write(data []byte, at int64) error {
 	if d.record != nil {
 		d.record.write(data, at)
 	}
-	return d.surface.write(data, at)
+	return d.image.write(data, at)
 }
 
 func (d *disk) flush() {
@@ -90,7 +90,7 @@ func (d *disk) flush() {
 	if d.record != nil {
 		d.record.flush()
 	}
-	d.surface.flush()
+	d.image.flush()
 }
 
 // newDisk serves a file on a unix socket until the disk is closed.
@@ -107,10 +107,10 @@ func newDisk(file, socket string) (*disk, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &disk{size: st.Size(), l: l, surface: surface{f, map[int64][]byte{}}}, nil
+	return &disk{size: st.Size(), l: l, image: cachedFile{f, map[int64][]byte{}}}, nil
 }
 
-// serveNext serves the next emulator that connects.
+// serveNext returns at once and serves the next emulator that connects in a goroutine.
 func (d *disk) serveNext() {
 	d.serving.Go(func() {
 		c, err := d.l.Accept()
@@ -133,7 +133,7 @@ func (d *disk) cutPower() (sectors int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cut = 0
-	if sectors, err = d.surface.cutPower(func(int64) bool { return rand.IntN(2) == 0 }); err != nil {
+	if sectors, err = d.image.cutPower(func(int64) bool { return rand.IntN(2) == 0 }); err != nil {
 		return sectors, err
 	}
 	// A killed emulator does not read all replies, so the write of a reply may fail.
@@ -144,7 +144,7 @@ func (d *disk) cutPower() (sectors int, err error) {
 	return sectors, d.err
 }
 
-func (d *disk) close() { d.l.Close(); d.serving.Wait(); d.surface.file.Close() }
+func (d *disk) close() { d.l.Close(); d.serving.Wait(); d.image.file.Close() }
 
 // negotiate negotiates the export with the emulator.
 func (d *disk) negotiate(rw *bufio.ReadWriter) error {
@@ -214,7 +214,7 @@ func (d *disk) serve(rw *bufio.ReadWriter) error {
 		switch r.Type {
 		case cmdRead:
 			reply = data
-			_, err = d.surface.file.ReadAt(data, int64(r.At))
+			_, err = d.image.file.ReadAt(data, int64(r.At))
 		case cmdWrite:
 			if _, err = io.ReadFull(rw, data); err == nil {
 				err = d.write(data, int64(r.At))

@@ -23,7 +23,7 @@ func ask(path string) string {
 	return `bash -c 'exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET ` + path + ` HTTP/1.0\r\n\r\n" >&3 && cat <&3' `
 }
 
-// This function returns a page of a node.
+// page returns a page of a node.
 func page(v *VM, path string) string {
 	v.t.Helper()
 	out := v.Run(ask(path))
@@ -34,8 +34,8 @@ func page(v *VM, path string) string {
 	return body
 }
 
-// This function compares the names, types and labels of the metrics on cgroup v2 with the documentation, which is generated from
-// upstream's list. All metrics that match requiredMetrics must exist. The OOM kills of an ended container must be counted for the pod.
+// measured compares the names, types and labels of the metrics on cgroup v2 with the documentation, which is generated from upstream's
+// list. All metrics that match requiredMetrics must exist. The OOM kills of an ended container must be counted for the pod.
 func measured(v *VM) {
 	v.t.Helper()
 	guide, err := os.ReadFile(filepath.Join(machine.Root(v.t), "docs/metrics.md"))

@@ -47,8 +47,8 @@ func requireHardware(t *testing.T) {
 	}
 }
 
-// This function boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The map
-// contains additional files. The returned function logs a step with its time.
+// hardware boots a machine whose kernel has drivers for all devices. islet is unpacked and configured, but not installed. The map contains
+// additional files. The returned function logs a step with its time.
 func hardware(t *testing.T, diagnoses string, texts map[string]string) (v *VM, step func(what string)) {
 	t.Helper()
 	requireHardware(t)
@@ -179,7 +179,7 @@ func running(v *VM, pod string) {
 	v.Await("islet pods --no-headers " + pod + `-edge 2>&1 | awk '{print} $2=="1/1" && $3=="Running" {r++} END {exit r!=1}'`)
 }
 
-// This function checks that the modem's pod can open the modem, and that the modem is the device with the serial number MODEM1.
+// opens checks that the modem's pod can open the modem, and that the modem is the device with the serial number MODEM1.
 func opens(v *VM) {
 	v.t.Helper()
 	if out, code := v.Try("islet exec modem-edge -- /podtool open /dev/modem"); code != 0 {
@@ -193,7 +193,7 @@ echo $serial; stat -c %t:%T $node; stat -c %t:%T /proc/$pid/root/dev/modem`)
 	}
 }
 
-// This function returns the ID of the modem's device.
+// id returns the ID of the modem's device.
 func id(v *VM) string {
 	v.t.Helper()
 	return strings.TrimSpace(v.Run(`islet devices | awk '$5=="default/modem-edge/c" {print $2}'`))

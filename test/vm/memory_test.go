@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod that runs podtool with the given resources.
+// sized returns a pod that runs podtool with the given resources.
 func sized(name, resources string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -75,7 +75,7 @@ func TestMemoryCgroups(t *testing.T) {
 	unprotected(v)
 }
 
-// This function checks that kubepods protects the requests of burstable pods. An agent without MemoryQoS must remove the protection of
+// unprotected checks that kubepods protects the requests of burstable pods. An agent without MemoryQoS must remove the protection of
 // kubepods and pods, and keep the other limits.
 func unprotected(v *VM) {
 	v.t.Helper()
@@ -115,7 +115,7 @@ func hugePages(v *VM) {
 	v.Run("echo 0 >/proc/sys/vm/nr_hugepages")
 }
 
-// This function checks that a container that exceeds memory.high is throttled and not killed.
+// throttled checks that a container that exceeds memory.high is throttled and not killed.
 func throttled(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/slow.yaml", sized("slow", "requests: {memory: 32Mi}, limits: {memory: 128Mi}", "eat", "120"))
@@ -127,7 +127,7 @@ func throttled(v *VM) {
 	v.Run("rm /etc/kubernetes/manifests/slow.yaml")
 }
 
-// This function checks that applied pods get swap in proportion to their memory request (KEP-2400), in whole pages.
+// swaps checks that applied pods get swap in proportion to their memory request (KEP-2400), in whole pages.
 func swaps(v *VM) {
 	v.t.Helper()
 	apply := func(name, resources, every string) string {

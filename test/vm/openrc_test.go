@@ -67,7 +67,7 @@ func payloadOpenRC(t *testing.T) map[string]string {
 	return map[string]string{"podtool.tar": machine.Archive(t), "files": dir, "islet.deb": deb, "next.deb": next}
 }
 
-// This function checks that containers continue to run when the agent is restarted, killed, stopped or upgraded.
+// supervised checks that containers continue to run when the agent is restarted, killed, stopped or upgraded.
 func supervised(v *VM) {
 	v.t.Helper()
 	const agent = "pgrep -f '^/usr/bin/islet agent --config='"
@@ -89,7 +89,7 @@ func supervised(v *VM) {
 	}
 }
 
-// This constant is a command that prints leftovers of a purge: files, services, processes, interfaces, mounts and cgroups. Manifests and
+// purged is a command that prints leftovers of a purge: files, services, processes, interfaces, mounts and cgroups. Manifests and
 // configuration files of the administrator do not count.
 const purged = `ls -d /etc/init.d/islet /etc/runlevels/*/islet /run/openrc/started/islet /usr/bin/islet /usr/lib/islet /var/lib/islet /run/islet /var/log/islet.log /etc/default/islet 2>/dev/null
 	ps -eo comm,args | grep -E '^(islet|podtool|supervise-daemon)'

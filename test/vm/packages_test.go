@@ -58,7 +58,7 @@ func TestPackages(t *testing.T) {
 	step("installed again, and purged")
 }
 
-// This function returns the path of the package islet for this machine in the directory of an environment variable.
+// debian returns the path of the package islet for this machine in the directory of an environment variable.
 func debian(t *testing.T, variable string) string {
 	t.Helper()
 	dir := os.Getenv(variable)
@@ -72,7 +72,7 @@ func debian(t *testing.T, variable string) string {
 	return found[0]
 }
 
-// This function returns the directory of make repo for the amd64 packages, signed by a trial key. The machine has the repository in
+// repository returns the directory of make repo for the amd64 packages, signed by a trial key. The machine has the repository in
 // /payload/repo.
 func repository(t *testing.T, packages string) string {
 	t.Helper()

@@ -32,7 +32,7 @@ func (v *VM) Record() (end func() *Record) {
 	v.disk.mu.Lock() // the machine waits
 	defer v.disk.mu.Unlock()
 	v.command("cp", "--sparse=always", filepath.Join(v.dir, "disk.img"), r.base)
-	r.lost = maps.Clone(v.disk.surface.lost)
+	r.lost = maps.Clone(v.disk.image.unflushed)
 	v.disk.record = r
 	return func() *Record {
 		v.disk.mu.Lock()
@@ -76,7 +76,7 @@ func (r *Record) State(file string, n int, draw uint64) (sectors int, err error)
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	s := surface{file: f, lost: maps.Clone(r.lost)}
+	s := cachedFile{file: f, unflushed: maps.Clone(r.lost)}
 	for _, step := range r.steps {
 		switch {
 		case step.data == nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function creates the files of a machine.
+// payload creates the files of a machine.
 func payload(t *testing.T) map[string]string {
 	t.Helper()
 	dist, dir := distribution(t), t.TempDir()
@@ -90,7 +90,7 @@ func bootUnpacked(t *testing.T, files map[string]string) *VM {
 	return v
 }
 
-// This function returns a virtual machine with islet installed from its archive.
+// node returns a virtual machine with islet installed from its archive.
 func node(t *testing.T) *VM {
 	t.Helper()
 	v := bootUnpacked(t, payload(t))

@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns a pod whose preStop hook writes the time to a file on the host. The container ignores SIGTERM, so it uses its whole
-// grace period. The grace period is in seconds.
+// ordered returns a pod whose preStop hook writes the time to a file on the host. The container ignores SIGTERM, so it uses its whole grace
+// period. The grace period is in seconds.
 func ordered(name string, priority, grace int) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -34,7 +34,7 @@ func hookTimes(v *VM, name string) (at time.Time) {
 	out := v.Run("cat /var/lib/order/" + name)
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(out))
 	if err != nil {
-		v.t.Errorf("the file of the hook of pod %s is %q, which is no single time", name, out)
+		v.t.Errorf("the file of the hook of pod %s is %q, which is not a single time", name, out)
 	}
 	return at
 }

@@ -31,7 +31,7 @@ func stillArchive(t *testing.T) string {
 	return archive
 }
 
-// This function returns a pod without requests and limits. The priority class may be empty.
+// unlimited returns a pod without requests and limits. The priority class may be empty.
 func unlimited(name, class, image string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -137,8 +137,8 @@ func largeArchive(t *testing.T, ref string, size int) string {
 	return archive
 }
 
-// This constant is a script that requests the pages for Prometheus every 15 s. It records the number of containers with a memory metric,
-// and the size of the other page.
+// scrape is a script that requests the pages for Prometheus every 15 s. It records the number of containers with a memory metric, and the
+// size of the other page.
 const scrape = `page() { exec 3<>/dev/tcp/127.0.0.1/10255 && printf "GET $1 HTTP/1.0\r\n\r\n" >&3 && cat <&3; }
 while true; do echo $(page /metrics/cadvisor | grep -c ^container_memory_working_set_bytes) $(page /metrics/resource | wc -c) >>/run/scrapes; sleep 15; done
 `
@@ -153,13 +153,13 @@ func waitForRest(v *VM) {
 	v.t.Logf("the agent and its shims have %s KiB", strings.TrimSpace(v.Run(pss)))
 }
 
-// This constant is a command that prints the memory of the agent and its shims.
+// pss is a command that prints the memory of the agent and its shims.
 const pss = "for p in $(pgrep ^islet); do cat /proc/$p/smaps_rollup; done | awk '/^Pss:/ {n += $2} END {print n}'"
 
-// This constant is a command that prints the memory usage of the machine.
+// balance is a command that prints the memory usage of the machine.
 const balance = `grep -E '^Mem|^Slab|^SUnr|^Anon|^Cached' /proc/meminfo; cd /sys/fs/cgroup/kubepods; grep . memory.max memory.current memory.events /proc/pressure/memory; cat /proc/$(pgrep -x islet)/smaps_rollup | grep ^Pss`
 
-// This function runs a pod that allocates all memory, and checks that no other pod ends. It logs the duration of commands meanwhile. The
+// devoured runs a pod that allocates all memory, and checks that no other pod ends. It logs the duration of commands meanwhile. The
 // parameter slow is the limit for a command. This limit is about forty times the normal duration. If all processes had to wait for the
 // pages of their programs, a command would take about ten times this limit.
 func devoured(v *VM, slow time.Duration) {
@@ -205,8 +205,8 @@ func devoured(v *VM, slow time.Duration) {
 	v.t.Logf("%s%s", v.Run(balance), v.Run("islet events | tail -12; dmesg | grep -E 'Out of memory|Killed|oom-kill:' | tail"))
 }
 
-// This constant is a pod with two containers. The first container reads a file again and again. The second container allocates memory, so
-// the first must read the file from the disk each time. The allocated memory is limited, so the kernel kills no process.
+// hoarder is a pod with two containers. The first container reads a file again and again. The second container allocates memory, so the
+// first must read the file from the disk each time. The allocated memory is limited, so the kernel kills no process.
 const hoarder = `apiVersion: v1
 kind: Pod
 metadata: {name: hoarder%d}
@@ -217,12 +217,12 @@ spec:
   - {name: heap, image: %[2]q, imagePullPolicy: Never, args: [eat, %[3]q, 10ms], resources: {requests: {memory: 4Mi}}}
 `
 
-// This constant is a script that records the time, the memory of all pods, and the total memory stall time in microseconds. It runs ten
-// times per second.
+// sample is a script that records the time, the memory of all pods, and the total memory stall time in microseconds. It runs ten times per
+// second.
 const sample = `while true; do echo $EPOCHREALTIME $(</sys/fs/cgroup/kubepods/memory.current) $(sed -n 's/some.*total=//p' /proc/pressure/memory); sleep 0.1; done`
 
-// This function checks that a notification of the kernel about stalled processes causes an eviction before the periodic check does. The
-// periodic check may be first by chance, so there are four attempts. The function logs the duration.
+// pressed checks that a notification of the kernel about stalled processes causes an eviction before the periodic check does. The periodic
+// check may be first by chance, so there are four attempts. The function logs the duration.
 func pressed(v *VM) {
 	v.t.Helper()
 	var most, total int64
@@ -250,8 +250,8 @@ func pressed(v *VM) {
 	v.t.Error("the periodic check was first in each attempt")
 }
 
-// This function returns the delays of a journal line. The first delay begins when the memory of the pods has reached the limit. The second
-// delay begins when processes have waited for memory for 10 ms since then.
+// reaction returns the delays of a journal line. The first delay begins when the memory of the pods has reached the limit. The second delay
+// begins when processes have waited for memory for 10 ms since then.
 func reaction(line, samples string, limit int64) string {
 	var begin, waited, told float64
 	var first int64

@@ -13,7 +13,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// This function checks that a node with five pods has lost, damaged and leaked nothing.
+// sound checks that a node with five pods has lost, damaged and leaked nothing.
 func sound(v *VM) {
 	v.t.Helper()
 	v.Run("islet images import /payload/files/bulk.tar") // succeeds at once if the image is complete
@@ -45,7 +45,7 @@ func sound(v *VM) {
 	waitForPods(v, 5)
 }
 
-// This constant is a script that compares the files of unpacked image layers with the originals.
+// layers is a script that compares the files of unpacked image layers with the originals.
 const layers = `
 for d in /var/lib/islet/containerd/overlayfs/snapshots/*/fs; do
 	case $(ls $d) in
@@ -73,7 +73,7 @@ func (v *VM) fetch(dir, path string) string {
 	return to
 }
 
-// This function checks that the store is intact, that exactly the running pods have addresses, and that exactly one volume is stored.
+// leases checks that the store is intact, that exactly the running pods have addresses, and that exactly one volume is stored.
 func leases(t testing.TB, path string, used []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path)
@@ -117,7 +117,7 @@ func leases(t testing.TB, path string, used []string) {
 	}
 }
 
-// This function checks every page of a bolt database.
+// consistent checks every page of a bolt database.
 func consistent(t testing.TB, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, 0o600, nil)

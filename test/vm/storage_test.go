@@ -8,8 +8,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is a script that turns another network namespace of the machine into a host with the address 10.9.9.9. The host has an NFS
-// server and an iSCSI server. While the link of the namespace is down, no server responds. tgtadm finds the socket of tgtd, because both
+// servers is a script that turns another network namespace of the machine into a host with the address 10.9.9.9. The host has an NFS server
+// and an iSCSI server. While the link of the namespace is down, no server responds. tgtadm finds the socket of tgtd, because both
 // namespaces share the file system.
 const servers = `set -e
 ip netns add srv && ip link add v0 type veth peer name v1 netns srv
@@ -25,7 +25,7 @@ tgtadm --lld iscsi --op bind --mode target --tid 1 -I ALL
 [ -s /etc/iscsi/initiatorname.iscsi ] || echo InitiatorName=iqn.2026-01.dev.islet:edge >/etc/iscsi/initiatorname.iscsi
 systemctl start iscsid`
 
-// This function returns a pod that mounts a volume at /data.
+// stored returns a pod that mounts a volume at /data.
 func stored(name, volume string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod

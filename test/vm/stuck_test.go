@@ -26,7 +26,7 @@ func TestStuckShim(t *testing.T) {
 	before := v.Run(alive)
 	v.Run("[ $(stat -fc %T /sys/fs/cgroup) = cgroup2fs ] && pkill -STOP -f " + shims + " && rm /etc/kubernetes/manifests/p0.yaml")
 	v.Await("[ $(" + alive + " | wc -l) = 3 ]")
-	v.Await("islet pods -o json | grep 'agent killed it'")
+	v.Await("islet pods -o json | grep 'killed by the agent'")
 	after := v.Run(alive)
 	v.Run("pkill -CONT -f " + shims)
 	v.Await("[ $(islet pods --no-headers | wc -l) = 3 ]")

@@ -97,13 +97,13 @@ func New(t testing.TB, cache string, payload map[string]string) *VM {
 	return NewOf(t, AMD64, cache, payload)
 }
 
-// NewOf does the same as New for the given Arch.
+// NewOf is like New for the given Arch.
 func NewOf(t testing.TB, arch Arch, cache string, payload map[string]string) *VM {
 	t.Helper()
 	return newFromScript(t, arch, "base.sh", cache, payload)
 }
 
-// NewHardware does the same as New, but the machine has a kernel with drivers for all hardware, a
+// NewHardware is like New, but the machine has a kernel with drivers for all hardware, a
 // USB controller, and an empty disk /dev/vdc of 2 GiB.
 func NewHardware(t testing.TB, cache string, payload map[string]string) *VM {
 	t.Helper()
@@ -354,7 +354,7 @@ func first(a answer, err error) string {
 	return a.Output
 }
 
-// Run does the same as Try, but fails the test if the command fails.
+// Run is like Try, but fails the test if the command fails.
 func (v *VM) Run(command string) string {
 	v.t.Helper()
 	out, code := v.Try(command)

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This constant is an image with many files. The test cuts the power while this image is imported.
+// bulk is an image with many files. The test cuts the power while this image is imported.
 const bulk = "localhost/bulk:test"
 
 // The constant nextVersion is a version of islet to which the machine is updated. The constant sentConfiguration is a configuration that
@@ -24,7 +24,7 @@ const (
 	sentConfiguration = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodPidsLimit: 200\nshutdownGracePeriod: 40s\nshutdownGracePeriodCriticalPods: 20s\nmaxPods: 17\n"
 )
 
-// This function returns a pod that runs podtool with limits.
+// manifest returns a pod that runs podtool with limits.
 func manifest(name string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -101,7 +101,7 @@ func number(t *testing.T, name string, or int) int {
 	return n
 }
 
-// This function checks the limits from the manifests and the configuration in the cgroups of all pods.
+// limits checks the limits from the manifests and the configuration in the cgroups of all pods.
 func limits(v *VM, cgroups string) {
 	v.t.Helper()
 	for file, want := range map[string]string{"memory.max": strconv.Itoa(64 << 20), "cpu.max": "30000 100000", "cpu.weight": weight(300), "pids.max": "200"} {
@@ -119,8 +119,8 @@ func limits(v *VM, cgroups string) {
 	checkAllocatable(v, filepath.Dir(cgroups))
 }
 
-// This function returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1. The minimum, the default
-// and the maximum of cpu.shares become those of cpu.weight.
+// weight returns the cpu.weight of cgroup v2 for millicores. It is computed from cpu.shares of cgroup v1. The minimum, the default and the
+// maximum of cpu.shares become those of cpu.weight.
 func weight(milli int) string {
 	l := math.Log2(float64(milli * 1024 / 1000))
 	return fmt.Sprint(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
@@ -155,8 +155,8 @@ func checkAllocatable(v *VM, kubepods string) {
 	}
 }
 
-// This function checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and
-// guaranteed containers.
+// scores checks the oom_score_adj of the agent, its shims, the pause process of a pod with a shared process namespace, and guaranteed
+// containers.
 func scores(v *VM) {
 	v.t.Helper()
 	v.Write("/etc/kubernetes/manifests/pair.yaml", strings.Replace(manifest("pair", "count", "1s"), "  containers:",
@@ -178,7 +178,7 @@ func scores(v *VM) {
 	waitForPods(v, 4)
 }
 
-// This function checks logs, exec and the reason of an OOM kill.
+// looks checks logs, exec and the reason for an OOM kill.
 func looks(v *VM) {
 	v.t.Helper()
 	if out := v.Run("islet logs --tail=1 p0-edge"); strings.TrimSpace(out) == "" {
@@ -193,7 +193,7 @@ func looks(v *VM) {
 	waitForPods(v, 4)
 }
 
-// This function checks that a notification of the kernel causes an eviction when the memory usage of all pods reaches memory.high of their
+// crosses checks that a notification of the kernel causes an eviction when the memory usage of all pods reaches memory.high of their
 // cgroup, although the machine has free memory. The periodic check may be first by chance, so there are three attempts.
 func crosses(v *VM) {
 	v.t.Helper()
@@ -226,10 +226,10 @@ func crosses(v *VM) {
 	waitForPods(v, 4)
 }
 
-// This constant is a command that prints the PIDs of containers.
+// processes is a command that prints the PIDs of containers.
 const processes = "pgrep -x podtool | sort"
 
-// This function checks that containers continue to run when the agent is restarted or killed.
+// killed checks that containers continue to run when the agent is restarted or killed.
 func killed(v *VM) {
 	v.t.Helper()
 	before := v.Run(processes)
@@ -245,8 +245,8 @@ func killed(v *VM) {
 	}
 }
 
-// This function cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and
-// checks the node.
+// cut cuts the power a moment after the start of an operation, while a pod writes to its claim. Then it boots the machine and checks the
+// node.
 func cut(v *VM, round int, moment time.Duration) {
 	v.t.Helper()
 	what := []struct{ happens, command string }{
@@ -293,8 +293,8 @@ func withoutClock(v *VM, pods int) {
 // edgeArgs is a command that adds the EdgeConfiguration to the agent's flags.
 const edgeArgs = `echo ISLET_ARGS=\"--config=/etc/islet/kubelet.yaml --edge-config=/etc/islet/edge.yaml\" >/etc/default/islet`
 
-// This function runs a pod with a user namespace. The OCI runtime of the pod's handler supports idmapped mounts. The kernel does not
-// support them for tmpfs, so islet doctor must report that.
+// users runs a pod with a user namespace. The OCI runtime of the pod's handler supports idmapped mounts. The kernel does not support them
+// for tmpfs, so islet doctor must report that.
 func users(v *VM) {
 	v.t.Helper()
 	v.Run(`cp /payload/runc /usr/local/bin/runc-current && chmod 755 /usr/local/bin/runc-current

@@ -13,12 +13,15 @@ func (n *Node) accept(b *format.Bundle, id Bundle, r Record, q request) error {
 	if err := q.allows(&r, id); err != nil {
 		return err
 	}
+	if q.repair == id.Digest { // it is in use, whatever it is for, and also if it has expired since
+		return nil
+	}
 	c := b.Contents
 	if err := n.checkTarget(c); err != nil {
 		return err
 	}
 	if isNew := r.Highest[id.Name] == 0; isNew && q.byNode() && r.Current != nil && !b.Signature.Time.After(r.Signed) {
-		return fmt.Errorf("name: %q: another name than that of the bundle in use, and signed earlier: "+
+		return fmt.Errorf("name: %q: another name than the bundle in use has, and signed earlier: "+
 			"use islet bundle apply if this is intended", id.Name)
 	}
 	now := n.c.Now()

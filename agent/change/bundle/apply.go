@@ -3,6 +3,9 @@ package bundle
 import (
 	"context"
 	"errors"
+	"time"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
@@ -14,15 +17,18 @@ import (
 type request struct {
 	from  string
 	open  func() (format.Layout, error) // instead of from; may be nil
-	rule  rule                          // instead of that of a person; may be nil
+	rule  rule                          // replaces the rule for a person's request; may be nil
 	older bool                          // its number may be lower than the highest one
+	// repair is the bundle in use if a part of it is missing or damaged on this node. The same bundle repairs it, without a trial.
+	repair digest.Digest
+
+	interrupt func() // ends a request of the node itself, because a person has another one
 
 	// The following fields are for a followed source, whose bundle the node itself requests.
-	followed  bool
-	own       Record     // the record without its copy in the database
-	last      feed.Seen  // the bundle that must not be tried again
-	seen      *feed.Seen // receives the bundle that the source has
-	interrupt func()     // ends the request, because a person has another one
+	followed bool
+	own      Record     // the record without its copy in the database
+	last     feed.Seen  // the bundle that must not be tried again
+	seen     *feed.Seen // receives the bundle that the source has
 }
 
 // byNode reports whether no person has requested the bundle.
@@ -36,11 +42,16 @@ func (q *request) allows(r *Record, b Bundle) error {
 	return q.check(r, b)
 }
 
-func (q *request) check(r *Record, b Bundle) error {
+func (q *request) check(r *Record, b Bundle) (err error) {
 	if q.rule != nil {
-		return q.rule(r, b)
+		err = q.rule(r, b)
+	} else {
+		err = r.Check(b, q.older)
 	}
-	return r.Check(b, q.older)
+	if errors.Is(err, ErrInUse) && q.repair == b.Digest {
+		return nil
+	}
+	return err
 }
 
 // checkFollowed returns an error if the node must not try a bundle by itself.
@@ -50,6 +61,8 @@ func (q *request) checkFollowed(id Bundle, r Record) error {
 	}
 	q.seen.Name, q.seen.Number, q.seen.Digest = id.Name, id.Number, id.Digest
 	switch {
+	case q.repair == id.Digest:
+		return nil
 	case q.last.Digest == id.Digest:
 		return feed.ErrSame
 	case id.Number < r.Highest[id.Name], id.Number == q.own.Highest[id.Name], r.HasFailed(id.Digest): // or a person has reverted it
@@ -171,6 +184,11 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err := n.c.CheckTrial(); err != nil {
 		return api.Bundle{}, busyError{err}
 	}
+	if q.byNode() {
+		if err := n.c.CheckKeys(); err != nil {
+			return api.Bundle{}, err
+		}
+	}
 	if err := n.checkReturning(); err != nil {
 		return api.Bundle{}, err
 	}
@@ -181,12 +199,25 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err != nil {
 		return api.Bundle{}, err
 	}
-	s, err := n.stageFrom(ctx, r, q, func(status string, done, total int64) {
+	if r.Trial == nil && r.Current != nil && !n.isComplete(ctx, *r.Current) {
+		q.repair = r.Current.Digest
+	}
+	show := tell
+	tell = func(status string, done, total int64) {
 		n.mu.Lock()
 		n.staging.progress = status
 		n.mu.Unlock()
-		tell(status, done, total)
-	})
+		show(status, done, total)
+	}
+	s, err := n.stageFrom(ctx, r, q, tell)
+	if err == nil && s.Digest == q.repair {
+		n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
+		n.wake()
+		err = ErrInUse
+	}
+	if err == nil {
+		err = n.awaitPods(ctx, s, tell)
+	}
 	if err == nil {
 		err = n.startTrial(ctx, s, r, q.check)
 	}
@@ -203,6 +234,34 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	n.c.Log.Info("a bundle is on trial", "bundle", s.String(), "digest", s.Digest)
 	n.wake()
 	return describeBundle(s.Bundle), nil
+}
+
+// chooseMust returns the pods that the trial of a bundle would require now, and those that it would require if they were Ready.
+func (n *Node) chooseMust(r *Record, s *staged) (must, unready []string) {
+	return chooseMust(n.c.List(), s.set.pods(), r.Starting(n.c.Now(), n.c.Deadline))
+}
+
+// awaitPods waits until all pods are Ready that may still be starting again, after a start of the agent or a revert. A trial does not
+// require a pod that is not Ready when it begins, so a bundle with a bad instance of such a pod would be kept. The pods have as much time
+// as in a trial. After that they count as ill.
+func (n *Node) awaitPods(ctx context.Context, s *staged, tell Progress) error {
+	tick := time.NewTicker(judgeEvery)
+	defer tick.Stop()
+	for {
+		n.mu.Lock()
+		r, restarted := n.record, n.restarted
+		n.mu.Unlock()
+		_, unready := n.chooseMust(&r, s)
+		if len(unready) == 0 || time.Since(restarted) >= n.c.Deadline {
+			return nil
+		}
+		tell("waiting until the pods are Ready that are starting: "+shorten(unready), 0, 0)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // stageFrom opens a bundle and stages it.

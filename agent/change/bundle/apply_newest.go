@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
+	"github.com/islet-edge/islet/internal/untrusted"
 )
 
 // ApplyNewest starts the trial of the newest bundle among offers that nobody has requested. A bundle counts only if it is signed and for
-// this node. Of bundles with the same name, the one with the highest number is the newest. Among names, the one that was signed last is the
-// newest. ApplyNewest returns the name of that offer, also after an error. If no offer counts, the error gives the reason for each one.
+// this node. Of bundles with the same name, the bundle with the highest number is the newest. Among names, the bundle that was signed last
+// is the newest. ApplyNewest returns the name of that offer, also after an error. If no offer counts, the error gives the reason for each
+// one.
 func (n *Node) ApplyNewest(ctx context.Context, offers []medium.Offer) (string, api.Bundle, error) {
 	if err := n.check(); err != nil {
 		return "", api.Bundle{}, err
@@ -50,11 +53,44 @@ func (n *Node) ApplyNewest(ctx context.Context, offers []medium.Offer) (string, 
 		own := n.now()
 		return unrequested(&own, r, b)
 	}
-	b, err := n.apply(ctx, request{open: best.offer.Open, rule: same}, func(string, int64, int64) {})
+	ctx, interrupt := context.WithCancelCause(ctx)
+	defer interrupt(nil)
+	open := func() (format.Layout, error) {
+		l, err := best.offer.Open()
+		if err != nil {
+			return nil, err
+		}
+		return interruptedLayout{l, ctx}, nil
+	}
+	q := request{open: open, rule: same, interrupt: func() { interrupt(medium.ErrBusy) }}
+	b, err := n.apply(ctx, q, func(string, int64, int64) {})
+	if err != nil && errors.Is(context.Cause(ctx), medium.ErrBusy) {
+		err = medium.ErrBusy
+	}
 	if err != nil {
 		return best.offer.Name, describeBundle(best.Bundle), err
 	}
 	return best.offer.Name, b, nil
+}
+
+// An interruptedLayout is a layout on a medium. When its context ends, the next read fails, so that a slow medium does not delay others.
+type interruptedLayout struct {
+	format.Layout
+	ctx context.Context // a field, because the methods of a format.Layout have no context as a parameter
+}
+
+func (l interruptedLayout) Open(name string) (io.ReadCloser, int64, error) {
+	if err := l.ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	r, size, err := l.Layout.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{untrusted.CancelableReader(l.ctx, r), r}, size, nil
 }
 
 // A candidate is a bundle of an offer that is signed and for this node.

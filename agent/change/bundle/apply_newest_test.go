@@ -73,10 +73,10 @@ func TestOffers(t *testing.T) {
 		try("offer 2, number 2; 2 kept", foreign, one, two, elsewhere)
 		try("offer 1, number 2, in use; 2 kept", one, two)
 		try("offer 0, number 9, name: ", w.bundle(9, replace("bundle.yaml", "name: kiosk", "name: lab"))) // signed at the same time
-		try("offer 0, number 1, it is older; 2 kept", one)
+		try("offer 0, number 1, the bundle is older; 2 kept", one)
 		try("offer 0, number 4; 4 failed", bad, three)
 		try("offer 0, number 4, it was tried already; 4 failed", bad)
-		try("offer 0, number 3, it is older", three)
+		try("offer 0, number 3, the bundle is older", three)
 		if _, err := n.Revert(context.Background()); err == nil {
 			t.Error("there was no bundle before")
 		}

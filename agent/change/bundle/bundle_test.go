@@ -130,6 +130,77 @@ func TestTrial(t *testing.T) {
 	})
 }
 
+// TestStartingPods applies a bundle with a bad instance of a pod while the good instance is still starting: after a start of the agent, and
+// after a revert. The trial begins when the good instance is Ready, so the node returns to it. If the instance is not Ready until the
+// deadline, the trial begins then, and does not require it. On a node whose pods are Ready, no trial waits.
+func TestStartingPods(t *testing.T) {
+	build := newWorld(t)
+	other := func(arg string) func(string) {
+		return replace("manifests/web.yaml", "spec:\n", "spec:\n  hostname: "+arg+"\n")
+	}
+	one, two, three := build.bundle(1, nil), build.bundle(2, other("two")), build.bundle(3, other("bad"))
+	for name, c := range map[string]struct {
+		revert bool
+		after  time.Duration // until the pod is Ready
+		stick  bool
+		begins time.Duration // when the trial begins at the latest
+		result string
+	}{
+		"all are Ready":    {begins: 0, result: Failed},
+		"a start":          {after: 6 * time.Second, begins: 7 * time.Second, result: Failed},
+		"a start, a stick": {after: 6 * time.Second, begins: 7 * time.Second, result: Failed, stick: true},
+		"a revert":         {after: 6 * time.Second, begins: 7 * time.Second, result: Failed, revert: true},
+		"an ill pod":       {after: time.Hour, begins: 11 * time.Second, result: Kept},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				for _, file := range []string{one, two} {
+					_, err := apply(w.boot(nil), file, false)
+					w.must(err)
+					keep(w.boot(nil))
+				}
+				n := w.boot(nil)
+				ready := time.Now()
+				n.c.List = func() (list []*v1.Pod) {
+					for _, p := range w.list() {
+						if p.Spec.Hostname == "bad" || time.Now().Before(ready) {
+							p.Status.Conditions = nil
+						}
+						list = append(list, p)
+					}
+					return list
+				}
+				stop := start(n)
+				defer stop()
+				synctest.Wait() // the pods are delivered
+				if c.revert {
+					time.Sleep(time.Hour)
+					_, err := n.Revert(t.Context())
+					w.must(err)
+				}
+				began := time.Now()
+				ready = began.Add(c.after)
+				var err error
+				if c.stick {
+					_, _, err = n.ApplyNewest(t.Context(), offers(three))
+				} else {
+					_, err = apply(n, three, false)
+				}
+				w.must(err)
+				if wait := time.Since(began); wait > c.begins || c.after < time.Hour && wait < c.after {
+					t.Errorf("the trial began after %v", wait)
+				}
+				last, err := n.AwaitTrial(t.Context())
+				w.must(err)
+				if last.Number != 3 || last.Result != c.result {
+					t.Errorf("%+v, want %s", last, c.result)
+				}
+			})
+		})
+	}
+}
+
 // TestLostPod checks that a bundle fails if a pod of another source becomes unready. A bundle does not fail if that source removes its pod.
 func TestLostPod(t *testing.T) {
 	pod := func(source, name, uid string, ready v1.ConditionStatus) *v1.Pod {
@@ -146,9 +217,9 @@ func TestLostPod(t *testing.T) {
 	next := []*v1.Pod{pod("bundle", "web", "y", ""), pod("bundle", "ill", "y", ""), pod("bundle", "new", "y", "")}
 	leaving := pod("bundle", "new", "", v1.ConditionFalse) // a terminating pod of a bundle that has just failed
 	leaving.DeletionTimestamp = &metav1.Time{}
-	must := chooseMust(append(now[:len(now):len(now)], leaving), next, nil)
-	if want := []string{"default/log", "default/new", "default/web"}; !slices.Equal(must, want) {
-		t.Fatalf("%q, want %q", must, want)
+	must, ill := chooseMust(append(now[:len(now):len(now)], leaving), next, nil)
+	if want := []string{"default/log", "default/new", "default/web"}; !slices.Equal(must, want) || !slices.Equal(ill, []string{"default/ill"}) {
+		t.Fatalf("%q, want %q; not Ready %q", must, want, ill)
 	}
 	wanted := (&set{sourcePods: []desired.SourcePod{{Pod: next[0]}, {Pod: next[1]}, {Pod: next[2]}}}).uids()
 	good := []*v1.Pod{now[0], pod("bundle", "web", "y", v1.ConditionTrue), pod("bundle", "new", "y", v1.ConditionTrue)}

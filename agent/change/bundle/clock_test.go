@@ -154,6 +154,71 @@ func TestUnsetClock(t *testing.T) {
 	check("reset", valid, false)
 }
 
+// TestSignedAhead checks that a bundle of a signer whose clock is years ahead, also one that fails, does not make the node refuse later
+// bundles. The node cannot notice a wrong time while its own clock is not set: then it accepts them after islet clock reset.
+func TestSignedAhead(t *testing.T) {
+	build := newWorld(t)
+	year := build.clock
+	build.clock = year.AddDate(10, 0, 0)
+	wrong := build.bundle(2, replace("bundle.yaml", "expires: 2027-01-31T00:00:00Z", ""))
+	build.clock = year
+	one := build.bundle(1, nil)
+	build.clock = year.AddDate(0, 0, 2)
+	three, lab := build.bundle(3, second("more")), build.bundle(1, replace("bundle.yaml", "name: kiosk", "name: lab"))
+	for name, c := range map[string]struct {
+		next          string
+		fails, stick  bool
+		unset, lostDB bool
+	}{
+		"kept":                  {next: three},
+		"failed":                {next: three, fails: true},
+		"a stick":               {next: three, stick: true},
+		"another name, a stick": {next: lab, stick: true},
+		"unset":                 {next: three, unset: true},
+		"unset, a new database": {next: three, unset: true, lostDB: true},
+	} {
+		w := newWorld(t)
+		n := w.boot(nil)
+		try := func(file string) (err error) {
+			if c.stick {
+				_, _, err = n.ApplyNewest(t.Context(), offers(file))
+			} else {
+				_, err = apply(n, file, false)
+			}
+			return err
+		}
+		w.must(try(one))
+		keep(n)
+		if c.unset {
+			w.clock = time.Unix(1000, 0)
+		}
+		w.must(try(wrong))
+		if c.fails {
+			_, err := n.Revert(t.Context())
+			w.must(err)
+		} else {
+			keep(n)
+		}
+		w.clock = year.AddDate(0, 0, 3)
+		if c.unset {
+			if err := try(c.next); err == nil || !strings.Contains(err.Error(), "expires: ") {
+				t.Errorf("%s: before the reset: %v", name, err)
+			}
+			if c.lostDB {
+				clear(w.meta)
+			}
+			w.must(n.ResetClock(t.Context()))
+		}
+		n = w.boot(nil)
+		if err := try(c.next); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if at := n.now().Signed; at.After(w.clock) {
+			t.Errorf("%s: the latest signature is of %s", name, at)
+		}
+	}
+}
+
 // TestSignedOnce checks that the time of a bundle is recorded when its trial begins, and not again while a person, a stick or a source
 // offers it again: during the trial, when it is kept or was reverted, and after a reboot. Otherwise islet clock reset would not last.
 func TestSignedOnce(t *testing.T) {

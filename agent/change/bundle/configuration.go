@@ -11,16 +11,16 @@ import (
 // Configurations tries the configurations of bundles, as those that are sent to the node. *configure.Keeper implements it.
 type Configurations interface {
 	// PlanBundle checks the documents, which may be empty. It returns nil if the bundle says nothing about the configuration. Otherwise it
-	// returns the configuration, and the ID of the one that it replaces, which is empty if the configuration is in use already.
+	// returns the configuration, and the ID of the configuration that it replaces, which is empty if the configuration is in use already.
 	PlanBundle(kubelet, edge string, from trial.Source) (c *trial.Configuration, before string, err error)
 	// AssignBundle stores the configuration. Its trial begins when HoldTrials allows it, and restarts the agent.
 	AssignBundle(c *trial.Configuration) error
-	// BundleResult returns the result of that trial, and the reason of a failure.
+	// BundleResult returns the result of that trial, and the reason for a failure.
 	BundleResult(id string) (v trial.Verdict, why string)
-	// AbandonBundle gives up a configuration that the record of bundles gives up. If it is in use, the agent restarts with the one before
-	// it. AbandonBundle returns true when this is stored.
+	// AbandonBundle gives up a configuration that the record of bundles gives up. If it is in use, the agent restarts with the previous
+	// configuration it. AbandonBundle returns true when this is stored.
 	AbandonBundle(id string) (done bool, err error)
-	// CheckReturn returns an error if the node cannot return to the configuration before that of a bundle.
+	// CheckReturn returns an error if the node cannot return to the configuration before the bundle.
 	CheckReturn(c trial.Change) error
 	// UsesConfiguration reports whether the configuration with an ID is in use.
 	UsesConfiguration(id string) bool
@@ -63,8 +63,8 @@ func (n *Node) assignConfiguration(s *staged) (*trial.Change, error) {
 	return change, nil
 }
 
-// settle continues the trial of the bundle's configuration, or the return to the one before it. It returns true if pods may be delivered:
-// those of the bundle in force in r, with its configuration.
+// settle continues the trial of the bundle's configuration, or the return to the previous configuration. It returns true if pods may be
+// delivered: the pods of the bundle in force in r, with its configuration.
 func (l *loop) settle(r *Record) bool {
 	if r.Trial != nil && r.Trial.Configuring {
 		l.configure(r.Trial)
@@ -90,7 +90,7 @@ func (l *loop) abandon(id string) {
 	}
 	if err != nil && err.Error() != l.said {
 		l.said = err.Error()
-		l.c.Log.Error("the node cannot return to the configuration before that of a bundle yet", "error", err)
+		l.c.Log.Error("the node cannot return to the configuration before the bundle yet", "error", err)
 	}
 }
 
@@ -104,13 +104,13 @@ func (l *loop) configure(t *Trial) {
 	}
 }
 
-// checkReturning returns an error while the node returns to the configuration before that of a bundle. The record has only one abandoned
+// checkReturning returns an error while the node returns to the configuration before the bundle. The record has only one abandoned
 // configuration. And until the agent restarts, it uses the abandoned one, so another bundle would count it as in use already.
 func (n *Node) checkReturning() error {
 	if n.now().Abandoned == "" {
 		return nil
 	}
-	return busyError{errors.New("the node returns to the configuration before that of a bundle: " +
+	return busyError{errors.New("the node returns to the configuration before the bundle: " +
 		"wait until islet bundle status does not report this any more")}
 }
 

@@ -119,6 +119,7 @@ func (m *machine) start(role guard.Role) *process {
 		}
 		return nil
 	}
+	p.node.c.CheckKeys = s.CheckKeys
 	if m.keys {
 		p.node.c.Policy.Keys, err = parseKeys(p.cfg.Edge.Bundle.Keys)
 		m.must(err)

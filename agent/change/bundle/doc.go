@@ -5,7 +5,7 @@
 //	                               |     |
 //	                               |     '-- a newer version of islet --> update.Updater tries it, then the bundle is applied again
 //	                               v
-//	         images (runtime/image) and STATE/bundles/sha256-HEX/: contents.json, signatures, files/
+//	         images (runtime/image) and STATE/bundles/sha256-HEX/: contents.json, manifest.json, signatures, files/
 //	                               |
 //	                               v
 //	         STATE/bundle.json: trial  <-- this rename decides which bundle is in force
@@ -15,7 +15,7 @@
 //	 loop: folder of the bundle in force --decode--> the source "bundle" of edge/desired
 //	                               |
 //	                               v
-//	         judge: pods are Ready --> the bundle becomes current, the former one previous | deadline --> failed, current again
+//	         judge: pods are Ready --> the bundle becomes current, the former current bundle previous | deadline --> failed, current again
 //
 // STATE/bundle.json also names the configuration that the node must give up. Package trial reads that file, so a single rename gives up
 // both the pods and the configuration of a bundle.

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,6 +33,7 @@ const (
 	foldersDir     = "bundles"
 	filesDir       = "files"
 	contentsFile   = "contents.json"
+	manifestFile   = "manifest.json" // the contents manifest, with the digests of the other files
 	signaturesFile = "signatures"
 )
 
@@ -45,6 +48,7 @@ func unfinishedName(d digest.Digest) string { return "." + folderName(d) + ".new
 // documents contains the files of a bundle that the node still needs after the import of its images.
 type documents struct {
 	contents   *format.Contents
+	manifest   []byte // the contents manifest; nil if an earlier version of islet has written the folder
 	signatures []byte
 	files      []finding.File // sorted by name; a name with the suffix .sealed.yaml means sealed Secrets
 	// The configurations. They are in no folder: the record of configurations has them as soon as the bundle is on trial.
@@ -59,10 +63,11 @@ func (n *Node) write(d digest.Digest, docs *documents) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(mounts.RemoveAll(next), mounts.RemoveAll(folder), os.MkdirAll(filepath.Join(next, filesDir), 0o700)); err != nil {
+	if err := errors.Join(mounts.RemoveAll(next), os.MkdirAll(filepath.Join(next, filesDir), 0o700)); err != nil {
 		return err
 	}
-	all := append(slices.Clone(docs.files), finding.File{Name: contentsFile, Data: contents})
+	all := append(slices.Clone(docs.files), finding.File{Name: contentsFile, Data: contents},
+		finding.File{Name: manifestFile, Data: docs.manifest})
 	for i, f := range append(all, finding.File{Name: signaturesFile, Data: docs.signatures}) {
 		dir := next
 		if i < len(docs.files) {
@@ -76,11 +81,15 @@ func (n *Node) write(d digest.Digest, docs *documents) error {
 	if err := errors.Join(durable.SyncDir(filepath.Join(next, filesDir)), durable.SyncDir(next)); err != nil {
 		return err
 	}
-	if err := os.Rename(next, folder); err != nil {
+	err = unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, folder, unix.RENAME_EXCHANGE) // of a bundle that is repaired
+	if err != nil {
+		err = errors.Join(mounts.RemoveAll(folder), os.Rename(next, folder))
+	}
+	if err != nil {
 		return err
 	}
 	n.step("folder")
-	return errors.Join(durable.SyncDir(parent), durable.SyncDir(n.c.Dir))
+	return errors.Join(durable.SyncDir(parent), durable.SyncDir(n.c.Dir), mounts.RemoveAll(next))
 }
 
 func writeFile(name string, data []byte) error {
@@ -92,29 +101,80 @@ func writeFile(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// read reads the documents of a bundle from its folder.
+// read reads the documents of a bundle from its folder, and verifies their digests.
 func (n *Node) read(b Bundle) (*documents, error) {
 	folder := filepath.Join(n.c.Dir, foldersDir, folderName(b.Digest))
+	docs, err := readFolder(folder, b.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: apply %s again to repair the folder", folder, err, b)
+	}
+	return docs, nil
+}
+
+func readFolder(folder string, id digest.Digest) (*documents, error) {
 	text, err := os.ReadFile(filepath.Join(folder, contentsFile))
 	if err != nil {
 		return nil, err
 	}
 	docs := &documents{contents: &format.Contents{}}
-	if err := json.Unmarshal(text, docs.contents); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, contentsFile), err)
-	}
 	list, err := os.ReadDir(filepath.Join(folder, filesDir))
+	for _, e := range list {
+		data, e2 := os.ReadFile(filepath.Join(folder, filesDir, e.Name()))
+		err = errors.Join(err, e2)
+		docs.files = append(docs.files, finding.File{Name: e.Name(), Data: data})
+	}
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range list {
-		data, err := os.ReadFile(filepath.Join(folder, filesDir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		docs.files = append(docs.files, finding.File{Name: e.Name(), Data: data})
+	docs.manifest, err = os.ReadFile(filepath.Join(folder, manifestFile))
+	switch {
+	case err == nil:
+		err = docs.verify(text, id)
+	case errors.Is(err, fs.ErrNotExist): // an earlier version of islet has written the folder
+		err = nil
 	}
-	return docs, nil
+	if err == nil {
+		err = json.Unmarshal(text, docs.contents)
+	}
+	return docs, err
+}
+
+// verify returns an error unless contents.json and the files are those of the contents manifest.
+func (d *documents) verify(contents []byte, id digest.Digest) error {
+	want, files, err := format.ParseManifest(d.manifest, id)
+	if err != nil {
+		return fmt.Errorf("%s: %w", manifestFile, err)
+	}
+	if digest.FromBytes(contents) != want {
+		return fmt.Errorf("%s: the file is damaged", contentsFile)
+	}
+	count := 0
+	for _, f := range files {
+		if f.MediaType != format.MediaManifest && f.MediaType != format.MediaSealed { // they are in no folder
+			continue
+		}
+		count++
+		same := func(have finding.File) bool { return have.Name == f.Name && digest.FromBytes(have.Data) == f.Digest }
+		if !slices.ContainsFunc(d.files, same) {
+			return fmt.Errorf("%s: the file is missing or damaged", f.Name)
+		}
+	}
+	if count != len(d.files) {
+		return fmt.Errorf("%s has %d files instead of %d", filesDir, len(d.files), count)
+	}
+	return nil
+}
+
+// isComplete reports whether the node has all documents and images of a bundle.
+func (n *Node) isComplete(ctx context.Context, b Bundle) bool {
+	docs, err := n.read(b)
+	if err != nil || docs.manifest == nil {
+		return false
+	}
+	return !slices.ContainsFunc(docs.contents.Images, func(img format.Image) bool {
+		chosen, err := n.c.Images.ChooseBundleImage(img)
+		return err != nil || !n.c.Images.HasBundleImage(ctx, chosen)
+	})
 }
 
 // sweep removes the folders of bundles that the node does not keep, and those that are not complete. It leaves the folder that is being
@@ -213,7 +273,7 @@ func (n *Node) decode(docs *documents) (*set, error) {
 // errNoIdentity is the error for a sealed Secret on a node that cannot open any.
 var errNoIdentity = errors.New("this node has no key for sealed Secrets: islet key recipient creates one")
 
-// openSecrets decrypts the Secrets of a sealed file. They are only in memory, and later in the database, as those of islet apply.
+// openSecrets decrypts the Secrets of a sealed file. They are only in memory, and later in the database, like the Secrets of islet apply.
 func (n *Node) openSecrets(f finding.File) (texts [][]byte, err error) {
 	docs, err := sealed.Parse(f.Data)
 	for i := range docs {

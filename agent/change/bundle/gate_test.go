@@ -3,15 +3,21 @@ package bundle
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/bundle/medium"
 	"github.com/islet-edge/islet/agent/change/trial"
+	format "github.com/islet-edge/islet/internal/bundle"
 )
+
+// All calls of time.Sleep in this file are in synctest bubbles, whose clock advances at once.
 
 // TestWaitForStaging checks requests of persons while the node stages a followed bundle. The first request interrupts the staging and
 // waits. Its wait ends with its context. Another request gets an error at once.
@@ -88,4 +94,52 @@ func TestHoldForConfiguration(t *testing.T) {
 			t.Errorf("%s: %q can begin, want %q", name, got, c.want)
 		}
 	}
+}
+
+// A defectiveLayout opens each file for almost a minute, as a defective stick does.
+type defectiveLayout struct{ format.Layout }
+
+func (l defectiveLayout) Open(name string) (io.ReadCloser, int64, error) {
+	time.Sleep(59 * time.Second) // in the bubble's time
+	return l.Layout.Open(name)
+}
+
+// TestSlowStick checks that a stick that answers slowly does not keep a person from applying another bundle.
+func TestSlowStick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stick, file := w.bundle(2, second("more")), w.bundle(1, nil)
+		n, stop := w.run()
+		defer stop()
+		ended := make(chan error, 1)
+		go func() {
+			_, _, err := n.ApplyNewest(t.Context(), []medium.Offer{{Name: "kiosk.tar", Open: func() (format.Layout, error) {
+				l, err := format.OpenLayout(stick)
+				return defectiveLayout{l}, err
+			}}})
+			ended <- err
+		}()
+		for { // until the bundle is chosen, and is being staged
+			time.Sleep(time.Second)
+			if s, err := n.Status(); err != nil || s.Staging != "" {
+				break
+			}
+		}
+		began := time.Now()
+		_, err := apply(n, file, false)
+		w.must(err)
+		if waited := time.Since(began); waited > 2*time.Minute {
+			t.Errorf("a person has waited for %v", waited)
+		}
+		if err := <-ended; !errors.Is(err, medium.ErrBusy) {
+			t.Errorf("the stick: %v", err)
+		}
+		last, err := n.AwaitTrial(t.Context())
+		w.must(err)
+		if last.Number != 1 || last.Result != Kept {
+			t.Errorf("%+v", last)
+		}
+		_, _, err = n.ApplyNewest(t.Context(), offers(stick)) // the stick is used afterwards
+		w.must(err)
+	})
 }

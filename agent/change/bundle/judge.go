@@ -48,11 +48,16 @@ func (j *judge) decide(unready []string, now time.Time) (verdict, string) {
 	if len(unready) == 0 {
 		return bad, fmt.Sprintf("the pods have not been Ready for %s before the deadline", j.healthyFor)
 	}
+	return bad, "not Ready before the deadline: " + shorten(unready)
+}
+
+// shorten returns the first pods of a list, and the number of the others.
+func shorten(pods []string) string {
 	more := ""
-	if len(unready) > maxShown {
-		more = fmt.Sprintf(", and %d more", len(unready)-maxShown)
+	if len(pods) > maxShown {
+		more = fmt.Sprintf(", and %d more", len(pods)-maxShown)
 	}
-	return bad, "not Ready before the deadline: " + strings.Join(unready[:min(len(unready), maxShown)], ", ") + more
+	return strings.Join(pods[:min(len(pods), maxShown)], ", ") + more
 }
 
 // maxShown is the number of pods that a message names.
@@ -65,8 +70,9 @@ func podName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
 // chooseMust returns the names of the pods that must be Ready for a new bundle: the pods that are Ready now, and the new pods of the
 // bundle. A pod of the bundle in force that the new one does not have is not required. A pod that is not Ready now may have been so for
-// long, and is then not the fault of the new bundle. The pods in the list starting were Ready shortly before.
-func chooseMust(now, next []*v1.Pod, starting []string) (must []string) {
+// long, and is then not the fault of the new bundle. The list unready has the names of these pods. The pods in the list starting were Ready
+// shortly before.
+func chooseMust(now, next []*v1.Pod, starting []string) (must, unready []string) {
 	known := map[string]bool{}
 	for _, p := range now {
 		if p.DeletionTimestamp != nil { // its successor is new
@@ -76,8 +82,12 @@ func chooseMust(now, next []*v1.Pod, starting []string) (must []string) {
 		known[name] = true
 		leaves := p.Annotations[keys.ConfigSource] == keys.SourceBundle &&
 			!slices.ContainsFunc(next, func(n *v1.Pod) bool { return podName(n) == name })
-		if podspec.IsReady(&p.Status) && !leaves {
+		switch ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed; {
+		case leaves:
+		case podspec.IsReady(&p.Status):
 			must = append(must, name)
+		case !ended:
+			unready = append(unready, name)
 		}
 	}
 	for _, p := range next {
@@ -86,7 +96,8 @@ func chooseMust(now, next []*v1.Pod, starting []string) (must []string) {
 		}
 	}
 	slices.Sort(must)
-	return slices.Compact(must)
+	slices.Sort(unready)
+	return slices.Compact(must), slices.DeleteFunc(unready, func(name string) bool { return slices.Contains(must, name) })
 }
 
 // unready returns why the required pods are not Ready, each with its name. A pod of the bundle must have the UID that the bundle gives it.

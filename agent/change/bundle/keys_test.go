@@ -12,7 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/change/trial"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/signed"
 )
@@ -133,6 +135,71 @@ func TestRotatedKeys(t *testing.T) {
 				}
 				p = p.apply(next[1])
 				p.requireState("110 six web", "a later bundle of the new keys")
+				p.stop()
+			})
+		})
+	}
+}
+
+// TestRemovedKeysAfterFallback checks that removed keys do not count again while the node cannot use the configuration that has removed
+// them, because the host does not meet its requirements, or because the record of
+// configurations is damaged. If the node does not know which keys count, it accepts no bundle by itself.
+func TestRemovedKeysAfterFallback(t *testing.T) {
+	build := newWorld(t)
+	one, rotates := build.signedBy("A", 1, "", ""), build.signedBy("A", 2, trusts("B", 1), "more")
+	old, next := build.signedBy("A", 3, "", "three"), build.signedBy("B", 3, trusts("B", 1)+"shimPods: 3\n", "three")
+	record := func(m *machine) string { return filepath.Join(m.dir, trial.File) }
+	for name, c := range map[string]struct {
+		role    guard.Role
+		damage  func(m *machine) error
+		unknown bool // which keys count
+	}{
+		"unfit":   {role: guard.Role{Passed: 1, UnfitReason: "swap", Fallbacks: 1}},
+		"damaged": {damage: func(m *machine) error { return os.WriteFile(record(m), []byte("{"), 0o600) }, unknown: true},
+		"a newer islet's": {unknown: true, damage: func(m *machine) error {
+			return os.WriteFile(record(m), []byte(`{"format": 1000}`), 0o600)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t, "")
+				m.edge, m.keys = trusts("A", 1)+"configuration: {healthyFor: 10s, deadline: 1m, consent: [edge.bundle]}\n", true
+				p := m.start(guard.Role{}).apply(one).apply(rotates)
+				p.requireRefused("after the rotation", old)
+				for range 2 { // a damaged record is set aside at the first start
+					p.stop()
+					if c.damage != nil {
+						m.must(c.damage(m))
+						c.damage = nil
+					}
+					p = p.start(c.role)
+					for _, try := range []func() error{
+						func() error {
+							_, _, err := p.node.ApplyNewest(t.Context(), offers(old))
+							return err
+						},
+						func() error {
+							_, err := p.node.ApplyFollowed(t.Context(), old, feed.Seen{})
+							return err
+						},
+					} {
+						if err := try(); err == nil || p.node.now().Trial != nil {
+							t.Errorf("start %d: the bundle of a removed key is accepted", m.starts)
+						}
+					}
+					if err := p.keeper.CheckOffer(false); (err != nil) != c.unknown {
+						t.Errorf("a version of islet: %v", err)
+					}
+				}
+				if c.unknown {
+					if err := p.keeper.CheckOffer(true); err != nil {
+						t.Errorf("a person cannot update: %v", err)
+					}
+				} else {
+					p.requireRefused("after a fall back", old)
+					_, _, err := p.node.ApplyNewest(t.Context(), offers(next))
+					m.must(err)
+				}
 				p.stop()
 			})
 		})

@@ -3,7 +3,6 @@ package bundle
 import (
 	"context"
 	"crypto/ed25519"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 	format "github.com/islet-edge/islet/internal/bundle"
 	"github.com/islet-edge/islet/internal/bundle/sealed"
+	"github.com/islet-edge/islet/internal/clock"
 	"github.com/islet-edge/islet/runtime/cri"
 	"github.com/islet-edge/islet/runtime/image"
 )
@@ -29,6 +29,7 @@ import (
 // Images imports and pins the images of bundles. *image.Service implements it.
 type Images interface {
 	ChooseBundleImage(img format.Image) (image.BundleImage, error)
+	HasBundleImage(ctx context.Context, img image.BundleImage) bool
 	// MissingBytes returns the number of bytes of the layers that an import would unpack.
 	MissingBytes(ctx context.Context, l format.Layout, img image.BundleImage) (int64, error)
 	ImportBundleImage(ctx context.Context, l format.Layout, img image.BundleImage, progress func(cri.ImportProgress)) error
@@ -36,25 +37,22 @@ type Images interface {
 	PinImages(names []string)
 }
 
-// A Store keeps the second copy of what the record has seen. *store.Store implements it.
+// A Store stores the second copy of seen, the part of the record that survives the loss of bundle.json. *store.Store implements it.
 type Store interface {
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
 
-// seenKey is the key of that copy in the Store.
-const seenKey = "bundle.seen"
-
 // Config configures Open.
 type Config struct {
 	Dir    string        // the state directory
-	Policy format.Policy // who must have signed a bundle
+	Policy format.Policy // the keys and the number of signatures that a bundle needs
 	// HealthyFor and Deadline are the durations of a trial.
 	HealthyFor, Deadline time.Duration
 	Name                 string                   // of the node
 	Labels               func() map[string]string // of the node
-	Now                  func() time.Time         // the best known time
-	Images               Images                   // nil with the runtime of another program, which cannot use bundles
+	Now                  func() time.Time         // the current time, corrected by signed times if the clock is behind
+	Images               Images                   // nil with a remote runtime; the node then cannot use bundles
 	Store                Store
 	// RecordSigned is called when the trial of a bundle begins, with the time at which the bundle was signed. After that, Now may return a
 	// later time than before. RecordSigned may be nil.
@@ -63,11 +61,13 @@ type Config struct {
 	OpenSecret func(*sealed.Document) (*sealed.Secret, error)
 	// Signer returns the private key that signs the state of the node.
 	Signer func() (ed25519.PrivateKey, error)
-	// CheckTrial returns an error while the agent tries another configuration or version.
+	// CheckTrial returns an error while a configuration or a version of islet is on trial.
 	CheckTrial func() error
-	Log        *slog.Logger
+	// CheckKeys returns an error if the keys in Policy may have been removed: then the node accepts only the bundles of persons.
+	CheckKeys func() error
+	Log       *slog.Logger
 
-	Remote // bundles on servers
+	Remote // the settings for bundles on web servers and in registries
 
 	Pods
 	crash func(step string) // tests panic in it to simulate a power cut; may be nil
@@ -92,11 +92,11 @@ type Node struct {
 	c      Config
 	facts  facts
 	medium *medium.Medium // nil without a label in the configuration
-	found  bool           // there was a record when the agent started
+	found  bool           // bundle.json existed when the agent started
 	err    error          // why the record cannot be used
 
-	configurations Configurations // nil on a node that cannot try any
-	programs       Programs       // nil on a node that cannot try any
+	configurations Configurations // nil if the node cannot try configurations
+	programs       Programs       // nil if the node cannot try versions of islet
 
 	applying  gate       // held while a bundle is staged; a slow medium can take very long
 	changing  sync.Mutex // held while the record changes
@@ -105,8 +105,9 @@ type Node struct {
 	record    Record
 	changed   chan struct{} // closed when the record changes
 	staging   staging
-	started   bool   // the loop is running
-	interrupt func() // ends the staging of a followed bundle; nil if there is none
+	started   bool      // the loop is running
+	interrupt func()    // ends the staging of a bundle that no person has requested; nil if there is none
+	restarted time.Time // when the pods began to start again: the start of the agent, or a revert
 	ctx       context.Context
 	spawn     func(func() error)
 	poke      chan struct{}
@@ -124,8 +125,8 @@ type staging struct {
 	images   []string
 }
 
-// Open reads the record, and pins the images of its bundles. Without a record it does nothing else. A record that cannot be read is an
-// error of Apply, Revert and Status; the pods of the bundle then stay as they are.
+// Open reads the record, and pins the images of its bundles. Without a record it does nothing else. If the record cannot be read, Apply,
+// Revert and Status return an error, and the pods of the bundle keep running unchanged.
 func Open(c Config) *Node {
 	n := &Node{c: c, applying: make(gate, 1), poke: make(chan struct{}, 1), changed: make(chan struct{})}
 	n.openRemote()
@@ -139,16 +140,17 @@ func Open(c Config) *Node {
 	return n
 }
 
-// InUse reports whether there was a record when the agent started. The source of pods then has to report its pods.
+// InUse reports whether bundle.json existed when the agent started. If so, the agent waits until this source has reported its pods.
 func (n *Node) InUse() bool { return n.found }
 
-// Connect sets the pods of the node, and what tries the configurations and versions of islet in bundles, which may be nil. It must be
-// called before Start.
+// Connect sets the pods of the node, and the packages that try the configurations and the versions of islet from bundles. c and u may be
+// nil. It must be called before Start.
 func (n *Node) Connect(p Pods, c Configurations, u Programs) {
 	n.c.Pods, n.configurations, n.programs = p, c, u
 }
 
-// SetFacts sets the version of islet, and a function that sets api.Status.Flash, for the state document. It must be called before Start.
+// SetFacts sets the version of islet for the state document, and the function describe, which sets api.Status.Flash for this document.
+// SetFacts must be called before Start.
 func (n *Node) SetFacts(version string, describe func(ctx context.Context, s *api.Status)) {
 	n.facts = facts{version, describe}
 }
@@ -157,7 +159,7 @@ func (n *Node) SetFacts(version string, describe func(ctx context.Context, s *ap
 // with ctx.
 func (n *Node) Start(ctx context.Context, spawn func(func() error)) {
 	n.mu.Lock()
-	n.ctx, n.spawn = ctx, spawn
+	n.ctx, n.spawn, n.restarted = ctx, spawn, time.Now()
 	n.mu.Unlock()
 	if n.medium != nil {
 		spawn(func() error { return n.medium.Run(ctx) })
@@ -175,11 +177,11 @@ func (n *Node) Start(ctx context.Context, spawn func(func() error)) {
 	}
 }
 
-// errRemote is the error of a node whose containers run in another program.
+// errRemote is returned on a node with a remote runtime.
 var errRemote = errors.New(
 	"containers run in the runtime at containerRuntimeEndpoint: only islet's own runtime can use bundles")
 
-// wake starts the loop, or makes it look at the record again.
+// wake starts the loop. If the loop is already running, wake makes it read the record again.
 func (n *Node) wake() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -204,7 +206,7 @@ func (n *Node) now() Record {
 	return n.record
 }
 
-// change changes the record durably. The caller holds n.changing.
+// change applies edit to a copy of the record, stores the result durably, and makes it the current record. The caller holds n.changing.
 func (n *Node) change(edit func(r *Record) error) error {
 	r := n.now()
 	if err := edit(&r); err != nil {
@@ -224,14 +226,14 @@ func (n *Node) change(edit func(r *Record) error) error {
 	return nil
 }
 
-// step is called after each durable write.
+// step is called after each durable write. In tests, it simulates a power cut.
 func (n *Node) step(name string) {
 	if n.c.crash != nil {
 		n.c.crash(name)
 	}
 }
 
-// pin pins the images of the bundles that the node keeps, and of the one that is being staged.
+// pin pins the images of the bundles that the node keeps, and of the bundle that is being staged.
 func (n *Node) pin() {
 	if n.c.Images == nil {
 		return
@@ -245,7 +247,7 @@ func (n *Node) pin() {
 	n.c.Images.PinImages(names)
 }
 
-// check returns why this node cannot use bundles, or nil.
+// check returns an error if this node cannot use bundles.
 func (n *Node) check() error {
 	if n.err == nil && n.c.Images == nil {
 		return errRemote
@@ -253,19 +255,19 @@ func (n *Node) check() error {
 	return n.err
 }
 
-// endStaging removes what a staged bundle has left, unless the record names it now.
+// endStaging removes the folder and unpins the images of a bundle whose staging has ended, unless the bundle is now in the record.
 func (n *Node) endStaging() {
 	n.mu.Lock()
 	n.staging = staging{}
 	n.mu.Unlock()
 	n.pin()
 	if err := n.sweep(); err != nil {
-		n.c.Log.Warn("the folders of old bundles cannot be removed", "error", err)
+		n.c.Log.Warn("the folders of old bundles could not be removed", "error", err)
 	}
 }
 
-// startTrial writes what the record has seen to the database, and then the record. The second rename decides that the bundle is in force.
-// The parameter before is the record at the beginning of the staging.
+// startTrial first writes seen to the database, and then renames the new record to bundle.json. With this rename, the bundle comes into
+// force. The parameter before is the record at the beginning of the staging.
 func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows rule) error {
 	n.changing.Lock()
 	defer n.changing.Unlock()
@@ -290,17 +292,17 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if err != nil {
 		return err
 	}
-	now := n.c.Now()
-	t := Trial{Bundle: s.Bundle, Must: chooseMust(n.c.List(), s.set.pods(), r.Starting(now, n.c.Deadline)),
-		Configuring: change != nil && change.Before != ""}
-	r.Begin(t, s.images, change, s.signed)
-	text, err := json.Marshal(seen{r.Highest, r.Signed, r.Failed})
-	if err == nil {
-		err = n.c.Store.SetMeta(ctx, seenKey, string(text))
+	recorded, now := s.signed, n.c.Now()
+	if !clock.IsPlausible(recorded, now) { // or all later bundles would count as expired, also if this one fails
+		recorded = now
 	}
-	if err == nil {
+	must, _ := n.chooseMust(&r, s)
+	t := Trial{Bundle: s.Bundle, Must: must, Configuring: change != nil && change.Before != ""}
+	r.Begin(t, s.images, change, recorded)
+	if err = n.storeSeen(ctx, &r); err == nil {
 		n.step("seen")
-		if n.c.RecordSigned != nil { // not for a bundle that is refused or in force, so that islet clock reset lasts while it is offered
+		// A call for a rejected bundle or one in force would undo islet clock reset, because that bundle stays on offer.
+		if n.c.RecordSigned != nil {
 			n.c.RecordSigned(ctx, s.signed)
 		}
 		err = n.change(func(to *Record) error {
@@ -315,21 +317,6 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	return err
 }
 
-// complete returns the record, raised to its copy in the database.
-func (n *Node) complete(ctx context.Context) (Record, error) {
-	r := n.now()
-	text, found, err := n.c.Store.Meta(ctx, seenKey)
-	if err != nil || !found {
-		return r, err
-	}
-	var stored seen
-	if err := json.Unmarshal([]byte(text), &stored); err != nil {
-		return r, fmt.Errorf("the numbers of bundles in the database: %w", err)
-	}
-	r.raise(stored)
-	return r, nil
-}
-
 // Revert ends the trial of a bundle, or returns to the bundle before the current one.
 func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	if err := n.check(); err != nil {
@@ -339,6 +326,9 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	err := n.checkReturn()
 	if err == nil {
 		err = n.change(func(r *Record) error { return r.Revert(n.c.Now()) })
+		n.mu.Lock()
+		n.restarted = time.Now()
+		n.mu.Unlock()
 	}
 	n.changing.Unlock()
 	if err == nil {
@@ -351,14 +341,15 @@ func (n *Node) Revert(context.Context) (api.Bundles, error) {
 	return n.Status()
 }
 
-// HoldTrials returns false if a bundle is on trial, unless the configuration with this ID belongs to it and is tried before its pods.
-// Otherwise no trial of a bundle begins until ReleaseTrials is called. A configuration or version of islet calls it before its own trial.
+// HoldTrials prevents trials of bundles until ReleaseTrials is called. It returns false and does nothing if a bundle is on trial, or if the
+// configuration of a reverted bundle is still in use. The only exception is the trial of this bundle's own configuration, whose ID is id.
+// configure.Keeper calls HoldTrials before the trial of a configuration or of a version of islet.
 func (n *Node) HoldTrials(id string) bool {
 	n.changing.Lock()
 	defer n.changing.Unlock()
 	r := n.now()
 	if n.check() != nil {
-		r = Record{} // no bundle is used, so a trial in the record would never end
+		r = Record{} // bundles cannot be used, so the trial in the record would never end
 	}
 	if r.Abandoned != "" || r.Trial != nil && !(r.Trial.Configuring && r.Configurations[r.Trial.Digest].ID == id) {
 		return false
@@ -412,7 +403,7 @@ func (o *Outcome) describe() *api.BundleOutcome {
 	return &api.BundleOutcome{Bundle: describeBundle(o.Bundle), Result: o.Result, Why: o.Why, Time: o.Time}
 }
 
-// describeBundle is not inlined, because the copies at its many calls would enlarge the program.
+// describeBundle returns the bundle for the API. It is not inlined, because that would enlarge the program.
 //
 //go:noinline
 func describeBundle(b Bundle) api.Bundle {

@@ -26,17 +26,23 @@ type Database interface {
 	OpenSecret(d *sealed.Document) (*sealed.Secret, error)
 }
 
-// A Clock knows the best time. *link.Link implements it.
+// A Clock returns the current time, corrected by signed times. *link.Link implements it.
 type Clock interface {
 	Now() time.Time
 	RecordSigned(ctx context.Context, t time.Time)
 }
 
-// OpenFor returns the Node for the configuration of the agent. If onTrial is true, another configuration or version of islet
-// is on trial, and the Node starts no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields
+// A Start is the start of this process of the agent. *configure.Start implements it.
+type Start interface {
+	OnTrial() bool // another configuration or version of islet is on trial
+	CheckKeys() error
+}
+
+// OpenFor returns the Node for the configuration of the agent. While another configuration or version of islet is on trial, the Node starts
+// no trial of a bundle. The parameter images is nil with a remote runtime. The other parameters are fields
 // of Config.
 func OpenFor(
-	c *config.Config, onTrial bool, labels func() map[string]string, clock Clock, images *image.Service, store Database, log *slog.Logger,
+	c *config.Config, start Start, labels func() map[string]string, clock Clock, images *image.Service, store Database, log *slog.Logger,
 ) (*Node, error) {
 	edge := c.Edge.Bundle
 	out := Config{
@@ -44,20 +50,21 @@ func OpenFor(
 		Deadline: edge.Deadline.Duration, Name: c.Node.Name, Labels: labels, Now: clock.Now, Store: store,
 		RecordSigned: clock.RecordSigned, OpenSecret: store.OpenSecret, Signer: store.Signer, Log: log,
 		CheckTrial: func() error {
-			if onTrial {
+			if start.OnTrial() {
 				return errors.New("a configuration or version of islet is on trial: wait for its end (islet config show)")
 			}
 			return nil
 		},
+		CheckKeys: start.CheckKeys,
 	}
-	out.Remote.ReportURL = edge.Report // also with a remote runtime, whose node may follow an index of islet's versions
+	out.Remote.ReportURL = edge.Report // also with a remote runtime: such a node reports its updates of islet
 	if images != nil {
 		out.Images = images
 		out.Remote = Remote{
 			Source: edge.Source, Every: edge.Every.Duration, ReportURL: edge.Report, ReadStored: images.ReadStored,
 			OpenRepository: func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error) {
 				idle := time.Duration(0)
-				if edge.Source == remote.Scheme+ref { // its next request uses the same connection
+				if edge.Source == remote.Scheme+ref { // keep the connection open for the next poll
 					idle = 2 * edge.Every.Duration
 				}
 				r, err := images.OpenRemote(ctx, ref, auth, idle)

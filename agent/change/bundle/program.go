@@ -37,8 +37,8 @@ type updatingError struct {
 }
 
 // updateFirst tries the version of islet that the bundle has for this machine, if it is newer than the running one. The error is then an
-// updatingError. The trial of the version is separate from that of the bundle, because the running version may not know all fields of the
-// bundle. The version stays if the bundle fails. Its archive must be signed by the keys for updates.
+// updatingError. The trial of the version is separate from the trial of the bundle, because the running version may not know all fields of
+// the bundle. The version stays if the bundle fails. Its archive must be signed by the keys for updates.
 func (n *Node) updateFirst(ctx context.Context, l format.Layout, b *format.Bundle, id Bundle, q request, tell Progress) error {
 	list, err := n.archives(l, b, id)
 	if len(list) == 0 || err != nil {

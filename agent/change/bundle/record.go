@@ -86,8 +86,9 @@ type Record struct {
 	Trial    *Trial           `json:"trial,omitempty"`
 	Highest  map[string]int64 `json:"highest,omitempty"` // the highest number of each name that was ever in force
 	Failed   []digest.Digest  `json:"failed,omitempty"`  // bundles that failed or were reverted, the newest last
-	Signed   time.Time        `json:"signed,omitzero"`   // the latest time at which a bundle that was in force was signed
-	Last     *Outcome         `json:"last,omitempty"`
+	// Signed is the latest time at which a bundle that was in force was signed. It is earlier if that time was not plausible.
+	Signed time.Time `json:"signed,omitzero"`
+	Last   *Outcome  `json:"last,omitempty"`
 	// Images are the images of each bundle that the node keeps, as NAME@DIGEST.
 	Images map[digest.Digest][]string `json:"images,omitempty"`
 	// Configurations are the configurations of these bundles. A bundle is missing if it says nothing about the configuration.
@@ -124,7 +125,7 @@ func (r *Record) Keeps() (list []Bundle) {
 
 // Errors of Check.
 var (
-	ErrOlder = errors.New("it is older")
+	ErrOlder = errors.New("the bundle is older")
 	ErrInUse = errors.New("it is in use already")
 	ErrTrial = errors.New("another bundle is on trial")
 	ErrTried = errors.New("it was tried already")
@@ -236,11 +237,12 @@ func (r *Record) Revert(now time.Time) error {
 type seen struct {
 	Highest map[string]int64 `json:"highest,omitempty"`
 	Signed  time.Time        `json:"signed,omitzero"`
-	// Failed are the failed bundles when the last trial began. A backup has those of its record, because a restored node has no record.
+	// Failed are the failed bundles when the last trial began. A backup contains the failed bundles of its record, because a restored node
+	// has no record.
 	Failed []digest.Digest `json:"failed,omitempty"`
 }
 
-// raise raises the highest numbers and the latest signing time to those of another copy, and adds its failed bundles.
+// raise merges another copy into the record: it keeps the higher numbers and the later signing time, and adds the failed bundles.
 func (r *Record) raise(other seen) {
 	older := slices.DeleteFunc(slices.Clone(other.Failed), r.HasFailed)
 	r.Failed = append(older, r.Failed...)

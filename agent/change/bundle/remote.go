@@ -34,13 +34,13 @@ type Remote struct {
 	Every  time.Duration // the interval of its requests
 	// ReportURL is the URL to which the node sends its state, or "".
 	ReportURL string
-	// NewReportClient returns the client for ReportURL. The default is that of package download.
+	// NewReportClient returns the client for ReportURL. The default is the client of package download.
 	NewReportClient func() *http.Client
 	// OpenRepository resolves a reference with the registry settings of pulls. It may be nil.
 	OpenRepository func(ctx context.Context, ref string, auth *api.AuthConfig) (feed.Repository, error)
 	// ReadStored returns a document of an image that is on this node, or nil. It may be nil.
 	ReadStored func(ctx context.Context, d ocispec.Descriptor) []byte
-	// NewClient returns the client for https. The default is that of package download.
+	// NewClient returns the client for https. The default is the client of package download.
 	NewClient func() *http.Client
 }
 

@@ -139,9 +139,9 @@ func TestKeysAndFieldsOfBundles(t *testing.T) {
 		build.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+fmt.Sprintf("bundle: {keys: [%q]}\n", key("B"))), 0o600))
 	})
 	for name, c := range map[string]struct{ file, want string }{
-		"no configuration":          {build.bundle(3, nil), "bundle.keys: the node's own files accept keys"},
-		"a kubelet's configuration": {build.bundle(3, withKubelet(maxPods(17))), "bundle.keys: the node's own files accept keys"},
-		"a key in a comment":        {withEdge(3, "shimPods: 3 # not "+key("A")+"\n"), "bundle.keys: the node's own files accept keys"},
+		"no configuration":          {build.bundle(3, nil), "bundle.keys: without this setting in edge.yaml"},
+		"a kubelet's configuration": {build.bundle(3, withKubelet(maxPods(17))), "bundle.keys: without this setting in edge.yaml"},
+		"a key in a comment":        {withEdge(3, "shimPods: 3 # not "+key("A")+"\n"), "bundle.keys: without this setting in edge.yaml"},
 		"a configuration with a key": {build.bundle(3, func(dir string) {
 			build.must(os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(edgeHead+fmt.Sprintf("bundle: {keys: [%q]}\n", key("A"))), 0o600))
 		}), ""},

@@ -13,10 +13,11 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// maxReason is the length of a pod's reason in a state document, in bytes.
+// maxReason is the maximum length of a pod's reason in a state document, in bytes.
 const maxReason = 1 << 10
 
-// State returns the signed state of the node: bundles, pods, versions, disk, wear and updates. The first call makes the key of the node.
+// State returns the signed state of the node: bundles, pods, versions, disk, wear and updates. The first call creates the node's signing
+// key.
 func (n *Node) State(ctx context.Context) (*format.SignedState, error) {
 	key, err := n.c.Signer()
 	if err != nil {
@@ -51,7 +52,7 @@ func (n *Node) State(ctx context.Context) (*format.SignedState, error) {
 	return format.SignState(out, key)
 }
 
-// Report returns the signed state as the content of a file.
+// Report returns the signed state as indented JSON.
 func (n *Node) Report(ctx context.Context) ([]byte, error) {
 	s, err := n.State(ctx)
 	if err != nil {

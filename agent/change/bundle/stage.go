@@ -46,8 +46,11 @@ func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, 
 	if err := n.accept(b, s.Bundle, r, q); err != nil {
 		return nil, err
 	}
-	if err := n.updateFirst(ctx, l, b, s.Bundle, q, tell); err != nil {
-		return nil, err
+	repair := q.repair == s.Digest // its configuration and version of islet may have been replaced since
+	if !repair {
+		if err := n.updateFirst(ctx, l, b, s.Bundle, q, tell); err != nil {
+			return nil, err
+		}
 	}
 	if s.docs, err = readDocuments(b); err != nil {
 		return nil, err
@@ -62,11 +65,13 @@ func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, 
 	if s.set, err = n.decode(s.docs); err != nil {
 		return nil, err
 	}
-	if err := n.checkNames(s.set); err != nil {
-		return nil, err
-	}
-	if _, _, err := n.planConfiguration(s); err != nil {
-		return nil, err
+	if !repair {
+		if err := n.checkNames(s.set); err != nil {
+			return nil, err
+		}
+		if _, _, err := n.planConfiguration(s); err != nil {
+			return nil, err
+		}
 	}
 	return s, n.importImages(ctx, l, b, s, r, tell)
 }
@@ -74,6 +79,10 @@ func (n *Node) stage(ctx context.Context, l format.Layout, r Record, q request, 
 // readDocuments reads the files of a bundle. They have at most 16 MiB in all.
 func readDocuments(b *format.Bundle) (*documents, error) {
 	docs := &documents{contents: b.Contents, signatures: b.Signature.Text.Bytes()}
+	var err error
+	if docs.manifest, err = b.ReadManifest(); err != nil {
+		return nil, err
+	}
 	for _, f := range b.Files {
 		if f.MediaType == format.MediaProgram || f.MediaType == format.MediaRelease { // see updateFirst
 			continue
@@ -165,7 +174,8 @@ func neededBytes(sizes []int64, l fetchedLayout) (sum int64) {
 	return sum
 }
 
-// importImages imports the images of a bundle for this host. From now on they are pinned, with those of the bundles in the record.
+// importImages imports the images of a bundle for this host. From now on they are pinned, together with the images of the bundles in the
+// record.
 func (n *Node) importImages(ctx context.Context, l format.Layout, b *format.Bundle, s *staged, r Record, tell Progress) error {
 	var sizes []int64
 	for _, img := range b.Contents.Images {
@@ -208,7 +218,7 @@ func (n *Node) importImages(ctx context.Context, l format.Layout, b *format.Bund
 			}
 		}
 	}
-	if slices.ContainsFunc(r.Keeps(), func(b Bundle) bool { return b.Digest == s.Digest }) {
+	if slices.ContainsFunc(r.Keeps(), func(b Bundle) bool { return b.Digest == s.Digest }) && n.isComplete(ctx, s.Bundle) {
 		return nil // an earlier application has written the folder
 	}
 	return n.write(s.Digest, s.docs)

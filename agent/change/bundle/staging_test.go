@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/islet-edge/islet/agent/change/bundle/feed"
 	"github.com/islet-edge/islet/edge/desired"
 )
 
@@ -87,6 +88,89 @@ func TestPinsWithoutFolder(t *testing.T) {
 	}
 }
 
+// TestRepair checks that a bundle whose folder or images are damaged has not fewer pods, and that applying the same bundle again repairs it
+// without a trial, also if it has expired since. A damaged folder of the previous bundle is repaired when that bundle is applied again.
+func TestRepair(t *testing.T) {
+	build := newWorld(t)
+	one, two := build.bundle(1, second("more")), build.bundle(2, nil)
+	inFolder := func(change func(folder string) error) func(*world, string) {
+		return func(w *world, folder string) { w.must(change(folder)) }
+	}
+	for name, damage := range map[string]struct {
+		do       func(w *world, folder string)
+		readable bool
+	}{
+		"a file is missing":     {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, filesDir, "web.yaml")) })},
+		"a file is cut":         {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, filesDir, "more.yaml"), 10) })},
+		"a file is new":         {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, filesDir, "x.yaml"), nil, 0o600) })},
+		"no contents":           {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, contentsFile)) })},
+		"other contents":        {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, contentsFile), []byte("{}"), 0o600) })},
+		"an empty manifest":     {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, manifestFile), 0) })},
+		"no folder":             {do: inFolder(os.RemoveAll)},
+		"an older islet's":      {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, manifestFile)) }), readable: true},
+		"the images are gone":   {do: func(w *world, _ string) { clear(w.imported) }, readable: true},
+		"one image is not here": {do: func(w *world, _ string) { delete(w.imported, w.pinned[0]) }, readable: true},
+	} {
+		hows := []string{"a person", "a stick", "a source", "the previous bundle"}
+		if name != "a file is missing" && name != "the images are gone" {
+			hows = hows[:1]
+		}
+		for _, how := range hows {
+			what := name + ", " + how
+			w := newWorld(t)
+			n := w.boot(nil)
+			_, err := apply(n, one, false)
+			w.must(err)
+			keep(n)
+			if how == "the previous bundle" {
+				_, err := apply(n, two, false)
+				w.must(err)
+				keep(n)
+			}
+			current, before := *n.now().Current, n.now()
+			damaged := Bundle{"kiosk", 1, current.Digest}
+			if before.Previous != nil {
+				damaged = *before.Previous
+			}
+			folder := filepath.Join(w.dir, foldersDir, folderName(damaged.Digest))
+			damage.do(w, folder)
+			n = w.boot(nil)
+			if _, err := n.read(damaged); (err == nil) != damage.readable {
+				t.Errorf("%s: %v", what, err)
+			}
+			if how != "the previous bundle" {
+				w.clock = w.clock.AddDate(1, 0, 0) // the bundle has expired
+			}
+			switch how {
+			case "a person":
+				_, err = apply(n, one, false)
+			case "a stick":
+				_, _, err = n.ApplyNewest(t.Context(), offers(one))
+			case "a source":
+				_, err = n.ApplyFollowed(t.Context(), one, feed.Seen{})
+			case "the previous bundle":
+				_, err = apply(n, one, true)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if r := n.now(); *r.Current != current || (r.Trial != nil) != (how == "the previous bundle") || !r.Last.Time.Equal(before.Last.Time) {
+				t.Errorf("%s: %+v", what, r)
+			}
+			if n.now().Trial == nil {
+				(&loop{Node: n}).round(t.Context())
+				if !slices.Equal(w.names(), []string{"more", "web"}) {
+					t.Errorf("%s: %v", what, w.names())
+				}
+				if _, err := apply(n, one, false); err != nil || !n.isComplete(t.Context(), damaged) {
+					t.Errorf("%s: not repaired: %v", what, err)
+				}
+			}
+			w.check(n, what)
+		}
+	}
+}
+
 // TestNameDuringStaging checks that a pod that another source has defined while the images were imported is not replaced.
 func TestNameDuringStaging(t *testing.T) {
 	w := newWorld(t)
@@ -144,7 +228,7 @@ func TestMustAfterFailure(t *testing.T) {
 	}
 }
 
-// TestDescribeEnd checks that the reason of a pod that is gone later says how its container has ended.
+// TestDescribeEnd checks that the reason for a failure says how a container has ended, also if its pod is deleted later.
 func TestDescribeEnd(t *testing.T) {
 	p := &v1.Pod{}
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{

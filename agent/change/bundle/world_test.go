@@ -74,7 +74,7 @@ func (w *world) open(crash func(string), remote Remote) *Node {
 	n := Open(Config{
 		Dir: w.dir, Policy: format.Policy{Keys: []signed.Key{signed.PublicKey(w.key)}, Threshold: 1}, HealthyFor: 2 * time.Second,
 		Deadline: 10 * time.Second, Name: "a", Labels: func() map[string]string { return w.labels }, Now: func() time.Time { return w.clock },
-		Images: w, Store: w, CheckTrial: func() error { return nil },
+		Images: w, Store: w, CheckTrial: func() error { return nil }, CheckKeys: func() error { return nil },
 		Signer: func() (ed25519.PrivateKey, error) { return w.key, nil }, Log: slog.New(slog.DiscardHandler), crash: crash,
 		Remote: remote,
 	})
@@ -231,6 +231,10 @@ func (w *world) ChooseBundleImage(img format.Image) (image.BundleImage, error) {
 		}
 	}
 	return image.BundleImage{}, errors.New("no image for this host")
+}
+
+func (w *world) HasBundleImage(_ context.Context, img image.BundleImage) bool {
+	return w.imported[img.Name]
 }
 
 func (w *world) MissingBytes(_ context.Context, l format.Layout, img image.BundleImage) (bytes int64, err error) {

@@ -11,9 +11,9 @@ import (
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// PlanBundle checks the configuration of a bundle, and returns it with the ID of the configuration that it replaces. The ID is empty if the
-// configuration is in use already. Both documents may be empty: the node then returns to its own files if the configuration in use came
-// from a bundle, and PlanBundle returns nil if it did not.
+// PlanBundle validates the configuration of a bundle. It returns the configuration, and the ID of the configuration that it replaces. This
+// ID is empty if the bundle's configuration is already in use. If both documents are empty, PlanBundle plans the return to the node's own
+// files. It then returns nil unless the configuration in use came from a bundle.
 func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.Configuration, before string, err error) {
 	k.mu.Lock()
 	good, assigned, isEnding, follows := k.record.Good, k.record.Assigned, k.isEnding, k.followed()
@@ -26,8 +26,8 @@ func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.C
 	case isEmpty:
 		c = trial.New("", "", nil, from, k.c.Now())
 	case follows != "":
-		return nil, "", fmt.Errorf("a configuration is in the bundle, but the node uses that of %s: "+
-			"leave kubelet.yaml and edge.yaml out of the bundle, or let the node follow no ConfigMap", follows)
+		return nil, "", fmt.Errorf("the bundle contains a configuration, but the node follows %s: "+
+			"remove kubelet.yaml and edge.yaml from the bundle, or stop following the ConfigMap", follows)
 	default:
 		c = trial.New(kubelet, edge, consent, from, k.c.Now())
 	}
@@ -46,15 +46,15 @@ func (k *Keeper) PlanBundle(kubelet, edge string, from trial.Source) (c *trial.C
 	if err != nil {
 		return nil, "", err
 	}
-	if names := removedKeys(k.c.Config, next, edge); len(names) > 0 {
-		return nil, "", fmt.Errorf("%s: the node's own files accept keys that were removed, or fewer signatures: "+
-			"write the field into edge.yaml of the bundle", strings.Join(names, ", "))
+	if names := weakenedFields(k.c.Config, next, edge); len(names) > 0 {
+		return nil, "", fmt.Errorf("%s: without this setting in edge.yaml of the bundle, the node would again trust removed keys or "+
+			"require fewer signatures: add the setting", strings.Join(names, ", "))
 	}
 	return c, good.Reference(), nil
 }
 
-// bundleConsent returns the fields of the node that a bundle may change. The return to the node's own files may change back the fields that
-// the configuration in use has changed with consent.
+// bundleConsent returns the protected fields that the bundle's configuration c may change. If c returns to the node's own files, it may
+// also revert the fields that the configuration in use was allowed to change.
 func bundleConsent(c, good *trial.Configuration) []string {
 	if c.IsLocal() && good != nil {
 		return good.Consent
@@ -86,7 +86,7 @@ func (k *Keeper) AssignBundle(c *trial.Configuration) error {
 	return k.offer(c, bundleConsent(c, good), true, false)
 }
 
-// BundleResult returns the result of the trial of a bundle's configuration. The parameter why is the reason of a failure.
+// BundleResult returns the result of the trial of a bundle's configuration. If the verdict is Bad, why is the reason.
 func (k *Keeper) BundleResult(id string) (v trial.Verdict, why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,15 +105,15 @@ func (k *Keeper) BundleResult(id string) (v trial.Verdict, why string) {
 	return trial.Bad, "another configuration was requested during the trial of its configuration"
 }
 
-// UsesConfiguration reports whether this process uses the configuration with an ID.
+// UsesConfiguration reports whether this process uses the configuration id.
 func (k *Keeper) UsesConfiguration(id string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.activeConfiguration().Reference() == id
 }
 
-// AbandonBundle gives up the configuration of a bundle whose record says so already. If this process uses it, the agent restarts with the
-// configuration before it. AbandonBundle returns true when the configuration is given up durably.
+// AbandonBundle drops the configuration id, which the record of bundles already lists as abandoned. If this process uses that
+// configuration, the agent restarts with the previous one. AbandonBundle returns true after the change is stored.
 func (k *Keeper) AbandonBundle(id string) (done bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -134,7 +134,7 @@ func (k *Keeper) AbandonBundle(id string) (done bool, err error) {
 	k.record.Abandon(id)
 	if k.record.Good != before.Good {
 		k.record, k.isEnding = before, true // the next process stores it
-		k.c.Log.Warn("the agent restarts with the configuration before that of a bundle, the pods keep running", "reason", why)
+		k.c.Log.Warn("the agent restarts with the configuration that was in use before the bundle; the pods keep running", "reason", why)
 		k.c.End(&Restart{guard.Role{}})
 		return false, nil
 	}
@@ -146,8 +146,8 @@ func (k *Keeper) AbandonBundle(id string) (done bool, err error) {
 	return err == nil, err
 }
 
-// CheckReturn returns an error if the node cannot return from the configuration of a bundle to the one before it. A person may have sent
-// another configuration since; that one stays.
+// CheckReturn returns an error if the node cannot revert the configuration of a bundle. If another configuration was accepted after the
+// bundle's, nothing needs to be reverted, and CheckReturn returns nil.
 func (k *Keeper) CheckReturn(c trial.Change) error {
 	k.mu.Lock()
 	good, before := k.record.Good, k.record.Before
@@ -156,25 +156,25 @@ func (k *Keeper) CheckReturn(c trial.Change) error {
 		return nil
 	}
 	if before.Reference() != c.Before {
-		return fmt.Errorf("the configuration before that of the bundle (%s) is not known any more, because others were sent since: "+
-			"apply a bundle with the wanted configuration and a higher number instead", c.Before)
+		return fmt.Errorf("the configuration %s, which was in use before the bundle, is no longer stored, because other configurations "+
+			"were sent later: apply a bundle with the wanted configuration and a higher number instead", c.Before)
 	}
 	next, err := k.c.Start.loadConfiguration(before)
 	if err != nil {
-		return fmt.Errorf("the configuration before that of the bundle is not valid any more: %w", err)
+		return fmt.Errorf("the configuration that was in use before the bundle is no longer valid: %w", err)
 	}
-	if names := removedKeys(k.c.Config, next, ""); len(names) > 0 {
-		return fmt.Errorf("%s: the configuration before that of the bundle accepts keys that were removed, or fewer signatures: "+
+	if names := weakenedFields(k.c.Config, next, ""); len(names) > 0 {
+		return fmt.Errorf("%s: the configuration that was in use before the bundle trusts removed keys or requires fewer signatures: "+
 			"apply a bundle with the wanted pods and a higher number instead", strings.Join(names, ", "))
 	}
 	return nil
 }
 
-// removedKeys returns the fields with keys of signers that the next configuration accepts and the present one does not, or that need fewer
-// signatures. Keys and thresholds in the fields of the EdgeConfiguration in document are there on purpose, but not those in a comment or in
-// another field.
-func removedKeys(now, next *config.Config, document string) (names []string) {
-	a, b, named := &now.Edge, &next.Edge, config.EdgeFields([]byte(document))
+// weakenedFields returns the names of the fields in which the configuration next is less strict than the configuration current: next
+// accepts a signing key that current does not accept, or requires fewer signatures. It ignores keys and thresholds that document, an
+// EdgeConfiguration, sets explicitly.
+func weakenedFields(current, next *config.Config, document string) (names []string) {
+	a, b, named := &current.Edge, &next.Edge, config.EdgeFields([]byte(document))
 	add := func(name string, now, next, namedKeys []string, most, least, namedThreshold int32) {
 		isRemoved := len(next) > 0 && least < most && namedThreshold == 0
 		for _, key := range next {
@@ -202,6 +202,6 @@ func (k *Keeper) bundleSource() string {
 	return ""
 }
 
-// errRuntime is the error for a bundle that would prevent the use of bundles.
+// errRuntime rejects a bundle that sets containerRuntimeEndpoint, because a remote runtime cannot use bundles.
 var errRuntime = errors.New("containerRuntimeEndpoint: Forbidden: a bundle cannot change the runtime, " +
 	"because only islet's own one can use bundles")

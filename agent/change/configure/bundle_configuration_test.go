@@ -19,14 +19,14 @@ import (
 var kiosk = trial.Source{File: "bundle kiosk number 2", Bundle: "sha256:2"}
 
 // TestBundleAndConfigMap checks that only one of a bundle and a ConfigMap is the source of the configuration. A node that follows a
-// ConfigMap refuses the configuration of a bundle. A node that uses that of a bundle reports the ConfigMap, and does not use it.
+// ConfigMap refuses the configuration of a bundle. A node that uses a bundle's configuration reports the ConfigMap, and does not use it.
 func TestBundleAndConfigMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "configuration: {configMap: fleet}\n")
 		standalone := w.args
 		w.args = append(w.args, "--kubeconfig="+w.dir+"/kubeconfig")
 		r := w.start(guard.Role{})
-		if _, _, err := r.PlanBundle(kubeletHead, "", kiosk); err == nil || !strings.Contains(err.Error(), "ConfigMap fleet: leave kubelet.yaml and edge.yaml out") {
+		if _, _, err := r.PlanBundle(kubeletHead, "", kiosk); err == nil || !strings.Contains(err.Error(), "the node follows ConfigMap fleet: remove kubelet.yaml and edge.yaml") {
 			t.Error(err)
 		}
 		if c, _, err := r.PlanBundle("", "", kiosk); c != nil || err != nil {
@@ -227,10 +227,10 @@ func TestBundleFallback(t *testing.T) {
 		t.Error(v, why)
 	}
 	r.record.Before = other
-	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: "local"}); err == nil || !strings.Contains(err.Error(), "not known any more") {
+	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: "local"}); err == nil || !strings.Contains(err.Error(), "no longer stored") {
 		t.Error("others were sent since:", err)
 	}
-	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: other.ID}); err == nil || !strings.Contains(err.Error(), "not valid any more") {
+	if err := r.CheckReturn(trial.Change{ID: c.ID, Before: other.ID}); err == nil || !strings.Contains(err.Error(), "no longer valid") {
 		t.Error("the configuration before is not valid:", err)
 	}
 	if err := r.CheckReturn(trial.Change{ID: other.ID, Before: "local"}); err != nil {
@@ -255,7 +255,7 @@ func TestRemovedIndexKeys(t *testing.T) {
 		{with("a"), with("a", "b"), "", "update.indexKeys"},
 		{with("a"), with("b"), "apiVersion: islet.dev/v1alpha1\nkind: EdgeConfiguration\nupdate: {indexKeys: [b]}\n", ""},
 	} {
-		if got := strings.Join(removedKeys(x.now, x.next, x.document), " "); got != x.want {
+		if got := strings.Join(weakenedFields(x.now, x.next, x.document), " "); got != x.want {
 			t.Errorf("%q after %q: %q, want %q", x.next.Edge.Update.IndexKeys, x.now.Edge.Update.IndexKeys, got, x.want)
 		}
 	}

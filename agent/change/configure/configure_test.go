@@ -182,7 +182,7 @@ func TestChecks(t *testing.T) {
 	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(text, []byte("-----BEGIN CERTIFICATE-----\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{"/nonexistent": "no such file", text: "it holds no certificate", pipe: "no regular file", "/dev/zero": "no regular file", w.dir: "no regular file"} {
+	for file, want := range map[string]string{"/nonexistent": "no such file", text: "it holds no certificate", pipe: "not a regular file", "/dev/zero": "not a regular file", w.dir: "not a regular file"} {
 		if err := w.apply(r, kubeletHead+"authentication: {x509: {clientCAFile: "+file+"}}\n",
 			"authentication.x509.clientCAFile"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s as authorities: %v, want %s", file, err, want)

@@ -17,10 +17,10 @@ import (
 type Node struct {
 	Link              func() link.State
 	Ready             func(context.Context) []string // reasons why the node is not ready
-	CheckPodsKnown    func() error                   // not nil while the running pods are unknown
+	CheckPodsKnown    func() error                   // returns an error while the running pods are unknown
 	PressuresMeasured func() bool                    // whether Pressures has been measured since the agent started
 	Pressures         func() []v1.NodeConditionType
-	CheckReachable    func(context.Context) error // not nil if the kubelet API is not reachable
+	CheckReachable    func(context.Context) error // returns an error if the kubelet API is not reachable
 	SourcesReported   func() bool                 // whether all sources have reported their pods
 	Pods              func() []*v1.Pod
 	HeldPods          func() []types.UID // pods that are only kept because of the trial
@@ -28,10 +28,11 @@ type Node struct {
 	ReadyConfirmed    func(*v1.Pod) bool // whether the agent on trial has itself confirmed that this pod is ready
 }
 
-// BundleTrials excludes the trials of bundles, because two trials would judge each other's pods. *bundle.Node implements it.
+// BundleTrials prevents trials of bundles during the trial of a configuration: each trial would otherwise count the other's pods.
+// *bundle.Node implements it.
 type BundleTrials interface {
-	// HoldTrials returns false if a bundle is on trial, unless the configuration with this ID belongs to it and is tried before its pods.
-	// Otherwise no trial of a bundle begins until ReleaseTrials is called.
+	// HoldTrials prevents trials of bundles until ReleaseTrials is called. It returns false and does nothing if a bundle is on trial,
+	// unless id is this bundle's own configuration.
 	HoldTrials(id string) bool
 	ReleaseTrials()
 }
@@ -39,6 +40,7 @@ type BundleTrials interface {
 // Connect sets the functions that return the node's state. It is called once, before Run.
 func (k *Keeper) Connect(n Node) { k.c.Node = n }
 
+// collectFacts returns the current state of the node. An empty Link, Node or Reach means that there is no problem.
 func (n *Node) collectFacts(ctx context.Context) (f trial.Facts) {
 	if s := n.Link(); s.Phase != link.Up && s.Phase != link.Standalone {
 		f.Link = s.Reason + ": " + s.Message
@@ -107,5 +109,5 @@ func probeKind(p *v1.Pod) (kind string) {
 	return kind
 }
 
-// deadlineReason is the status reason of a pod that exceeded its activeDeadlineSeconds.
+// deadlineReason is the reason in the status of a pod that exceeded its activeDeadlineSeconds.
 const deadlineReason = "DeadlineExceeded"

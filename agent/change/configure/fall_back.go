@@ -1,10 +1,15 @@
 package configure
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/islet-edge/islet/agent/change/guard"
+	"github.com/islet-edge/islet/agent/change/trial"
+	"github.com/islet-edge/islet/internal/config"
 )
 
 // After these intervals the agent restarts, to check whether it can run with the good configuration again. The
@@ -24,19 +29,61 @@ func (k *Keeper) retryDelay() time.Duration {
 
 // restartAgent restarts the agent to retry the good configuration, unless the agent is already ending.
 func (k *Keeper) restartAgent() {
+	k.restart("the agent restarts to check whether it can use the good configuration again")
+}
+
+// RestartAlone restarts the agent, because the last pods of the cluster, which the configuration no longer has, have been ended. An agent
+// on trial is not restarted. Its next start finds no pods of the cluster.
+func (k *Keeper) RestartAlone() {
+	if !k.c.Start.OnTrial() {
+		k.restart("the agent restarts as a node without a cluster")
+	}
+}
+
+func (k *Keeper) restart(why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.isEnding {
 		return
 	}
 	k.isEnding = true
-	k.c.Log.Info("the agent restarts to check whether it can use the good configuration again", "configuration",
-		k.record.Good.Name())
+	k.c.Log.Info(why, "configuration", k.record.Good.Name())
 	k.c.End(&Restart{guard.Role{Fallbacks: k.c.Start.Role.Fallbacks}})
 }
 
 // SkipReason returns why Load skipped the best configuration. It is nil if no configuration was skipped.
 func (s *Start) SkipReason() error { return s.skipReason }
+
+// useKeys makes the keys of the newest good configuration count in a process that uses another configuration. Otherwise keys that were
+// removed would count again.
+func (s *Start) useKeys(c *config.Config) {
+	switch _, err := os.Lstat(filepath.Join(c.Dirs.State, trial.BrokenFile)); {
+	case s.OnTrial():
+	case s.recordError != nil:
+		s.keysError = s.recordError
+	case s.record.Good.IsLocal() && err == nil:
+		s.keysError = fmt.Errorf("the record of configurations was damaged: %s", filepath.Join(c.Dirs.State, trial.BrokenFile))
+	case s.skippedCount > 0:
+		good, err := s.loadConfiguration(s.record.Good)
+		if err != nil {
+			s.keysError = err
+			return
+		}
+		c.Edge.Bundle.Keys, c.Edge.Bundle.Threshold = good.Edge.Bundle.Keys, good.Edge.Bundle.Threshold
+		to, from := &c.Edge.Update, &good.Edge.Update
+		to.Keys, to.Threshold, to.IndexKeys = from.Keys, from.Threshold, from.IndexKeys
+	}
+}
+
+// CheckKeys returns an error if the keys in the configuration of this process may have been removed by a configuration that the process
+// cannot read. Then the node accepts nothing by itself. A person can still apply a bundle or an update.
+func (s *Start) CheckKeys() error {
+	if s.keysError == nil {
+		return nil
+	}
+	return fmt.Errorf("the node does not know which keys count, because it does not use the configuration that was accepted last: %w: "+
+		"correct this (islet config show), or let a person use islet bundle apply or islet update", s.keysError)
+}
 
 // fallBack returns the role of the process that skips the current configuration, because this process cannot run with
 // it on this host. That process uses the next configuration of record.Candidates(). The cause may be temporary, so the

@@ -51,7 +51,7 @@ func (f *Follower) wantedName() (namespace, name string) {
 	return f.namespace, f.name
 }
 
-// Node sets the API server's Node, from which the annotation is read. It does not block.
+// Node sets the current Node object, whose annotation may name the ConfigMap. It does not block.
 func (f *Follower) Node(n *v1.Node) {
 	if f.keeper.c.Edge.Configuration.ConfigMap != "" {
 		return
@@ -110,7 +110,7 @@ func (f *Follower) offerOwnFiles() {
 	}
 }
 
-// stopFollowing stores that the node follows no ConfigMap.
+// stopFollowing records that the node no longer follows a ConfigMap.
 func (k *Keeper) stopFollowing() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,8 +140,8 @@ func (f *Follower) offerConfigMap(cm *v1.ConfigMap) {
 		return
 	}
 	if bundle := k.bundleSource(); bundle != "" {
-		why := fmt.Sprintf("the node uses the configuration of %s: remove kubelet.yaml and edge.yaml from the next bundle, "+
-			"or follow no ConfigMap", bundle)
+		why := fmt.Sprintf("the node already uses the configuration of %s: remove kubelet.yaml and edge.yaml from the next bundle, "+
+			"or stop following the ConfigMap", bundle)
 		f.reportProblem(why)
 		k.c.Events.Node(v1.EventTypeWarning, ReasonRefused, fmt.Sprintf("configuration %s from %s was rejected: %s", c.ID, from, why))
 		return

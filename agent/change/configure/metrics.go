@@ -9,8 +9,8 @@ import (
 	"github.com/islet-edge/islet/agent/change/trial"
 )
 
-// Collectors returns the metrics of configurations and trials. Some of them also existed in earlier kubelets,
-// and have the same names. The metrics are absent if nothing was ever sent to the node.
+// Collectors returns the metrics of configurations and trials. The kubelet_node_config_* metrics have the names that kubelets before 1.24
+// used. The metrics are absent if nothing was ever sent to the node.
 func (k *Keeper) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{collector{k}}
 }
@@ -28,18 +28,16 @@ var (
 	failed = prometheus.NewDesc("kubelet_node_config_error",
 		"This metric is true (1) if the node is experiencing a configuration-related error, false (0) otherwise.", nil, nil)
 	updates = prometheus.NewDesc("islet_update_trials",
-		"Ended trials and failed self-tests of other versions of islet among the last twenty trials of any kind, by how they ended.",
+		"Number of trials and failed self-tests of other islet versions, by outcome. Only the last twenty trials of any kind are counted.",
 		[]string{"outcome"}, nil)
 	trials = prometheus.NewDesc("islet_configuration_trials",
-		"Ended trials of configurations among the last twenty, by how they ended.", []string{"outcome"}, nil)
+		"Number of configuration trials, by outcome. Only the last twenty trials are counted.", []string{"outcome"}, nil)
 	// The next two metrics are times and not counters. Prometheus sees no increase of a counter whose first sample is after the first
 	// failure, and it may not reach the node when a counter changes.
 	updateResult = prometheus.NewDesc("islet_update_result",
-		"How the last trial or self-test with a decision about another version of islet ended: accepted or failed. "+
-			"The value is the time, in seconds since the epoch.", []string{"outcome"}, nil)
+		"Unix timestamp of the last accepted or failed trial or self-test of another islet version, by outcome.", []string{"outcome"}, nil)
 	configurationResult = prometheus.NewDesc("islet_configuration_result",
-		"How the last trial with a decision about a configuration ended: accepted or failed. "+
-			"The value is the time, in seconds since the epoch.", []string{"outcome"}, nil)
+		"Unix timestamp of the last accepted or failed trial of a configuration, by outcome.", []string{"outcome"}, nil)
 )
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
@@ -52,7 +50,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	k := c.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if counts, any := k.countTrials(true); any {
+	if counts, found := k.countTrials(true); found {
 		sendCounts(ch, updates, counts)
 	}
 	k.sendResult(ch, updateResult, true)
@@ -87,7 +85,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	k.sendResult(ch, configurationResult, false)
 }
 
-// sendResult sends when the last program or configuration was accepted or has failed. It ignores undecided outcomes.
+// sendResult sends the time of the last accepted or failed trial: of a program if programs is true, otherwise of a configuration. It
+// ignores undecided trials.
 func (k *Keeper) sendResult(ch chan<- prometheus.Metric, desc *prometheus.Desc, programs bool) {
 	for _, o := range slices.Backward(k.record.History) {
 		if o.Program == programs && !o.Undecided {
@@ -98,18 +97,18 @@ func (k *Keeper) sendResult(ch chan<- prometheus.Metric, desc *prometheus.Desc, 
 	}
 }
 
-// countTrials returns the number of trials by outcome: those of programs if programs is true, otherwise those of
-// configurations. It returns false if there were no such trials.
-func (k *Keeper) countTrials(programs bool) (counts map[string]int, any bool) {
+// countTrials counts the trials by outcome. It counts trials of programs if programs is true, otherwise trials of configurations. It
+// returns false if there were no such trials.
+func (k *Keeper) countTrials(programs bool) (counts map[string]int, found bool) {
 	counts = map[string]int{"accepted": 0, "failed": 0, "interrupted": 0}
 	for _, o := range k.record.History {
 		if o.Program == programs {
 			_, outcome := o.Result()
 			counts[outcome]++
-			any = true
+			found = true
 		}
 	}
-	return counts, any
+	return counts, found
 }
 
 func sendCounts(ch chan<- prometheus.Metric, desc *prometheus.Desc, counts map[string]int) {

@@ -48,9 +48,11 @@ func (k *Keeper) leftVersion(version string) string {
 func (k *Keeper) CheckOffer(asked bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch waits := k.record.Assigned; {
+	switch waits, unknown := k.record.Assigned, k.c.Start.CheckKeys(); {
 	case k.isEnding || k.record.Trial != nil:
 		return ErrBusy
+	case unknown != nil && !asked:
+		return unknown
 	case waits != nil && !asked:
 		return errors.New("another configuration or version waits for its trial (islet config show)")
 	case waits != nil && waits.Program != nil && waits.Asked:
@@ -124,7 +126,7 @@ const maxLooks = 10
 // chosen. It gives up a program that must not be tried any longer. The caller holds the trials of bundles. isConfirmed releases them during
 // the confirmation, and holds them again if it returns true.
 func (k *Keeper) isConfirmed(ctx context.Context, c *trial.Configuration) bool {
-	if k.confirmProgram == nil || c.Program == nil || !isRemote(c) {
+	if k.confirmProgram == nil || c.Program == nil || !isFromFollowedSource(c) {
 		return true
 	}
 	k.c.Node.BundleTrials.ReleaseTrials() // the confirmation needs the network
@@ -182,7 +184,7 @@ func (k *Keeper) guardRole(c *trial.Configuration) guard.Role {
 	return r
 }
 
-// installProgram replaces the installed program by one that has passed its trial. It does so with a single rename. After the
+// installProgram replaces the installed program with one that has passed its trial. It does so with a single rename. After the
 // rename the installation counts as done, even if the success of the trial is not stored: see isInstalled. If the
 // result is an error, the file was not renamed.
 func (k *Keeper) installProgram(c *trial.Configuration) error {

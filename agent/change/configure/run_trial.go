@@ -14,39 +14,39 @@ const (
 	// maxHealthWait is the maximum time for which an assigned configuration waits until the node is healthy.
 	// Then its trial begins anyway, because the configuration may repair the node.
 	maxHealthWait = time.Minute
-	// beginInterval is the time after which a trial that could not begin is attempted again. A full disk may have space then. Without
-	// this attempt, the trial of a bundle whose configuration waits would never end.
+	// beginInterval is the delay before a trial that could not begin is attempted again. By then, a full disk may have free space. If the
+	// attempt were not repeated, a bundle that waits for the trial of its configuration would stay on trial forever.
 	beginInterval = time.Minute
 )
 
-// waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration that came over the link, it
-// also waits until the link is up, without a limit. It also waits until the trial of a bundle has ended, which has a deadline of its own.
-// It returns the assigned configuration or program, and then holds the trials of bundles for it. It returns nil if ctx has ended, or if
-// nothing is assigned any longer.
+// waitForHealth waits until the node is healthy, for at most maxHealthWait. For a configuration or program from a followed source
+// (isFromFollowedSource), it also waits until the link is up, without a limit. If a bundle is on trial, it waits until that trial has
+// ended. It returns the assigned configuration or program after it has called HoldTrials. It returns nil if ctx has ended, or if nothing is
+// assigned any longer.
 func (k *Keeper) waitForHealth(ctx context.Context) *trial.Configuration {
 	tick := time.NewTicker(factsInterval)
 	defer tick.Stop()
-	var waits *trial.Configuration
+	var waitingFor *trial.Configuration
 	began := time.Now()
 	for {
 		f := k.c.Node.collectFacts(ctx)
-		well := f.Node == "" && f.Link == "" && k.c.Node.SourcesReported()
+		healthy := f.Node == "" && f.Link == "" && k.c.Node.SourcesReported()
 		for _, ready := range f.Pods {
-			well = well && ready
+			healthy = healthy && ready
 		}
 		k.mu.Lock()
-		now := k.record.Assigned
+		assigned := k.record.Assigned
 		k.mu.Unlock()
-		if now == nil {
+		if assigned == nil {
 			return nil
 		}
-		if now != waits { // another configuration was assigned, so the wait starts again
-			waits, began = now, time.Now()
+		if assigned != waitingFor { // another configuration was assigned, so the wait starts again
+			waitingFor, began = assigned, time.Now()
 		}
 		// Without a link, the trial could not detect a configuration that breaks the link.
-		patient := time.Since(began) < maxHealthWait || isRemote(now) && f.Link != ""
-		if (well || !patient) && ctx.Err() == nil && k.c.Node.BundleTrials.HoldTrials(now.ID) {
-			return now
+		keepWaiting := time.Since(began) < maxHealthWait || isFromFollowedSource(assigned) && f.Link != ""
+		if (healthy || !keepWaiting) && ctx.Err() == nil && k.c.Node.BundleTrials.HoldTrials(assigned.ID) {
+			return assigned
 		}
 		select {
 		case <-ctx.Done():
@@ -56,15 +56,15 @@ func (k *Keeper) waitForHealth(ctx context.Context) *trial.Configuration {
 	}
 }
 
-// isRemote reports whether a configuration or program came over the link. The others come from an operator at the node, or from a bundle,
-// which may be on a stick.
-func isRemote(c *trial.Configuration) bool {
+// isFromFollowedSource reports whether a configuration or program came from a followed source: a ConfigMap or an index. It returns false
+// for a request of an operator, and for a bundle, even if the bundle was downloaded.
+func isFromFollowedSource(c *trial.Configuration) bool {
 	return !c.Asked && (c.Source.Name != "" || c.Program != nil && !c.Program.Bundled)
 }
 
 // beginTrial stores the record, so that any later failure leads back to the good configuration. It then starts the trial
-// of the assigned configuration or program. It returns false if the trial was not started, for example because another one than c is
-// assigned now.
+// of the assigned configuration or program. It returns false if the trial was not started, for example because another configuration has
+// been assigned instead of c.
 func (k *Keeper) beginTrial(ctx context.Context, c *trial.Configuration) bool {
 	facts := k.c.Node.collectFacts(ctx)
 	k.mu.Lock()
@@ -74,7 +74,7 @@ func (k *Keeper) beginTrial(ctx context.Context, c *trial.Configuration) bool {
 		return false
 	}
 	if err := k.saveRecord(before); err != nil {
-		k.c.Log.Error("a trial cannot begin, because its record cannot be stored", "error", err)
+		k.c.Log.Error("a trial could not begin, because the record could not be written", "error", err)
 		return false
 	}
 	k.isEnding = true
@@ -136,9 +136,9 @@ func (k *Keeper) healthyFor() time.Duration {
 	return d
 }
 
-// acceptTrial records the configuration or program on trial as good. It returns the reason if that fails. The trial of a
-// program fails here only if the program cannot be installed. If the success of the trial cannot be stored, for example
-// because the disk is full, the next agent detects and stores it.
+// acceptTrial records the configuration or program on trial as good. It returns "" or the reason for a failure. The trial of a program
+// fails here only if the program cannot be installed. If the success of the trial cannot be stored, for example because the disk is full,
+// the next agent detects and stores it.
 func (k *Keeper) acceptTrial() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -23,6 +23,7 @@ type Start struct {
 	usedConfiguration *trial.Configuration // the selected configuration; it points into record
 	skippedCount      int                  // the index of usedConfiguration in record.Candidates(); the number of skipped ones
 	skipReason        error                // why the first configuration was skipped
+	keysError         error                // see CheckKeys
 }
 
 // Begin returns a Start for an agent with the command-line arguments args. It does no I/O.
@@ -65,6 +66,9 @@ func (s *Start) Load() (*config.Config, []config.Notice, error) {
 			}
 			return s.useConfiguration(s.usedConfiguration), nil
 		})
+		if err == nil {
+			s.useKeys(c)
+		}
 		if asked := (*config.InfoRequest)(nil); err == nil || errors.As(err, &asked) {
 			return c, notices, err
 		}

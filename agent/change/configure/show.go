@@ -78,7 +78,7 @@ func (k *Keeper) Received() string {
 	return c.ID + " from " + c.Source.String()
 }
 
-// isOverridden reports whether an operator has requested a configuration other than that of the followed source.
+// isOverridden reports whether an operator has requested another configuration than the followed source offers.
 func (k *Keeper) isOverridden() bool {
 	r, wanted := &k.record, k.assignedConfiguration()
 	failed := r.Failed != nil && r.Failed.ID == r.Followed

@@ -20,8 +20,8 @@ const (
 	ReasonFailedProgram = "IsletUpdateFailed"
 )
 
-// reportTrial logs the result of the last trial, or that a trial is in progress, and records events about it. The
-// parameter ended is true if this process has ended that trial.
+// reportTrial logs and records events about the last trial, or about the trial in progress. The parameter ended is true if this process has
+// ended that trial.
 func (k *Keeper) reportTrial(ended bool) {
 	c, r := k.c, &k.record
 	after := c.Start.Role.After && c.Start.Role.Fallbacks == 0 // this process follows a trial
@@ -50,7 +50,7 @@ func (k *Keeper) reportTrial(ended bool) {
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed, "a configuration file cannot be read: "+f)
 	}
 	if k.recordError != nil {
-		c.Log.Error("the record of configurations cannot be used; the node uses its own files", "error", k.recordError)
+		c.Log.Error("the stored record of configurations cannot be used; the node uses its own configuration files", "error", k.recordError)
 		c.Events.Node(v1.EventTypeWarning, ReasonFailed,
 			"the record of configurations cannot be used, the node uses its own files: "+k.recordError.Error())
 	}
@@ -84,7 +84,7 @@ func (k *Keeper) reportFailure(last trial.Outcome) {
 	}
 }
 
-// reportFailedProgram records the event of a program that has failed in its trial or before.
+// reportFailedProgram records the event of a program that failed its self-test or its trial.
 func (k *Keeper) reportFailedProgram(o trial.Outcome) {
 	k.c.Events.Node(v1.EventTypeWarning, ReasonFailedProgram,
 		fmt.Sprintf("%s has failed, islet %s keeps running: %s", o.ID, k.c.Version, o.Why))

@@ -98,7 +98,7 @@ func (w *world) record(e eventtest.Event) {
 	w.events = append(w.events, e.Reason)
 }
 
-// recorded returns the reasons of the events since the last call of forget.
+// recorded returns the reasons in the events since the last call of forget.
 func (w *world) recorded() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

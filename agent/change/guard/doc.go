@@ -15,8 +15,8 @@
 // same time.
 //
 // The guard does not store the result of a successful trial. The child stores the success before it reports the success
-// to the guard. The new program is installed by a rename. After the rename, the guard becomes the new program, even if
-// the child has ended without a report. The child's reports are read with a size limit. If a child closes the pipe, the
-// trial goes on until the deadline. Without a trial there is no guard. The only cost is then reading an environment
-// variable.
+// to the guard. The child installs the new program with a rename. If this rename has happened, the guard executes the
+// new program, even if the child ended without a report. The child's reports are read with a size limit. If a child
+// closes the pipe, the trial goes on until the deadline. Without a trial there is no guard, and the only cost is that
+// main reads an environment variable.
 package guard

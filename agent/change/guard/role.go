@@ -18,20 +18,19 @@ const roleVariable = "ISLET_GUARD"
 // process may use the socket.
 const notifyVariable = "NOTIFY_SOCKET"
 
-// A Kind says which part a process plays in a trial.
+// A Kind is the role of a process in a trial.
 type Kind string
 
-// The kinds.
+// The possible values of Kind.
 const (
 	Agent Kind = ""      // an ordinary agent
 	Guard Kind = "guard" // supervises an agent on trial
 	Trial Kind = "trial" // an agent on trial
 )
 
-// A Role says whether this process is an ordinary agent, a guard or an agent on trial, and contains the parameters
-// for that. Its methods, except those for reports, must be called on the main goroutine, which main locks to the main
-// thread. There are two reasons: a child is killed when the thread that started it ends, and exec keeps the
-// namespaces of the calling thread.
+// A Role describes whether this process is an ordinary agent, a guard or an agent on trial, with the parameters of that role. Its methods,
+// except the methods for reports, must be called on the main goroutine, which main locks to the main thread. There are two reasons: a child
+// is killed when the thread that started it ends, and exec keeps the namespaces of the calling thread.
 type Role struct {
 	Kind     Kind          `json:"kind,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"` // for a Guard: the trial fails after this time
@@ -72,13 +71,12 @@ func TakeRole() Role {
 	return r
 }
 
-// IsService reports whether a service manager that waits for a notification, or a guard, has started this process. It must
-// be called before TakeRole.
+// IsService reports whether a guard, or a service manager with a notification socket, started this process. It must be called before
+// TakeRole.
 func IsService() bool { return os.Getenv(notifyVariable) != "" || os.Getenv(roleVariable) != "" }
 
-// ReportWait reports to the guard the condition for which the trial waits. The condition becomes the reason of the
-// failure if no other reason is reported. If outage is true, the configuration or program on trial may not be the
-// cause.
+// ReportWait reports to the guard the condition that the trial is waiting for. The condition becomes the reason for the failure if no other
+// reason is reported. If outage is true, the cause is possibly an outage, and not the configuration or program on trial.
 func (r *Role) ReportWait(why string, outage bool) {
 	if r.reports == nil {
 		return
@@ -90,9 +88,9 @@ func (r *Role) ReportWait(why string, outage bool) {
 	io.WriteString(r.reports, kind+strings.Join(strings.Fields(why), " ")+"\n")
 }
 
-// ReportBlamed reports pods, and pressures caused by pods, to the guard. They are the only reasons why the trial has
-// not succeeded yet. If there are other reasons, the list is empty. Each call replaces the list of the previous one. A
-// guard of an older version ignores the list.
+// ReportBlamed reports pods, and pressures caused by pods, to the guard. The list is empty unless these pods and pressures are the only
+// reasons why the trial has not succeeded yet. Each call replaces the list of the previous call. A guard of an older version ignores the
+// list.
 func (r *Role) ReportBlamed(pods []string) {
 	if r.reports != nil {
 		io.WriteString(r.reports, blameText+strings.Join(pods[:min(len(pods), maxBlamed)], ",")+"\n")
@@ -107,9 +105,8 @@ const (
 // reportFD is the file descriptor through which a child reports.
 const reportFD = 3
 
-// ReportResult reports the result of the trial to the guard. The parameter why is the reason of a failure. If it is
-// empty, the trial has succeeded and the success is stored. ReportResult does nothing in a process that is not on
-// trial.
+// ReportResult reports the result of the trial to the guard. The parameter why is the reason for a failure. An empty why means that the
+// trial has succeeded and that the success is stored. ReportResult does nothing in a process that is not on trial.
 func (r *Role) ReportResult(why string) {
 	if r.reports == nil {
 		return

@@ -43,7 +43,7 @@ func (r *Role) handleVerdict(log *slog.Logger, c *child, said string) int {
 	return r.rollBack(log, "")
 }
 
-// rollBack returns to the previous program or configuration after a trial. It replaces the guard by an agent, which
+// rollBack returns to the previous program or configuration after a trial. It replaces the guard with an agent, which
 // runs the guard's own program. If the program on trial was already installed, the agent runs that program instead. If
 // the guard cannot be replaced, rollBack returns an exit code.
 func (r *Role) rollBack(log *slog.Logger, why string) int {

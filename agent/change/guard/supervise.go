@@ -19,7 +19,7 @@ const (
 	endStopped = 12 * time.Second // shorter than a service manager's timeout, longer than an agent needs
 )
 
-// Supervise is the main function of a guard. It starts an agent on trial, and replaces itself by an agent after the
+// Supervise is the main function of a guard. It starts an agent on trial, and replaces itself with an agent after the
 // trial. It returns an exit code if it received a signal or has failed. The service manager then starts an agent.
 func (r *Role) Supervise(log *slog.Logger) int {
 	runtime.LockOSThread() // main has locked it already

@@ -83,7 +83,7 @@ func TestPrograms(t *testing.T) {
 	r.Begin(Facts{}, "", noon)
 	r.FailTrial("it crashes", false, noon)
 	if _, changed := r.Assign(configMap("good"), false); changed || r.FailedProgram == nil || r.Failed != nil {
-		t.Errorf("the reason of the failure is lost: %+v", r)
+		t.Errorf("the reason for the failure is lost: %+v", r)
 	}
 	trials := 0
 	for range 10 {

@@ -2,7 +2,7 @@
 // works. Only Load and Save do I/O.
 //
 //	          Assign             Begin              Accept
-//	(nothing) ------> assigned --------> on trial ---------> good (last known good); the one before it is kept too
+//	(nothing) ------> assigned --------> on trial ---------> good (last known good); the previous good one is kept too
 //	                     ^                |    |
 //	                     |   FailTrial,   |    |  FailTrial
 //	                     |  interrupted   |    '------------> failed: the good one stays in use

@@ -21,6 +21,9 @@ import (
 // File is the name of the record in the state directory.
 const File = "configuration.json"
 
+// BrokenFile is the name of a damaged record that was set aside.
+const BrokenFile = File + ".broken"
+
 // maxFile is the maximum size of the record. A record with four configurations in escaped JSON is smaller.
 const maxFile = 32 << 20
 
@@ -50,10 +53,9 @@ func IsDamaged(err error) bool {
 	return !errors.As(err, new(syscall.Errno)) && !errors.Is(err, ErrNewer)
 }
 
-// SetAside renames a damaged record to File.broken, so that a new one can be written.
+// SetAside renames a damaged record to BrokenFile, so that a new one can be written.
 func SetAside(dir string) error {
-	path := filepath.Join(dir, File)
-	return os.Rename(path, path+".broken")
+	return os.Rename(filepath.Join(dir, File), filepath.Join(dir, BrokenFile))
 }
 
 func readRecord(path string) (r Record, err error) {

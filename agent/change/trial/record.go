@@ -192,7 +192,7 @@ type Record struct {
 	ReadBy   int            `json:"readBy,omitempty"`
 	Good     *Configuration `json:"good,omitempty"`     // nil if it consists of the node's own files
 	Before   *Configuration `json:"before,omitempty"`   // the previous good configuration
-	Earlier  *Configuration `json:"earlier,omitempty"`  // the one before Before, while a bundle may still give up Good
+	Earlier  *Configuration `json:"earlier,omitempty"`  // the configuration before Before, while a bundle may still give up Good
 	Assigned *Configuration `json:"assigned,omitempty"` // waits for its trial or is on trial; nil if there is none
 	Attempts int            `json:"attempts,omitempty"` // number of trials of Assigned
 	Was      *Facts         `json:"was,omitempty"`      // the best facts from before any of these trials

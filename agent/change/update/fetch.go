@@ -62,7 +62,7 @@ func (s *source) readRelease(ctx context.Context) (*release.Release, error) {
 	if s.archive != nil {
 		return release.Parse(s.archive.Release)
 	}
-	if s.client == nil { // for a missing archive, this error is clearer than that of a missing release
+	if s.client == nil { // for a missing archive, this error is clearer than the error for a missing release
 		f, err := regular.Open(s.name)
 		if err != nil {
 			return nil, err

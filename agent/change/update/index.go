@@ -47,7 +47,7 @@ type indexed struct {
 	sum     string
 }
 
-// check returns an error if a release is not that of the archive. The indexed may be nil.
+// check returns an error if a release does not belong to the archive. The indexed may be nil.
 func (i *indexed) check(r *release.Release) error {
 	if i != nil && (r.Version != i.version || hex.EncodeToString(r.SHA512[:]) != i.sum) {
 		return fmt.Errorf("version %s: it is not the archive of version %s that the index names", r.Version, i.version)
@@ -180,7 +180,10 @@ func (u *Updater) setChecked(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
-	case errors.Is(err, errSpared), errors.As(err, new(busyError)):
+	case errors.Is(err, errSpared):
+		u.status.Problem = err.Error()
+		return
+	case errors.As(err, new(busyError)):
 		return
 	case err == nil, errors.As(err, new(heldError)), errors.Is(err, ErrOlder), errors.Is(err, ErrFailed):
 		u.status.Problem = ""

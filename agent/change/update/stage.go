@@ -82,7 +82,7 @@ func (s *Stager) Stage(ctx context.Context, from string, older bool, refused fun
 	return s.stage(ctx, src, older, refused, tell)
 }
 
-// stage does the same as Stage.
+// stage implements Stage.
 func (s *Stager) stage(ctx context.Context, src *source, older bool, refused func(version, sum string) bool,
 	tell Progress) (*StagedProgram, error) {
 	r, err := s.acceptRelease(ctx, src, older, refused)
@@ -334,7 +334,7 @@ func failureOf(s *os.ProcessState, output []byte) trial.Untried {
 		return trial.Unfit
 	case lacks(output):
 		return trial.Unknown
-	case code > 1: // such as that of a panic
+	case code > 1: // such as the exit code of a panic
 		return trial.Crashed
 	}
 	switch status.Signal() {

@@ -123,7 +123,7 @@ func (u *Updater) CheckOffer(asked bool) error {
 	return u.checkOffer(asked)
 }
 
-// checkOffer does the same as CheckOffer, but for another update.
+// checkOffer is like CheckOffer, but for another update.
 func (u *Updater) checkOffer(asked bool) error {
 	if u.c.CheckOffer == nil {
 		return nil
@@ -237,9 +237,9 @@ func (u *Updater) Run(ctx context.Context) error {
 const firstRetry = time.Minute
 
 // errSpared means that the check was skipped because Config.SaveWrites returned true.
-var errSpared = errors.New("the disk must be spared")
+var errSpared = errors.New("too much was written to the disk today (edge.flashBudget): a newer version is fetched later")
 
-// stageFollowed stages the followed archive, or that of the followed index, and offers the program for a trial if it is newer.
+// stageFollowed stages the followed archive, or the archive of the followed index, and offers the program for a trial if it is newer.
 func (u *Updater) stageFollowed(ctx context.Context) error {
 	if u.c.SaveWrites != nil && u.c.SaveWrites() {
 		return errSpared

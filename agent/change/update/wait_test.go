@@ -38,6 +38,9 @@ func TestFollowWaits(t *testing.T) {
 			}
 		}
 		after(3*24*time.Hour+time.Hour, 0)
+		if s := u.Status(); s.Problem == "" || !s.Checked.IsZero() {
+			t.Errorf("the status does not say why there is no check: %+v", s)
+		}
 		if _, err := u.Update(ctx, "/archive", api.UpdateOptions{}, nil); err == nil {
 			t.Error("no error")
 		}

@@ -192,9 +192,9 @@ func printBundles(w io.Writer, s *api.Bundles) {
 	}
 	line("in use", s.Current)
 	if s.Returning {
-		fmt.Fprintf(w, "%-10s the agent returns to the configuration before that of a bundle\n", "")
+		fmt.Fprintf(w, "%-10s the agent returns to the configuration before the bundle\n", "")
 	}
-	ofTrial := s.Trial != nil && !s.Configuring // the configuration is that of the bundle on trial
+	ofTrial := s.Trial != nil && !s.Configuring // the configuration belongs to the bundle on trial
 	if !ofTrial && !s.Returning {
 		printBundleConfiguration(w, s.Configuration)
 	}
@@ -243,7 +243,7 @@ func setupRevert(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 			fmt.Fprintf(t.Out, "%s is in use\n", bundleName(*s.Current))
 		}
 		if s.Returning {
-			fmt.Fprintln(t.Out, "The agent restarts with the configuration before that of the bundle")
+			fmt.Fprintln(t.Out, "The agent restarts with the configuration before the bundle")
 		}
 		return nil
 	}

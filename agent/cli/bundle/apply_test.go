@@ -31,7 +31,7 @@ func (oneTrial) State(context.Context) (*bundle.SignedState, error) {
 
 func (oneTrial) Apply(_ context.Context, from string, _ bool, _ func(string, int64, int64)) (api.Bundle, error) {
 	if filepath.Base(from) == "bad.tar" {
-		return api.Bundle{}, errors.New("it is no bundle")
+		return api.Bundle{}, errors.New("it is not a bundle")
 	}
 	return api.Bundle{Name: from, Number: 3}, nil
 }
@@ -54,7 +54,7 @@ func TestBundleApplyFile(t *testing.T) {
 	}{
 		"good.tar":                        {command.ExitOK, dir + "/good.tar number 3 is on trial"},
 		dir:                               {command.ExitOK, dir + " number 3 is on trial"},
-		"bad.tar":                         {command.ExitFailed, "it is no bundle"},
+		"bad.tar":                         {command.ExitFailed, "it is not a bundle"},
 		"none.tar":                        {command.ExitNotFound, "no file none.tar"},
 		"oci://registry.example.com/k:42": {command.ExitOK, "oci://registry.example.com/k:42 number 3 is on trial"},
 		"https://example.com/kiosk.tar":   {command.ExitOK, "https://example.com/kiosk.tar number 3 is on trial"},
@@ -120,7 +120,7 @@ func TestBundleCollect(t *testing.T) {
 	o.run(1, "collect @d.json @a.json", "d.json: the signature is wrong", "kiosk 42")
 	o.run(1, "collect --keys @b.key @b.json @a.json", "a.json: it is signed by the key ", "kiosk 41")
 	o.write("e.json", "[]")
-	o.run(1, "collect @e.json", "it is no state of a node")
+	o.run(1, "collect @e.json", "it is not the state of a node")
 	o.run(4, "collect @none.json", "no file")
 	o.run(2, "collect", "needs files")
 }

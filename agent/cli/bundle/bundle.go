@@ -28,7 +28,7 @@ import (
 const (
 	bundleHelp         = "Needs no agent and no root."
 	bundleRegistryHelp = "A name such as oci://registry.example.com/kiosk:42 is a bundle in a registry. " +
-		"The logins are those of docker and podman.\n"
+		"The command uses the logins of docker and podman.\n"
 )
 
 // Commands returns the commands of islet bundle.
@@ -47,7 +47,8 @@ func Commands() []command.Command {
 		{Name: "sign", Args: "FILE|DIRECTORY|oci://...", Summary: "sign a bundle", ArgsKind: command.TakesFiles,
 			Setup: setupSign, NoAgent: true,
 			Detail: "Adds one signature for each key. The bundle keeps its other signatures. Replaces the bundle, " +
-				"unless --output is given.\n" + bundleRegistryHelp + bundleHelp},
+				"unless --output is given.\nA registry can answer each request with another bundle, so a bundle in a registry needs " +
+				"--identity, and --keys if it\nhas signatures already.\n" + bundleRegistryHelp + bundleHelp},
 		{Name: "keys", Summary: "make and list the keys that sign bundles", Sub: keyCommands()},
 		{Name: "show", Args: "FILE|DIRECTORY|oci://...", Summary: "show what a bundle contains", ArgsKind: command.TakesFiles,
 			Setup: setupShow, NoAgent: true,
@@ -142,7 +143,7 @@ func outputFile(name string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is no regular file: name a file or a directory", name)
+		return "", fmt.Errorf("%s is not a regular file: name a file or a directory", name)
 	}
 	return filepath.EvalSymlinks(name)
 }
@@ -200,7 +201,7 @@ func checkSourceDir(name string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return command.ExitWith(command.ExitNotFound, fmt.Errorf("no directory %s", name))
 	case err == nil && !info.IsDir():
-		err = fmt.Errorf("%s is no directory: name the one with %s", name, build.DescriptionFile)
+		err = fmt.Errorf("%s is not a directory: name the directory with %s", name, build.DescriptionFile)
 	}
 	return err
 }
@@ -224,10 +225,20 @@ func openBundle(ctx context.Context, t *command.Tool, name string, policy *bundl
 func setupSign(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	files := flags.StringArray("key", nil, "a file with a private key; can be repeated")
 	output := flags.StringP("output", "o", "", "write the signed bundle here instead of replacing it")
+	identity := flags.String("identity", "", "sign only the bundle with this digest, which islet bundle build has printed")
+	earlier := flags.String("keys", "",
+		"a public key, or a file with a list of them: if the bundle has signatures, one of these keys must have signed it")
 	quiet := flags.BoolP("quiet", "q", false, "no progress")
 	return func(ctx context.Context, args []string) error {
-		if len(args) != 1 || len(*files) == 0 {
+		switch {
+		case len(args) != 1 || len(*files) == 0:
 			return command.Usage("bundle sign needs a bundle and a key: islet bundle sign FILE --key KEYFILE")
+		case *identity == "" && remote.Is(args[0]):
+			return command.Usage("bundle sign needs --identity for a bundle in a registry: the digest that islet bundle build has printed")
+		}
+		policy, err := (&bundleCheck{keys: *earlier, threshold: 1}).policy()
+		if err != nil {
+			return err
 		}
 		var keys []ed25519.PrivateKey
 		for _, f := range *files {
@@ -243,6 +254,9 @@ func setupSign(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		}
 		defer l.Close()
 		s, err := signatureToExtend(b, t.Now())
+		if err == nil {
+			err = checkToSign(args[0], b, *identity, policy)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
@@ -261,10 +275,28 @@ func setupSign(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		if err := writeBundle(ctx, t, a, to, *quiet); err != nil {
 			return err
 		}
-		fmt.Fprintf(t.Out, "%s number %d is signed by %s, first at %s\n", b.Contents.Name, b.Contents.Number,
+		fmt.Fprintf(t.Out, "%s number %d, %s, is signed by %s, first at %s\n", b.Contents.Name, b.Contents.Number, b.ID,
 			strings.Join(s.Text.Signers(), ", "), bundle.FormatTime(s.Time))
 		return nil
 	}
+}
+
+// checkToSign returns an error if a bundle must not be signed: it has another identity than the signer expects, or the signatures that it
+// has are not of the expected keys. Whoever signs also confirms the time of the first signature. A registry can invent both, so the policy
+// is required for it.
+func checkToSign(name string, b *bundle.Bundle, identity string, policy *bundle.Policy) error {
+	switch isSigned := b.Signature != nil && len(b.Signature.Text.Signers()) > 0; {
+	case identity != "" && identity != b.ID.String():
+		return fmt.Errorf("it has the identity %s instead of %s: it is not the bundle that you want to sign", b.ID, identity)
+	case !isSigned:
+		return nil
+	case policy != nil:
+		return b.Signature.Text.Verify(policy.Keys, policy.Threshold, policy.KeysName)
+	case remote.Is(name):
+		return command.Usage("it is signed by %s: bundle sign needs --keys, to check that",
+			printable.Line(strings.Join(b.Signature.Text.Signers(), ", ")))
+	}
+	return nil
 }
 
 // signatureToExtend returns the text that gets the next signatures. It is the text of the bundle, or a new text if the bundle has no

@@ -149,8 +149,8 @@ func TestBundleFiles(t *testing.T) {
 		"keys add @list @none", "apply @none"} {
 		o.run(command.ExitNotFound, line, "none")
 	}
-	o.run(1, "build @kiosk/bundle.yaml -o @x", "is no directory")
-	o.run(1, "lock @kiosk/bundle.yaml", "is no directory")
+	o.run(1, "build @kiosk/bundle.yaml -o @x", "is not a directory")
+	o.run(1, "lock @kiosk/bundle.yaml", "is not a directory")
 	o.write("secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {a: b}\n")
 	fifo, socket := o.path("fifo"), o.path("socket")
 	l, err := net.Listen("unix", socket)
@@ -164,9 +164,9 @@ func TestBundleFiles(t *testing.T) {
 	}
 	for _, name := range []string{"fifo", "socket", "to-fifo"} {
 		before, err := os.Lstat(o.path(name))
-		o.run(1, "build -q @kiosk -o @"+name, "is no regular file")
-		o.run(1, "sign -q @kiosk.tar --key @first.key -o @"+name, "is no regular file")
-		o.run(1, "seal -o @"+name+" --to age1mhxgaknlhf2aar3ev8e0gzzusc8zlkjhxxvmvtge7fd32uhsq99sffqfhj @secret.yaml", "is no regular file")
+		o.run(1, "build -q @kiosk -o @"+name, "is not a regular file")
+		o.run(1, "sign -q @kiosk.tar --key @first.key -o @"+name, "is not a regular file")
+		o.run(1, "seal -o @"+name+" --to age1mhxgaknlhf2aar3ev8e0gzzusc8zlkjhxxvmvtge7fd32uhsq99sffqfhj @secret.yaml", "is not a regular file")
 		if after, err2 := os.Lstat(o.path(name)); err != nil || err2 != nil || before.Mode() != after.Mode() {
 			t.Errorf("%s: %v %v, %v %v", name, before, err, after, err2)
 		}
@@ -377,8 +377,8 @@ func TestBundleWithConfiguration(t *testing.T) {
 	o.run(1, "verify -q @kiosk.tar", "maxPodz")
 }
 
-// TestBundleWithVersion checks that verify compares archives of islet with their releases, and that fields of a configuration are no error
-// if the node gets a newer version of islet from the bundle.
+// TestBundleWithVersion checks that verify compares archives of islet with their releases, and that fields of a configuration are not
+// errors if the node gets a newer version of islet from the bundle.
 func TestBundleWithVersion(t *testing.T) {
 	o := newOffice(t)
 	o.write("kiosk/kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 20\n")

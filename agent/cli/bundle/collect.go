@@ -63,7 +63,7 @@ func readState(file string) (*api.BundleState, signed.Key, error) {
 	}
 	var document bundle.SignedState
 	if err := json.Unmarshal(text, &document); err != nil {
-		return nil, nil, fmt.Errorf("it is no state of a node: %w", err)
+		return nil, nil, fmt.Errorf("it is not the state of a node: %w", err)
 	}
 	key, err := document.Verify()
 	if err != nil {
@@ -71,7 +71,7 @@ func readState(file string) (*api.BundleState, signed.Key, error) {
 	}
 	s := &api.BundleState{}
 	if err := json.Unmarshal(document.State, s); err != nil {
-		return nil, nil, fmt.Errorf("it is no state of a node: %w", err)
+		return nil, nil, fmt.Errorf("it is not the state of a node: %w", err)
 	}
 	return s, key, nil
 }

@@ -6,5 +6,5 @@
 //	node:    bundle --> apply, status, revert --> agent
 //	         agent --> node: the description for seal and verify
 //
-// Its rules are those of internal/bundle.
+// Its rules are in internal/bundle.
 package bundle

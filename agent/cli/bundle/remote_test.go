@@ -55,15 +55,15 @@ func TestBundleInRegistry(t *testing.T) {
 	o.run(0, "keys new @first.key")
 	o.run(0, "keys new @second.key")
 	o.run(0, "keys add @keys @first.key @second.key")
-	o.run(0, "build -q @kiosk -o "+at+":42", "kiosk number 42: ")
-	o.run(0, "build -q @kiosk -o @kiosk.tar")
+	first := identity(o.run(0, "build -q @kiosk -o "+at+":42", "kiosk number 42: "))
+	o.run(0, "build -q @kiosk -o @kiosk.tar", first)
 	o.run(0, "show "+at+":42", "nobody", "web.yaml", "localhost/db:1")
-	o.run(0, "sign -q "+at+":42 --key @first.key")
+	o.run(0, "sign -q "+at+":42 --key @first.key --identity "+first, first)
 	o.run(1, "verify -q "+at+":42 --keys @keys --threshold 2", "signed by 1 of the keys of --keys")
-	o.run(0, "sign -q "+at+":42 --key @second.key")
+	o.run(0, "sign -q "+at+":42 --key @second.key --keys @keys --identity "+first)
 	o.run(0, "verify -q "+at+":42 --keys @keys --threshold 2", "1 pod, 1 object, 2 images")
 	o.run(0, "diff @kiosk.tar "+at+":42", "the same contents: kiosk number 42")
-	o.run(0, "sign -q "+at+":42 --key @first.key -o @signed.tar")
+	o.run(0, "sign -q "+at+":42 --key @first.key -o @signed.tar --keys @keys --identity "+first)
 	o.run(0, "verify -q @signed.tar --keys @keys --threshold 2")
 	before := uploads
 	o.run(0, "build -q @kiosk -o "+at+":43 --number 43")
@@ -76,6 +76,40 @@ func TestBundleInRegistry(t *testing.T) {
 	if text := o.run(1, "show oci://"+host+"/team/none:1"); strings.Contains(text, "open") || strings.Contains(text, login) {
 		t.Error("the password is printed")
 	}
+}
+
+// identity returns the identity of the bundle that build has printed.
+func identity(out string) string {
+	fields := strings.Fields(out)
+	return fields[len(fields)-1]
+}
+
+// TestSignInHostileRegistry checks that nobody signs a bundle that a registry, or who may write to it, has put into the place of another
+// one with the same name and number. It also checks that a signer does not confirm the time in signatures that others have invented.
+func TestSignInHostileRegistry(t *testing.T) {
+	server := httptest.NewServer(hub.New(hub.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	o := newOffice(t)
+	at := "oci://" + strings.TrimPrefix(server.URL, "http://") + "/team/kiosk:42"
+	for _, name := range []string{"anna.key", "ben.key", "other.key"} {
+		o.run(0, "keys new @"+name)
+	}
+	o.run(0, "keys add @keys @anna.key @ben.key")
+	good := identity(o.run(0, "build -q @kiosk -o "+at))
+	o.run(2, "sign -q "+at+" --key @anna.key", "--identity")
+	o.write("kiosk/manifests/web.yaml", strings.Replace(bundletest.Pod, "{a: x}", "{a: evil}", 1))
+	evil := identity(o.run(0, "build -q @kiosk -o "+at))
+	o.run(1, "sign -q "+at+" --key @anna.key --identity "+good, evil, good)
+	o.run(0, "show "+at, "nobody")
+	o.write("kiosk/manifests/web.yaml", bundletest.Pod)
+	o.run(0, "build -q @kiosk -o "+at, good)
+	o.run(0, "sign -q "+at+" --key @other.key --identity "+good)
+	o.run(2, "sign -q "+at+" --key @ben.key --identity "+good, "--keys")
+	o.run(1, "sign -q "+at+" --key @ben.key --keys @keys --identity "+good, "unknown keys")
+	o.run(0, "build -q @kiosk -o @kiosk.tar")
+	o.run(1, "sign -q @kiosk.tar --key @ben.key --identity "+evil, good)
+	o.run(0, "sign -q @kiosk.tar --key @other.key")
+	o.run(1, "sign -q @kiosk.tar --key @ben.key --keys @keys", "unknown keys")
 }
 
 // push writes an image to a registry, with the tag of its name.

@@ -18,7 +18,7 @@ func TestBundleConfigurationStatus(t *testing.T) {
 		"in use     kiosk number 1, \n           configuration 4f2a, in use\non trial   kiosk number 2, \n" +
 			"           its configuration is tried first (islet config show)\n": {
 			Current: one, Trial: two, Configuring: true, Configuration: used},
-		"in use     kiosk number 1, \n           the agent returns to the configuration before that of a bundle\n": {
+		"in use     kiosk number 1, \n           the agent returns to the configuration before the bundle\n": {
 			Current: one, Returning: true, Configuration: &api.BundleConfiguration{ID: "4f2a"}},
 		"in use     kiosk number 1, \non trial   kiosk number 2, \n           configuration 4f2a, in use\n": {
 			Current: one, Trial: two, Configuration: used},

@@ -197,7 +197,7 @@ func reportBundle(ctx context.Context, t *command.Tool, b *bundle.Bundle, node *
 		if newer := x.newerVersion(node); newer != "" {
 			runs, version = "will run", newer
 			fmt.Fprintf(t.Stderr, "Note: the node tries islet %s of the bundle first, if its keys for updates have signed it: fields of "+
-				"configurations that the node does not know yet are no error\n", newer)
+				"configurations that the node does not know yet are not errors\n", newer)
 		} else {
 			unknown, err := unknownFields(t, x.configurations, node)
 			if err != nil {

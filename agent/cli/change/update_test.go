@@ -68,7 +68,7 @@ func TestUpdateStatus(t *testing.T) {
 			"Offered:   0.3.0\nRing:      first\nState:     waiting\nReason:    the ring opens later\nUntil:     2026-01-02T04:04:05Z\n": {
 			Version: "0.2.0", Index: "https://example.com/islet.index", Checked: at, Offered: "0.3.0", Ring: "first", State: "waiting",
 			Reason: "the ring opens later", Until: at.Add(time.Hour)},
-		"Version:   0.3.0\nTrial:     a version is on trial: the node returns to the former one if the trial fails\n" +
+		"Version:   0.3.0\nTrial:     a version is on trial: the node returns to the previous version if the trial fails\n" +
 			"Offered:   0.3.0\nState:     installed\n": {
 			Version: "0.3.0", Offered: "0.3.0", State: "installed", Report: api.UpdateState{OnTrial: true}},
 	} {

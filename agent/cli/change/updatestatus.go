@@ -32,7 +32,7 @@ func setupUpdateStatus(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		}
 		onTrial := ""
 		if s.Report.OnTrial {
-			onTrial = "a version is on trial: the node returns to the former one if the trial fails"
+			onTrial = "a version is on trial: the node returns to the previous version if the trial fails"
 		}
 		rows := []string{"Version:", s.Version, "Trial:", onTrial, "Follows:", s.Archive + s.Index, "Checked:", formatTime(s.Checked),
 			"Problem:", s.Problem, "Offered:", s.Offered, "Ring:", s.Ring, "State:", s.State, "Reason:", s.Reason,

@@ -100,7 +100,7 @@ func Unreachable(t *command.Tool, err error) error {
 }
 
 // cancelledError returns the error of a request that a watchdog may have cancelled. The error contains the same advice as
-// that of Unreachable.
+// the error of Unreachable.
 func cancelledError(ctx context.Context, t *command.Tool, err error) error {
 	if errors.Is(context.Cause(ctx), errSilent) {
 		err = context.DeadlineExceeded
@@ -120,7 +120,7 @@ func Call(ctx context.Context, t *command.Tool, method, path string, query url.V
 	return callSlow(ctx, t, method, path, query, body, out)
 }
 
-// callSlow does the same as call, without a timeout.
+// callSlow is like call, without a timeout.
 func callSlow(ctx context.Context, t *command.Tool, method, path string, query url.Values, body io.Reader, out any) error {
 	resp, err := Request(ctx, t, method, path, query, body)
 	if err != nil {

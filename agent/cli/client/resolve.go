@@ -20,7 +20,7 @@ import (
 // namespaces.
 type PodFlag struct{ Namespace string }
 
-// Declare adds the flag to those of a command.
+// Declare adds the flag to a command's flags.
 func (p *PodFlag) Declare(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.Namespace, "namespace", "n", "", `the pod's namespace (default "default", then any)`)
 }

@@ -15,7 +15,7 @@ import (
 // SelectorFlag is the flag -l.
 type SelectorFlag struct{ Text string }
 
-// DeclareSelector adds the flag to those of a command.
+// DeclareSelector adds the flag to a command's flags.
 func (s *SelectorFlag) DeclareSelector(flags *pflag.FlagSet) {
 	flags.StringVarP(&s.Text, "selector", "l", "", "only pods with these labels, such as app=web,tier!=test or 'app in (a,b)'")
 }

@@ -28,7 +28,7 @@ type Result struct {
 	Code     int
 }
 
-// A Main runs the command that is named in args, and returns its exit code. Tests pass that of package cli, which this package may not
+// A Main runs the command that is named in args, and returns its exit code. Tests pass the Main of package cli, which this package may not
 // import: the tests of package cli use it too.
 type Main func(ctx context.Context, args []string, env command.Env) int
 

@@ -26,7 +26,8 @@ type Env struct {
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-	// ServiceFlags returns the flags that the installed service passes to the agent. It returns false if there is no such service.
+	// ServiceFlags returns the flags that the service passes to the agent, or will pass once it is installed. It returns false if there is
+	// no such service, and no file sets its flags.
 	ServiceFlags func() ([]string, bool)
 	// AgentLog returns the end of the agent's log, for islet support. If it is nil, the log is read from a file
 	// to which the agent writes its standard error, /var/log/islet.log, or the journal.

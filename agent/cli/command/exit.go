@@ -23,7 +23,7 @@ type ExitError = hostcommand.ExitError
 func ExitWith(code int, err error) error { return ExitError{Code: code, Err: err} }
 
 // OnHost runs a command of a package outside of agent/cli. The command prints its own errors. It does not exist in a program without an
-// agent, such as the one for macOS: OnHost then returns an error.
+// agent, such as the program for macOS: OnHost then returns an error.
 func OnHost(exists bool, run func() (code int)) error {
 	if !exists {
 		return Usage("this program has no agent")
@@ -42,7 +42,7 @@ func Usage(format string, args ...any) error {
 	return hostcommand.Usage(fmt.Errorf(format, args...))
 }
 
-// IsUnreachable reports whether an error is that of an agent that cannot be reached or has disconnected.
+// IsUnreachable reports whether an error means that the agent cannot be reached or has disconnected.
 func IsUnreachable(err error) bool {
 	return CodeOf(err) == ExitUnreachable
 }

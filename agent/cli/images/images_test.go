@@ -22,7 +22,7 @@ func TestImages(t *testing.T) {
 	if got.Code != 0 || !strings.HasPrefix(got.Out, "localhost/new:1") || !strings.Contains(got.Err, "web.tar: unpacking\n") {
 		t.Errorf("import: %+v", got)
 	}
-	check(t, n, run(t, n, "", "images", "import", "-q", "-"), 1, "", "islet: import -: - is no image archive\n")
+	check(t, n, run(t, n, "", "images", "import", "-q", "-"), 1, "", "islet: import -: - is not an image archive\n")
 	check(t, n, run(t, n, "", "images", "pull", "example.com/x"), 1, "",
 		"example.com/x: downloading\nislet: pull example.com/x: no such host\n")
 	n.Put(podtest.New("later", podtest.UID("uid-later"), podtest.Image("localhost/web:1")))

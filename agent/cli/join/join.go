@@ -37,8 +37,8 @@ func Join(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	o := &options{host: os.DirFS("/")}
 	flags.StringVar(&o.server, "k3s", "", "the k3s server, as https://HOST:6443")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file with the token of the cluster; - for standard input")
-	flags.StringVar(&o.name, "node-name", "", "name of the node (default: that of the service, or the host's name)")
-	flags.StringSliceVar(&o.ips, "node-ip", nil, "addresses of the node (default: the one that reaches the server)")
+	flags.StringVar(&o.name, "node-name", "", "name of the node (default: the name in the service, or the host's name)")
+	flags.StringSliceVar(&o.ips, "node-ip", nil, "addresses of the node (default: the address that reaches the server)")
 	flags.BoolVar(&o.keepToken, "keep-token", false, "keep the token on this machine, for a renewal after the certificate has expired")
 	flags.BoolVar(&o.trustCA, "unsafe-skip-ca-verification", false, "accept a short token, and any server that answers")
 	flags.StringVar(&o.passwordFile, "password-file", k3s.DefaultPasswordFile, "file with the node's password, which is created")
@@ -168,7 +168,7 @@ func (o *options) addresses(ctx context.Context, server string) ([]netip.Addr, e
 	for _, text := range o.ips {
 		ip, err := netip.ParseAddr(strings.TrimSpace(text))
 		if err != nil || ip.IsUnspecified() {
-			return nil, fmt.Errorf("--node-ip: %q is no address of this machine", text)
+			return nil, fmt.Errorf("--node-ip: %q is not an address of this machine", text)
 		}
 		ips = append(ips, ip.Unmap())
 	}
@@ -229,7 +229,7 @@ func (o *options) explainPassword(err error) error {
 	if !errors.As(err, &status) || status.Code != 403 {
 		return explainToken(err, o.tokenFile)
 	}
-	return fmt.Errorf("%w: the cluster has a node %q with another password than that in %s; use that node's file or another --node-name, "+
+	return fmt.Errorf("%w: the cluster has a node %q with another password than in %s; use that node's file or another --node-name, "+
 		"or delete the Secret %s.node-password.k3s in kube-system if that node is gone", err, o.name, o.passwordFile, o.name)
 }
 

@@ -43,7 +43,7 @@ func (h *host) write(name, content string) {
 	}
 }
 
-// This function runs the command with the directories of the host.
+// join runs the command with the directories of the host.
 func (h *host) join(args ...string) clitest.Result {
 	h.t.Helper()
 	return run(h.t, nil, h.Token(), h.args(args...)...)
@@ -56,7 +56,7 @@ func (h *host) args(args ...string) []string {
 		"--password-file", filepath.Join(h.dir, "rancher", "password")}, args...)
 }
 
-// This function returns the content of all files, by their names. A link is shown by its target.
+// files returns the content of all files, by their names. A link is shown by its target.
 func (h *host) files() map[string]string {
 	h.t.Helper()
 	all := map[string]string{}
@@ -78,7 +78,7 @@ func (h *host) files() map[string]string {
 	return all
 }
 
-// This function loads the configuration that an agent of the host has.
+// load loads the configuration that an agent of the host has.
 func (h *host) load() *config.Config {
 	h.t.Helper()
 	c, _, err := config.Load([]string{"--config=" + filepath.Join(h.dir, "etc/kubelet.yaml"), "--edge-config=" + filepath.Join(h.dir, "etc/edge.yaml")})
@@ -243,6 +243,7 @@ func TestService(t *testing.T) {
 		"--state-dir=/elsewhere":   append(usual, "--hostname-override=pi", "--state-dir=/elsewhere"),
 		"--edge-config":            {"--hostname-override=pi", "--state-dir=" + filepath.Join(h.dir, "state")},
 		"--config":                 append(usual, "--hostname-override=pi", "--tls-cert-file=/c", "--tls-private-key-file=/c"),
+		"another file or flag":     append(usual, "--hostname-override=pi", "--client-ca-file="+filepath.Join(h.dir, "kubeconfig")),
 		"would not start: unknown": append(usual, "--unknown"),
 	} {
 		if got := join("pi", flags...); got.Code == 0 || !strings.Contains(got.Err, want) || got.Out != "" {

@@ -2,13 +2,15 @@ package join
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
 )
 
-// A service is the installed service of the agent, if there is one. Its own flags override those in the flags file.
+// A service is the service of the agent, if it is installed or if its flags are set already. Its own flags override those in the flags
+// file.
 type service struct {
 	flags  func() ([]string, bool) // returns false if there is no service; may be nil
 	listed string                  // path of the flags file
@@ -27,12 +29,15 @@ func (s *service) config() (*config.Config, error) {
 	return c, nil
 }
 
-// own returns the service's own flags. It returns false if there is no service.
+// own returns the service's own flags. It returns false if there is no service, and no file sets its flags.
 func (s *service) own() ([]string, bool) {
-	if s.flags == nil {
-		return nil, false
+	if s.flags != nil {
+		if flags, ok := s.flags(); ok {
+			return flags, true
+		}
 	}
-	return s.flags()
+	_, err := os.Stat(s.listed)
+	return nil, err == nil
 }
 
 // serviceArgs names the place of the service's own flags in messages.
@@ -102,7 +107,8 @@ func (o *options) checkJoined(d k3s.Directory) error {
 	if c == nil {
 		return err
 	}
-	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) {
+	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) ||
+		c.Kubelet.Authentication.X509.ClientCAFile != d.ClientCA() {
 		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
 			"join with --config-dir", o.configDir, o.service.remove("--config", "--edge-config"))
 	}

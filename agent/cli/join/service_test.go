@@ -53,6 +53,30 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
+// TestNoService checks that the flags of a service that is not installed yet count too, and that there is a configuration to compare if
+// only the flags file exists.
+func TestNoService(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "flags")
+	none := func() ([]string, bool) { return nil, false }
+	planned := func() ([]string, bool) { return []string{"--config=/elsewhere"}, true }
+	for _, c := range []struct {
+		flags  func() ([]string, bool)
+		listed bool
+		want   int // number of the service's own flags; -1 if there is nothing to compare
+	}{{nil, false, -1}, {none, false, -1}, {planned, false, 1}, {none, true, 0}, {nil, true, 0}, {planned, true, 1}} {
+		os.Remove(file)
+		if c.listed {
+			if err := os.WriteFile(file, []byte("--v=2\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flags, ok := (&service{c.flags, file}).own()
+		if len(flags) != max(c.want, 0) || ok != (c.want >= 0) {
+			t.Errorf("%+v: %q, %v", c, flags, ok)
+		}
+	}
+}
+
 // TestPlaces checks that advice about a flag names the file that contains the flag.
 func TestPlaces(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "flags")

@@ -13,7 +13,7 @@ import (
 )
 
 // Accept sets up the command islet accept. The command ends pods that still run although the
-// control plane has lost them.
+// control plane has lost them, or although the configuration has no cluster any more.
 func Accept(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 	return func(ctx context.Context, _ []string) error {
 		var done api.Accepted
@@ -24,7 +24,7 @@ func Accept(t *command.Tool, _ *pflag.FlagSet) command.Runner {
 			fmt.Fprintln(t.Out, "no pods are held")
 			return nil
 		}
-		fmt.Fprintf(t.Out, "%d pods that the API server does not have are ending\n", done.Ended)
+		fmt.Fprintf(t.Out, "%d held pods are ending\n", done.Ended)
 		return nil
 	}
 }

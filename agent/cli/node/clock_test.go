@@ -1,12 +1,37 @@
 package node_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/islet-edge/islet/agent/kubelet/server"
+	"github.com/islet-edge/islet/agent/kubelet/server/local/node"
+	"github.com/islet-edge/islet/agent/kubelet/server/servertest"
 	"github.com/islet-edge/islet/internal/api"
 )
+
+// resetTrials are BundleTrials that record a time.
+type resetTrials struct {
+	node.BundleTrials
+	reset *bool
+}
+
+func (r resetTrials) ResetClock(context.Context) error {
+	*r.reset = true
+	return nil
+}
+
+// TestClockOfBundles checks that islet clock reset also reaches the record of bundles.
+func TestClockOfBundles(t *testing.T) {
+	reset := false
+	n, stop := servertest.Start(t, func(c *server.Config) { c.BundleTrials = resetTrials{reset: &reset} })
+	defer stop()
+	if got := run(t, n, "", "clock", "reset"); got.Code != 0 || !reset {
+		t.Errorf("%+v, reset: %v", got, reset)
+	}
+}
 
 // TestClock checks that islet clock shows the node's clock and its floor. The command islet clock reset deletes the floor.
 func TestClock(t *testing.T) {

@@ -178,7 +178,7 @@ func TestNoRegularFile(t *testing.T) {
 		var errw bytes.Buffer
 		e := env(n, strings.NewReader(""), io.Discard, &errw)
 		e.Check = rules.Rules{}.Check
-		if code := cli.Main(t.Context(), args, e); code != 1 || !strings.Contains(errw.String(), "pipe.yaml is no regular file") {
+		if code := cli.Main(t.Context(), args, e); code != 1 || !strings.Contains(errw.String(), "pipe.yaml is not a regular file") {
 			t.Errorf("%q: code %d, %s", args, code, errw.String())
 		}
 	}

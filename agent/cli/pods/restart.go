@@ -35,7 +35,7 @@ type restartCommand struct {
 func Restart(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	c := &restartCommand{Tool: t}
 	c.Declare(flags)
-	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the processes have to end (default: those of the pod)")
+	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the processes have to end (default: the grace period of the pod)")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is ready again")
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "maximum time to wait")
 	return c.run

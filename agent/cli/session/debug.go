@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/printable"
 )
 
-// debugCommand implements islet debug. Its flags are those of kubectl debug.
+// debugCommand implements islet debug. Its flags are the same as in kubectl debug.
 type debugCommand struct {
 	execCommand
 	image, target, pull string
@@ -149,8 +149,8 @@ func (c *debugCommand) awaitEnd(ctx context.Context, pod *v1.Pod, name string) *
 	return ended
 }
 
-// startError is the reason of a container that could not start, for example because its program does not exist. Such a container
-// has written nothing, and the message of its state contains the cause.
+// startError is the reason in the status of a container that could not start, for example because its program does not exist. Such a
+// container has written nothing, and the message of its state contains the cause.
 const startError = "StartError"
 
 // endError returns the exit code of an ended container as an error. It returns nil if the code is 0 or not known.

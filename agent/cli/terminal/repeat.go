@@ -16,7 +16,7 @@ type RepeatFlags struct {
 	interval time.Duration
 }
 
-// DeclareRepeat adds the flags to those of a command.
+// DeclareRepeat adds the flags to a command's flags.
 func (a *RepeatFlags) DeclareRepeat(flags *pflag.FlagSet) {
 	flags.BoolVarP(&a.Watch, "watch", "w", false, "repeat the output until interrupted")
 	flags.DurationVar(&a.interval, "interval", 2*time.Second, "time between two outputs of -w")

@@ -190,7 +190,7 @@ func (c *checker) checkCertificate(k *Cluster) {
 	}
 	c.s.certName = name
 	if b := &c.s.board; b.Name != "" && !strings.Contains(b.Name, "{") && b.Name != name {
-		c.add("name", "the certificate is that of %q", name)
+		c.add("name", "the certificate is for %q", name)
 	}
 	var lines []string
 	short := 0
@@ -262,7 +262,7 @@ func authorities(text []byte) (list []*x509.Certificate, err error) {
 		case err != nil:
 			return nil, err
 		case !cert.IsCA:
-			return nil, fmt.Errorf("the certificate of %.100q is not that of a CA", cert.Subject.CommonName)
+			return nil, fmt.Errorf("the certificate of %.100q is not a CA certificate", cert.Subject.CommonName)
 		case len(list) == maxAuthorities:
 			return nil, fmt.Errorf("want at most %d certificates", maxAuthorities)
 		}

@@ -51,7 +51,7 @@ func TestMistakes(t *testing.T) {
 		"certificate alone":  {cluster(good + "  certificate: " + block(cert)), ":3: cluster: want either token"},
 		"foreign key":        {cluster(good + "  certificate: " + block(other) + "  key: " + block(key)), "cluster.certificate: with cluster.key"},
 		"of a user":          {cluster(good + "  certificate: " + block(user) + "  key: " + block(userKey)), "cluster.certificate: its common name"},
-		"of another node":    {cluster(good+"  certificate: "+block(cert)+"  key: "+block(key)) + "name: kiosk-2\n", "name: the certificate is that of"},
+		"of another node":    {cluster(good+"  certificate: "+block(cert)+"  key: "+block(key)) + "name: kiosk-2\n", "name: the certificate is for"},
 		"by the rule":        {cluster(good+"  certificate: "+block(cert)+"  key: "+block(key)) + "name: k-{serial}\n", "name: it is \"k-10000000abcdef01\" here"},
 		"with a hash":        {cluster("  caHash: " + ca.hash + "\n  certificate: " + block(cert) + "  key: " + block(key)), ":5: cluster.caHash: "},
 		"address":            {head + "network: {clusterDNS: [x]}\n", ":3: network.clusterDNS[0]: "},
@@ -72,7 +72,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestHostileFiles checks paths that are no regular files, and bombs: small files that would take much memory.
+// TestHostileFiles checks paths that are not regular files, and bombs: small files that would take much memory.
 func TestHostileFiles(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"a directory": func(path string) error { return os.Mkdir(path, 0o755) },

@@ -148,7 +148,7 @@ func (d *discovery) authority(answer []byte) ([]byte, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(answer, &object); err != nil {
-		return nil, fmt.Errorf("the server is no API server: %w", err)
+		return nil, fmt.Errorf("the server is not an API server: %w", err)
 	}
 	text := []byte(object.Data.Kubeconfig)
 	if err := inputweight.YAML(text, maxAnswerSize); err != nil {

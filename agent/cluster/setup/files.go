@@ -76,7 +76,7 @@ func (p *plan) base(path string) (data, current []byte, err error) {
 }
 
 // withoutBlock returns the contents of the file of flags without the lines that addFlags has written, also if a person has edited them or
-// has written comments between them. It keeps flags that name other files than those of islet setup. If no line is left, it returns nil.
+// has written comments between them. It keeps flags that name files which islet setup did not write. If no line is left, it returns nil.
 func (p *plan) withoutBlock(text []byte) []byte {
 	if !bytes.Contains(text, []byte(blockEnd)) {
 		return text
@@ -170,7 +170,7 @@ type part struct {
 	text   []byte // all settings; nil if there are none
 }
 
-// merge adds the settings of islet.yaml to those of the file next to it or, without such a file, to those of the base.
+// merge adds the settings of islet.yaml to the settings of the file next to it or, without such a file, to the settings of the base.
 func (p *plan) merge(f *part) error {
 	path := filepath.Join(p.dir, f.name)
 	base, current, err := p.base(path)
@@ -299,7 +299,7 @@ func (p *plan) addCredentials() (flags []string) {
 	if p.s.tokenRemoved { // the files exist since the token was used
 		return flags
 	}
-	if c.Token != "" && p.old.OwnKubeconfig { // the agent replaces it by one with its own certificate
+	if c.Token != "" && p.old.OwnKubeconfig { // the agent replaces it with one with its own certificate
 		p.remove(kubeconfigFile)
 	}
 	if c.CAHash != "" && (p.old.Server != c.Server || p.old.CA != c.CAHash) { // the present files may be of another cluster

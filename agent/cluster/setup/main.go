@@ -15,8 +15,8 @@ import (
 	"github.com/islet-edge/islet/metrics/host"
 )
 
-// Exit codes of the command islet setup, besides that of a wrong usage. After ExitRefused, an agent may start. After ExitRepeat, it must
-// not start.
+// Exit codes of the command islet setup, besides the code for a wrong usage. After ExitRefused, an agent may start. After ExitRepeat, it
+// must not start.
 const (
 	ExitRefused = hostcommand.ExitFailed
 	ExitRepeat  = 75 // as EX_TEMPFAIL of sysexits.h
@@ -47,7 +47,7 @@ func (s *Setup) run(args []string, stdout io.Writer, t teller) error {
 	dirs, err := config.Directories(args)
 	if err != nil {
 		err = fmt.Errorf("the flags of the agent: %s: %w", strings.Join(args, " "), err)
-		t.fail(err.Error()) // a person at the board must see this if the flags are those of config.FlagsFile
+		t.fail(err.Error()) // a person at the board must see this if the flags come from config.FlagsFile
 		return hostcommand.Usage(err)
 	}
 	s.State, s.Dir, s.Args = dirs.State, config.DefaultDir, args

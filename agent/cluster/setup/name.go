@@ -58,7 +58,7 @@ func (s *source) nodeName(marks func() (serials, cards []string)) (string, error
 	if e := validation.IsDNS1123Subdomain(name); len(e) > 0 {
 		c.add("name", "%.300q is not a valid node name: %.200s", name, e[0])
 	} else if s.certName != "" && s.certName != name {
-		c.add("name", "it is %q here, and the certificate is that of %q", name, s.certName)
+		c.add("name", "it is %q here, and the certificate is for %q", name, s.certName)
 	}
 	return name, errors.Join(c.errs...)
 }

@@ -28,7 +28,7 @@ const Console = "/dev/console"
 // consoleTime is the maximum time for a line. A serial line with flow control may take nothing.
 const consoleTime = 2 * time.Second
 
-// tell writes a line to the console. It writes nothing to a file that is no character device. It ignores errors, because it has no other
+// tell writes a line to the console. It writes nothing to a file that is not a character device. It ignores errors, because it has no other
 // way to report them.
 func tell(console, text string) {
 	f, err := os.OpenFile(console, os.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
@@ -62,7 +62,7 @@ func (t teller) fail(text string) {
 // forget removes the last reported failure, so that fail reports the same failure again when it returns.
 func (t teller) forget() { _ = os.Remove(t.file) }
 
-// boardLED returns the name of the LED that shows mistakes: the given one or, if the name is empty, that of a Raspberry Pi. It returns ""
+// boardLED returns the name of the LED that shows mistakes: the given name or, if it is empty, the LED of a Raspberry Pi. It returns ""
 // if the LED does not exist.
 func boardLED(dir, name string) string {
 	names := []string{"ACT", "led0"}

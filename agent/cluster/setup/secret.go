@@ -71,7 +71,7 @@ func (r *record) isFile(data []byte) bool {
 	return true
 }
 
-// errEdited means that the file is not the one that was applied.
+// errEdited means that the file differs from the file that was applied.
 var errEdited = errors.New("it was edited since it was applied")
 
 // removeSecrets overwrites the secrets of the applied file in place, and syncs the file.

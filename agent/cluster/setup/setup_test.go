@@ -364,7 +364,7 @@ func TestOtherCluster(t *testing.T) {
 		w.set(link.Up, "")
 		time.Sleep(patience + time.Second) // in the bubble's time
 		synctest.Wait()
-		if said := w.said(); !strings.Contains(said, "has not joined https://192.0.2.1:6443: its credentials are those of https://192.0.2.9") {
+		if said := w.said(); !strings.Contains(said, "has not joined https://192.0.2.1:6443: its credentials belong to https://192.0.2.9") {
 			t.Errorf("%q", said)
 		}
 		if text, err := os.ReadFile(b.file()); err != nil || !strings.Contains(string(text), token) {

@@ -134,7 +134,7 @@ func (w *watch) awaitLink(ctx context.Context) error {
 			return nil
 		}
 		if s.Phase == link.Up {
-			s.Message = "its credentials are those of " + server
+			s.Message = "its credentials belong to " + server
 		}
 		timer := time.NewTimer(w.report(s.Message))
 		select {

@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/internal/event"
 )
 
-// ManifestRefused is the reason of the node's event for a manifest that cannot be used, or a source that cannot be read.
+// ManifestRefused is the reason in the node's event for a manifest that cannot be used, or a source that cannot be read.
 const ManifestRefused = "ManifestRefused"
 
 const (

@@ -18,7 +18,7 @@ type Options struct {
 }
 
 // ParseOptions parses cpuManagerPolicyOptions. The parameters alpha and beta are the values of the feature gates
-// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. The error messages are those of a kubelet.
+// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. The error messages are the same as in a kubelet.
 func ParseOptions(given map[string]string, alpha, beta bool) (o Options, err error) {
 	fields := map[string]struct {
 		to    *bool

@@ -248,7 +248,7 @@ func pickDistributed(all topology.CPUs, from cpuset.CPUSet, count, group int, sp
 }
 
 // balanceNodes returns a set of nodes that provide the CPUs. The parameter size is the number of nodes in the set. Of
-// all such sets, balanceNodes selects the one that leaves the remaining free CPUs distributed most evenly. The result
+// all such sets, balanceNodes selects the set that leaves the remaining free CPUs distributed most evenly. The result
 // is nil if no set of this size has enough free CPUs. If the CPUs cannot be divided equally, it also returns the nodes
 // of the set that provide the remaining CPUs.
 func balanceNodes(nodes []int, free map[int]int, size, count, group int) (best, remainder []int) {

@@ -39,14 +39,17 @@ func (m *Manager) storeNames(ctx context.Context, names []string) error {
 	return nil
 }
 
-// expireLater sets the capacity of a resource to zero after capacityGrace, unless a provider has connected by then.
-// The caller holds mu.
+// expireLater sets the capacity of a resource to zero after capacityGrace, unless a provider has connected by then. A resource has only one
+// timer, so that a plugin that connects and disconnects all the time does not fill the memory. The caller holds mu.
 func (m *Manager) expireLater(name string) {
-	gone := m.resources[name].goneSince
-	time.AfterFunc(capacityGrace, func() {
+	r := m.resources[name]
+	if r.expiry != nil {
+		r.expiry.Reset(capacityGrace)
+		return
+	}
+	r.expiry = time.AfterFunc(capacityGrace, func() {
 		m.mu.Lock()
-		r := m.resources[name]
-		expired := r.link == nil && r.goneSince.Equal(gone)
+		expired := r.link == nil && time.Since(r.goneSince) >= capacityGrace // a provider may have come and gone while this call waited
 		if expired {
 			r.expired, r.devices = true, nil
 		}

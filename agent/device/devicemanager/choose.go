@@ -111,7 +111,7 @@ func addAll(set map[string]bool, ids []string) {
 }
 
 // swap swaps pairs of devices in all reservations from the request with index i on. So each later container still gets as many
-// devices, and can still reuse those of an init container. The caller holds mu.
+// devices, and can still reuse the devices of an init container. The caller holds mu.
 func (g *PodAllocation) swap(i int, pairs map[string]string) {
 	for _, w := range g.requests[i:] {
 		if w.resource != g.requests[i].resource || w.grant == nil {

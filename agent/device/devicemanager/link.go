@@ -37,6 +37,9 @@ func (m *Manager) Connect(ctx context.Context, name string, p Provider) (*Link, 
 	}
 	l := &Link{m, name, p}
 	r.link, r.goneSince, r.expired = l, time.Time{}, false
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
 	return l, nil
 }
 

@@ -31,7 +31,7 @@ const metaResources = "device-resources"
 type Store interface {
 	Devices(ctx context.Context) ([]store.Devices, error)
 	GiveDevices(ctx context.Context, rows []store.Devices) error
-	TakeDevices(ctx context.Context, uid types.UID) error
+	TakeDevices(ctx context.Context, uid types.UID, resources ...string) error
 	Meta(ctx context.Context, key string) (value string, found bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }
@@ -79,9 +79,10 @@ type row struct {
 type resourceState struct {
 	link      *Link // nil if no provider is connected
 	devices   map[string]Device
-	weight    int       // memory of devices in bytes
-	goneSince time.Time // when the provider disconnected
-	expired   bool      // the provider disconnected more than capacityGrace ago
+	weight    int         // memory of devices in bytes
+	goneSince time.Time   // when the provider disconnected
+	expired   bool        // the provider disconnected more than capacityGrace ago
+	expiry    *time.Timer // sets expired; stopped while a provider is connected, and nil before the first disconnection
 }
 
 // New returns a Manager. It does no I/O.

@@ -13,12 +13,15 @@ func (m *Manager) Ended(ctx context.Context, pod *v1.Pod) error { return m.Relea
 // Release releases the devices of a pod that was deleted.
 func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	m.mu.Lock()
-	_, has := m.grants[uid]
+	var names []string
+	for k := range m.grants[uid] {
+		names = append(names, k.resource)
+	}
 	m.mu.Unlock()
-	if !has {
+	if names == nil {
 		return nil
 	}
-	if err := m.c.Store.TakeDevices(ctx, uid); err != nil {
+	if err := m.c.Store.TakeDevices(ctx, uid, names...); err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -256,7 +256,7 @@ func TestGreedyDriver(t *testing.T) {
 	w.drivers = map[string][]*driver{}
 }
 
-// This type records whether a driver was reported as reachable or unreachable.
+// A reached records whether a driver was reported as reachable or unreachable.
 type reached struct{ said chan string }
 
 func (r reached) DriverConnected(driver string) { r.said <- "here " + driver }
@@ -305,7 +305,7 @@ func (w *world) awaitInstance(p plugins.Plugin) {
 	}
 }
 
-// This type records counted operations and calls.
+// A counts records counted operations and calls.
 type counts struct {
 	mu   sync.Mutex
 	said []string

@@ -216,7 +216,7 @@ func (m *Manager) latestDriver(name string) *driver {
 	return m.latestLocked(name)
 }
 
-// latestLocked does the same as latestDriver. The caller holds mu.
+// latestLocked is like latestDriver. The caller holds mu.
 func (m *Manager) latestLocked(name string) *driver {
 	all := m.drivers[name]
 	for _, d := range slices.Backward(all) {

@@ -28,7 +28,7 @@ func (f *Failure) Error() string {
 // Unwrap returns the cause.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Reason returns the reason of the event that reports the error.
+// Reason returns the reason in the event that reports the error.
 func (*Failure) Reason() string { return "FailedPrepareDynamicResources" }
 
 // Name returns the hook's name.

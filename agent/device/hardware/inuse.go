@@ -48,7 +48,7 @@ func (h host) usedBlockDevices() map[number]string {
 		if n, ok := parseNumber(w[2], true); ok && n.major != 0 {
 			h.markUsed(out, n, why)
 		}
-		if _, rest, ok := strings.Cut(line, " - "); ok { // for btrfs, the device number in the table is not that of a disk
+		if _, rest, ok := strings.Cut(line, " - "); ok { // for btrfs, the device number in the table does not belong to a disk
 			if w := strings.Fields(rest); len(w) > 1 && strings.HasPrefix(w[1], "/dev/") {
 				h.markPath(out, w[1], why)
 			}

@@ -120,7 +120,7 @@ func (p *provider) buildAllocation(r devicemanager.Request) (a devicemanager.All
 	if err != nil {
 		return a, nil, err
 	}
-	dir, err := p.h.nodeDir(p.holderOf(r))
+	dir, err := p.h.deviceNodeDir(p.holderOf(r))
 	if err != nil {
 		return a, nil, err
 	}

@@ -17,11 +17,11 @@ const (
 	ReasonBack      = "DevicePlugged"
 )
 
-// notPluggedIn is the message for an absent device that a container has.
+// notPluggedIn is the message for a device that is allocated to a container but not present.
 const notPluggedIn = "it is not plugged in"
 
-// publishDevices reports the present devices to the Manager, and the absent devices that containers have. It restarts the
-// containers whose devices have new nodes.
+// publishDevices reports two kinds of devices to the Manager: present devices, and absent devices that are allocated to containers. It
+// restarts the containers whose devices have new device nodes.
 func (h *Hardware) publishDevices() error {
 	held := h.c.Manager.Holdings()
 	h.mu.Lock()
@@ -38,7 +38,7 @@ func (h *Hardware) publishDevices() error {
 	for i, link := range h.links { // before the restarts, because restarted containers need the new lists
 		errs = append(errs, link.Devices(h.classDevices(found, i, held)))
 	}
-	if published { // during the first call the running containers are not known yet
+	if published { // during the first call, the running containers are unknown
 		for _, n := range changed.events {
 			h.recordEvent(n)
 		}
@@ -46,12 +46,11 @@ func (h *Hardware) publishDevices() error {
 			h.restartContainer(who)
 		}
 	}
-	h.removeOldNodes()
+	h.removeStaleDeviceNodes()
 	return errors.Join(errs...)
 }
 
-// classDevices returns the devices of a class. Present devices are healthy, and absent devices that containers have are
-// unhealthy.
+// classDevices returns the devices of a class. A present device is healthy. An absent device that is allocated to a container is unhealthy.
 func (h *Hardware) classDevices(found [][]*unit, class int, held []devicemanager.Holding) (out []devicemanager.Device) {
 	c, listed := &h.c.Classes[class], map[string]bool{}
 	add := func(d devicemanager.Device) {
@@ -74,7 +73,7 @@ func (h *Hardware) classDevices(found [][]*unit, class int, held []devicemanager
 	return out
 }
 
-// absentReason returns the reason why a container's device is not available.
+// absentReason returns the reason why a device that is allocated to a container is unavailable.
 func (h *Hardware) absentReason(found [][]*unit, slot string) string {
 	id := unitOf(slot)
 	for i := range found {
@@ -85,13 +84,13 @@ func (h *Hardware) absentReason(found [][]*unit, slot string) string {
 	return notPluggedIn
 }
 
-// removeOldNodes removes the device nodes of pods that no longer have devices. A starting container gets its devices before its device
-// nodes. So removeOldNodes reads the devices of pods while it holds the lock for creating nodes. A list from the beginning of the scan may
-// be old.
-func (h *Hardware) removeOldNodes() {
+// removeStaleDeviceNodes removes the device nodes of pods that no longer have devices. A starting container first gets its allocation, and
+// then its device nodes. removeStaleDeviceNodes therefore reads the allocations while it holds the lock for the creation of device nodes. A
+// list from the beginning of the scan could be outdated.
+func (h *Hardware) removeStaleDeviceNodes() {
 	h.nodes.Lock()
 	defer h.nodes.Unlock()
-	dirs, _ := listNames(h.c.Dir) // if this fails, the directory is empty
+	dirs, _ := listNames(h.c.Dir) // after an error, the directory counts as empty
 	if len(dirs) == 0 {
 		return
 	}
@@ -105,8 +104,8 @@ func (h *Hardware) removeOldNodes() {
 	}
 }
 
-// nodeDir returns the directory of a container's device nodes.
-func (h *Hardware) nodeDir(who holder) (string, error) {
+// deviceNodeDir returns the directory of a container's device nodes.
+func (h *Hardware) deviceNodeDir(who holder) (string, error) {
 	for _, part := range []string{string(who.UID), who.Container} {
 		if !filepath.IsLocal(part) || strings.ContainsRune(part, '/') {
 			return "", fmt.Errorf("%q cannot be a directory name", part)

@@ -3,6 +3,7 @@ package pinning
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -217,10 +218,11 @@ func (m *Manager) podOf(uid string) *v1.Pod {
 }
 
 // TestChanged checks that a change of the policy is rejected while running pods have exclusive CPUs. It is accepted when no pod has
-// exclusive CPUs, and after a reboot.
+// exclusive CPUs, and after a reboot. The pods then lose their CPUs and keep their devices.
 func TestChanged(t *testing.T) {
 	w := newWorld(t, static()...)
-	w.admit(w.pod("own", "2"), "", "")
+	w.plug()
+	w.admit(w.podWith("own", "2", serial, 1), "", "")
 	w.flags = nil
 	err := w.start()
 	if err == nil || !strings.Contains(err.Error(),
@@ -238,6 +240,31 @@ func TestChanged(t *testing.T) {
 	w.flags = nil
 	if err := w.start(); err != nil || w.Manager != nil {
 		t.Fatal("no container has exclusive CPUs", err)
+	}
+	if h := w.devices.Holdings(); len(h) != 1 || h[0].Resource != serial {
+		t.Errorf("the devices are %+v", h)
+	}
+}
+
+// TestReleasesOwnRows checks that the release of a pod's CPUs and memory does not release its devices, and the reverse.
+func TestReleasesOwnRows(t *testing.T) {
+	for _, cpusFirst := range []bool{true, false} {
+		w := newWorld(t, static()...)
+		w.plug()
+		p := w.podWith("own", "2", serial, 1)
+		w.admit(p, "", "")
+		var err error
+		if cpusFirst {
+			err = w.Release(t.Context(), p.UID)
+		} else {
+			err = w.devices.Release(t.Context(), p.UID)
+		}
+		if err := errors.Join(err, w.start()); err != nil {
+			t.Fatal(err)
+		}
+		if devices := len(w.devices.Holdings()) == 1; devices != cpusFirst || w.Exclusive("own", "c0") == cpusFirst {
+			t.Errorf("after the release of one of the two, CPUs: %v: %v", cpusFirst, w.devices.Holdings())
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 // Store stores the assignments as rows. *store.Store implements it.
 type Store interface {
 	Devices(context.Context) ([]store.Devices, error)
-	TakeDevices(context.Context, types.UID) error
+	TakeDevices(ctx context.Context, uid types.UID, resources ...string) error
 	Meta(ctx context.Context, key string) (value string, known bool, err error)
 	SetMeta(ctx context.Context, key, value string) error
 }

@@ -39,7 +39,7 @@ func (m *Manager) Release(ctx context.Context, uid types.UID) error {
 	if !has {
 		return nil
 	}
-	if err := m.c.Store.TakeDevices(ctx, uid); err != nil {
+	if err := m.c.Store.TakeDevices(ctx, uid, rowCPU, rowMemory); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -125,10 +125,11 @@ func (m *Manager) checkState(last, now policies, known bool) error {
 	return errors.Join(errs...)
 }
 
-// deleteAssignments deletes all assignments. It must only be called if no running container depends on them.
+// deleteAssignments deletes all assignments. It must only be called if no running container depends on them. The pods keep their
+// devices.
 func (m *Manager) deleteAssignments(ctx context.Context, rows []store.Devices, why error) error {
 	for _, r := range rows {
-		if err := m.c.Store.TakeDevices(ctx, r.UID); err != nil {
+		if err := m.c.Store.TakeDevices(ctx, r.UID, r.Resource); err != nil {
 			return err
 		}
 	}

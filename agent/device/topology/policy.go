@@ -30,7 +30,7 @@ type Options struct {
 	MaxNodes      int  // max-allowable-numa-nodes
 }
 
-// ParseOptions parses topologyManagerPolicyOptions. The error messages are those of a kubelet.
+// ParseOptions parses topologyManagerPolicyOptions. The error messages are the same as in a kubelet.
 func ParseOptions(given map[string]string) (o Options, err error) {
 	o.MaxNodes = defaultMaxNodes
 	for _, name := range slices.Sorted(maps.Keys(given)) {

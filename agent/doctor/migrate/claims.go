@@ -1,40 +1,101 @@
 package migrate
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 )
 
-// podmanVolumes is the directory of podman's volumes.
-const podmanVolumes = "/var/lib/containers/storage/volumes"
-
 const claimsDir = "/var/lib/islet/claims/default"
 
-// claims adds the volumes of podman. Each volume that has a name becomes a claim, with the steps that copy its data. A manifest that uses
-// the claim waits until the claim exists.
-func (p *planner) claims(volumes []string) {
-	there, back := "translate> copy the data of the volumes\n\tmkdir -p "+claimsDir, ""
-	var file strings.Builder
-	for i, name := range volumes {
-		data, claim := path.Join(podmanVolumes, name, "_data"), claimName(name)
-		if claim == "" || i >= maxKeys {
-			p.keep(data, "", "the data of a volume without a name: mount it as a hostPath")
-			continue
-		}
-		if claim != name {
-			p.differ(data, "", "write "+claim+" instead of "+name+" into the manifest: the name of a claim has no capitals and no _")
-		}
-		p.keep(data, "", "the data of a volume, for the claim "+claim+"; or mount it as a hostPath")
-		there += fmt.Sprintf("\n\tcp -aT %s %s/%s", word(data), claimsDir, claim)
-		back += fmt.Sprintf("\n\tcp -aT %s/%s %s", claimsDir, claim, word(data))
-		if !slices.Contains(p.claimed, claim) {
-			fmt.Fprintf(&file, claimYAML, claim)
+// A volume is a volume of podman. The user is empty for a volume of root.
+type volume struct{ user, name, data string }
+
+// A podmanEngine is the table engine of a containers.conf.
+type podmanEngine struct {
+	Env        []string `toml:"env"`
+	VolumePath string   `toml:"volume_path"`
+}
+
+// podmanEngine reads a containers.conf.
+func (p *planner) podmanEngine(file string) podmanEngine {
+	var c struct {
+		Engine podmanEngine `toml:"engine"`
+	}
+	p.decodeTOML(file, &c)
+	return c.Engine
+}
+
+// podmanVolumes finds the volumes of root or of a user, in the directory that the storage.conf and containers.conf name. The home of root
+// has no name.
+func (p *planner) podmanVolumes(h home, s *podmanState) {
+	var system, own struct {
+		Storage struct {
+			GraphRoot string `toml:"graphroot"`
+			Rootless  string `toml:"rootless_storage_path"`
+		} `toml:"storage"`
+	}
+	p.decodeTOML("/etc/containers/storage.conf", &system)
+	root := cmp.Or(system.Storage.GraphRoot, "/var/lib/containers/storage")
+	conf := "/etc/containers"
+	if h.user != "" {
+		conf = path.Join(h.dir, ".config/containers")
+		p.decodeTOML(conf+"/storage.conf", &own)
+		root = cmp.Or(own.Storage.GraphRoot, system.Storage.Rootless, "$HOME/.local/share/containers/storage")
+	}
+	dir := cmp.Or(p.podmanEngine(conf+"/containers.conf").VolumePath, root+"/volumes")
+	dir = strings.NewReplacer("$HOME", h.dir, "$USER", h.user).Replace(dir)
+	for _, name := range p.host.list(dir) {
+		if data := path.Join("/", dir, name, "_data"); p.host.exists(data) {
+			s.volumes = append(s.volumes, volume{h.user, name, data})
 		}
 	}
-	if file.Len() > 0 {
-		p.addFile("manifests/claims.yaml", file.String(), podmanVolumes)
+}
+
+// claims adds the volumes of podman. Each volume that has a name becomes a claim, with the steps that copy its data. A manifest that uses
+// the claim waits until the claim exists. podman copies the data of a user without root, because only podman knows which owners the files
+// have in a container. The claims of a user are beside the manifests of this user, which must be reviewed.
+func (p *planner) claims(volumes []volume) {
+	there, back := "translate> copy the data of the volumes\n\tmkdir -p "+claimsDir, ""
+	var names, dirs []string
+	files := map[string]string{}
+	for i, v := range volumes {
+		claim := claimName(v.name)
+		if claim == "" || i >= maxKeys {
+			p.keep(v.data, "", "the data of a volume without a name: mount it as a hostPath")
+			continue
+		}
+		if slices.Contains(names, claim) { // of another user
+			claim = claimName(v.user + "-" + v.name)
+		}
+		names = add(names, claim)
+		if claim != v.name {
+			p.differ(v.data, "", "write "+claim+" instead of "+v.name+" into the manifest: the name of a claim has no capitals and no _, "+
+				"and no other claim has it")
+		}
+		p.keep(v.data, "", "the data of a volume, for the claim "+claim+"; or mount it as a hostPath")
+		target, dir := claimsDir+"/"+claim, "manifests"
+		if v.user == "" {
+			there += "\n\tcp -aT " + word(v.data) + " " + target
+			back += "\n\tcp -aT " + target + " " + word(v.data)
+		} else {
+			dir = "users/" + v.user
+			there += "\n\tmkdir -p " + target + " && " + runAs(v.user) + "podman volume export " + word(v.name) +
+				" | tar -xpf - --numeric-owner -C " + target
+			back += "\n\ttar -cf - --numeric-owner -C " + target + " . | " + runAs(v.user) + "podman volume import " + word(v.name) + " -"
+		}
+		if !slices.Contains(p.claimed, claim) {
+			files[dir] += fmt.Sprintf(claimYAML, claim)
+		}
+		if !slices.Contains(dirs, path.Dir(path.Dir(v.data))) {
+			dirs = add(dirs, path.Dir(path.Dir(v.data)))
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(files)) {
+		p.addFile(dir+"/claims.yaml", files[dir], dirs...)
 	}
 	if back != "" {
 		p.addSteps(there + thereNote + back + backNote)

@@ -24,6 +24,7 @@ exec-opts: set cgroupDriver in the KubeletConfiguration
 live-restore: docker's containers keep running when docker stops, so stop them first. Pods of islet keep running while it restarts
 log-driver: logs are files in /var/log/pods
 log-opts: set containerLogMaxSize in the KubeletConfiguration
+proxies: see the step that gives the proxy
 runtimes: set runtimeHandlers in /etc/islet/edge.yaml
 storage-driver: islet uses overlayfs
 userns-remap: write hostUsers: false into the manifests
@@ -36,6 +37,7 @@ func (p *planner) docker() {
 	}
 	settings, dir := p.daemonJSON("/etc/docker/daemon.json")
 	p.found("docker", "the docker engine", "dockerd")
+	p.unitProxies("docker")
 	for i, key := range slices.Sorted(maps.Keys(settings)) {
 		switch text := lookup(dockerAdvice, key); {
 		case key == "registry-mirrors" || key == "insecure-registries" || i >= maxKeys:
@@ -69,6 +71,11 @@ func (p *planner) daemonJSON(file string) (settings map[string]json.RawMessage, 
 		DataRoot string   `json:"data-root"`
 		Mirrors  []string `json:"registry-mirrors"`
 		Insecure []string `json:"insecure-registries"`
+		Proxies  struct {
+			HTTP  string `json:"http-proxy"`
+			HTTPS string `json:"https-proxy"`
+			No    string `json:"no-proxy"`
+		} `json:"proxies"`
 	}
 	if err := json.Unmarshal([]byte(text), &settings); err != nil {
 		p.differ(file, "", "the file is not valid, and was not read: "+err.Error())
@@ -80,6 +87,7 @@ func (p *planner) daemonJSON(file string) (settings map[string]json.RawMessage, 
 	if path.IsAbs(known.DataRoot) {
 		dir = path.Clean(known.DataRoot)
 	}
+	p.proxies(file, map[string]string{"HTTP_PROXY": known.Proxies.HTTP, "HTTPS_PROXY": known.Proxies.HTTPS, "NO_PROXY": known.Proxies.No})
 	p.config.docker(file, known.Mirrors, known.Insecure)
 	return settings, dir
 }
@@ -103,9 +111,9 @@ func (p *planner) dockerContainers(dir string) {
 		var from []string
 		for _, target := range slices.Sorted(maps.Keys(c.Mounts)) {
 			if m := c.Mounts[target]; m.Type == "bind" {
-				from = append(from, m.Source)
+				from = add(from, m.Source)
 			} else if m.Name != "" {
-				from = append(from, "volume "+m.Name)
+				from = add(from, "volume "+m.Name)
 			}
 		}
 		what := "write a pod with the image " + strconv.Quote(c.Config.Image)

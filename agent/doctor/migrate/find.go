@@ -49,18 +49,18 @@ func (p *planner) common(k *kubelet) {
 	}
 	var place []string
 	if hasDir("certs.d") {
-		place = append(place, "mkdir -p "+certs+" && cp -rn "+output+"/certs.d/. "+certs+"/   # merge files that exist by hand")
+		place = add(place, "mkdir -p "+certs+" && cp -rn "+output+"/certs.d/. "+certs+"/   # merge files that exist by hand")
 	}
 	if hasDir("manifests") || p.generates {
-		place = append(place, "./islet check "+output+"/manifests && mkdir -p /etc/kubernetes/manifests && cp "+output+
+		place = add(place, "./islet check "+output+"/manifests && mkdir -p /etc/kubernetes/manifests && cp "+output+
 			"/manifests/* /etc/kubernetes/manifests/")
 	}
 	if slices.ContainsFunc(p.report.Files, func(f File) bool { return f.Path == "config.json" }) {
 		if p.host.exists("/var/lib/kubelet/config.json") {
 			p.saveFiles("the logins for registries", "/var/lib/kubelet/config.json")
-			place = append(place, "cat "+output+"/config.json   # merge it into /var/lib/kubelet/config.json by hand")
+			place = add(place, "cat "+output+"/config.json   # merge it into /var/lib/kubelet/config.json by hand")
 		} else {
-			place = append(place, "install -D -m 600 "+output+"/config.json /var/lib/kubelet/config.json")
+			place = add(place, "install -D -m 600 "+output+"/config.json /var/lib/kubelet/config.json")
 		}
 	}
 	if len(p.report.Files) > 0 {
@@ -70,8 +70,9 @@ func (p *planner) common(k *kubelet) {
 		p.addStep("translate>", Step{What: "put the translated files in place", Commands: place})
 		p.addStep("translate<", Step{What: "remove the files that you put in place above, or restore them from " + saved})
 	}
+	p.giveProxy()
 	option, unit := "", "islet"
-	if k != nil && k.kubeadm {
+	if p.asKubelet {
 		option, unit = "--kubeadm ", "kubelet"
 	}
 	p.addSteps(commonSteps, "{option}", option, "{unit}", unit)
@@ -103,7 +104,7 @@ func (p *planner) giveFlags(flags []flag) {
 			p.differ("", "--"+f.name, "write this flag into ISLET_ARGS by hand: its value has special characters")
 			continue
 		}
-		words = append(words, f.String())
+		words = add(words, f.String())
 	}
 	if len(words) == 0 {
 		return
@@ -126,12 +127,17 @@ func (p *planner) serviceKind(name string) string {
 
 // startsAtBoot reports whether a service is enabled.
 func (p *planner) startsAtBoot(name string) bool {
-	for _, dir := range p.host.list("etc/systemd/system") {
-		if strings.HasSuffix(dir, ".wants") && slices.Contains(p.host.list(path.Join("etc/systemd/system", dir)), name+".service") {
+	return p.isWanted("etc/systemd/system", name) || slices.Contains(p.host.list("etc/runlevels/default"), name)
+}
+
+// isWanted reports whether a directory of units has a link that starts a service.
+func (p *planner) isWanted(units, name string) bool {
+	for _, dir := range p.host.list(units) {
+		if strings.HasSuffix(dir, ".wants") && slices.Contains(p.host.list(path.Join(units, dir)), name+".service") {
 			return true
 		}
 	}
-	return slices.Contains(p.host.list("etc/runlevels/default"), name)
+	return false
 }
 
 // word quotes a text for a shell. Names and paths of files may come from users who must not run commands as root.
@@ -152,8 +158,8 @@ func (p *planner) stopServices(what string, names ...string) {
 		base, socket, _ := strings.Cut(name, ".")
 		switch kind := p.serviceKind(base); {
 		case kind == "systemd":
-			off = append(off, "systemctl disable --now "+name)
-			on = append(on, "systemctl enable --now "+name)
+			off = add(off, "systemctl disable --now "+name)
+			on = add(on, "systemctl enable --now "+name)
 		case kind == "openrc" && socket == "":
 			off = append(off, "rc-service "+name+" stop", "rc-update del "+name)
 			on = append(on, "rc-update add "+name, "rc-service "+name+" start")
@@ -167,7 +173,7 @@ func (p *planner) stopServices(what string, names ...string) {
 	p.addStep("stop<", Step{What: "start " + strings.Join(names, " and ") + " again", Commands: on})
 }
 
-// saveFiles adds the step that copies those of the files that exist.
+// saveFiles adds the step that copies the files that exist.
 func (p *planner) saveFiles(what string, files ...string) {
 	files = slices.DeleteFunc(files, func(f string) bool { return !p.host.exists(f) })
 	if len(files) == 0 {
@@ -176,9 +182,10 @@ func (p *planner) saveFiles(what string, files ...string) {
 	for i := range files {
 		files[i] = word(strings.TrimPrefix(files[i], "/"))
 	}
-	// The cp of Debian 12 fails for absolute paths.
-	p.addStep("save>", Step{What: "copy the settings of " + what, Commands: []string{"mkdir -p " + saved + " && (cd / && cp -a --parents " +
-		strings.Join(files, " ") + " " + saved + "/)"}})
+	p.addSteps(saveSteps, "{what}", what, "{files}", strings.Join(files, " "))
+	if len(p.back[0]) == 0 {
+		p.addSteps(forgetSteps)
+	}
 }
 
 // nri notes plugins of the node resource interface.

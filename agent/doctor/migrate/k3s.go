@@ -2,52 +2,51 @@ package migrate
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
-	"github.com/islet-edge/islet/agent/doctor/unitfile"
 	"github.com/islet-edge/islet/internal/config"
 )
 
-// k3sFiles are the paths of a k3s.
+// defaultK3s is the data directory of k3s, unless it has another one.
+const defaultK3s = "/var/lib/rancher/k3s"
+
+// k3sFiles are the paths and settings of a k3s.
 type k3sFiles struct {
-	unit  string // k3s or k3s-agent
-	dir   string // the data directory
-	agent string // the directory of the agent in the data directory
-	url   string // address of the server; empty if it is not known
-	flags []flag // flags of islet
+	unit     string            // name of the service, such as k3s-agent
+	service  string            // path of the service's unit or script; empty if it was not found
+	isAgent  bool              // it is not a server
+	isKnown  bool              // the command line was read
+	line     []flag            // flags of k3s on the command line
+	settings []k3sSetting      // of all places
+	env      map[string]string // environment of the service
+	dir      string            // the data directory
+	agent    string            // the directory of the agent in the data directory
+	url      string            // address of the server; empty if it is not known
+	external string            // addresses of --node-external-ip, each with a comma after it
+	hasIface bool              // --flannel-iface is set
+	flags    []flag            // flags of islet
 }
 
 // k3s finds the k3s of this host, and adds all that concerns it. A kubelet that was found owns the steps at the cluster's side.
 func (p *planner) k3s(other *kubelet) {
-	k := k3sFiles{unit: "k3s-agent", dir: "/var/lib/rancher/k3s"}
-	switch {
-	case p.serviceKind("k3s-agent") != "":
-	case p.serviceKind("k3s") != "":
-		k.unit = "k3s"
-	case p.process("k3s-agent") != 0:
-	case p.process("k3s-server", "k3s") != 0:
-		k.unit = "k3s"
-	default:
+	var k k3sFiles
+	if !p.findK3s(&k) {
 		return
 	}
-	p.k3sConfig(&k)
+	k.dir = defaultK3s
+	p.k3sApply(&k)
 	k.agent = path.Join(k.dir, "agent")
-	env := map[string]string{}
-	unitfile.ParseEnvironment(unitfile.Text(p.host, "etc/systemd/system/"+k.unit+".service.env"), env)
-	k.url = cmp.Or(env["K3S_URL"], k.url)
 	what := "an agent of the server " + cmp.Or(k.url, "that its configuration names")
-	if k.unit == "k3s" {
+	if !k.isAgent {
 		what = "a server with an agent"
 		p.addSteps(k3sServer)
 	}
 	p.found(k.unit, what, "k3s", "k3s-agent", "k3s-server")
+	if p.proxies(k.service, k.env); !hasProxy(k.env) {
+		p.direct = hostName(k.url)
+	}
 	p.k3sKept(&k)
 	p.k3sLost(&k)
 	if other == nil {
@@ -88,7 +87,7 @@ tls-san: it concerns only the server
 token: islet join needs it once
 token-file: islet join needs it once
 vpn-auth: islet sets up no VPN
-with-node-id: the node's name has the suffix in /etc/rancher/node/id: set --hostname-override
+with-node-id: the flag --hostname-override has the name in the node's certificate, with the suffix
 write-kubeconfig-mode: it concerns only the server
 `
 
@@ -109,72 +108,48 @@ v: v
 // isFlag is the note about a setting that becomes a flag of islet.
 const isFlag = "a flag of islet, in the step that gives the flags"
 
-// joinValues returns a value of YAML as the value of a flag.
-func joinValues(value any) string {
-	list, ok := value.([]any)
-	if !ok {
-		return fmt.Sprint(value)
-	}
-	var words []string
-	for _, item := range list {
-		words = append(words, fmt.Sprint(item))
-	}
-	return strings.Join(words, ",")
-}
+// k3sJoin are the arguments of the kubelet that would override the settings of islet join.
+const k3sJoin = `
+bootstrap-kubeconfig: islet join gets the node's certificates
+client-ca-file: islet join sets it in /etc/islet/kubelet.yaml
+kubeconfig: islet join writes the kubeconfig
+rotate-certificates: islet join sets it in /etc/islet/kubelet.yaml
+rotate-server-certificates: islet join sets it in /etc/islet/kubelet.yaml
+tls-cert-file: islet join sets it in /etc/islet/kubelet.yaml
+tls-private-key-file: islet join sets it in /etc/islet/kubelet.yaml
+`
 
-// k3sConfig reads config.yaml and its drop-in files.
-func (p *planner) k3sConfig(k *k3sFiles) {
-	for _, file := range append([]string{"/etc/rancher/k3s/config.yaml"}, p.host.filesIn("etc/rancher/k3s/config.yaml.d", ".yaml",
-		".yml")...) {
-		var set map[string]any
-		text := p.host.read(file)
-		if err := yaml.Unmarshal([]byte(text), &set); err != nil {
-			p.differ(file, "", "the file is not valid, and was not read: "+err.Error())
-			continue
-		}
-		for i, key := range slices.Sorted(maps.Keys(set)) {
-			name := strings.TrimSuffix(key, "+")
-			switch value, isText := set[key].(string); {
-			case name == "server" && isText:
-				k.url = value
-			case name == "data-dir" && isText && path.IsAbs(value):
-				k.dir = path.Clean(value)
-			case name == "private-registry" && isText:
-				p.config.k3sFile = value
-			case name == "disable-default-registry-endpoint":
-				p.config.noDefault = set[key] == true
-			case name == "kubelet-arg":
-				p.k3sArguments(k, file, set[key])
-				continue
-			case lookup(k3sFlags, name) != "":
-				k.flags = append(k.flags, flag{lookup(k3sFlags, name), joinValues(set[key])})
-				p.keep(file, key, isFlag)
-				continue
-			}
-			if i < maxKeys {
-				p.differ(file, key, cmp.Or(lookup(k3sAdvice, name), "islet has no such setting"))
-			}
-		}
+// k3sConfiguration notes a KubeletConfiguration of k3s, if there is such a file.
+func (p *planner) k3sConfiguration(file string) {
+	text := p.host.read(file)
+	if text == "" {
+		return
 	}
+	p.keep(file, "", "KubeletConfiguration: copy the fields that you have set to /etc/islet/kubelet.yaml, but not "+
+		"containerRuntimeEndpoint")
+	p.checkConfiguration(file, text)
 }
 
 // k3sArguments notes the arguments of the kubelet in k3s.
-func (p *planner) k3sArguments(k *k3sFiles, file string, value any) {
-	list, ok := value.([]any)
-	if !ok {
-		list = []any{value}
-	}
-	for _, item := range list {
-		name, text, _ := strings.Cut(strings.TrimLeft(fmt.Sprint(item), "-"), "=")
+func (p *planner) k3sArguments(k *k3sFiles, s k3sSetting) {
+	for _, item := range strings.Split(s.value, "\n") {
+		name, text, _ := strings.Cut(strings.TrimLeft(item, "-"), "=")
 		switch none, known := config.DescribeFlag(name); {
 		case name == "container-runtime-endpoint" || name == "image-service-endpoint":
+		case name == "config" || name == "config-dir":
+			p.differ(s.file, "kubelet-arg "+name, "no flag of islet, because it would replace the settings of islet join")
+			for _, file := range append(p.host.filesIn(text, ".conf"), text) {
+				p.k3sConfiguration(file)
+			}
+		case lookup(k3sJoin, name) != "":
+			p.differ(s.file, "kubelet-arg "+name, lookup(k3sJoin, name))
 		case !known:
-			p.differ(file, "kubelet-arg "+name, "islet does not know the flag")
+			p.differ(s.file, "kubelet-arg "+name, "islet does not know the flag")
 		case none != "":
-			p.differ(file, "kubelet-arg "+name, "the flag has no effect: "+none)
+			p.differ(s.file, "kubelet-arg "+name, "the flag has no effect: "+none)
 		default:
 			k.flags = append(k.flags, flag{name, text})
-			p.keep(file, "kubelet-arg "+name, isFlag)
+			p.keep(s.file, "kubelet-arg "+name, isFlag)
 		}
 	}
 }
@@ -190,9 +165,7 @@ func (p *planner) k3sKept(k *k3sFiles) {
 		}
 	}
 	for _, file := range p.host.filesIn(path.Join(k.agent, "etc/kubelet.conf.d"), ".conf") {
-		p.keep(file, "", "KubeletConfiguration: copy the fields that you have set to /etc/islet/kubelet.yaml, but not "+
-			"containerRuntimeEndpoint")
-		p.checkConfiguration(file, p.host.read(file))
+		p.k3sConfiguration(file)
 	}
 	p.staticPods(path.Join(k.agent, "pod-manifests"), true)
 	if list := p.host.list(path.Join(k.dir, "storage")); len(list) > 0 {
@@ -240,12 +213,24 @@ func (p *planner) k3sRuntimes(file string) {
 }
 
 func (p *planner) k3sSteps(k *k3sFiles) {
-	p.saveFiles("k3s", "/etc/rancher", path.Join("/etc/systemd/system", k.unit+".service"),
-		path.Join("/etc/systemd/system", k.unit+".service.env"), path.Join(k.agent, "kubelet.kubeconfig"))
-	p.exportImages("k3s", k3sExport, noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
+	files := []string{"/etc/rancher", "/etc/default/" + k.unit, "/etc/sysconfig/" + k.unit, path.Join(k.agent, "kubelet.kubeconfig")}
+	if k.service != "" {
+		files = append(files, k.service, k.service+".env", k.service+".d")
+	}
+	p.saveFiles("k3s", files...)
+	env := "" // for programs of k3s: the script ends only shims below this directory
+	if k.dir != defaultK3s {
+		env = "K3S_DATA_DIR=" + word(k.dir) + " "
+	}
+	p.exportImages("k3s", strings.ReplaceAll(k3sExport, "k3s ctr", env+"k3s ctr"),
+		noDigests+". The archives in "+path.Join(k.agent, "images")+" can be copied instead")
 	p.stopServices("stop k3s", k.unit)
-	p.addSteps(k3sStop)
-	if k.unit != "k3s-agent" {
+	killall := env + "k3s-killall.sh"
+	if p.host.exists("run/islet") {
+		killall = "reboot"
+	}
+	p.addSteps(k3sStop, "{killall}", killall, "{shims}", word(k.dir+"/data/[^/]*/bin/containerd-shim"))
+	if !k.isAgent {
 		return
 	}
 	url := cmp.Or(k.url, "https://SERVER:6443")
@@ -256,6 +241,6 @@ func (p *planner) k3sSteps(k *k3sFiles) {
 			join += " " + text
 		}
 	}
-	p.addSteps(k3sIdentity, "{url}", word(url), "{flags}", join)
 	p.giveFlags(append([]flag{{"pod-manifest-path", "/etc/kubernetes/manifests"}}, k.flags...))
+	p.addSteps(k3sIdentity, "{url}", word(url), "{flags}", join) // it compares the flags with its settings
 }

@@ -61,10 +61,20 @@ func (k *kubelet) value(name string) string {
 	return ""
 }
 
+// runtimeEndpoint returns the socket of the container runtime.
+func (k *kubelet) runtimeEndpoint(set kubeletSettings) string {
+	return cmp.Or(k.value("container-runtime-endpoint"), set.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+}
+
+// unitCommand returns the command line of the kubelet's unit.
+func unitCommand(host *Tree) []string {
+	unit := unitfile.Read(host, "kubelet.service")
+	return unitfile.Expand(unitfile.Words(unit.Command), unit.Environment(host))
+}
+
 // kubelet finds the kubelet of this host, and adds all that concerns it. It returns nil if there is no such kubelet.
 func (p *planner) kubelet() *kubelet {
-	unit := unitfile.Read(p.host, "kubelet.service")
-	words := unitfile.Expand(unitfile.Words(unit.Command), unit.Environment(p.host))
+	words := unitCommand(p.host)
 	if pid := p.process("kubelet"); pid != 0 {
 		if line := p.host.read(fmt.Sprintf("proc/%d/cmdline", pid)); line != "" {
 			words = strings.Split(strings.TrimRight(line, "\x00"), "\x00")
@@ -76,9 +86,17 @@ func (p *planner) kubelet() *kubelet {
 	k := &kubelet{program: words[0], flags: parseFlags(words[1:])}
 	k.kubeadm = p.host.exists("etc/kubernetes/kubelet.conf") && p.host.exists("var/lib/kubelet/config.yaml") ||
 		p.host.exists("var/lib/kubelet/kubeadm-flags.env")
+	unit := unitfile.Read(p.host, "kubelet.service")
+	env := unit.Environment(p.host)
+	if !hasProxy(env) {
+		p.direct = p.serverOf(k.value("kubeconfig"))
+	}
 	what := k.program
+	p.asKubelet = k.kubeadm
 	if k.kubeadm {
-		what += ", of a node that kubeadm manages"
+		what += ", of a node that kubeadm manages" // it keeps the unit's drop-in files, so also a proxy in them
+	} else {
+		p.proxies("kubelet.service", env)
 	}
 	p.found("kubelet", what, "kubelet")
 	p.kubeletFiles(k)
@@ -93,6 +111,14 @@ type kubeletSettings struct {
 	StaticPodPath            string `json:"staticPodPath"`
 	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
 	CgroupDriver             string `json:"cgroupDriver"`
+}
+
+// readSettings reads a KubeletConfiguration. An invalid file has no settings.
+func readSettings(host *Tree, file string) (set kubeletSettings) {
+	if yaml.Unmarshal([]byte(host.read(file)), &set) != nil {
+		return kubeletSettings{}
+	}
+	return set
 }
 
 // kubeletKept are files that a kubelet has, with what islet does with them.
@@ -114,7 +140,12 @@ func (p *planner) kubeletFiles(k *kubelet) {
 		p.keep(k.config, "", "KubeletConfiguration: islet reads the same file")
 		p.checkConfiguration(k.config, text)
 	}
-	k.endpoint = cmp.Or(k.value("container-runtime-endpoint"), set.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
+	k.endpoint = k.runtimeEndpoint(set)
+	if strings.Contains(k.endpoint, "islet") { // the steps have begun
+		before := &Tree{root: p.host.root, isSaved: true}
+		former := kubelet{flags: parseFlags(unitCommand(before))}
+		k.endpoint = former.runtimeEndpoint(readSettings(before, k.config))
+	}
 	k.staticPods = cmp.Or(k.value("pod-manifest-path"), set.StaticPodPath)
 	for _, name := range []string{"kubeconfig", "bootstrap-kubeconfig"} {
 		if file := k.value(name); file != "" && p.host.exists(file) {
@@ -212,7 +243,7 @@ func (p *planner) inspect(file, text string) {
 			return
 		}
 		if object.Kind == "PersistentVolumeClaim" {
-			p.claimed = append(p.claimed, object.Metadata.Name)
+			p.claimed = add(p.claimed, object.Metadata.Name)
 		}
 		for _, v := range object.Spec.Volumes {
 			if v.HostPath != nil {
@@ -239,7 +270,7 @@ func (p *planner) kubeletSteps(k *kubelet) {
 			continue
 		}
 		if text := p.host.read(f); strings.Contains(text, short) || strings.Contains(text, long) {
-			files = append(files, word(f))
+			files = add(files, word(f))
 		}
 	}
 	if len(files) > 0 && !strings.ContainsAny(k.endpoint, "#\\&;\n") { // sed does not interpret it

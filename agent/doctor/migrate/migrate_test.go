@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -68,14 +69,14 @@ func TestFind(t *testing.T) {
 				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri discard_unpacked_layers",
 				"/etc/containerd/config.toml|plugins.io.containerd.grpc.v1.cri runtimes.gvisor",
 				"/etc/containerd/config.toml|plugins.io.containerd.gc.v1.scheduler", "/opt/nri/plugins/10-logger|"},
-			steps: []string{" etc/sysconfig/kubelet etc/default/kubelet ", "islet doctor --migrate --write=", "kubectl drain", "ctr -n k8s.io images export /var/lib/islet/images/", "systemctl disable --now kubelet",
+			steps: []string{" etc/sysconfig/kubelet etc/default/kubelet;", "islet doctor --migrate --write=", "kubectl drain", "ctr -n k8s.io images export /var/lib/islet/images/", "systemctl disable --now kubelet",
 				"xargs -r crictl", "rmp --all --force", "systemctl disable --now containerd", "sed -i 's#unix://\\(/var\\)*/run/containerd/containerd.sock#",
 				" /etc/sysconfig/kubelet",
 				"/certs.d/. /etc/containerd/certs.d/", "install.sh --kubeadm", "islet doctor", "kubectl uncordon"},
 			back: []string{"mv /etc/kubernetes/manifests/* /root/islet-manifests/", "islet wait --for=Deleted", "systemctl stop kubelet", "islet cleanup", "install.sh uninstall",
 				"rm /etc/crictl.yaml",
 				"(cd /root/before-islet && find . ! -type d", "systemctl enable --now containerd", "systemctl enable --now kubelet", "kubectl uncordon"},
-			files: []string{"certs.d/docker.io/hosts.toml", "config.json"}},
+			files: []string{"certs.d/docker.io/hosts.toml", "certs.d/mirror.example:5000/hosts.toml", "config.json"}},
 		{tree: "crio", running: []Process{{7, "crio", true}}, found: "kubelet crio+^",
 			kept: []string{"/etc/kubernetes/node.conf", "/etc/kubelet.d/a.json"},
 			differs: []string{"/etc/crio/crio.conf|crio.runtime.pids_limit", "/etc/crio/crio.conf|crio.runtime.default_ulimits",
@@ -99,11 +100,11 @@ func TestFind(t *testing.T) {
 				"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl|", "/var/lib/rancher/k3s/agent/images/old.tar.lz4|",
 				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml|runtimes.crun", "/var/lib/rancher/k3s/agent/images/list.txt|"},
 			steps: []string{"kubectl drain", "k3s ctr images export", "systemctl disable --now k3s-agent", "k3s-killall.sh",
-				"./islet join --k3s https://192.0.2.1:6443 --token-file token", "--max-pods=20 --node-labels=site=roof",
+				"--max-pods=20 --node-labels=site=roof", "./islet join --k3s https://192.0.2.1:6443 --token-file token",
 				"certs.d/. /etc/containerd/certs.d/", "sh install.sh islet-", "kubectl label node NODE islet.dev/node=true", "islet doctor", "kubectl uncordon"},
 			back: []string{"kubectl drain NODE", "kubectl label node NODE islet.dev/node-", "systemctl stop islet", "systemctl enable --now k3s-agent", "kubectl uncordon"},
-			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/own.example/hosts.toml", "config.json",
-				"manifests/a.yaml"}},
+			files: []string{"certs.d/_default/hosts.toml", "certs.d/docker.io/hosts.toml", "certs.d/mirror.example/hosts.toml",
+				"certs.d/own.example/hosts.toml", "config.json", "manifests/a.yaml"}},
 		{tree: "podman", running: []Process{{7, "conmon", true}}, found: "podman+",
 			kept: []string{"/etc/containers/systemd/web.yml", "/srv/web", "/etc/containers/systemd/stack/db.container", "/srv/my-app.yaml",
 				"/var/lib/containers/storage/volumes/db/_data", "/root/.config/containers/auth.json"},
@@ -115,7 +116,7 @@ func TestFind(t *testing.T) {
 				"/var/lib/containers/storage/volumes/My_data/_data|", "|podman network"},
 			steps: []string{"islet doctor --migrate --write=", "podman generate kube db >/root/for-islet/manifests/db.yaml",
 				"podman generate kube both >/root/for-islet/manifests/two.yaml", "podman generate kube new >/root/for-islet/manifests/container-new.yaml",
-				"podman generate kube old >/root/for-islet/manifests/container-old.yaml", "podman generate kube three >", "podman ps --pod", "podman save", "sudo -iu USER sh -c 'podman save", "systemctl stop -- web", "systemctl --user --machine=ann@ stop -- job",
+				"podman generate kube old >/root/for-islet/manifests/container-old.yaml", "podman generate kube three >", "podman ps --pod", "podman save", "sudo -iu ann sh -c 'podman save", "systemctl stop -- web", "systemctl --user --machine=ann@ stop -- job",
 				"mv /etc/containers/systemd/web.kube /etc/containers/systemd/web.kube.off", `systemctl disable -- 'podman-kube@srv-my\x2dapp.yaml'`,
 				"systemctl --user --machine=ann@ daemon-reload", "podman stop --all", "cp -aT /var/lib/containers/storage/volumes/My_data/_data /var/lib/islet/claims/default/my-data",
 				"cp -aT /var/lib/containers/storage/volumes/db/_data /var/lib/islet/claims/default/db", "./islet check", "sh install.sh islet-"},
@@ -272,7 +273,8 @@ func TestPages(t *testing.T) {
 // TestTranslation checks the contents of translated settings of registries. containerd's own decoder must accept each hosts.toml.
 func TestTranslation(t *testing.T) {
 	hub := func(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
-	const pull = `  capabilities = ["pull", "resolve"]`
+	const root = `capabilities = ["pull", "resolve"]`
+	const pull = "  " + root
 	for tree, want := range map[string]map[string]string{
 		"kubeadm": {
 			"certs.d/docker.io/hosts.toml": hub(`[host."https://mirror.example:5000"]`, pull, `  ca = "/etc/ssl/mirror.crt"`,
@@ -282,15 +284,15 @@ func TestTranslation(t *testing.T) {
 		"crio": {
 			"certs.d/docker.io/hosts.toml": hub(`[host."https://mirror.example/v2/hub"]`, pull, "  override_path = true", "",
 				`[host."https://10.0.0.1:5000"]`, pull, "  skip_verify = true", "", `[host."http://10.0.0.1:5000"]`, pull),
-			"certs.d/old.example/hosts.toml": hub(`server = "https://new.example"`, "", `[host."https://new.example"]`, pull),
-			"certs.d/lab.example:5000/hosts.toml": hub(`server = "http://lab.example:5000"`, "", `[host."https://lab.example:5000"]`, pull,
+			"certs.d/old.example/hosts.toml": hub(`server = "https://new.example"`, root),
+			"certs.d/lab.example:5000/hosts.toml": hub(`server = "http://lab.example:5000"`, root, "", `[host."https://lab.example:5000"]`, pull,
 				"  skip_verify = true"),
 		},
 		"k3s-agent": {
-			"certs.d/docker.io/hosts.toml": hub(`server = "https://mirror.example"`, "", `[host."https://mirror.example:5000/hub"]`, pull, "",
-				`[host."https://mirror.example"]`, pull, "  skip_verify = true"),
-			"certs.d/_default/hosts.toml":    hub(`server = "http://10.0.0.1:5000"`, "", `[host."http://10.0.0.1:5000"]`, pull),
-			"certs.d/own.example/hosts.toml": hub(`[host."https://own.example"]`, pull, `  ca = "/etc/ssl/own.crt"`),
+			"certs.d/docker.io/hosts.toml": hub(`server = "https://mirror.example"`, root, "skip_verify = true", "",
+				`[host."https://mirror.example:5000/hub"]`, pull, "  override_path = true"),
+			"certs.d/_default/hosts.toml":    hub(`server = "http://10.0.0.1:5000"`, root),
+			"certs.d/own.example/hosts.toml": hub(`server = "https://own.example"`, root, `ca = "/etc/ssl/own.crt"`),
 		},
 		"docker": {
 			"certs.d/docker.io/hosts.toml": hub(`[host."https://hub.example"]`, pull),
@@ -363,6 +365,9 @@ func TestHostile(t *testing.T) {
 		"c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"+
 		"f: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\nspec: {volumes: [*f,*f,*f,*f,*f,*f]}")
 	put(t, tree.root, "etc/systemd/system/x.service", "[Service]\nExecStart=/usr/bin/podman kube play /srv/\x1b[31m.yaml\n")
+	put(t, tree.root, "etc/passwd", "ann:x:1000:1000::/home/ann:/bin/bash")
+	put(t, tree.root, "home/ann/.config/containers/storage.conf", "a = "+strings.Repeat("[", maxFile-16))
+	put(t, tree.root, "home/ann/.config/containers/containers.conf", "a = "+strings.Repeat("[#]\n", maxTOML/4-16))
 	for i := range maxEntries + 2 {
 		put(t, tree.root, fmt.Sprintf("etc/cni/net.d/%d", i), "")
 	}
@@ -381,16 +386,18 @@ func TestHostile(t *testing.T) {
 
 // TestSteps checks that every text of steps is valid, and that its variables are replaced.
 func TestSteps(t *testing.T) {
-	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, exportSteps, k3sStop, k3sIdentity, k3sServer,
-		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep} {
+	variable := regexp.MustCompile(`\{[a-z]+\}|\t`)
+	for _, text := range []string{drainSteps, kubeletStop, kubeletSocket, kubeadmSteps, kubeletMove, saveSteps, forgetSteps, exportSteps, k3sStop, k3sIdentity, k3sServer,
+		podmanNotes, rootlessSteps, dockerSteps, commonSteps, endSteps, staticSteps, writeStep, flagStep, proxySteps} {
 		p := planner{host: NewTree(t.TempDir())}
 		p.addSteps(text, "{endpoint}", "e\n\tx", "{sed}", "s", "{files}", "f", "{export}", "e", "{note}", "n", "{name}", "n", "{url}", "u",
-			"{flags}", " f", "{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l")
+			"{flags}", " f", "{what}", "w", "{user}", "u", "{home}", "h", "{killall}", "k", "{shims}", "s",
+			"{option}", "o", "{unit}", "u", "{dir}", "d", "{cleanup}", "c", "{line}", "l", "{lines}", "l", "{file}", "f")
 		n := len(p.report.Differs)
 		for at := range phases {
 			for _, s := range slices.Concat(p.steps[at], p.back[at]) {
 				n++
-				if s.What == "" || strings.ContainsAny(s.What+s.Note+strings.Join(s.Commands, ""), "{}\t") && !strings.Contains(text, "{endpoint}") {
+				if s.What == "" || variable.MatchString(s.What+s.Note+strings.Join(s.Commands, "")) && !strings.Contains(text, "{endpoint}") {
 					t.Errorf("%+v", s)
 				}
 			}

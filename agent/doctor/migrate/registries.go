@@ -3,8 +3,8 @@ package migrate
 import (
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"path"
 	"slices"
@@ -35,21 +35,6 @@ type registryConfig struct {
 		Key      string `json:"key_file" toml:"key_file"`
 		Insecure bool   `json:"insecure_skip_verify" toml:"insecure_skip_verify"`
 	} `json:"tls" toml:"tls"`
-}
-
-// An endpoint is a server from which the images of a registry are pulled.
-type endpoint struct {
-	url           string
-	overridePath  bool // the URL has the whole path
-	insecure      bool // the certificate is not verified
-	ca, cert, key string
-}
-
-// A registry is a registry with its endpoints, which are tried in order before the server.
-type registry struct {
-	server    string // URL that is tried last; empty: the registry itself
-	endpoints []endpoint
-	from      []string
 }
 
 // registries are the settings of all programs of the host.
@@ -91,7 +76,7 @@ func (r *registries) host(file, key, name string) *registry {
 		r.hosts[name] = &registry{}
 	}
 	if h := r.hosts[name]; !slices.Contains(h.from, file) {
-		h.from = append(h.from, file)
+		h.from = add(h.from, file)
 	}
 	return r.hosts[name]
 }
@@ -117,7 +102,7 @@ func (r *registries) parse(file, key, text string) string {
 }
 
 // mirrors adds the settings of registries.yaml, or of a config.toml of containerd. If noDefault is true, the last endpoint replaces the
-// registry itself.
+// registry itself. Otherwise the registry itself is tried last, with its own TLS settings.
 func (r *registries) mirrors(file, key string, mirrors map[string]mirror, configs map[string]registryConfig, noDefault bool) {
 	key = strings.TrimPrefix(key+".", ".")
 	isMirror := map[string]bool{} // endpoints of another registry
@@ -132,7 +117,7 @@ func (r *registries) mirrors(file, key string, mirrors map[string]mirror, config
 			continue
 		}
 		for _, text := range mirrors[name].Endpoints {
-			address := r.parse(file, at, text)
+			address := r.parse(file, at, withScheme(text))
 			if address == "" {
 				continue
 			}
@@ -141,8 +126,11 @@ func (r *registries) mirrors(file, key string, mirrors map[string]mirror, config
 				isMirror[u.Host] = true
 			}
 		}
-		if n := len(h.endpoints); noDefault && n > 0 {
-			h.server = h.endpoints[n-1].url
+		n, own := len(h.endpoints)-1, r.endpoint(configs, ownAddress(name))
+		if n >= 0 && (noDefault || h.endpoints[n] == own) {
+			h.server, h.endpoints = h.endpoints[n], h.endpoints[:n]
+		} else if name != "*" && own != (endpoint{url: own.url}) {
+			h.server = own
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(configs)) {
@@ -151,23 +139,53 @@ func (r *registries) mirrors(file, key string, mirrors map[string]mirror, config
 			r.differ(file, at, "write the settings for each registry: islet has none for all of them")
 			continue
 		}
-		if c := configs[name]; c.TLS != nil && mirrors[name].Endpoints == nil && !isMirror[name] {
+		if c := configs[name]; c.TLS != nil && mirrors[name].Endpoints == nil {
 			if h := r.host(file, at, name); h != nil {
-				h.endpoints = append(h.endpoints, r.endpoint(configs, "https://"+name))
+				h.server = r.endpoint(configs, ownAddress(name))
 			}
 		}
 		r.login(file, at, name, configs[name], isMirror[name])
 	}
 }
 
-// endpoint returns an endpoint with the TLS settings of its server.
+// hub is the server of the registry docker.io.
+const hub = "registry-1.docker.io"
+
+// ownAddress returns the address of a registry's own server.
+func ownAddress(name string) string {
+	if name == "docker.io" {
+		name = hub
+	}
+	return withScheme(name)
+}
+
+// withScheme adds the scheme that k3s adds to an address without one: http for another port of this host than that of HTTPS.
+func withScheme(address string) string {
+	if strings.Contains(address, "://") {
+		return address
+	}
+	u, err := url.Parse("//" + address)
+	if err != nil || u.Port() == "" || u.Port() == "443" {
+		return "https://" + address
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); u.Hostname() == "localhost" || err == nil && ip.IsLoopback() {
+		return "http://" + address
+	}
+	return "https://" + address
+}
+
+// endpoint returns an endpoint with the TLS settings of its server. As for containerd and k3s, a path in an address replaces /v2.
 func (r *registries) endpoint(configs map[string]registryConfig, address string) endpoint {
 	e := endpoint{url: address}
 	u, err := url.Parse(address)
 	if err != nil {
 		return e
 	}
+	e.overridePath = u.Path != "" && u.Path != "/v2"
 	c, ok := configs[u.Host]
+	if !ok && u.Host == hub {
+		c, ok = configs["docker.io"]
+	}
 	if !ok {
 		c = configs["*"]
 	}
@@ -201,7 +219,7 @@ func (r *registries) login(file, key, name string, c registryConfig, isMirror bo
 	}
 	r.logins[name] = auth
 	if !slices.Contains(r.from, file) {
-		r.from = append(r.from, file)
+		r.from = add(r.from, file)
 	}
 }
 
@@ -229,7 +247,7 @@ func (r *registries) docker(file string, mirrors, insecure []string) {
 // insecureHost sets a registry's own server: TLS with any certificate, then plain HTTP.
 func (h *registry) insecureHost(name string) {
 	h.endpoints = append(h.endpoints, endpoint{url: "https://" + name, insecure: true})
-	h.server = "http://" + name
+	h.server = endpoint{url: "http://" + name}
 }
 
 func hostOf(address string) string {
@@ -255,7 +273,7 @@ func (p *planner) registryFiles() {
 		p.differ(n.File, n.Key, n.What)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.hosts)) {
-		if h := r.hosts[name]; len(h.endpoints) > 0 || h.server != "" {
+		if h := r.hosts[name]; len(h.endpoints) > 0 || h.server.url != "" {
 			if file := path.Join(certs, name, "hosts.toml"); p.host.exists(file) {
 				p.differ(file, "", "the file exists: merge it with the translated one by hand")
 			}
@@ -363,12 +381,8 @@ func (r *registries) podman(file string, reg podmanRegistry) {
 	}
 	if reg.Location != "" && reg.Location != name {
 		r.location(file, key, h, reg)
-		if n := len(h.endpoints); n > 0 {
-			h.server = h.endpoints[n-1].url
-			if h.endpoints[n-1].overridePath {
-				r.differ(file, key+" location", "if "+reg.Location+" does not answer, the registry itself is asked")
-				h.server = ""
-			}
+		if n := len(h.endpoints) - 1; n >= 0 {
+			h.server, h.endpoints = h.endpoints[n], h.endpoints[:n]
 		}
 	} else if reg.Insecure {
 		h.insecureHost(name)
@@ -391,52 +405,4 @@ func (r *registries) location(file, key string, h *registry, reg podmanRegistry)
 		e.url, e.insecure = "http"+strings.TrimPrefix(e.url, "https"), false
 		h.endpoints = append(h.endpoints, e)
 	}
-}
-
-// toml returns a hosts.toml.
-func (h *registry) toml() string {
-	var b strings.Builder
-	if h.server != "" {
-		fmt.Fprintf(&b, "server = %s\n", quote(h.server))
-	}
-	seen := map[string]bool{}
-	for _, e := range h.endpoints {
-		if seen[e.url] {
-			continue // a table may be written only once
-		}
-		seen[e.url] = true
-		fmt.Fprintf(&b, "\n[host.%s]\n  capabilities = [\"pull\", \"resolve\"]\n", quote(e.url))
-		if e.overridePath {
-			b.WriteString("  override_path = true\n")
-		}
-		if e.insecure {
-			b.WriteString("  skip_verify = true\n")
-		}
-		if e.ca != "" {
-			fmt.Fprintf(&b, "  ca = %s\n", quote(e.ca))
-		}
-		if e.cert != "" {
-			fmt.Fprintf(&b, "  client = [[%s, %s]]\n", quote(e.cert), quote(e.key))
-		}
-	}
-	return strings.TrimPrefix(b.String(), "\n")
-}
-
-// quote returns a basic string of TOML.
-func quote(text string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, c := range text {
-		switch {
-		case c == '"' || c == '\\':
-			b.WriteRune('\\')
-			b.WriteRune(c)
-		case c < 0x20 || c == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, c)
-		default:
-			b.WriteRune(c)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
 }

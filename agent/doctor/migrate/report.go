@@ -132,6 +132,9 @@ type planner struct {
 	// generates is set if a step writes manifests into the directory output.
 	generates bool
 	claimed   []string // the claims that manifests define
+	proxy     []flag   // the proxy of the former programs
+	direct    string   // host of the API server, if the former program has reached it without a proxy
+	asKubelet bool     // islet's service is kubelet.service
 }
 
 func (p *planner) found(name, what string, processes ...string) {

@@ -25,10 +25,18 @@ func (p *planner) runtime(k *kubelet) {
 	}
 }
 
+// maxTOML is the maximum size of a file in TOML. The decoder calls itself for each bracket, so a large file could exhaust the stack. Some
+// of the files belong to users without root.
+const maxTOML = 128 << 10
+
 // decodeTOML decodes a file into v, which has no unknown fields if it is a map. An invalid file is noted.
 func (p *planner) decodeTOML(file string, v any) bool {
 	text := p.host.read(file)
 	if text == "" {
+		return false
+	}
+	if len(text) > maxTOML {
+		p.differ(file, "", "the file is too large, and was not read")
 		return false
 	}
 	if err := toml.Unmarshal([]byte(text), v); err != nil {
@@ -77,6 +85,7 @@ type criRuntime struct {
 // containerd adds the containerd that a kubelet uses.
 func (p *planner) containerd(file string) {
 	p.found("containerd", "the container runtime of the kubelet", "containerd")
+	p.unitProxies("containerd")
 	p.saveFiles("containerd", "/etc/containerd")
 	p.containerdConfig(file)
 	p.exportImages("containerd", ctrExport, noDigests)
@@ -210,6 +219,7 @@ func (p *planner) cni(dir string) {
 // crio adds the CRI-O that a kubelet uses.
 func (p *planner) crio() {
 	p.found("crio", "CRI-O, the container runtime of the kubelet", "crio")
+	p.unitProxies("crio")
 	p.saveFiles("CRI-O", "/etc/crio", "/etc/containers")
 	files := append([]string{"/etc/crio/crio.conf"}, p.host.filesIn("etc/crio/crio.conf.d", ".conf", ".toml")...)
 	for _, file := range files {
@@ -277,7 +287,7 @@ func flatten(prefix string, table map[string]any, keys []string, depth int) []st
 			keys = flatten(prefix+name+".", inner, keys, depth+1)
 			continue
 		}
-		keys = append(keys, prefix+name)
+		keys = add(keys, prefix+name)
 	}
 	return keys
 }

@@ -46,19 +46,35 @@ drain< tell kubeadm the former socket
 
 	kubeletMove = `
 stop> move the kubelet out of the way: islet installs a link of this name
-	mkdir -p /root/before-islet/usr/local/bin && mv /usr/local/bin/kubelet /root/before-islet/usr/local/bin/`
+	[ -e /root/before-islet/usr/local/bin/kubelet ] || { mkdir -p /root/before-islet/usr/local/bin && ` +
+		`mv /usr/local/bin/kubelet /root/before-islet.new && mv /root/before-islet.new /root/before-islet/usr/local/bin/kubelet; }`
+
+	// saveSteps copies a file under another name first, so that a copy is either complete or missing. A copy that exists stays.
+	saveSteps = `
+save> copy the settings of {what}
+	(cd / && for f in {files}; do [ -e "/root/before-islet/$f" ] || { rm -rf /root/before-islet.new && ` +
+		`cp -a "$f" /root/before-islet.new && ` +
+		`mkdir -p "/root/before-islet/${f%/*}" && mv /root/before-islet.new "/root/before-islet/$f"; } || exit 1; done)
+(a copy that exists stays, because later steps change the files: so the steps may be repeated`
+
+	forgetSteps = `
+save< remove the copies of the settings, so that another move copies them again
+	rm -rf /root/before-islet`
 
 	exportSteps = `
 images> export the images, so that nothing is downloaded again
 	mkdir -p /var/lib/islet/images
 	{export}
-({note}
+({note}. If you repeat the steps and the archive is complete, leave this out
 translate< remove the exported images, which the former program still has
 	rm -f /var/lib/islet/images/{name}.tar`
 
 	k3sStop = `
 stop> end its containers; this also removes its interfaces and firewall rules, but no data
-	k3s-killall.sh
+	{killall}
+	! pgrep -af {shims}
+(if the last command still lists shims, reboot: their containers would run beside those of islet. Once islet runs, reboot instead of ` +
+		`running the script: it also unmounts and deletes the volumes of islet's pods
 ! k3s network policy: the agent enforces NetworkPolicies, islet does not: use a network add-on that does
 ! k3s flannel and kube-proxy: they run in the process of k3s: the cluster needs DaemonSets of both for nodes with islet
 ! k3s failSwapOn: k3s' kubelet starts with swap on: islet join sets failSwapOn: false, unless /etc/islet/kubelet.yaml has the field
@@ -85,10 +101,12 @@ check< end the pods of these DaemonSets on this node, from a machine with kubect
 ! podman commands: podman ps does not show pods of islet: use islet pods, islet logs and islet exec`
 
 	rootlessSteps = `
-images> do the same as each user whose units run without root
-	sudo -iu USER sh -c {export}
-	mv ~USER/podman.tar /var/lib/islet/images/USER.tar
-(only for users whom you trust: their images replace images of other pods with the same names`
+images> export the images of the user {user}, whose containers run without root
+	sudo -iu {user} sh -c {export}
+	mv {home}/podman.tar /var/lib/islet/images/{user}.tar
+(only if you trust the user: these images replace images of other pods with the same names
+translate< remove the exported images of the user {user}
+	rm -f /var/lib/islet/images/{user}.tar`
 
 	dockerSteps = `
 images> write the containers as pods in /etc/kubernetes/manifests

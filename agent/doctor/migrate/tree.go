@@ -27,6 +27,7 @@ const (
 type Tree struct {
 	root    string
 	skipped []string
+	isSaved bool // the files are those that the steps of an earlier report have copied, where such a copy exists
 }
 
 // NewTree returns the files below the directory root, which is / for this host.
@@ -35,7 +36,16 @@ func NewTree(root string) *Tree { return &Tree{root: root} }
 // path is not inlined, because the copies at its many calls would enlarge the program.
 //
 //go:noinline
-func (t *Tree) path(name string) string { return filepath.Join(t.root, filepath.Clean("/"+name)) }
+func (t *Tree) path(name string) string {
+	name = filepath.Clean("/" + name)
+	if t.isSaved {
+		copied := filepath.Join(t.root, saved, name)
+		if info, err := os.Stat(copied); err == nil && !info.IsDir() {
+			return copied
+		}
+	}
+	return filepath.Join(t.root, name)
+}
 
 // skip remembers a file that could not be read. A file that does not exist is not remembered.
 func (t *Tree) skip(name string, err error) {
@@ -43,7 +53,7 @@ func (t *Tree) skip(name string, err error) {
 		return
 	}
 	if line := strings.ReplaceAll(err.Error(), t.path(name), filepath.Clean("/"+name)); !slices.Contains(t.skipped, line) {
-		t.skipped = append(t.skipped, line)
+		t.skipped = add(t.skipped, line)
 	}
 }
 
@@ -96,7 +106,7 @@ func (t *Tree) list(name string) (names []string) {
 	entries, err := t.ReadDir(name)
 	t.skip(name, err)
 	for _, e := range entries {
-		names = append(names, e.Name())
+		names = add(names, e.Name())
 	}
 	return names
 }
@@ -105,7 +115,7 @@ func (t *Tree) list(name string) (names []string) {
 func (t *Tree) filesIn(dir string, suffixes ...string) (files []string) {
 	for _, name := range t.list(dir) {
 		if !strings.HasPrefix(name, ".") && slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) }) {
-			files = append(files, filepath.Join("/", dir, name))
+			files = add(files, filepath.Join("/", dir, name))
 		}
 	}
 	return files
@@ -117,7 +127,7 @@ func (t *Tree) exists(name string) bool {
 	return err == nil
 }
 
-// linkTarget returns the target of a link, or "" if the file is no link.
+// linkTarget returns the target of a link, or "" if the file is not a link.
 func (t *Tree) linkTarget(name string) string {
 	target, err := os.Readlink(t.path(name))
 	if err != nil {

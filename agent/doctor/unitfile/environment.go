@@ -130,7 +130,7 @@ func commands(text string) (list []string) {
 	return list
 }
 
-// isCommand reports whether a word of a script is no assignment.
+// isCommand reports whether a word of a script is not an assignment.
 func isCommand(word string) bool {
 	name, _, ok := strings.Cut(word, "=")
 	return !ok || !isVariable(name)

@@ -51,17 +51,20 @@ func Read(host fs.FS, name string) (u Unit) {
 	}
 	for _, dir := range Dirs() {
 		if text := Text(host, dir+"/"+name); text != "" {
-			u.parse(text)
+			u.parse(text, name)
 			break
 		}
 	}
 	for _, base := range slices.Sorted(maps.Keys(parts)) {
-		u.parse(Text(host, parts[base]))
+		u.parse(Text(host, parts[base]), name)
 	}
 	return u
 }
 
-func (u *Unit) parse(text string) {
+// parse adds the settings of a file of the unit with the given name.
+func (u *Unit) parse(text, name string) {
+	short := strings.TrimSuffix(name, ".service")
+	specifiers := strings.NewReplacer("%n", name, "%N", short, "%p", short)
 	for _, line := range Lines(text) {
 		key, value, _ := strings.Cut(line, "=")
 		value = strings.TrimSpace(value)
@@ -74,7 +77,7 @@ func (u *Unit) parse(text string) {
 				u.set = nil
 			}
 		case "EnvironmentFile":
-			u.files = append(u.files, strings.TrimPrefix(value, "-"))
+			u.files = append(u.files, specifiers.Replace(strings.TrimPrefix(value, "-")))
 			if value == "" {
 				u.files = nil
 			}

@@ -122,8 +122,8 @@ func (c *Credentials) Close() error {
 	return nil
 }
 
-// Keyring returns the credentials of a pod for an image: those of its pull secrets, then those
-// of the node. Its Ask calls the plugins that match the image.
+// Keyring returns the credentials of a pod for an image: from its pull secrets, then from the
+// node's configuration. Its Ask calls the plugins that match the image.
 func (c *Credentials) Keyring(ctx context.Context, pod *v1.Pod, image string) (k keyring.Credentials) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -88,7 +88,7 @@ func checkProgram(path string) error {
 	case err != nil:
 		return err
 	case program.Mode().Type() == fs.ModeSymlink:
-		return fmt.Errorf("%s is a symbolic link: replace it by the program itself", path)
+		return fmt.Errorf("%s is a symbolic link: replace it with the program itself", path)
 	case !program.Mode().IsRegular() || program.Mode().Perm()&0o111 == 0:
 		return fmt.Errorf("%s is not an executable file", path)
 	}

@@ -24,7 +24,7 @@ func TestPullsAreForgotten(t *testing.T) {
 	}
 }
 
-// This type is a fake image service. It pulls one image of the given size. If the size is 0, it returns an error.
+// An images is a fake image service. It pulls one image of the given size. If the size is 0, it returns an error.
 type images struct {
 	cri.Images
 	size uint64

@@ -93,7 +93,7 @@ func (q *Quota) enforceFor(pod string) error {
 	for _, c := range containers {
 		found, size, err := measureLogs(q.Dir, filepath.Join(pod, c))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			continue // the directory was removed meanwhile, or is not that of a container
+			continue // the directory was removed meanwhile, or does not belong to a container
 		}
 		if err != nil {
 			return err

@@ -120,7 +120,7 @@ func (r *Rotator) rotate(ctx context.Context, id, path string) error {
 	if err != nil {
 		return err
 	}
-	if old, err = deleteOldest(dir, old, r.c.MaxFiles-2); err != nil { // the active file, and the one that is created below, count as well
+	if old, err = deleteOldest(dir, old, r.c.MaxFiles-2); err != nil { // the active file, and the file that is created below, count as well
 		return err
 	}
 	if err := r.compressAll(ctx, dir, old, path); err != nil {

@@ -33,7 +33,7 @@ type Config struct {
 }
 
 // A Verifier decides which pods may use the images that are present, and maintains the records for these decisions. Its
-// methods may be called from any goroutine. Image names are those of containers, with a tag or digest.
+// methods may be called from any goroutine. Image names are names in containers, with a tag or digest.
 type Verifier struct {
 	cfg Config
 
@@ -169,7 +169,7 @@ func (g *Verifier) mayUse(ctx context.Context, name, id string, credentials func
 	return ok, nil
 }
 
-// sourcesOf returns the sources of credentials, without those of the node itself.
+// sourcesOf returns the sources of credentials, without the node's own.
 func (g *Verifier) sourcesOf(all []keyring.Credential) (out []store.PullSource, err error) {
 	for _, c := range all {
 		if c.From.Kind == "" {

@@ -26,7 +26,7 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Version        string // of islet
-	Socket         string // of the agent; empty for the one in the run directory
+	Socket         string // of the agent; empty for the socket in the run directory
 	Now            func() time.Time
 	// Ask returns the archive of the agent at a socket. The result silent is true if no agent answers.
 	Ask func(socket string, query url.Values) (archive io.ReadCloser, silent bool, err error)
@@ -165,7 +165,7 @@ func (o *options) check(verb string) error {
 	return nil
 }
 
-// agentFlags returns the flags of the command line, or else those of the installed service.
+// agentFlags returns the flags of the command line, or else the flags of the installed service.
 func (env Env) agentFlags(o *options) []string {
 	if len(o.agent) > 0 || env.ServiceFlags == nil {
 		return o.agent

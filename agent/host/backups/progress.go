@@ -15,7 +15,7 @@ type progress struct {
 	w io.Writer // nil if nothing is printed
 }
 
-// progress returns the progress of a command. It prints nothing if the standard error is no terminal.
+// progress returns the progress of a command. It prints nothing if the standard error is not a terminal.
 func (env Env) progress(o *options) progress {
 	if f, ok := env.Stderr.(*os.File); ok && !o.quiet && term.IsTerminal(int(f.Fd())) {
 		return progress{f}

@@ -172,7 +172,8 @@ func (env Env) printResult(res *backup.Result) {
 	if start != "" {
 		start = " (" + start + ")"
 	}
-	fmt.Fprintf(w, "%s is restored. Start the agent%s. Images are pulled again; volumes are empty.\n", printable.Line(m.Node), start)
+	fmt.Fprintf(w, "%s is restored. Start the agent%s. Images that it lacks are pulled again; volumes are empty.\n",
+		printable.Line(m.Node), start)
 }
 
 // Resume ends a restore that was interrupted on this machine, before the agent with these flags reads its files. It does nothing if there

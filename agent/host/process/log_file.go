@@ -53,7 +53,7 @@ func limitLog(w io.Writer, mu *sync.Mutex) io.Writer {
 	return l
 }
 
-// Write implements io.Writer. It returns no error of the shortening, which the next call repeats.
+// Write implements io.Writer. If the file cannot be shortened, Write returns no error, and the next call tries again.
 func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 }
 
 // shorten shortens a file that is too large. If the end of the file cannot be kept, the file becomes empty: a full disk would evict pods.
-// Another process of islet may append to the same file, such as the one that supervises an update. A lock on the file makes one of them
+// Another process of islet may append to the same file, such as the process that supervises an update. A lock on the file makes one of them
 // shorten it. The caller holds mu.
 func (l *logFile) shorten() {
 	st, err := l.f.Stat()

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/agent/host/volatile"
+	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/internal/api"
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/runtime/mounts"
@@ -28,12 +29,12 @@ func DirsUsed(d config.Dirs) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	stored := slices.Contains(state, Database)
+	// The database may have been deleted. The lock file of a full disk has no mark.
+	stored := slices.Contains(state, Database) || slices.Contains(state, keyfile.Name) || wasLocked(d.State, state)
 	brought := func(n string) bool { return n == "images" } // may exist before the first start
 	if others := slices.DeleteFunc(state, brought); !stored && len(others) > 0 {
-		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s: nothing was changed; give "+
-			"the --state-dir of the agent",
-			d.State, Database)
+		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s, no %s and no lock of an agent: "+
+			"nothing was changed; give the --state-dir of the agent", d.State, Database, keyfile.Name)
 	}
 	if len(run) > 0 && !wasLocked(d.Run, run) {
 		return false, fmt.Errorf("%s is not a run directory of islet, it has no lock of an agent: nothing was "+

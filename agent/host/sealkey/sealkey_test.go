@@ -106,7 +106,7 @@ func TestExitCodes(t *testing.T) {
 		code               int
 	}{
 		{used, "", "status", 0}, {used, "", "open", 2}, {"", "", "status", 2}, {t.TempDir(), "", "status", 1}, {other, "", "status", 1},
-		{used, "", "seal", 2}, // the standard output is no terminal
+		{used, "", "seal", 2}, // the standard output is not a terminal
 		{used, "", "unseal", 1}, {used, "", "unseal --recovery", 1}, {used, strings.Repeat("x", 4<<20), "unseal --recovery", 1},
 	} {
 		code, out, errs := run(c.state, c.stdin, strings.Fields(c.args)...)

@@ -40,7 +40,7 @@ func Total(periods []Period) (d time.Duration) {
 	return d
 }
 
-// periodIndex returns the index of a pod's period. A pod whose priority is lower than that of all periods belongs to the
+// periodIndex returns the index of a pod's period. A pod whose priority is lower than the priorities of all periods belongs to the
 // first one.
 func periodIndex(periods []Period, pod *v1.Pod) int {
 	var priority int32

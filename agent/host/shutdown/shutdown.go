@@ -37,7 +37,7 @@ type Config struct {
 	File    string   // stores the progress; must not survive a reboot
 	Meta    Meta
 	Pods    func() []*v1.Pod     // all desired pods
-	AtRest  func(types.UID) bool // reports whether the pod has no running container
+	AtRest  func(types.UID) bool // reports whether the pod has no running container and no mounted volume
 	Poke    func(types.UID)      // called for each pod for which the result of PodTermination has changed
 	Changed func()               // called when the result of InProgress has changed
 	// Extend requests more time from the service manager before it kills this process.

@@ -10,7 +10,8 @@
 // The directories below <dir>/apart contain the upper directories and layers of other overlays, such as those of
 // containers. Such directories cannot be inside an overlay. The reason is that an overlay cannot contain the upper
 // directory of another overlay, and that an overlay hides whiteouts. So the small files in these directories are copied
-// to the tmpfs, and their subdirectories at the second level are replaced by symbolic links to the disk.
+// to the tmpfs, and their subdirectories at the second level are replaced by symbolic links to the disk. A disk that does
+// not return one of these files does not prevent this.
 //
 // A pod can fill the layer, but it cannot exhaust the machine's memory. Writes to a full layer fail like writes to a full
 // disk. A pod's writes are charged to the pod's memory. All changes are lost at the next boot. The directories are then

@@ -11,12 +11,31 @@ import (
 	"github.com/islet-edge/islet/internal/readonly"
 )
 
+// A seeder copies directories from a disk that may not return all of them. A disk fault never prevents the copy. The functions read the
+// disk.
+type seeder struct {
+	readDir  func(dir string) ([]fs.DirEntry, error)
+	copyFile func(from, to string) error
+	stat     func(path string) (fs.FileInfo, error)
+
+	unread []string // files and directories with a disk fault
+}
+
+func newSeeder() *seeder { return &seeder{readDir: os.ReadDir, copyFile: copyFile, stat: os.Stat} }
+
 // seedDirectory copies a directory's regular files, and creates its subdirectories down to the given number of levels. At the
-// last level it creates symbolic links instead. It skips special files. A file above the last level that the disk
-// cannot read is missing in the copy: the database of the layers. The record of a container must not be missing.
-func seedDirectory(from, to string, levels int) error {
-	entries, err := os.ReadDir(from)
-	if err != nil {
+// last level it creates symbolic links instead. It skips special files.
+//
+// A file at the last level that the disk cannot read, such as the record of a container, becomes a symbolic link too: a missing record
+// would mean that there is no such container. A file above the last level is missing in the copy: the database of the layers. Of a
+// directory that cannot be read, the copy has the entries that were listed.
+func (s *seeder) seedDirectory(from, to string, levels int) error {
+	var entries []fs.DirEntry
+	err := s.read(from, func() (err error) {
+		entries, err = s.readDir(from)
+		return err
+	})
+	if err != nil && !readonly.IsDiskFault(err) {
 		return err
 	}
 	if err := os.Mkdir(to, 0o700); err != nil {
@@ -24,36 +43,65 @@ func seedDirectory(from, to string, levels int) error {
 	}
 	for _, e := range entries {
 		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		var err error
 		switch {
-		case e.Type().IsRegular() && levels == 1:
-			err = copyFile(source, target)
 		case e.Type().IsRegular():
-			err = seedFile(source, target, copyFile)
+			err = s.seedFile(source, target, levels == 1)
 		case !e.IsDir():
 			continue
 		case levels == 1:
 			err = os.Symlink(source, target)
 		default:
-			err = seedDirectory(source, target, levels-1)
+			err = s.seedDirectory(source, target, levels-1)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return copyMode(from, to)
+	var info fs.FileInfo
+	err = s.read(from, func() (err error) {
+		info, err = s.stat(from)
+		return err
+	})
+	if readonly.IsDiskFault(err) { // only root can use the copy
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return setMode(to, info)
 }
 
-// seedFile copies a file, and leaves it out if the disk cannot read it at the second attempt either.
-func seedFile(from, to string, copy func(from, to string) error) error {
-	err := readonly.TryTwice(func() error {
-		err := copy(from, to)
+// seedFile copies a file. If the disk cannot read it, seedFile makes a symbolic link to it, or leaves it out.
+func (s *seeder) seedFile(from, to string, link bool) error {
+	err := s.read(from, func() error {
+		err := s.copyFile(from, to)
 		if removeErr := removePart(err, to); removeErr != nil {
 			return removeErr
 		}
 		return err
 	})
+	if !readonly.IsDiskFault(err) {
+		return err
+	}
+	if link {
+		return os.Symlink(from, to)
+	}
+	return nil
+}
+
+// maxPauses is the maximum number of faults after which read pauses. A disk may return nothing at all.
+const maxPauses = 10
+
+// read calls a function that reads a path, and calls it again after a disk fault. It notes a path that cannot be read.
+func (s *seeder) read(path string, f func() error) error {
+	try := readonly.TryTwice
+	if len(s.unread) >= maxPauses {
+		try = func(f func() error) error { return f() }
+	}
+	err := try(f)
 	if readonly.IsDiskFault(err) {
-		return nil
+		s.unread = append(s.unread, path)
 	}
 	return err
 }
@@ -88,10 +136,15 @@ func copyFile(from, to string) error {
 
 // copyMode copies the owner and mode of the source file to the target file.
 func copyMode(source, target string) error {
-	st, err := os.Stat(source)
+	info, err := os.Stat(source)
 	if err != nil {
 		return err
 	}
-	owner := st.Sys().(*syscall.Stat_t)
-	return errors.Join(os.Chown(target, int(owner.Uid), int(owner.Gid)), os.Chmod(target, st.Mode()))
+	return setMode(target, info)
+}
+
+// setMode sets the owner and mode of a file.
+func setMode(target string, info fs.FileInfo) error {
+	owner := info.Sys().(*syscall.Stat_t)
+	return errors.Join(os.Chown(target, int(owner.Uid), int(owner.Gid)), os.Chmod(target, info.Mode()))
 }

@@ -43,6 +43,7 @@ type Layer struct {
 	Bytes uint64   // maximum size
 
 	newDirs []string // the elements of Dirs that this call of MountLayers has covered
+	unread  []string // files and directories that the disk did not return to this call
 }
 
 // IsNew reports whether this call of MountLayers has covered the directory. A file that was opened there before the call
@@ -54,10 +55,17 @@ func (l *Layer) String() string {
 	if l == nil {
 		return ""
 	}
-	return fmt.Sprintf("the disk of %s takes no writes: changes are kept in memory, at most %d MiB, and are "+
+	text := fmt.Sprintf("the disk of %s takes no writes: changes are kept in memory, at most %d MiB, and are "+
 		"lost at the next boot; repair the disk and reboot",
 		strings.Join(l.Dirs, ", "), l.Bytes>>20)
+	if len(l.unread) > 0 {
+		text += ". The disk does not return " + strings.Join(l.unread[:min(len(l.unread), maxNames)], ", ")
+	}
+	return text
 }
+
+// maxNames is the maximum number of unreadable files that String names.
+const maxNames = 5
 
 // MountLayers covers each directory that is on a read-only disk. It keeps the layers of earlier calls. It skips missing
 // directories.
@@ -83,12 +91,13 @@ func MountLayers(c Config) (*Layer, error) {
 			if !readonly.CheckDisk(real) {
 				continue
 			}
-			if err := c.coverDirectory(real, d.Separate); err != nil {
+			unread, err := c.coverDirectory(real, d.Separate)
+			if err != nil {
 				return nil, fmt.Errorf("%s is on a disk that takes no writes, and no overlay in memory can be mounted over "+
 					"it; make the disk writable (such as by mount -o remount,rw) and start islet again: %w",
 					d.Path, err)
 			}
-			l.newDirs = append(l.newDirs, d.Path)
+			l.newDirs, l.unread = append(l.newDirs, d.Path), append(l.unread, unread...)
 		}
 		l.Dirs = append(l.Dirs, d.Path)
 	}
@@ -144,40 +153,41 @@ func isCovered(real string) (bool, error) {
 }
 
 // coverDirectory builds the layer at another path, and then moves it over the directory in one step. So an interrupted call
-// changes nothing.
-func (c Config) coverDirectory(dir string, apart []string) error {
+// changes nothing. It returns the files in the separate directories that the disk did not return.
+func (c Config) coverDirectory(dir string, apart []string) (unread []string, err error) {
 	base := filepath.Join(c.Run, Name)
 	if err := c.mountBase(base); err != nil {
-		return err
+		return nil, err
 	}
 	home := filepath.Join(base, fmt.Sprintf("%x", sha256.Sum256([]byte(dir)))[:16])
 	if err := errors.Join(mounts.DetachBelow(home), mounts.RemoveAll(home)); err != nil {
-		return err
+		return nil, err
 	}
 	in := func(name string) string { return filepath.Join(home, name) }
 	for _, name := range []string{"disk", "upper", "work", "merged"} {
 		if err := os.MkdirAll(in(name), 0o700); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := bindMount(dir, in("disk")); err != nil {
-		return err
+		return nil, err
 	}
 	if err := unix.Mount("", in("disk"), "", unix.MS_PRIVATE, ""); err != nil { // mounts made over dir later must not propagate here
-		return fmt.Errorf("make the mount %s private: %w", in("disk"), err)
+		return nil, fmt.Errorf("make the mount %s private: %w", in("disk"), err)
 	}
 	if err := copyMode(in("disk"), in("upper")); err != nil {
-		return err
+		return nil, err
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on", in("disk"), in("upper"), in("work"))
 	if err := unix.Mount(Source, in("merged"), "overlay", 0, options); err != nil {
-		return fmt.Errorf("mount an overlay: %w", err)
+		return nil, fmt.Errorf("mount an overlay: %w", err)
 	}
+	seed := newSeeder()
 	for i, name := range apart {
 		from, to := filepath.Join(in("disk"), name), filepath.Join(in("apart"), fmt.Sprint(i))
 		err := os.MkdirAll(in("apart"), 0o700)
 		if err == nil {
-			err = seedDirectory(from, to, 2)
+			err = seed.seedDirectory(from, to, 2)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -186,16 +196,19 @@ func (c Config) coverDirectory(dir string, apart []string) error {
 			err = bindMount(to, filepath.Join(in("merged"), name))
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := carryMounts(dir, in("merged")); err != nil {
-		return err
+		return nil, err
 	}
 	if err := unix.Mount(in("merged"), dir, "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("put the overlay over the directory: %w", err)
+		return nil, fmt.Errorf("put the overlay over the directory: %w", err)
 	}
-	return nil
+	for _, path := range seed.unread {
+		unread = append(unread, dir+strings.TrimPrefix(path, in("disk")))
+	}
+	return unread, nil
 }
 
 // mountBase mounts the tmpfs unless it is mounted. Like ext4, the tmpfs has one inode for every 16 KiB, because its

@@ -44,7 +44,7 @@ func (r *Root) Prepare(name string) (*Packer, error) {
 	return &Packer{dir: dir, base: base}, nil
 }
 
-// withoutRoot replaces the path of a Root in an error by the file's name in the container.
+// withoutRoot replaces the path of a Root in an error with the file's name in the container.
 func withoutRoot(err error, name string) error {
 	var number unix.Errno
 	if errors.As(err, &number) {

@@ -121,7 +121,7 @@ func makeDir(dir int, name string, mode uint32) error {
 	if err := unix.Mkdirat(dir, name, mode); err != unix.EEXIST {
 		return err
 	}
-	return nil // if the existing file is no directory, the entries below it fail
+	return nil // if the existing file is not a directory, the entries below it fail
 }
 
 // writeFile creates or overwrites a regular file.

@@ -63,7 +63,7 @@ func parseUser(status []byte) (*user, error) {
 
 // do calls f on a thread that accesses files as the user. The kernel therefore grants f exactly the access that the container has. A
 // new file belongs to the user from the beginning, so f never changes the owner of a file. Such a change would be unsafe, because the
-// container could replace the new file by another file. If u is nil, f has the access of this process.
+// container could replace the new file with another file. If u is nil, f has the access of this process.
 func (u *user) do(f func() error) error {
 	if u == nil {
 		return f()

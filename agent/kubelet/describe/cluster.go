@@ -46,7 +46,7 @@ func (a *Describer) objectProblems() (out []string) {
 		}
 	}
 	if left > 0 {
-		out = append(out, fmt.Sprintf("and %d more; islet describe POD lists those of one pod", left))
+		out = append(out, fmt.Sprintf("and %d more; islet describe POD lists the events of one pod", left))
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 
 // failedHooks returns a pod's failed postStart hooks, sorted by container. The status of the pod shows the
 // failure only until the container waits for its restart. As with a kubelet, the event does not contain the
-// reason of the failure.
+// reason for the failure.
 func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 	for k, f := range failed {
 		if k.Op == plan.PostStart {
@@ -24,7 +24,7 @@ func failedHooks(failed map[plan.Key]plan.Failure) (out []api.FailedHook) {
 	return out
 }
 
-// addHookReasons adds the reasons of failed hooks to the troubles of their containers.
+// addHookReasons adds the reasons for failed hooks to the troubles of their containers.
 func (a *Describer) addHookReasons(list []api.Trouble) {
 	uids := map[string]types.UID{}
 	for _, p := range a.c.Desired.List() {

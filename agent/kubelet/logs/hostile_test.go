@@ -163,7 +163,7 @@ func sparse(path string, size int64) error {
 	return errorsJoin(os.WriteFile(path, nil, 0o600), os.Truncate(path, size))
 }
 
-// This function writes a compressed rotated file of a MiB. The function write is called for each member of the file.
+// bomb writes a compressed rotated file of a MiB. The function write is called for each member of the file.
 func bomb(log string, write func(*gzip.Writer) error) error {
 	var member, all bytes.Buffer
 	z := gzip.NewWriter(&member)

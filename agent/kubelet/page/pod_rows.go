@@ -179,13 +179,13 @@ func (p *pod) addAddresses(of *v1.Pod) {
 			p.Addresses = append(p.Addresses, a.IP)
 		}
 	}
-	for _, c := range podspec.Containers(&of.Spec) {
+	for kind, c := range podspec.Containers(&of.Spec) {
 		for _, port := range c.Ports {
 			host := port.HostPort
 			if of.Spec.HostNetwork {
 				host = port.ContainerPort
 			}
-			if host > 0 && len(p.Ports) < maxParts {
+			if host > 0 && kind != podspec.Init && len(p.Ports) < maxParts {
 				p.Ports = append(p.Ports, hostPort{Port: host, HostIP: port.HostIP, Protocol: string(cmp.Or(port.Protocol, v1.ProtocolTCP)),
 					Name: port.Name, Container: port.ContainerPort})
 			}

@@ -145,7 +145,7 @@ func TestOverview(t *testing.T) {
 	}
 	if a := find(byID(root, "attention"), func(n *html.Node) bool { return n.Data == "a" }); a == nil || words(a) != "default/sensor-reader" ||
 		attr(a, "href") != "pod?container=main&namespace=default&pod=sensor-reader" {
-		t.Errorf("the pod that needs attention is no link: %v", a)
+		t.Errorf("the pod that needs attention is not a link: %v", a)
 	}
 	root, _ = parse(t, nodetest{kind: true}, "/?events=warnings")
 	if text := words(byID(root, "events")); !strings.Contains(text, "BackOff") || strings.Contains(text, "Started") {
@@ -282,7 +282,7 @@ func TestPodRows(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "ends", DeletionTimestamp: &at}, Status: v1.PodStatus{Phase: v1.PodRunning}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "e", Name: "failed"}, Status: v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}},
 			ContainerStatuses: []v1.ContainerStatus{{Name: "x", State: ended(3, 50), LastTerminationState: ended(4, 40)}, {Name: "y", LastTerminationState: ended(5, 60)}}},
-			Spec: v1.PodSpec{HostNetwork: true, Containers: []v1.Container{{Name: "x", Ports: []v1.ContainerPort{{ContainerPort: 7}}}, {Name: "y"}}}},
+			Spec: v1.PodSpec{HostNetwork: true, InitContainers: []v1.Container{{Name: "i", Ports: []v1.ContainerPort{{ContainerPort: 6}}}}, Containers: []v1.Container{{Name: "x", Ports: []v1.ContainerPort{{ContainerPort: 7}}}, {Name: "y"}}}},
 		{ObjectMeta: metav1.ObjectMeta{Namespace: "f", Name: "stuck"}, Status: v1.PodStatus{Phase: v1.PodPending}},
 	}
 	for range 2 * maxParts {

@@ -154,7 +154,7 @@ func (a Config) apiServer() []netip.Addr {
 	return []netip.Addr{addr.Unmap()}
 }
 
-// strongCipherSuites contains the cipher suites for TLS 1.2 if none are configured. The list is that of the
+// strongCipherSuites contains the cipher suites for TLS 1.2 if none are configured. The list is taken from the
 // CIS benchmark for Kubernetes. Go's default list includes suites without authenticated encryption.
 var strongCipherSuites = []uint16{
 	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,

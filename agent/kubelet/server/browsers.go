@@ -25,7 +25,7 @@ func rejectBrowsers(next http.Handler, log *slog.Logger) http.Handler {
 // certificate for this port sends it with every request, also with a request or a WebSocket of another site's page.
 // So the certificate does not show that the user wants the request.
 //
-// The safe requests of a browser are those for the status page, and addresses that the user has entered. The path of
+// Safe requests of a browser are requests for the status page, and requests of addresses that the user has entered. The path of
 // the status page itself may be the target of another site's link. Files and output of pods have the same origin as
 // the status page, so the origin of this port is not a reason to allow a request.
 //

@@ -197,7 +197,7 @@ func TestListen(t *testing.T) {
 	early.Close()
 }
 
-// This type is a fake control plane. It authenticates two tokens, and permits one of them to read the node.
+// A reviews is a fake control plane. It authenticates two tokens, and permits one of them to read the node.
 type reviews struct {
 	asked chan authz.SubjectAccessReviewSpec
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/islet-edge/islet/agent/kubelet/server/zpages"
 )
 
-// routeOpen adds the read-only paths that a kubelet has on every port.
+// routeOpen adds the paths that need no debugging handlers: the paths that a kubelet serves on ports 10250 and 10255, and islet's
+// /stats/flash.
 func (s *Server) routeOpen(m mux) {
 	m.addPaths(s.pages.HealthPaths())
 	m.HandleFunc("GET /pods", response.JSON(s.lister.ListPods))
@@ -21,8 +22,8 @@ func (s *Server) routeOpen(m mux) {
 	m.HandleFunc("GET /metrics/probes", s.stats.ProbeMetrics)
 }
 
-// routeDebugging adds the paths of port 10250 that enableDebuggingHandlers controls. They give access to containers, the
-// host and this process.
+// routeDebugging adds the paths of port 10250 that enableDebuggingHandlers controls. These paths give access to containers, the host and
+// this process.
 func (s *Server) routeDebugging(m mux) {
 	m.HandleFunc("GET /runningpods", response.JSON(s.lister.ListRunning))
 	m.HandleFunc("GET /runningpods/{$}", response.JSON(s.lister.ListRunning))

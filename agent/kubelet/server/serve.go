@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/connlimit"
 )
 
-// Limits of a request and of a connection. The package response has those of a whole request.
+// Limits of a request and of a connection. The package response has the limits of a whole request.
 const (
 	headerTimeout = 10 * time.Second
 	keepAlive     = 2 * time.Minute
@@ -76,7 +76,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener, h http.Handler, con
 	return err
 }
 
-// handlers counts the running handlers. Unlike http.Server, it includes those of hijacked connections.
+// handlers counts the running handlers. Unlike http.Server, it includes the handlers of hijacked connections.
 type handlers struct {
 	mu     sync.Mutex
 	ended  bool

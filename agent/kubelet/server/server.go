@@ -40,7 +40,7 @@ type Server struct {
 // PathPage is the path of the status page on port 10250.
 const PathPage = "/page/"
 
-// New returns a Server.
+// New returns a Server that does not listen yet. It returns an error if a required field of c is nil.
 func New(c Config) (*Server, error) {
 	switch {
 	case c.Pods == nil || c.Local == nil || c.Runtime == nil || c.Images == nil || c.Usage == nil:
@@ -73,7 +73,7 @@ func New(c Config) (*Server, error) {
 // local socket does this.
 func (s *Server) Handler() http.Handler { return s.local }
 
-// PodNeeding returns a pod that needs an image, or an empty text if no pod needs it.
+// PodNeeding returns "pod NAMESPACE/NAME" of a pod that uses the image, or "" if no pod uses it.
 func (s *Server) PodNeeding(ctx context.Context, ref string) (string, error) {
 	return s.images.PodNeeding(ctx, ref)
 }
@@ -87,8 +87,8 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return s.serve(ctx, ln, s.local, nil)
 }
 
-// RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with the function filter, which adds the
-// rejection of unauthorized requests. RunAPI also rejects requests that a page in a browser may have caused.
+// RunAPI serves a kubelet's port 10250 over TLS. It wraps the handler with filter, which rejects unauthorized requests. RunAPI also rejects
+// requests that a page in a browser may have caused.
 func (s *Server) RunAPI(ctx context.Context, ln net.Listener, c *tls.Config, filter func(http.Handler) http.Handler) error {
 	return s.serve(ctx, ln, rejectBrowsers(filter(s.countRequests("readwrite", s.kubelet)), s.Log), c)
 }

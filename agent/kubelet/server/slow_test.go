@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/api"
 )
 
-// This type is a listener for connections in memory. In a synctest bubble, time advances while these connections wait.
+// A wires is a listener for connections in memory. In a synctest bubble, time advances while these connections wait.
 type wires struct {
 	conns chan net.Conn
 	once  sync.Once

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// This type is a stream that sends several lists without a pause.
+// A lists is a stream that sends several lists without a pause.
 type lists struct{ left int }
 
 func (l *lists) Recv() (*int, error) {

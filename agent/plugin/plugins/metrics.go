@@ -3,7 +3,7 @@ package plugins
 import "github.com/prometheus/client_golang/prometheus"
 
 var totalPlugins = prometheus.NewDesc("plugin_manager_total_plugins",
-	"number of plugins, by socket: those with a socket (desired_state_of_world), and those that are registered (actual_state_of_world)",
+	"number of plugins, by socket: with a socket (desired_state_of_world), and registered (actual_state_of_world)",
 	[]string{"socket_path", "state"}, nil)
 
 // Collectors returns the metric of the plugins.

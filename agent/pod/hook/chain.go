@@ -96,7 +96,7 @@ func (c Chain) eachSizer(step func(Sizer) error) error {
 	return nil
 }
 
-// releaseTime is the maximum time for which Ended and Release wait for one hook.
+// releaseTime is the maximum time for which Ended, Unmount and Release wait for one hook.
 const releaseTime = 2 * time.Minute
 
 // Ended calls every Ender in reverse order and joins their errors. Each Ender has its own time limit, so that a hook that
@@ -105,6 +105,16 @@ func (c Chain) Ended(ctx context.Context, pod *v1.Pod) error {
 	return c.eachBackward(ctx, func(ctx context.Context, h Named) error {
 		if e, ok := h.(Ender); ok {
 			return e.Ended(ctx, pod)
+		}
+		return nil
+	})
+}
+
+// Unmount calls every Unmounter in reverse order and joins their errors. Each Unmounter has its own time limit.
+func (c Chain) Unmount(ctx context.Context, uid types.UID) error {
+	return c.eachBackward(ctx, func(ctx context.Context, h Named) error {
+		if u, ok := h.(Unmounter); ok {
+			return u.Unmount(ctx, uid)
 		}
 		return nil
 	})

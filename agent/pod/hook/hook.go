@@ -60,6 +60,13 @@ type Ender interface {
 	Ended(ctx context.Context, pod *v1.Pod) error
 }
 
+// An Unmounter unmounts volumes that need a server or the program of a driver. Unmount is called when the machine shuts down and the pod
+// does not run any more. The pod keeps its files and records, because it runs again after the next boot. If it must run again earlier,
+// Prepare is called again.
+type Unmounter interface {
+	Unmount(ctx context.Context, uid types.UID) error
+}
+
 // A Releaser undoes Prepare after the runtime has removed all sandboxes and containers of the pod. It is called with
 // only the UID, because the pod object may no longer be known. It may be called for a pod that was never prepared,
 // and more than once.
@@ -67,5 +74,5 @@ type Releaser interface {
 	Release(ctx context.Context, uid types.UID) error
 }
 
-// A Chain calls its hooks in order. It calls Ended and Release in reverse order.
+// A Chain calls its hooks in order. It calls Ended, Unmount and Release in reverse order.
 type Chain []Named

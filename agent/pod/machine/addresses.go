@@ -27,9 +27,9 @@ func (n *Machine) IPs() []netip.Addr {
 // last addresses.
 func (n *Machine) PresentIPs() []string { return texts(n.IPs()) }
 
-// findAddresses sets the present addresses to those of --node-ip. Without the flag, it sets them to the addresses of the default route
-// (see package address). If the kernel does not respond, findAddresses changes nothing. If the machine has no address now, the field known
-// does not change: the pods keep the addresses that a kubelet would read from the Node object.
+// findAddresses sets the present addresses to the addresses of --node-ip. Without the flag, it sets them to the addresses of the default
+// route (see package address). If the kernel does not respond, findAddresses changes nothing. If the machine has no address now, the field
+// known does not change: the pods keep the addresses that a kubelet would read from the Node object.
 func (n *Machine) findAddresses() {
 	set := slices.DeleteFunc(slices.Clone(n.cfg.Node.IPs), netip.Addr.IsUnspecified)
 	if len(set) > 0 {
@@ -56,7 +56,7 @@ func texts(ips []netip.Addr) (out []string) {
 	return out
 }
 
-// loadAddresses loads the addresses that an earlier run of the agent has stored. It skips text that is no address.
+// loadAddresses loads the addresses that an earlier run of the agent has stored. It skips text that is not an address.
 func (n *Machine) loadAddresses(ctx context.Context) error {
 	if n.meta == nil {
 		return nil

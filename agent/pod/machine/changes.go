@@ -65,7 +65,7 @@ func (n *Machine) reread() (ok bool) {
 	return n.findErr == nil
 }
 
-// CheckDNS compares the DNS servers with those of an earlier call of Now. If they differ, the Follower updates the resolv.conf of all
+// CheckDNS compares the DNS servers with the result of an earlier call of Now. If they differ, the Follower updates the resolv.conf of all
 // sandboxes again. It is called after a sandbox was created with the earlier servers, which the update of a moment ago may have missed.
 func (n *Machine) CheckDNS(earlier translate.Node) {
 	n.mu.Lock()

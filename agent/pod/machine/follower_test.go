@@ -68,7 +68,7 @@ func follow(t *testing.T, resolv string, flags ...string) *followed {
 	return f
 }
 
-// This method runs the Follower until the test ends.
+// run runs the Follower until the test ends.
 func (f *followed) run(t *testing.T) {
 	own := podtest.New("own")
 	own.Spec.DNSPolicy, own.Spec.DNSConfig = v1.DNSNone, &v1.PodDNSConfig{Nameservers: []string{"192.0.2.99"}}
@@ -97,7 +97,7 @@ func (f *followed) run(t *testing.T) {
 	})
 }
 
-// This method waits for an update of the sandboxes with the given servers.
+// awaitServers waits for an update of the sandboxes with the given servers.
 func (f *followed) awaitServers(want string) {
 	for got := ""; got != want; {
 		got = <-f.servers

@@ -52,7 +52,7 @@ type Images interface {
 type Reporter struct {
 	c                  ReporterConfig
 	identity           func() (host.Identity, error)
-	reportedConditions map[string]bool // the reported conditions, by the reason of their event; only the caller of Facts uses it
+	reportedConditions map[string]bool // the reported conditions, by the reason in their event; only the caller of Facts uses it
 	last               engine          // the last response of the container runtime; only the caller of Facts uses it
 
 	mu          sync.Mutex

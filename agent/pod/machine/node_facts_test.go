@@ -44,7 +44,7 @@ func TestFacts(t *testing.T) {
 	}
 	var pressures []v1.NodeConditionType
 	m.SetPressures(func() []v1.NodeConditionType { return pressures })
-	last := "" // reason of the last event
+	last := "" // reason in the last event
 	events := eventtest.Sink(func(e eventtest.Event) { last = e.Reason })
 	r := NewReporter(ReporterConfig{Machine: m, Runtime: silentRuntime{}, NotReady: func(context.Context) []string { return nil },
 		Addresses: func([]string, []netip.Addr) {}, Events: events, Log: slog.New(slog.DiscardHandler)})

@@ -12,13 +12,13 @@ import (
 // maxLinks is the maximum number of symbolic links of one path that are followed.
 const maxLinks = 8
 
-// A fileWatch watches files that other programs write, with inotify. A file may be missing, together with its directories, and it may be a
-// symbolic link into another directory. If inotify is not available, it reports no events.
+// A fileWatch uses inotify to watch files that other programs write. A file and its directories may be missing, and a file may be a
+// symbolic link into another directory. If inotify is not available, the fileWatch reports no events.
 type fileWatch struct {
 	files   func() []string // returns the paths of the files
 	paths   []string        // the files and the targets of symbolic links
 	watcher *fsnotify.Watcher
-	err     error // why not every path is watched
+	err     error // the error of a watch that could not be added
 }
 
 func watchFiles(files func() []string) *fileWatch {
@@ -60,7 +60,7 @@ func (w *fileWatch) update() {
 	}
 }
 
-// followLinks returns a path, and the targets of the symbolic links that it leads to.
+// followLinks returns path and, if it is a symbolic link, the targets of the chain of links.
 func followLinks(path string) []string {
 	out := []string{filepath.Clean(path)}
 	for range maxLinks {

@@ -99,7 +99,7 @@ func IsFinished(in Input) bool { return hasFinished(in, CurrentRound(in), countA
 
 func countAll(Container) bool { return true }
 
-// hasFinished does the same as IsFinished for a round of the pod. It counts only those containers that have ended for which
+// hasFinished is like IsFinished for a round of the pod. It counts only those containers that have ended for which
 // counts returns true.
 func hasFinished(in Input, round uint32, counts func(Container) bool) bool {
 	for i := range in.Want.Spec.InitContainers {

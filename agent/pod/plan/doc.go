@@ -20,14 +20,14 @@
 //	                                                                                      '--(still wanted)--> Ended
 //
 // The last containers of a pod that has finished but is still wanted are kept for their logs. Ended releases the
-// resources that a pod needs only while it runs. Admit is repeated if the reason of the pod's End may no longer
+// resources that a pod needs only while it runs. Admit is repeated if the reason for the pod's End may no longer
 // apply.
 //
 // When the machine shuts down, the containers of a pod are stopped as if the pod were deleted, but the pod is not
-// removed. It runs again after the next boot.
+// removed. Unmount unmounts its volumes. It runs again after the next boot.
 //
 // The runtime performs the actions on sandboxes and containers, and their results are visible in its reports. The
-// worker performs the others: Admit, Allocate, Update, Ended, Forget, PostStart and PreStop. The decisions of Admit
+// worker performs the others: Admit, Allocate, Update, Ended, Unmount, Forget, PostStart and PreStop. The decisions of Admit
 // and Allocate are stored, and so is the return of a postStart hook. Only the worker knows the results of the other
 // actions, so these may be repeated after a restart of the agent.
 package plan

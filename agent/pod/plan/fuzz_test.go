@@ -190,7 +190,7 @@ func (w *world) restart(how int) {
 	for id, h := range w.in.Health { // the status keeps the probe results
 		w.in.Health[id] = Health{Started: h.Started, Ready: h.Ready}
 	}
-	w.in.Ended, w.in.Forgotten, w.applied = false, false, ""
+	w.in.Ended, w.in.Unmounted, w.in.Forgotten, w.applied = false, false, false, ""
 	w.forgetSizes()
 	w.in.Admitted = w.in.End == nil && len(w.in.Observed.Sandboxes)+len(w.in.Observed.Containers) > 0
 	if !w.in.Stopping.IsZero() {
@@ -329,6 +329,7 @@ func (w *world) checkSettled(d Decision) {
 		w.require(d.Done, 34, "not removed: %+v", in.Observed)
 	case w.shuttingDown():
 		w.require(!w.anyRunning(func(Container) bool { return true }) && ready == 0, 63, "runs though the machine goes off: %+v", in.Observed)
+		w.require(!w.held["mounted"] && AtRest(in), 70, "volumes are still mounted though the machine goes off")
 	case in.End != nil || IsFinished(in) || DeadlineExpired(in):
 		w.require(!w.anyRunning(func(Container) bool { return true }) && ready == 0, 35, "still runs: %+v", in.Observed)
 	default:

@@ -88,7 +88,7 @@ func (p *planner) hasPreStop(c Container) bool {
 
 // stopContainer stops a container of a pod that keeps running, after the container's preStop hook. The hook and the
 // container share the grace period of the action. If the hook has used all of it, the container gets
-// leastGrace.
+// leastGrace. Without a grace period no hook runs, as with a kubelet.
 func (p *planner) stopContainer(c Container, a Action) {
 	if f, busy := p.InFlight[c.Name]; busy && f.Op == PostStart {
 		p.Cancel = append(p.Cancel, c.Name)
@@ -96,8 +96,9 @@ func (p *planner) stopContainer(c Container, a Action) {
 	a.Op, a.Container, a.ID = StopContainer, c.Name, c.ID
 	if a.Grace > 0 && p.hasPreStop(c) {
 		a.Op = PreStop
+	} else {
+		a.Grace = p.graceAfterHook(c, a.Grace)
 	}
-	a.Grace = p.graceAfterHook(c, a.Grace)
 	p.startAction(a)
 }
 

@@ -45,9 +45,9 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// The variable rare contains the seeds of lives that reveal two mistakes. Random lives reveal each of the two mistakes only once in ten
-// thousand lives. One mistake needs a pod with an uncertain size. The other mistake needs a pod whose containers all restart. If a change
-// of the world makes a seed useless, find another one.
+// rare contains the seeds of lives that reveal two mistakes. Random lives reveal each of the two mistakes only once in ten thousand
+// lives. One mistake needs a pod with an uncertain size. The other mistake needs a pod whose containers all restart. If a change of the
+// world makes a seed useless, find another one.
 var rare = []uint64{4322, 9327}
 
 // stopLost is a life in which a probe fails, and the agent restarts before the container gets its signal.

@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// The variable mutants contains planners with one mistake each.
+// mutants contains planners with one mistake each.
 var mutants = map[string]func(Input, *Decision){
 	"spins": func(in Input, d *Decision) {
 		if !d.Wake.IsZero() {
@@ -77,6 +77,12 @@ var mutants = map[string]func(Input, *Decision){
 	},
 	"gives too much grace": func(_ Input, d *Decision) {
 		forEachAction(d, StopContainer, func(a *Action) { a.Grace += time.Minute })
+	},
+	"does not unmount at a shutdown": func(_ Input, d *Decision) {
+		d.Start = slices.DeleteFunc(d.Start, func(a Action) bool { return a.Op == Unmount })
+	},
+	"kills containers at once": func(in Input, d *Decision) {
+		forEachAction(d, StopContainer, func(a *Action) { a.Grace = min(a.Grace, in.Grace) })
 	},
 	"stops sidecars with the rest": func(in Input, d *Decision) {
 		if in.Deleting && in.Want != nil {

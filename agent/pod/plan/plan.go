@@ -13,16 +13,21 @@ func Decide(in Input) Decision {
 	}
 	sb, ready := p.newestSandbox()
 	p.dropHooks()
+	if !in.Hold && !in.shutsDown() {
+		p.cancelActions(Unmount)
+	}
 	switch {
 	case in.Hold:
 	case in.Want == nil || in.Deleting:
 		p.stopPod(0)
 		p.removePod()
-	// A pod that is not yet admitted is rejected during a shutdown.
-	case in.End == nil && !in.ShutdownSince.IsZero() && in.Admitted:
+	case in.shutsDown():
 		p.cancelActions(Admit, Ended, Forget)
 		p.stopPod(CutOff)
 		p.removeUnneeded()
+		if !p.isRunning() && !p.Unmounted {
+			p.startAction(Action{Op: Unmount})
+		}
 	case in.End != nil || IsFinished(in) || p.checkDeadline():
 		p.stopPod(p.endInterruption())
 		p.removeUnneeded()

@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 		{"init of an earlier round ends the pod no more", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("s0", 2, 0, t0), exited("i1", 143, 0, later))},
 			Decision{Start: []Action{{Op: StartContainer, Container: "i0", Attempt: 1, Streak: 1, Round: 1}}}},
 		{"init of the current round ends the pod", Input{Want: watched, Now: later, Observed: seen(ready, inRound(1, exited("i0", 0, 0, t0)), inRound(1, running("s0")), inRound(1, exited("i1", 1, 0, later)))},
-			Decision{Start: []Action{{Op: StopContainer, Container: "s0", ID: "r-s0"}}}},
+			Decision{Start: []Action{{Op: StopContainer, Container: "s0", ID: "r-s0", Grace: leastGrace}}}},
 		{"sidecar that is stopped after a failed init restarts nothing", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 1, 0, t0), exited("s0", 2, 0, later))},
 			Decision{Start: []Action{{Op: StopSandbox, ID: "s"}}}},
 		{"sidecar that is stopped after the mains restarts nothing", Input{Want: watched, Now: later, Observed: seen(ready, exited("i0", 0, 0, t0), exited("i1", 0, 0, t0), exited("c0", 0, 0, t0), exited("s0", 2, 0, later))},

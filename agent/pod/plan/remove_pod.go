@@ -27,7 +27,7 @@ func (p *planner) removePod() {
 }
 
 // afterEnd releases the resources of a pod that has ended and is still wanted. After that, it starts another
-// Admit if the reason of the pod's End may no longer apply.
+// Admit if the reason for the pod's End may no longer apply.
 func (p *planner) afterEnd() {
 	p.cancelActions(Forget)
 	if p.isRunning() {

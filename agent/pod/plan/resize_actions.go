@@ -52,7 +52,7 @@ func (r Resources) hasValues(want Resources) bool {
 	return r.hasLimits(want) && (r.MemoryRequest == 0 || r.MemoryRequest == want.MemoryRequest)
 }
 
-// hasLimits does the same as hasValues for the values that the runtime reports.
+// hasLimits is like hasValues for the values that the runtime reports.
 func (r Resources) hasLimits(want Resources) bool {
 	same := func(have, want int64) bool { return want == 0 || have == want }
 	return same(r.Shares, want.Shares) && same(r.Milli, want.Milli) && same(r.Memory, want.Memory)

@@ -103,17 +103,16 @@ func (p *planner) stopEarlierRound() bool {
 	if !EarlierRoundRuns(p.Input) {
 		return true
 	}
-	least := min(leastGrace, p.Grace)
 	for kind, ctr := range podspec.Containers(&p.Want.Spec) {
 		c, _ := p.Observed.Newest(ctr.Name)
 		if kind == podspec.Ephemeral || !c.MayRun() || c.Round >= p.round {
 			continue
 		}
 		f, busy := p.InFlight[c.Name]
-		if busy && (f.Op == PostStart || f.Op == PreStop || f.Op == StopContainer && f.Grace > least) {
+		if busy && (f.Op == PostStart || f.Op == PreStop || f.Op == StopContainer && f.Grace > leastGrace) {
 			p.Cancel = append(p.Cancel, c.Name)
 		}
-		p.startAction(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: least})
+		p.startAction(Action{Op: StopContainer, Container: c.Name, ID: c.ID, Grace: leastGrace})
 	}
 	return false
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// This type is the state of resources in the world. The allocated resources are the memory limits and requests in the spec. A container
+// A resizes is the state of resources in the world. The allocated resources are the memory limits and requests in the spec. A container
 // whose name ends with 1 is resized only by a restart. The runtime reports the limits, and the requests at the creation.
 type resizes struct {
 	asks     map[string]memory // what is requested but not allocated; the key is the container

@@ -8,7 +8,7 @@ import (
 
 // stopPod stops the pod: first the main, init and ephemeral containers, then the sidecars in reverse order
 // (KEP-753), then the sandbox. All of them share the pod's grace period. All preStop hooks run at the beginning,
-// including those of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted. The Interruption is
+// including the hooks of sidecars that are stopped later. A sidecar that ends meanwhile is not restarted. The Interruption is
 // zero if the pod is over.
 func (p *planner) stopPod(why Interruption) {
 	p.cancelActions(RunSandbox, StartContainer, PostStart, Update, Resize)

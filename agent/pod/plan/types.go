@@ -26,10 +26,11 @@ const (
 	PreStop                       // run the preStop hook, for at most Grace, before a container is stopped
 	Allocate                      // decide whether the pod may have the wanted resources, and store the decision
 	Resize                        // apply the allocated resources to running containers and to the pod as a whole
+	Unmount                       // unmount the volumes of a pod that stopped because the machine shuts down
 )
 
 var opNames = [...]string{"", "RunSandbox", "StopSandbox", "RemoveSandbox", "StartContainer", "StopContainer", "RemoveContainer",
-	"Admit", "Update", "Ended", "Forget", "PostStart", "PreStop", "Allocate", "Resize"}
+	"Admit", "Update", "Ended", "Forget", "PostStart", "PreStop", "Allocate", "Resize", "Unmount"}
 
 // String returns the name of the operation.
 func (o Op) String() string { return opNames[o] }
@@ -162,7 +163,7 @@ type Health struct {
 type End struct {
 	Phase           v1.PodPhase // the phase if it is already final; if empty, the pod becomes Failed when all its containers have stopped
 	Reason, Message string
-	Grace           time.Duration // maximum grace period of the pod's containers; 0 means that of the spec
+	Grace           time.Duration // maximum grace period of the pod's containers; 0 means the grace period of the spec
 	Disrupted       bool          // the pod gets the condition DisruptionTarget
 }
 
@@ -213,6 +214,7 @@ type Input struct {
 	Spec, Applied string
 
 	Ended     bool // the hooks have released the resources that only a running pod needs, and nothing has been started since
+	Unmounted bool // the hooks have unmounted the pod's volumes for a shutdown, and nothing has been started since
 	Forgotten bool // the hooks have released all resources and the source was informed, and nothing has been started since
 
 	// Stale is the ID of a ready sandbox that must be replaced because the node's network has changed. It is empty if

@@ -29,6 +29,8 @@ func (w *world) check(a Action) {
 		w.require(over && !removing, 43, "the hooks hear of an end that is none")
 		w.require(!runs, 43, "the hooks give back what runs")
 		w.require(!w.in.Ended, 43, "the hooks hear of the same end again")
+	case Unmount:
+		w.require(w.shuttingDown() && !removing && !runs && !w.in.Unmounted, 70, "unmounts what is still needed")
 	case Forget:
 		w.require(removing && len(w.in.Observed.Sandboxes)+len(w.in.Observed.Containers) == 0, 44, "forgets a pod of which something is left")
 		w.require(!w.in.Forgotten, 44, "forgets it again")
@@ -57,9 +59,10 @@ func (w *world) check(a Action) {
 		w.checkStop(a, newest)
 		w.checkGrace(a, ending)
 		w.checkHooked(a, ending)
+		w.require(a.Grace >= leastGrace, 69, "%s is killed after %v", a.Container, a.Grace)
 		main := a.Container[0] == 's' && w.in.Want != nil && ending && w.graced
 		w.require(!main || !w.anyRunning(func(c Container) bool { return c.Name[0] == 'c' && c.ID != a.ID }) ||
-			w.in.Now.Sub(w.in.Stopping) >= w.in.Grace, 12, "sidecar %s stops before the main containers", a.Container)
+			w.in.Now.Sub(w.in.Stopping) >= max(w.in.Grace, leastPodGrace), 12, "sidecar %s stops before the main containers", a.Container)
 	case RemoveContainer:
 		c := find(w.in.Observed, a.ID)
 		w.require(c != nil && !c.MayRun(), 13, "removes a container that runs: %+v", a)
@@ -94,7 +97,8 @@ func (w *world) checkHooked(a Action, ending bool) {
 	last, _ := w.in.Observed.Newest(a.Container)
 	stale := c.Round < CurrentRound(w.in) && !ending && !IsFinished(w.in) && !DeadlineExpired(w.in)
 	_, ran := w.in.PreStopped[a.ID]
-	late := w.in.Grace == 0 || !w.in.Stopping.IsZero() && w.in.Now.Sub(w.in.Stopping) >= w.in.Grace
+	late := w.in.Stopping.IsZero() && w.in.Grace == 0 ||
+		!w.in.Stopping.IsZero() && w.in.Now.Sub(w.in.Stopping) >= max(w.in.Grace, leastPodGrace)
 	w.require(ran || late || stale || c.ID != last.ID || c.State != Running || hooks(w.in.Want, a.Container).PreStop == nil, 53,
 		"stops %+v without its hook", c)
 	sb, _ := w.in.Observed.Sandbox()
@@ -194,7 +198,11 @@ func (w *world) checkGrace(a Action, ending bool) {
 	sb, _ := w.in.Observed.Sandbox()
 	if ending || c == nil || a.Hash != "" || sb.ID == w.in.Stale || !sb.Ready || c.SandboxID != sb.ID || c.State != Running ||
 		IsFinished(w.in) || DeadlineExpired(w.in) || !w.in.Health[c.ID].Unhealthy {
-		w.require(a.Grace <= w.in.Grace, 11, "grace %v is more than the pod's", a.Grace)
+		most := max(w.in.Grace, leastGrace)
+		if a.Op == PreStop {
+			most = max(w.in.Grace, leastPodGrace)
+		}
+		w.require(a.Grace <= most, 11, "grace %v is more than the pod's", a.Grace)
 		return
 	}
 	if last, _ := w.in.Observed.Newest(c.Name); last.ID != c.ID {
@@ -210,7 +218,10 @@ func (w *world) checkGrace(a Action, ending bool) {
 	if c.Round < CurrentRound(w.in) && c.Name[0] != 'e' { // checkHooked checks this case
 		return
 	}
-	want = max(want-w.in.PreStopped[c.ID], min(leastGrace, want))
+	want -= w.in.PreStopped[c.ID]
+	if a.Op == StopContainer {
+		want = max(want, leastGrace)
+	}
 	if ResizeNeedsRestart(w.in, *c) {
 		return
 	}
@@ -231,5 +242,5 @@ func (w *world) checkStop(a Action, sb Sandbox) {
 	w.require(lost || changed || late || ResizeNeedsRestart(w.in, *c) || c.State == Unknown ||
 		c.ID != last.ID || w.in.Health[c.ID].Unhealthy, 24,
 		"stops %+v for nothing", c)
-	w.require(a.Hash == "" || changed, 24, "replaces %+v by the same", c)
+	w.require(a.Hash == "" || changed, 24, "replaces %+v with the same", c)
 }

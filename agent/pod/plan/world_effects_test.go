@@ -22,6 +22,8 @@ func (w *world) finish(subject string) {
 		w.applied = a.Hash
 	case Ended:
 		w.in.Ended = true
+	case Unmount:
+		w.in.Unmounted = true
 	case Forget:
 		w.in.Forgotten, w.applied = true, ""
 		clear(w.in.Failed)
@@ -67,7 +69,9 @@ func (w *world) happen(a Action, state State) {
 			w.in.End = &End{Reason: "OutOfcpu"}
 		}
 	case Ended:
-		w.held["running"] = false
+		w.held["running"], w.held["mounted"] = false, false
+	case Unmount:
+		w.held["mounted"] = false
 	case Forget:
 		w.in.Admitted, w.in.End = false, nil
 		clear(w.held)

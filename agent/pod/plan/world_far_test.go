@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// This type simulates the differences of a runtime behind a CRI socket, such as containerd with its pause containers. Such a runtime
+// A farRuntime simulates the differences of a runtime behind a CRI socket, such as containerd with its pause containers. Such a runtime
 // reports exits late, or only when it is listed after an action. The stop of a sandbox stops the sandbox's containers. Other programs may
 // remove containers.
 type farRuntime struct {

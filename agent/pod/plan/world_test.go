@@ -112,7 +112,7 @@ type world struct {
 	attempts map[string]int  // highest attempt so far; the key is the container's name
 	graced   bool            // the clock was not set since the pod's end was requested
 	refuse   bool            // the next admission is rejected
-	held     map[string]bool // state held by hooks: "pod" after the sandbox was prepared, "running" until Ended
+	held     map[string]bool // state held by hooks: "pod" after Prepare, "running" until Ended, "mounted" until Ended or Unmount
 	applied  string          // hash of the spec that the hooks have applied, according to the worker
 	spec     *v1.PodSpec     // spec whose hash is in the field hash
 	hash     string
@@ -173,6 +173,7 @@ func (w *world) plan() Decision {
 		useless = useless || (w.in.Want == nil || w.in.Deleting || w.in.End != nil) && f.Op == Allocate
 		useless = useless || (w.in.Want == nil || w.in.Deleting) && (f.Op == Admit || f.Op == Ended)
 		useless = useless || w.in.Want != nil && !w.in.Deleting && f.Op == Forget
+		useless = useless || (!w.shuttingDown() || w.in.Deleting) && f.Op == Unmount
 		w.require(!useless || w.in.Hold || slices.Contains(d.Cancel, subject), 22, "%+v goes on for a pod that ends", f)
 		if hooks := f.Op == PostStart || f.Op == PreStop; hooks && !w.in.Hold {
 			c := find(w.in.Observed, f.ID)
@@ -206,15 +207,14 @@ func (w *world) plan() Decision {
 		w.interrupt(a)
 		w.in.Forgotten = false
 		if a.Op == RunSandbox || a.Op == StartContainer { // both actions begin with Prepare
-			w.in.Ended, w.held["pod"], w.held["running"] = false, true, true
+			w.in.Ended, w.in.Unmounted, w.held["pod"], w.held["running"], w.held["mounted"] = false, false, true, true, true
 		}
 	}
 	for _, s := range d.Cancel {
 		f, busy := w.in.InFlight[s]
 		w.require(busy, 5, "cancels %q, which does nothing", s)
 		if f.Op == StopContainer && !f.Since.After(w.in.Now) {
-			least := min(leastGrace, w.in.Grace)
-			w.require(f.Since.Add(f.Grace).After(w.in.Now.Add(least)), 64, "%+v is begun anew, and ends no sooner", f)
+			w.require(f.Since.Add(f.Grace).After(w.in.Now.Add(leastGrace)), 64, "%+v is begun anew, and ends no sooner", f)
 		}
 		w.preStopped(w.in.InFlight[s])
 		delete(w.in.InFlight, s)

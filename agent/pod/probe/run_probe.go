@@ -102,7 +102,7 @@ func networkAnswer(err error) answer {
 	return answer{verdict: failedVerdict, output: err.Error()}
 }
 
-// expandCommand replaces variables by the values in the container's manifest. The agent does not know the environment of the
+// expandCommand replaces variables with the values in the container's manifest. The agent does not know the environment of the
 // running container.
 func expandCommand(command []string, env []v1.EnvVar) []string {
 	value := func(name string) (value string, ok bool) {

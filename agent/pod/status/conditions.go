@@ -21,7 +21,7 @@ func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
 	}
 	if st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
 		m.addResizeConditions(st)
-		ours = append(ours, m.devicesCondition(before)...)
+		ours = append(ours, m.devicesCondition()...)
 	}
 	disrupted := m.disruptionMessage()
 	if disrupted != "" {
@@ -52,19 +52,18 @@ func (m *maker) setConditions(st *v1.PodStatus, before v1.PodStatus) {
 	}
 }
 
-// DevicesPlugged is a condition of pods that use devices from the node's configuration. A pod gets the
-// condition when one of its devices is unplugged for the first time.
-const DevicesPlugged v1.PodConditionType = "islet.dev/DevicesPlugged"
-
-func (m *maker) devicesCondition(before v1.PodStatus) []v1.PodCondition {
+// devicesCondition returns the condition podspec.DevicesPlugged, if the pod has it.
+func (m *maker) devicesCondition() []v1.PodCondition {
 	if m.host.MissingDevices == nil {
 		return nil
 	}
 	gone := m.host.MissingDevices(m.pod.UID)
-	if len(gone) == 0 && !slices.ContainsFunc(before.Conditions, func(c v1.PodCondition) bool { return c.Type == DevicesPlugged }) {
+	if len(gone) == 0 &&
+		!slices.ContainsFunc(m.previous.Conditions, func(c v1.PodCondition) bool { return c.Type == podspec.DevicesPlugged }) &&
+		!slices.Contains(m.pod.Spec.ReadinessGates, v1.PodReadinessGate{ConditionType: podspec.DevicesPlugged}) {
 		return nil
 	}
-	return []v1.PodCondition{newCondition(DevicesPlugged, len(gone) == 0, reasonUnless(len(gone) == 0, "DeviceUnplugged"),
+	return []v1.PodCondition{newCondition(podspec.DevicesPlugged, len(gone) == 0, reasonUnless(len(gone) == 0, "DeviceUnplugged"),
 		strings.Join(gone, "; "))}
 }
 
@@ -172,12 +171,16 @@ func (m *maker) readyCondition(st *v1.PodStatus) v1.PodCondition {
 	}
 	var closed []string
 	for _, g := range m.pod.Spec.ReadinessGates {
-		switch i := slices.IndexFunc(m.pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == g.ConditionType }); {
+		conditions := m.pod.Status.Conditions
+		if g.ConditionType == podspec.DevicesPlugged {
+			conditions = m.devicesCondition()
+		}
+		switch i := slices.IndexFunc(conditions, func(c v1.PodCondition) bool { return c.Type == g.ConditionType }); {
 		case i < 0:
 			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
-		case m.pod.Status.Conditions[i].Status != v1.ConditionTrue:
+		case conditions[i].Status != v1.ConditionTrue:
 			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", g.ConditionType,
-				m.pod.Status.Conditions[i].Status))
+				conditions[i].Status))
 		}
 	}
 	if len(closed) > 0 {

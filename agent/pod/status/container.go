@@ -16,8 +16,10 @@ const maxMessages = 12 << 10
 // containerStatus returns the status of one container.
 func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.ContainerStatus {
 	c, ok := m.in.Observed.Newest(ctr.Name)
-	if old := m.lastTerminated(ctr.Name); old != nil && !ok && m.noneWillStart() && m.in.ShutdownSince.IsZero() {
-		return *old
+	if !ok {
+		if old := m.keptStatus(ctr, kind); old != nil {
+			return *old
+		}
 	}
 	st := v1.ContainerStatus{Name: ctr.Name, Image: ctr.Image, RestartCount: m.restartCount(ctr.Name), VolumeMounts: m.mountStatuses(ctr)}
 	started := plan.IsStarted(m.in, c)
@@ -34,7 +36,7 @@ func (m *maker) containerStatus(ctr *v1.Container, kind podspec.Kind) v1.Contain
 	}
 	switch kind {
 	case podspec.Init:
-		st.Ready = plan.Completed(m.in, c) && ok && !m.waitsForRound(c, kind)
+		st.Ready = plan.Completed(m.in, c) && ok && !m.waitsForRound(c, kind) || !ok && st.State.Terminated != nil
 	case podspec.Sidecar, podspec.Main:
 		h, probed := m.in.Health[c.ID]
 		st.Ready = started && (!probed || h.Ready)
@@ -50,7 +52,18 @@ func (m *maker) restartCount(name string) int32 {
 	if _, failed := m.in.Failed[plan.Key{Container: name, Op: plan.StartContainer}]; c.State == plan.Created && !failed {
 		c, _ = m.in.Observed.LastExited(name)
 	}
-	return int32(c.Attempt)
+	n := int32(c.Attempt)
+	for st := range podspec.Statuses(&m.previous) {
+		if st.Name == name && !m.startsAgain() { // also if the record is lost
+			n = max(n, st.RestartCount)
+		}
+	}
+	return n
+}
+
+// startsAgain reports whether the previous status is the last one of an earlier life of the pod, so that all containers begin again.
+func (m *maker) startsAgain() bool {
+	return (m.previous.Phase == v1.PodSucceeded || m.previous.Phase == v1.PodFailed) && !m.noneWillStart()
 }
 
 // setReported sets the fields whose values the runtime reports.
@@ -81,12 +94,22 @@ func (m *maker) containerState(ctr *v1.Container, c plan.Container, kind podspec
 		return stateWaiting(m.waitingAfter(ctr, failure))
 	case c.State == plan.Unknown:
 		return v1.ContainerState{Terminated: lostState(m.containerID(c))}
+	case c.ID == "" && m.isInitOver(kind):
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: "Completed", Message: initLost}}
 	}
 	return m.waitingState()
 }
 
+// initLost is a kubelet's message for an init container of an initialized pod, of which the runtime has no record.
+const initLost = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
+
+// isInitOver reports whether containers of the kind have completed because the pod is initialized in its sandbox.
+func (m *maker) isInitOver(kind podspec.Kind) bool {
+	return kind == podspec.Init && plan.MainContainerCreated(m.in, m.sandbox)
+}
+
 // exitedState returns the state of a container that has ended: terminated, or waiting for the next start. The
-// first matching case applies. The order is that of a kubelet: first the end of the pod, then a failure to
+// first matching case applies. The order is the same as in a kubelet: first the end of the pod, then a failure to
 // start the container, then a back-off.
 func (m *maker) exitedState(ctr *v1.Container, c plan.Container, kind podspec.Kind) v1.ContainerState {
 	failure, failed := m.in.Failed[plan.Key{Container: ctr.Name, Op: plan.StartContainer}]
@@ -152,29 +175,43 @@ func (m *maker) noneWillStart() bool {
 	return m.end != nil || m.in.Deleting || !m.in.ShutdownSince.IsZero() || plan.IsFinished(m.in)
 }
 
-// lastTerminated returns the previous status of a container that has run, with the state terminated. It
-// returns nil if there is no such status. It is used for a container that the runtime no longer has and that
-// will not start again.
-func (m *maker) lastTerminated(name string) *v1.ContainerStatus {
+// keptStatus returns the status that a container keeps although the runtime has no record of it. It returns nil if the container waits for
+// its start. A container that has terminated, and that its restart policy does not start again, stays terminated until it runs: the API
+// server would refuse every other state, also in the last status of the pod.
+func (m *maker) keptStatus(ctr *v1.Container, kind podspec.Kind) *v1.ContainerStatus {
 	for st := range podspec.Statuses(&m.previous) {
-		if st.Name != name {
+		if st.Name != ctr.Name {
 			continue
 		}
-		c := *st
-		switch t := c.LastTerminationState.Terminated; {
-		case c.State.Terminated != nil:
-			return &c
-		case c.State.Running != nil:
-			c.State = v1.ContainerState{Terminated: lostState(c.ContainerID)}
-		case t != nil:
-			c.State, c.LastTerminationState = v1.ContainerState{Terminated: t}, v1.ContainerState{}
-		default:
+		if m.noneWillStart() && m.in.ShutdownSince.IsZero() {
+			return lastTerminated(*st)
+		}
+		t := st.State.Terminated
+		if t == nil {
 			return nil
 		}
-		c.Ready, c.Started = false, new(bool)
-		return &c
+		c := plan.Container{State: plan.Exited, ExitCode: t.ExitCode}
+		if m.isInitOver(kind) || !m.startsAgain() && !m.willRestart(ctr, c) {
+			return st
+		}
 	}
 	return nil
+}
+
+// lastTerminated returns the status of a container that has run, with the state terminated. It returns nil if the container has not run.
+func lastTerminated(c v1.ContainerStatus) *v1.ContainerStatus {
+	switch t := c.LastTerminationState.Terminated; {
+	case c.State.Terminated != nil:
+		return &c
+	case c.State.Running != nil:
+		c.State = v1.ContainerState{Terminated: lostState(c.ContainerID)}
+	case t != nil:
+		c.State, c.LastTerminationState = v1.ContainerState{Terminated: t}, v1.ContainerState{}
+	default:
+		return nil
+	}
+	c.Ready, c.Started = false, new(bool)
+	return &c
 }
 
 // lostState returns a kubelet's termination state for a container whose exit code is unknown.

@@ -24,7 +24,7 @@ var statusTypes = []fieldtest.Table{
 	{Type: reflect.TypeFor[v1.PodStatus](), Title: "status", Rows: []fieldtest.Row{
 		{"observedGeneration", fills, ""},
 		{"phase", fills, "not terminal while a container runs"},
-		{"conditions", fills, "PodReadyToStartContainers, Initialized, Ready, ContainersReady, PodScheduled; DisruptionTarget when the node ends the pod; PodResizePending, PodResizeInProgress; AllContainersRestarting of a pod with such rules; conditions of other writers are kept"},
+		{"conditions", fills, "PodReadyToStartContainers, Initialized, Ready, ContainersReady, PodScheduled; DisruptionTarget when the node ends the pod; PodResizePending, PodResizeInProgress; AllContainersRestarting of a pod with such rules; islet.dev/DevicesPlugged of a pod with [devices](devices.md) of the node; conditions of other writers are kept"},
 		{"message", fills, "also why a deletion is stuck"},
 		{"reason", fills, ""},
 		{"nominatedNodeName", others, "the scheduler's"},

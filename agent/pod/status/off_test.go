@@ -10,7 +10,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// TestOff checks the status of a pod when the machine shuts down. After its end, the pod has the reason of the shutdown and is not ready.
+// TestOff checks the status of a pod when the machine shuts down. After its end, the pod has the reason for the shutdown and is not ready.
 // The phase is terminal only if the pod had finished before the shutdown or must not run again. A DisruptionTarget condition of the node is
 // removed when the pod runs again. A condition of another component stays.
 func TestOff(t *testing.T) {

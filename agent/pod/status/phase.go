@@ -12,7 +12,7 @@ import (
 )
 
 // podPhase returns the pod's phase. The phase is not terminal while a container is running. Otherwise a
-// controller, such as that of a Job, would start the next pod too early (KEP-3329).
+// controller, such as the Job controller, would start the next pod too early (KEP-3329).
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 func (m *maker) podPhase(st *v1.PodStatus) v1.PodPhase {
 	var waiting, failed int

@@ -31,7 +31,7 @@ func (m *maker) addSize(st *v1.ContainerStatus, ctr *v1.Container, c plan.Contai
 	}
 }
 
-// setActual replaces allocated resources by the resources that the runtime reports, if these
+// setActual replaces allocated resources with the resources that the runtime reports, if these
 // differ.
 func (m *maker) setActual(r *v1.ResourceRequirements, c plan.Container) {
 	want := m.in.Sizes[c.Name]
@@ -60,7 +60,7 @@ func replaceQuantity(l v1.ResourceList, name v1.ResourceName, q resource.Quantit
 }
 
 // addPodResources adds the allocated and the actual resources of the pod as a whole (KEP-5419). While the pod
-// is being resized, the actual resources are those of the previous status.
+// is being resized, the actual resources come from the previous status.
 func (m *maker) addPodResources(st *v1.PodStatus) {
 	if m.in.End != nil && len(m.in.Observed.Sandboxes) == 0 {
 		st.AllocatedResources, st.Resources = m.previous.AllocatedResources, m.previous.Resources
@@ -113,7 +113,7 @@ func (m *maker) addResizeConditions(st *v1.PodStatus) {
 	m.addResize(st, c)
 }
 
-// addResize adds a condition. The times of the condition change only if the reason of the condition changes.
+// addResize adds a condition. The times of the condition change only if the reason in the condition changes.
 func (m *maker) addResize(st *v1.PodStatus, c v1.PodCondition) {
 	c.Status = v1.ConditionTrue
 	now := *toSeconds(m.in.Now)

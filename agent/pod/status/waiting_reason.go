@@ -20,7 +20,7 @@ func (m *maker) waitingState() v1.ContainerState {
 	return stateWaiting(w)
 }
 
-// waitingReason returns the reason of a container that waits without a failure. In a pod with init containers it is
+// waitingReason returns the reason for which a container waits without a failure. In a pod with init containers it is
 // PodInitializing for every container, also after the init containers have completed. kubectl and programs that read
 // this reason expect it, because a kubelet does the same.
 func (m *maker) waitingReason() string {

@@ -27,7 +27,7 @@ type ResourceReader interface {
 
 // Figures measures the resource usage of pods. *usage.Usage implements it.
 type Figures interface {
-	// Summary returns the figures of all pods, including those of their files. Counting files may take long.
+	// Summary returns the figures of all pods, including figures of their files. Counting files may take long.
 	Summary(ctx context.Context, short bool) (*stats.Summary, error)
 	// Processes returns the memory use and the number of processes of all pods.
 	Processes(context.Context) ([]stats.PodStats, error)
@@ -38,7 +38,8 @@ type Figures interface {
 
 // Pods lists and evicts the pods of the node. *pods.Pods implements it.
 type Pods interface {
-	// Active returns the admitted pods that have not ended. Callers must not change them.
+	// Active returns the admitted pods that have not ended, with the resources that the node has allocated to them. Callers must not
+	// change them.
 	Active() []*v1.Pod
 	// Evict stores that a pod is evicted, and returns before the pod has ended. It returns false if the pod was removed
 	// or is already ending.

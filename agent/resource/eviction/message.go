@@ -60,7 +60,7 @@ func Message(c Candidate, t Threshold, o Observations) (message string, annotati
 	return b.String(), annotations
 }
 
-// foreignFiles is the reason of a Node event: a disk is filled by files that belong to no pod.
+// foreignFiles is the reason in a Node event: a disk is filled by files that belong to no pod.
 const foreignFiles = "ForeignFilesFillDisk"
 
 // foreignMessage returns the message that a disk is nearly full and that evicting a pod would not help.

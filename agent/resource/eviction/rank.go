@@ -84,7 +84,7 @@ func minUse(used []float64, missing float64) float64 {
 }
 
 // Rank returns the pods that may be evicted for a threshold. The first is evicted first. Pods that use more than
-// their request are first. Next come those with a lower priority, and then those with the largest use beyond the
+// their request are first. Next come pods with a lower priority, and then pods with the largest use beyond the
 // request. There is no request for processes.
 //
 // Static pods are last. A static pod is included only if it uses a fair part of the missing amount, because it

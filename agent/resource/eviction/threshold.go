@@ -149,7 +149,7 @@ func Parse(k *kubelet.KubeletConfiguration) ([]Threshold, error) {
 	return out, nil
 }
 
-// addPodsMemory adds a threshold for the memory that pods may still use. Its value is that of memory.available. Call
+// addPodsMemory adds a threshold for the memory that pods may still use. Its value is the value of memory.available. Call
 // it only if all pods together have a memory limit.
 func addPodsMemory(list []Threshold) []Threshold {
 	has := slices.ContainsFunc(list, func(t Threshold) bool { return t.Signal == PodsMemory && !t.Soft })

@@ -52,9 +52,13 @@ const days = 8
 // day is the format of a day's name. The names sort by date.
 const day = "2006-01-02"
 
+// maxDay is the longest time that a machine can run on one day, with a tolerance for small changes of the clock.
+const maxDay = 25 * time.Hour
+
 // A dayTotal contains the number of bytes written on one day.
 type dayTotal struct {
 	Day string `json:"n"`
+	Up  int64  `json:"u,omitempty"` // for how many seconds the machine has run on this day
 	Written
 }
 
@@ -125,10 +129,10 @@ func (a *account) spreadOverDays(w Written, from, to time.Time) {
 			break
 		}
 		share := w.shareOf(next.Sub(from), span)
-		a.addTo(from, share)
+		a.addTo(from, share, next.Sub(from))
 		left, from = left.subtract(share), next
 	}
-	a.addTo(to, left)
+	a.addTo(to, left, max(to.Sub(from), 0))
 	a.pruneDays(to)
 }
 
@@ -145,7 +149,7 @@ func (a *account) pruneDays(now time.Time) {
 			}
 			return d.Day < first || d.Day > latest
 		})
-		a.addTo(now, before)
+		a.addTo(now, before, 0)
 	}
 	for len(a.Days) > days {
 		oldest := 0
@@ -156,8 +160,9 @@ func (a *account) pruneDays(now time.Time) {
 	}
 }
 
-// addTo adds w to the day of t.
-func (a *account) addTo(t time.Time, w Written) {
+// addTo adds the bytes that were written during a time to the day of t. If the machine cannot have run that long on one day, its clock
+// starts on the same day at each boot and is never set. A new day then begins after 24 hours of running time, under the same name.
+func (a *account) addTo(t time.Time, w Written, during time.Duration) {
 	name := t.Format(day)
 	i, found := slices.BinarySearchFunc(a.Days, name, func(d dayTotal, name string) int {
 		switch {
@@ -171,7 +176,13 @@ func (a *account) addTo(t time.Time, w Written) {
 	if !found {
 		a.Days = slices.Insert(a.Days, i, dayTotal{Day: name})
 	}
-	a.Days[i].Written = a.Days[i].Written.addTo(w)
+	d := &a.Days[i]
+	up := d.Up + int64(during/time.Second)
+	if up > int64(maxDay/time.Second) {
+		*d = dayTotal{Day: name}
+		up = int64(during / time.Second)
+	}
+	d.Up, d.Written = up, d.Written.addTo(w)
 }
 
 // writtenOn returns the bytes written on the day of t.

@@ -94,6 +94,40 @@ func TestNoClock(t *testing.T) {
 	}
 }
 
+// TestSameDay checks boards whose clock starts on the same day at each boot and is never set. A day of the account must not have the bytes
+// of more than a day of running time. The bytes of a day of a board with a right clock stay together, also if the clock is slowed down.
+func TestSameDay(t *testing.T) {
+	const each = 100 // bytes in an hour
+	for name, start := range map[string]time.Time{"1970": time.Unix(20, 0), "the time of a file": noon} {
+		var a account
+		most, hours := uint64(0), 0
+		for boot := range 60 {
+			up := time.Duration(boot%4+1) * time.Hour
+			hours += boot%4 + 1
+			for at := 20 * time.Second; at <= up; at += 10 * time.Minute {
+				written := uint64(each * at.Hours())
+				m := moment{At: start.Add(at), Boot: fmt.Sprint(boot), Booted: start, Run: int64(boot)}
+				a.add(m, Sample{Device: written})
+			}
+			most = max(most, a.writtenOn(start).Device)
+		}
+		if len(a.Days) != 1 || most > each*25 || most < each*20 || a.Total.Device < uint64(each*(hours-30)) {
+			t.Errorf("%s: at most %d bytes on a day, %d in all in %d hours: %+v", name, most, a.Total.Device, hours, a.Days)
+		}
+	}
+	var a account
+	midnight := noon.Truncate(24 * time.Hour)
+	m := moment{Boot: "one", Booted: midnight, Run: 1}
+	for step := range 145 {
+		m.At = midnight.Add(time.Duration(step) * 10 * time.Minute).Add(-time.Second)
+		m.Booted = midnight.Add(-time.Duration(step) * 10 * time.Second) // 24 minutes a day
+		a.add(m, Sample{Device: uint64(step)})
+	}
+	if got := a.writtenOn(midnight).Device; got != 144 {
+		t.Errorf("%d bytes: %+v", got, a.Days)
+	}
+}
+
 // FuzzAccount checks an account with random counters and clocks. Its days must be few, sorted and not far in the future, and must contain
 // the current day. Their sums must not exceed the totals.
 func FuzzAccount(f *testing.F) {

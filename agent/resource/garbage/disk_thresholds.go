@@ -47,7 +47,7 @@ func (g *Garbage) collectImages(ctx context.Context) error {
 // usedPercent returns the percentage of the disk in use, rounded as in a kubelet.
 func (d Disk) usedPercent() int { return 100 - int(min(d.Free, d.Total)*100/max(d.Total, 1)) }
 
-// removeOld removes those of the given images that have been unused for too long. The times of their use must be set.
+// removeOld removes the given images that have been unused for too long. The times of their use must be set.
 func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	if g.c.MaxAge == 0 {
 		return nil
@@ -63,7 +63,7 @@ func (g *Garbage) removeOld(ctx context.Context, images []Image) error {
 	return err
 }
 
-// makeRoom removes images until the disk use is no higher than the low threshold.
+// makeRoom removes images until the disk use is at most the low threshold.
 func (g *Garbage) makeRoom(ctx context.Context, disk Disk) error {
 	full := disk.usedPercent()
 	g.c.Log.Info("the image file system is above its high threshold", "percent", full, "high", g.c.High, "low", g.c.Low)

@@ -73,7 +73,7 @@ func (g *Garbage) inspect(ctx context.Context) ([]Image, []Need, error) {
 		}
 		needs = append(needs, more...)
 	}
-	needs = append(g.podNeeds(), needs...) // the reason of a pod is more specific than that of its container
+	needs = append(g.podNeeds(), needs...) // the reason for a pod is more specific than the reason for its container
 	found := map[string]string{}
 	for i := range needs {
 		for _, ref := range needs[i].Refs {

@@ -13,7 +13,7 @@ type arena struct {
 	networks   slab[stats.NetworkStats]
 	files      slab[stats.FsStats]
 	processes  slab[stats.ProcessStats]
-	containers []stats.ContainerStats // those of all pods since the last reset
+	containers []stats.ContainerStats // the containers of all pods since the last reset
 	interfaces []stats.InterfaceStats
 }
 

@@ -78,7 +78,7 @@ type volume struct {
 	inMemory bool
 }
 
-// measureVolumes measures those of a pod's volumes that are directories on this node. It measures a tmpfs as a whole file
+// measureVolumes measures the pod's volumes that are directories on this node. It measures a tmpfs as a whole file
 // system.
 func (n *nodeAnswer) measureVolumes(ctx context.Context, p *pod) (out []volume) {
 	if p.uid == "" || strings.ContainsRune(p.uid, filepath.Separator) {

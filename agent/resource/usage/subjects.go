@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/metrics/sample"
 )
 
-// Subjects returns the figures for /metrics/cadvisor: those of each cgroup, with the pod or container to which it
+// Subjects returns the figures for /metrics/cadvisor: the figures of each cgroup, with the pod or container to which it
 // belongs.
 func (u *Usage) Subjects(ctx context.Context) ([]exposition.Subject, error) {
 	j, err := u.joinFigures(ctx, true)
@@ -119,7 +119,7 @@ func (u *Usage) addLayer(ctx context.Context, known map[string]exposition.Disk, 
 	s.Disks = []exposition.Disk{d}
 }
 
-// reportedGroup converts the figures that the runtime reports for a container to those of a cgroup.
+// reportedGroup converts the figures that the runtime reports for a container to the figures of a cgroup.
 func reportedGroup(c *container) *sample.Group {
 	g := &sample.Group{
 		Kind: sample.Container, Pod: c.uid, Container: c.id, NanoCores: c.nanoCores,

@@ -230,7 +230,7 @@ func interfaceOf(i *process.Interface) stats.InterfaceStats {
 }
 
 // onFs returns file system figures for one part of a file system, such as the logs of a container. The used bytes and
-// inodes are those of this part. The other figures are those of the whole file system and come from fs, which may be nil.
+// inodes are the figures of this part. The other figures describe the whole file system and come from fs, which may be nil.
 func (n *nodeAnswer) onFs(fs *stats.FsStats, at int64, bytes, inodes uint64) *stats.FsStats {
 	out := n.files.put(stats.FsStats{
 		Time: metav1.NewTime(time.Unix(0, at)), UsedBytes: n.numbers.put(bytes),

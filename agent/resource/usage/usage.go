@@ -58,7 +58,7 @@ type Config struct {
 	// respond. It may be nil.
 	Volumes func(context.Context, []*v1.Pod) map[types.UID][]stats.VolumeStats
 
-	Root    string            // the kubelet's root directory, whose file system is that of the node
+	Root    string            // the kubelet's root directory, whose file system counts as the node's
 	LogsDir string            // directory that contains the logs of pods
 	System  map[string]string // cgroups of the system, by the names that a kubelet uses for them
 	Started time.Time         // when the agent started

@@ -18,7 +18,7 @@ import (
 	"github.com/islet-edge/islet/agent/plugin/plugins"
 )
 
-// This type is a fake driver with its CSIDriver object. It is also the fake cluster to which the driver's limit is reported.
+// A limitedDriver is a fake driver with its CSIDriver object. It is also the fake cluster to which the driver's limit is reported.
 type limitedDriver struct {
 	spec.NodeClient
 	mu     sync.Mutex

@@ -230,7 +230,7 @@ func (w *world) undo(v storage.Volume, u storage.Use) {
 	}
 }
 
-// This type is a driver that mounts directories. The test can make it fail.
+// A faulty is a driver that mounts directories. The test can make it fail.
 type faulty struct {
 	spec.UnimplementedNodeServer
 	data   string

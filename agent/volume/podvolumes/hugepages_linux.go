@@ -19,7 +19,7 @@ func isHugePages(m v1.StorageMedium) bool {
 // hugeOptions returns the mount options of a volume in huge pages. The page size comes from the medium, such as
 // HugePages-2Mi. If the medium specifies no page size, the pod must request exactly one page size, and this size is
 // used. The volume's size is the pod's limit or the volume's sizeLimit, whichever is lower. The error messages are
-// those of a kubelet.
+// the same as in a kubelet.
 // https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/
 func hugeOptions(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	medium := vol.EmptyDir.Medium

@@ -56,6 +56,14 @@ func (v *Volumes) volumePaths(uid types.UID) []string {
 	return points
 }
 
+// Unmount unmounts the volumes of kinds that track their mounts, because the machine shuts down. The other volumes and all files stay.
+func (v *Volumes) Unmount(ctx context.Context, uid types.UID) error {
+	if err := checkUID(uid); err != nil {
+		return err
+	}
+	return v.tearDown(ctx, uid)
+}
+
 // Ended unmounts and removes the volumes of a pod that has no running container, including emptyDir volumes.
 // Ended keeps the termination logs for the pod's status. A kubelet does the same.
 // https://kubernetes.io/docs/concepts/storage/volumes/#emptydir

@@ -49,6 +49,30 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// TestUnmount checks that a shutdown of the machine unmounts the volumes that track their mounts, and keeps the files of the pod.
+func TestUnmount(t *testing.T) {
+	s := &servedKind{t.TempDir(), make(chan struct{})}
+	v, err := New(Config{Root: t.TempDir(), Hostname: func(*v1.Pod) (string, string) { return "h", "" }, Kinds: []Kind{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := podWith(emptyDirVolume("disk", ""))
+	mounts, err := mountsOf(t, v, p, v1.VolumeMount{Name: "disk", MountPath: "/d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, mounts[0].HostPath+"/data", "d")
+	if err := v.Unmount(t.Context(), p.UID); err != nil || s.HasPod(p.UID) {
+		t.Errorf("still mounted: %v, %v", s.HasPod(p.UID), err)
+	}
+	if b, err := os.ReadFile(mounts[0].HostPath + "/data"); err != nil || string(b) != "d" {
+		t.Errorf("the file of the emptyDir is %q, %v", b, err)
+	}
+	if err := v.Unmount(t.Context(), "../x"); err == nil {
+		t.Error("a UID that leads out of the directory is accepted")
+	}
+}
+
 func podNamed(uid string) *v1.Pod {
 	return podtest.New("", podtest.UID(uid))
 }

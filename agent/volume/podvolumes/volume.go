@@ -92,7 +92,7 @@ type Volumes struct {
 	mountLocks podLocks // locked while the mounts below a pod's directory are changed
 	sweeps     sweepLoops
 
-	// The function openSubPath. Tests replace it.
+	// openFile is openSubPath, unless a test replaces it.
 	openFile func(m *v1.VolumeMount, volume string) (*subPathFile, error)
 
 	hostsLock sync.Mutex // guards the pods' etc-hosts files, because containers of a pod may start concurrently

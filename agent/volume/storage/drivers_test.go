@@ -417,7 +417,7 @@ func TestHungServer(t *testing.T) {
 	})
 }
 
-// This type is a driver whose volume stops responding.
+// A remote is a driver whose volume stops responding.
 type remote struct {
 	nfs
 	gone *atomic.Bool

@@ -30,7 +30,7 @@ const (
 	waitDelay = time.Second // time to wait for the output of a killed program
 )
 
-// bindMount creates a bind mount of a directory at another path. The options are those of the mount
+// bindMount creates a bind mount of a directory at another path. The options come from the mount
 // program.
 func bindMount(ctx context.Context, from, to string, readOnly bool, options []string) error {
 	if there, err := mounts.FindTopmost(to); err != nil || there != nil {

@@ -63,7 +63,7 @@ func loadLedger(ctx context.Context, l Ledger, log *slog.Logger) (map[store.Volu
 	return all, nil
 }
 
-// renameRow replaces a row by one with another key. If it returns an error, the ledger contains the old row, or both.
+// renameRow replaces a row with one with another key. If it returns an error, the ledger contains the old row, or both.
 func renameRow(ctx context.Context, l Ledger, from, to store.VolumeKey, r record) error {
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -188,8 +188,8 @@ func (k *Mounter) stageVolume(ctx context.Context, v Volume, d Driver, u Use) (s
 }
 
 // keepPortals adds the portals of a disk's row, if there is one, to the source of an iSCSI disk. Stage may have logged in to them, and
-// Unstage must log out of them. The portals of the source stay, because those of the row may never have worked. keepPortals returns other
-// sources unchanged.
+// Unstage must log out of them. The portals of the source stay, because the portals of the row may never have worked. keepPortals returns
+// other sources unchanged.
 func (k *Mounter) keepPortals(key store.VolumeKey, source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
 	k.mu.Lock()
 	old := k.rows[key].Volume.Source.ISCSI

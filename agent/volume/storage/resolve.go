@@ -19,7 +19,7 @@ import (
 // errNoServer is the error for a claim on a node without a control plane.
 var errNoServer = errors.New("this node has no API server")
 
-// resolveVolume determines the storage and driver of a pod's volume. The error messages are those of a kubelet.
+// resolveVolume determines the storage and driver of a pod's volume. The error messages are the same as in a kubelet.
 // https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 func (k *Mounter) resolveVolume(pod *v1.Pod, vol *v1.Volume) (Volume, Driver, error) {
 	v, err := k.findVolume(pod, vol)
@@ -117,7 +117,7 @@ func (k *Mounter) mountedVolume(pod *v1.Pod, claim string) (at store.VolumeKey, 
 			at, v = key, &found
 		}
 	}
-	if v != nil && v.Label != "" && len(v.MountOptions) > 0 { // the last option is that of addLabel
+	if v != nil && v.Label != "" && len(v.MountOptions) > 0 { // the last option comes from addLabel
 		v.Label, v.MountOptions = "", v.MountOptions[:len(v.MountOptions)-1]
 	}
 	return at, v

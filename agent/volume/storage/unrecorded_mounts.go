@@ -73,7 +73,7 @@ func (k *Mounter) unmountUnrecorded() error {
 }
 
 // checkUnused returns an error if the file system that is mounted at a path is also mounted for a pod, whatever the ledger contains. The
-// message is that of a kubelet.
+// message is the same as in a kubelet.
 func (k *Mounter) checkUnused(name, path string) error {
 	staged, err := mounts.FindTopmost(path)
 	if err != nil || staged == nil {

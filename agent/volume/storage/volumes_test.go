@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/edge/store"
 )
 
-// This type is a driver that mounts nothing. The test can make its unmount fail or hang.
+// A stubborn is a driver that mounts nothing. The test can make its unmount fail or hang.
 type stubborn struct {
 	why  atomic.Pointer[error]
 	hang atomic.Bool
@@ -44,7 +44,7 @@ func (s *stubborn) Unpublish(ctx context.Context, _ storage.Volume, _ types.UID,
 	return os.Remove(path)
 }
 
-// This type is a driver that also stages volumes. It does not unstage them while refuses is set.
+// A stager is a driver that also stages volumes. It does not unstage them while refuses is set.
 type stager struct {
 	stubborn
 	refuses atomic.Bool

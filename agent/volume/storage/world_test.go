@@ -35,7 +35,7 @@ func requireNoError(t testing.TB, err error) {
 	}
 }
 
-// This type is a fake of the API objects that a node knows.
+// An objects is a fake of the API objects that a node knows.
 type objects struct {
 	mu      sync.Mutex
 	claims  map[string]*v1.PersistentVolumeClaim

@@ -31,7 +31,7 @@ type Device struct {
 	broken  error // the reason why the connection cannot be used anymore
 }
 
-// Dial opens a TPM. The path is that of a character device, such as /dev/tpmrm0, or of the unix socket of an emulator such as swtpm. The
+// Dial opens a TPM. The path leads to a character device, such as /dev/tpmrm0, or of the unix socket of an emulator such as swtpm. The
 // error is ErrNoDevice if no TPM can be reached at the path.
 func Dial(path string) (*Device, error) {
 	fi, err := os.Stat(path)

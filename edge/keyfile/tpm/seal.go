@@ -99,7 +99,7 @@ func (d *Device) Open(s *Sealed, find Signatures) ([]byte, error) {
 	return rsp.OutData.Buffer, nil
 }
 
-// check returns ErrDamaged if the public area is not the one that Seal creates for the policy key.
+// check returns ErrDamaged if the public area differs from the area that Seal creates for the policy key.
 func (s *Sealed) check(public tpm2.TPM2BPublic) error {
 	policy, err := authorizedBy(s.PolicyKey)
 	if err != nil {

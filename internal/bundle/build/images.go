@@ -84,7 +84,7 @@ func isAttestation(d ocispec.Descriptor) bool {
 }
 
 // isAbsent reports whether a manifest must be ignored. An archive may lack a manifest, for example if the image was saved for only one
-// platform. A registry has all manifests, and those for unwanted systems and architectures are ignored.
+// platform. A registry has all manifests, and manifests for unwanted systems and architectures are ignored.
 func (p *platformImages) isAbsent(d ocispec.Descriptor) bool {
 	if _, remote := p.layout.(bundle.BlobOpener); remote {
 		return d.Platform != nil && p.only != nil && !slices.ContainsFunc(p.only, func(wanted string) bool {

@@ -60,7 +60,7 @@ func readLock(dir string) (*lock, error) {
 	}
 	for name, d := range l.Images {
 		if err == nil && (bundle.CheckDigest(d) != nil || completeName(name) != name) {
-			err = fmt.Errorf("%.200q with the digest %.100q is no complete name of an image with its digest", name, d)
+			err = fmt.Errorf("%.200q with the digest %.100q is not a complete image name with its digest", name, d)
 		}
 	}
 	if err != nil {

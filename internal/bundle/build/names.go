@@ -110,8 +110,8 @@ func dockerImages(l bundle.Layout, count io.Writer) (bundle.Layout, []candidate,
 	return m, out, nil
 }
 
-// Media types of the blobs of docker save. The manifest equals the one that islet images import and containerd create, if the layers are
-// not compressed.
+// Media types of the blobs of docker save. The manifest equals the manifest that islet images import and containerd create, if the layers
+// are not compressed.
 const (
 	dockerConfig = "application/vnd.docker.container.image.v1+json"
 	dockerLayer  = "application/vnd.docker.image.rootfs.diff.tar"

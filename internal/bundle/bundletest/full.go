@@ -63,7 +63,7 @@ func ProgramKey() ed25519.PrivateKey {
 }
 
 // FullSource writes a source directory with a file of each kind: the pod of Pod, which also uses a sealed Secret and a claim; both
-// configurations; and an archive of islet with its release. The architecture of the archive is that of GOARCH.
+// configurations; and an archive of islet with its release. The architecture of the archive is GOARCH.
 func FullSource(t testing.TB, dir, arch string) {
 	t.Helper()
 	Source(t, dir)
@@ -83,7 +83,7 @@ func FullSource(t testing.TB, dir, arch string) {
 		File{"islet/islet.tar.gz", archive}, File{"islet/islet.tar.gz.release", r.Sign(ProgramKey())})
 }
 
-// programArchive returns an archive with a file that is no program.
+// programArchive returns an archive with a file that is not a program.
 func programArchive(t testing.TB) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -63,7 +63,7 @@ func Recipients(text string) (list []age.Recipient, err error) {
 		}
 		r, err := age.ParseX25519Recipient(line)
 		if err != nil {
-			return nil, fmt.Errorf("%.80q is no public key (age1...): %w", line, err)
+			return nil, fmt.Errorf("%.80q is not a public key (age1...): %w", line, err)
 		}
 		if list = append(list, r); len(list) > maxRecipients {
 			return nil, fmt.Errorf("more than %d recipients", maxRecipients)
@@ -230,7 +230,7 @@ func ReadSecret(data []byte) (*Secret, error) {
 		return nil, errors.New("it is not the JSON of a Secret") // the error of the decoder may quote the data
 	}
 	if v.Kind != "Secret" || v.Metadata.Name == "" || v.Metadata.Namespace == "" {
-		return nil, errors.New("it is no Secret with a name and a namespace")
+		return nil, errors.New("it is not a Secret with a name and a namespace")
 	}
 	return &Secret{v.Metadata.Namespace, v.Metadata.Name, v.Type, slices.Sorted(maps.Keys(v.Data)), data}, nil
 }

@@ -27,7 +27,7 @@ func Identities(text string) (list []age.Identity, err error) {
 		}
 		i, err := age.ParseX25519Identity(line)
 		if err != nil {
-			return nil, errors.New("a line is no private key (AGE-SECRET-KEY-1...)")
+			return nil, errors.New("a line is not a private key (AGE-SECRET-KEY-1...)")
 		}
 		if list = append(list, i); len(list) > maxRecipients {
 			return nil, fmt.Errorf("more than %d private keys", maxRecipients)
@@ -59,7 +59,7 @@ func OpenStream(from io.Reader, keys []age.Identity) (io.Reader, error) {
 		return nil, ErrNotForKey
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it cannot be decrypted with this key, or is no sealed file: %w", err)
+		return nil, fmt.Errorf("it cannot be decrypted with this key, or is not a sealed file: %w", err)
 	}
 	return r, nil
 }

@@ -10,6 +10,6 @@
 //	connection --> Client: does a large message have a share of the memory for all peers? --> gRPC
 //	                 |
 //	                 '--> no: it waits. A peer that sends a large message slowly loses its connection,
-//	                      sooner while other messages wait. Its next message waits behind those of other peers
+//	                      sooner while other messages wait. Its next message waits behind the messages of other peers
 //	client --> parseSent: a reset of a stream, as for a cancelled call, frees the share of its message
 package codec

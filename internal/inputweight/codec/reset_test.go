@@ -84,7 +84,7 @@ func TestCancelledInAMessage(t *testing.T) {
 	}
 }
 
-// This function forwards connections from ln to a socket and counts them.
+// relay forwards connections from ln to a socket and counts them.
 func relay(ln net.Listener, socket string, count *atomic.Int32) {
 	for {
 		from, err := ln.Accept()

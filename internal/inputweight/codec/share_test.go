@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// This method reports whether the pool is unused and has no waiters.
+// idle reports whether the pool is unused and has no waiters.
 func (p *pool) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -90,7 +90,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// Sign returns a certificate with its chain. Like those of k3s, it is valid from the time at which its CA is valid.
+// Sign returns a certificate with its chain. Like k3s' certificates, it is valid from the time at which its CA is valid.
 func (c *CA) Sign(template *x509.Certificate, public any, life time.Duration) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {

@@ -53,7 +53,7 @@ func FindInstalled(kind string, paths []string) (string, error) {
 		return "", err
 	}
 	return findExecutable(kind, paths, func(path string, info os.FileInfo) bool {
-		target, err := filepath.EvalSymlinks(path) // after an update, the link leads to another file than that of this process
+		target, err := filepath.EvalSymlinks(path) // after an update, the link leads to another file than the program of this process
 		return err == nil && filepath.Base(target) != programName && !os.SameFile(info, self)
 	})
 }

@@ -80,7 +80,7 @@ other_node() {
 	done
 }
 
-# enable UNIT: at the first installation; an administrator's choice is kept later.
+# enable UNIT: at the first installation; an administrator's choice is kept later. deb-systemd-helper knows what that was. Presets do not.
 enable() {
 	if has deb-systemd-helper; then
 		if deb-systemd-helper --quiet was-enabled "$1"; then
@@ -88,7 +88,7 @@ enable() {
 		else
 			deb-systemd-helper update-state "$1" >/dev/null || true
 		fi
-	elif has systemctl; then
+	elif [ "$moment" = install ] && has systemctl; then
 		systemctl --no-reload preset "$1" >/dev/null 2>&1 || true
 	fi
 }

@@ -64,7 +64,7 @@ func lowerPriority() error {
 	return nil
 }
 
-// compressFile replaces a file by a compressed file with the suffix .gz. The given name is relative
+// compressFile replaces a file with a compressed file with the suffix .gz. The given name is relative
 // to root. A missing file is not an error. A file that is not regular is an error, and so is a path
 // with a symlink below root: a pod that mounts the host's log directory can create both.
 func compressFile(root, name string) error {

@@ -112,7 +112,7 @@ const stampFormat = "20060102-150405"
 
 // rotate renames the file and opens a new one. If the file was removed, rotate only opens a new one. If rotate fails, the
 // log continues in the old file, and isDue waits before the next attempt. All operations use one open directory, because
-// a pod may replace the directory by a symlink.
+// a pod may replace the directory with a symlink.
 func (l *Log) rotate(now time.Time) (err error) {
 	defer func() {
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// This function always reports a disk with enough free space.
+// plenty always reports a disk with enough free space.
 func plenty(*os.File) (free, total int64) { return 1 << 40, 1 << 40 }
 
 // A shipper follows a log as Fluent Bit and similar programs do. It checks at intervals which file is at the path. It reads an open file to
@@ -28,7 +28,7 @@ type shipper struct {
 	lines int
 }
 
-// This method checks the path. Then it reads lines until it has read about the given number of bytes.
+// look checks the path. Then it reads lines until it has read about the given number of bytes.
 func (s *shipper) look(t *testing.T, most int) {
 	t.Helper()
 	for most > 0 {
@@ -123,7 +123,7 @@ func TestShipper(t *testing.T) {
 	}
 }
 
-// This function returns the size of each file in the directory of a log, and the sum of the sizes.
+// sizes returns the size of each file in the directory of a log, and the sum of the sizes.
 func sizes(t *testing.T, path string) (all map[string]int64, sum int64) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/runtime/shim/wire"
 )
 
-// This function reads all frames of a connection. It also returns the payload of the frame StreamEnd, and whether it has read this frame.
+// received reads all frames of a connection. It also returns the payload of the frame StreamEnd, and whether it has read this frame.
 func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	t.Helper()
 	var b strings.Builder
@@ -31,7 +31,7 @@ func received(t *testing.T, c net.Conn) (out string, end string, hasEnd bool) {
 	}
 }
 
-// This function returns the streams of a container with one attached client. It also returns the client's end of the connection.
+// attached returns the streams of a container with one attached client. It also returns the client's end of the connection.
 func attached(end bool) (s *containerStreams, c *client, theirs net.Conn) {
 	ours, theirs := net.Pipe()
 	s = emptyStreams()

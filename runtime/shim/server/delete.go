@@ -37,7 +37,7 @@ func (s *Server) deleteFromOCI(c *container) error {
 	return s.runOCI(r, "delete", "--force", r.ID)
 }
 
-// isProtected reports whether a path is that of an OCI runtime that protectCommand has opened, which is crun.
+// isProtected reports whether a path is the path of crun, which protectCommand has opened.
 func (r *reaper) isProtected(path string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

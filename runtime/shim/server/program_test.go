@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyProgram replaces the file at path by a copy of a program in $PATH.
+// copyProgram replaces the file at path with a copy of a program in $PATH.
 func copyProgram(t *testing.T, name, path string) {
 	t.Helper()
 	from, err := exec.LookPath(name)

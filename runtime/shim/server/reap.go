@@ -94,7 +94,7 @@ func (r *reaper) reapChildren() {
 }
 
 // runWithTimeout runs a command of the OCI runtime; see runCommand. The command is killed after callTimeout, or
-// by endCalls. If it does not end then, runWithTimeout returns errStuck, and the command is reaped later. The pod is that of the container.
+// by endCalls. If it does not end then, runWithTimeout returns errStuck, and the command is reaped later. The pod is the container's pod.
 func (r *reaper) runWithTimeout(pod string, cmd *exec.Cmd, launch func(*exec.Cmd) error) error {
 	protected := func(cmd *exec.Cmd) error { r.programs.protectCommand(cmd); return launch(cmd) }
 	return r.runCommand(cmd, protected, func(pid int) (stuck <-chan struct{}, ended func()) {

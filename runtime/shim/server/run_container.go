@@ -241,7 +241,7 @@ func ociError(bundle string, err error) string {
 	return runcPhrase(strings.TrimSpace(msg))
 }
 
-// If a command is not in $PATH, runcPhrase replaces crun's error message with that of runc. Tools search the statuses of containers for
+// If a command is not in $PATH, runcPhrase replaces crun's error message with runc's. Tools search the statuses of containers for
 // runc's phrase "executable file not found in $PATH".
 func runcPhrase(msg string) string {
 	before, found, ok := strings.Cut(msg, "executable file `")

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/linger"
 )
 
-// This function returns the two ends of a connection.
+// pair returns the two ends of a connection.
 func pair(t *testing.T, network, address string) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen(network, address)

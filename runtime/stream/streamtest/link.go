@@ -69,7 +69,7 @@ func Link(ctx context.Context, t testing.TB, to string, read Reader) string {
 	return ln.Addr().String()
 }
 
-// LinkUnix does the same as Link for unix sockets. It listens on the first socket and forwards to the second one.
+// LinkUnix is like Link for unix sockets. It listens on the first socket and forwards to the second one.
 func LinkUnix(t testing.TB, at, to string, read Reader) {
 	t.Helper()
 	go forwardConns(t.Context(), listen(t, "unix", at), read, func() (net.Conn, error) { return net.Dial("unix", to) })

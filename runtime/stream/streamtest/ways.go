@@ -33,7 +33,7 @@ func Channels() []string {
 }
 
 // Commands returns the clients for exec and attach: SPDY with all protocol versions, WebSocket with
-// the subprotocols of Channels and those in more, and client-go's WebSocket client with the given
+// the subprotocols of Channels, the subprotocols in more, and client-go's WebSocket client with the given
 // version of the subprotocol.
 func Commands(version string, more ...string) (all []Way) {
 	get := func(ctx context.Context, c *Client, path string) ([]byte, int, error) {

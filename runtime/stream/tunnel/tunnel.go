@@ -33,7 +33,7 @@ func IsTunnel(r *http.Request) bool {
 // Serve passes a SPDY request to the handler. When the handler hijacks the connection, it gets a
 // tunnel as the connection. If the handler rejects the request, the client receives a normal HTTP
 // response. Like a kubelet, Serve accepts any origin. The caller must reject the requests of pages in
-// browsers if it authenticates clients by certificates, because a browser sends those for any page.
+// browsers if it authenticates clients by certificates, because a browser sends certificates for any page.
 func Serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	in := r.Clone(r.Context())
 	in.Method, in.Body = http.MethodPost, http.NoBody

@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/runtime/stream/tunnel"
 )
 
-// This function opens a tunnel. The given handler serves the requests of the tunnel.
+// open opens a tunnel. The given handler serves the requests of the tunnel.
 func open(t *testing.T, next http.HandlerFunc) *websocket.Conn {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

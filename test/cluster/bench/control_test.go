@@ -92,7 +92,7 @@ func outage(t *testing.T) time.Duration {
 	return d
 }
 
-// This method measures a phase until the node is quiet again.
+// measure measures a phase until the node is quiet again.
 func (b *bench) measure(t *testing.T, p *phase) {
 	t.Helper()
 	began, cpu := time.Now(), b.c.CPU(t)
@@ -108,7 +108,7 @@ func (b *bench) measure(t *testing.T, p *phase) {
 	p.least, p.most, p.cpu, p.requests = min(p.least, n), max(p.most, n), min(p.cpu, cpu), got
 }
 
-// This method measures a node with pods in which nothing happens.
+// idle measures a node with pods in which nothing happens.
 func (b *bench) idle(t *testing.T, count int, span time.Duration) {
 	t.Helper()
 	began, cpu := time.Now(), b.c.CPU(t)

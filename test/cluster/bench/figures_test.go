@@ -75,7 +75,7 @@ type bench struct {
 	modified int // number of changes of pods that create has received
 }
 
-// This method measures pods that start and end one after another.
+// single measures pods that start and end one after another.
 func (b *bench) single(t *testing.T, rounds int) {
 	var ready, gone []time.Duration
 	for i := range rounds {
@@ -89,7 +89,7 @@ func (b *bench) single(t *testing.T, rounds int) {
 	b.table.Add("one pod: deleted to gone, median", seconds(gone[rounds/2]), "", "slowest "+seconds(gone[rounds-1]))
 }
 
-// This method measures many pods that are created at once, and the node that runs them.
+// batch measures many pods that are created at once, and the node that runs them.
 func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	name := func(s string) string { return fmt.Sprintf("%d pods: %s", count, s) }
 	var names []string
@@ -122,7 +122,7 @@ func (b *bench) batch(t *testing.T, count int, idle time.Duration) {
 	b.table.Add(name("deleted to all gone, grace 1 s"), seconds(b.remove(t, names)), deleteGoal[count], "")
 }
 
-// This method measures pods with a readiness probe.
+// probed measures pods with a readiness probe.
 func (b *bench) probed(t *testing.T, count int, goal string) {
 	b.probe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(8080)}}}
 	defer func() { b.probe = nil }()
@@ -138,7 +138,7 @@ func (b *bench) probed(t *testing.T, count int, goal string) {
 	cluster.Pass(20 * time.Second)
 }
 
-// This method measures a node after a power failure and after a cut of its link.
+// outages measures a node after a power failure and after a cut of its link.
 func (b *bench) outages(t *testing.T) {
 	var names []string
 	for i := range 10 {

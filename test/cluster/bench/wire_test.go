@@ -37,7 +37,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// This method measures pods that start at the same time. While the pods run, it calls the given function.
+// started measures pods that start at the same time. While the pods run, it calls the given function.
 func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	var names []string
 	for i := range count {
@@ -59,7 +59,7 @@ func (b *bench) started(t *testing.T, count int, which string, then func()) {
 	b.remove(t, names)
 }
 
-// This method measures the start of an agent after a SIGKILL.
+// restarted measures the start of an agent after a SIGKILL.
 func (b *bench) restarted(t *testing.T, count int) {
 	b.n.Kill()
 	in, out := b.n.Bytes(t)
@@ -70,7 +70,7 @@ func (b *bench) restarted(t *testing.T, count int) {
 		fmt.Sprintf("%.1f / %.1f KiB", kib(in2-in), kib(out2-out)), "", "within 15 s")
 }
 
-// This method measures a node whose link is restored after a minute.
+// resumed measures a node whose link is restored after a minute.
 func (b *bench) resumed(t *testing.T, count int) {
 	b.n.Cut(t)
 	cluster.Pass(time.Minute)

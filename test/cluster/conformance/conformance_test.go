@@ -39,7 +39,7 @@ func TestSuite(t *testing.T) {
 	suite(t, c, dir, "conformance", defaultFocus, defaultSkip)
 }
 
-// This function runs the specs that the environment variables select. Without these variables, focus and skip select the specs.
+// suite runs the specs that the environment variables select. Without these variables, focus and skip select the specs.
 func suite(t *testing.T, c *cluster.Cluster, dir, name, focus, skip string) {
 	t.Helper()
 	focus, skip = cmp.Or(os.Getenv("ISLET_CONFORMANCE_FOCUS"), focus), cmp.Or(os.Getenv("ISLET_CONFORMANCE_SKIP"), skip)
@@ -50,8 +50,8 @@ func suite(t *testing.T, c *cluster.Cluster, dir, name, focus, skip string) {
 	conclude(t, dir, name, run)
 }
 
-// This function returns the runner's flags for all suites. The runner starts serial specs after all others. If ISLET_CONFORMANCE_SLICE
-// limits the run to a number of minutes, the flags exclude specs that already have a result.
+// ginkgo returns the runner's flags for all suites. The runner starts serial specs after all others. If ISLET_CONFORMANCE_SLICE limits the
+// run to a number of minutes, the flags exclude specs that already have a result.
 func ginkgo(t *testing.T, dir, name, focus, skip string) []string {
 	t.Helper()
 	flags := []string{"--procs=" + cmp.Or(os.Getenv("ISLET_CONFORMANCE_PROCS"), "8"), "--silence-skips", "--no-color", "--timeout=" + cmp.Or(os.Getenv(slice), "170") + "m", "--poll-progress-after=3m",
@@ -62,10 +62,10 @@ func ginkgo(t *testing.T, dir, name, focus, skip string) []string {
 	return flags
 }
 
-// This constant is the environment variable that limits a run to a number of minutes.
+// slice is the environment variable that limits a run to a number of minutes.
 const slice = "ISLET_CONFORMANCE_SLICE"
 
-// This function returns the runner's flags that exclude the specs with a result.
+// done returns the runner's flags that exclude the specs with a result.
 func done(r results) (flags []string) {
 	for name := range r {
 		flags = append(flags, "--skip="+regexp.QuoteMeta(" "+name)+"$")

@@ -26,8 +26,8 @@ type image struct {
 	more string // the name of the additional layer: a key of programsOf
 }
 
-// This function returns the images for the specs. The keys are the references in the suite's own list (test/utils/image in Kubernetes).
-// All images share a layer.
+// images returns the images for the specs. The keys are the references in the suite's own list (test/utils/image in Kubernetes). All images
+// share a layer.
 func images() map[string]image {
 	const e2e = "registry.k8s.io/e2e-test-images/"
 	agnhost := image{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
@@ -272,7 +272,7 @@ func pauseFiles(t testing.TB, busybox string) map[string][]byte {
 	return r.files()
 }
 
-// This function returns the shared libraries of a program, and the libraries that glibc loads for name lookups.
+// libraries returns the shared libraries of a program, and the libraries that glibc loads for name lookups.
 func libraries(t testing.TB, program string) (out []string) {
 	t.Helper()
 	said, err := exec.Command("ldd", program).Output()

@@ -14,7 +14,7 @@ import (
 	"github.com/islet-edge/islet/test/cluster"
 )
 
-// A registry is a mirror of registry.k8s.io with the suites' images only.
+// A registry is a mirror of registry.k8s.io that serves only the images of the test suites.
 // https://distribution.github.io/distribution/spec/api/
 type registry struct {
 	blobs map[string][]byte // by digest
@@ -50,19 +50,19 @@ func (r *registry) add(t testing.TB, ref string, config []byte, layers [][]byte)
 	r.tags[name] = digest(manifest)
 }
 
-// This method returns the files with which agnhost's registry server serves the image of this registry. The keys are paths below the
-// server's folder. This registry must contain exactly one image.
+// files returns the files from which agnhost's registry server serves this registry's image. The keys are paths below the server's folder.
+// This registry must contain exactly one image.
 func (r *registry) files() map[string][]byte {
 	out := map[string][]byte{}
-	for name, of := range r.tags {
+	for name, manifestDigest := range r.tags {
 		name, tag, _ := strings.Cut(name, ":")
-		out[name+"/manifests/"+tag] = []byte(of + "\n")
-		for at, b := range r.blobs {
+		out[name+"/manifests/"+tag] = []byte(manifestDigest + "\n")
+		for digest, b := range r.blobs {
 			kind := "blobs"
-			if at == of {
+			if digest == manifestDigest {
 				kind = "manifests"
 			}
-			hash := strings.TrimPrefix(at, "sha256:")
+			hash := strings.TrimPrefix(digest, "sha256:")
 			out[fmt.Sprintf("%s/%s/sha256/%s/%s/data", name, kind, hash[:2], hash)] = b
 		}
 	}
@@ -71,22 +71,22 @@ func (r *registry) files() map[string][]byte {
 
 // ServeHTTP serves /v2/, /v2/NAME/manifests/TAG or DIGEST, and /v2/NAME/blobs/DIGEST.
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	path, at := strings.TrimPrefix(q.URL.Path, "/v2/"), ""
+	path, wanted := strings.TrimPrefix(q.URL.Path, "/v2/"), ""
 	if name, tag, ok := strings.Cut(path, "/manifests/"); ok {
 		w.Header().Set("Content-Type", manifestType)
-		if at = r.tags[name+":"+tag]; at == "" {
-			at = tag
+		if wanted = r.tags[name+":"+tag]; wanted == "" {
+			wanted = tag
 		}
-	} else if _, of, ok := strings.Cut(path, "/blobs/"); ok {
+	} else if _, digest, ok := strings.Cut(path, "/blobs/"); ok {
 		w.Header().Set("Content-Type", "application/octet-stream")
-		at = of
+		wanted = digest
 	}
-	b, ok := r.blobs[at]
+	b, ok := r.blobs[wanted]
 	if !ok && path != "" {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	w.Header().Set("Docker-Content-Digest", at)
+	w.Header().Set("Docker-Content-Digest", wanted)
 	w.Header().Set("Content-Length", fmt.Sprint(len(b)))
 	if q.Method != http.MethodHead {
 		w.Write(b)
@@ -110,8 +110,8 @@ func (r *registry) serve(t testing.TB, c *cluster.Cluster) string {
 }
 
 // prepareNode prepares a machine before its agent starts. It installs the suites' images, configures the registry as the mirror of
-// registry.k8s.io, and adds the handler for specs of RuntimeClasses. The machine has no internet access, so prepareNode also configures a
-// name server that refuses every query at once. It appends the last argument to the EdgeConfiguration.
+// registry.k8s.io, and adds the runtime handler test-handler, which the RuntimeClass specs use. The machine has no internet access, so
+// prepareNode also configures a name server that refuses every query at once. It appends the text edge to the EdgeConfiguration.
 func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 	t.Helper()
 	must(t, os.Link(images, filepath.Join(n.Disk, "state/images/suite.tar")))
@@ -125,8 +125,7 @@ func prepareNode(t testing.TB, n *cluster.Node, images, registry, edge string) {
 		ociRuntime(t), edge))
 }
 
-// ociRuntime returns the name of an installed OCI runtime. crun does not work if both cgroup
-// versions are mounted.
+// ociRuntime returns the name of an installed OCI runtime. It prefers runc, because crun does not work if both cgroup versions are mounted.
 func ociRuntime(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"runc", "crun"} {

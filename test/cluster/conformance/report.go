@@ -30,7 +30,7 @@ type spec struct {
 	}
 }
 
-// This method returns the full name of the spec. The runner selects specs by this name (options --focus and --skip).
+// name returns the full name of the spec. The runner selects specs by this name (options --focus and --skip).
 func (s spec) name() string {
 	return strings.Join(slices.DeleteFunc(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText),
 		func(part string) bool { return part == "" }), " ")
@@ -86,7 +86,7 @@ func (r results) add(run []report, problem func(name, text string)) (wanted, lef
 	return wanted, left
 }
 
-// This method returns the sorted names of the specs with an outcome.
+// names returns the sorted names of the specs with an outcome.
 func (r results) names(outcome string) (out []string) {
 	for name, is := range r {
 		if is == outcome {
@@ -145,7 +145,7 @@ func cannotPass(spec string) string {
 		"blocks new pod after force-delete": "it wants the new pod to complain of the old one's claim; here a " +
 			"pod does not begin before another one of its name has ended",
 		"read only busybox container should not write to root": "it wants the words of busybox' shell; the image's is this host's " +
-			"bash, since Debian's busybox drops variables that are no names",
+			"bash, since Debian's busybox drops variables that are not names",
 		"ContainerMetrics": "it wants a container's share of a disk's traffic, which cgroup v1 does not count where it goes " +
 			"through the page cache, and file systems with at most 100 inodes",
 		"Summary API": "it wants pressure figures of containers, which cgroup v1 does not have, an answer from the " +

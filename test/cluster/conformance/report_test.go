@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// This constant is a shortened report of the runner. One spec passed, one failed, one cannot pass, one was interrupted by the end of the
-// slice, and one was not started. The cleanup after all specs (SynchronizedAfterSuite) failed too.
+// run is a shortened report of the runner. One spec passed, one failed, one cannot pass, one was interrupted by the end of the slice, and
+// one was not started. The cleanup after all specs (SynchronizedAfterSuite) failed too.
 const run = `[{"PreRunStats": {"TotalSpecs": 9, "SpecsThatWillRun": 5}, "SpecReports": [
 {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods", ""], "LeafNodeText": "should run (a|b) [Conformance]", "State": "passed", "RunTime": 12},
 {"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "should fail", "State": "timedout", "Failure": {"Message": "it took long", "Location": {"FileName": "pods.go", "LineNumber": 7}}},

@@ -37,7 +37,7 @@ func (s *Server) Heal() {
 // Lies returns how often a client has got a lie.
 func (s *Server) Lies() int { s.mu.Lock(); defer s.mu.Unlock(); return s.lied }
 
-// ServeCertificateOf replaces the certificate of the listener by one of another CA for the same addresses.
+// ServeCertificateOf replaces the certificate of the listener with one of another CA for the same addresses.
 func (s *Server) ServeCertificateOf(a *Authority) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -60,8 +60,8 @@ var apiNames = []string{"kubernetes", "kubernetes.default", "kubernetes.default.
 // apiServer is the address at which only the server's host reaches the API server.
 const apiServer = "127.0.0.1:6444"
 
-// write creates the files of a control plane in a directory: those of k3s below tls and etc, and the kubeconfigs with the names that
-// package cluster reads. dir is the directory as the control plane's processes see it. The names of certificates' subjects are those of k3s
+// write creates the files of a control plane in a directory: k3s' files below tls and etc, and the kubeconfigs with the names that
+// package cluster reads. dir is the directory as the control plane's processes see it. The names of certificates' subjects are k3s'
 // pkg/daemons/control/deps/deps.go, genClientCerts, genServerCerts, genRequestHeaderCerts and genEgressSelectorConfig.
 func (p *PKI) write(at, dir, address, egress string) error {
 	f := files{at: at}

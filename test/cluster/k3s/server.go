@@ -124,7 +124,7 @@ func (s *Server) coreReady() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.r
 func (s *Server) SetValidity(d time.Duration) { s.mu.Lock(); defer s.mu.Unlock(); s.validity = d }
 
 // NodeToken returns the token with which agents join: the hash of the CA that /cacerts returns, and a user with a password. The hash is
-// that of the file, because the file contains one certificate. k3s pkg/clientaccess/token.go, FormatTokenBytes.
+// the hash of the file, because the file contains one certificate. k3s pkg/clientaccess/token.go, FormatTokenBytes.
 func (s *Server) NodeToken() string { return s.hash() + "node:" + s.c.Passwords.Agent }
 
 // ServerToken returns the content of the server's file node-token, if there is no agent-token. An agent takes only its password and sends
@@ -150,7 +150,7 @@ func (s *Server) Requests() map[string]int {
 	return all
 }
 
-// paths returns the handlers of the server's own paths. The user "server" may not use those of agents.
+// paths returns the handlers of the server's own paths. The user "server" may not use the paths of agents.
 // k3s pkg/server/handlers/router.go, NewHandler. k3s takes any word after v1-; here it is k3s.
 func (s *Server) paths() map[string]http.HandlerFunc {
 	agents := func(h http.HandlerFunc) http.HandlerFunc {

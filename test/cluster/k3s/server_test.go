@@ -147,7 +147,7 @@ func TestStatus(t *testing.T) {
 	a.client = own
 	a.wantRefused(http.StatusUnauthorized, http.MethodGet, serving) // the Node does not exist
 	a.wantRefused(http.StatusBadRequest, http.MethodGet, serving, set("k3s-Node-Name", "another"))
-	a.want(http.StatusBadRequest, http.MethodGet, "/v1-k3s/connect", nil) // it is no WebSocket
+	a.want(http.StatusBadRequest, http.MethodGet, "/v1-k3s/connect", nil) // it is not a WebSocket
 }
 
 // TestConnect checks that only the API server's user can use the tunnels, and what the server answers.

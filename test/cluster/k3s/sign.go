@@ -62,7 +62,7 @@ func (s *Server) clientOf(name string) http.HandlerFunc {
 	}
 }
 
-// signAndSend answers with a certificate and the CA. The key is that of the request for a certificate in a POST (DER; the signature is not
+// signAndSend answers with a certificate and the CA. The key comes from the request for a certificate in a POST (DER; the signature is not
 // checked, and the names in it have no effect). Otherwise it is the server's key, which follows the certificates: the form of older agents.
 // k3s pkg/server/handlers/handlers.go, signAndSend.
 func (s *Server) signAndSend(w http.ResponseWriter, r *http.Request, own *ecdsa.PrivateKey, i *Issue) {

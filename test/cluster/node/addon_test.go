@@ -130,7 +130,7 @@ func TestAddOn(t *testing.T) {
 	onAddOn(moved("to show that it runs again", now, 2))
 }
 
-// This type adds a suffix to the name of a test, for the names of a second node and a second namespace.
+// An other adds a suffix to the name of a test, for the names of a second node and a second namespace.
 type other struct{ testing.TB }
 
 func (o other) Name() string { return o.TB.Name() + "-other" }

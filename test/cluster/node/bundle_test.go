@@ -12,8 +12,8 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// TestBundlePods checks that the API server shows the pods of a bundle as mirror pods with the names of their manifests, and that they go
-// when another bundle replaces the bundle.
+// TestBundlePods checks that the API server shows the pods of a bundle as mirror pods, whose names contain the name of the node, that
+// kubectl finds their logs, and that they go when another bundle replaces the bundle.
 func TestBundlePods(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -46,18 +46,21 @@ func TestBundlePods(t *testing.T) {
 		}
 	}
 	apply(1, "web", "stays")
-	web := c.AwaitPod(t, ns, "web", "to be ready", cluster.PodReady)
-	stays := c.AwaitPod(t, ns, "stays", "to be ready", cluster.PodReady)
+	web := c.AwaitPod(t, ns, "web."+n.Name, "to be ready", cluster.PodReady)
+	stays := c.AwaitPod(t, ns, "stays."+n.Name, "to be ready", cluster.PodReady)
 	for _, p := range []*corev1.Pod{web, stays} {
 		if p.Annotations[corev1.MirrorPodAnnotationKey] == "" || p.Annotations["kubernetes.io/config.source"] != "bundle" ||
 			len(p.OwnerReferences) != 1 || p.OwnerReferences[0].Name != n.Name || p.Spec.NodeName != n.Name {
 			t.Errorf("%+v", p.ObjectMeta)
 		}
 	}
+	if out := c.Kubectl(t, "logs", "-n", ns, web.Name); !strings.Contains(out, "1") {
+		t.Errorf("the logs of a mirror pod are %q", out)
+	}
 	apply(2, "stays", "new")
-	c.AwaitPod(t, ns, "new", "to be ready", cluster.PodReady)
+	c.AwaitPod(t, ns, "new."+n.Name, "to be ready", cluster.PodReady)
 	c.AwaitGone(t, web)
-	if now := c.AwaitPod(t, ns, "stays", "to be ready", cluster.PodReady); now.UID != stays.UID || container(now) != container(stays) {
+	if now := c.AwaitPod(t, ns, "stays."+n.Name, "to be ready", cluster.PodReady); now.UID != stays.UID || container(now) != container(stays) {
 		t.Errorf("a pod of both bundles was replaced: %s, before %s", container(now), container(stays))
 	}
 }

@@ -54,7 +54,7 @@ func newSigner(t *testing.T, name string) *signer {
 	return &signer{name, cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
-// This function returns the API version in which the control plane serves trust bundles and certificate requests.
+// served returns the API version in which the control plane serves trust bundles and certificate requests.
 func served() string {
 	if cluster.IsFormer() {
 		return "v1beta1"
@@ -62,7 +62,7 @@ func served() string {
 	return "v1"
 }
 
-// This function returns a watch function and an update function for the requests of a namespace in the served version.
+// signing returns a watch function and an update function for the requests of a namespace in the served version.
 func signing(c *cluster.Cluster, ns string) (
 	watches func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	update func(context.Context, *certificates.PodCertificateRequest) error,
@@ -100,13 +100,13 @@ func requestOf(o runtime.Object) *certificates.PodCertificateRequest {
 	return nil
 }
 
-// This method returns a ClusterTrustBundle with the given certificates.
+// bundle returns a ClusterTrustBundle with the given certificates.
 func (s *signer) bundle(version, stage string, pems ...string) string {
 	return fmt.Sprintf("apiVersion: certificates.k8s.io/%s\nkind: ClusterTrustBundle\nmetadata: {name: %q, labels: {stage: %s}}\nspec:\n  signerName: %s\n  trustBundle: |\n%s---\n",
 		served(), strings.ReplaceAll(s.name, "/", ":")+":"+version, stage, s.name, indent("    ", strings.TrimSpace(strings.Join(pems, ""))))
 }
 
-// This method waits for a number of requests of a pod, and issues a certificate for each.
+// answer waits for a number of requests of a pod, and issues a certificate for each.
 func (s *signer) answer(t *testing.T, c *cluster.Cluster, ns, pod string, requests int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

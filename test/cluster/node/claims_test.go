@@ -59,7 +59,7 @@ spec:
 `, name, ns, mode, volume)
 }
 
-// This function creates a loop device with a size in KiB.
+// loop creates a loop device with a size in KiB.
 func loop(t *testing.T, dir, name string, kib int64) string {
 	t.Helper()
 	file := filepath.Join(dir, name)

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This type is a node whose configuration comes from a ConfigMap in kube-system.
+// A configured is a node whose configuration comes from a ConfigMap in kube-system.
 type configured struct {
 	*cluster.Node
 	t     *testing.T
@@ -22,7 +22,7 @@ type configured struct {
 	files string // KubeletConfiguration of the local files
 }
 
-// This function returns a node that may read one ConfigMap and does not yet use it. A trial takes at least healthyFor.
+// follow returns a node that may read one ConfigMap and does not yet use it. A trial takes at least healthyFor.
 func follow(t *testing.T, healthyFor string) (*configured, map[string]*corev1.Pod) {
 	t.Helper()
 	return followWith(t, healthyFor, func(*cluster.Node) string { return "" })
@@ -75,7 +75,7 @@ func (f *configured) send(old, changed string) {
 		f.Name, text))
 }
 
-// This method waits until the Node's condition KubeletConfigOk has the given status, and a message with the given part.
+// condition waits until the Node's condition KubeletConfigOk has the given status, and a message with the given part.
 func (f *configured) condition(status corev1.ConditionStatus, message string) *corev1.Node {
 	f.t.Helper()
 	return f.c.AwaitNode(f.t, f.Name, fmt.Sprintf("to have KubeletConfigOk %s: %s", status, message), func(n *corev1.Node) bool {
@@ -84,7 +84,7 @@ func (f *configured) condition(status corev1.ConditionStatus, message string) *c
 	})
 }
 
-// This method waits for an event of the Node.
+// event waits for an event of the Node.
 func (f *configured) event(reason, message string) {
 	f.t.Helper()
 	f.Await("the event "+reason, func() bool {
@@ -101,7 +101,7 @@ func (f *configured) event(reason, message string) {
 	})
 }
 
-// This method returns the output of islet config show.
+// shows returns the output of islet config show.
 func (f *configured) shows() (s struct {
 	Active, LastKnownGood struct{ ID, Kubelet string }
 	Assigned              *struct{ ID string }
@@ -122,7 +122,7 @@ func (f *configured) onTrial() {
 	})
 }
 
-// This method waits until a configuration with the given part is in use and no trial runs.
+// good waits until a configuration with the given part is in use and no trial runs.
 func (f *configured) good(part string) {
 	f.t.Helper()
 	f.Await("a good configuration with "+part, func() bool {
@@ -169,7 +169,7 @@ func TestSentConfiguration(t *testing.T) {
 	unchanged(t, f.c, before)
 }
 
-// This method checks the status annotation of a Node that uses the ConfigMap.
+// status checks the status annotation of a Node that uses the ConfigMap.
 func (f *configured) status(n *corev1.Node) {
 	f.t.Helper()
 	var s corev1.NodeConfigStatus
@@ -180,7 +180,7 @@ func (f *configured) status(n *corev1.Node) {
 	}
 }
 
-// This method waits until the metrics contain a text.
+// metric waits until the metrics contain a text.
 func (f *configured) metric(part string) {
 	f.t.Helper()
 	f.Await(part, func() bool {
@@ -189,7 +189,7 @@ func (f *configured) metric(part string) {
 	})
 }
 
-// This method checks that the API server allows the node to read its ConfigMap and no other one.
+// allowed checks that the API server allows the node to read its ConfigMap and no other one.
 func (f *configured) allowed() {
 	f.t.Helper()
 	for args, want := range map[string]string{

@@ -113,7 +113,7 @@ func csiMounts(n *cluster.Node) []string {
 	})
 }
 
-// This function attaches the volumes of a driver until the test ends, like the driver's external attacher.
+// attach attaches the volumes of a driver until the test ends, like the driver's external attacher.
 func attach(t *testing.T, c *cluster.Cluster, driver string) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

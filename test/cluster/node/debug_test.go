@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This function runs kubectl debug with the test's image.
+// debug runs kubectl debug with the test's image.
 func debug(t *testing.T, c *cluster.Cluster, ns string, args ...string) {
 	t.Helper()
 	c.Kubectl(t, append([]string{"-n", ns, "debug", "--image=" + machine.Image, "--image-pull-policy=Never"}, args...)...)
 }
 
-// This function returns the status of an ephemeral container, or nil if the status is missing.
+// ephemeral returns the status of an ephemeral container, or nil if the status is missing.
 func ephemeral(p *corev1.Pod, name string) *corev1.ContainerStatus {
 	for i, s := range p.Status.EphemeralContainerStatuses {
 		if s.Name == name {

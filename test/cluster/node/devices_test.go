@@ -51,7 +51,7 @@ func (*devicePlugin) Allocate(_ context.Context, q *plugin.AllocateRequest) (*pl
 	}}}, nil
 }
 
-// This function starts a device plugin on a node. The returned function ends the plugin.
+// plug starts a device plugin on a node. The returned function ends the plugin.
 func plug(t *testing.T, n *cluster.Node, ids ...string) (stop func()) {
 	t.Helper()
 	dir := filepath.Join(n.Disk, "kubelet", "device-plugins")
@@ -80,8 +80,8 @@ func plug(t *testing.T, n *cluster.Node, ids ...string) (stop func()) {
 }
 
 // TestDevicePlugin checks that a pod gets a plugin's device and keeps it after a SIGKILL of the agent, a restart of the plugin and a
-// reboot without a network. A finished pod must release its device. A pod without an available device must be rejected with the reason of
-// a kubelet.
+// reboot without a network. A finished pod must release its device. A pod without an available device must be rejected with the same
+// reason as in a kubelet.
 func TestDevicePlugin(t *testing.T) {
 	c := start(t) // not parallel, because the test changes the working directory
 	n := c.Node(t, "")

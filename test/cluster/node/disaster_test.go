@@ -27,7 +27,7 @@ func ranOn(t *testing.T, n *cluster.Node, before map[string]*corev1.Pod) {
 	}
 }
 
-// This function returns the start time of a pod's first container.
+// started returns the start time of a pod's first container.
 func started(p *corev1.Pod) time.Time {
 	if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
 		return s[0].State.Running.StartedAt.Time
@@ -35,13 +35,13 @@ func started(p *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// This function reports whether the node holds pods. In this case islet status contains the command that releases them.
+// holding reports whether the node holds pods. In this case islet status contains the command that releases them.
 func holding(n *cluster.Node) bool {
 	out, _ := n.Try("status")
 	return strings.Contains(out, "until islet accept")
 }
 
-// This function waits until the node reports held pods in its status and in an event. The API server does not have these pods.
+// held waits until the node reports held pods in its status and in an event. The API server does not have these pods.
 func held(t *testing.T, c *cluster.Cluster, n *cluster.Node) {
 	t.Helper()
 	n.Await("the status to report held pods", func() bool { return holding(n) })
@@ -93,8 +93,8 @@ func TestRestored(t *testing.T) {
 	ranOn(t, n, before)
 }
 
-// TestClusterMadeAnew replaces the cluster by an empty one with the same CA. It checks that the node's old pods continue to run beside new
-// pods, also after a restart of the agent. The command islet accept must end the old pods. The node must still execute deletions.
+// TestClusterMadeAnew replaces the cluster with an empty one with the same CA. It checks that the node's old pods continue to run beside
+// new pods, also after a restart of the agent. The command islet accept must end the old pods. The node must still execute deletions.
 func TestClusterMadeAnew(t *testing.T) {
 	c := start(t)
 	n := c.Node(t, "")
@@ -141,6 +141,34 @@ func TestClusterMadeAnew(t *testing.T) {
 	}
 }
 
+// TestConfigurationWithoutACluster starts a node without the flags of its cluster, as after an edit of the flags by a tool. It checks that
+// the pods keep their containers, also after they have restarted without the cluster, until islet accept.
+func TestConfigurationWithoutACluster(t *testing.T) {
+	c, n, ns := join(t)
+	before := pods(t, c, ns, 2)
+	n.Kill()
+	n.StartAgent("--cert-dir="+n.Disk+"/pki", "--node-ip="+n.Addr)
+	n.Await("the status to report held pods", func() bool { return holding(n) })
+	n.WaitReady("p0", "p1")
+	ranOn(t, n, before)
+	n.Kill()
+	n.Start()
+	c.AwaitNode(t, n.Name, "to be ready again", cluster.NodeReady)
+	n.Await("the status to report no held pods", func() bool { return !holding(n) })
+	ranOn(t, n, before)
+	unchanged(t, c, before)
+
+	n.Kill()
+	n.StartAgent("--cert-dir="+n.Disk+"/pki", "--node-ip="+n.Addr)
+	n.Await("the status to report held pods", func() bool { return holding(n) })
+	n.Islet("accept")
+	n.WaitReady()
+	n.Await("the agent to run without a cluster", func() bool {
+		out, _ := n.Try("status", "-o", "json")
+		return strings.HasPrefix(out, "{") && !strings.Contains(out, "NoCredentials")
+	})
+}
+
 // TestNodeAndPodsDeleted deletes the Node object of a disconnected node and then the node's pods, like pod garbage collection. Only the
 // long test waits for the real garbage collection. The node must hold these pods. It must not hold pods that are deleted while their Node
 // exists.
@@ -185,7 +213,7 @@ func TestNodeAndPodsDeleted(t *testing.T) {
 	t.Logf("the pods were gone at most %v after the link was %s", lasts, link)
 }
 
-// This function returns the state of the node's link, and the duration of this state.
+// linked returns the state of the node's link, and the duration of this state.
 func linked(t *testing.T, n *cluster.Node) (lasts time.Duration, link string) {
 	t.Helper()
 	var status struct {
@@ -237,13 +265,13 @@ func TestAuthorityReplaced(t *testing.T) {
 		t.Helper()
 		n.Await("doctor to report the problem "+when, func() bool {
 			out, _ := n.Try("doctor", "--socket=/run/islet/islet.sock")
-			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf by a kubeconfig")
+			return strings.Contains(out, says) && strings.Contains(out, "replace "+n.Disk+"/kubelet.conf with a kubeconfig")
 		})
 	}
 	advice("with the server", "no link to the API server (ServerCertificateInvalid)")
 	n.Await("the status to show the solution", func() bool {
 		out, _ := n.Try("status")
-		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf by a kubeconfig with it")
+		return strings.Contains(out, "if the cluster has a new CA, replace "+n.Disk+"/kubelet.conf with a kubeconfig that has this CA")
 	})
 	n.WaitReady("dressed", "p0", "p1")
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This function returns the kubelet's events of an object. The keys have the form "REASON: MESSAGE". The values are the counts.
+// happened returns the kubelet's events of an object. The keys have the form "REASON: MESSAGE". The values are the counts.
 func happened(t *testing.T, c *cluster.Cluster, ns string, uid types.UID) map[string]int32 {
 	t.Helper()
 	list, err := c.Admin().CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(uid)})
@@ -28,7 +28,7 @@ func happened(t *testing.T, c *cluster.Cluster, ns string, uid types.UID) map[st
 	return count
 }
 
-// This function waits until the output of kubectl describe contains all given texts.
+// describes waits until the output of kubectl describe contains all given texts.
 func describes(t *testing.T, c *cluster.Cluster, n *cluster.Node, what []string, args ...string) {
 	t.Helper()
 	n.Await("kubectl describe "+strings.Join(args, " ")+" to show "+strings.Join(what, ", "), func() bool {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This constant is a Deployment with one pod that needs more of a resource than the node has.
+// greedy is a Deployment with one pod that needs more of a resource than the node has.
 const greedy = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: greedy, namespace: %s}
@@ -30,7 +30,7 @@ spec:
 ---
 `
 
-// This constant is the time for which the node keeps its pressure condition after the end of the pressure.
+// transition is the time for which the node keeps its pressure condition after the end of the pressure.
 const transition = 15 * time.Second
 
 // TestEvictsInCluster checks that a node under memory or disk pressure evicts the pod that causes the pressure. The node must get the
@@ -109,8 +109,8 @@ func (p pressure) test(t *testing.T) {
 	unchanged(t, c, modest)
 }
 
-// This method returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before the
-// node had the taint. The node has rejected these pods.
+// look returns the evicted pod and a pod that is unschedulable because of the taint. It ignores pods that were scheduled before the node
+// had the taint. The node has rejected these pods.
 func (p pressure) look(t *testing.T, c *cluster.Cluster, ns string) (ended, waits *corev1.Pod) {
 	t.Helper()
 	list, err := c.Admin().CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: "app=greedy"})

@@ -12,7 +12,7 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// This method returns the node's response to a request through the API server.
+// raw returns the node's response to a request through the API server.
 func (k kubectl) raw(t *testing.T, n *cluster.Node, path string) string {
 	t.Helper()
 	out, err := k.Raw(t, fmt.Sprintf("/api/v1/nodes/%s/proxy/%s", n.Name, path))
@@ -22,7 +22,7 @@ func (k kubectl) raw(t *testing.T, n *cluster.Node, path string) string {
 	return out
 }
 
-// This method checks paths of the kubelet API through the API server.
+// proxy checks paths of the kubelet API through the API server.
 func (k kubectl) proxy(t *testing.T, n *cluster.Node) {
 	for path, want := range map[string]string{
 		"healthz": "ok", "healthz/ping": "ok", "healthz/log": "ok", "healthz/syncloop": "ok", "healthz?verbose": "[+]syncloop ok",
@@ -38,7 +38,7 @@ func (k kubectl) proxy(t *testing.T, n *cluster.Node) {
 	k.want(t, "web\n", "create", "--raw", root+"run/"+k.ns+"/web/c?cmd=/podtool+cat+/etc/hostname", "-f", "/dev/null")
 }
 
-// This method checks the metrics and labels that metrics-server, Prometheus, its alerts and its dashboards need from a kubelet.
+// figures checks the metrics and labels that metrics-server, Prometheus, its alerts and its dashboards need from a kubelet.
 func (k kubectl) figures(t *testing.T, n *cluster.Node) {
 	for path, names := range map[string][]string{
 		"metrics": {

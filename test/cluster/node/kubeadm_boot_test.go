@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This constant is kubeadm's flag for the CRI socket.
+// cri is kubeadm's flag for the CRI socket.
 const cri = "--cri-socket=unix:///run/islet/cri.sock"
 
 // A kubeadmBoot is a virtual machine with islet's Debian packages that kubeadm joins to the cluster. It runs systemd with cgroup v2 and
@@ -85,7 +85,7 @@ func bootPackaged(t *testing.T, name string, set func(*vm.VM), further map[strin
 	return b
 }
 
-// This method runs kubeadm without ignored preflight errors. kubeadm waits two seconds for the runtime, which is too short for an emulated
+// kubeadm runs kubeadm without ignored preflight errors. kubeadm waits two seconds for the runtime, which is too short for an emulated
 // machine on a busy host. In this case the command is repeated, because the preflight checks change nothing.
 func (b *kubeadmBoot) kubeadm(args ...string) string {
 	b.t.Helper()
@@ -110,7 +110,7 @@ func (b *kubeadmBoot) enter(command []string) {
 	}
 }
 
-// This method joins the test's cluster. It first sets the cgroup driver in the cluster's kubelet configuration.
+// join joins the test's cluster. It first sets the cgroup driver in the cluster's kubelet configuration.
 func (b *kubeadmBoot) join(driver string) {
 	b.t.Helper()
 	kubectl := func(args ...string) string {
@@ -130,13 +130,13 @@ func (b *kubeadmBoot) join(driver string) {
 	b.step("joined, with " + driver)
 }
 
-// This function returns a pod that mounts a ConfigMap of the cluster and tolerates all taints.
+// settled returns a pod that mounts a ConfigMap of the cluster and tolerates all taints.
 func settled(ns, name string) string {
 	return pod(ns, name, "tolerations: [{operator: Exists}]\nvolumes: [{name: settings, configMap: {name: settings}}]",
 		"volumeMounts: [{name: settings, mountPath: /settings}]", "sleep")
 }
 
-// This method creates pods on the machine and waits until they are ready.
+// run creates pods on the machine and waits until they are ready.
 func (b *kubeadmBoot) run(ns string, names ...string) {
 	b.t.Helper()
 	var all strings.Builder
@@ -150,14 +150,14 @@ func (b *kubeadmBoot) run(ns string, names ...string) {
 	}
 }
 
-// This method waits until the given number of container processes run in this boot. For a moment, the status of pods may be that of the
-// previous boot.
+// alive waits until the given number of container processes run in this boot. For a moment, the status of pods may be that of the previous
+// boot.
 func (b *kubeadmBoot) alive(n int) {
 	b.t.Helper()
 	b.Await(fmt.Sprintf("[ $(pgrep -x podtool | wc -l) = %d ] || { islet pods -A; false; }", n))
 }
 
-// This method waits until the pods are ready in new containers after a boot.
+// back waits until the pods are ready in new containers after a boot.
 func (b *kubeadmBoot) back() {
 	b.t.Helper()
 	b.alive(len(b.pods))
@@ -172,7 +172,7 @@ func (b *kubeadmBoot) back() {
 	}
 }
 
-// This method checks that the pods' processes have not changed, and that the API server shows the same containers.
+// same checks that the pods' processes have not changed, and that the API server shows the same containers.
 func (b *kubeadmBoot) same(before, what string) {
 	b.t.Helper()
 	if after := b.Run(containers); after != before || before == "" {
@@ -185,7 +185,7 @@ func (b *kubeadmBoot) same(before, what string) {
 	}
 }
 
-// This constant is a command that prints the processes of pods from their cgroups.
+// containers is a command that prints the processes of pods from their cgroups.
 const containers = `find /sys/fs/cgroup/kubepods* -name cgroup.procs -exec cat {} + | sort -n`
 
 // TestKubeadmBoot checks the whole life of a machine that kubeadm joins. The steps are a join without preflight errors, a reboot, an
@@ -226,7 +226,7 @@ func TestKubeadmBoot(t *testing.T) {
 	b.step("pods run again")
 }
 
-// This method cuts the power at random moments, while pods run, start and end.
+// cuts interrupts the power at random moments, while pods run, start and end.
 func (b *kubeadmBoot) cuts(ns string) {
 	b.t.Helper()
 	n := 3

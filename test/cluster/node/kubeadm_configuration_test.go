@@ -28,7 +28,7 @@ func newKubeadmMap(t *testing.T, c *cluster.Cluster) *kubeadmMap {
 	return m
 }
 
-// This method changes keys. A nil value deletes the key.
+// patch changes keys. A nil value deletes the key.
 func (m *kubeadmMap) patch(data map[string]any) {
 	m.t.Helper()
 	text, err := json.Marshal(map[string]any{"data": data})

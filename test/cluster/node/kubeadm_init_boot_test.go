@@ -112,14 +112,14 @@ func (b initBoot) put(name, content string) string {
 	return path
 }
 
-// This method creates a pod on a node. The pod tolerates all taints.
+// place creates a pod on a node. The pod tolerates all taints.
 func (b initBoot) place(name, node string) {
 	b.t.Helper()
 	b.until("apply", "-f", b.put("pod.yaml", pod("default", name,
 		"tolerations: [{operator: Exists}]\nnodeSelector: {kubernetes.io/hostname: "+node+"}", "", "count", "1s")))
 }
 
-// This method waits until kubectl exec and kubectl logs work for a pod.
+// reaches waits until kubectl exec and kubectl logs work for a pod.
 func (b initBoot) reaches(pod string) {
 	b.t.Helper()
 	if out := b.until("exec", pod, "--", "/podtool", "cat", "/etc/hostname"); out != pod+"\n" {
@@ -136,7 +136,7 @@ func (b initBoot) await(args ...string) {
 	b.until(append([]string{"wait", "--timeout=30s"}, args...)...)
 }
 
-// This method repeats a kubectl command until it succeeds, because the API server may not be ready. It returns the output.
+// until repeats a kubectl command until it succeeds, because the API server may not be ready. It returns the output.
 func (b initBoot) until(args ...string) string {
 	b.t.Helper()
 	all := append([]string{"--kubeconfig=" + filepath.Join(b.dir, "admin.conf")}, args...)
@@ -158,7 +158,7 @@ func (b initBoot) until(args ...string) string {
 	}
 }
 
-// This constant is the time limit for an emulated control plane to start.
+// patience is the time limit for an emulated control plane to start.
 const patience = 20 * time.Minute
 
 // controlPlane waits until the machine's control plane runs in this boot and its pods are ready.

@@ -79,8 +79,8 @@ func (h *kubeadmHost) put(path, content string) {
 	h.Run("install", "-m", "755", filepath.Join(h.Disk, "put"), path)
 }
 
-// This method runs kubeadm in the machine. It ignores the preflight check of the kernel and the cgroup hierarchies, because both are those
-// of the test's host.
+// kubeadm runs kubeadm in the machine. It ignores the preflight check of the kernel and the cgroup hierarchies, because both are those of
+// the test's host.
 func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) string {
 	t.Helper()
 	all := append(append([]string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, command...), args...)
@@ -93,7 +93,7 @@ func (h *kubeadmHost) kubeadm(t *testing.T, command []string, args ...string) st
 	return out
 }
 
-// This method follows the steps in docs/kubeadm.md.
+// join follows the steps in docs/kubeadm.md.
 func (h *kubeadmHost) join(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
 	h.Run("systemctl", "start", "islet-cri")

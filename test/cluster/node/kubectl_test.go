@@ -21,7 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This type runs kubectl in the namespace with the pods of TestKubectl.
+// A kubectl runs kubectl in the namespace with the pods of TestKubectl.
 type kubectl struct {
 	*cluster.Cluster
 	ns   string
@@ -30,7 +30,7 @@ type kubectl struct {
 
 func (k kubectl) args(args ...string) []string { return append([]string{"-n", k.ns}, args...) }
 
-// This method checks that the output of a command contains a text. The command may succeed or fail.
+// want checks that the output of a command contains a text. The command may succeed or fail.
 func (k kubectl) want(t *testing.T, want string, args ...string) {
 	t.Helper()
 	if out, err := k.TryKubectl("", k.args(args...)...); !strings.Contains(out, want) {
@@ -82,7 +82,7 @@ func (k kubectl) exec(t *testing.T) {
 	k.want(t, `container not found ("c")`, "exec", "lost", "--", "/podtool")
 }
 
-// This method checks exec -it and attach -it with a terminal whose size changes.
+// terminal checks exec -it and attach -it with a terminal whose size changes.
 func (k kubectl) terminal(t *testing.T) {
 	tty := openTerminal(t)
 	tty.resize(t, 25, 81)
@@ -108,8 +108,8 @@ func (k kubectl) terminal(t *testing.T) {
 	session.end(t, true)
 }
 
-// This method checks that kubectl attach sends input to a container and receives its output. The container's stdin must stay open after a
-// client has closed its input.
+// attach checks that kubectl attach sends input to a container and receives its output. The container's stdin must stay open after a client
+// has closed its input.
 func (k kubectl) attach(t *testing.T) {
 	for _, line := range []string{"one\n", "two\n"} {
 		session := k.start(t, nil, "attach", "-i", "cat")
@@ -245,7 +245,7 @@ func (s *session) await(t *testing.T, want string) {
 	_, s.seen, _ = strings.Cut(s.seen, want)
 }
 
-// This method waits until kubectl exits by itself.
+// end waits until kubectl exits by itself.
 func (s *session) end(t *testing.T, success bool) {
 	t.Helper()
 	<-s.Ended

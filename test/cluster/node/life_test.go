@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This constant is a pod whose containers write their starts, exits and hooks to DISK/shared/log. It is ready while the file
-// DISK/shared/ready exists, and alive until the file DISK/shared/dead exists.
+// lived is a pod whose containers write their starts, exits and hooks to DISK/shared/log. It is ready while the file DISK/shared/ready
+// exists, and alive until the file DISK/shared/dead exists.
 const lived = `apiVersion: v1
 kind: Pod
 metadata: {name: lived, namespace: NS}

@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This function joins a virtual machine to the cluster with kubeadm and all its checks. The machine runs Debian with cgroup v2 and the
-// cgroup driver systemd. This is the short form of TestKubeadmBoot.
+// virtual joins a virtual machine to the cluster with kubeadm and all its checks. The machine runs Debian with cgroup v2 and the cgroup
+// driver systemd. This is the short form of TestKubeadmBoot.
 func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	t.Helper()
 	dist := os.Getenv("ISLET_DIST")
@@ -40,7 +40,7 @@ func virtual(t *testing.T, c *cluster.Cluster) *vm.VM {
 	return v
 }
 
-// This function returns the cgroup path of a burstable pod under the cgroup driver systemd.
+// slice returns the cgroup path of a burstable pod under the cgroup driver systemd.
 func slice(p *corev1.Pod) string {
 	return "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + strings.ReplaceAll(string(p.UID), "-",
 		"_") + ".slice"

@@ -16,8 +16,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// This constant contains an administrator's changes to metrics-server's manifests. They set the image and the node. They also make
-// metrics-server verify the nodes' certificates with the cluster's CA.
+// overlay contains an administrator's changes to metrics-server's manifests. They set the image and the node. They also make metrics-server
+// verify the nodes' certificates with the cluster's CA.
 const overlay = `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [%s]
@@ -29,7 +29,7 @@ patches:
     - {op: add, path: /spec/template/spec/nodeSelector/kubernetes.io~1hostname, value: %s}
 `
 
-// This constant is a Deployment whose pods use their whole CPU limit, and its HorizontalPodAutoscaler.
+// burns is a Deployment whose pods use their whole CPU limit, and its HorizontalPodAutoscaler.
 const burns = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: burns, namespace: %[1]s}
@@ -112,7 +112,7 @@ func TestMetricsServer(t *testing.T) {
 	t.Logf("\n%s", c.Kubectl(t, "-n", ns, "get", "hpa"))
 }
 
-// This function returns the CPU usage of the Deployment's first pod in millicores.
+// burnt returns the CPU usage of the Deployment's first pod in millicores.
 func burnt(used map[string]corev1.ResourceList) int64 {
 	for name, l := range used {
 		if strings.HasPrefix(name, "burns-") {

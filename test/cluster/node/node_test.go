@@ -27,8 +27,8 @@ func start(t *testing.T) *cluster.Cluster {
 	return cluster.Start(t)
 }
 
-// This function returns a ready node and a namespace. It lets the test run in parallel with others. Such tests mostly wait, and change
-// only their own objects.
+// join returns a ready node and a namespace. It lets the test run in parallel with others. Such tests mostly wait, and change only their
+// own objects.
 func join(t *testing.T, flags ...string) (*cluster.Cluster, *cluster.Node, string) {
 	t.Helper()
 	t.Parallel()
@@ -61,7 +61,7 @@ func configureDisk(n *cluster.Node, lines string) {
 	n.Edit("kubelet.yaml", func(conf string) string { return strings.TrimSuffix(conf, machine.Roomy) + lines })
 }
 
-// This function returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
+// pod returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -84,7 +84,7 @@ func indent(by, lines string) string {
 	return by + strings.ReplaceAll(strings.Trim(lines, "\n"), "\n", "\n"+by) + "\n"
 }
 
-// This function creates n sleeping pods and waits until they are ready.
+// pods creates n sleeping pods and waits until they are ready.
 func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1.Pod {
 	t.Helper()
 	var all strings.Builder
@@ -97,7 +97,7 @@ func pods(t *testing.T, c *cluster.Cluster, ns string, n int) map[string]*corev1
 	return c.AwaitReady(t, ns, names...)
 }
 
-// This function returns the ID of a pod's first container.
+// container returns the ID of a pod's first container.
 func container(p *corev1.Pod) string {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return ""
@@ -122,7 +122,7 @@ func condition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition
 	return &p.Status.Conditions[i]
 }
 
-// This function checks that the pods' containers have not changed.
+// unchanged checks that the pods' containers have not changed.
 func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) {
 	t.Helper()
 	for name, old := range before {
@@ -133,7 +133,7 @@ func unchanged(t *testing.T, c *cluster.Cluster, before map[string]*corev1.Pod) 
 	}
 }
 
-// This function kills the processes of a pod's containers.
+// crash kills the processes of a pod's containers.
 func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	t.Helper()
 	killed := 0
@@ -148,7 +148,7 @@ func crash(t *testing.T, n *cluster.Node, pod *corev1.Pod) {
 	}
 }
 
-// This function runs podtool in a pod with islet exec.
+// inside runs podtool in a pod with islet exec.
 func inside(n *cluster.Node, ns, name string, args ...string) string {
 	return n.Islet(append([]string{"exec", "-n", ns, name, "--", "/podtool"}, args...)...)
 }
@@ -163,8 +163,8 @@ func contains(t *testing.T, file, text string) bool {
 	return bytes.Contains(b, []byte(text))
 }
 
-// This function fails the test if a node needed more time than the limit. The limit is scaled by the load of the machine. The limit only
-// shows whether the node waited for an event or for the next retry. The speed is measured by make bench.
+// within fails the test if a node needed more time than the limit. The limit is scaled by the load of the machine. The limit only shows
+// whether the node waited for an event or for the next retry. The speed is measured by make bench.
 func within(t *testing.T, what string, began time.Time, limit time.Duration) {
 	t.Helper()
 	took := time.Since(began)

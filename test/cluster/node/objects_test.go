@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This function returns the objects that the pods of dressed() use.
+// objects returns the objects that the pods of dressed() use.
 func objects(ns string) string {
 	return strings.ReplaceAll(`apiVersion: v1
 kind: ConfigMap
@@ -39,8 +39,8 @@ spec: {ports: [{port: 80}]}
 `, "NS", ns)
 }
 
-// This function returns a pod with every kind of API object in its volumes and environment. The tests check the content of these objects
-// with seen().
+// dressed returns a pod with every kind of API object in its volumes and environment. The tests check the content of these objects with
+// seen().
 func dressed(ns, name string) string {
 	return pod(ns, name, `volumes:
 - {name: conf, configMap: {name: conf, defaultMode: 0440, items: [{key: colour, path: paint/colour}]}}
@@ -66,7 +66,7 @@ env:
 resources: {limits: {memory: 64Mi}}`, "sleep")
 }
 
-// This function checks the files and the environment in the container of a dressed pod, and returns its two tokens.
+// seen checks the files and the environment in the container of a dressed pod, and returns its two tokens.
 func seen(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, name string) (own, shop string) {
 	t.Helper()
 	service, err := c.Admin().CoreV1().Services(ns).Get(t.Context(), "shop", metav1.GetOptions{})
@@ -95,7 +95,7 @@ func seen(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, name string) (o
 	return cat("/var/run/secrets/kubernetes.io/serviceaccount/token"), cat("/all/token")
 }
 
-// This function checks that the API server accepts a token of a pod for an audience.
+// valid checks that the API server accepts a token of a pod for an audience.
 func valid(t *testing.T, c *cluster.Cluster, token, ns, name string, audience ...string) {
 	t.Helper()
 	r, err := c.Admin().AuthenticationV1().TokenReviews().Create(t.Context(), &authentication.TokenReview{

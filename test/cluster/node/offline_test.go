@@ -259,7 +259,7 @@ func TestApiserverComesAndGoes(t *testing.T) {
 	unchanged(t, c, before)
 }
 
-// This function checks that a new pod becomes ready within a time limit.
+// soon checks that a new pod becomes ready within a time limit.
 func soon(t *testing.T, c *cluster.Cluster, ns, name string, limit time.Duration) {
 	t.Helper()
 	began := time.Now()

@@ -101,7 +101,8 @@ func TestReadinessToTheEnd(t *testing.T) {
 	c.Kubectl(t, "-n", ns, "delete", "pod", "p", "--force", "--grace-period=0")
 }
 
-// TestAdmission checks a pod that is bound to the node but does not fit. The pod must fail with the reason of a kubelet, and must not run.
+// TestAdmission checks a pod that is bound to the node but does not fit. The pod must fail with the same reason as in a kubelet, and must
+// not run.
 func TestAdmission(t *testing.T) {
 	c, n, ns := join(t)
 	here := "nodeName: " + n.Name

@@ -13,7 +13,7 @@ import (
 // noData contains the rules that have no result on a node of a cluster, with the reason.
 var noData = map[string]string{
 	"kubelet: errors of the configuration":  "kubelet_node_config_error is of a node that was sent a configuration; a kubelet has had it up to 1.24",
-	"kubelet: errors of storage operations": "storage_operation_errors_total is no kubelet's any more: storage_operation_duration_seconds has the status",
+	"kubelet: errors of storage operations": "storage_operation_errors_total no longer belongs to the kubelet: storage_operation_duration_seconds has the status",
 }
 
 // scraper is the service account of a Prometheus with the permission that kube-prometheus grants on nodes.

@@ -52,7 +52,7 @@ func heldTo(t *testing.T, n *cluster.Node, p *corev1.Pod) (container, pod bounds
 	return
 }
 
-// This function returns resources in the syntax of manifests and patches.
+// sized returns resources in the syntax of manifests and patches.
 func sized(cpu, cpuLimit, memory, memoryLimit string) string {
 	return fmt.Sprintf(`{"requests":{"cpu":"%s","memory":"%s"},"limits":{"cpu":"%s","memory":"%s"}}`, cpu, memory, cpuLimit, memoryLimit)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/islet-edge/islet/test/machine"
 )
 
-// This function returns the certificate chain of the node's kubelet API.
+// peer returns the certificate chain of the node's kubelet API.
 func peer(t *testing.T, c *cluster.Cluster, n *cluster.Node) ([]*x509.Certificate, error) {
 	raw, err := c.Dial(t.Context(), "tcp", n.Addr+":10250")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestKubectl(t *testing.T) {
 	kubectl{c, ns, 18080}.all(t, n)
 }
 
-// This method creates pods and runs kubectl commands on them.
+// all creates pods and runs kubectl commands on them.
 func (k kubectl) all(t *testing.T, n *cluster.Node) {
 	init := fmt.Sprintf("initContainers:\n- {name: first, image: %q, imagePullPolicy: Never, args: [cat, /etc/hostname]}", machine.Image)
 	k.Apply(t, pod(k.ns, "web", "", "", "serve", ":8080")+pod(k.ns, "count", init, "", "count", "50ms")+
@@ -148,7 +148,7 @@ func mayOne(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, sub string) s
 	return may(t, c, n, ns, sub, "get,create", sub)
 }
 
-// This function creates a service account with the given verbs for a subresource of nodes, and returns its token.
+// may creates a service account with the given verbs for a subresource of nodes, and returns its token.
 func may(t *testing.T, c *cluster.Cluster, n *cluster.Node, ns, account, verbs, sub string) string {
 	t.Helper()
 	name := n.Name + "-" + account

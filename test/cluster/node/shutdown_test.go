@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This constant is the configuration of a node for at most four pods with a graceful shutdown.
+// off is the configuration of a node for at most four pods with a graceful shutdown.
 const off = "maxPods: 4\nshutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 30s\n" + machine.Roomy
 
 func disrupted(p *corev1.Pod) bool {

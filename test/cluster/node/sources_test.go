@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This type is a node that follows a ConfigMap and an archive.
+// A newer is a node that follows a ConfigMap and an archive.
 type newer struct {
 	*configured
 	r       *machine.Releaser
@@ -36,10 +36,10 @@ func (n *newer) prepare(version string, program []byte) (release func()) {
 	}
 }
 
-// This method moves the release of a version to the archive's path.
+// release moves the release of a version to the archive's path.
 func (n *newer) release(version string, program []byte) { n.t.Helper(); n.prepare(version, program)() }
 
-// This method returns the results of all trials: a version or "configuration", with " failed" after a failure.
+// trials returns the results of all trials: a version or "configuration", with " failed" after a failure.
 func (n *newer) trials() (all []string) {
 	s, ok := n.shows()
 	if !ok {
@@ -58,8 +58,8 @@ func (n *newer) trials() (all []string) {
 	return all
 }
 
-// This method waits until the given version runs with the given configuration and no trial is left. It checks that the given trials have
-// ended, in any order, and that no pod has restarted.
+// both waits until the given version runs with the given configuration and no trial is left. It checks that the given trials have ended, in
+// any order, and that no pod has restarted.
 func (n *newer) both(when, version, kubelet string, trials ...string) {
 	n.t.Helper()
 	n.Await(fmt.Sprintf("%s: islet %s with %s", when, version, kubelet), func() bool {
@@ -132,7 +132,7 @@ func TestTwoSources(t *testing.T) {
 	n.both("a ConfigMap that changed", "9.1.0", "maxPods: 41", append(all, "configuration", "configuration")...)
 }
 
-// This method waits until a version is on trial. Its program does not respond, so the function reads the stored state.
+// tries waits until a version is on trial. Its program does not respond, so the function reads the stored state.
 func (n *newer) tries(version string) {
 	n.t.Helper()
 	n.Await("the trial of "+version, func() bool {

@@ -49,7 +49,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// This function returns a pod whose start has several steps of at least two seconds.
+// stepping returns a pod whose start has several steps of at least two seconds.
 func stepping(ns, name string) string {
 	init := func(name string) string {
 		return fmt.Sprintf("- {name: %s, image: %s, imagePullPolicy: Never, args: [exit, \"0\", 2s]}", name, machine.Image)
@@ -58,8 +58,7 @@ func stepping(ns, name string) string {
 		"readinessProbe: {httpGet: {path: /, port: 8080}, initialDelaySeconds: 3, periodSeconds: 1}", "serve", ":8080")
 }
 
-// This function returns the phase, the sandbox condition and the state of the containers of a pod. It returns "" if no container has
-// started.
+// step returns the phase, the sandbox condition and the state of the containers of a pod. It returns "" if no container has started.
 func step(p *corev1.Pod) string {
 	var containers []string
 	for _, c := range append(slices.Clone(p.Status.InitContainerStatuses), p.Status.ContainerStatuses...) {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// This function returns the output of podtool lines.
+// numbered returns the output of podtool lines.
 func numbered(n int) []byte {
 	var b bytes.Buffer
 	for i := range n {
@@ -29,7 +29,7 @@ func numbered(n int) []byte {
 	return b.Bytes()
 }
 
-// This variable reports whether ISLET_TEST_LONG is set.
+// long reports whether ISLET_TEST_LONG is set.
 var long = os.Getenv("ISLET_TEST_LONG") != ""
 
 // A pace wraps a reader to simulate a slow client.
@@ -130,7 +130,7 @@ func podURL(config *rest.Config, ns, name, what string, q url.Values) *url.URL {
 		Path: fmt.Sprintf("/api/v1/namespaces/%s/pods/%s/%s", ns, name, what)}
 }
 
-// This function runs a command in a pod, or attaches to the container if there are no arguments.
+// command runs a command in a pod, or attaches to the container if there are no arguments.
 func command(ctx context.Context, by transport, config *rest.Config, ns, name string, stdin io.Reader, args ...string) (out []byte,
 	code int, err error) {
 	what, q := "exec", url.Values{"container": {"c"}, "stdout": {"true"}, "stderr": {"true"}, "command": args}

@@ -71,7 +71,7 @@ func attachedTo(by transport, pace string) string {
 	return strings.ToLower("attach-" + by.name + "-" + pace)
 }
 
-// This type contains the cluster and the expected output for the parts of TestStreams.
+// A streamed contains the cluster and the expected output for the parts of TestStreams.
 type streamed struct {
 	*cluster.Cluster
 	n    *cluster.Node
@@ -80,7 +80,7 @@ type streamed struct {
 	want []byte // the expected lines
 }
 
-// This method checks exec, attach and port-forward over a transport.
+// transport checks exec, attach and port-forward over a transport.
 func (s *streamed) transport(t *testing.T, by transport, name string, read pace) {
 	config := readThrough(t, s.Cluster, read)
 	var all sync.WaitGroup
@@ -105,7 +105,7 @@ func (s *streamed) transport(t *testing.T, by transport, name string, read pace)
 	all.Wait()
 }
 
-// This method checks exec over a WebSocket subprotocol that the API server forwards without decoding.
+// old checks exec over a WebSocket subprotocol that the API server forwards without decoding.
 func (s *streamed) old(t *testing.T, read pace) {
 	out, code, err := command(t.Context(), oldWebSocket, readThrough(t, s.Cluster, read), s.ns, "web", nil, "/podtool", "lines",
 		s.many, "7", "leave")
@@ -114,7 +114,7 @@ func (s *streamed) old(t *testing.T, read pace) {
 	}
 }
 
-// This method returns the lines that a pod serves on a forwarded port.
+// forwarded returns the lines that a pod serves on a forwarded port.
 func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([]byte, error) {
 	u := podURL(config, s.ns, "web", "portforward", nil)
 	var d httpstream.Dialer
@@ -151,10 +151,10 @@ func (s *streamed) forwarded(t *testing.T, by transport, config *rest.Config) ([
 	return io.ReadAll(resp.Body)
 }
 
-// This variable contains the environment variables that select kubectl's transport.
+// variables contains the environment variables that select kubectl's transport.
 var variables = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false"}
 
-// This method checks kubectl exec. It reads the standard output as slowly as the given pace.
+// kubectl checks kubectl exec. It reads the standard output as slowly as the given pace.
 func (s *streamed) kubectl(t *testing.T, read pace) {
 	program := cluster.Programs(t) + "/kubectl"
 	var all sync.WaitGroup
@@ -181,7 +181,7 @@ func (s *streamed) kubectl(t *testing.T, read pace) {
 	all.Wait()
 }
 
-// This method checks that kubectl cp copies a file to a pod and back.
+// cp checks that kubectl cp copies a file to a pod and back.
 func (s *streamed) cp(t *testing.T) {
 	program := cluster.Programs(t) + "/kubectl"
 	for i, variable := range variables {
@@ -204,7 +204,7 @@ func (s *streamed) cp(t *testing.T) {
 	}
 }
 
-// This method checks that an endless command ends when its client disconnects.
+// leave checks that an endless command ends when its client disconnects.
 func (s *streamed) leave(t *testing.T, by transport) {
 	ctx, cancel := context.WithCancel(t.Context())
 	mark := fmt.Sprintf("/podtool\x00lines\x001000000000\x000\x00%s", by.name)
@@ -223,7 +223,7 @@ func (s *streamed) leave(t *testing.T, by transport) {
 	})
 }
 
-// This type is a reader that calls a function after its first MiB was read.
+// A notify is a reader that calls a function after its first MiB was read.
 type notify struct {
 	io.Reader
 	then func()
@@ -239,7 +239,7 @@ func (n notify) WriteTo(w io.Writer) (int64, error) {
 	return first + rest, err
 }
 
-// This method opens the log of a pod and then sends the pod a line of input. The pod writes its log after this line.
+// follow opens the log of a pod and then sends the pod a line of input. The pod writes its log after this line.
 func (s *streamed) follow(t *testing.T, name string, config *rest.Config, lines int) io.ReadCloser {
 	t.Helper()
 	s.Apply(t, pod(s.ns, name, "restartPolicy: Never\n", "stdin: true\nstdinOnce: true", "lines", fmt.Sprint(lines), "7", "await"))
@@ -270,7 +270,7 @@ func (s *streamed) follow(t *testing.T, name string, config *rest.Config, lines 
 	return resp.Body
 }
 
-// This method checks that a followed log is complete. The log is short enough that no line is deleted.
+// log checks that a followed log is complete. The log is short enough that no line is deleted.
 func (s *streamed) log(t *testing.T, name string, read pace) {
 	const short = 10_000
 	body := s.follow(t, "log-"+name, readThrough(t, s.Cluster, read), short)
@@ -279,8 +279,8 @@ func (s *streamed) log(t *testing.T, name string, read pace) {
 	}
 }
 
-// This method checks the log of a pod that writes faster than the client reads, so that lines are deleted. The client must receive the
-// lines before the first deleted line, and then a message. The API server does not forward the error at the end of the response.
+// missed checks the log of a pod that writes faster than the client reads, so that lines are deleted. The client must receive the lines
+// before the first deleted line, and then a message. The API server does not forward the error at the end of the response.
 func (s *streamed) missed(t *testing.T) {
 	const lines = 600_000
 	begun, on := make(chan struct{}), make(chan struct{})

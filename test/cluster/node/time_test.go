@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// This function replaces the client certificate of a stopped agent.
+// present replaces the client certificate of a stopped agent.
 func present(t *testing.T, n *cluster.Node, pem string) {
 	t.Helper()
 	n.Write("pki/kubelet-client-given.pem", pem)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This function sets the serial number of a machine's board. The host's board need not have a serial number.
+// board sets the serial number of a machine's board. The host's board need not have a serial number.
 func board(n *cluster.Node, serial string) {
 	n.Run("sh", "-ec", `dir=$(mktemp -d /run/class.XXXX)
 mount -t tmpfs class $dir
@@ -24,14 +24,14 @@ echo `+serial+` >$dir/dmi/id/product_uuid
 mount --rbind $dir /sys/class`)
 }
 
-// This function boots a second machine with the same node name, another board and a copy of the disk.
+// clone boots a second machine with the same node name, another board and a copy of the disk.
 func clone(t *testing.T, c *cluster.Cluster, n *cluster.Node) *cluster.Node {
 	t.Helper()
 	return boot(t, c, n.Disk, n.Disk, "22222222-aaaa-bbbb-cccc-222222222222")
 }
 
-// This function boots a machine with the same node name, the board with a serial number, and a copy of the disk at from. The path of that
-// disk was disk while its node ran.
+// boot boots a machine with the same node name, the board with a serial number, and a copy of the disk at from. The path of that disk was
+// disk while its node ran.
 func boot(t *testing.T, c *cluster.Cluster, from, disk, serial string) *cluster.Node {
 	t.Helper()
 	twin := c.Node(t, "")

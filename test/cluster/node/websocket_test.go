@@ -32,7 +32,7 @@ func (k kubectl) webSockets(t *testing.T, n *cluster.Node) {
 	}
 }
 
-// This method runs a command over a WebSocket and returns the data of channel 1.
+// session runs a command over a WebSocket and returns the data of channel 1.
 func (k kubectl) session(t *testing.T, to *rest.Config, path, protocol string) string {
 	t.Helper()
 	u, err := url.Parse(to.Host + path)

@@ -146,7 +146,7 @@ func TestZeroTouch(t *testing.T) {
 		t.Errorf("the console shows %q", line)
 	}
 	f.put(good)
-	for i := range 12 { // kill -9 at several moments; 0 would be no timeout. The unit tests kill the command at each step
+	for i := range 12 { // kill -9 at several moments; 0 would mean no timeout. The unit tests kill the command at each step
 		f.Command("timeout", "-s", "KILL", fmt.Sprintf("0.0%02d", 4*(i+1)), f.Binary(), "setup", "--state-dir="+f.Disk+"/state").Run()
 	}
 	f.cut()

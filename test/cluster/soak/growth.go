@@ -17,9 +17,8 @@ type Sample struct {
 // A Series is a measurement that is checked for growth. A Series may grow by the ratio Part and, in
 // addition, by the amount Slack. By default, a Series measures the agent. A new agent starts with
 // new values, so such a Series is checked during the life of one agent. If Node is set, the Series
-// measures the node. Such a Series is checked from the first agent to the last agent, so that
-// leftovers of ended agents add up. If Sum is set, the value is a sum that never decreases. For
-// such a Series, the increase per minute is checked.
+// measures the node. Such a Series is compared between the first and the last agent, so that leaks of all ended agents add up. If Sum is
+// set, the value is a sum that never decreases. For such a Series, the increase per minute is checked.
 type Series struct {
 	Name, Unit  string
 	Part, Slack float64

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// This function returns 30 samples of one series for each life of the agent. Each given function returns the values for one life.
+// samples returns 30 samples of one series for each life of the agent. Each given function returns the values for one life.
 func samples(lives ...func(i int) float64) (out []Sample) {
 	for life, f := range lives {
 		for i := range 30 {

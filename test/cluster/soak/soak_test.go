@@ -36,7 +36,7 @@ type soak struct {
 	samples []Sample
 }
 
-// This constant is the number of MiB with which a pod fills its volume.
+// filling is the number of MiB with which a pod fills its volume.
 const filling = 32
 
 // TestSoak checks that no resource usage of a node grows over many rounds of work.
@@ -92,7 +92,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// This function returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
+// pod returns a pod with one container that runs podtool. The spec and the container can have additional fields, one per line.
 func pod(ns, name, spec, container string, args ...string) string {
 	in := func(by, lines string) string {
 		if lines == "" {
@@ -104,7 +104,7 @@ func pod(ns, name, spec, container string, args ...string) string {
 		name, ns, in("  ", spec), machine.Image, strings.Join(args, `", "`), in("    ", container))
 }
 
-// This method runs a round: it creates pods, causes a random event and deletes the pods.
+// work runs a round: it creates pods, causes a random event and deletes the pods.
 func (s *soak) work() {
 	s.round++
 	name := func(what string) string { return fmt.Sprintf("%s-%d", what, s.round) }
@@ -131,7 +131,7 @@ func (s *soak) work() {
 	})
 }
 
-// This method causes a random event for the pods of a round or for the node.
+// happens causes a random event for the pods of a round or for the node.
 func (s *soak) happens(name func(string) string) {
 	what := []func(){
 		func() {
@@ -175,8 +175,8 @@ func (s *soak) happens(name func(string) string) {
 	what[s.random.IntN(len(what))]()
 }
 
-// This method fills the disk that contains the images, the containers and the database. Meanwhile a container ends and a new pod is
-// created. The disk stays full until the new pod runs, but for at most ten seconds. Then all pods must become ready.
+// full fills the disk that contains the images, the containers and the database. Meanwhile a container ends and a new pod is created. The
+// disk stays full until the new pod runs, but for at most ten seconds. Then all pods must become ready.
 func (s *soak) full(name func(string) string) {
 	s.n.Run("sh", "-c", fmt.Sprintf("! cat /dev/zero >%s/state/filler 2>/dev/null", s.n.Disk))
 	s.crash(s.c.AwaitPod(s.T, s.ns, name("web"), "to be there", func(*corev1.Pod) bool { return true }))
@@ -200,7 +200,7 @@ func (s *soak) restart(end func()) func() {
 	}
 }
 
-// This method kills the processes of a pod.
+// crash kills the processes of a pod.
 func (s *soak) crash(p *corev1.Pod) {
 	for pid := range s.n.ContainerProcesses() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -212,7 +212,7 @@ func (s *soak) crash(p *corev1.Pod) {
 
 const mib = 1 << 20
 
-// This method measures all series.
+// sample measures all series.
 func (s *soak) sample() {
 	v := map[string]float64{}
 	for _, p := range s.n.PSS() {
@@ -264,7 +264,7 @@ func (s *soak) sample() {
 	s.samples = append(s.samples, Sample{Seconds: time.Since(s.began).Seconds(), Life: s.life, Values: v})
 }
 
-// This method writes the samples and the chart to the directory ISLET_SOAK_DIR.
+// report writes the samples and the chart to the directory ISLET_SOAK_DIR.
 func (s *soak) report() {
 	var table, picture bytes.Buffer
 	if err := Write(&table, s.samples, allSeries); err != nil {

@@ -26,7 +26,7 @@ type source struct {
 	byPath map[string]*source
 }
 
-// This function returns the metrics that the source of the kubelet declares. Kubernetes' module has no list of them.
+// kubelet returns the metrics that the source of the kubelet declares. Kubernetes' module has no list of them.
 func kubelet(t *testing.T) (out []string) {
 	t.Helper()
 	text, err := exec.Command("go", append([]string{"list", "-e", "-f", "{{.ImportPath}} {{.Dir}} {{join .GoFiles \",\"}}"}, metricSources...)...).Output()
@@ -69,7 +69,7 @@ func kubelet(t *testing.T) (out []string) {
 	return out
 }
 
-// This method returns the HTTP path on which a kubelet serves the metrics of a file.
+// page returns the HTTP path on which a kubelet serves the metrics of a file.
 func (s *source) page(file string) string {
 	switch {
 	case path.Base(s.path) == "prober":
@@ -100,7 +100,7 @@ func (s *source) declare(f *ast.File) {
 	}
 }
 
-// This method returns the line of a call that declares a metric, or "".
+// metric returns the line of a call that declares a metric, or "".
 func (s *source) metric(t *testing.T, page string, f *ast.File, call *ast.CallExpr) string {
 	t.Helper()
 	function := ""
@@ -211,7 +211,7 @@ func (s *source) imported(f *ast.File, name *ast.Ident) *source {
 	return nil
 }
 
-// This method returns the value of a constant expression.
+// text returns the value of a constant expression.
 func (s *source) text(t *testing.T, f *ast.File, e ast.Expr) string {
 	t.Helper()
 	s, f, e = s.resolve(f, e)

@@ -45,7 +45,7 @@ func line(page, name, kind, stability string, labels []string) string {
 	return fmt.Sprintf("%s %s %s %s %s", page, name, strings.ToLower(kind), stability, strings.Join(labels, ","))
 }
 
-// This type is a source of cAdvisor's figures. It contains one value of each kind.
+// A measured is a source of cAdvisor's figures. It contains one value of each kind.
 type measured struct{ t *testing.T }
 
 func (m measured) GetRequestedContainersInfo(string, info.RequestOptions) (map[string]*info.ContainerInfo, error) {
@@ -66,7 +66,7 @@ func (m measured) GetMachineInfo() (*info.MachineInfo, error) {
 	return &one, nil
 }
 
-// This function returns a value in which every field is non-zero and every slice and map has one element.
+// filled returns a value in which every field is non-zero and every slice and map has one element.
 func filled[T any](t *testing.T) (out T) {
 	fill(t, reflect.ValueOf(&out).Elem())
 	return out
@@ -123,7 +123,7 @@ func nameOf(t *testing.T, d *prometheus.Desc) string {
 	return m[1]
 }
 
-// This function returns the metrics that cAdvisor collects for a kubelet, with the labels that a kubelet adds to containers.
+// cadvisor returns the metrics that cAdvisor collects for a kubelet, with the labels that a kubelet adds to containers.
 func cadvisor(t *testing.T) (out []string) {
 	t.Helper()
 	set := container.MetricSet{}

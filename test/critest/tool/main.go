@@ -47,7 +47,7 @@ func check(err error) {
 	}
 }
 
-// This function serves blobs/DIGEST and manifests/REPOSITORY/TAG of a directory.
+// registry returns a handler that serves the files blobs/DIGEST and manifests/REPOSITORY/TAG of dir.
 // https://distribution.github.io/distribution/spec/api/
 func registry(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

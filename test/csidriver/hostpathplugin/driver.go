@@ -124,10 +124,10 @@ func (d *driver) find(id string) (*volume, error) {
 	return nil, status.Errorf(codes.NotFound, "there is no volume %q", id)
 }
 
-// This method returns the path of a volume's data. The volume's ID comes from newID, or is a hash for an ephemeral volume.
+// path returns the path of a volume's data. The volume's ID comes from newID, or is a hash for an ephemeral volume.
 func (d *driver) path(id string) (string, error) {
 	if id == "" || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
-		return "", status.Errorf(codes.InvalidArgument, "%q is no volume", id)
+		return "", status.Errorf(codes.InvalidArgument, "%q is not a volume", id)
 	}
 	return filepath.Join(d.state, id), nil
 }

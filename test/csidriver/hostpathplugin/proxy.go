@@ -112,7 +112,7 @@ func isClosed(c net.Conn) bool {
 	return err != nil || hung
 }
 
-// This function copies data between two connections until one of them ends. Then it closes both.
+// join copies data between two connections until one of them ends. Then it closes both.
 func join(ctx context.Context, a, b net.Conn) {
 	log.Printf("%v is joined with %v", a.LocalAddr(), b.RemoteAddr())
 	ended := context.AfterFunc(ctx, func() { a.Close(); b.Close() })

@@ -118,7 +118,7 @@ func (o *Opener) Open(ctx context.Context, r Request) (*Layout, poll.Validators,
 
 // A server has the files and blobs of a bundle.
 type server interface {
-	// readFile reads a file that is no blob: oci-layout or index.json.
+	// readFile reads a file that is not a blob: oci-layout or index.json.
 	readFile(ctx context.Context, name string) ([]byte, error)
 	// fetch opens a blob at an offset. The reader begins at the returned offset, which is 0 if the server cannot resume.
 	fetch(ctx context.Context, d ocispec.Descriptor, offset int64) (r io.ReadCloser, start int64, err error)

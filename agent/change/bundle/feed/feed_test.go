@@ -157,9 +157,9 @@ func TestHostileServers(t *testing.T) {
 		most   int64 // bytes on the disk
 	}{
 		"not found":         {"/kiosk.tar", func(w http.ResponseWriter, r *http.Request) bool { http.NotFound(w, r); return true }, "404", true, 0},
-		"a page":            {"/kiosk/", func(w http.ResponseWriter, _ *http.Request) bool { io.WriteString(w, "<html>"); return true }, "no bundle", false, 0},
+		"a page":            {"/kiosk/", func(w http.ResponseWriter, _ *http.Request) bool { io.WriteString(w, "<html>"); return true }, "not a bundle", false, 0},
 		"an endless index":  {"/kiosk/", endless, "more than", false, 0},
-		"an endless tar":    {"/kiosk.tar", endless, "no bundle", false, 0},
+		"an endless tar":    {"/kiosk.tar", endless, "not a bundle", false, 0},
 		"no range":          {"/kiosk.tar", header("Content-Range", ""), "range", true, 0},
 		"another range":     {"/kiosk.tar", header("Content-Range", "bytes 5-9/1000"), "range", true, 0},
 		"a negative size":   {"/kiosk.tar", header("Content-Range", "bytes 0-65535/-1"), "range", true, 0},
@@ -341,7 +341,7 @@ func TestDirectoryWithoutSlash(t *testing.T) {
 			}
 			return true
 		})
-		const advice = "/kiosk: add a slash to the URL, which is that of a directory: "
+		const advice = "/kiosk: add a slash to the URL, which names a directory: "
 		_, _, err := verify(t, opener(t, filepath.Join(t.TempDir(), "download"), nil), s.URL+"/kiosk?token=x", poll.Validators{})
 		unreachable := errors.As(err, new(download.UnreachableError))
 		if err == nil || !strings.HasPrefix(err.Error(), s.URL+advice) || unreachable != (name == "no listing") {

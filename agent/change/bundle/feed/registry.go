@@ -14,11 +14,11 @@ import (
 	"github.com/islet-edge/islet/internal/poll"
 )
 
-// A repository is a server with the blobs of one repository of a registry.
+// A repository implements server for one repository of a registry.
 type repository struct{ Repository }
 
-// openRegistry resolves a reference with the first credentials that the registry accepts. The validator of a bundle in a registry is the
-// digest of its root.
+// openRegistry resolves a reference with the first credentials that the registry accepts. The returned ETag is the digest of the root
+// manifest, so openRegistry returns ErrSame if the bundle has not changed.
 func (o *Opener) openRegistry(ctx context.Context, ref string, last poll.Validators) (server, poll.Validators, error) {
 	auths := []*api.AuthConfig{nil}
 	var errs []error

@@ -70,7 +70,7 @@ func adviseSlash(err error, from, answered string) error {
 	if u, wrong := parseURL(from); err == nil || wrong != nil || answered != u.Path+"/" {
 		return err
 	}
-	return fmt.Errorf("add a slash to the URL, which is that of a directory: %w", err)
+	return fmt.Errorf("add a slash to the URL, which names a directory: %w", err)
 }
 
 // openRanged reads the headers of a tar whose first part is in the response.

@@ -17,8 +17,8 @@ import (
 	"github.com/islet-edge/islet/internal/poll"
 )
 
-// get requests a part of a file, from an offset up to and with the byte last, or the whole file if last is negative. The request has as
-// few headers as possible, because a node sends it often.
+// get requests the bytes from offset to last, inclusive. If last is negative, it requests the whole file. The request has as few headers as
+// possible, because a node sends it often.
 func (o *Opener) get(ctx context.Context, address string, offset, last int64, v poll.Validators, statuses ...int) (*http.Response, error) {
 	header := http.Header{"User-Agent": {""}}
 	if last >= 0 {
@@ -30,7 +30,7 @@ func (o *Opener) get(ctx context.Context, address string, offset, last int64, v 
 	}
 	a, err := download.Get(ctx, o.client, address, header, last-offset+1, statuses...)
 	if err != nil {
-		o.client.CloseIdleConnections() // the next request does not use a connection that is broken
+		o.client.CloseIdleConnections() // the connection may be broken: do not reuse it
 		return nil, err
 	}
 	if a.Header.Get("Content-Encoding") != "" {
@@ -62,7 +62,8 @@ func (o *Opener) openWeb(ctx context.Context, r Request) (server, poll.Validator
 	return d, v, errors.Join(err, a.Body.Close())
 }
 
-// newValidators returns the validators of a response, or ErrSame. An ETag is enough, and keeps requests short.
+// newValidators returns the validators of a response. It returns ErrSame for status 304. If the response has an ETag, newValidators omits
+// Last-Modified, to keep later requests short.
 func newValidators(a *http.Response, last poll.Validators) (poll.Validators, error) {
 	switch {
 	case a.StatusCode == http.StatusNotModified && last.IsZero():
@@ -77,16 +78,16 @@ func newValidators(a *http.Response, last poll.Validators) (poll.Validators, err
 	return v, nil
 }
 
-// readSmall reads a file that no digest protects.
+// readSmall reads at most maxSmall bytes of a file whose digest is unknown. A larger file is an error.
 func readSmall(r io.Reader, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSmall+1))
 	if err == nil && len(data) > maxSmall {
-		err = fmt.Errorf("%s has more than %d bytes: it is no bundle", name, maxSmall)
+		err = fmt.Errorf("%s has more than %d bytes: it is not the file of a bundle", name, maxSmall)
 	}
 	return data, err
 }
 
-// A directory is a server with the files of a bundle's directory.
+// A directory implements server for a bundle that a web server offers as separate files.
 type directory struct {
 	*Opener
 	base  *url.URL
@@ -94,7 +95,7 @@ type directory struct {
 }
 
 func (d *directory) address(name string) string {
-	u := *d.base // it keeps the query, which may be a token
+	u := *d.base // keep the query: it may contain a token
 	u.Path += name
 	u.RawPath = ""
 	return u.String()
@@ -134,7 +135,7 @@ func (d *directory) Close() error {
 	return nil // the client keeps its connection for the next request
 }
 
-// checkRange returns an error unless a response has the range that was requested, of a file of size bytes.
+// checkRange returns an error unless the Content-Range of the response is offset-last/size.
 func checkRange(a *http.Response, offset, last, size int64) error {
 	want := fmt.Sprintf("bytes %d-%d/%d", offset, last, size)
 	if got := a.Header.Get("Content-Range"); got != want {
@@ -143,7 +144,8 @@ func checkRange(a *http.Response, offset, last, size int64) error {
 	return nil
 }
 
-// parseRange returns the last byte and the size in the Content-Range of the first part of a file.
+// parseRange parses the Content-Range of the response to the first request of a file. It returns the position of the last byte and the size
+// of the file.
 func parseRange(a *http.Response) (last, size int64, err error) {
 	text := a.Header.Get("Content-Range")
 	part, whole, found := strings.Cut(strings.TrimPrefix(text, "bytes 0-"), "/")

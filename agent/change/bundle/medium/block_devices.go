@@ -15,18 +15,18 @@ const maxAttribute = 4 << 10
 // classDir has a link for each disk and partition.
 const classDir = "/sys/class/block"
 
-// A device is a disk or partition with a medium.
+// A device is a disk or partition with an inserted medium.
 type device struct {
 	name string // of the link in classDir, such as sdb1
 	node string // such as /dev/sdb1
-	// medium changes when another medium is inserted. Linux 5.15 and later count the media. With an older kernel, the medium consists only
-	// of the size, and an event that removes the device is needed before the same device is examined again.
+	// medium changes when another medium is inserted. On Linux 5.15 and later, it contains diskseq, which counts the media. On an older
+	// kernel, it contains only the size, so a device is examined again only after an event that removes it.
 	medium  string
 	counted bool
 }
 
-// readDevice returns a device. It returns false if there is no such device, if it has no medium, if another device such as a RAID uses it,
-// or if the kernel provides it itself, such as a device of LVM. Loop devices are not excluded.
+// readDevice returns a device. It returns false if the device does not exist, has no medium, is a part of another device such as a RAID, or
+// is virtual, such as an LVM volume. Loop devices are not excluded.
 func readDevice(name string) (d device, ok bool) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return d, false

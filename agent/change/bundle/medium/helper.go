@@ -19,18 +19,18 @@ import (
 	"github.com/islet-edge/islet/internal/pattern"
 )
 
-// Program is the name under which islet runs as the helper.
+// Program is argv[0] of the helper process, which runs islet's own binary.
 const Program = "islet [medium]"
 
 const (
-	maxEntries = 1000 // entries of the root directory that are looked at
-	maxNames   = 32   // bundles that are offered
+	maxEntries = 1000 // maximum number of entries of the root directory that are read
+	maxNames   = 32   // maximum number of bundles that are offered
 	maxChunk   = 256 << 10
-	maxHead    = 64 << 10 // the line of a response, in bytes
-	maxOpen    = 256      // files that are open at once
+	maxHead    = 64 << 10 // maximum length of the JSON line of a response, in bytes
+	maxOpen    = 256      // maximum number of open files
 )
 
-// A request is a line of JSON. After the response, the helper waits for the next request. It ends when its input ends.
+// A request is a line of JSON. The helper handles one request at a time, and exits at the end of its standard input.
 type request struct {
 	Do       string `json:"do"`
 	Device   string `json:"device,omitempty"`
@@ -41,7 +41,7 @@ type request struct {
 	Data     []byte `json:"data,omitempty"`
 }
 
-// A response is a line of JSON, and then Bytes bytes.
+// A response is a line of JSON, followed by Bytes bytes of data.
 type response struct {
 	Error      string        `json:"error,omitempty"`
 	Number     syscall.Errno `json:"number,omitempty"` // of the error, or 0
@@ -52,7 +52,7 @@ type response struct {
 	Bytes      int           `json:"bytes,omitempty"`
 }
 
-// Main runs the helper. It serves the requests of the agent at standard input.
+// Main runs the helper. It reads the agent's requests from standard input and writes the responses to standard output.
 func Main() int {
 	h := &helper{layouts: map[int]format.Layout{}, files: map[int]io.ReadCloser{}, chunk: make([]byte, maxChunk)}
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
@@ -80,7 +80,8 @@ func Main() int {
 	}
 }
 
-// descriptorName matches the name of an open file in an error. The agent knows the name on the device.
+// descriptorName matches a path below /proc/self/fd in an error message. The helper removes it, because the agent adds the file's name on
+// the device.
 var descriptorName = pattern.New(`([a-z]+ )?/proc/self/fd/[0-9]+(: )?`)
 
 func message(err error) string { return descriptorName().ReplaceAllString(err.Error(), "") }
@@ -126,19 +127,19 @@ func (h *helper) serve(q *request) (a response, data []byte, err error) {
 	return a, nil, err
 }
 
-// open mounts the file system of a device if it has the label, and returns its type and the names of its bundles. After an error of the
-// mount, the type is set.
+// open mounts the file system of the device if its label is q.Label. It returns the type of the file system and the names of the bundles in
+// it. If the mount fails, open returns the type together with the error.
 func (h *helper) open(q *request) (fileSystem string, names []string, err error) {
 	if h.root != nil {
 		return "", nil, errors.New("a medium is mounted already")
 	}
-	device, err := os.OpenFile(q.Device, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not wait for a medium
+	device, err := os.OpenFile(q.Device, os.O_RDONLY|unix.O_NONBLOCK, 0) // O_NONBLOCK: do not wait for a medium
 	if err != nil {
 		return "", nil, err
 	}
 	defer device.Close()
 	if info, err := device.Stat(); err != nil || info.Mode().Type() != os.ModeDevice {
-		return "", nil, errors.Join(err, fmt.Errorf("%s is no block device", q.Device))
+		return "", nil, errors.Join(err, fmt.Errorf("%s is not a block device", q.Device))
 	}
 	fileSystem, err = findLabel(device, q.Label)
 	if err != nil || fileSystem == "" {
@@ -164,8 +165,9 @@ func (h *helper) open(q *request) (fileSystem string, names []string, err error)
 
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// mountDevice mounts a file system and returns a descriptor of the mount, which is in no mount namespace. A mount that is not writable
-// changes nothing on the device. An error of the file system never ends the kernel, although ext4 may request that in its superblock.
+// mountDevice mounts a file system and returns the file descriptor of the detached mount. If writable is false, nothing is written to the
+// device: the journal is not replayed. A file system error never causes a kernel panic, although the superblock of ext4 may request one
+// (errors=panic).
 func mountDevice(fileSystem, device string, writable bool) (int, error) {
 	fail := func(what string, err error) (int, error) {
 		return 0, fmt.Errorf("mount %s as %s: %s: %w", device, fileSystem, what, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/islet-edge/islet/internal/uevent"
 )
 
-// Results of a medium, in addition to those of a trial.
+// Results of a medium, in addition to the results of a trial.
 const (
 	Working = "working" // the node reads the medium, or its bundle is on trial
 	InUse   = "inUse"   // the newest bundle is in use already

@@ -198,9 +198,9 @@ func startWith(t *testing.T, label string, n *node, light *led.LED) (m *Medium, 
 	}
 }
 
-// TestStick plugs in a stick with a tar, a directory, and names that are no bundles. The node reads both bundles and writes its result. The
-// same stick is read again only after it was pulled out. The mount is in no mount namespace. A stick whose bytes cannot be read is refused,
-// and is read again when it is plugged in again.
+// TestStick plugs in a stick with a tar, a directory, and names that are not bundles. The node reads both bundles and writes its result.
+// The same stick is read again only after it was pulled out. The mount is in no mount namespace. A stick whose bytes cannot be read is
+// refused, and is read again when it is plugged in again.
 func TestStick(t *testing.T) {
 	large := strings.Repeat("0123", 200_000)
 	tar := string(bundletest.Tar(t, bundletest.File{Name: "oci-layout", Data: []byte("{}")},
@@ -363,7 +363,7 @@ func TestMessage(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "/proc") {
 		t.Fatalf("%v: the test proves nothing", err)
 	}
-	if got := message(err); strings.Contains(got, "/proc") || !strings.Contains(got, "it is no tar") {
+	if got := message(err); strings.Contains(got, "/proc") || !strings.Contains(got, "it is not a tar") {
 		t.Error(got)
 	}
 }

@@ -22,7 +22,17 @@ const (
 	// endTime is the time in which the helper must end after its last request, and killTime after it was killed.
 	endTime  = 5 * time.Second
 	killTime = time.Second
+	// minRate is the minimum average rate of a file, in bytes per second. A file may take longer by twice the answerTime.
+	minRate = 16 << 10
 )
+
+// errSlow means that the helper needs too much time for a file.
+var errSlow = fmt.Errorf("the medium is slower than %d KiB per second: it may be defective", minRate>>10)
+
+// isSlow reports whether reads of a file have taken too long.
+func isSlow(bytes int64, took, answerTime time.Duration) bool {
+	return took > 2*answerTime+time.Duration(bytes/minRate)*time.Second
+}
 
 // errSilent means that the helper did not answer in time.
 var errSilent = errors.New("the medium does not answer: pull it out; it may be defective")
@@ -194,6 +204,9 @@ type file struct {
 	buffer []byte
 	rest   []byte // of the last chunk
 	end    bool
+
+	bytes int64         // read so far
+	took  time.Duration // the duration of the reads
 }
 
 func (f *file) Read(b []byte) (int, error) {
@@ -201,9 +214,14 @@ func (f *file) Read(b []byte) (int, error) {
 		if f.buffer == nil {
 			f.buffer = make([]byte, maxChunk)
 		}
+		began := time.Now()
 		_, data, err := f.do(request{Do: "read", ID: f.id}, f.buffer)
 		if err != nil {
 			return 0, err
+		}
+		f.bytes, f.took = f.bytes+int64(len(data)), f.took+time.Since(began)
+		if isSlow(f.bytes, f.took, f.answerTime) {
+			return 0, errSlow
 		}
 		f.rest, f.end = data, len(data) < maxChunk
 	}

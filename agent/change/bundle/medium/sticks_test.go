@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/islet-edge/islet/internal/bundle/bundletest"
 	"github.com/islet-edge/islet/internal/led"
@@ -130,5 +131,24 @@ func TestMissingLED(t *testing.T) {
 	m.logLED(m.led.Set(led.Heartbeat))
 	if logged.Len() > 0 {
 		t.Errorf("it is reported again: %s", logged.String())
+	}
+}
+
+// TestIsSlow checks when the reads of a file have taken too long.
+func TestIsSlow(t *testing.T) {
+	for _, c := range []struct {
+		bytes int64
+		took  time.Duration
+		want  bool
+	}{
+		{maxChunk, 59 * time.Second, false}, // a defective block that the kernel reads again
+		{2 * maxChunk, 118 * time.Second, false},
+		{4 * maxChunk, 4 * 59 * time.Second, true},
+		{1 << 30, time.Hour, false},
+		{1 << 30, 19 * time.Hour, true},
+	} {
+		if got := isSlow(c.bytes, c.took, answerTime); got != c.want {
+			t.Errorf("%d bytes in %v: %v", c.bytes, c.took, got)
+		}
 	}
 }

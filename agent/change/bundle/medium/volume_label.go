@@ -20,14 +20,14 @@ const (
 
 const (
 	headSize = 34 << 10 // up to the end of the first volume descriptor of iso9660
-	// maxDirectory is the number of bytes of a root directory in which the label is looked for.
+	// maxDirectory is the maximum number of bytes of a root directory that are searched for the label.
 	maxDirectory = 64 << 10
 	entrySize    = 32 // of a directory of vfat and exfat
 )
 
-// findLabel returns the type of the file system with a label on a device, or "" if there is none. It reads at most headSize and
-// maxDirectory bytes and 8 bytes for each cluster of the directory. It does not use udev's links in /dev/disk/by-label: a node may run no
-// udev, udev sets a link after the event of the kernel, and two sticks with one label have one link.
+// findLabel returns the type of the file system on device if this file system has the given label, and "" otherwise. It reads at most
+// headSize and maxDirectory bytes and 8 bytes for each cluster of the directory. It does not use udev's links in /dev/disk/by-label: a node
+// may run no udev, udev sets a link after the event of the kernel, and two sticks with one label have one link.
 func findLabel(device io.ReaderAt, label string) (fileSystem string, err error) {
 	head := make([]byte, headSize)
 	n, err := device.ReadAt(head, 0)
@@ -100,7 +100,7 @@ func readExfat(head []byte, device io.ReaderAt) (string, error) {
 	return "", nil
 }
 
-// readVfat returns the label in the root directory, or that in the boot sector if the directory has none.
+// readVfat returns the label in the root directory. If there is none, it returns the label in the boot sector.
 // https://learn.microsoft.com/en-us/windows-hardware/drivers/ddi/ (the FAT32 file system specification)
 func readVfat(head []byte, device io.ReaderAt) (string, error) {
 	u16 := binary.LittleEndian.Uint16
@@ -147,7 +147,7 @@ type chain struct {
 }
 
 func (c chain) read(cluster uint32) (dir []byte, err error) {
-	const last = 0x0ffffff7 // and above: bad, or the end
+	const last = 0x0ffffff7 // this value and higher ones mark a bad cluster or the end of the chain
 	for cluster >= 2 && cluster < last && len(dir) < maxDirectory {
 		part, err := readPart(c.device, c.clusters+int64(cluster-2)*c.size, min(c.size, maxDirectory))
 		if err != nil {

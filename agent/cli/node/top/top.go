@@ -43,7 +43,7 @@ func Show(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "print no header")
 	flags.StringVarP(&c.output, "output", "o", "",
 		"wide: also disk, network (not with --containers) and waits; json or yaml: the figures of the Summary API")
-	flags.StringVarP(&c.container, "container", "c", "", "with processes: only those of this container")
+	flags.StringVarP(&c.container, "container", "c", "", "with processes: only processes of this container")
 	c.DeclareSelector(flags)
 	c.DeclareRepeat(flags)
 	return c.run

@@ -140,7 +140,7 @@ func loggedContainer(pod *v1.Pod, name string, previous bool) (id string, attemp
 	return "", 0, response.Refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start%s", name, pod.Name, reason)
 }
 
-// waitingReason returns a kubelet's text for the reason of a waiting container.
+// waitingReason returns a kubelet's text for the reason for which a container waits.
 func waitingReason(reason string) string {
 	switch reason {
 	case "ErrImagePull":

@@ -15,20 +15,22 @@ import (
 	"github.com/islet-edge/islet/internal/podspec"
 )
 
-// Find returns the pod with the given name. If uid is not empty, the pod must have this UID. While a pod is being
-// replaced, two pods have the same name. In this case the result is the pod that has containers.
+// Find returns the pod with the given name, or otherwise the pod whose mirror pod has this name. If uid is not empty, the pod must have
+// this UID. While a pod is being replaced, two pods have the same name. In this case the result is the pod that has containers.
 func Find(pods []*v1.Pod, namespace, name string, uid types.UID) (*v1.Pod, error) {
-	var found *v1.Pod
-	for _, p := range pods {
-		if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid) &&
-			(found == nil || len(found.Status.ContainerStatuses) == 0) {
-			found = p
+	for _, nameOf := range []func(*v1.Pod) string{func(p *v1.Pod) string { return p.Name }, podspec.MirrorName} {
+		var found *v1.Pod
+		for _, p := range pods {
+			if p.Namespace == namespace && nameOf(p) == name && (uid == "" || p.UID == uid) &&
+				(found == nil || len(found.Status.ContainerStatuses) == 0) {
+				found = p
+			}
+		}
+		if found != nil {
+			return found, nil
 		}
 	}
-	if found == nil {
-		return nil, response.Refuse(http.StatusNotFound, "pod %q does not exist", name)
-	}
-	return found, nil
+	return nil, response.Refuse(http.StatusNotFound, "pod %q does not exist", name)
 }
 
 // States returns the states of containers. cri.Runtime implements it.

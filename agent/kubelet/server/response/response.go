@@ -31,7 +31,7 @@ func Refuse(code int, format string, args ...any) error {
 	return Refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// WriteError responds with an error as plain text, as a kubelet does. The status code is that of a Refusal. WriteError is not inlined,
+// WriteError responds with an error as plain text, as a kubelet does. The status code comes from a Refusal. WriteError is not inlined,
 // because it is called in many places.
 //
 //go:noinline

@@ -319,8 +319,8 @@ func (n *Node) Log(t testing.TB, id string, lines ...string) {
 	}
 }
 
-// Replace restarts a container. The new container has the ID POD-CONTAINER-2, and the former one is the status's LastTerminationState.
-// Concurrent calls for containers of the same pod are safe.
+// Replace restarts a container. The new container has the ID POD-CONTAINER-2, and the old container becomes the status's
+// LastTerminationState. Concurrent calls for containers of the same pod are safe.
 func (n *Node) Replace(pod, container string) {
 	n.changePods(func() {
 		i := slices.IndexFunc(n.pods, func(p *v1.Pod) bool { return p.Name == pod })

@@ -56,7 +56,7 @@ func OpenAPI(t testing.TB, s *server.Server) *API {
 	})
 }
 
-// OpenAPIBy does the same as OpenAPI, but serves the port with the given function.
+// OpenAPIBy is like OpenAPI, but serves the port with the given function.
 func OpenAPIBy(t testing.TB, run func(context.Context, net.Listener, *tls.Config, func(http.Handler) http.Handler) error) *API {
 	t.Helper()
 	a := &API{CA: accesstest.New(t)}

@@ -358,7 +358,7 @@ func (r *Runtime) ImportArchive(_ context.Context, in io.Reader, name string, te
 		return nil, err
 	}
 	if len(data) == 0 {
-		return nil, errors.New(name + " is no image archive")
+		return nil, errors.New(name + " is not an image archive")
 	}
 	tell(cri.ImportProgress{Ref: name, Status: "unpacking", Current: int64(len(data)), Total: int64(len(data))})
 	return []string{strings.TrimSpace(string(data[:min(64, len(data))]))}, nil

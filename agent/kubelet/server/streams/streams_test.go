@@ -223,7 +223,7 @@ func TestInputLost(t *testing.T) {
 	testResetInput(t, n)
 }
 
-// This function checks that a client that resets its input has not ended the input, also if its session continues.
+// testResetInput checks that a client that resets its input has not ended the input, also if its session continues.
 func testResetInput(t *testing.T, n *servertest.Node) {
 	t.Helper()
 	n.Runtime.Saved.Store(0)

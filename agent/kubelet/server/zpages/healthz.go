@@ -38,7 +38,7 @@ func (p *Pages) HealthPaths() map[string]http.HandlerFunc {
 	return paths
 }
 
-// healthz runs all checks except those in ?exclude=. The response does not contain the reasons of failures, which are
+// healthz runs all checks except the checks in ?exclude=. The response does not contain the reasons for failures, which are
 // available at the paths of the checks.
 func (p *Pages) healthz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTime)

@@ -23,7 +23,7 @@ type Config struct {
 // Pages serves the pages about this process.
 type Pages struct {
 	Config
-	checks []Check // Checks, and those of every Kubernetes component
+	checks []Check // Checks, and the checks of every Kubernetes component
 	slis   slis
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// This type is a fake runtime. The test sets its sandboxes and containers.
+// A table is a fake runtime. The test sets its sandboxes and containers.
 type table struct {
 	cri.Runtime
 	mu         sync.Mutex

@@ -90,7 +90,7 @@ func lastLines(log []byte) string {
 		l := lines[0]
 		lines = lines[1:]
 		// If the message needs this line, the runtime does not split lines, and the end of the line is only text. A block of
-		// zeros is no line: the file has lost its data by a power cut.
+		// zeros is not a line: the file has lost its data by a power cut.
 		if len(lines) < maxMessageLines && len(l) > maxLogLine && bytes.IndexByte(l, 0) < 0 {
 			out = append(slices.Clone(l[len(l)-maxMessageLog:]), '\n')
 		}

@@ -10,8 +10,9 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 )
 
-// Active returns the active pods with their statuses. A pod is active if it was admitted, has not ended, and
-// the node has not decided to end it. A pod that is being deleted is still active.
+// Active returns the active pods with their allocated resources and their statuses. A pod is active if it was admitted, has not
+// ended, and the node has not decided to end it. A pod that is being deleted is still active. As in a kubelet, a resize that is not
+// granted does not count, so nobody can protect a pod from an eviction with a request that the node cannot fulfil.
 func (p *Pods) Active() []*v1.Pod {
 	wanted := p.c.Desired.List()
 	p.mu.Lock()
@@ -21,7 +22,7 @@ func (p *Pods) Active() []*v1.Pod {
 		if !p.isActive(d) {
 			continue
 		}
-		pod := *d.Pod
+		pod := *p.verdicts[d.Pod.UID].alloc.withAllocated(d.Pod)
 		pod.Status = p.states[pod.UID].status
 		out = append(out, &pod)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/edge/desired"
@@ -155,4 +156,39 @@ func TestEvictsWhatRuns(t *testing.T) {
 	}
 	w.restart(t, "over")
 	w.checkDecision(t, "refused", "OutOfcpu")
+}
+
+// TestActiveIsAllocated checks that an eviction sees the resources that the node has allocated to a pod, and not those of a deferred or
+// infeasible resize, also after a restart of the agent. A granted resize counts at once.
+func TestActiveIsAllocated(t *testing.T) {
+	w := newWorld(t)
+	check := func(want string) {
+		t.Helper()
+		for _, p := range w.Active() {
+			if got := p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]; p.Name == "a" && got.String() != want {
+				t.Errorf("the request is %v, not %s", &got, want)
+			}
+			if p.Status.Phase == "" {
+				t.Errorf("pod %s has no status", p.Name)
+			}
+		}
+	}
+	w.made = map[types.UID]*v1.Pod{"a": generation(1, "a", "1")}
+	w.setPods(t, desired.API, w.made["a"], generation(1, "b", "2"))
+	w.admit(t, "a", "admitted")
+	w.admit(t, "b", "admitted")
+	w.sync(t, false, "a", "b")
+	check("1")
+	for n, cpu := range []string{"3", "100"} { // deferred, infeasible
+		w.setPods(t, desired.API, generation(int64(2+n), "a", cpu), generation(1, "b", "2"))
+		check("1")
+		w.sync(t, false, "a", "b")
+		check("1")
+		w.restart(t, "a", "b")
+		w.sync(t, false, "a", "b")
+		check("1")
+	}
+	w.setPods(t, desired.API, generation(4, "a", "2"), generation(1, "b", "2"))
+	w.sync(t, true, "a")
+	check("2")
 }

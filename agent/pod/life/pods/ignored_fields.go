@@ -11,7 +11,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/spec/allocate"
 )
 
-// eventFieldIgnored is the reason of the event that lists the fields of a pod that have no effect.
+// eventFieldIgnored is the reason in the event that lists the fields of a pod that have no effect.
 const eventFieldIgnored = "FieldIgnored"
 
 // recordVersion handles a new version of an admitted pod. It records the event about fields that have no

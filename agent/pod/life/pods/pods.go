@@ -217,6 +217,9 @@ func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
 	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Lives: d.Lives, Predecessor: d.Predecessor}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if d.Lives == 0 {
+		w.Started = p.states[uid].status.StartTime
+	}
 	if w.End = p.finalEnd(d); w.End == nil {
 		v, known := p.verdicts[uid]
 		w.Admitted, w.End, w.Reconsider = known && v.end == nil && !v.admitting, p.shownEnd(uid, v.end), p.mustDecideAgain(d, v)

@@ -16,6 +16,7 @@ import (
 	"github.com/islet-edge/islet/edge/desired"
 	"github.com/islet-edge/islet/edge/store"
 	"github.com/islet-edge/islet/internal/demand"
+	"github.com/islet-edge/islet/internal/podspec"
 )
 
 // The causes for deciding again about a deferred resize. They are values of the label retry_trigger of the metric
@@ -359,16 +360,16 @@ func (a *allocation) restoreResize(wanted *v1.Pod, s *v1.PodStatus) {
 	if _, ok := resizeCondition(s, v1.PodResizeInProgress); !ok {
 		return
 	}
-	had := *wanted
-	had.Spec.Containers = slices.Clone(had.Spec.Containers)
-	for i := range had.Spec.Containers {
-		for _, c := range s.ContainerStatuses {
-			if ctr := &had.Spec.Containers[i]; c.Name == ctr.Name && c.Resources != nil {
-				ctr.Resources = *c.Resources
-			}
+	had := wanted.DeepCopy()
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
+		if _, ctr := podspec.Find(&had.Spec, c.Name); ctr != nil && c.Resources != nil {
+			ctr.Resources = *c.Resources
 		}
 	}
-	a.resizing, a.maxInUse = true, demand.Requests(&had)
+	a.resizing, a.maxInUse = true, demand.Requests(had)
+	if s.Resources != nil { // during a resize, the status has the former resources of the pod as a whole
+		a.maxInUse = maxOfEach(a.maxInUse, s.Resources.Requests)
+	}
 }
 
 // Resizing returns the number of pods with a pending resize by reason and priority bucket, and the number of pods that

@@ -13,6 +13,7 @@ import (
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 	"github.com/islet-edge/islet/edge/desired"
+	"github.com/islet-edge/islet/internal/podtest"
 )
 
 func (w *world) count(format string, args ...any) {
@@ -169,6 +170,34 @@ func TestResizeHoldsWhatItHad(t *testing.T) {
 	w.give(t, "a", "1")
 	w.sync(t, false, "a")
 	w.admit(t, "c", "admitted")
+}
+
+// TestRestoresWhatItHad checks that after a restart of the agent during a resize, a pod holds the former resources of each kind of
+// container and of the pod as a whole.
+func TestRestoresWhatItHad(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	small, large := podtest.CPUAndMemory("1", "1Gi"), podtest.CPUAndMemory("3", "4Gi")
+	form := func(requests v1.ResourceList) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: requests}
+	}
+	status := []v1.ContainerStatus{{Name: "x", Resources: new(form(large))}}
+	for name, tt := range map[string]struct {
+		spec   v1.PodSpec
+		status v1.PodStatus
+	}{
+		"a main container":  {v1.PodSpec{Containers: []v1.Container{{Name: "x", Resources: form(small)}}}, v1.PodStatus{ContainerStatuses: status}},
+		"a sidecar":         {v1.PodSpec{InitContainers: []v1.Container{{Name: "x", Resources: form(small), RestartPolicy: &always}}}, v1.PodStatus{InitContainerStatuses: status}},
+		"an init container": {v1.PodSpec{InitContainers: []v1.Container{{Name: "x", Resources: form(small)}}}, v1.PodStatus{InitContainerStatuses: status}},
+		"the pod":           {v1.PodSpec{Resources: new(form(small))}, v1.PodStatus{Resources: new(form(large))}},
+	} {
+		pod := podtest.New("a")
+		pod.Spec = tt.spec
+		tt.status.Conditions = []v1.PodCondition{{Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}}
+		a := &allocation{}
+		if a.restoreResize(pod, &tt.status); !a.resizing || a.maxInUse.Cpu().String() != "3" || a.maxInUse.Memory().String() != "4Gi" {
+			t.Errorf("%s: holds %v", name, a.maxInUse)
+		}
+	}
 }
 
 // TestResizeUnseen checks a pod whose spec changed just before the agent ended. The restarted agent reads the pod's allocated resources

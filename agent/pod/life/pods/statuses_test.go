@@ -103,3 +103,38 @@ func TestSameVersionSamePointer(t *testing.T) {
 		t.Error("the same object, although the pod has changed")
 	}
 }
+
+// TestStoredStart checks that a worker gets the start time of a pod from the stored status, also after a restart of the agent. In
+// another life of the pod, the stored status may be that of the earlier one.
+func TestStoredStart(t *testing.T) {
+	w, p, began := newWorld(t), aPod("a", "1", 0), time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	start := func() time.Time {
+		d, ok := w.Get("a")
+		if !ok || d.Started == nil {
+			return time.Time{}
+		}
+		return d.Started.Time
+	}
+	w.setPods(t, desired.File, p)
+	w.admit(t, "a", "admitted")
+	if got := start(); !got.IsZero() {
+		t.Errorf("before the first status: %s", got)
+	}
+	w.inputs["a"] = plan.Input{UID: "a", Want: p, Admitted: true, Started: began, Now: began.Add(time.Minute)}
+	w.refreshStatus("a")
+	w.restart(t)
+	w.setPods(t, desired.File, p)
+	if got := start(); !got.Equal(began) {
+		t.Errorf("after a restart: %s", got)
+	}
+	w.setPods(t, desired.File)
+	w.setPods(t, desired.File, p)
+	if err := w.Drop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.restart(t)
+	w.setPods(t, desired.File, p)
+	if got := start(); !got.IsZero() {
+		t.Errorf("in the next life: %s", got)
+	}
+}

@@ -42,7 +42,7 @@ type world struct {
 
 	resolutions []string // results of deferred resizes
 
-	preempted []string // resources that were the reasons of preemptions
+	preempted []string // resources that were the reasons for preemptions
 	decided   []string // admissions and rejections
 	barred    bool     // evicted pods must not run again
 
@@ -104,7 +104,7 @@ func (w *world) restart(t *testing.T, running ...types.UID) {
 	w.startAgent(t, running...)
 }
 
-// This type is a store whose writes can fail.
+// A shaky is a store whose writes can fail.
 type shaky struct {
 	*store.Store
 	w *world
@@ -177,7 +177,7 @@ func (w *world) setPods(t testing.TB, source string, pods ...*v1.Pod) {
 	}
 }
 
-// verdict returns the decision about a pod as a worker reads it. It is the reason of a rejection, "admitted", or "" if there is no
+// verdict returns the decision about a pod as a worker reads it. It is the reason for a rejection, "admitted", or "" if there is no
 // decision.
 func (w *world) verdict(uid types.UID) string {
 	switch got, _ := w.Get(uid); {

@@ -23,7 +23,7 @@ type views map[types.UID]plan.Observed
 
 func (v views) Pod(uid types.UID) plan.Observed { return v[uid] }
 
-// This type is a store whose writes fail when err is set.
+// A statuses is a store whose writes fail when err is set.
 type statuses struct {
 	known, stored map[types.UID]*v1.PodStatus
 	err           error

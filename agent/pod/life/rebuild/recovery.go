@@ -180,8 +180,8 @@ const (
 	lastRetry  = time.Hour
 )
 
-// refill stores all rows that this process has in memory, and those of the running pods. The pods come first, because the store accepts no
-// row of an unknown pod.
+// refill stores all rows that this process has in memory, and the rows of the running pods. The pods come first, because the store accepts
+// no row of an unknown pod.
 func (r *Refill) refill(ctx context.Context) error {
 	err := r.c.Desired.Rewrite(ctx)
 	_, missed := Rebuild(ctx, r.c)
@@ -191,7 +191,7 @@ func (r *Refill) refill(ctx context.Context) error {
 	return r.c.Store.MarkFilled(ctx)
 }
 
-// restoreImages sets the images of a pod's containers to those with which the containers were last created. The manifest
+// restoreImages sets the images of a pod's containers to the images with which the containers were last created. The manifest
 // in the sandbox is older: the images may have been changed since the sandbox was created.
 func restoreImages(pod *v1.Pod, made []*api.Container) {
 	for _, ctr := range podspec.Containers(&pod.Spec) {

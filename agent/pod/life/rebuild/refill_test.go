@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/internal/keys"
 )
 
-// This type is a database that was created again, and a runtime with a sandbox whose manifest cannot be decoded. The first calls of
+// A repaired is a database that was created again, and a runtime with a sandbox whose manifest cannot be decoded. The first calls of
 // RewriteRows fail.
 type repaired struct {
 	Runtime

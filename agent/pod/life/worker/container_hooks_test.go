@@ -17,7 +17,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// This type runs the lifecycle hooks of a test. A hook lasts as long as its sleep action, or hangs if that duration is negative. A hook
+// A handlers runs the lifecycle hooks of a test. A hook lasts as long as its sleep action, or hangs if that duration is negative. A hook
 // with a command fails. The value survives restarts of the agent.
 type handlers struct {
 	mu       sync.Mutex
@@ -269,7 +269,7 @@ func TestPreStop(t *testing.T) {
 		"returns":  {takes(4), 10 * time.Second, 10 * time.Second, ""},
 		"fails":    {fails(4), 10 * time.Second, 10 * time.Second, "c Warning FailedPreStopHook a: PreStopHook failed"},
 		"hangs":    {takes(forEver), 10 * time.Second, 12 * time.Second, ""},
-		"no grace": {takes(forEver), 0, 0, ""},
+		"no grace": {takes(forEver), 0, 3 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hooking(t, func(t *testing.T, n *node) {

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -58,29 +60,72 @@ const namesPerRead = 1000
 
 // removeLog removes a log and its rotated parts. A pod that mounts the host's log directory may have replaced the directories of the
 // log by symlinks, and then removeLog returns an error and removes nothing. A missing log is not an error.
-func removeLog(ctx context.Context, path string) (err error) {
+func removeLog(ctx context.Context, path string) error {
+	return eachLog(ctx, path, func(dir *os.File, name string) error {
+		if strings.HasPrefix(name, filepath.Base(path)) {
+			return mounts.RemoveAt(dir, name)
+		}
+		return nil
+	})
+}
+
+// eachLog calls visit for each file in the directory of a container's log, and returns the first error. It does nothing if the directory
+// does not exist.
+func eachLog(ctx context.Context, path string, visit func(dir *os.File, name string) error) (err error) {
 	root, name := untrusted.SplitLog(path)
 	dir, err := untrusted.OpenDir(root, filepath.Dir(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("remove the log: %w", err)
+		return fmt.Errorf("open the log's directory: %w", err)
 	}
 	defer dir.Close()
 	for ctx.Err() == nil {
 		names, end := dir.Readdirnames(namesPerRead)
 		for _, n := range names {
-			if strings.HasPrefix(n, filepath.Base(name)) {
-				err = cmp.Or(err, mounts.RemoveAt(dir, n))
-			}
+			err = cmp.Or(err, visit(dir, n))
 		}
 		if end == io.EOF {
 			return err
 		}
 		if end != nil {
-			return fmt.Errorf("remove the log: %w", end)
+			return fmt.Errorf("read the log's directory: %w", end)
 		}
 	}
 	return cmp.Or(err, ctx.Err())
+}
+
+// attemptAfterLogs returns the number of the first attempt of a container of which the runtime has no record. It is at least the given
+// number. There may be logs of earlier attempts, whose records are lost, for example because the node has moved to another runtime. The
+// attempt must not continue such a log, so it gets the next number, as with a kubelet. The newest of these logs stays. The others are
+// removed, because no record leads to them any more.
+func attemptAfterLogs(ctx context.Context, path string, least uint32) uint32 {
+	newest := int64(-1)
+	err := eachLog(ctx, path, func(_ *os.File, name string) error {
+		newest = max(newest, attemptOfLog(name))
+		return nil
+	})
+	if err == nil && newest > 0 {
+		eachLog(ctx, path, func(dir *os.File, name string) error { // what stays is removed with the pod
+			if n := attemptOfLog(name); n >= 0 && n < newest {
+				return mounts.RemoveAt(dir, name)
+			}
+			return nil
+		})
+	}
+	return max(least, uint32(newest+1))
+}
+
+// maxLogAttempt limits the attempts of logs, which a pod may have written.
+const maxLogAttempt = 1 << 30
+
+// attemptOfLog returns the attempt that has written a log or a rotated part of a log, or -1 for any other file.
+func attemptOfLog(name string) int64 {
+	number, rest, isLog := strings.Cut(name, ".log")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if !isLog || err != nil || n < 0 || n > maxLogAttempt || rest != "" && rest[0] != '.' {
+		return -1
+	}
+	return n
 }

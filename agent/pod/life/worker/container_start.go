@@ -53,8 +53,12 @@ func (e *Executor) startContainer(ctx context.Context, in plan.Input, a plan.Act
 	if err != nil {
 		return newProblem(plan.CreateContainerConfigError, "%w", err)
 	}
+	number := a.Attempt
+	if _, known := in.Observed.Newest(ctr.Name); !known {
+		number = attemptAfterLogs(ctx, filepath.Join(sandbox.LogDirectory, translate.LogPath(ctr.Name, a.Attempt)), a.Attempt)
+	}
 	cfg, err := e.containerConfig(ctx, pod, ctr, n, translate.Attempt{
-		Number: a.Attempt, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: target, Image: image, Ref: ref,
+		Number: number, Streak: a.Streak, Round: a.Round, Hook: e.runsHooks, Target: target, Image: image, Ref: ref,
 		PreviousEnv: e.environmentBefore(pod, ctr.Name),
 	})
 	if err != nil {

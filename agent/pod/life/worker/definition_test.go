@@ -185,9 +185,72 @@ func TestLessGrace(t *testing.T) {
 		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Hour})
 		time.Sleep(time.Minute)
 		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true, Grace: time.Second})
-		time.Sleep(1001 * time.Millisecond)
+		time.Sleep(2001 * time.Millisecond)
 		if checkRunning(t, n); n.countLeft(t) > 0 {
 			t.Error("containers are left")
 		}
 	})
+}
+
+// TestLeastGrace checks that a container always has two seconds between its stop signal and SIGKILL, whoever gives the grace period. The
+// preStop hook of a pod that ends has one second. If one container is stopped, its hook does not run without a grace period.
+func TestLeastGrace(t *testing.T) {
+	type cause struct {
+		ends bool // the pod ends
+		do   func(t *testing.T, n *node, p *v1.Pod, grace time.Duration)
+	}
+	var since time.Time
+	for name, tt := range map[string]cause{
+		"the deletion": {true, func(_ *testing.T, n *node, p *v1.Pod, grace time.Duration) {
+			n.setWish("a", Wanted{Pod: p, Deleting: true, Grace: grace})
+		}},
+		"the pod's spec": {true, func(_ *testing.T, n *node, p *v1.Pod, grace time.Duration) {
+			p.Spec.TerminationGracePeriodSeconds = new(int64(grace / time.Second))
+			n.setWish("a", Wanted{Pod: p, End: &plan.End{Reason: "Preempting"}})
+		}},
+		"an eviction": {true, func(_ *testing.T, n *node, p *v1.Pod, grace time.Duration) {
+			n.setWish("a", Wanted{Pod: p, End: &plan.End{Reason: plan.Evicted, Grace: max(grace, time.Nanosecond)}})
+		}},
+		"a shutdown": {true, func(_ *testing.T, n *node, p *v1.Pod, _ time.Duration) {
+			since = time.Now()
+			n.set.Poke("a")
+		}},
+		"a user's request": {false, func(t *testing.T, n *node, _ *v1.Pod, grace time.Duration) {
+			n.set.Restart("a", "c", plan.Restart{ID: n.current(t).ID, Grace: grace})
+		}},
+		"another image": {false, func(_ *testing.T, n *node, p *v1.Pod, grace time.Duration) {
+			p.Spec.TerminationGracePeriodSeconds = new(int64(grace / time.Second))
+			p.Spec.Containers[0].Image = "app:2"
+			n.setWish("a", Wanted{Pod: p})
+		}},
+	} {
+		for _, grace := range []time.Duration{0, time.Second} {
+			bubble(t, newMachine("app:1", "app:2"), func(t *testing.T, n *node) {
+				since = time.Time{}
+				n.off = func(*v1.Pod) (time.Time, time.Duration) { return since, grace }
+				n.stop()
+				n.start(t)
+				p := withHooks("a", v1.Lifecycle{PreStop: takes(forEver)})
+				n.setWish("a", Wanted{Pod: p})
+				checkRunning(t, n, "a/c#0")
+				began, want := time.Now(), 3*time.Second
+				if !tt.ends && grace == 0 {
+					want = 2 * time.Second
+				}
+				tt.do(t, n, p.DeepCopy(), grace)
+				time.Sleep(want - time.Millisecond)
+				checkRunning(t, n, "a/c#0")
+				runs := func() bool {
+					c, _ := n.set.Input("a").Observed.Newest("c")
+					return c.State == plan.Running && c.Attempt == 0
+				}
+				for runs() {
+					time.Sleep(time.Millisecond)
+				}
+				if took := time.Since(began).Round(time.Second); took != want {
+					t.Errorf("%s gives %v: the container ends after %v, not %v", name, grace, time.Since(began), want)
+				}
+			})
+		}
+	}
 }

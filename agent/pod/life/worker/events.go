@@ -49,7 +49,7 @@ func (t podEventRecorder) recordWarning(reason, format string, args ...any) {
 }
 
 // recordFailed records the event about a failed action, unless the action was cancelled. In the message it
-// replaces the container's ID by the container's name. Otherwise each attempt would have a different message.
+// replaces the container's ID with the container's name. Otherwise each attempt would have a different message.
 func (e *Executor) recordFailed(ctx context.Context, in plan.Input, a plan.Action, err error) {
 	if in.Want == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) {
 		return

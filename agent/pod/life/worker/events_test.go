@@ -224,6 +224,7 @@ func TestEventsOfFailures(t *testing.T) {
 		n.events.checkEvents(t, "a", "c Normal Started a: Container started")
 		fail("StopContainer")
 		n.setWish("a", Wanted{Pod: pod("a", v1.PullIfNotPresent), Deleting: true})
+		time.Sleep(2*time.Second + time.Millisecond) // the fake runtime uses the whole grace period
 		n.events.checkEvents(t, "a", "Warning FailedKillPod a: error killing pod: stop container c (c): StopContainer broke",
 			"c Normal Killing a: Stopping container c")
 	})

@@ -159,6 +159,8 @@ func (e *Executor) carryOut(ctx context.Context, in plan.Input, a plan.Action) e
 		return e.cfg.Hooks.Update(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
 	case plan.Ended:
 		return e.cfg.Hooks.Ended(ctx, withAddresses(in.Want, in.Observed, e.cfg.Node()))
+	case plan.Unmount:
+		return e.cfg.Hooks.Unmount(ctx, in.UID)
 	case plan.Forget:
 		return e.cfg.Hooks.Release(ctx, in.UID)
 	}

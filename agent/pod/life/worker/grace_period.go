@@ -9,9 +9,9 @@ import (
 // defaultGrace is the grace period of pods without a spec, or without a period in it.
 const defaultGrace = 30 * time.Second
 
-// gracePeriod returns the time between the stop signal and the end of the pod's containers: that of the deletion, or else that of the spec.
-// A failure or a shutdown of the node may shorten it. During a shutdown, most is the maximum. Package plan subtracts the time that has
-// passed and that of preStop hooks (grace_left.go), and probes have periods of their own.
+// gracePeriod returns the time between the stop signal and the end of the pod's containers: the period of the deletion, or else the period
+// of the spec. A failure or a shutdown of the node may shorten it. During a shutdown, most is the maximum. Package plan subtracts the time
+// that has passed and the time of preStop hooks (grace_left.go), and probes have periods of their own.
 // https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination
 func gracePeriod(in *plan.Input, most time.Duration) time.Duration {
 	grace := in.Grace // of the deletion

@@ -230,7 +230,7 @@ func TestPullAlways(t *testing.T) {
 	})
 }
 
-// This type returns the credentials from a pod's Secrets. The key is the pod's UID.
+// A users returns the credentials from a pod's Secrets. The key is the pod's UID.
 type users map[types.UID][]string
 
 func (u users) Keyring(_ context.Context, pod *v1.Pod, _ string) (k keyring.Credentials) {

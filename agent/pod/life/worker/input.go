@@ -37,6 +37,9 @@ func (w *worker) gatherInput() plan.Input {
 		in.ShutdownSince, most = cfg.ShutdownTermination(in.Want)
 	}
 	in.Grace = gracePeriod(&in, most)
+	if wanted.Started != nil {
+		in.Started = wanted.Started.Time
+	}
 	if sb, ok := in.Observed.Sandbox(); ok && sb.Ready && cfg.IsStale(sb.ID) {
 		in.Stale = sb.ID
 	}
@@ -64,7 +67,7 @@ func (w *worker) updateInput(in *plan.Input) {
 	in.PreStopped, in.Requested = maps.Clone(l.preStopped), maps.Clone(l.requested)
 	in.Started = w.acceptedAt(*in)
 	in.Stopping = w.stoppingSince(*in)
-	in.Ended = l.ended
+	in.Ended, in.Unmounted = l.ended, l.unmounted
 	in.Forgotten = l.forgotten && (in.Want == nil || in.Want == w.forgottenPod) // Forget is repeated for a newer version
 }
 
@@ -73,7 +76,7 @@ func (w *worker) updateInput(in *plan.Input) {
 func (w *worker) publishInput(in plan.Input, starts bool) {
 	if starts {
 		in.InFlight = maps.Clone(w.busy)
-		in.Ended, in.Forgotten = w.life.ended, false
+		in.Ended, in.Unmounted, in.Forgotten = w.life.ended, w.life.unmounted, false
 	}
 	w.published.Store(&in)
 }
@@ -94,7 +97,7 @@ type specHash struct {
 	hash    string
 }
 
-// update computes the hash if the version of the pod is not that of the last call. It returns
+// update computes the hash if the version of the pod has changed since the last call. It returns
 // true if it has computed the hash.
 func (h *specHash) update(pod *v1.Pod) (changed bool) {
 	if h.version == pod {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
@@ -77,5 +78,62 @@ func TestMachineStaysUp(t *testing.T) {
 		n.set.Poke("a")
 		time.Sleep(time.Minute)
 		checkRunning(t, n, "a/c#1")
+	})
+}
+
+// TestUnmountsAtShutdown checks that the volumes of a pod are unmounted when its containers have ended, and that the pod is at rest only
+// after that. If the shutdown is cancelled, an unmount that hangs ends, and the pod prepares its volumes again. A pod that was being
+// deleted before the shutdown is at rest when its volumes are released.
+func TestUnmountsAtShutdown(t *testing.T) {
+	stepped(t, func(t *testing.T, n *node, h *steps) {
+		var since time.Time
+		n.off = func(*v1.Pod) (time.Time, time.Duration) { return since, 3 * time.Second }
+		n.stop()
+		n.start(t)
+		rests := func(uid types.UID) bool { return plan.AtRest(n.set.Input(uid)) }
+		shutDown := func(uid types.UID) {
+			since = time.Now()
+			n.set.Poke(uid)
+			time.Sleep(2999 * time.Millisecond)
+			h.checkSteps(t)
+			time.Sleep(2 * time.Millisecond)
+			h.checkSteps(t, "unmount "+string(uid))
+		}
+		n.setWish("a", Wanted{Pod: pod("a", "")})
+		h.checkSteps(t, "prepare a")
+		shutDown("a")
+		if !rests("a") {
+			t.Error("not at rest")
+		}
+		n.stop()
+		n.start(t) // the next agent continues the shutdown, and does not know whether the volumes are unmounted
+		h.checkSteps(t, "unmount a")
+
+		h.hang("unmount")
+		n.setWish("slow", Wanted{Pod: pod("slow", "")})
+		since = time.Time{}
+		n.set.Poke("slow")
+		n.set.Poke("a")
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "a/c#1", "slow/c#0")
+		n.setWish("a", Wanted{Pod: pod("a", ""), Deleting: true})
+		time.Sleep(time.Minute)
+		h.takeSteps()
+		shutDown("slow")
+		if rests("slow") {
+			t.Error("at rest, with mounted volumes")
+		}
+		since = time.Time{}
+		n.set.Poke("slow")
+		time.Sleep(time.Minute)
+		checkRunning(t, n, "slow/c#1")
+		h.hang("release")
+		n.setWish("slow", Wanted{Pod: pod("slow", ""), Deleting: true})
+		time.Sleep(time.Minute)
+		checkRunning(t, n)
+		if rests("slow") {
+			t.Error("at rest, although the release of its volumes hangs")
+		}
+		h.hang("")
 	})
 }

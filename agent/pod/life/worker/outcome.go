@@ -67,6 +67,8 @@ func (w *worker) recordSuccess(a plan.Action) bool {
 	switch a.Op {
 	case plan.Ended:
 		w.life.ended = true
+	case plan.Unmount:
+		w.life.unmounted = true
 	case plan.Forget: // a new life begins
 		w.beginLife()
 		w.life.forgotten = true

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/status"
 )
 
-// This type is a cluster without the objects that pods request. It has only one ConfigMap, which contains no keys.
+// An absent is a cluster without the objects that pods request. It has only one ConfigMap, which contains no keys.
 type absent struct{ translate.NoObjects }
 
 func (absent) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {

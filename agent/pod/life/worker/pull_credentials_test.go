@@ -21,7 +21,7 @@ import (
 	"github.com/islet-edge/islet/internal/keyring"
 )
 
-// This type returns the credentials of Secrets and plugins. A pod's service account is the part of the pod's name before "-".
+// A plugins returns the credentials of Secrets and plugins. A pod's service account is the part of the pod's name before "-".
 type plugins struct {
 	users
 	mu    sync.Mutex

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/pod/plan"
@@ -33,6 +34,10 @@ type Wanted struct {
 	// See plan.Input for Undecided and Pending.
 	Undecided bool
 	Pending   plan.Pending
+
+	// Started is the start time in the stored status of the pod. It is nil if the status has none, and if the status may be that of an
+	// earlier life.
+	Started *metav1.Time
 
 	Resized bool // the node has allocated other resources to the pod, before the agent started; see plan.Input
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/islet-edge/islet/agent/pod/plan"
 )
 
-// This type is a hook that records its calls. A step can hang for the pod "slow", as it would on a dead mount or an unresponsive server.
+// A steps is a hook that records its calls. A step can hang for the pod "slow", as it would on a dead mount or an unresponsive server.
 type steps struct {
 	mu    sync.Mutex
 	done  []string
@@ -44,6 +44,9 @@ func (h *steps) step(ctx context.Context, what string, uid types.UID) error {
 func (h *steps) Prepare(ctx context.Context, p *v1.Pod) error { return h.step(ctx, "prepare", p.UID) }
 func (h *steps) Update(ctx context.Context, p *v1.Pod) error  { return h.step(ctx, "update", p.UID) }
 func (h *steps) Ended(ctx context.Context, p *v1.Pod) error   { return h.step(ctx, "ended", p.UID) }
+func (h *steps) Unmount(ctx context.Context, uid types.UID) error {
+	return h.step(ctx, "unmount", uid)
+}
 func (h *steps) Release(ctx context.Context, uid types.UID) error {
 	return h.step(ctx, "release", uid)
 }

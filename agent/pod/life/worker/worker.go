@@ -56,6 +56,7 @@ type life struct {
 	ending      ending // the reason for stopping
 	applied     string // hash of the spec last passed to the hooks; if empty, the sandbox's annotation has it
 	ended       bool   // see plan.Input.Ended
+	unmounted   bool   // see plan.Input.Unmounted
 	forgotten   bool   // see plan.Input.Forgotten; it is about the version in worker.forgottenPod
 }
 
@@ -172,7 +173,9 @@ func (w *worker) startActions(ctx context.Context, in plan.Input, actions []plan
 // recordStart records that an action is about to start.
 func (w *worker) recordStart(in plan.Input, a plan.Action) {
 	w.busy[a.Container] = plan.RunningAction{Action: a, Since: in.Now}
-	w.life.ended = w.life.ended && a.Op != plan.RunSandbox && a.Op != plan.StartContainer
+	if a.Op == plan.RunSandbox || a.Op == plan.StartContainer {
+		w.life.ended, w.life.unmounted = false, false
+	}
 	w.life.forgotten = false
 	if a.Op == plan.Forget {
 		w.forgottenPod = in.Want
@@ -206,7 +209,7 @@ func (w *worker) runAction(ctx context.Context, in plan.Input, a plan.Action) (e
 			return err
 		}
 		return w.set.cfg.Desired.Forget(ctx, w.uid)
-	case plan.Update, plan.Ended, plan.PostStart, plan.PreStop:
+	case plan.Update, plan.Ended, plan.Unmount, plan.PostStart, plan.PreStop:
 		return w.set.cfg.Actor.Do(ctx, in, a)
 	}
 	defer w.set.cfg.View.Begin(w.uid)()

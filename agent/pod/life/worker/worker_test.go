@@ -24,7 +24,7 @@ import (
 	"github.com/islet-edge/islet/internal/podtest"
 )
 
-// This type contains the desired pods in memory.
+// A wishes contains the desired pods in memory.
 type wishes struct {
 	mu       sync.Mutex
 	pods     map[types.UID]Wanted
@@ -424,7 +424,7 @@ func TestNoEffect(t *testing.T) {
 	})
 }
 
-// This type is a hook that panics for one pod.
+// A panicky is a hook that panics for one pod.
 type panicky struct{ times int }
 
 func (*panicky) Name() string { return "panicky" }

@@ -153,7 +153,7 @@ func (h *Hooks) markPath(id string) (string, error) {
 // fileName returns the ID of a container as a part of a file name. It validates the ID, which comes from the runtime.
 func fileName(id string) (string, error) {
 	if id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") {
-		return "", fmt.Errorf("%q is no ID of a container", id)
+		return "", fmt.Errorf("%q is not an ID of a container", id)
 	}
 	return id, nil
 }

@@ -61,7 +61,7 @@ func (r *Rejection) OfNode() bool {
 	return r != nil && (r.Reason == nodeAffinity || r.Reason == taintToleration)
 }
 
-// These are reasons of a kubelet.
+// These reasons are the same as in a kubelet.
 const (
 	nodeAffinity    = "NodeAffinity"
 	taintToleration = "TaintToleration"

@@ -27,6 +27,14 @@ func onPort(number int32, protocol v1.Protocol, ip string) func(*v1.Pod) {
 	}
 }
 
+// firstIsInit turns the only container of a pod into an init container with a restart policy.
+func firstIsInit(policy *v1.ContainerRestartPolicy) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, []v1.Container{{Name: "main"}}
+		p.Spec.InitContainers[0].RestartPolicy = policy
+	}
+}
+
 func asks(name v1.ResourceName, q string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{name: resource.MustParse(q)}
@@ -190,6 +198,9 @@ func TestAdmit(t *testing.T) {
 		{"other protocol", pod("a", onPort(80, "UDP", "")), []*v1.Pod{pod("b", onPort(80, "TCP", ""))}, ""},
 		{"other addresses", pod("a", onPort(80, "", "10.0.0.1")), []*v1.Pod{pod("b", onPort(80, "", "10.0.0.2"))}, ""},
 		{"all addresses", pod("a", onPort(80, "", "10.0.0.1")), []*v1.Pod{pod("b", onPort(80, "", "0.0.0.0"))}, "NodePorts"},
+		{"port of an init container", pod("a", onPort(80, "", ""), firstIsInit(nil)), []*v1.Pod{pod("b", onPort(80, "", ""))}, ""},
+		{"port of another pod's init container", pod("a", onPort(80, "", "")), []*v1.Pod{pod("b", onPort(80, "", ""), firstIsInit(nil))}, ""},
+		{"port of a sidecar", pod("a", onPort(80, "", ""), firstIsInit(new(v1.ContainerRestartPolicyAlways))), []*v1.Pod{pod("b", onPort(80, "", ""))}, "NodePorts"},
 		{"cpu fits", pod("a", asks("cpu", "500m")), []*v1.Pod{pod("b", asks("cpu", "1500m"))}, ""},
 		{"cpu does not", pod("a", asks("cpu", "501m")), []*v1.Pod{pod("b", asks("cpu", "1500m"))}, "OutOfcpu"},
 		{"memory does not", pod("a", asks("memory", "2Gi")), nil, "OutOfmemory"},

@@ -92,7 +92,8 @@ var fieldTypes = []fieldtest.Table{
 		{"command", works, ""},
 		{"args", works, ""},
 		{"workingDir", works, ""},
-		{"ports", works, "hostPort and hostIP by nftables. A hostIP of a family that the pod does not have is an error, " +
+		{"ports", works, "hostPort and hostIP by nftables. Host ports of init containers that are not sidecars have no effect, " +
+			"as with a kubelet. A hostIP of a family that the pod does not have is an error, " +
 			"unless the same port is open in the pod's family"},
 		{"envFrom", works, ""},
 		{"env", works, "the sources of values are below"},

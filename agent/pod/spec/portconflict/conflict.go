@@ -98,22 +98,17 @@ func parseAddress(s string) (netip.AddrPort, bool) {
 // FindConflicts returns one sentence for each of the pod's host ports at which one of the sockets
 // listens.
 func FindConflicts(pod *v1.Pod, sockets []Socket) (out []string) {
-	for _, c := range podspec.Containers(&pod.Spec) {
-		for _, p := range c.Ports {
-			if p.HostPort == 0 {
-				continue
-			}
-			protocol := cmp.Or(p.Protocol, v1.ProtocolTCP)
-			i := slices.IndexFunc(sockets, func(s Socket) bool { return s.conflictsWith(protocol, p.HostIP, p.HostPort) })
-			if i < 0 {
-				continue
-			}
-			text := fmt.Sprintf("host port %d/%s of container %s is taken: a program of the host listens at %s (see which: ss -lnp "+
-				"sport = :%d); what is sent there reaches only one of them",
-				p.HostPort, protocol, c.Name, sockets[i].Address, p.HostPort)
-			if !slices.Contains(out, text) {
-				out = append(out, text)
-			}
+	for c, p := range podspec.PortsOnHost(&pod.Spec) {
+		protocol := cmp.Or(p.Protocol, v1.ProtocolTCP)
+		i := slices.IndexFunc(sockets, func(s Socket) bool { return s.conflictsWith(protocol, p.HostIP, p.HostPort) })
+		if i < 0 {
+			continue
+		}
+		text := fmt.Sprintf("host port %d/%s of container %s is taken: a program of the host listens at %s (see which: ss -lnp "+
+			"sport = :%d); what is sent there reaches only one of them",
+			p.HostPort, protocol, c.Name, sockets[i].Address, p.HostPort)
+		if !slices.Contains(out, text) {
+			out = append(out, text)
 		}
 	}
 	return out
@@ -128,7 +123,7 @@ func (s Socket) conflictsWith(protocol v1.Protocol, ip string, port int32) bool 
 	return err != nil || want.IsUnspecified() || s.Address.Addr().IsUnspecified() || s.Address.Addr() == want.Unmap()
 }
 
-// Reason is the reason of the event.
+// Reason is the reason in the event.
 const Reason = "HostPortConflict"
 
 // A Hook reports host ports that are in use when the sandbox or a container of a pod is about to start. The pod is
@@ -164,10 +159,8 @@ func IsChecked(pod *v1.Pod) bool {
 	if pod.Spec.HostNetwork {
 		return false
 	}
-	for _, c := range podspec.Containers(&pod.Spec) {
-		if slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 }) {
-			return true
-		}
+	for range podspec.PortsOnHost(&pod.Spec) {
+		return true
 	}
 	return false
 }

@@ -58,6 +58,11 @@ func TestTaken(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", c.pod.Spec.Containers[1].Ports[1], got, c.want)
 		}
 	}
+	early := pod("", 8080, "TCP")
+	early.Spec.InitContainers, early.Spec.Containers = early.Spec.Containers, early.Spec.InitContainers
+	if got := FindConflicts(early, sockets); got != nil || IsChecked(early) {
+		t.Errorf("the host port of an init container is not open: %q", got)
+	}
 	if got := FindConflicts(&v1.Pod{}, sockets); got != nil {
 		t.Error(got)
 	}

@@ -52,10 +52,13 @@ func Field(pod *v1.Pod, path string, n Node) (string, error) {
 	return "", fmt.Errorf("field path %q is not supported", path)
 }
 
-// errNoAddress begins like a kubelet's error. A container keeps its environment, so it does not start without the address that it asks for.
-var errNoAddress = errors.New("host IP unknown: this machine has no address yet; the container starts when it has one, or with --node-ip")
+// errNoAddress begins like a kubelet's error. The environment of a running container cannot change, so a container that refers to the host
+// IP is not started before the node has an address.
+var errNoAddress = errors.New("host IP unknown: this node has no address yet; " +
+	"the container starts when the node has an address (or set --node-ip)")
 
-// joinAddresses returns all addresses, or only the first one. Without an address it returns "", or errNoAddress if host is true.
+// joinAddresses returns the addresses, separated by commas, or only the first one if all is false. If there is no address, it returns "",
+// or errNoAddress if host is true.
 func joinAddresses(ips []string, all, host bool) (string, error) {
 	switch {
 	case len(ips) == 0 && host:
@@ -75,7 +78,7 @@ func splitSubscript(path string) (name, key string, ok bool) {
 	return name, strings.TrimSuffix(rest, "']"), true
 }
 
-// formatMap returns one line key="value" for each entry, in the format of the downward API.
+// formatMap returns the entries as lines key="value", sorted by key, as in a kubelet.
 func formatMap(m map[string]string) string {
 	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -95,7 +98,7 @@ func ResourceField(pod *v1.Pod, ctr *v1.Container, sel *v1.ResourceFieldSelector
 		}
 	}
 	if ctr == nil {
-		return "", fmt.Errorf("resource %q is of no container", sel.Resource)
+		return "", fmt.Errorf("resource %q: no container is selected (containerName is missing)", sel.Resource)
 	}
 	kind, s, _ := strings.Cut(sel.Resource, ".")
 	name := v1.ResourceName(s)
@@ -132,22 +135,22 @@ func ceilDiv(v, by, one int64) string {
 	return fmt.Sprint(whole)
 }
 
-// Fields calls the functions of this package with the current facts about the node. It is used by volumes of the
-// downward API and by workers.
+// Fields resolves field and resource references with the current state of the node. It is used by volumes of the downward API and by
+// workers.
 type Fields struct {
 	Node func() Node // returns the current facts about the node
 }
 
-// Field calls the function Field.
+// Field resolves a field reference of a pod.
 func (f Fields) Field(pod *v1.Pod, path string) (string, error) { return Field(pod, path, f.Node()) }
 
-// Sizes calls the functions Sizes and PodLevel.
+// Sizes returns the resources of each container and of the pod.
 func (f Fields) Sizes(pod *v1.Pod) (map[string]plan.Size, plan.Resources) {
 	n := f.Node()
 	return Sizes(pod, n), PodLevel(pod, n)
 }
 
-// Resource calls the function ResourceField for the container that the selector names.
+// Resource resolves a resource reference for the container that the selector names.
 func (f Fields) Resource(pod *v1.Pod, sel *v1.ResourceFieldSelector) (string, error) {
 	return ResourceField(pod, nil, sel, f.Node())
 }

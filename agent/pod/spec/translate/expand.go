@@ -2,7 +2,7 @@ package translate
 
 import "strings"
 
-// Expand replaces $(NAME) by the value of the variable NAME. $$ stands for a $. An unknown name is not replaced.
+// Expand replaces $(NAME) with the value of the variable NAME. $$ stands for a $. An unknown name is not replaced.
 // https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
 func Expand(s string, value func(name string) (string, bool)) string {
 	if !strings.Contains(s, "$") {

@@ -64,16 +64,12 @@ func podLabels(pod *v1.Pod) map[string]string {
 	return map[string]string{keys.PodName: pod.Name, keys.PodNamespace: pod.Namespace, keys.PodUID: string(pod.UID)}
 }
 
-// portMappings lists the host ports of the containers.
+// portMappings returns the pod's host ports.
 func portMappings(pod *v1.Pod) []*api.PortMapping {
 	var out []*api.PortMapping
-	for _, c := range podspec.Containers(&pod.Spec) {
-		for _, p := range c.Ports {
-			if p.HostPort > 0 {
-				out = append(out, &api.PortMapping{Protocol: criProtocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort,
-					HostIp: p.HostIP})
-			}
-		}
+	for _, p := range podspec.PortsOnHost(&pod.Spec) {
+		out = append(out, &api.PortMapping{Protocol: criProtocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort,
+			HostIp: p.HostIP})
 	}
 	return out
 }

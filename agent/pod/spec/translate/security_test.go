@@ -187,7 +187,7 @@ func TestContainer(t *testing.T) {
 	}
 	ctr.VolumeMounts[0].SubPathExpr = "$(NONE)"
 	if _, _, err := Container(p, ctr, aNode(), Attempt{}, NoObjects{}, NoFiles{}); err == nil {
-		t.Error("an unknown variable in subPathExpr is no error")
+		t.Error("an unknown variable in subPathExpr is not an error")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 const apiService = "kubernetes"
 
 // serviceVariables returns the environment variables for the API server's service. Unless enableServiceLinks is
-// false, it also returns those for the services in the pod's namespace.
+// false, it also returns variables for the services in the pod's namespace.
 // https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 func serviceVariables(pod *v1.Pod, objects Objects) (map[string]string, error) {
 	all, err := objects.Services(pod)

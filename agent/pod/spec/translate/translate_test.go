@@ -34,7 +34,7 @@ func aNode() Node {
 		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("3Gi")}}
 }
 
-// This type is an object source with one object of each kind.
+// An objects is an object source with one object of each kind.
 type objects struct{}
 
 func (objects) ConfigMap(_ *v1.Pod, name string) (*v1.ConfigMap, error) {
@@ -53,7 +53,7 @@ func (objects) Secret(_ *v1.Pod, name string) (*v1.Secret, error) {
 
 func (objects) Services(*v1.Pod) ([]v1.Service, error) { return nil, nil }
 
-// This type is an object source with additional services.
+// A services is an object source with additional services.
 type services struct {
 	objects
 	all []v1.Service
@@ -221,7 +221,7 @@ func TestEnvironment(t *testing.T) {
 			o = NoObjects{}
 		}
 		if _, _, err := Container(aPod(), &v1.Container{Name: "c", Env: []v1.EnvVar{env}}, aNode(), Attempt{}, o, NoFiles{}); err == nil {
-			t.Errorf("%s is no error", name)
+			t.Errorf("%s is not an error", name)
 		}
 	}
 }
@@ -261,6 +261,16 @@ func TestSandbox(t *testing.T) {
 	if len(cfg.PortMappings) != 2 || cfg.PortMappings[1].Protocol != api.Protocol_UDP || cfg.PortMappings[0].HostIp != "127.0.0.1" {
 		t.Errorf("%+v", cfg.PortMappings)
 	}
+	always := v1.ContainerRestartPolicyAlways
+	of := func(name string, port int32, policy *v1.ContainerRestartPolicy) v1.Container {
+		return v1.Container{Name: name, Ports: []v1.ContainerPort{{ContainerPort: port, HostPort: 8080}}, RestartPolicy: policy}
+	}
+	p.Spec.InitContainers = []v1.Container{of("i", 1, nil), of("s", 2, &always)}
+	cfg, err = Sandbox(p, aNode(), 3, time.Unix(1234, 0))
+	if err != nil || len(cfg.PortMappings) != 3 || cfg.PortMappings[0].ContainerPort != 80 || cfg.PortMappings[2].ContainerPort != 2 {
+		t.Errorf("an init container has no host port, and the ports of a sidecar come last: %+v, %v", cfg.PortMappings, err)
+	}
+	p.Spec.InitContainers = nil
 	if o := cfg.Linux.SecurityContext.NamespaceOptions; o.Pid != api.NamespaceMode_POD || o.Network != api.NamespaceMode_POD {
 		t.Errorf("%+v", o)
 	}

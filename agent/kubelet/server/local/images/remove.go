@@ -65,8 +65,8 @@ func adviceAbout(image *crapi.Image, canUntag bool) string {
 	return ": delete that first, or remove the image with --force"
 }
 
-// PodNeeding returns a pod that needs an image, or an empty text if no pod needs it. Clients of the CRI must
-// not remove an image that a pod needs, but the CRI does not provide the pods.
+// PodNeeding returns "pod NAMESPACE/NAME" of a pod that uses the image, or "" if no pod uses it. Clients of the CRI must
+// not remove an image that a pod uses, but the CRI does not provide the pods.
 func (im *Images) PodNeeding(ctx context.Context, ref string) (string, error) {
 	st, err := im.Store.ImageStatus(ctx, &crapi.ImageStatusRequest{Image: &crapi.ImageSpec{Image: ref}})
 	if err != nil || st.Image == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/islet-edge/islet/runtime/cri"
 )
 
-// This type is an image store with one image that has several names.
+// A tagged is an image store with one image that has several names.
 type tagged struct {
 	cri.Images
 	names  []string

@@ -53,7 +53,7 @@ func findTroubles(pods []*v1.Pod, ports map[types.UID][]string, now time.Time) (
 	return stuck, list
 }
 
-// hostPortConflict is the reason of a trouble with a host port. It is also the reason of the event at the start of the pod.
+// hostPortConflict is the reason for a trouble with a host port. It is also the reason in the event at the start of the pod.
 const hostPortConflict = "HostPortConflict"
 
 func troublesOf(p *v1.Pod, now time.Time) (list []api.Trouble) {

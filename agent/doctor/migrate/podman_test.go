@@ -1,0 +1,88 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRootless checks the units of systemd and the volumes of users without root. No step puts their manifests in place, and the report
+// reads none of their manifests.
+func TestRootless(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "etc/passwd", "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/bash\nbob:x:1001:1001::/home/bob:/bin/bash\neve:x:1002:1002::/home/eve:/bin/sh")
+	const units = "home/ann/.config/systemd/user/"
+	put(t, root, units+"container-x.service", "[Service]\nExecStart=/usr/bin/podman run --name x -v db:/data localhost/a:1")
+	put(t, root, units+"play.service", "[Service]\nExecStart=/usr/bin/podman kube play --configmap /home/ann/map.yaml /home/ann/play.yaml")
+	put(t, root, units+"default.target.wants/container-x.service -> ../container-x.service", "")
+	put(t, root, units+"default.target.wants/podman-restart.service -> /usr/lib/systemd/user/podman-restart.service", "")
+	put(t, root, units+"link.service -> /etc/systemd/system/other.service", "")
+	put(t, root, "home/ann/play.yaml", "kind: Pod")
+	put(t, root, "home/ann/map.yaml", "kind: ConfigMap")
+	put(t, root, "home/ann/.config/containers/systemd/db.volume", "[Volume]")
+	put(t, root, "home/ann/.local/share/containers/storage/volumes/db/_data/x", "")
+	put(t, root, "home/bob/.config/containers/storage.conf", "[storage]\ngraphroot = \"$HOME/big\"")
+	put(t, root, "home/bob/big/volumes/db/_data/x", "")
+	put(t, root, "etc/systemd/user/all.service", "[Service]\nExecStart=/usr/bin/podman start all")
+	r := Find(NewTree(root), nil)
+	checkOutput(t, r)
+	if len(r.Found) != 1 || r.Found[0].What != "2 services of containers" {
+		t.Errorf("%+v", r.Found)
+	}
+	inOrder(t, r.Steps, []string{"mkdir -p /root/for-islet/users/ann", "sudo -iu ann podman generate kube x >/root/for-islet/users/ann/container-x.yaml",
+		"sudo -iu ann sh -c 'podman save", "mv /home/ann/podman.tar /var/lib/islet/images/ann.tar", "sudo -iu bob sh -c 'podman save",
+		"systemctl --user --machine=ann@ stop -- container-x", "systemctl --user --machine=ann@ disable -- container-x",
+		"systemctl --user --machine=ann@ disable -- podman-restart", "sudo -iu ann podman stop --all", "sudo -iu bob podman stop --all",
+		"mkdir -p /var/lib/islet/claims/default/db && sudo -iu ann podman volume export db | tar -xpf - --numeric-owner -C /var/lib/islet/claims/default/db",
+		"sudo -iu bob podman volume export db | tar -xpf - --numeric-owner -C /var/lib/islet/claims/default/bob-db"})
+	inOrder(t, r.Back, []string{"rm -f /var/lib/islet/images/ann.tar", "sudo -iu ann podman volume import db -"})
+	inOrder(t, r.Back, []string{"systemctl --user --machine=ann@ start -- container-x", "systemctl --user --machine=ann@ enable -- container-x",
+		"sudo -iu ann podman start --all"})
+	var files, differs []string
+	for _, f := range r.Files {
+		files = append(files, f.Path)
+	}
+	for _, n := range r.Differs {
+		differs = append(differs, n.File+"|"+n.Key+"|"+n.What)
+	}
+	if !slices.Equal(files, []string{"users/ann/claims.yaml", "users/bob/claims.yaml"}) {
+		t.Errorf("%q", files)
+	}
+	text := strings.Join(differs, "\n")
+	for _, want := range []string{"/etc/systemd/user/all.service|", "play.service|Yaml=/home/ann/play.yaml|review", "play.service|Yaml=/home/ann/map.yaml|review",
+		"db.volume||the claim of a manifest: see users/ann/claims.yaml", "/home/bob/big/volumes/db/_data||write bob-db instead of db"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if text := fmt.Sprint(r.Steps); strings.Contains(text, "-iu eve") || strings.Contains(text, "-- link") {
+		t.Errorf("a user without containers: %s", text)
+	}
+}
+
+// TestPodmanStorage checks that volumes are found in the directories that the settings of podman name.
+func TestPodmanStorage(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string // the directory of the volumes
+	}{
+		"usual":             {nil, "/var/lib/containers/storage/volumes"},
+		"graphroot":         {map[string]string{"etc/containers/storage.conf": "[storage]\ngraphroot = \"/mnt/ssd/podman\""}, "/mnt/ssd/podman/volumes"},
+		"volume_path":       {map[string]string{"etc/containers/containers.conf": "[engine]\nvolume_path = \"/mnt/volumes\""}, "/mnt/volumes"},
+		"a user":            {nil, "/home/ann/.local/share/containers/storage/volumes"},
+		"graphroot of root": {map[string]string{"etc/containers/storage.conf": "[storage]\ngraphroot = \"/mnt/ssd/podman\""}, "/home/ann/.local/share/containers/storage/volumes"},
+		"rootless_storage_path": {map[string]string{"etc/containers/storage.conf": "[storage]\nrootless_storage_path = \"/mnt/$USER/podman\""},
+			"/mnt/ann/podman/volumes"},
+		"volume_path of a user": {map[string]string{"home/ann/.config/containers/containers.conf": "[engine]\nvolume_path = \"/mnt/ann\""}, "/mnt/ann"},
+	} {
+		root := t.TempDir()
+		put(t, root, "etc/passwd", "ann:x:1000:1000::/home/ann:/bin/bash")
+		put(t, root, c.want+"/db/_data/x", "")
+		for file, text := range c.files {
+			put(t, root, file, text)
+		}
+		r := Find(NewTree(root), nil)
+		contains(t, name, []string{fmt.Sprint(r.Kept)}, []string{"[{" + c.want + "/db/_data  the data of a volume, for the claim db; or mount it as a hostPath}]"})
+	}
+}

@@ -1,0 +1,126 @@
+package migrate
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/islet-edge/islet/agent/doctor/unitfile"
+)
+
+const proxySteps = `
+translate> give the proxy of the former programs to the service of islet
+	printf '%s\n' {lines} >>{file}
+(islet is one process: it uses the proxy for registries and for the API server. NO_PROXY must have the hosts that are reached directly. ` +
+	`A command such as islet join has the proxy of its shell
+translate< take the proxy from the service of islet
+	[ ! -e {file} ] || sed -i -E '/^(HTTP|HTTPS|NO)_PROXY=/d' {file}`
+
+// unitProxies notes the proxy of a service.
+func (p *planner) unitProxies(name string) {
+	unit := unitfile.Read(p.host, name+".service")
+	env := unit.Environment(p.host)
+	where := name + ".service"
+	if p.serviceKind(name) == "openrc" {
+		where = "/etc/conf.d/" + name
+		for _, file := range []string{where, "/etc/default/" + name} {
+			unitfile.ParseShell(p.host.read(file), env)
+		}
+	}
+	p.proxies(where, env)
+}
+
+// proxies notes the proxy in an environment. A variable in capitals is stronger, and k3s' variable for its containerd is the weakest.
+func (p *planner) proxies(file string, env map[string]string) {
+	for _, name := range []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"} {
+		for _, key := range []string{name, strings.ToLower(name), "CONTAINERD_" + name} {
+			if value := env[key]; value != "" {
+				p.addProxy(file, key, name, value)
+				break
+			}
+		}
+	}
+}
+
+// addProxy notes a variable of a proxy. A login in it is not printed.
+func (p *planner) addProxy(file, key, name, value string) {
+	switch old := p.proxyValue(name); {
+	case old != nil && name == "NO_PROXY":
+		p.reachDirectly(value)
+	case old != nil && old.value != value:
+		p.differ(file, key, "another proxy: islet has one for all")
+	case old != nil:
+	case strings.Contains(value, "@") || word(value) != value:
+		p.differ(file, key, "write "+name+" into "+p.serviceFile()+" by hand, with mode 0600: the value has a login or special characters")
+	default:
+		p.keep(file, key, "a variable of islet's service, in the step that gives the proxy")
+		p.proxy = append(p.proxy, flag{name, value})
+	}
+}
+
+// proxyValue returns a variable. It returns nil if islet does not have it.
+//
+//go:noinline
+func (p *planner) proxyValue(name string) *flag {
+	if i := slices.IndexFunc(p.proxy, func(old flag) bool { return old.name == name }); i >= 0 {
+		return &p.proxy[i]
+	}
+	return nil
+}
+
+// reachDirectly adds hosts, with commas between them, to NO_PROXY, if islet has a proxy.
+func (p *planner) reachDirectly(hosts string) {
+	old := p.proxyValue("NO_PROXY")
+	switch {
+	case hosts == "" || word(hosts) != hosts || len(p.proxy) == 0:
+	case old == nil:
+		p.proxy = append(p.proxy, flag{"NO_PROXY", hosts})
+	case !strings.Contains(","+old.value+",", ","+hosts+","):
+		old.value += "," + hosts
+	}
+}
+
+// hasProxy reports whether an environment has a proxy for requests to an API server.
+func hasProxy(env map[string]string) bool { return env["HTTPS_PROXY"]+env["https_proxy"] != "" }
+
+// serverOf returns the host of the API server in a kubeconfig.
+func (p *planner) serverOf(kubeconfig string) string {
+	var c struct {
+		Clusters []struct{ Cluster struct{ Server string } }
+	}
+	if err := yaml.Unmarshal([]byte(p.host.read(kubeconfig)), &c); err != nil || len(c.Clusters) == 0 {
+		return ""
+	}
+	return hostName(c.Clusters[0].Cluster.Server)
+}
+
+// hostName returns the host of a URL without the port.
+func hostName(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
+// serviceFile returns the file with the environment of islet's service.
+func (p *planner) serviceFile() string {
+	if p.asKubelet {
+		return "/etc/default/kubelet"
+	}
+	return "/etc/default/islet"
+}
+
+// giveProxy adds the step that gives the proxy to islet.
+func (p *planner) giveProxy() {
+	p.reachDirectly(p.direct)
+	var lines []string
+	for _, v := range p.proxy {
+		lines = add(lines, word(v.name+"="+v.value))
+	}
+	if len(lines) > 0 {
+		p.addSteps(proxySteps, "{lines}", strings.Join(lines, " "), "{file}", p.serviceFile())
+	}
+}

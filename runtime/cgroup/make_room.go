@@ -1,0 +1,63 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// errInUse is the error of a memory limit that is below the memory in use.
+var errInUse = errors.New("the memory limit is below the memory in use")
+
+// makeRoom reclaims memory of a cgroup of v2 until a new memory limit fits. It returns errInUse if the limit does not fit: the kernel would
+// kill processes if the limit was set. The page cache is no obstacle, because the kernel reclaims it. Before kernel 5.19 reclaim returns
+// ENOENT, and the kernel reclaims when the limit is set.
+func makeRoom(dir string, limit int64, reclaim func(dir string, bytes int64) error) error {
+	used, cache, err := readUsage(dir)
+	if err != nil || used <= limit {
+		return err
+	}
+	if used-cache > limit {
+		return fmt.Errorf("%w: limit %d, in use %d besides %d of caches", errInUse, limit, used-cache, cache)
+	}
+	failed := reclaim(dir, used-limit)
+	if errors.Is(failed, unix.ENOENT) {
+		return nil
+	}
+	if used, _, err = readUsage(dir); err == nil && used > limit {
+		return fmt.Errorf("%w: limit %d, in use %d after reclaim: %v", errInUse, limit, used, failed)
+	}
+	return err
+}
+
+// reclaimMemory asks the kernel to reclaim memory of a cgroup. It returns EAGAIN if less memory was reclaimed. It does not use an os.File,
+// which would repeat the write after EAGAIN.
+func reclaimMemory(dir string, bytes int64) error {
+	fd, err := unix.Open(filepath.Join(dir, "memory.reclaim"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(strconv.FormatInt(bytes, 10)))
+	return err
+}
+
+// readUsage returns the memory usage of a cgroup of v2 in bytes, and the part of it that the kernel can reclaim without swap: the files on
+// the LRU lists, except those that must be written to the disk first, and the reclaimable kernel memory.
+func readUsage(dir string) (used, cache int64, err error) {
+	used = parseLimit(&err, readLine(&err, dir, "memory.current"))
+	for line := range strings.Lines(readLine(&err, dir, "memory.stat")) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch key {
+		case "active_file", "inactive_file", "slab_reclaimable":
+			cache += parseLimit(&err, value)
+		case "file_dirty", "file_writeback":
+			cache -= parseLimit(&err, value)
+		}
+	}
+	return used, max(cache, 0), err
+}
