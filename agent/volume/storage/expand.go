@@ -118,7 +118,8 @@ func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 		return nil //nolint:nilerr // starting the pod reports the error
 	}
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
-	k.adoptVolume(v, d, u)
+	// A driver that unmounts the volume would not forget it again. A driver that mounts the volume registers it itself.
+	k.ifIdle(volumeUse{v.ID, pod.UID}, func(context.Context) { k.adoptVolume(v, d, u) })
 	key, size := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}, k.sizeOnNode(v)
 	k.completeRow(key, size)
 	if sizeToExpand(v, size) != nil && k.isUp(key) && canExpand(d) && k.beginExpansion(v, pod.UID) {

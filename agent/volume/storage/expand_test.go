@@ -359,3 +359,39 @@ func TestGrown(t *testing.T) {
 		}
 	}
 }
+
+// A slowUnmount is a driver whose unmounts wait.
+type slowUnmount struct {
+	adoptingDriver
+	began, end chan struct{}
+}
+
+func (s *slowUnmount) Unpublish(_ context.Context, _ Volume, _ types.UID, path string) error {
+	s.began <- struct{}{}
+	<-s.end
+	return syscall.Unmount(path, 0)
+}
+
+// TestNoAdoptionDuringUnmount checks that a change of an object does not register a volume with its driver while the volume is unmounted.
+func TestNoAdoptionDuringUnmount(t *testing.T) {
+	s, o := openStore(t, t.TempDir()), &objects{}
+	defer s.Close()
+	d := &slowUnmount{began: make(chan struct{}), end: make(chan struct{})}
+	o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	k, p := newMounter(t, t.TempDir(), s, o, d), podWith("p", "c")
+	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	requireNoError(t, err)
+	requireNoError(t, os.MkdirAll(path, 0o755))
+	requireNoError(t, syscall.Mount("none", path, "tmpfs", 0, ""))
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	ended := make(chan error, 1)
+	go func() { ended <- k.TearDown(t.Context(), p.UID) }()
+	<-d.began
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	close(d.end)
+	requireNoError(t, <-ended)
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	if len(d.adopted) != 1 {
+		t.Errorf("adopted %d times, not only before the unmount", len(d.adopted))
+	}
+}
