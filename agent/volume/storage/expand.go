@@ -68,18 +68,17 @@ func (k *Mounter) sizeOnNode(v Volume) (size int64) {
 
 // recordSize records the size of a volume on this node in the rows of its pods. The caller holds the volume's lock.
 func (k *Mounter) recordSize(ctx context.Context, id string, size int64) error {
+	var smaller []store.VolumeKey
 	k.mu.Lock()
-	changed := map[store.VolumeKey]record{}
 	for key, r := range k.rows {
 		if key.Volume == id && key.Pod != "" && r.Size < size {
-			r.Size = size
-			changed[key] = r
+			smaller = append(smaller, key)
 		}
 	}
 	k.mu.Unlock()
 	var errs []error
-	for key, r := range changed {
-		errs = append(errs, k.putRow(ctx, key, r))
+	for _, key := range smaller {
+		errs = append(errs, k.updateRow(ctx, key, func(r *record) { r.Size = size }))
 	}
 	return errors.Join(errs...)
 }

@@ -45,6 +45,8 @@ type Mounter struct {
 	operations *prometheus.HistogramVec
 	labels     *labelFigures
 
+	updates sync.Mutex // locked before mu while a row is read, changed and stored
+
 	mu         sync.Mutex
 	rows       map[store.VolumeKey]record  // copy of the ledger
 	ready      map[store.VolumeKey]bool    // volumes that this process has mounted; true for a mount point, false for a directory or link
