@@ -69,6 +69,9 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 	if !d.mayBeStaged(v, path) {
 		return nil
 	}
+	if data := d.stagedData(v, path); v.Block && !exists(data) { // staged by an earlier version; see mayBeStaged
+		_ = d.saveData(filepath.Dir(data), v, "")
+	}
 	n, err := d.findDriver(v.Source.CSI.Driver, "")
 	if err != nil {
 		return err
@@ -84,9 +87,10 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 	if !v.Block {
 		return d.unmountAndRemove(path, true)
 	}
-	if err := errors.Join(d.unmountAndRemove(path, false), removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name))); err != nil {
+	if err := d.unmountAndRemove(path, false); err != nil {
 		return err
 	}
+	_ = removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name)) // other files may be left there, for example after a loss of the database
 	return d.removeDeviceData(v)
 }
 
