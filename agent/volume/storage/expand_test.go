@@ -217,11 +217,17 @@ func TestExpansionOnEachNode(t *testing.T) {
 		nodes[name] = starts[name]()
 	}
 	earlier := nodes["earlier"]
-	for key, r := range earlier.rows {
-		r.Size = 0
-		earlier.rows[key] = r
+	for key := range earlier.rows {
+		requireNoError(t, earlier.updateRow(t.Context(), key, func(r *record) { r.Size = 0 }))
 	}
 	requireNoError(t, earlier.Refresh(p, &p.Spec.Volumes[0], ""))
+	stored, err := loadLedger(t.Context(), earlier.cfg.Ledger, earlier.cfg.Log)
+	requireNoError(t, err)
+	for key, r := range stored {
+		if r.Size != 1<<30 {
+			t.Errorf("%v: stored with the size %d", key, r.Size)
+		}
+	}
 	pv = pv.DeepCopy()
 	pv.Spec.Capacity = size("2Gi")
 	o.set(pv)
