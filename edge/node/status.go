@@ -60,7 +60,8 @@ func (r *reporter) reportStatus(ctx context.Context) error {
 	if data, err = patch.Status("", r.server.Status, now); err != nil {
 		return err
 	}
-	if data == nil { // this is the second report within a second
+	if data == nil { // this is the second report within a second, or the Node was created within this second
+		r.setInUse(now.VolumesInUse)
 		return nil
 	}
 	m, err := kube.Patch[v1.Node](ctx, r.Client, "", r.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")

@@ -200,8 +200,8 @@ func TestAttached(t *testing.T) {
 	w.undo(v, u)
 }
 
-// TestInUse checks that a volume is not mounted before the API server lists it as in use, although it is attached. After that, it is mounted
-// again without a link, also by a restarted agent and after a reboot, until it was unmounted.
+// TestInUse checks that a volume is not mounted before the API server lists it as in use, although it is attached. After that, it is
+// mounted again without a link, also by a restarted agent and after a reboot, until it was unmounted.
 func TestInUse(t *testing.T) {
 	w := newWorld(t)
 	w.object, w.attach = nil, &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true}}
@@ -511,12 +511,15 @@ func TestHostileNames(t *testing.T) {
 		ctx := t.Context()
 		for i, err := range []error{
 			w.Stage(ctx, v, w.StagePath(v), u), w.Publish(ctx, v, "", u),
-			w.Unpublish(ctx, v, types.UID("x"), u.Path), w.Unstage(ctx, v, w.StagePath(v)),
+			w.Unpublish(ctx, v, types.UID("x"), w.root), w.Unstage(ctx, v, w.root), // something is mounted there
 			w.WaitAttached(ctx, v, u),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "names no CSI driver") {
 				t.Errorf("%q: %d: %v", name, i, err)
 			}
+		}
+		if err := errors.Join(w.Unpublish(ctx, v, types.UID("x"), u.Path), w.Unstage(ctx, v, w.StagePath(v))); err != nil {
+			t.Errorf("%q: not mounted: %v", name, err)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -52,8 +54,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestUnstageFailsLate checks that the driver is called until it has unstaged a volume, although it has removed the directory of the volume in
-// a call that then failed or hung.
+// TestUnstageFailsLate checks that the driver is called until it has unstaged a volume, although it has removed the directory of the volume
+// in a call that then failed or hung.
 func TestUnstageFailsLate(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		w := newWorld(t)
@@ -79,6 +81,68 @@ func TestUnstageFailsLate(t *testing.T) {
 		}
 		w.fails("after unstage", nil)
 		w.undo(v, w.use(v, podNamed("a")))
+	}
+}
+
+// TestUnstageOfOldBlockVolume checks that the driver is called until it has unstaged a block volume that an earlier version has staged
+// without vol_data.json.
+func TestUnstageOfOldBlockVolume(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	v.Block = true
+	path := w.StagePath(v)
+	requireNoError(t, w.Stage(t.Context(), v, path, w.use(v, podNamed("a"))))
+	requireNoError(t, w.removeDeviceData(v))
+	w.fails("after unstage", func(context.Context) error { return status.Error(codes.Internal, "the disk is busy") })
+	for range 2 {
+		if err := w.Unstage(t.Context(), v, path); status.Code(err) != codes.Internal {
+			t.Error(err)
+		}
+	}
+	w.fails("after unstage", nil)
+	w.undo(v, w.use(v, podNamed("a")))
+}
+
+// TestUnstageWithLeftovers checks that other files in the directories of a block volume do not keep the volume in use after the driver has
+// unstaged it.
+func TestUnstageWithLeftovers(t *testing.T) {
+	w := newWorld(t)
+	w.register()
+	v := volume()
+	v.Block = true
+	path := w.StagePath(v)
+	requireNoError(t, w.Stage(t.Context(), v, path, w.use(v, podNamed("a"))))
+	for _, dir := range []string{w.pluginPath("volumeDevices", "publish", v.Name, "other"), w.pluginPath("volumeDevices", v.Name, "dev")} {
+		requireNoError(t, os.MkdirAll(dir, dirMode))
+	}
+	requireNoError(t, w.Unstage(t.Context(), v, path))
+	w.checkUnstaged()
+	if w.mayBeStaged(v, path) {
+		t.Error("the driver is called again")
+	}
+}
+
+// TestSaveSameData checks that vol_data.json is only written if its content changes, because a full disk would damage it.
+func TestSaveSameData(t *testing.T) {
+	w, v := newWorld(t), volume()
+	name := filepath.Join(w.root, dataFile)
+	isOld := func() bool {
+		requireNoError(t, w.saveData(w.root, v, ""))
+		fi, err := os.Stat(name)
+		requireNoError(t, err)
+		return fi.ModTime().Equal(time.Unix(1, 0))
+	}
+	if isOld() {
+		t.Error("not written")
+	}
+	requireNoError(t, os.Chtimes(name, time.Time{}, time.Unix(1, 0)))
+	if !isOld() {
+		t.Error("written again with the same content")
+	}
+	v.Label = "system_u:object_r:container_file_t:s0:c1,c2"
+	if isOld() {
+		t.Error("the label was not written")
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/islet-edge/islet/agent/volume/storage"
 	"github.com/islet-edge/islet/internal/regular"
-	"github.com/islet-edge/islet/runtime/mounts"
 )
 
 // maxData is the maximum size of a vol_data.json.
@@ -47,7 +46,7 @@ func (d *Drivers) Find(known func(string) bool) (found []storage.Found, err erro
 				if m.Volume.Block && m.Pod != "" {
 					target = d.publishPath(m.Volume, m.Pod)
 				}
-				if there, failed := mounts.FindTopmost(target); failed == nil && there == nil {
+				if checkNotMounted(target, err) == nil {
 					continue
 				}
 				m.Volume.Inline = true

@@ -81,8 +81,8 @@ func requireNoErrorAt(t *testing.T, path string, do func() error) {
 	}
 }
 
-// TestFindDamaged checks volumes whose vol_data.json is damaged: the mount of a pod stays, and the pod's volumes cannot be torn down. A file
-// without a mount is ignored. Known paths are skipped.
+// TestFindDamaged checks volumes whose vol_data.json is damaged: the mount of a pod stays, and the pod's volumes cannot be torn down. When
+// the mount is gone, as after a reboot, they can. A file without a mount is ignored. Known paths are skipped.
 func TestFindDamaged(t *testing.T) {
 	w := newWorld(t)
 	w.register()
@@ -105,6 +105,13 @@ func TestFindDamaged(t *testing.T) {
 		if found, err := w.Find(func(string) bool { return true }); err != nil || len(found) != 0 {
 			t.Errorf("%.20q: known: %v, %v", text, found, err)
 		}
+		requireNoError(t, unbind(u.Path, false))
+		k, err = storage.New(t.Context(), storage.Config{Root: w.root, Drivers: []storage.Driver{w.Drivers}, Ledger: db, Objects: w})
+		requireNoError(t, err)
+		if err := k.TearDown(t.Context(), u.Pod.UID); err != nil || k.HasPod(u.Pod.UID) {
+			t.Errorf("%.20q: not mounted: %v, in use: %q", text, err, k.InUse())
+		}
+		requireNoError(t, w.faulty.bind(u.Path, false))
 		db.Close()
 	}
 	requireNoError(t, unbind(u.Path, true))

@@ -114,8 +114,8 @@ func (n *node) checkRecords(after string) {
 }
 
 // TestMachine mounts and unmounts volumes of three pods at random. Meanwhile the driver fails, hangs, dies or returns false results, the
-// agent is killed, the database is deleted, and the machine reboots. Each mount must always be in the store. In the end, it must be possible to unmount all volumes,
-// and no data may be lost.
+// agent is killed, the database is deleted, and the machine reboots. Each mount must always be in the store. In the end, it must be
+// possible to unmount all volumes, and no data may be lost.
 func TestMachine(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

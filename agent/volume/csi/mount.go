@@ -64,10 +64,13 @@ func (d *Drivers) Stage(ctx context.Context, v storage.Volume, path string, u st
 // Unstage reverts Stage.
 func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) error {
 	if err := checkSource(v); err != nil {
-		return err
+		return checkNotMounted(path, err)
 	}
 	if !d.mayBeStaged(v, path) {
 		return nil
+	}
+	if data := d.stagedData(v, path); v.Block && !exists(data) { // staged by an earlier version; see mayBeStaged
+		_ = d.saveData(filepath.Dir(data), v, "")
 	}
 	n, err := d.findDriver(v.Source.CSI.Driver, "")
 	if err != nil {
@@ -84,9 +87,10 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 	if !v.Block {
 		return d.unmountAndRemove(path, true)
 	}
-	if err := errors.Join(d.unmountAndRemove(path, false), removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name))); err != nil {
+	if err := d.unmountAndRemove(path, false); err != nil {
 		return err
 	}
+	_ = removeEmpty(d.pluginPath("volumeDevices", "publish", v.Name)) // other files may be left there, for example after a loss of the database
 	return d.removeDeviceData(v)
 }
 
@@ -94,12 +98,13 @@ func (d *Drivers) Unstage(ctx context.Context, v storage.Volume, path string) er
 // the volume. The directory at path is no proof that it has, because the driver may remove the directory before its last step. The file
 // vol_data.json is removed after the driver has confirmed. Earlier versions wrote none for a block volume.
 func (d *Drivers) mayBeStaged(v storage.Volume, path string) bool {
-	for _, p := range []string{d.stagedData(v, path), path} {
-		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-	}
-	return false
+	return exists(d.stagedData(v, path)) || exists(path)
+}
+
+// exists reports whether a file exists or may exist.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Publish mounts a staged volume for a pod.
@@ -231,14 +236,26 @@ func mayBePublished(v storage.Volume, path string) bool {
 	if !v.Block {
 		path = filepath.Join(filepath.Dir(path), dataFile)
 	}
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
+	return exists(path)
+}
+
+// checkNotMounted returns nil if nothing is mounted at path, and otherwise the error err. The driver of a volume is unknown if its
+// vol_data.json is damaged.
+func checkNotMounted(path string, err error) error {
+	if there, failed := mounts.FindTopmost(path); failed == nil && there == nil {
+		return nil
+	}
+	return err
 }
 
 // Unpublish reverts Publish.
 func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID, path string) error {
+	target := path
+	if v.Block {
+		target = d.publishPath(v, uid)
+	}
 	if err := checkSource(v); err != nil {
-		return err
+		return checkNotMounted(target, err)
 	}
 	if err := d.forgetUse(ctx, path, uid); err != nil {
 		return err
@@ -249,10 +266,6 @@ func (d *Drivers) Unpublish(ctx context.Context, v storage.Volume, uid types.UID
 	n, err := d.findDriver(v.Source.CSI.Driver, uid)
 	if err != nil {
 		return err
-	}
-	target := path
-	if v.Block {
-		target = d.publishPath(v, uid)
 	}
 	ctx, stop := context.WithTimeout(ctx, callTime)
 	defer stop()

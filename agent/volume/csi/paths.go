@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/islet-edge/islet/agent/volume/storage"
+	"github.com/islet-edge/islet/internal/regular"
 	"github.com/islet-edge/islet/runtime/mounts"
 )
 
@@ -123,22 +125,29 @@ func (d *Drivers) saveData(dir string, v storage.Volume, uid types.UID) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", dataFile, err)
 	}
+	text = append(text, '\n')
+	name := filepath.Join(dir, dataFile)
+	if old, err := regular.Read(name, maxData); err == nil && bytes.Equal(old, text) {
+		return nil // if the disk is full, a write would only remove the content
+	}
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return fmt.Errorf("make the directory of %s: %w", dataFile, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, dataFile), append(text, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(name, text, 0o600); err != nil {
 		return fmt.Errorf("save volume info data: %w", err)
 	}
 	return nil
 }
 
-// removeDeviceData removes the vol_data.json of a block volume with its directories.
+// removeDeviceData removes the vol_data.json of a block volume, and its directories if they are empty then.
 func (d *Drivers) removeDeviceData(v storage.Volume) error {
 	file := d.stagedData(v, "")
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return errors.Join(removeEmpty(filepath.Dir(file)), removeEmpty(filepath.Dir(filepath.Dir(file))))
+	_ = removeEmpty(filepath.Dir(file))
+	_ = removeEmpty(filepath.Dir(filepath.Dir(file))) // may contain other directories of a kubelet
+	return nil
 }
 
 // unmountAndRemove unmounts everything that is mounted at path and removes the empty directory. If data is true, it

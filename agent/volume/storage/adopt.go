@@ -1,6 +1,9 @@
 package storage
 
 import (
+	"context"
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/islet-edge/islet/edge/store"
@@ -33,4 +36,20 @@ func (k *Mounter) adoptVolume(v Volume, d Driver, u Use) {
 		staged = s.StagePath(v)
 	}
 	a.Adopt(v, staged, u)
+}
+
+// ifIdle calls f, and no other call for the use runs meanwhile. It does nothing if such a call is running already. f must not take long.
+func (k *Mounter) ifIdle(use volumeUse, f func(context.Context)) {
+	ctx, stop := context.WithTimeout(k.life, time.Second) // another call may begin just now
+	defer stop()
+	k.mu.Lock()
+	busy := k.locks[use] != nil
+	k.mu.Unlock()
+	if busy {
+		return
+	}
+	if leave, err := k.lock(ctx, use); err == nil {
+		defer leave()
+		f(ctx)
+	}
 }

@@ -147,6 +147,43 @@ func TestGroupOfSharedLocalVolume(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), b.UID))
 }
 
+// TestGroupOfPodsThatStartTogether checks that a pod which has started together with the first pod of a local volume, and wants another
+// group, does not change the group of the files after a restart of the agent either.
+func TestGroupOfPodsThatStartTogether(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	requireNoError(t, os.WriteFile(dir+"/file", nil, 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		s, o := openStore(t, root), &objects{}
+		defer s.Close()
+		o.bound("c", v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: dir}})
+		up := func(k *Mounter, name string, gid int64) error {
+			p := podWith(name, "c")
+			p.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &gid}
+			_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+			return err
+		}
+		k, both, ended := newMounter(t, root, s, o), make(chan struct{}), make(chan error)
+		k.setGroup = func(ctx context.Context, dir string, gid int, lazy bool) error {
+			<-both
+			return SetGroup(ctx, dir, gid, lazy)
+		}
+		go func() { ended <- up(k, "a", 1000) }()
+		synctest.Wait()
+		go func() { ended <- up(k, "b", 2000) }()
+		synctest.Wait()
+		close(both)
+		requireNoError(t, errors.Join(<-ended, <-ended))
+		k = newMounter(t, root, s, o)
+		requireNoError(t, up(k, "b", 2000))
+		fi, err := os.Stat(dir + "/file")
+		requireNoError(t, err)
+		if gid := fi.Sys().(*syscall.Stat_t).Gid; gid != 1000 {
+			t.Errorf("group %d", gid)
+		}
+		requireNoError(t, errors.Join(k.TearDown(t.Context(), "uid-a"), k.TearDown(t.Context(), "uid-b")))
+	})
+}
+
 // TestLocalDisk checks that a disk is formatted once, mounted once for two pods, and unmounted with the second pod. For a block volume, the
 // container gets the device.
 func TestLocalDisk(t *testing.T) {

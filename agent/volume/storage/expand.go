@@ -68,30 +68,32 @@ func (k *Mounter) sizeOnNode(v Volume) (size int64) {
 
 // recordSize records the size of a volume on this node in the rows of its pods. The caller holds the volume's lock.
 func (k *Mounter) recordSize(ctx context.Context, id string, size int64) error {
+	var smaller []store.VolumeKey
 	k.mu.Lock()
-	changed := map[store.VolumeKey]record{}
 	for key, r := range k.rows {
 		if key.Volume == id && key.Pod != "" && r.Size < size {
-			r.Size = size
-			changed[key] = r
+			smaller = append(smaller, key)
 		}
 	}
 	k.mu.Unlock()
 	var errs []error
-	for key, r := range changed {
-		errs = append(errs, k.putRow(ctx, key, r))
+	for _, key := range smaller {
+		errs = append(errs, k.updateRow(ctx, key, func(r *record) { r.Size = size }))
 	}
 	return errors.Join(errs...)
 }
 
-// completeRow adds the size of the claim to a row that contains none, until the agent ends.
-func (k *Mounter) completeRow(key store.VolumeKey, size int64) {
+// completeRow adds the size of the claim to a row that contains none, and reports whether it has done so. It does not store the row.
+func (k *Mounter) completeRow(key store.VolumeKey, size int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if r, ok := k.rows[key]; ok && r.Size == 0 {
-		r.Size = size
-		k.rows[key] = r
+	r, ok := k.rows[key]
+	if !ok || r.Size != 0 || size == 0 {
+		return false
 	}
+	r.Size = size
+	k.rows[key] = r
+	return true
 }
 
 // resizePending reports whether the status of the claim requests an expansion by the node.
@@ -118,9 +120,15 @@ func (k *Mounter) Refresh(pod *v1.Pod, vol *v1.Volume, _ string) error {
 		return nil //nolint:nilerr // starting the pod reports the error
 	}
 	u := Use{Pod: pod, Volume: vol.Name, Path: k.volumePath(pod, v, d)}
-	k.adoptVolume(v, d, u)
 	key, size := store.VolumeKey{Volume: v.ID, Pod: string(pod.UID), Path: u.Path}, k.sizeOnNode(v)
-	k.completeRow(key, size)
+	completed := k.completeRow(key, size)
+	// A driver that unmounts the volume would not forget it again. A driver that mounts the volume registers it itself.
+	k.ifIdle(volumeUse{v.ID, pod.UID}, func(ctx context.Context) {
+		k.adoptVolume(v, d, u)
+		if completed {
+			_ = k.updateRow(ctx, key, func(*record) {}) // if this fails, the size is known until the agent ends
+		}
+	})
 	if sizeToExpand(v, size) != nil && k.isUp(key) && canExpand(d) && k.beginExpansion(v, pod.UID) {
 		go func() {
 			ctx, stop := context.WithTimeout(context.Background(), mountTime)

@@ -152,8 +152,8 @@ func TestExpansion(t *testing.T) {
 	requireNoError(t, k.TearDown(t.Context(), p.UID))
 }
 
-// TestExpansionReadOnly checks that a volume is not expanded if its pod mounts it read-only. The pod gets one event, and the claim keeps its
-// size. Then another pod, which mounts the volume writable, expands it.
+// TestExpansionReadOnly checks that a volume is not expanded if its pod mounts it read-only. The pod gets one event, and the claim keeps
+// its size. Then another pod, which mounts the volume writable, expands it.
 func TestExpansionReadOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	defer s.Close()
@@ -191,9 +191,9 @@ func TestExpansionReadOnly(t *testing.T) {
 	}
 }
 
-// TestExpansionOnEachNode checks that each of two nodes that use a volume expands it once, also after a restart, although the claim has the new
-// size when the first node has reported. Only this node reports. The second node also expands the volume if its row is that of an earlier
-// version, but not if it mounts the volume only then.
+// TestExpansionOnEachNode checks that each of two nodes that use a volume expands it once, also after a restart, although the claim has the
+// new size when the first node has reported. Only this node reports. The second node also expands the volume if its row is that of an
+// earlier version, but not if it mounts the volume only then.
 func TestExpansionOnEachNode(t *testing.T) {
 	o := &resizableDriver{told: make(chan string, 9)}
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
@@ -217,11 +217,17 @@ func TestExpansionOnEachNode(t *testing.T) {
 		nodes[name] = starts[name]()
 	}
 	earlier := nodes["earlier"]
-	for key, r := range earlier.rows {
-		r.Size = 0
-		earlier.rows[key] = r
+	for key := range earlier.rows {
+		requireNoError(t, earlier.updateRow(t.Context(), key, func(r *record) { r.Size = 0 }))
 	}
 	requireNoError(t, earlier.Refresh(p, &p.Spec.Volumes[0], ""))
+	stored, err := loadLedger(t.Context(), earlier.cfg.Ledger, earlier.cfg.Log)
+	requireNoError(t, err)
+	for key, r := range stored {
+		if r.Size != 1<<30 {
+			t.Errorf("%v: stored with the size %d", key, r.Size)
+		}
+	}
 	pv = pv.DeepCopy()
 	pv.Spec.Capacity = size("2Gi")
 	o.set(pv)
@@ -237,7 +243,8 @@ func TestExpansionOnEachNode(t *testing.T) {
 	}
 	for name, k := range nodes {
 		for range 2 {
-			requireNoError(t, k.withLock(t.Context(), "kubernetes.io/csi/d^h", "", func(context.Context) error { return nil })) // the expansion has ended
+			nothing := func(context.Context) error { return nil }
+			requireNoError(t, k.withLock(t.Context(), "kubernetes.io/csi/d^h", "", nothing)) // the expansion has ended
 			requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
 			if len(drivers[name].grown) > 0 || len(o.told) > 0 {
 				t.Errorf("%s: expanded again, or reported: %d", name, len(o.told))
@@ -331,7 +338,8 @@ func TestExpansionFails(t *testing.T) {
 }
 
 // TestGrown checks that a volume is expanded if the claim's capacity is smaller or if the API server waits for the node. It is not expanded
-// if the controller must act first. It is not expanded either if the volume is smaller than the claim's capacity. If the volume is smaller on this node, it is expanded.
+// if the controller must act first. It is not expanded either if the volume is smaller than the claim's capacity. If the volume is smaller
+// on this node, it is expanded.
 func TestGrown(t *testing.T) {
 	pending := []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
 	for _, tt := range []struct {
@@ -355,5 +363,41 @@ func TestGrown(t *testing.T) {
 		if got := sizeToExpand(v, tt.size); (got != nil) != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
+	}
+}
+
+// A slowUnmount is a driver whose unmounts wait.
+type slowUnmount struct {
+	adoptingDriver
+	began, end chan struct{}
+}
+
+func (s *slowUnmount) Unpublish(_ context.Context, _ Volume, _ types.UID, path string) error {
+	s.began <- struct{}{}
+	<-s.end
+	return syscall.Unmount(path, 0)
+}
+
+// TestNoAdoptionDuringUnmount checks that a change of an object does not register a volume with its driver while the volume is unmounted.
+func TestNoAdoptionDuringUnmount(t *testing.T) {
+	s, o := openStore(t, t.TempDir()), &objects{}
+	defer s.Close()
+	d := &slowUnmount{began: make(chan struct{}), end: make(chan struct{})}
+	o.bound("c", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	k, p := newMounter(t, t.TempDir(), s, o, d), podWith("p", "c")
+	path, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+	requireNoError(t, err)
+	requireNoError(t, os.MkdirAll(path, 0o755))
+	requireNoError(t, syscall.Mount("none", path, "tmpfs", 0, ""))
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	ended := make(chan error, 1)
+	go func() { ended <- k.TearDown(t.Context(), p.UID) }()
+	<-d.began
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	close(d.end)
+	requireNoError(t, <-ended)
+	requireNoError(t, k.Refresh(p, &p.Spec.Volumes[0], ""))
+	if len(d.adopted) != 1 {
+		t.Errorf("adopted %d times, not only before the unmount", len(d.adopted))
 	}
 }

@@ -66,7 +66,8 @@ func (k *Mounter) isGroupPending(id string) bool {
 
 // endGroupChange records that the group of all files has been changed for a pod. If all is true, the group has been changed just now, so no
 // other pod needs this change any more. Each other pod updates its own row in the ledger, because the pod may end meanwhile.
-func (k *Mounter) endGroupChange(ctx context.Context, key store.VolumeKey, r record, all bool) {
+func (k *Mounter) endGroupChange(ctx context.Context, key store.VolumeKey, all bool) {
+	k.updates.Lock()
 	k.mu.Lock()
 	for other, r := range k.rows {
 		if all && other.Volume == key.Volume && r.GroupPending {
@@ -75,8 +76,8 @@ func (k *Mounter) endGroupChange(ctx context.Context, key store.VolumeKey, r rec
 		}
 	}
 	k.mu.Unlock()
-	r.GroupPending = false
-	if err := k.putRow(ctx, key, r); err != nil {
+	k.updates.Unlock()
+	if err := k.updateRow(ctx, key, func(r *record) { r.GroupPending = false }); err != nil {
 		k.cfg.Log.Warn("cannot record that the group of a volume's files has been changed: it may be changed again",
 			"volume", key.Volume, "path", key.Path, "error", err)
 	}
@@ -105,6 +106,9 @@ func (k *Mounter) applyFSGroup(ctx context.Context, d Driver, u Use, key store.V
 	k.mu.Unlock()
 	if lazy && v.Source.Local != nil && k.mountedByOther(v.ID, key.Pod) {
 		if err := k.checkGroup(ctx, u, v.Name, *sc.FSGroup); errors.Is(err, errOtherGroup) {
+			if r.GroupPending {
+				k.endGroupChange(ctx, key, false)
+			}
 			return nil
 		} else if err != nil {
 			return err
@@ -119,7 +123,7 @@ func (k *Mounter) applyFSGroup(ctx context.Context, d Driver, u Use, key store.V
 		return fmt.Errorf("MountVolume.SetUp failed for volume %q : applyFSGroup failed for vol %s: %w", v.Name, v.Name, err)
 	}
 	if r.GroupPending {
-		k.endGroupChange(ctx, key, r, !lazy)
+		k.endGroupChange(ctx, key, !lazy)
 	}
 	return nil
 }

@@ -55,8 +55,8 @@ func TestUnmountWithoutServer(t *testing.T) {
 	requireNoError(t, unix.Unmount(path, 0))
 }
 
-// TestUnmountHiddenDevice checks that the unmount of a device fails if something is mounted over a parent directory, and succeeds after that,
-// also if mounts are stacked at the path.
+// TestUnmountHiddenDevice checks that the unmount of a device fails if something is mounted over a parent directory, and succeeds after
+// that, also if mounts are stacked at the path.
 func TestUnmountHiddenDevice(t *testing.T) {
 	parent := t.TempDir()
 	path := filepath.Join(parent, "device")

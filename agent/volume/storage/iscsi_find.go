@@ -47,7 +47,8 @@ func (d *iscsi) Find(known func(string) bool) (found []Found, err error) {
 			}
 			for _, name := range pods {
 				at := filepath.Join(d.root, name)
-				if v.Name = filepath.Base(at); !known(at) && isSameDisk(path, at, v.Block) {
+				v.Name = filepath.Base(at)
+				if !known(at) && isSameDisk(path, at, v.Block) {
 					found = append(found, Found{Volume: v, Pod: types.UID(strings.Split(name, "/")[1]), Path: at})
 				}
 			}

@@ -227,8 +227,8 @@ func TestRowsOfEarlierVersionOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestOneDirectoryOfTwoVolumes checks that two PersistentVolumes with one local path are one volume: with ReadWriteOncePod the second pod waits
-// for the end of the first. The same applies if an earlier version has recorded the first one by its name.
+// TestOneDirectoryOfTwoVolumes checks that two PersistentVolumes with one local path are one volume: with ReadWriteOncePod the second pod
+// waits for the end of the first. The same applies if an earlier version has recorded the first one by its name.
 func TestOneDirectoryOfTwoVolumes(t *testing.T) {
 	for _, earlier := range []bool{false, true} {
 		root, dir, s := t.TempDir(), t.TempDir(), openStore(t, t.TempDir())
@@ -254,7 +254,8 @@ func TestOneDirectoryOfTwoVolumes(t *testing.T) {
 			}
 			k = newMounter(t, root, s, o)
 		}
-		if _, err := k.SetUp(t.Context(), b, &b.Spec.Volumes[0], ""); err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
+		_, err = k.SetUp(t.Context(), b, &b.Spec.Volumes[0], "")
+		if err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
 			t.Errorf("earlier %v: %v", earlier, err)
 		}
 		path, err := k.SetUp(t.Context(), a, &a.Spec.Volumes[0], "")
@@ -271,6 +272,35 @@ func TestOneDirectoryOfTwoVolumes(t *testing.T) {
 			t.Errorf("left: %v, %v", rows, err)
 		}
 	}
+}
+
+// TestOneDirectoryBeforeTheUpdate checks that two pods which have rows for one ReadWriteOncePod volume start again. An earlier version has
+// let both start, because their PersistentVolumes were different volumes. A third pod must wait.
+func TestOneDirectoryBeforeTheUpdate(t *testing.T) {
+	root, dir, s, o := t.TempDir(), t.TempDir(), openStore(t, t.TempDir()), &objects{}
+	defer s.Close()
+	pods := []*v1.Pod{podWith("a", "a"), podWith("b", "b"), podWith("c", "b")}
+	up := func(k *Mounter, p *v1.Pod) error {
+		_, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], "")
+		return err
+	}
+	before := newMounter(t, root, s, o)
+	for _, p := range pods[:2] {
+		o.bound(p.Name, v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: dir}})
+		requireNoError(t, up(before, p))
+	}
+	for _, pv := range o.volumes {
+		pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+	}
+	k := newMounter(t, root, s, o)
+	requireNoError(t, up(k, pods[0]))
+	requireNoError(t, up(k, pods[1]))
+	if err := up(k, pods[2]); err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
+		t.Error(err)
+	}
+	requireNoError(t, errors.Join(k.TearDown(t.Context(), pods[0].UID), k.TearDown(t.Context(), pods[1].UID)))
+	requireNoError(t, up(k, pods[2]))
+	requireNoError(t, k.TearDown(t.Context(), pods[2].UID))
 }
 
 // TestDiskOfAnUnrecordedPod checks that a disk stays mounted while a pod has it mounted, also if the ledger has no row for this pod.
@@ -299,8 +329,8 @@ func TestDiskOfAnUnrecordedPod(t *testing.T) {
 	}
 }
 
-// TestDisksOfALostDatabase checks that a disk whose records were lost stays mounted while a pod uses it. After that, it is unmounted, and the
-// target is logged out. The same applies to a disk without a pod, and to one that is not mounted any more.
+// TestDisksOfALostDatabase checks that a disk whose records were lost stays mounted while a pod uses it. After that, it is unmounted, and
+// the target is logged out. The same applies to a disk without a pod, and to one that is not mounted any more.
 func TestDisksOfALostDatabase(t *testing.T) {
 	for _, mounted := range []bool{true, false} {
 		root := t.TempDir()

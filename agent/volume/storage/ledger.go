@@ -100,6 +100,21 @@ func (k *Mounter) putRow(ctx context.Context, key store.VolumeKey, r record) err
 	return nil
 }
 
+// updateRow changes a row, if there is one, and stores it. The caller holds the lock of the volume or of the pod's use, so that nothing
+// deletes the row.
+func (k *Mounter) updateRow(ctx context.Context, key store.VolumeKey, change func(*record)) error {
+	k.updates.Lock()
+	defer k.updates.Unlock()
+	k.mu.Lock()
+	r, ok := k.rows[key]
+	k.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	change(&r)
+	return k.putRow(ctx, key, r)
+}
+
 // deleteRow removes a row, even if ctx has ended. It must be called after the driver has unmounted the volume.
 func (k *Mounter) deleteRow(ctx context.Context, key store.VolumeKey) error {
 	if err := k.cfg.Ledger.RemoveVolume(context.WithoutCancel(ctx), key); err != nil {

@@ -45,6 +45,8 @@ type Mounter struct {
 	operations *prometheus.HistogramVec
 	labels     *labelFigures
 
+	updates sync.Mutex // locked before mu while a row is read, changed and stored
+
 	mu         sync.Mutex
 	rows       map[store.VolumeKey]record  // copy of the ledger
 	ready      map[store.VolumeKey]bool    // volumes that this process has mounted; true for a mount point, false for a directory or link
@@ -128,7 +130,8 @@ func (k *Mounter) mountVolume(ctx context.Context, v Volume, d Driver, u Use) er
 
 // publishVolume attaches, stages and publishes a volume for a pod, and stores its row. The caller holds the volume's lock.
 func (k *Mounter) publishVolume(ctx context.Context, v Volume, d Driver, u Use, key store.VolumeKey, r record) error {
-	if slices.Contains(v.AccessModes, v1.ReadWriteOncePod) && k.usedByOthers(v.ID, key.Pod) {
+	// A pod with a row has passed this check already, or ran beside the other one before an update, when both were different volumes.
+	if slices.Contains(v.AccessModes, v1.ReadWriteOncePod) && len(k.rowsFor(v.ID, key.Pod)) == 0 && k.usedByOthers(v.ID, key.Pod) {
 		return setUpFailed(v, errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod"))
 	}
 	if err := k.admitLabel(ctx, v, d, u); err != nil {

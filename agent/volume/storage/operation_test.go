@@ -105,6 +105,29 @@ func TestLongGroupChange(t *testing.T) {
 	})
 }
 
+// TestExpansionDuringGroupChange checks that the end of a change of the group does not undo the record of an expansion.
+func TestExpansionDuringGroupChange(t *testing.T) {
+	root, disk := t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		k, w, end := newWalkMounter(t, root, disk)
+		defer end()
+		p := groupPod("p")
+		if _, err := k.SetUp(t.Context(), p, &p.Spec.Volumes[0], ""); err == nil || w.running.Load() != 1 {
+			t.Fatal(err)
+		}
+		requireNoError(t, k.recordSize(t.Context(), k.InUse()[0], 5<<30))
+		time.Sleep(10 * time.Minute) // in the bubble
+		rows, err := loadLedger(t.Context(), k.cfg.Ledger, k.cfg.Log)
+		requireNoError(t, err)
+		for key, r := range rows {
+			if r.Size != 5<<30 || r.GroupPending {
+				t.Errorf("%v: size %d, pending: %v", key, r.Size, r.GroupPending)
+			}
+		}
+		requireNoError(t, k.TearDown(t.Context(), p.UID))
+	})
+}
+
 // TestEndOfLongGroupChange checks that the teardown of the pod and the end of the agent end the change of the group.
 func TestEndOfLongGroupChange(t *testing.T) {
 	root, disk := t.TempDir(), t.TempDir()

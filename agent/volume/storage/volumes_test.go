@@ -222,8 +222,8 @@ func startStager(t *testing.T, root string, s *store.Store) (*podvolumes.Volumes
 	return n, k, d, storage.PodWith("p", "data")
 }
 
-// TestRefusedUnstage checks that a volume which could not be unstaged when its pod ended is unstaged later: soon after the driver can unstage
-// it, although no other pod ends; and at once if any pod ends or a driver becomes available.
+// TestRefusedUnstage checks that a volume which could not be unstaged when its pod ended is unstaged later: soon after the driver can
+// unstage it, although no other pod ends; and at once if any pod ends or a driver becomes available.
 func TestRefusedUnstage(t *testing.T) {
 	dir := t.TempDir()
 	for name, event := range map[string]func(*podvolumes.Volumes, *storage.Mounter) error{
