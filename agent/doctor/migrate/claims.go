@@ -68,8 +68,12 @@ func (p *planner) claims(volumes []volume) {
 			p.keep(v.data, "", "the data of a volume without a name: mount it as a hostPath")
 			continue
 		}
-		if slices.Contains(names, claim) { // of another user
-			claim = claimName(v.user + "-" + v.name)
+		if base := claim; slices.Contains(names, claim) {
+			base = cmp.Or(claimName(strings.TrimPrefix(v.user+"-"+v.name, "-")), base)
+			claim = base
+			for n := 2; slices.Contains(names, claim); n++ {
+				claim = fmt.Sprintf("%s-%d", base, n)
+			}
 		}
 		names = add(names, claim)
 		if claim != v.name {

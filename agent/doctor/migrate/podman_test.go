@@ -86,3 +86,34 @@ func TestPodmanStorage(t *testing.T) {
 		contains(t, name, []string{fmt.Sprint(r.Kept)}, []string{"[{" + c.want + "/db/_data  the data of a volume, for the claim db; or mount it as a hostPath}]"})
 	}
 }
+
+// TestClaims checks that each volume has a claim of its own, also if volumes of several users have names that become one.
+func TestClaims(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "etc/passwd", "ann:x:1000:1000::/home/ann:/bin/bash\n_app:x:1001:1001::/home/app:/bin/bash")
+	for _, name := range []string{"app-data", "app_data", "Web", "web", "db", "ann-db", "x-2", "x", "X"} {
+		put(t, root, "var/lib/containers/storage/volumes/"+name+"/_data/x", "")
+	}
+	put(t, root, "home/ann/.local/share/containers/storage/volumes/db/_data/x", "")
+	put(t, root, "home/app/.local/share/containers/storage/volumes/db/_data/x", "")
+	r := Find(NewTree(root), nil)
+	checkOutput(t, r)
+	var claims []string
+	for _, n := range r.Kept {
+		if _, text, ok := strings.Cut(n.What, "for the claim "); ok {
+			claim, _, _ := strings.Cut(text, ";")
+			claims = append(claims, n.File[strings.Index(n.File, "volumes/")+8:len(n.File)-6]+" "+claim)
+		}
+	}
+	if want := []string{"Web web", "X x", "ann-db ann-db", "app-data app-data", "app_data app-data-2", "db db", "web web-2", "x x-2", "x-2 x-2-2",
+		"db ann-db-2", "db db-2"}; !slices.Equal(claims, want) {
+		t.Errorf("%q", claims)
+	}
+	for _, s := range slices.Concat(r.Steps, r.Back) {
+		for _, c := range s.Commands {
+			if strings.HasPrefix(c, "cp ") && strings.Contains(c+" ", claimsDir+"/ ") {
+				t.Errorf("a command for all claims: %s", c)
+			}
+		}
+	}
+}
