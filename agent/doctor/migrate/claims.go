@@ -9,7 +9,13 @@ import (
 	"strings"
 )
 
-const claimsDir = "/var/lib/islet/claims/default"
+const (
+	claimsParent = "/var/lib/islet/claims"
+	claimsDir    = claimsParent + "/default"
+	// newClaim is the directory into which the data of a user is extracted: it is always new, because tar follows links that a directory
+	// has before.
+	newClaim = claimsParent + "/.new"
+)
 
 // A volume is a volume of podman. The user is empty for a volume of root.
 type volume struct{ user, name, data string }
@@ -57,9 +63,11 @@ func (p *planner) podmanVolumes(h home, s *podmanState) {
 
 // claims adds the volumes of podman. Each volume that has a name becomes a claim, with the steps that copy its data. A manifest that uses
 // the claim waits until the claim exists. podman copies the data of a user without root, because only podman knows which owners the files
-// have in a container. The claims of a user are beside the manifests of this user, which must be reviewed.
+// have in a container. The user may have written anything into this archive, such as programs with setuid, so only root can enter the
+// directory of the claims. No copy writes through a link that the target has. The claims of a user are beside the manifests of this user,
+// which must be reviewed.
 func (p *planner) claims(volumes []volume) {
-	there, back := "translate> copy the data of the volumes\n\tmkdir -p "+claimsDir, ""
+	there, back := "translate> copy the data of the volumes\n\tinstall -d -m 700 "+claimsParent+" "+claimsDir, ""
 	var names, dirs []string
 	files := map[string]string{}
 	for i, v := range volumes {
@@ -83,12 +91,13 @@ func (p *planner) claims(volumes []volume) {
 		p.keep(v.data, "", "the data of a volume, for the claim "+claim+"; or mount it as a hostPath")
 		target, dir := claimsDir+"/"+claim, "manifests"
 		if v.user == "" {
-			there += "\n\tcp -aT " + word(v.data) + " " + target
-			back += "\n\tcp -aT " + target + " " + word(v.data)
+			there += copyData + word(v.data) + " " + target
+			back += copyData + target + " " + word(v.data)
 		} else {
 			dir = "users/" + v.user
-			there += "\n\tmkdir -p " + target + " && " + runAs(v.user) + "podman volume export " + word(v.name) +
-				" | tar -xpf - --numeric-owner -C " + target
+			there += "\n\t[ -e " + target + " ] || { rm -rf " + newClaim + " && mkdir " + newClaim + " && " +
+				runAs(v.user) + "podman volume export " + word(v.name) + " | tar -xpf - --numeric-owner -C " + newClaim +
+				" && mv -T " + newClaim + " " + target + "; }"
 			back += "\n\ttar -cf - --numeric-owner -C " + target + " . | " + runAs(v.user) + "podman volume import " + word(v.name) + " -"
 		}
 		if !slices.Contains(p.claimed, claim) {
@@ -107,6 +116,7 @@ func (p *planner) claims(volumes []volume) {
 }
 
 const (
+	copyData  = "\n\tcp -aT --remove-destination "
 	claimYAML = `---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -114,7 +124,8 @@ metadata: {name: %q}
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}} # the size has an effect only with project quotas
 `
 	thereNote = `
-(leave out volumes that no manifest uses. islet writes to the copy: the data of podman stays as it is at this moment
+(leave out volumes that no manifest uses. islet writes to the copy: the data of podman stays as it is at this moment. A copy ` +
+		`of a user's volume that exists stays
 translate< copy the data back that pods have written to claims since then`
 	backNote = `
 (files that pods have deleted since then are still there`
