@@ -63,9 +63,9 @@ func (p *planner) podmanVolumes(h home, s *podmanState) {
 
 // claims adds the volumes of podman. Each volume that has a name becomes a claim, with the steps that copy its data. A manifest that uses
 // the claim waits until the claim exists. podman copies the data of a user without root, because only podman knows which owners the files
-// have in a container. The user may have written anything into this archive, such as programs with setuid, so only root can enter the
-// directory of the claims. No copy writes through a link that the target has. The claims of a user are beside the manifests of this user,
-// which must be reviewed.
+// have in a container. Most versions of podman open /dev/stdout, so podman needs a pipe of its own user. The user may have written anything
+// into this archive, such as programs with setuid, so only root can enter the directory of the claims. No copy writes through a link that
+// the target has. The claims of a user are beside the manifests of this user, which must be reviewed.
 func (p *planner) claims(volumes []volume) {
 	there, back := "translate> copy the data of the volumes\n\tinstall -d -m 700 "+claimsParent+" "+claimsDir, ""
 	var names, dirs []string
@@ -95,8 +95,8 @@ func (p *planner) claims(volumes []volume) {
 			back += copyData + target + " " + word(v.data)
 		} else {
 			dir = "users/" + v.user
-			there += "\n\t[ -e " + target + " ] || { rm -rf " + newClaim + " && mkdir " + newClaim + " && " +
-				runAs(v.user) + "podman volume export " + word(v.name) + " | tar -xpf - --numeric-owner -C " + newClaim +
+			there += "\n\t[ -e " + target + " ] || { rm -rf " + newClaim + " && mkdir " + newClaim + " && " + runAs(v.user) + "sh -c " +
+				word("podman volume export "+v.name+" | cat") + " | tar -xpf - --numeric-owner -C " + newClaim +
 				" && mv -T " + newClaim + " " + target + "; }"
 			back += "\n\ttar -cf - --numeric-owner -C " + target + " . | " + runAs(v.user) + "podman volume import " + word(v.name) + " -"
 		}
