@@ -27,6 +27,11 @@ func TestProxy(t *testing.T) {
 		"containerd, and the server": {tree: "kubeadm", files: map[string]string{"etc/systemd/system/containerd.service.d/http-proxy.conf": dropIn,
 			"etc/kubernetes/kubelet.conf": "clusters: [{cluster: {server: 'https://api.example:6443'}}]"},
 			want: usual + ",api.example >>/etc/default/kubelet"},
+		"kubelet and containerd": {tree: "kubeadm", files: map[string]string{
+			"etc/systemd/system/kubelet.service.d/http-proxy.conf":    "[Service]\nEnvironment=HTTPS_PROXY=http://a:1 NO_PROXY=api.example,.lan",
+			"etc/systemd/system/containerd.service.d/http-proxy.conf": "[Service]\nEnvironment=HTTPS_PROXY=http://b:1 NO_PROXY=registry.example",
+			"etc/kubernetes/kubelet.conf":                             "clusters: [{cluster: {server: 'https://api.example:6443'}}]"},
+			want: "HTTPS_PROXY=http://a:1 NO_PROXY=api.example,.lan,registry.example >>/etc/default/kubelet", note: "HTTPS_PROXY"},
 		"CRI-O": {tree: "crio", files: map[string]string{"etc/conf.d/crio": "export HTTPS_PROXY=http://proxy.example:3128\nexport no_proxy=.lan\n"},
 			want: "HTTPS_PROXY=http://proxy.example:3128 NO_PROXY=.lan >>/etc/default/islet"},
 		"docker": {tree: "docker", files: map[string]string{"etc/systemd/system/docker.service.d/http-proxy.conf": dropIn}, want: usual + " >>/etc/default/islet"},
