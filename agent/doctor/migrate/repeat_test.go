@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,12 +47,23 @@ func TestRepeat(t *testing.T) {
 					t.Fatal("the step did not change the settings")
 				}
 				again := Find(tree, nil)
+				for _, is := range []struct {
+					report *Report
+					noted  bool
+				}{{r, false}, {again, true}} {
+					if slices.ContainsFunc(is.report.Differs, func(n Note) bool { return n.File == saved }) != is.noted {
+						t.Errorf("a note about copies: want %v: %+v", is.noted, is.report.Differs)
+					}
+				}
 				run(again.Steps, "before-islet", "sed -i")
 				if name == "kubeadm" {
 					inOrder(t, again.Steps, []string{"ctr -n k8s.io images export", "containerd.sock ps", "systemctl disable --now containerd"})
 					inOrder(t, again.Back, []string{"systemctl enable --now containerd"})
 				}
 				run(r.Back, "before-islet")
+				if kept, err := filepath.Glob(root + saved + ".[0-9]*/etc/default/kubelet"); err != nil || len(kept) == 0 {
+					t.Errorf("the way back has deleted the copies: %v", err)
+				}
 				if after := snapshot(t, root); after != before {
 					t.Errorf("before:\n%s\nafter:\n%s", before, after)
 				}
