@@ -237,14 +237,14 @@ func TestService(t *testing.T) {
 	}
 	before := h.files()
 	for want, flags := range map[string][]string{
-		"--kubeconfig":             append(usual, "--kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
-		"--bootstrap-kubeconfig":   append(usual, "--kubeconfig=/nowhere", "--bootstrap-kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
-		"--hostname-override=pi":   append(usual, "--hostname-override=other"),
-		"--state-dir=/elsewhere":   append(usual, "--hostname-override=pi", "--state-dir=/elsewhere"),
-		"--edge-config":            {"--hostname-override=pi", "--state-dir=" + filepath.Join(h.dir, "state")},
-		"--config":                 append(usual, "--hostname-override=pi", "--tls-cert-file=/c", "--tls-private-key-file=/c"),
-		"another file or flag":     append(usual, "--hostname-override=pi", "--client-ca-file="+filepath.Join(h.dir, "kubeconfig")),
-		"would not start: unknown": append(usual, "--unknown"),
+		"--kubeconfig":           append(usual, "--kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
+		"--bootstrap-kubeconfig": append(usual, "--kubeconfig=/nowhere", "--bootstrap-kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
+		"--hostname-override=pi": append(usual, "--hostname-override=other"),
+		"--state-dir=/elsewhere": append(usual, "--hostname-override=pi", "--state-dir=/elsewhere"),
+		"--edge-config":          {"--hostname-override=pi", "--state-dir=" + filepath.Join(h.dir, "state")},
+		"remove --tls-cert-file and --tls-private-key-file from ISLET_ARGS": append(usual, "--hostname-override=pi", "--tls-cert-file=/c", "--tls-private-key-file=/c"),
+		"remove --client-ca-file from ISLET_ARGS":                           append(usual, "--hostname-override=pi", "--client-ca-file="+filepath.Join(h.dir, "kubeconfig")),
+		"would not start: unknown":                                          append(usual, "--unknown"),
 	} {
 		if got := join("pi", flags...); got.Code == 0 || !strings.Contains(got.Err, want) || got.Out != "" {
 			t.Errorf("%s: %+v", want, got)

@@ -1,12 +1,15 @@
 package join
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
+	"github.com/islet-edge/islet/internal/regular"
 )
 
 // A service is the service of the agent, if it is installed or if its flags are set already. Its own flags override those in the flags
@@ -107,10 +110,29 @@ func (o *options) checkJoined(d k3s.Directory) error {
 	if c == nil {
 		return err
 	}
-	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) ||
-		c.Kubelet.Authentication.X509.ClientCAFile != d.ClientCA() {
-		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
-			"join with --config-dir", o.configDir, o.service.remove("--config", "--edge-config"))
+	isServing := c.Kubelet.TLSCertFile == d.PairFile(k3s.ForServing)
+	isTrusted := contains(c.Kubelet.Authentication.X509.ClientCAFile, d.ClientCA())
+	own, _ := o.service.own()
+	flags := slices.Concat(own, config.ListedFlags(o.service.listed))
+	names := []string{"--config", "--edge-config"}
+	switch hasJoined := c.Kubeconfig == d.Kubeconfig(); {
+	case hasJoined && isServing && isTrusted:
+		return nil
+	case !isServing && config.HasFlag(flags, "--tls-cert-file"):
+		names = []string{"--tls-cert-file", "--tls-private-key-file"}
+	case !isTrusted && config.HasFlag(flags, "--client-ca-file"):
+		names = []string{"--client-ca-file"}
 	}
-	return nil
+	return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
+		"join with --config-dir", o.configDir, o.service.remove(names...))
+}
+
+// contains reports whether a file of certificates is another one, or contains its text.
+func contains(file, other string) bool {
+	if file == other {
+		return true
+	}
+	all, err := regular.Read(file, maxConfig)
+	part, err2 := regular.Read(other, maxConfig)
+	return err == nil && err2 == nil && len(part) > 0 && bytes.Contains(all, bytes.TrimSpace(part))
 }

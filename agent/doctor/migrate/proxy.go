@@ -13,7 +13,7 @@ import (
 
 const proxySteps = `
 translate> give the proxy of the former programs to the service of islet
-	printf '%s\n' {lines} >>{file}
+	{ echo; printf '%s\n' {lines}; } >>{file}
 (islet is one process: it uses the proxy for registries and for the API server. NO_PROXY must have the hosts that are reached directly. ` +
 	`A command such as islet join has the proxy of its shell
 translate< take the proxy from the service of islet

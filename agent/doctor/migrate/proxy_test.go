@@ -74,7 +74,7 @@ func TestProxy(t *testing.T) {
 				}
 			}
 		}
-		if want := `printf '%s\n' ` + c.want; c.want == "" && got != nil || c.want != "" && strings.Join(got, "\n") != want {
+		if want := `{ echo; printf '%s\n' ` + strings.Replace(c.want, " >>", "; } >>", 1); c.want == "" && got != nil || c.want != "" && strings.Join(got, "\n") != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 		if c.want != "" {

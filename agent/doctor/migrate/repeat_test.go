@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/agent/doctor/unitfile"
 )
 
 // TestRepeat runs the steps that copy and change the settings of a kubelet, in a shell. It begins again after a failure, with the same and
@@ -88,4 +90,29 @@ func snapshot(t *testing.T, root string) string {
 		t.Fatal(err)
 	}
 	return all.String()
+}
+
+// TestLastLine runs the steps that add lines to the environment of islet's service, whose last line has no line break.
+func TestLastLine(t *testing.T) {
+	tree := recorded(t, "crio")
+	put(t, tree.root, "etc/systemd/system/crio.service.d/a.conf", "[Service]\nEnvironment=HTTPS_PROXY=http://a:1")
+	r := Find(tree, []Process{{7, "crio", true}})
+	file := filepath.Join(t.TempDir(), "islet")
+	if err := os.WriteFile(file, []byte("A=1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Steps {
+		for _, c := range s.Commands {
+			if before, ok := strings.CutSuffix(c, " >>/etc/default/islet"); ok {
+				if out, err := exec.Command("sh", "-c", before+" >>"+file).CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v: %s", c, err, out)
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile(file)
+	env := map[string]string{}
+	if unitfile.ParseEnvironment(string(text), env); err != nil || env["A"] != "1" || env["ISLET_ARGS"] == "" || env["HTTPS_PROXY"] != "http://a:1" {
+		t.Errorf("%v\n%s", err, text)
+	}
 }

@@ -151,7 +151,7 @@ save> translate the settings, and read the files
 
 	flagStep = `
 translate> give these flags to islet
-	printf '%s\n' {line} >>/etc/default/islet
+	{ echo; printf '%s\n' {line}; } >>/etc/default/islet
 (a later line of the file is stronger than an earlier one{note}`
 
 	// registerNote is added to the note of flagStep for flags whose effect depends on the Node.
