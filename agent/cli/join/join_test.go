@@ -263,6 +263,11 @@ func TestService(t *testing.T) {
 	if got := join("", usual...); got.Code != 0 {
 		t.Errorf("a repetition: %+v", got)
 	}
+	ca, err := os.ReadFile(k3s.Current(filepath.Join(h.dir, "state/k3s")).ClientCA())
+	h.write("bundle", "another\n"+string(ca))
+	if got := join("", append(usual, "--client-ca-file="+filepath.Join(h.dir, "bundle"))...); err != nil || got.Code != 0 {
+		t.Errorf("a file with the CA and another one: %v, %+v", err, got)
+	}
 }
 
 // TestMeanwhile checks that a second command does not begin, and that a change of a file while the command waits for the server stays.
