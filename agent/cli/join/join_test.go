@@ -270,6 +270,27 @@ func TestService(t *testing.T) {
 	}
 }
 
+// TestPlanned checks which flags count if no service is installed: those in the files of a service to come, unless the command names another
+// directory of the configuration.
+func TestPlanned(t *testing.T) {
+	h := newHost(t)
+	for name, own := range map[string]bool{"own": true, "planned": false} {
+		main := func(ctx context.Context, args []string, env command.Env) int {
+			env.ServiceFlags = func() ([]string, bool) { return nil, false }
+			env.PlannedFlags = func() ([]string, bool) { return []string{"--hostname-override=left"}, true }
+			return cli.Main(ctx, args, env)
+		}
+		args := []string{"--node-name", "pi"}
+		if !own {
+			args = append(args, "--config-dir="+config.DefaultDir+"/", "--k3s=https://127.0.0.1:1") // so that a mistake writes nothing
+		}
+		got := clitest.Run(main)(t, nil, "", h.args(args...)...)
+		if (got.Code == 0) != own || !own && !strings.Contains(got.Err, "starts the agent as the node") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // TestMeanwhile checks that a second command does not begin, and that a change of a file while the command waits for the server stays.
 func TestMeanwhile(t *testing.T) {
 	h := newHost(t)

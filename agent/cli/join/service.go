@@ -12,11 +12,14 @@ import (
 	"github.com/islet-edge/islet/internal/regular"
 )
 
-// A service is the service of the agent, if it is installed or if its flags are set already. Its own flags override those in the flags
-// file.
+// A service is the service of the agent, if it is installed or planned. Its own flags override those in the flags file.
 type service struct {
 	flags  func() ([]string, bool) // returns false if there is no service; may be nil
 	listed string                  // path of the flags file
+	// isPlanned is set if the flags count that are set for a service that is not installed yet. They do not count for another
+	// directory of the configuration: an agent with such a directory may be started by the system's own means, and the files of a
+	// service may be left from a former installation.
+	isPlanned bool
 }
 
 // config returns the configuration with which the service would start the agent now. It is nil if there is no service.
@@ -40,7 +43,7 @@ func (s *service) own() ([]string, bool) {
 		}
 	}
 	_, err := os.Stat(s.listed)
-	return nil, err == nil
+	return nil, err == nil && s.isPlanned
 }
 
 // serviceArgs names the place of the service's own flags in messages.
@@ -85,7 +88,8 @@ func (o *options) checkService() error {
 		return fmt.Errorf("the service starts the agent as the node %q: %s, or join with --node-name=%s", c.Node.Name,
 			o.service.set("--hostname-override", o.name), c.Node.Name)
 	case c.Dirs.State != o.stateDir:
-		return fmt.Errorf("the service starts the agent with another state directory: join with --state-dir=%s", c.Dirs.State)
+		return fmt.Errorf("the service starts the agent with another state directory: %s, or join with --state-dir=%s",
+			o.service.set("--state-dir", o.stateDir), c.Dirs.State)
 	}
 	return nil
 }
