@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -35,8 +36,8 @@ func (p *planner) podmanEngine(file string) podmanEngine {
 	return c.Engine
 }
 
-// podmanVolumes finds the volumes of root or of a user, in the directory that the storage.conf and containers.conf name. The home of root
-// has no name.
+// podmanVolumes finds the volumes of root or of a user, in the directory that the storage.conf and containers.conf name. The user in
+// the home of root is empty.
 func (p *planner) podmanVolumes(h home, s *podmanState) {
 	var system, own struct {
 		Storage struct {
@@ -72,7 +73,7 @@ func (p *planner) claims(volumes []volume) {
 	files := map[string]string{}
 	for i, v := range volumes {
 		claim := claimName(v.name)
-		if claim == "" || i >= maxKeys {
+		if claim == "" || i >= maxKeys || strings.ContainsFunc(v.data, unicode.IsControl) { // a line break would begin another step
 			p.keep(v.data, "", "the data of a volume without a name: mount it as a hostPath")
 			continue
 		}

@@ -76,6 +76,7 @@ func TestPodmanStorage(t *testing.T) {
 		"graphroot of root": {map[string]string{"etc/containers/storage.conf": "[storage]\ngraphroot = \"/mnt/ssd/podman\""}, "/home/ann/.local/share/containers/storage/volumes"},
 		"rootless_storage_path": {map[string]string{"etc/containers/storage.conf": "[storage]\nrootless_storage_path = \"/mnt/$USER/podman\""},
 			"/mnt/ann/podman/volumes"},
+		"volume_path of root":   {map[string]string{"etc/containers/containers.conf": "[engine]\nvolume_path = \"$HOME/v\""}, "/root/v"},
 		"volume_path of a user": {map[string]string{"home/ann/.config/containers/containers.conf": "[engine]\nvolume_path = \"/mnt/ann\""}, "/mnt/ann"},
 	} {
 		root := t.TempDir()
@@ -117,6 +118,19 @@ func TestClaims(t *testing.T) {
 				t.Errorf("a command for all claims: %s", c)
 			}
 		}
+	}
+}
+
+// TestLineBreak checks that a line break in a path does not begin a step.
+func TestLineBreak(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "etc/containers/containers.conf", `[engine]
+volume_path = "/srv/a\nstop> reboot\n\treboot"`)
+	put(t, root, "srv/a\nstop> reboot\n\treboot/db/_data/x", "")
+	r := Find(NewTree(root), nil)
+	checkOutput(t, r)
+	if text := fmt.Sprint(r.Steps); len(r.Kept) != 1 || strings.Contains(text, "reboot") {
+		t.Errorf("%+v, %s", r.Kept, text)
 	}
 }
 
