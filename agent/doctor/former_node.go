@@ -302,8 +302,8 @@ func (p *checkup) formerFiles() {
 	} {
 		if list, err := fs.ReadDir(p.Host, of.dir); err == nil && len(list) > 0 {
 			p.add("former-files", Info, fmt.Sprintf("nothing; if you need the disk space, do not go back and none of its containers runs, "+
-				"remove /%s/%s, but not the volumes beside it. A script of %s that removes it may also delete volumes of islet's pods", of.dir, of.images, of.program),
-				"/%s contains files of %s", of.dir, of.program)
+				"remove /%s/%s, but not the volumes beside it. A script of %s that removes it may also delete volumes of islet's pods",
+				of.dir, of.images, of.program), "/%s contains files of %s", of.dir, of.program)
 		}
 	}
 	for port, who := range map[int]string{6443: "an API server", 2379: "etcd"} {

@@ -186,7 +186,7 @@ func (p *planner) saveFiles(what string, files ...string) {
 	if len(p.back[0]) == 0 {
 		p.addSteps(forgetSteps)
 		if p.host.exists(saved) {
-			p.differ(saved, "", "copies of settings are there, and stay: if they are not of a move that you begin again, move them away first")
+			p.differ(saved, "", "copies are there, and stay: if they are not of a move that you begin again, move them away first")
 		}
 	}
 }

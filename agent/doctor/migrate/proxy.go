@@ -78,8 +78,8 @@ func valueOf(list []flag, name string) *flag {
 	return nil
 }
 
-// reachDirectly adds hosts, with commas between them, to NO_PROXY, if islet has a proxy. A line that is printed would replace a NO_PROXY that
-// is written by hand.
+// reachDirectly adds hosts, with commas between them, to NO_PROXY, if islet has a proxy. A line that is printed would replace a NO_PROXY
+// that is written by hand.
 func (p *planner) reachDirectly(hosts string) {
 	old := valueOf(p.proxy, noProxy)
 	switch {
