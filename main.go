@@ -121,7 +121,7 @@ func run() int {
 	if cli.IsCommand(os.Args[0], args, guard.IsService()) {
 		return cli.Main(context.Background(), args, cli.Env{
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version, Now: time.Now,
-			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: planned, Cleanup: cleanup, SelfTest: selfTest,
+			Agent: runAgent, Doctor: agent.Doctor, ServiceFlags: installed, PlannedFlags: planned, Cleanup: cleanup, SelfTest: selfTest,
 			Check: checkFiles, Fetch: manifests.Fetch, Key: key, Backup: backup, SetUp: setUp, Inventory: inventory.Read,
 			Secrets: inventory.Secrets,
 		})

@@ -39,7 +39,10 @@ var nodePrograms = []string{
 
 // endContainers is the advice to end containers of a former node. It names no script of k3s or another program, because such a script also
 // unmounts and deletes the volumes below /var/lib/kubelet, which may belong to islet's pods.
-const endContainers = "disable the service that starts them, and reboot; a script of the former program may delete volumes of islet's pods"
+const (
+	endContainers = "disable the service that starts them, and reboot; " + keepVolumes
+	keepVolumes   = "a script of the former program may delete volumes of islet's pods"
+)
 
 // formerNode reports leftovers of another kubelet or of k3s that interfere with pods.
 func (p *checkup) formerNode(context.Context) {
@@ -298,9 +301,9 @@ func (p *checkup) formerFiles() {
 		{"k0s", "var/lib/k0s", "containerd"}, {"microk8s", "var/snap/microk8s", "common/var/lib/containerd"},
 	} {
 		if list, err := fs.ReadDir(p.Host, of.dir); err == nil && len(list) > 0 {
-			p.add("former-files", Info, fmt.Sprintf("nothing; if you need the disk space and do not go back, remove /%s/%s, but not the "+
-				"volumes beside it. A script of %s that removes it may also delete volumes of islet's pods", of.dir, of.images, of.program),
-				"/%s contains files of %s", of.dir, of.program)
+			p.add("former-files", Info, fmt.Sprintf("nothing; if you need the disk space, do not go back and none of its containers runs, "+
+				"remove /%s/%s, but not the volumes beside it. A script of %s that removes it may also delete volumes of islet's pods",
+				of.dir, of.images, of.program), "/%s contains files of %s", of.dir, of.program)
 		}
 	}
 	for port, who := range map[int]string{6443: "an API server", 2379: "etcd"} {

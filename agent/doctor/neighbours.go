@@ -51,8 +51,8 @@ func (p *checkup) checkNeighbours(context.Context) {
 			p.add("other-kubelet", Error, "systemctl disable --now kubelet: two kubelets cannot share pods, cgroups and ports",
 				"%s", where)
 		case "k3s", "k3s-agent", "k3s-server", "k0s", "rke2", "edgecore", "kubelite", "microk8s":
-			p.add("other-node", Warning, endContainers+"; or see islet doctor --migrate", "%s: it contains a kubelet, and uses "+
-				"the same cgroups, ports and networks", where)
+			p.add("other-node", Warning, "disable its service, and reboot, or see islet doctor --migrate; "+keepVolumes,
+				"%s: it contains a kubelet, and uses the same cgroups, ports and networks", where)
 		case "containerd", "dockerd", "crio":
 			p.add("other-runtime", Info, "nothing: islet uses its own directories and does not touch the other runtime", "%s", where)
 		}

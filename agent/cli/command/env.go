@@ -26,9 +26,10 @@ type Env struct {
 	Agent func(args []string) int
 	// Doctor checks the host and returns an exit code, for islet doctor.
 	Doctor func(ctx context.Context, args []string, stdout, stderr io.Writer) int
-	// ServiceFlags returns the flags that the service passes to the agent, or will pass once it is installed. It returns false if there is
-	// no such service, and no file sets its flags.
+	// ServiceFlags returns the flags that the service passes to the agent. It returns false if there is no such service.
 	ServiceFlags func() ([]string, bool)
+	// PlannedFlags is like ServiceFlags, also for a service that is not installed yet. It returns false if no file sets its flags.
+	PlannedFlags func() ([]string, bool)
 	// AgentLog returns the end of the agent's log, for islet support. If it is nil, the log is read from a file
 	// to which the agent writes its standard error, /var/log/islet.log, or the journal.
 	AgentLog func(ctx context.Context) ([]byte, error)

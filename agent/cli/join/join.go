@@ -51,7 +51,11 @@ func Join(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 		case o.server == "" || o.tokenFile == "":
 			return command.Usage("islet join needs --k3s and --token-file")
 		}
-		o.service = service{t.ServiceFlags, filepath.Join(config.DefaultDir, config.FlagsFile)}
+		o.service = service{flags: t.ServiceFlags, listed: filepath.Join(config.DefaultDir, config.FlagsFile)}
+		o.service.isPlanned = filepath.Clean(o.configDir) == config.DefaultDir
+		if o.service.isPlanned && t.PlannedFlags != nil {
+			o.service.flags = t.PlannedFlags
+		}
 		return o.run(ctx, t)
 	}
 }

@@ -237,14 +237,14 @@ func TestService(t *testing.T) {
 	}
 	before := h.files()
 	for want, flags := range map[string][]string{
-		"--kubeconfig":             append(usual, "--kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
-		"--bootstrap-kubeconfig":   append(usual, "--kubeconfig=/nowhere", "--bootstrap-kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
-		"--hostname-override=pi":   append(usual, "--hostname-override=other"),
-		"--state-dir=/elsewhere":   append(usual, "--hostname-override=pi", "--state-dir=/elsewhere"),
-		"--edge-config":            {"--hostname-override=pi", "--state-dir=" + filepath.Join(h.dir, "state")},
-		"--config":                 append(usual, "--hostname-override=pi", "--tls-cert-file=/c", "--tls-private-key-file=/c"),
-		"another file or flag":     append(usual, "--hostname-override=pi", "--client-ca-file="+filepath.Join(h.dir, "kubeconfig")),
-		"would not start: unknown": append(usual, "--unknown"),
+		"--kubeconfig":           append(usual, "--kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
+		"--bootstrap-kubeconfig": append(usual, "--kubeconfig=/nowhere", "--bootstrap-kubeconfig="+filepath.Join(h.dir, "kubeconfig")),
+		"--hostname-override=pi": append(usual, "--hostname-override=other"),
+		"--state-dir=/elsewhere": append(usual, "--hostname-override=pi", "--state-dir=/elsewhere"),
+		"--edge-config":          {"--hostname-override=pi", "--state-dir=" + filepath.Join(h.dir, "state")},
+		"remove --tls-cert-file and --tls-private-key-file from ISLET_ARGS": append(usual, "--hostname-override=pi", "--tls-cert-file=/c", "--tls-private-key-file=/c"),
+		"remove --client-ca-file from ISLET_ARGS":                           append(usual, "--hostname-override=pi", "--client-ca-file="+filepath.Join(h.dir, "kubeconfig")),
+		"would not start: unknown":                                          append(usual, "--unknown"),
 	} {
 		if got := join("pi", flags...); got.Code == 0 || !strings.Contains(got.Err, want) || got.Out != "" {
 			t.Errorf("%s: %+v", want, got)
@@ -262,6 +262,32 @@ func TestService(t *testing.T) {
 	}
 	if got := join("", usual...); got.Code != 0 {
 		t.Errorf("a repetition: %+v", got)
+	}
+	ca, err := os.ReadFile(k3s.Current(filepath.Join(h.dir, "state/k3s")).ClientCA())
+	h.write("bundle", "another\n"+string(ca))
+	if got := join("", append(usual, "--client-ca-file="+filepath.Join(h.dir, "bundle"))...); err != nil || got.Code != 0 {
+		t.Errorf("a file with the CA and another one: %v, %+v", err, got)
+	}
+}
+
+// TestPlanned checks which flags count if no service is installed: those in the files of a service to come, unless the command names another
+// directory of the configuration.
+func TestPlanned(t *testing.T) {
+	h := newHost(t)
+	for name, own := range map[string]bool{"own": true, "planned": false} {
+		main := func(ctx context.Context, args []string, env command.Env) int {
+			env.ServiceFlags = func() ([]string, bool) { return nil, false }
+			env.PlannedFlags = func() ([]string, bool) { return []string{"--hostname-override=left"}, true }
+			return cli.Main(ctx, args, env)
+		}
+		args := []string{"--node-name", "pi"}
+		if !own {
+			args = append(args, "--config-dir="+config.DefaultDir+"/", "--k3s=https://127.0.0.1:1") // so that a mistake writes nothing
+		}
+		got := clitest.Run(main)(t, nil, "", h.args(args...)...)
+		if (got.Code == 0) != own || !own && !strings.Contains(got.Err, "starts the agent as the node") {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

@@ -1,19 +1,25 @@
 package join
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/islet-edge/islet/internal/config"
 	"github.com/islet-edge/islet/internal/k3s"
+	"github.com/islet-edge/islet/internal/regular"
 )
 
-// A service is the service of the agent, if it is installed or if its flags are set already. Its own flags override those in the flags
-// file.
+// A service is the service of the agent, if it is installed or planned. Its own flags override those in the flags file.
 type service struct {
 	flags  func() ([]string, bool) // returns false if there is no service; may be nil
 	listed string                  // path of the flags file
+	// isPlanned is set if the flags count that are set for a service that is not installed yet. They do not count for another
+	// directory of the configuration: an agent with such a directory may be started by the system's own means, and the files of a
+	// service may be left from a former installation.
+	isPlanned bool
 }
 
 // config returns the configuration with which the service would start the agent now. It is nil if there is no service.
@@ -37,7 +43,7 @@ func (s *service) own() ([]string, bool) {
 		}
 	}
 	_, err := os.Stat(s.listed)
-	return nil, err == nil
+	return nil, err == nil && s.isPlanned
 }
 
 // serviceArgs names the place of the service's own flags in messages.
@@ -82,7 +88,8 @@ func (o *options) checkService() error {
 		return fmt.Errorf("the service starts the agent as the node %q: %s, or join with --node-name=%s", c.Node.Name,
 			o.service.set("--hostname-override", o.name), c.Node.Name)
 	case c.Dirs.State != o.stateDir:
-		return fmt.Errorf("the service starts the agent with another state directory: join with --state-dir=%s", c.Dirs.State)
+		return fmt.Errorf("the service starts the agent with another state directory: %s, or join with --state-dir=%s",
+			o.service.set("--state-dir", o.stateDir), c.Dirs.State)
 	}
 	return nil
 }
@@ -107,10 +114,29 @@ func (o *options) checkJoined(d k3s.Directory) error {
 	if c == nil {
 		return err
 	}
-	if c.Kubeconfig != d.Kubeconfig() || c.Kubelet.TLSCertFile != d.PairFile(k3s.ForServing) ||
-		c.Kubelet.Authentication.X509.ClientCAFile != d.ClientCA() {
-		return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
-			"join with --config-dir", o.configDir, o.service.remove("--config", "--edge-config"))
+	isServing := c.Kubelet.TLSCertFile == d.PairFile(k3s.ForServing)
+	isTrusted := contains(c.Kubelet.Authentication.X509.ClientCAFile, d.ClientCA())
+	own, _ := o.service.own()
+	flags := slices.Concat(own, config.ListedFlags(o.service.listed))
+	names := []string{"--config", "--edge-config"}
+	switch hasJoined := c.Kubeconfig == d.Kubeconfig(); {
+	case hasJoined && isServing && isTrusted:
+		return nil
+	case !isServing && config.HasFlag(flags, "--tls-cert-file"):
+		names = []string{"--tls-cert-file", "--tls-private-key-file"}
+	case !isTrusted && config.HasFlag(flags, "--client-ca-file"):
+		names = []string{"--client-ca-file"}
 	}
-	return nil
+	return fmt.Errorf("the service starts the agent with other files than those in %s, or another file or flag overrides them: %s, or "+
+		"join with --config-dir", o.configDir, o.service.remove(names...))
+}
+
+// contains reports whether a file of certificates is another one, or contains its text.
+func contains(file, other string) bool {
+	if file == other {
+		return true
+	}
+	all, err := regular.Read(file, maxConfig)
+	part, err2 := regular.Read(other, maxConfig)
+	return err == nil && err2 == nil && len(part) > 0 && bytes.Contains(all, bytes.TrimSpace(part))
 }

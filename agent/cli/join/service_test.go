@@ -54,7 +54,7 @@ func TestCheckHost(t *testing.T) {
 }
 
 // TestNoService checks that the flags of a service that is not installed yet count too, and that there is a configuration to compare if
-// only the flags file exists.
+// only the flags file exists. The flags file does not count for an agent that is started by other means.
 func TestNoService(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "flags")
 	none := func() ([]string, bool) { return nil, false }
@@ -70,7 +70,10 @@ func TestNoService(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		flags, ok := (&service{c.flags, file}).own()
+		if _, ok := (&service{flags: none, listed: file}).own(); ok {
+			t.Errorf("%+v: the flags of no service", c)
+		}
+		flags, ok := (&service{c.flags, file, true}).own()
 		if len(flags) != max(c.want, 0) || ok != (c.want >= 0) {
 			t.Errorf("%+v: %q, %v", c, flags, ok)
 		}
@@ -95,7 +98,7 @@ func TestPlaces(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.listed), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := &service{func() ([]string, bool) { return []string{"--v=2", c.own}, true }, file}
+		s := &service{func() ([]string, bool) { return []string{"--v=2", c.own}, true }, file, true}
 		if got, want := s.set("--node-ip", "192.0.2.7"), "set --node-ip=192.0.2.7 in "+c.set; got != want {
 			t.Errorf("%+v: %s", c, got)
 		}

@@ -7,9 +7,16 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 )
 
-const claimsDir = "/var/lib/islet/claims/default"
+const (
+	claimsParent = "/var/lib/islet/claims"
+	claimsDir    = claimsParent + "/default"
+	// newClaim is the directory into which the data of a user is extracted: it is always new, because tar follows links that a directory
+	// has before.
+	newClaim = claimsParent + "/.new"
+)
 
 // A volume is a volume of podman. The user is empty for a volume of root.
 type volume struct{ user, name, data string }
@@ -29,8 +36,8 @@ func (p *planner) podmanEngine(file string) podmanEngine {
 	return c.Engine
 }
 
-// podmanVolumes finds the volumes of root or of a user, in the directory that the storage.conf and containers.conf name. The home of root
-// has no name.
+// podmanVolumes finds the volumes of root or of a user, in the directory that the storage.conf and containers.conf name. The user in
+// the home of root is empty.
 func (p *planner) podmanVolumes(h home, s *podmanState) {
 	var system, own struct {
 		Storage struct {
@@ -57,19 +64,25 @@ func (p *planner) podmanVolumes(h home, s *podmanState) {
 
 // claims adds the volumes of podman. Each volume that has a name becomes a claim, with the steps that copy its data. A manifest that uses
 // the claim waits until the claim exists. podman copies the data of a user without root, because only podman knows which owners the files
-// have in a container. The claims of a user are beside the manifests of this user, which must be reviewed.
+// have in a container. Most versions of podman open /dev/stdout, so podman needs a pipe of its own user. The user may have written anything
+// into this archive, such as programs with setuid, so only root can enter the directory of the claims. No copy writes through a link that
+// the target has. The claims of a user are beside the manifests of this user, which must be reviewed.
 func (p *planner) claims(volumes []volume) {
-	there, back := "translate> copy the data of the volumes\n\tmkdir -p "+claimsDir, ""
+	there, back := "translate> copy the data of the volumes\n\tinstall -d -m 700 "+claimsParent+" "+claimsDir, ""
 	var names, dirs []string
 	files := map[string]string{}
 	for i, v := range volumes {
 		claim := claimName(v.name)
-		if claim == "" || i >= maxKeys {
+		if claim == "" || i >= maxKeys || strings.ContainsFunc(v.data, unicode.IsControl) { // a line break would begin another step
 			p.keep(v.data, "", "the data of a volume without a name: mount it as a hostPath")
 			continue
 		}
-		if slices.Contains(names, claim) { // of another user
-			claim = claimName(v.user + "-" + v.name)
+		if base := claim; slices.Contains(names, claim) {
+			base = cmp.Or(claimName(strings.TrimPrefix(v.user+"-"+v.name, "-")), base)
+			claim = base
+			for n := 2; slices.Contains(names, claim); n++ {
+				claim = fmt.Sprintf("%s-%d", base, n)
+			}
 		}
 		names = add(names, claim)
 		if claim != v.name {
@@ -79,12 +92,13 @@ func (p *planner) claims(volumes []volume) {
 		p.keep(v.data, "", "the data of a volume, for the claim "+claim+"; or mount it as a hostPath")
 		target, dir := claimsDir+"/"+claim, "manifests"
 		if v.user == "" {
-			there += "\n\tcp -aT " + word(v.data) + " " + target
-			back += "\n\tcp -aT " + target + " " + word(v.data)
+			there += copyData + word(v.data) + " " + target
+			back += copyData + target + " " + word(v.data)
 		} else {
 			dir = "users/" + v.user
-			there += "\n\tmkdir -p " + target + " && " + runAs(v.user) + "podman volume export " + word(v.name) +
-				" | tar -xpf - --numeric-owner -C " + target
+			there += "\n\t[ -e " + target + " ] || { rm -rf " + newClaim + " && mkdir " + newClaim + " && " + runAs(v.user) + "sh -c " +
+				word("podman volume export "+v.name+" | cat") + " | tar -xpf - --numeric-owner -C " + newClaim +
+				" && mv -T " + newClaim + " " + target + "; }"
 			back += "\n\ttar -cf - --numeric-owner -C " + target + " . | " + runAs(v.user) + "podman volume import " + word(v.name) + " -"
 		}
 		if !slices.Contains(p.claimed, claim) {
@@ -103,6 +117,7 @@ func (p *planner) claims(volumes []volume) {
 }
 
 const (
+	copyData  = "\n\tcp -aT --remove-destination "
 	claimYAML = `---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -110,7 +125,8 @@ metadata: {name: %q}
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 10Gi}}} # the size has an effect only with project quotas
 `
 	thereNote = `
-(leave out volumes that no manifest uses. islet writes to the copy: the data of podman stays as it is at this moment
+(leave out volumes that no manifest uses. islet writes to the copy: the data of podman stays as it is at this moment. A copy ` +
+		`of a user's volume that exists stays
 translate< copy the data back that pods have written to claims since then`
 	backNote = `
 (files that pods have deleted since then are still there`

@@ -185,6 +185,9 @@ func (p *planner) saveFiles(what string, files ...string) {
 	p.addSteps(saveSteps, "{what}", what, "{files}", strings.Join(files, " "))
 	if len(p.back[0]) == 0 {
 		p.addSteps(forgetSteps)
+		if p.host.exists(saved) {
+			p.differ(saved, "", "copies are there, and stay: if they are not of a move that you begin again, move them away first")
+		}
 	}
 }
 

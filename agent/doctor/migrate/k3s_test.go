@@ -163,7 +163,7 @@ func TestK3sSources(t *testing.T) {
 			}
 			slices.Sort(notes)
 			for i, line := range steps { // the order of the flags is that of the source
-				words := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(line))
+				words := strings.Fields(strings.NewReplacer("'", "", `"`, "", ";", "").Replace(line))
 				slices.Sort(words)
 				steps[i] = strings.Join(words, " ")
 			}

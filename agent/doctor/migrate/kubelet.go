@@ -94,10 +94,9 @@ func (p *planner) kubelet() *kubelet {
 	what := k.program
 	p.asKubelet = k.kubeadm
 	if k.kubeadm {
-		what += ", of a node that kubeadm manages" // it keeps the unit's drop-in files, so also a proxy in them
-	} else {
-		p.proxies("kubelet.service", env)
+		what += ", of a node that kubeadm manages"
 	}
+	p.proxies("kubelet.service", env)
 	p.found("kubelet", what, "kubelet")
 	p.kubeletFiles(k)
 	p.kubeletFlags(k)

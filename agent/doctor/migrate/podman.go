@@ -27,7 +27,7 @@ func (p *planner) podman() {
 		p.quadletDir(dir, "", &s, 0)
 	}
 	p.podmanUnits("/etc/systemd/system", "", &s)
-	p.podmanVolumes(home{"", ""}, &s)
+	p.podmanVolumes(home{"", "/root"}, &s)
 	for _, home := range p.homes() {
 		services, quadlets, volumes := len(s.services), len(s.quadlets), len(s.volumes)
 		p.quadletDir(path.Join(home.dir, ".config/containers/systemd"), home.user, &s, 0)
@@ -224,6 +224,10 @@ func (p *planner) podmanSteps(s *podmanState) {
 			"starts too: podman generate kube NAME >" + output + "/manifests/NAME.yaml. Review each manifest: it has the power of root. " +
 			"Manifests of users without root are in " + output + "/users: copy them by hand"})
 	p.exportImages("podman", podmanExport, "short names such as web:1 are localhost/web:1 in podman, and the manifest must say so")
+	note := "units of podman are made from their files, so disable has no effect on them"
+	if len(s.users) > 0 {
+		note += ". sudo is a package; for a user whose shell is nologin use sudo -Hu USER env -C HOME instead of sudo -iu USER"
+	}
 	stop, start := []string{"podman stop --all"}, []string{"podman start --all --filter restart-policy=always"}
 	for _, u := range s.users {
 		export := strings.NewReplacer("{name}", "podman", inbox+"/", "").Replace(podmanExport)
@@ -251,7 +255,7 @@ func (p *planner) podmanSteps(s *podmanState) {
 		on = add(on, c.systemctl+"enable -- "+word(c.unit))
 	}
 	p.addStep("stop>", Step{"stop the services and all other containers, and keep them from starting at boot",
-		slices.Concat(off, reload, stop), "units of podman are made from their files, so disable has no effect on them"})
+		slices.Concat(off, reload, stop), note})
 	p.addStep("stop<", Step{"start the services again", append(slices.Insert(on, len(s.quadlets), reload...), start...),
 		"start other containers that no unit starts with podman start NAME"})
 	p.addSteps(podmanNotes)

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 const proxySteps = `
 translate> give the proxy of the former programs to the service of islet
-	printf '%s\n' {lines} >>{file}
+	{ echo; printf '%s\n' {lines}; } >>{file}
 (islet is one process: it uses the proxy for registries and for the API server. NO_PROXY must have the hosts that are reached directly. ` +
 	`A command such as islet join has the proxy of its shell
 translate< take the proxy from the service of islet
@@ -34,7 +35,7 @@ func (p *planner) unitProxies(name string) {
 
 // proxies notes the proxy in an environment. A variable in capitals is stronger, and k3s' variable for its containerd is the weakest.
 func (p *planner) proxies(file string, env map[string]string) {
-	for _, name := range []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"} {
+	for _, name := range []string{"HTTPS_PROXY", "HTTP_PROXY", noProxy} {
 		for _, key := range []string{name, strings.ToLower(name), "CONTAINERD_" + name} {
 			if value := env[key]; value != "" {
 				p.addProxy(file, key, name, value)
@@ -46,37 +47,47 @@ func (p *planner) proxies(file string, env map[string]string) {
 
 // addProxy notes a variable of a proxy. A login in it is not printed.
 func (p *planner) addProxy(file, key, name, value string) {
-	switch old := p.proxyValue(name); {
-	case old != nil && name == "NO_PROXY":
-		p.reachDirectly(value)
-	case old != nil && old.value != value:
-		p.differ(file, key, "another proxy: islet has one for all")
-	case old != nil:
-	case strings.Contains(value, "@") || word(value) != value:
-		p.differ(file, key, "write "+name+" into "+p.serviceFile()+" by hand, with mode 0600: the value has a login or special characters")
-	default:
+	isPlain := !strings.Contains(value, "@") && word(value) == value
+	given := valueOf(p.proxy, name)
+	switch old := cmp.Or(given, valueOf(p.byHand, name)); {
+	case old == nil && isPlain:
 		p.keep(file, key, "a variable of islet's service, in the step that gives the proxy")
 		p.proxy = append(p.proxy, flag{name, value})
+	case old == nil:
+		p.differ(file, key, "write "+name+" into "+p.serviceFile()+" by hand, with mode 0600: the value has a login or special characters")
+		p.byHand = append(p.byHand, flag{name, value})
+	case old.value == value:
+	case name != noProxy:
+		p.differ(file, key, "another proxy: islet has one for all")
+	case given != nil && isPlain:
+		p.reachDirectly(value)
+	default:
+		p.differ(file, key, "add these hosts to NO_PROXY in "+p.serviceFile()+" by hand")
 	}
 }
 
-// proxyValue returns a variable. It returns nil if islet does not have it.
+const noProxy = "NO_PROXY"
+
+// valueOf returns a variable of a list, or nil.
 //
 //go:noinline
-func (p *planner) proxyValue(name string) *flag {
-	if i := slices.IndexFunc(p.proxy, func(old flag) bool { return old.name == name }); i >= 0 {
-		return &p.proxy[i]
+func valueOf(list []flag, name string) *flag {
+	if i := slices.IndexFunc(list, func(f flag) bool { return f.name == name }); i >= 0 {
+		return &list[i]
 	}
 	return nil
 }
 
-// reachDirectly adds hosts, with commas between them, to NO_PROXY, if islet has a proxy.
+// reachDirectly adds hosts, with commas between them, to NO_PROXY, if islet has a proxy. A line that is printed would replace a NO_PROXY
+// that is written by hand.
 func (p *planner) reachDirectly(hosts string) {
-	old := p.proxyValue("NO_PROXY")
+	old := valueOf(p.proxy, noProxy)
 	switch {
-	case hosts == "" || word(hosts) != hosts || len(p.proxy) == 0:
+	case hosts == "" || word(hosts) != hosts || len(p.proxy)+len(p.byHand) == 0:
+	case valueOf(p.byHand, noProxy) != nil:
+		p.differ("", noProxy, "write "+hosts+" into it too: the former program has reached it without the proxy")
 	case old == nil:
-		p.proxy = append(p.proxy, flag{"NO_PROXY", hosts})
+		p.proxy = append(p.proxy, flag{noProxy, hosts})
 	case !strings.Contains(","+old.value+",", ","+hosts+","):
 		old.value += "," + hosts
 	}

@@ -4,8 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/islet-edge/islet/agent/doctor/unitfile"
 )
 
 // TestRepeat runs the steps that copy and change the settings of a kubelet, in a shell. It begins again after a failure, with the same and
@@ -46,12 +49,23 @@ func TestRepeat(t *testing.T) {
 					t.Fatal("the step did not change the settings")
 				}
 				again := Find(tree, nil)
+				for _, is := range []struct {
+					report *Report
+					noted  bool
+				}{{r, false}, {again, true}} {
+					if slices.ContainsFunc(is.report.Differs, func(n Note) bool { return n.File == saved }) != is.noted {
+						t.Errorf("a note about copies: want %v: %+v", is.noted, is.report.Differs)
+					}
+				}
 				run(again.Steps, "before-islet", "sed -i")
 				if name == "kubeadm" {
 					inOrder(t, again.Steps, []string{"ctr -n k8s.io images export", "containerd.sock ps", "systemctl disable --now containerd"})
 					inOrder(t, again.Back, []string{"systemctl enable --now containerd"})
 				}
 				run(r.Back, "before-islet")
+				if kept, err := filepath.Glob(root + saved + ".[0-9]*/etc/default/kubelet"); err != nil || len(kept) == 0 {
+					t.Errorf("the way back has deleted the copies: %v", err)
+				}
 				if after := snapshot(t, root); after != before {
 					t.Errorf("before:\n%s\nafter:\n%s", before, after)
 				}
@@ -76,4 +90,29 @@ func snapshot(t *testing.T, root string) string {
 		t.Fatal(err)
 	}
 	return all.String()
+}
+
+// TestLastLine runs the steps that add lines to the environment of islet's service, whose last line has no line break.
+func TestLastLine(t *testing.T) {
+	tree := recorded(t, "crio")
+	put(t, tree.root, "etc/systemd/system/crio.service.d/a.conf", "[Service]\nEnvironment=HTTPS_PROXY=http://a:1")
+	r := Find(tree, []Process{{7, "crio", true}})
+	file := filepath.Join(t.TempDir(), "islet")
+	if err := os.WriteFile(file, []byte("A=1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Steps {
+		for _, c := range s.Commands {
+			if before, ok := strings.CutSuffix(c, " >>/etc/default/islet"); ok {
+				if out, err := exec.Command("sh", "-c", before+" >>"+file).CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v: %s", c, err, out)
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile(file)
+	env := map[string]string{}
+	if unitfile.ParseEnvironment(string(text), env); err != nil || env["A"] != "1" || env["ISLET_ARGS"] == "" || env["HTTPS_PROXY"] != "http://a:1" {
+		t.Errorf("%v\n%s", err, text)
+	}
 }

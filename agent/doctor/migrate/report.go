@@ -133,6 +133,7 @@ type planner struct {
 	generates bool
 	claimed   []string // the claims that manifests define
 	proxy     []flag   // the proxy of the former programs
+	byHand    []flag   // variables of the proxy that the administrator must write
 	direct    string   // host of the API server, if the former program has reached it without a proxy
 	asKubelet bool     // islet's service is kubelet.service
 }

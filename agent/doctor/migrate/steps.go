@@ -58,8 +58,9 @@ save> copy the settings of {what}
 (a copy that exists stays, because later steps change the files: so the steps may be repeated`
 
 	forgetSteps = `
-save< remove the copies of the settings, so that another move copies them again
-	rm -rf /root/before-islet`
+save< put the copies of the settings aside, so that another move copies them again
+	mv /root/before-islet /root/before-islet.$(date +%s)
+(remove them once you need nothing of them`
 
 	exportSteps = `
 images> export the images, so that nothing is downloaded again
@@ -150,7 +151,7 @@ save> translate the settings, and read the files
 
 	flagStep = `
 translate> give these flags to islet
-	printf '%s\n' {line} >>/etc/default/islet
+	{ echo; printf '%s\n' {line}; } >>/etc/default/islet
 (a later line of the file is stronger than an earlier one{note}`
 
 	// registerNote is added to the note of flagStep for flags whose effect depends on the Node.
