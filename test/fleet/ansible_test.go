@@ -209,6 +209,9 @@ func TestAnsible(t *testing.T) {
 			p.changes("islet_leave: true")
 			restarted("leaving the cluster")
 			s.Run("! grep -E 'k3s|clusterDNS|rotateCertificates' /etc/islet/*.yaml && ! grep -e --kubeconfig /etc/default/islet")
+			// A kubeconfig of the inventory gets no flags that the inventory does not have.
+			p.changes("islet_args: [--pod-manifest-path=/etc/kubernetes/manifests, --kubeconfig=/etc/islet/kubeconfig]")
+			s.Run("! grep -E -e '--(fail-swap-on|rotate-certificates|bootstrap-kubeconfig)' /etc/default/islet")
 			p.vars = append(vars, token)
 			p.changes()
 			restarted("joining again")
