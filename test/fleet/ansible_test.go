@@ -205,6 +205,11 @@ func TestAnsible(t *testing.T) {
 			p.fails("Set islet_leave to true", "islet_kubelet: {rotateCertificates: true}")
 			p.fails("Set islet_leave to true", token)
 			unchanged("a node of k3s after runs that failed")
+			p.fails("set fields in islet_edge", "islet_leave: true", "islet_edge: {}")
+			p.fails("set fields in islet_edge", "islet_leave: true", "islet_kubelet: {}")
+			s.Run("echo --kubeconfig=/etc/islet/kubeconfig >/etc/islet/flags") // as islet.yaml does
+			p.fails("To move the board", "islet_leave: true")
+			s.Run("rm /etc/islet/flags")
 			vars := p.vars
 			p.changes("islet_leave: true")
 			restarted("leaving the cluster")
