@@ -198,9 +198,12 @@ func TestAnsible(t *testing.T) {
 				}
 			}
 			unchanged("without the token")
-			s.Run("printf 'k3s:\\n  directory: /var/lib/islet/k3s/current\\n' >>/etc/islet/edge.yaml" +
-				" && printf '\\nclusterDNS: [10.43.0.10]\\nrotateCertificates: false\\n' >>/etc/islet/kubelet.yaml")
+			s.Run("printf 'k3s:\\n  directory: /var/lib/islet/k3s/current\\n---\\n' >>/etc/islet/edge.yaml" +
+				" && printf '\\nclusterDNS: [10.43.0.10]\\nrotateCertificates: false\\n---\\n# end\\n' >>/etc/islet/kubelet.yaml")
 			unchanged("a node of k3s")
+			s.Run("mv /etc/islet/edge.yaml /root/ && echo '- k3s' >/etc/islet/edge.yaml")
+			p.fails("is not a valid configuration")
+			s.Run("mv /root/edge.yaml /etc/islet/")
 			p.fails("Set islet_leave to true", "islet_edge: {k3s: {directory: ''}}")
 			p.fails("Set islet_leave to true", "islet_kubelet: {rotateCertificates: true}")
 			p.fails("Set islet_leave to true", token)
