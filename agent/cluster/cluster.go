@@ -148,16 +148,13 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 		taints = append(slices.Clone(taints), v1.Taint{Key: keys.CloudUninitialized, Value: "true",
 			Effect: v1.TaintEffectNoSchedule})
 	}
-	var former []string
-	if c.cfg.Edge.K3s.Directory != "" {
-		former = supervisor.FormerLabels
-	}
 	return node.New(ctx, node.Config{
 		Client: l.Client(), Name: n.Name, Facts: c.cfg.Facts, Meta: c.cfg.Store, History: c.history,
 		LastRenewal: c.history.LastRenewal(), Duplicates: c.cfg.Twin, Startup: c.cfg.Startup, OnPeriodicTask: c.cfg.OnPeriodicTask,
 		Changed: c.nodeChanged, Reported: c.cfg.Reported,
-		Register: registers(k), Labels: n.Labels, RemovedLabels: former, KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
-		Taints: taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
+		Register: registers(k), Labels: n.Labels, RemovedLabels: removedLabels(c.cfg.Config),
+		KeptAnnotations: keptAnnotations(c.cfg.Config, c.cfg.Addresses),
+		Taints:          taints, ProviderID: k.ProviderID, Port: k.Port, CloudAddresses: n.CloudProvider == "external",
 		StatusEvery: k.NodeStatusUpdateFrequency.Duration, ReportEvery: k.NodeStatusReportFrequency.Duration,
 		LeaseFor: time.Duration(k.NodeLeaseDurationSeconds) * time.Second, MaxImages: int(*k.NodeStatusMaxImages),
 		KeptNow: c.cfg.Annotations, OwnConditions: []v1.NodeConditionType{keys.ConfigurationCondition, keys.DuplicateCondition},
@@ -167,6 +164,17 @@ func (c *Cluster) openNode(ctx context.Context) (*node.Node, error) {
 
 // registers reports whether the node creates its Node object.
 func registers(k *kubelet.KubeletConfiguration) bool { return k.RegisterNode == nil || *k.RegisterNode }
+
+// removedLabels returns the labels of k3s' agent that the node removes from a Node of k3s.
+func removedLabels(cfg *config.Config) []string {
+	switch {
+	case cfg.Edge.K3s.Directory == "":
+		return nil
+	case cfg.Node.CloudProvider == "external":
+		return supervisor.FormerLabels
+	}
+	return slices.Concat(supervisor.FormerLabels, supervisor.FormerAnnotations)
+}
 
 // keptAnnotations returns the annotations of the Node that are restored whenever they differ. An annotation with an empty value is removed.
 // The controller manager attaches volumes only to a Node with the annotation ControllerManagedAttachDetach. As with a kubelet, another

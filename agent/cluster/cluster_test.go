@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/islet-edge/islet/edge/desired"
@@ -32,28 +33,35 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestKeptAnnotations checks the annotations of the Node that are set, and removed when the configuration changes. As with a kubelet,
-// ControllerManagedAttachDetach belongs to another program if the node does not register itself.
+// TestKeptAnnotations checks the annotations of the Node that are set, and removed when the configuration changes, and the labels that are
+// removed. As with a kubelet, ControllerManagedAttachDetach belongs to another program if the node does not register itself.
 func TestKeptAnnotations(t *testing.T) {
 	addresses := func() []string { return []string{"192.0.2.7", "2001:db8::7"} }
 	k3s := filepath.Join(t.TempDir(), "edge.yaml")
+	const egress = "egress.k3s.io/cluster"
+	ofK3s := []string{"k3s.io/external-dns", "k3s.io/external-ip", "k3s.io/hostname", "k3s.io/internal-dns", "k3s.io/internal-ip"}
+	kept := map[string]string{keys.ProvidedNodeIP: ""}
+	for _, key := range ofK3s {
+		kept[key] = ""
+	}
 	const edge = "apiVersion: islet.dev/v1beta1\nkind: EdgeConfiguration\nk3s: {directory: /var/lib/islet/k3s/current}\n"
 	if err := os.WriteFile(k3s, []byte(edge), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		flags []string
-		want  map[string]string
+		flags   []string
+		want    map[string]string
+		removed []string
 	}{
-		{nil, map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: "true"}},
+		{nil, map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: "true"}, nil},
 		{[]string{"--enable-controller-attach-detach=false"},
-			map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: ""}},
-		{[]string{"--register-node=false"}, map[string]string{keys.ProvidedNodeIP: ""}},
-		{[]string{"--register-node=false", "--edge-config=" + k3s},
-			map[string]string{keys.ProvidedNodeIP: "", "k3s.io/internal-ip": "", "k3s.io/external-ip": "", "k3s.io/hostname": ""}},
-		{[]string{"--register-node=false", "--edge-config=" + k3s, "--cloud-provider=external"}, map[string]string{keys.ProvidedNodeIP: ""}},
+			map[string]string{keys.ProvidedNodeIP: "", keys.ControllerManagedAttachDetach: ""}, nil},
+		{[]string{"--register-node=false"}, map[string]string{keys.ProvidedNodeIP: ""}, nil},
+		{[]string{"--register-node=false", "--edge-config=" + k3s}, kept, append([]string{egress}, ofK3s...)},
+		{[]string{"--register-node=false", "--edge-config=" + k3s, "--cloud-provider=external"},
+			map[string]string{keys.ProvidedNodeIP: ""}, []string{egress}},
 		{[]string{"--cloud-provider=external", "--node-ip=192.0.2.7"},
-			map[string]string{keys.ProvidedNodeIP: "192.0.2.7,2001:db8::7", keys.ControllerManagedAttachDetach: "true"}},
+			map[string]string{keys.ProvidedNodeIP: "192.0.2.7,2001:db8::7", keys.ControllerManagedAttachDetach: "true"}, nil},
 	} {
 		cfg, _, err := config.Load(append([]string{"--hostname-override=n", "--state-dir=" + t.TempDir()}, tt.flags...))
 		if err != nil {
@@ -61,6 +69,9 @@ func TestKeptAnnotations(t *testing.T) {
 		}
 		if got := keptAnnotations(cfg, addresses); !maps.Equal(got, tt.want) {
 			t.Errorf("%q: %v, not %v", tt.flags, got, tt.want)
+		}
+		if got := slices.Sorted(slices.Values(removedLabels(cfg))); !slices.Equal(got, tt.removed) {
+			t.Errorf("%q: labels %q, not %q", tt.flags, got, tt.removed)
 		}
 	}
 }

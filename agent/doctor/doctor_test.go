@@ -240,6 +240,8 @@ func TestFindings(t *testing.T) {
 		{name: "refused", in: link(Link{Reason: "Unauthorized"}), want: "warning link", says: "replace /k/kubelet.conf with a kubeconfig"},
 		{name: "expired", in: link(Link{Reason: "ClientCertificateExpired"}), want: "warning link", says: "replace /k/kubelet.conf with a kubeconfig"},
 		{name: "expired, bootstrap", in: link(Link{Reason: "ClientCertificateExpired", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "bootstrap kubeconfig at /k/bootstrap.conf"},
+		{name: "no credentials", in: link(Link{Reason: "NoCredentials"}), want: "warning link", says: "replace /k/kubelet.conf with a kubeconfig"},
+		{name: "the configuration lost its cluster", in: lostCluster, want: "warning link", says: "run islet accept"},
 		{name: "not approved", in: link(Link{Reason: "Bootstrapping", Bootstrap: "/k/bootstrap.conf"}), want: "warning link", says: "approve"},
 		{name: "firewall", sys: func(s *System) {
 			s.Find = func(n string) (string, error) { return n, nil }
@@ -296,6 +298,10 @@ func disk(d host.Disk) func(*System) {
 }
 
 // link makes the running agent report l as the state of its connection to the control plane.
+func lostCluster(in *Input) {
+	in.Link = func(context.Context) (Link, bool) { return Link{Reason: "NoCredentials"}, true }
+}
+
 func link(l Link) func(*Input) {
 	l.Kubeconfig = "/k/kubelet.conf"
 	return func(in *Input) { in.Link = func(context.Context) (Link, bool) { return l, true } }

@@ -51,6 +51,9 @@ func (l Link) advice() string {
 	const stays = "The agent notices the file. You need not delete a pod or restart anything"
 	replace := fmt.Sprintf("replace %s with a kubeconfig with the cluster's CA and a client certificate of this node that "+
 		"this CA signed", l.Kubeconfig)
+	if l.Reason == "NoCredentials" && l.Kubeconfig == "" && l.Bootstrap == "" { // the configuration has no cluster any more
+		return "restore --kubeconfig or k3s.directory and restart the agent; or, to leave the cluster, run islet accept, which ends its pods"
+	}
 	switch l.Reason {
 	case "ServerCertificateInvalid":
 		return fmt.Sprintf("if the cluster's CA was replaced, %s, and replace clientCAFile with the new CA. %s. If the CA was not "+

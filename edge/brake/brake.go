@@ -75,6 +75,8 @@ type Hold struct {
 	Pods  []types.UID `json:"pods"`           // sorted
 	// Held is the duration of the hold when it was last stored, without the time in which the agent did not run.
 	Held time.Duration `json:"held,omitempty"`
+	// Before is the hold that counts again when the configuration has the cluster again. Only a hold with the reason whyLeft has it.
+	Before *Hold `json:"before,omitempty"`
 }
 
 // state is the stored part of a Brake. It survives a restart of the agent.
@@ -123,8 +125,11 @@ func New(ctx context.Context, c Config) (*Brake, error) {
 	switch h := b.state.Hold; {
 	case c.Left != nil:
 		b.holdAll(ctx)
-	case h != nil && h.Why == whyLeft && h.Seen == nil: // the configuration has a cluster again, whose list is judged as usual
-		b.setState(ctx, state{Known: b.state.Known})
+	case h != nil && h.Why == whyLeft: // the configuration has a cluster again, whose list is judged as before
+		if h.Before != nil {
+			h.Before.Held = h.Held
+		}
+		b.setState(ctx, state{Known: b.state.Known, Hold: h.Before})
 	case h != nil:
 		c.Log.Warn("pods that the API server no longer has are on hold since before the agent started: they run until islet accept",
 			"pods", len(h.Pods), "since", h.Since, "because", h.Why)
@@ -321,7 +326,7 @@ func (b *Brake) Accept(ctx context.Context) (int, error) {
 }
 
 // whyLeft is the reason of the hold of a node whose configuration has no cluster any more. Such a node gets no list of pods, so the hold
-// has no Seen, unless a hold existed before.
+// has no Seen.
 const whyLeft = "the configuration has no cluster any more"
 
 // holdAll puts all running pods of the API server on hold. The edit or loss of a file is no consent to their end.
@@ -330,16 +335,19 @@ func (b *Brake) holdAll(ctx context.Context) {
 	if running == 0 {
 		return
 	}
-	now := state{Known: b.state.Known, Hold: &Hold{Since: b.Now(), Why: whyLeft}}
-	if h := b.state.Hold; h != nil {
-		now.Hold.Since, now.Hold.Held, now.Hold.Seen = h.Since, h.Held, h.Seen
+	h := &Hold{Since: b.Now(), Why: whyLeft}
+	if old := b.state.Hold; old != nil {
+		h.Since, h.Held, h.Before = old.Since, old.Held, old
+		if old.Why == whyLeft {
+			h.Before = old.Before
+		}
 	}
 	for _, p := range all {
-		now.Hold.Pods = append(now.Hold.Pods, p.Pod.UID)
+		h.Pods = append(h.Pods, p.Pod.UID)
 	}
-	slices.Sort(now.Hold.Pods)
-	b.setState(ctx, now)
-	b.reportChange(nil, now.Hold, running)
+	slices.Sort(h.Pods)
+	b.setState(ctx, state{Known: b.state.Known, Hold: h})
+	b.reportChange(nil, h, running)
 }
 
 func (b *Brake) currentState() state {

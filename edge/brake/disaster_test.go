@@ -113,7 +113,8 @@ func TestClusterMadeAnew(t *testing.T) {
 		s.Remove(pod("new")) // a forced deletion of a pod that this cluster has created
 		s.want("a b c d", "a b c d")
 		s.away(func() { s.Restore(right, 0) })
-		time.Sleep(lookEvery) // until the next check of the hold
+		// Whether the node lists its pods again soon depends on random delays. The next check of the hold sees the restored cluster.
+		time.Sleep(lookEvery)
 		s.want("a b c d", "")
 		s.stays("a b c d", "")
 	})

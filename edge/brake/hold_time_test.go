@@ -115,7 +115,7 @@ func TestConfigurationWithoutACluster(t *testing.T) {
 		s.want("", "")
 		s.stays("", "")
 	})
-	at(t, func(s *site) { // the pods of a lost cluster stay on hold
+	at(t, func(s *site) { // the pods of a lost cluster stay on hold, and a pod that the present cluster has deleted ends
 		s.away(func() {
 			s.recreateCluster()
 			s.Put(pod("new"))
@@ -123,10 +123,17 @@ func TestConfigurationWithoutACluster(t *testing.T) {
 		s.want("a b c d new", "a b c d")
 		leave(s)
 		s.want("a b c d new", "a b c d new")
-		back(s)
-		s.Reconnect()
+		s.restart()
+		s.want("a b c d new", "a b c d new")
+		s.Remove(pod("new"))
+		back(s) // still without a connection
 		s.want("a b c d new", "a b c d")
-		s.stays("a b c d new", "a b c d")
+		if h, _ := s.brake.CurrentHold(); h.Why == whyLeft {
+			t.Errorf("the hold has the reason %q although the configuration has a cluster", h.Why)
+		}
+		s.Reconnect()
+		s.want("a b c d", "a b c d")
+		s.stays("a b c d", "a b c d")
 	})
 	ended = 0
 	at(t, func(s *site) {

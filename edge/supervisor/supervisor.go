@@ -19,11 +19,12 @@ import (
 
 // FormerLabels and FormerAnnotations are keys that k3s' agent sets on its Node. The servers act on them, also on the Node of a moved node.
 // With the label they connect to pods through the node's tunnel, which dialNode refuses. From the annotations, their cloud controller
-// writes addresses into the Node that the machine may no longer have. After a way back, k3s' agent sets them again. k3s
-// pkg/nodeconfig/nodeconfig.go, SetNodeConfigLabels; pkg/cloudprovider/cloudprovider.go.
+// writes addresses into the Node that the machine may no longer have. If an annotation is missing, the controller uses the label with the
+// same key, which early versions of k3s have set. After a way back, k3s' agent sets them again. k3s pkg/nodeconfig/nodeconfig.go,
+// SetNodeConfigLabels; pkg/cloudprovider/cloudprovider.go; pkg/cloudprovider/instances.go, InstanceMetadata.
 var (
 	FormerLabels      = []string{"egress.k3s.io/cluster"}
-	FormerAnnotations = []string{"k3s.io/internal-ip", "k3s.io/external-ip", "k3s.io/hostname"}
+	FormerAnnotations = []string{"k3s.io/internal-ip", "k3s.io/external-ip", "k3s.io/hostname", "k3s.io/internal-dns", "k3s.io/external-dns"}
 )
 
 // Link is the node's connection to the API server. *link.Link implements it.

@@ -198,17 +198,28 @@ func TestAnsible(t *testing.T) {
 				}
 			}
 			unchanged("without the token")
-			s.Run("printf 'k3s:\\n  directory: /var/lib/islet/k3s/current\\n' >>/etc/islet/edge.yaml" +
-				" && printf '\\nclusterDNS: [10.43.0.10]\\nrotateCertificates: false\\n' >>/etc/islet/kubelet.yaml")
+			s.Run("printf 'k3s:\\n  directory: /var/lib/islet/k3s/current\\n---\\n' >>/etc/islet/edge.yaml" +
+				" && printf '\\nclusterDNS: [10.43.0.10]\\nrotateCertificates: false\\n---\\n# end\\n' >>/etc/islet/kubelet.yaml")
 			unchanged("a node of k3s")
+			s.Run("mv /etc/islet/edge.yaml /root/ && echo '- k3s' >/etc/islet/edge.yaml")
+			p.fails("is not a valid configuration")
+			s.Run("mv /root/edge.yaml /etc/islet/")
 			p.fails("Set islet_leave to true", "islet_edge: {k3s: {directory: ''}}")
 			p.fails("Set islet_leave to true", "islet_kubelet: {rotateCertificates: true}")
 			p.fails("Set islet_leave to true", token)
 			unchanged("a node of k3s after runs that failed")
+			p.fails("set fields in islet_edge", "islet_leave: true", "islet_edge: {}")
+			p.fails("set fields in islet_edge", "islet_leave: true", "islet_kubelet: {}")
+			s.Run("echo --kubeconfig=/etc/islet/kubeconfig >/etc/islet/flags") // as islet.yaml does
+			p.fails("To move the board", "islet_leave: true")
+			s.Run("rm /etc/islet/flags")
 			vars := p.vars
 			p.changes("islet_leave: true")
 			restarted("leaving the cluster")
 			s.Run("! grep -E 'k3s|clusterDNS|rotateCertificates' /etc/islet/*.yaml && ! grep -e --kubeconfig /etc/default/islet")
+			// A kubeconfig of the inventory gets no flags that the inventory does not have.
+			p.changes("islet_args: [--pod-manifest-path=/etc/kubernetes/manifests, --kubeconfig=/etc/islet/kubeconfig]")
+			s.Run("! grep -E -e '--(fail-swap-on|rotate-certificates|bootstrap-kubeconfig)' /etc/default/islet")
 			p.vars = append(vars, token)
 			p.changes()
 			restarted("joining again")

@@ -62,19 +62,20 @@ func (n *node) start(s *Server, token string) {
 
 // TestIslet checks that a node with islet joins a k3s cluster, and that kubectl logs and exec reach its pods through its tunnel: also after
 // the tunnel was cut, and after the machine has booted without the token and at first without the server. The Node is that of a former
-// agent of k3s. The label and the annotations of this agent must be removed.
+// agent of k3s. The labels and the annotations of this agent must be removed.
 func TestIslet(t *testing.T) {
 	t.Parallel()
 	c, s := Start(t)
 	n := newNode(t, c)
-	c.Apply(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q, "labels": {%q: "true"}, "annotations": {
+	c.Apply(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q, "labels": {%q: "true", "k3s.io/internal-ip": "192.0.2.99"}, "annotations": {
 "k3s.io/internal-ip": "192.0.2.99", "k3s.io/hostname": %[1]q}}}`, n.Name, egressLabel))
 	n.start(s, s.NodeToken())
 	c.AwaitNode(t, n.Name, "to have nothing of the former agent", func(node *corev1.Node) bool {
 		_, egress := node.Labels[egressLabel]
 		_, address := node.Annotations["k3s.io/internal-ip"]
+		_, label := node.Labels["k3s.io/internal-ip"]
 		_, name := node.Annotations["k3s.io/hostname"]
-		return !egress && !address && !name
+		return !egress && !address && !label && !name
 	})
 	ns := c.Namespace(t)
 	c.Apply(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": %q}, "spec": {
