@@ -60,7 +60,8 @@ type allocation struct {
 }
 
 // withAllocated returns the wanted pod with its allocated resources. It returns the same object until the wanted
-// pod or the resources change, as worker.Wanted.Pod requires. The caller holds mu.
+// pod or the resources change, as worker.Wanted.Pod requires. The caller has read the wanted pod under mu and still holds it, because an
+// older version must not replace a newer one.
 func (a *allocation) withAllocated(wanted *v1.Pod) *v1.Pod {
 	if a == nil {
 		return wanted
