@@ -80,6 +80,15 @@ func (p Place) Read() (*Key, error) {
 	return k, nil
 }
 
+// Found reports whether the key file has a plain key or a document of a sealed key, and not the key of another program. It changes nothing.
+func (p Place) Found() bool {
+	content, err := regular.Read(p.Path(), maxFile)
+	if err == nil && len(content) != Size {
+		_, err = decode(content)
+	}
+	return err == nil
+}
+
 // IsSealed reports whether the key file is sealed. It does not open the key. It returns false for a file that is neither a sealed nor a
 // plain key.
 func (p Place) IsSealed() bool {

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/islet-edge/islet/edge/keyfile"
 	"github.com/islet-edge/islet/internal/disktest"
 )
 
@@ -121,7 +124,7 @@ func TestNewOnFullDisk(t *testing.T) {
 			must(t, os.Mkdir(filepath.Dir(path), 0o700))
 			d.Fill()
 			s := open(t, path)
-			if isNew, err := s.IsNew(ctx); err != nil || !isNew || s.Health().Volatile == "" || exists(path) {
+			if isNew, err := s.IsNew(ctx); err != nil || !isNew || !strings.HasSuffix(s.Health().Volatile, "until there is room") || exists(path) {
 				t.Errorf("%v, %v, %+v, the file exists: %v", isNew, err, s.Health(), exists(path))
 			}
 			c.free(s)
@@ -147,6 +150,31 @@ func TestNewOnFullDisk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMigrateOnFullDisk opens a database of an earlier version on a full disk. It stays as it is, so that the earlier version can use it.
+func TestMigrateOnFullDisk(t *testing.T) {
+	d := disktest.New(t)
+	path := filepath.Join(d.Dir, "islet.db")
+	script, err := os.ReadFile("testdata/v9.sql")
+	must(t, err)
+	execute(t, path, string(script))
+	must(t, os.WriteFile(filepath.Join(d.Dir, KeyFile), []byte(strings.Repeat("k", keyfile.Size)), 0o600))
+	before, err := os.ReadFile(path)
+	must(t, err)
+	d.Fill()
+	if s, err := Open(t.Context(), path, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrFull) {
+		t.Errorf("%v, %+v", err, s.Health())
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, before) {
+		t.Errorf("the database has changed: %v", err)
+	}
+	d.Free()
+	s := open(t, path)
+	if h := s.Health(); h != (Health{}) || exists(path+replacedSuffix) {
+		t.Errorf("%+v", h)
+	}
+	sealedRowsOfOldDatabase(t, s)
 }
 
 // TestCloseToMove closes a database whose rows cannot be written to its file, because the disk is full or read-only. This is an error,

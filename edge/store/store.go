@@ -116,9 +116,9 @@ func (s *Store) start(ctx context.Context) error {
 		}
 	case err != nil && isBroken(err):
 		err = s.replace(ctx, err)
-	case err != nil && isFull(err): // the database is missing, or must be migrated
+	case err != nil && isFull(err) && !exists(s.path): // an existing database must be migrated: the former version can still use it
+		s.files.full = true
 		err = s.openMemory(ctx, err)
-		s.files.full = err == nil
 	}
 	if err != nil {
 		return fmt.Errorf("open the database %s: %w", s.path, s.explainError(err))

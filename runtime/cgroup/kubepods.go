@@ -18,8 +18,7 @@ import (
 	"github.com/islet-edge/islet/internal/demand"
 )
 
-// retryAfter is the time after which retryLimits tries again to set a memory limit that was below the
-// memory in use.
+// retryAfter is the interval at which retryLimits tries again to set limits that could not be set.
 const retryAfter = time.Minute
 
 // Limits contains the limits that are set for kubepods or for a system cgroup. A limit of zero is not set.
@@ -61,7 +60,7 @@ const (
 func (p *Pods) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.limitSystem(p.c.System); err != nil {
+	if err := p.limitSystem(p.c.System, false); err != nil {
 		return err
 	}
 	m, err := manager.New(qosName(p.root, v1.PodQOSGuaranteed).cgroupConfig(p.systemd, &cgroups.Resources{SkipDevices: true}))
@@ -84,51 +83,60 @@ func (p *Pods) sendEvent(warning bool, reason, message string) {
 }
 
 // limitSystem sets the limits of system cgroups. If a memory limit is below the memory in use, it sets the other limits and leaves the
-// memory limit to retryLimits, because the machine must be able to boot with the same configuration. Any other failure is returned. The
-// caller holds mu.
-func (p *Pods) limitSystem(list []EnforcedCgroup) error {
-	p.unlimited, p.systemFailedAt = nil, time.Now()
+// memory limit to retryLimits, because the machine must be able to boot with the same configuration. Any other failure is returned. If
+// again is true, it leaves the cgroup to retryLimits after any failure, and reports no failure a second time. The caller holds mu.
+func (p *Pods) limitSystem(list []EnforcedCgroup, again bool) error {
+	p.unlimited = nil
 	for _, h := range list {
-		if err := p.setSystemLimits(h); err != nil {
+		err := p.setSystemLimits(h)
+		if err == nil {
+			which, _, _ := strings.Cut(h.For, " ")
+			p.sendEvent(false, enforcedEvent, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
+			continue
+		}
+		if !again {
 			err = fmt.Errorf("Failed to enforce %s Cgroup Limits on %q: %w", h.For, h.Cgroup, err) // the text of a kubelet
 			p.sendEvent(true, failedEnforcement, err.Error())
 			if !errors.Is(err, errInUse) {
 				return err
 			}
 			p.c.Log.Warn("the memory limit of a system cgroup could not be set; islet will retry", "error", err)
-			p.unlimited = append(p.unlimited, h)
-			continue
 		}
-		which, _, _ := strings.Cut(h.For, " ")
-		p.sendEvent(false, enforcedEvent, "Updated limits on "+strings.ToLower(which)+" reserved cgroup "+h.Cgroup)
+		p.unlimited = append(p.unlimited, h)
+		p.retryLater()
 	}
 	return nil
 }
 
-// retryLimits sets the memory limits that could not be set before, if retryAfter has passed. The caller holds mu.
-func (p *Pods) retryLimits() {
-	p.limitKubepods()
-	if len(p.unlimited) == 0 || time.Since(p.systemFailedAt) < retryAfter {
-		return
-	}
-	if err := p.limitSystem(p.unlimited); err != nil {
-		p.c.Log.Warn("the limits of a system cgroup could not be set", "error", err)
+// retryLater calls retryLimits after retryAfter. The caller holds mu.
+func (p *Pods) retryLater() {
+	if !p.retrying {
+		p.retrying = true
+		time.AfterFunc(retryAfter, p.retryLimits)
 	}
 }
 
-// limitKubepods sets the memory and huge page limits of kubepods, unless they are already set. It
-// fails if the pods use more memory than the limit, for example after the agent was restarted with
-// a smaller limit. A call after retryAfter tries again. The caller holds mu.
-func (p *Pods) limitKubepods() {
-	if p.limitFailedAt.IsZero() || time.Since(p.limitFailedAt) < retryAfter {
-		return
+// retryLimits sets the limits of kubepods and of system cgroups that could not be set before.
+func (p *Pods) retryLimits() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.retrying = false
+	if p.kubepodsFailed {
+		p.limitKubepods()
 	}
+	p.limitSystem(p.unlimited, true)
+}
+
+// limitKubepods sets the memory and huge page limits of kubepods. It fails if the pods use more memory than the limit, for example after the
+// agent was restarted with a smaller limit. Then retryLimits calls it again. Only the first failure is reported. The caller holds mu.
+func (p *Pods) limitKubepods() {
 	n := qosName(p.root, v1.PodQOSGuaranteed)
 	r := &cgroups.Resources{
 		SkipDevices: true, Memory: p.c.Kubepods.Memory,
 		HugetlbLimit: countedHugePages(p.c.Kubepods.HugePages, p.classDir(v1.PodQOSGuaranteed, "hugetlb")),
 	}
-	p.limitFailedAt = time.Time{}
+	again := p.kubepodsFailed
+	p.kubepodsFailed = false
 	if r.Memory == 0 && len(r.HugetlbLimit) == 0 {
 		return
 	}
@@ -137,7 +145,11 @@ func (p *Pods) limitKubepods() {
 		p.sendEvent(false, enforcedEvent, "Updated Node Allocatable limit across pods")
 		return
 	}
-	p.limitFailedAt = time.Now()
+	p.kubepodsFailed = true
+	p.retryLater()
+	if again {
+		return
+	}
 	p.c.Log.Warn("the memory limit of kubepods could not be set; islet will retry", "memory", r.Memory, "error", err)
 	p.sendEvent(true, failedEnforcement, fmt.Sprintf("Failed to update Node Allocatable Limits %q: %v", []string(n), err))
 }
@@ -160,7 +172,7 @@ func (p *Pods) set(n cgroupName, r *cgroups.Resources) error {
 		return err
 	}
 	if r.Memory > 0 && cgroups.IsCgroup2UnifiedMode() {
-		err = makeRoom(m.Path(""), r.Memory, reclaimMemory)
+		err = makeRoom(m.Path(""), r.Memory, writeOnce)
 	}
 	if err == nil {
 		if err = m.Set(r); err == nil {

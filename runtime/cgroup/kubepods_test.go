@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -104,10 +105,7 @@ func TestAllUseMore(t *testing.T) {
 		t.Errorf("events: %q", h.events)
 	}
 	end()
-	next.limitFailedAt = next.limitFailedAt.Add(-2 * retryAfter)
-	if err := next.Release(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
+	next.retryLimits()
 	expect(t, "/"+h.root+"/kubepods", "memory.limit_in_bytes memory.max", "4194304")
 }
 
@@ -149,26 +147,52 @@ func (h *hierarchy) use(command string) (end func()) {
 }
 
 // TestSystemUsesMore checks a memory limit of a system cgroup below the memory in use. The agent starts, the other limits are set, and no
-// process is killed. The memory limit is set when the usage is low enough.
+// process is killed. The memory limit is set when the usage is low enough, although no pod changes. This is tried again until it succeeds,
+// also after an error of another kind.
 func TestSystemUsesMore(t *testing.T) {
 	h := newHierarchy(t)
 	end := h.use(usesMemory)
-	p := h.pods(Config{System: []EnforcedCgroup{{For: "System Reserved", Cgroup: "/" + h.root, Limits: Limits{Milli: 500, Memory: 4 << 20, PIDs: 321}}}})
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if len(h.events) == 0 || !strings.HasPrefix(h.events[len(h.events)-1],
-		`true FailedNodeAllocatableEnforcement Failed to enforce System Reserved Cgroup Limits`) {
-		t.Errorf("events: %q", h.events)
-	}
-	expect(t, "/"+h.root, "cpu.shares cpu.weight", "512 20")
-	expect(t, "/"+h.root, "pids.max", "321")
-	end()
-	p.systemFailedAt = p.systemFailedAt.Add(-2 * retryAfter)
-	if err := p.Release(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "4194304")
+	other := h.root + "-other"
+	t.Cleanup(func() {
+		for _, d := range dirs(other) {
+			removeTree(d)
+		}
+	})
+	limits := Limits{Milli: 500, Memory: 4 << 20, PIDs: 321}
+	p := h.pods(Config{System: []EnforcedCgroup{{For: "System Reserved", Cgroup: "/" + h.root, Limits: limits}}})
+	synctest.Test(t, func(t *testing.T) {
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if len(h.events) == 0 || !strings.HasPrefix(h.events[len(h.events)-1],
+			`true FailedNodeAllocatableEnforcement Failed to enforce System Reserved Cgroup Limits`) {
+			t.Errorf("events: %q", h.events)
+		}
+		expect(t, "/"+h.root, "cpu.shares cpu.weight", "512 20")
+		expect(t, "/"+h.root, "pids.max", "321")
+		p.mu.Lock()
+		p.unlimited = append([]EnforcedCgroup{{For: "Kube Reserved", Cgroup: "/" + other, Limits: limits}}, p.unlimited...)
+		p.mu.Unlock()
+		time.Sleep(2*retryAfter + time.Second)
+		if len(h.events) != 1 {
+			t.Errorf("a failure is reported again: %q", h.events)
+		}
+		end()
+		time.Sleep(retryAfter)
+		expect(t, "/"+h.root, "memory.limit_in_bytes memory.max", "4194304")
+		for _, d := range dirs(h.root) {
+			if err := os.Mkdir(filepath.Join(filepath.Dir(d), other), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(retryAfter)
+		expect(t, "/"+other, "memory.limit_in_bytes memory.max", "4194304")
+		p.mu.Lock()
+		if len(p.unlimited) > 0 || p.retrying {
+			t.Errorf("without limits: %v", p.unlimited)
+		}
+		p.mu.Unlock()
+	})
 }
 
 // TestCacheIsNoUse checks that the page cache does not prevent a smaller memory limit.
@@ -195,49 +219,6 @@ func TestCacheIsNoUse(t *testing.T) {
 		}
 	}
 	end()
-}
-
-// TestMakeRoom checks which memory limits fit into a cgroup of v2, and that caches are reclaimed for a limit that fits.
-func TestMakeRoom(t *testing.T) {
-	const stat = "anon 100\nactive_file 30\ninactive_file 20\nslab_reclaimable 5\nfile_dirty 4\nfile_writeback 1\nfile 999\n"
-	for _, tt := range []struct {
-		limit     int64
-		reclaimed int64 // by the kernel; negative if it has no memory.reclaim
-		asked     int64 // 0: nothing is to be reclaimed
-		fits      bool
-	}{
-		{limit: 200, fits: true},
-		{limit: 149}, // 50 of 200 are caches
-		{limit: 150, asked: 50, reclaimed: 50, fits: true},
-		{limit: 180, asked: 20, reclaimed: 50, fits: true},
-		{limit: 160, asked: 40, reclaimed: 39},
-		{limit: 150, asked: 50, reclaimed: -1, fits: true},
-		{limit: 149, reclaimed: -1},
-	} {
-		dir := t.TempDir()
-		write := func(file, text string) {
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-				t.Error(err)
-			}
-		}
-		write("memory.current", "200\n")
-		write("memory.stat", stat)
-		asked := int64(0)
-		err := makeRoom(dir, tt.limit, func(_ string, bytes int64) error {
-			asked = bytes
-			if tt.reclaimed < 0 {
-				return reclaimMemory(dir, bytes)
-			}
-			write("memory.current", strconv.FormatInt(200-tt.reclaimed, 10)+"\n")
-			return unix.EAGAIN
-		})
-		if asked != tt.asked {
-			t.Errorf("limit %d: %d bytes were to be reclaimed, not %d", tt.limit, asked, tt.asked)
-		}
-		if fits := err == nil; fits != tt.fits || !fits && !errors.Is(err, errInUse) {
-			t.Errorf("limit %d: %v", tt.limit, err)
-		}
-	}
 }
 
 // TestOthers checks that Start sets the limits of system cgroups. A missing cgroup is an error.

@@ -14,9 +14,10 @@ import (
 var errInUse = errors.New("the memory limit is below the memory in use")
 
 // makeRoom reclaims memory of a cgroup of v2 until a new memory limit fits. It returns errInUse if the limit does not fit: the kernel would
-// kill processes if the limit was set. The page cache is no obstacle, because the kernel reclaims it. Before kernel 5.19 reclaim returns
-// ENOENT, and the kernel reclaims when the limit is set.
-func makeRoom(dir string, limit int64, reclaim func(dir string, bytes int64) error) error {
+// kill processes if the limit was set. The page cache is no obstacle, because the kernel reclaims it. Before kernel 5.19 there is no
+// memory.reclaim. Then makeRoom sets memory.high for a moment, which makes the kernel reclaim and kills nothing. The parameter write is
+// writeOnce, except in tests.
+func makeRoom(dir string, limit int64, write func(path, text string) error) error {
 	used, cache, err := readUsage(dir)
 	if err != nil || used <= limit {
 		return err
@@ -24,9 +25,14 @@ func makeRoom(dir string, limit int64, reclaim func(dir string, bytes int64) err
 	if used-cache > limit {
 		return fmt.Errorf("%w: limit %d, in use %d besides %d of caches", errInUse, limit, used-cache, cache)
 	}
-	failed := reclaim(dir, used-limit)
+	failed := write(filepath.Join(dir, "memory.reclaim"), strconv.FormatInt(used-limit, 10))
 	if errors.Is(failed, unix.ENOENT) {
-		return nil
+		path, before := filepath.Join(dir, memoryHigh), readLine(&err, dir, memoryHigh)
+		if err != nil {
+			return err
+		}
+		failed = write(path, strconv.FormatInt(limit, 10))
+		defer write(path, before)
 	}
 	if used, _, err = readUsage(dir); err == nil && used > limit {
 		return fmt.Errorf("%w: limit %d, in use %d after reclaim: %v", errInUse, limit, used, failed)
@@ -34,15 +40,15 @@ func makeRoom(dir string, limit int64, reclaim func(dir string, bytes int64) err
 	return err
 }
 
-// reclaimMemory asks the kernel to reclaim memory of a cgroup. It returns EAGAIN if less memory was reclaimed. It does not use an os.File,
+// writeOnce writes to a file of a cgroup. For memory.reclaim it returns EAGAIN if less memory was reclaimed. It does not use an os.File,
 // which would repeat the write after EAGAIN.
-func reclaimMemory(dir string, bytes int64) error {
-	fd, err := unix.Open(filepath.Join(dir, "memory.reclaim"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+func writeOnce(path, text string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	_, err = unix.Write(fd, []byte(strconv.FormatInt(bytes, 10)))
+	_, err = unix.Write(fd, []byte(text))
 	return err
 }
 

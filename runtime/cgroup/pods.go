@@ -74,12 +74,10 @@ type Pods struct {
 	// classDirs caches the directories of the QoS classes, by class and controller. The directories
 	// may not exist.
 	classDirs map[v1.PodQOSClass]map[string]string
-	// limitFailedAt is the time of the last failure to set the memory limit of kubepods. It is zero
-	// once the limit is set.
-	limitFailedAt time.Time
-	// unlimited contains the system cgroups whose memory limit could not be set at systemFailedAt.
+	// kubepodsFailed is true if the limits of kubepods could not be set, and unlimited contains the system cgroups with such limits.
+	kubepodsFailed bool
 	unlimited      []EnforcedCgroup
-	systemFailedAt time.Time
+	retrying       bool // a timer will call retryLimits
 }
 
 // New validates the configuration and creates no cgroup.
@@ -159,10 +157,13 @@ func (p *Pods) prepare(pod *v1.Pod) error {
 	if last := p.prepared[pod.UID]; last.limits == want && last.Manager != nil && anyExists(last.GetPaths()) {
 		return nil
 	}
+	first := p.base == nil
 	if err := p.createBase(); err != nil {
 		return err
 	}
-	p.retryLimits()
+	if first {
+		p.limitKubepods()
+	}
 	c := demand.Class(pod)
 	n := podName(p.root, c, pod.UID)
 	controllers := []string{"cpu", "memory", "pids"}
@@ -250,7 +251,6 @@ func (p *Pods) Release(ctx context.Context, uid types.UID) error {
 	defer p.mu.Unlock()
 	delete(p.prepared, uid)
 	if p.base != nil {
-		p.retryLimits()
 		p.updateClasses()
 	}
 	return p.removeRequest(podName(p.root, v1.PodQOSBurstable, uid))
@@ -332,7 +332,7 @@ func (p *Pods) createBase() error {
 			return err
 		}
 	}
-	p.base, p.pids, p.limitFailedAt = base, pids, time.Unix(0, 0)
+	p.base, p.pids = base, pids
 	return nil
 }
 
@@ -390,6 +390,6 @@ func (p *Pods) Clean() error {
 			unix.Rmdir(path) // fails if there are other cgroups or processes
 		}
 	}
-	p.base = nil
+	p.base, p.kubepodsFailed = nil, false
 	return errors.Join(errs...)
 }

@@ -187,6 +187,8 @@ func (b *board) checkDryRun() {
 	ofBoard := map[string]bool{
 		"cni": true, "runtime": true, // records of sandboxes, which islet cleanup removes
 		"container-logs": true, // links to logs of containers, which the agent removes
+		"pod-logs":       true, // logs of containers, which the agent removes
+		"interrupted":    true, // records of containers by ID, which no container of another node has
 		"containerd":     true, // see TestStaysOnBoard in edge/backup
 		"images":         true, // archives that somebody has brought
 		"lock":           true,

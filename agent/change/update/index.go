@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -181,7 +182,7 @@ func (u *Updater) setChecked(err error) {
 	defer u.mu.Unlock()
 	switch {
 	case errors.Is(err, errSpared):
-		u.status.Problem = err.Error()
+		u.status.Problem = cmp.Or(u.status.Problem, err.Error())
 		return
 	case errors.As(err, new(busyError)):
 		return

@@ -49,6 +49,12 @@ func TestFollowWaits(t *testing.T) {
 		after(spareInterval, 1)
 		after(24*time.Hour-time.Second, 0)
 		after(time.Second, 1)
+		problem := u.Status().Problem
+		wait.Store(true)
+		after(24*time.Hour, 0)
+		if s := u.Status(); problem == "" || s.Problem != problem {
+			t.Errorf("a check that waits hides the problem %q: %q", problem, s.Problem)
+		}
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

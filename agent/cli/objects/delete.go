@@ -44,7 +44,7 @@ func Delete(t *command.Tool, flags *pflag.FlagSet) command.Runner {
 	flags.BoolVar(&c.all, "all", false, "delete all applied pods of the namespace")
 	flags.BoolVarP(&c.anywhere, "all-namespaces", "A", false, "with --all or -l: in every namespace")
 	flags.Int64Var(&c.grace, "grace-period", -1, "seconds that the pod has to end (default: the grace period of its manifest)")
-	flags.BoolVar(&c.force, "force", false, "kill the pod at once, like --grace-period=0")
+	flags.BoolVar(&c.force, "force", false, "give the pod the shortest time to end (hooks 1 s, containers 2 s), like --grace-period=0")
 	flags.BoolVar(&c.wait, "wait", true, "wait until the pod is removed")
 	flags.DurationVar(&c.timeout, "timeout", 0, "maximum time to wait")
 	flags.BoolVar(&c.data, "delete-data", false, "with pvc NAME: also delete the claim's data permanently")

@@ -163,7 +163,7 @@ func (env Env) printResult(res *backup.Result) {
 	m := res.Manifest
 	if len(m.Bundles) > 0 {
 		fmt.Fprintf(w, "the node takes no bundle below %s. If the old board had a higher number, restore again before the agent starts, "+
-			"with --set-aside --bundle-number=NAME=NUMBER\n", describeNumbers(m.Bundles))
+			"with --set-aside --bundle-number=NAME=NUMBER, and copy the data of claims after it\n", describeNumbers(m.Bundles))
 	}
 	start := ""
 	if env.StartCommand != nil {

@@ -30,10 +30,10 @@ func DirsUsed(d config.Dirs) (bool, error) {
 		return false, err
 	}
 	// The database may have been deleted. The lock file of a full disk has no mark.
-	stored := slices.Contains(state, Database) || slices.Contains(state, keyfile.Name) || wasLocked(d.State, state)
+	stored := slices.Contains(state, Database) || keyfile.Place{Dir: d.State}.Found() || wasLocked(d.State, state)
 	brought := func(n string) bool { return n == "images" } // may exist before the first start
 	if others := slices.DeleteFunc(state, brought); !stored && len(others) > 0 {
-		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s, no %s and no lock of an agent: "+
+		return false, fmt.Errorf("%s is not a state directory of islet, it has no %s, no key in %s and no lock of an agent: "+
 			"nothing was changed; give the --state-dir of the agent", d.State, Database, keyfile.Name)
 	}
 	if len(run) > 0 && !wasLocked(d.Run, run) {

@@ -263,9 +263,13 @@ func (s *Shutdown) startNextTurn(ctx context.Context) (wake time.Time, over bool
 		}
 		turn, now := len(m.Turns)-1, time.Now()
 		if turn >= 0 { // a change of the clock must not extend the turn
-			grace := s.c.Periods[turn].Grace
-			if end := m.Turns[turn].Add(grace); end.After(now) && end.Sub(now) <= grace && s.hasRunning(turn) {
+			grace, waits := s.c.Periods[turn].Grace, s.restless(turn)
+			if end := m.Turns[turn].Add(grace); end.After(now) && end.Sub(now) <= grace && len(waits) > 0 {
 				return end, false
+			}
+			if len(waits) > 0 {
+				s.c.Log.Warn("the shutdown goes on, although the time was too short for these pods: containers run, or volumes are mounted",
+					"pods", waits)
 			}
 		}
 		turn++
@@ -317,14 +321,14 @@ func (s *Shutdown) podsOf(turn int) (pods []*v1.Pod) {
 	return pods
 }
 
-// hasRunning reports whether a pod of the period still has a running container.
-func (s *Shutdown) hasRunning(turn int) bool {
+// restless returns the names of the pods of the period that still have a running container or a mounted volume.
+func (s *Shutdown) restless(turn int) (names []string) {
 	for _, p := range s.podsOf(turn) {
 		if !s.c.AtRest(p.UID) {
-			return true
+			names = append(names, p.Namespace+"/"+p.Name)
 		}
 	}
-	return false
+	return names
 }
 
 // metaKey is the key under which the times of the last shutdown are stored.

@@ -69,6 +69,7 @@ type world struct {
 
 	mu       sync.Mutex
 	rests    map[types.UID]bool
+	log      strings.Builder // of the last agent, to be read after synctest.Wait
 	happened []string
 	told     func(bool, func())
 }
@@ -121,7 +122,7 @@ func (w *world) open(t *testing.T) (kill func()) {
 				}
 			}
 		},
-		Changed: func() { w.note("going %v", w.InProgress()) }, Extend: func(d time.Duration) error { w.note("extend %v", d); return nil }, Events: eventtest.Sink(w.record), Log: slog.New(slog.DiscardHandler),
+		Changed: func() { w.note("going %v", w.InProgress()) }, Extend: func(d time.Duration) error { w.note("extend %v", d); return nil }, Events: eventtest.Sink(w.record), Log: slog.New(slog.NewJSONHandler(&w.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +196,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestLate checks that pods that do not end delay the shutdown until their grace period has passed, and not longer.
+// TestLate checks that pods that do not end delay the shutdown until their grace period has passed, and not longer. The log names them.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -206,6 +207,12 @@ func TestLate(t *testing.T) {
 		}
 		if took := time.Since(begin); took != 30*time.Second {
 			t.Errorf("took %v", took)
+		}
+		synctest.Wait()
+		for _, p := range w.pods() {
+			if !strings.Contains(w.log.String(), `"`+p.Namespace+"/"+p.Name+`"`) {
+				t.Errorf("nothing tells that %s was late: %s", p.Name, w.log.String())
+			}
 		}
 		for i, want := range []float64{float64(begin.Unix()), float64(begin.Add(30 * time.Second).Unix())} {
 			if got := value(t, w.Collectors()[i]); got != want {

@@ -2,11 +2,14 @@ package volatile
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/islet-edge/islet/internal/readonly"
 )
@@ -58,11 +61,7 @@ func (s *seeder) seedDirectory(from, to string, levels int) error {
 			return err
 		}
 	}
-	var info fs.FileInfo
-	err = s.read(from, func() (err error) {
-		info, err = s.stat(from)
-		return err
-	})
+	info, err := s.readStat(from)
 	if readonly.IsDiskFault(err) { // only root can use the copy
 		return nil
 	}
@@ -70,6 +69,47 @@ func (s *seeder) seedDirectory(from, to string, levels int) error {
 		return err
 	}
 	return setMode(to, info)
+}
+
+// makePlace creates a separate directory and those above it in the upper layer of the overlay, and hides what the disk has there. The overlay
+// then does not look up the separate directory on the disk, which may not return it. A directory above it shows the disk's files, unless the
+// disk does not return that directory.
+func (s *seeder) makePlace(disk, upper, name string) error {
+	for i, r := range name + "/" {
+		if r != '/' {
+			continue
+		}
+		path := filepath.Join(upper, name[:i])
+		if err := os.Mkdir(path, 0o700); errors.Is(err, fs.ErrExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		if i < len(name) {
+			info, err := s.readStat(filepath.Join(disk, name[:i]))
+			if err == nil {
+				err = setMode(path, info)
+			}
+			if !readonly.IsDiskFault(err) {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		if err := unix.Setxattr(path, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
+			return fmt.Errorf("hide the directory below %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func (s *seeder) readStat(path string) (info fs.FileInfo, err error) {
+	err = s.read(path, func() (err error) {
+		info, err = s.stat(path)
+		return err
+	})
+	return info, err
 }
 
 // seedFile copies a file. If the disk cannot read it, seedFile makes a symbolic link to it, or leaves it out.

@@ -58,8 +58,11 @@ func (l *Layer) String() string {
 	text := fmt.Sprintf("the disk of %s takes no writes: changes are kept in memory, at most %d MiB, and are "+
 		"lost at the next boot; repair the disk and reboot",
 		strings.Join(l.Dirs, ", "), l.Bytes>>20)
-	if len(l.unread) > 0 {
-		text += ". The disk does not return " + strings.Join(l.unread[:min(len(l.unread), maxNames)], ", ")
+	if n := len(l.unread); n > 0 {
+		text += ". The disk does not return " + strings.Join(l.unread[:min(n, maxNames)], ", ")
+		if n > maxNames {
+			text += fmt.Sprintf(" and %d more", n-maxNames)
+		}
 	}
 	return text
 }
@@ -178,24 +181,30 @@ func (c Config) coverDirectory(dir string, apart []string) (unread []string, err
 	if err := copyMode(in("disk"), in("upper")); err != nil {
 		return nil, err
 	}
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on", in("disk"), in("upper"), in("work"))
-	if err := unix.Mount(Source, in("merged"), "overlay", 0, options); err != nil {
-		return nil, fmt.Errorf("mount an overlay: %w", err)
-	}
-	seed := newSeeder()
+	seed, places := newSeeder(), map[string]string{} // from the copies to their places
 	for i, name := range apart {
-		from, to := filepath.Join(in("disk"), name), filepath.Join(in("apart"), fmt.Sprint(i))
+		to := filepath.Join(in("apart"), fmt.Sprint(i))
 		err := os.MkdirAll(in("apart"), 0o700)
 		if err == nil {
-			err = seed.seedDirectory(from, to, 2)
+			err = seed.seedDirectory(filepath.Join(in("disk"), name), to, 2)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = bindMount(to, filepath.Join(in("merged"), name))
+			err = seed.makePlace(in("disk"), in("upper"), name)
 		}
 		if err != nil {
+			return nil, err
+		}
+		places[to] = filepath.Join(in("merged"), name)
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=on", in("disk"), in("upper"), in("work"))
+	if err := unix.Mount(Source, in("merged"), "overlay", 0, options); err != nil {
+		return nil, fmt.Errorf("mount an overlay: %w", err)
+	}
+	for from, to := range places {
+		if err := bindMount(from, to); err != nil {
 			return nil, err
 		}
 	}

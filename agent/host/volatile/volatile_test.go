@@ -3,6 +3,7 @@ package volatile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,10 +43,10 @@ func world(t *testing.T) (c Config, state, root string) {
 	must(t, os.MkdirAll(top+"/run", 0o755))
 	must(t, os.MkdirAll(disk, 0o755))
 	tmpfs(t, disk)
-	for _, d := range []string{state + "/layers/1/fs", state + "/dir", root + "/pods/volume"} {
+	for _, d := range []string{state + "/layers/1/fs", state + "/dir", state + "/above/layers", root + "/pods/volume"} {
 		must(t, os.MkdirAll(d, 0o755))
 	}
-	for _, f := range []string{state + "/file", state + "/dir/file", state + "/layers/db", state + "/layers/1/record", root + "/pods/file"} {
+	for _, f := range []string{state + "/file", state + "/dir/file", state + "/layers/db", state + "/layers/1/record", state + "/above/file", state + "/above/layers/db", root + "/pods/file"} {
 		must(t, os.WriteFile(f, []byte("disk"), 0o640))
 	}
 	must(t, unix.Mknod(state+"/layers/1/fs/whiteout", unix.S_IFCHR, 0))
@@ -55,7 +56,7 @@ func world(t *testing.T) (c Config, state, root string) {
 	tmpfs(t, root+"/pods/volume")
 	must(t, os.WriteFile(root+"/pods/volume/kept", nil, 0o600))
 	must(t, unix.Mount("", disk, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	dirs := []Dir{{Path: state, Separate: []string{"layers", "none"}}, {Path: root}, {Path: disk + "/missing"}, {Path: top + "/run"}}
+	dirs := []Dir{{Path: state, Separate: []string{"layers", "above/layers", "none"}}, {Path: root}, {Path: disk + "/missing"}, {Path: top + "/run"}}
 	return Config{Dirs: dirs, Run: top + "/run", Bytes: bound}, state, root
 }
 
@@ -105,7 +106,7 @@ func TestCover(t *testing.T) {
 	if !l.IsNew(state) || !l.IsNew(root) || len(l.Dirs) != 2 || l.Bytes != bound {
 		t.Fatalf("covered %+v", l)
 	}
-	for _, f := range []string{"/file", "/dir/file", "/layers/db", "/layers/1/record"} {
+	for _, f := range []string{"/file", "/dir/file", "/layers/db", "/layers/1/record", "/above/file", "/above/layers/db"} {
 		if got := read(t, state+f); got != "disk" {
 			t.Errorf("%s has %q", f, got)
 		}
@@ -121,6 +122,9 @@ func TestCover(t *testing.T) {
 		t.Errorf("%v, %v", fi.Mode(), err)
 	}
 	stacks(t, state+"/layers")
+	if fi, err := os.Stat(state + "/above"); err != nil || fi.Mode().Perm() != 0o755 {
+		t.Errorf("%v, %v", fi.Mode(), err)
+	}
 
 	// The next start uses the existing layer.
 	before := ours(t)
@@ -225,5 +229,34 @@ func TestWritable(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("made %v, %v", entries, err)
+	}
+}
+
+// TestPlaces checks that the overlay does not look up a separate directory on the disk, which may not return it. The directories above it are
+// looked up unless the disk does not return them.
+func TestPlaces(t *testing.T) {
+	c, state, _ := world(t)
+	_, err := MountLayers(c)
+	must(t, err)
+	for dir, want := range map[string]int{"layers": 0, "above/layers": 0, "above": 2} {
+		unix.Unmount(filepath.Join(state, dir), unix.MNT_DETACH)
+		if entries, err := os.ReadDir(filepath.Join(state, dir)); err != nil || len(entries) != want {
+			t.Errorf("%s has %v, %v", dir, entries, err)
+		}
+	}
+	upper := filepath.Join(c.Run, "upper")
+	seed := newSeeder()
+	seed.stat = func(path string) (fs.FileInfo, error) { return nil, unix.EIO }
+	must(t, os.Mkdir(upper, 0o700))
+	tmpfs(t, upper)
+	must(t, seed.makePlace(state, upper, "above/layers"))
+	for _, dir := range []string{"above", "above/layers"} {
+		value := make([]byte, 1)
+		if _, err := unix.Getxattr(filepath.Join(upper, dir), "trusted.overlay.opaque", value); err != nil || value[0] != 'y' {
+			t.Errorf("%s: %q, %v", dir, value, err)
+		}
+	}
+	if !slices.Equal(seed.unread, []string{state + "/above"}) {
+		t.Errorf("unread: %q", seed.unread)
 	}
 }

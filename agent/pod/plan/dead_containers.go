@@ -8,11 +8,11 @@ func (p *planner) removeUnneeded() {
 		if c.ID == newest.ID || p.keepsContainer(c, newest) {
 			continue
 		}
-		op := RemoveContainer
+		a := Action{Op: RemoveContainer, Container: c.Name, ID: c.ID}
 		if c.MayRun() {
-			op = StopContainer
+			a.Op, a.Grace = StopContainer, p.graceAfterHook(c, p.Grace)
 		}
-		p.startAction(Action{Op: op, Container: c.Name, ID: c.ID, Grace: p.Grace})
+		p.startAction(a)
 	}
 }
 

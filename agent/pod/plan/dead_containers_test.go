@@ -49,3 +49,16 @@ func TestDead(t *testing.T) {
 		})
 	}
 }
+
+// TestOlderRuns checks that an older container that may still run is stopped as any other container, also without a grace period.
+func TestOlderRuns(t *testing.T) {
+	older, runs := running("c0"), running("c0")
+	older.ID, runs.Attempt = "0", 1
+	for grace, want := range map[time.Duration]time.Duration{0: leastGrace, time.Minute: time.Minute} {
+		in := Input{Want: newPod("Never", 0, 0, 1), Admitted: true, Grace: grace,
+			Observed: Observed{Sandboxes: []Sandbox{{ID: "s", Ready: true}}, Containers: []Container{older, runs}}}
+		if got := Decide(in).Start; !slices.Contains(got, Action{Op: StopContainer, Container: "c0", ID: "0", Grace: want}) {
+			t.Errorf("grace period %v: %+v", grace, got)
+		}
+	}
+}

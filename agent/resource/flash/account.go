@@ -52,7 +52,7 @@ const days = 8
 // day is the format of a day's name. The names sort by date.
 const day = "2006-01-02"
 
-// maxDay is the longest time that a machine can run on one day, with a tolerance for small changes of the clock.
+// maxDay is the longest time that a machine can run on one day, with a tolerance of an hour for changes of the clock.
 const maxDay = 25 * time.Hour
 
 // A dayTotal contains the number of bytes written on one day.
@@ -161,7 +161,7 @@ func (a *account) pruneDays(now time.Time) {
 }
 
 // addTo adds the bytes that were written during a time to the day of t. If the machine cannot have run that long on one day, its clock
-// starts on the same day at each boot and is never set. A new day then begins after 24 hours of running time, under the same name.
+// starts on the same day at each boot and is never set. A new day then begins after 25 hours of running time, under the same name.
 func (a *account) addTo(t time.Time, w Written, during time.Duration) {
 	name := t.Format(day)
 	i, found := slices.BinarySearchFunc(a.Days, name, func(d dayTotal, name string) int {

@@ -20,7 +20,7 @@
 // Without a budget, a sample is only taken when a caller requests the figures. The bytes written since the last sample
 // are spread over the days since then. After a boot, they are spread over the time since the boot, which is computed
 // from the uptime. The clock cannot be used for that, because it may have been set meanwhile: a board without a
-// battery-backed clock starts in 1970. If a clock is never set and starts on the same day at each boot, a day is 24
+// battery-backed clock starts in 1970. If a clock is never set and starts on the same day at each boot, a day is 25
 // hours of running time. The account is stored at the first sample of a boot, when its last copy is half a day old, at
 // the end of a day, and when the agent ends. This writes some hundred bytes a day.
 //

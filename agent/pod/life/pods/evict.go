@@ -14,11 +14,10 @@ import (
 // ended, and the node has not decided to end it. A pod that is being deleted is still active. As in a kubelet, a resize that is not
 // granted does not count, so nobody can protect a pod from an eviction with a request that the node cannot fulfil.
 func (p *Pods) Active() []*v1.Pod {
-	wanted := p.c.Desired.List()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []*v1.Pod
-	for _, d := range wanted {
+	for _, d := range p.c.Desired.List() {
 		if !p.isActive(d) {
 			continue
 		}

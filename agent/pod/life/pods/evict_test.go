@@ -192,3 +192,51 @@ func TestActiveIsAllocated(t *testing.T) {
 	w.sync(t, true, "a")
 	check("2")
 }
+
+// A changing is a list of pods that changes after each read, if the lock of Pods permits this.
+type changing struct {
+	*desired.Desired
+	w      *world
+	change func()
+}
+
+func (c changing) changeUnlessLocked() {
+	if c.w.Pods.mu.TryLock() {
+		c.w.Pods.mu.Unlock()
+		c.change()
+	}
+}
+
+func (c changing) List() []desired.Pod {
+	defer c.changeUnlessLocked()
+	return c.Desired.List()
+}
+
+func (c changing) Get(uid types.UID) (desired.Pod, bool) {
+	defer c.changeUnlessLocked()
+	return c.Desired.Get(uid)
+}
+
+// TestReadKeepsNewest checks that a reader never replaces the version of a pod that the pod's worker already uses by an older one.
+func TestReadKeepsNewest(t *testing.T) {
+	for name, read := range map[string]func(w *world){
+		"Active": func(w *world) { w.Active() },
+		"Get":    func(w *world) { w.Get("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.setPods(t, desired.API, generation(1, "a", "1"))
+			w.admit(t, "a", "admitted")
+			w.c.Desired = changing{w.desired, w, func() {
+				w.c.Desired = w.desired
+				w.setPods(t, desired.API, generation(2, "a", "2"))
+				w.Get("a")
+			}}
+			read(w)
+			w.c.Desired = w.desired
+			if newest, _ := w.desired.Get("a"); w.verdicts["a"].alloc.madeFrom != newest.Pod {
+				t.Error("an older version is used")
+			}
+		})
+	}
+}

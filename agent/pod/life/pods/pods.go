@@ -210,13 +210,13 @@ func (p *Pods) Load(ctx context.Context, running []types.UID) error {
 
 // Get returns a wanted pod and the decisions about it. It makes no decision.
 func (p *Pods) Get(uid types.UID) (worker.Wanted, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	d, ok := p.c.Desired.Get(uid)
 	if !ok {
 		return worker.Wanted{}, false
 	}
 	w := worker.Wanted{Pod: d.Pod, Deleting: d.Deleting, Grace: d.Grace, Lives: d.Lives, Predecessor: d.Predecessor}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if s := p.states[uid].status; d.Lives == 0 && !isTerminal(s.Phase) {
 		w.Before = s
 	}

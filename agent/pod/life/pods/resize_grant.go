@@ -60,7 +60,8 @@ type allocation struct {
 }
 
 // withAllocated returns the wanted pod with its allocated resources. It returns the same object until the wanted
-// pod or the resources change, as worker.Wanted.Pod requires. The caller holds mu.
+// pod or the resources change, as worker.Wanted.Pod requires. The caller has read the wanted pod under mu and still holds it, because an
+// older version must not replace a newer one.
 func (a *allocation) withAllocated(wanted *v1.Pod) *v1.Pod {
 	if a == nil {
 		return wanted
@@ -368,7 +369,7 @@ func (a *allocation) restoreResize(wanted *v1.Pod, s *v1.PodStatus) {
 	}
 	a.resizing, a.maxInUse = true, demand.Requests(had)
 	if s.Resources != nil { // during a resize, the status has the former resources of the pod as a whole
-		a.maxInUse = maxOfEach(a.maxInUse, s.Resources.Requests)
+		a.maxInUse = maxOfEach(s.Resources.Requests, a.maxInUse)
 	}
 }
 
@@ -417,7 +418,7 @@ func resizeCondition(s *v1.PodStatus, t v1.PodConditionType) (*v1.PodCondition, 
 	return nil, false
 }
 
-// maxOfEach returns the larger of the two quantities of each resource.
+// maxOfEach returns the larger of the two quantities of each resource. The second list must not be nil.
 func maxOfEach(a, b v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(b)
 	for name, q := range a {

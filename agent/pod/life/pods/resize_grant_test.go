@@ -189,6 +189,7 @@ func TestRestoresWhatItHad(t *testing.T) {
 		"a sidecar":         {v1.PodSpec{InitContainers: []v1.Container{{Name: "x", Resources: form(small), RestartPolicy: &always}}}, v1.PodStatus{InitContainerStatuses: status}},
 		"an init container": {v1.PodSpec{InitContainers: []v1.Container{{Name: "x", Resources: form(small)}}}, v1.PodStatus{InitContainerStatuses: status}},
 		"the pod":           {v1.PodSpec{Resources: new(form(small))}, v1.PodStatus{Resources: new(form(large))}},
+		"no requests":       {v1.PodSpec{Resources: new(form(large))}, v1.PodStatus{Resources: new(form(nil))}},
 	} {
 		pod := podtest.New("a")
 		pod.Spec = tt.spec
