@@ -343,6 +343,7 @@ func (q *Request) inTheWay(s *Staged, links []link, to map[string]string) (used 
 // ofNode are files of the state directory that belong to one node, besides the records of isRecord.
 var ofNode = []string{
 	databaseName, databaseName + "-wal", databaseName + "-shm", keyName, "bundles", "bundle-report.json", "bundle-source.json",
+	"configuration.json.broken",
 }
 
 // clusterFiles returns the paths in the directory of the k3s cluster that must be set aside. The directory itself stays, because islet join
