@@ -147,7 +147,7 @@ func (n *Node) lock(ctx context.Context, q request) error {
 		n.interrupt = nil
 		n.mu.Unlock()
 		if interrupt == nil {
-			return busyError{errors.New("another bundle is being verified or unpacked: try again later (islet bundle status)")}
+			return busyError{errors.New("another bundle is being verified or unpacked, or waits for pods: try again later (islet bundle status)")}
 		}
 		interrupt()
 		if err := n.applying.lock(ctx); err != nil {
@@ -199,8 +199,12 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	if err != nil {
 		return api.Bundle{}, err
 	}
-	if r.Trial == nil && r.Current != nil && !n.isComplete(ctx, *r.Current) {
-		q.repair = r.Current.Digest
+	if r.Trial == nil && r.Current != nil && !(q.followed && n.intact == r.Current.Digest) { // a source is checked often
+		if n.isComplete(ctx, *r.Current) {
+			n.intact = r.Current.Digest
+		} else {
+			n.intact, q.repair, q.last = "", r.Current.Digest, feed.Seen{} // a server must not answer that it has the same bundle
+		}
 	}
 	show := tell
 	tell = func(status string, done, total int64) {
@@ -216,7 +220,7 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 		err = ErrInUse
 	}
 	if err == nil {
-		err = n.awaitPods(ctx, s, tell)
+		err = n.awaitPods(ctx, s, q, r, tell)
 	}
 	if err == nil {
 		err = n.startTrial(ctx, s, r, q.check)
@@ -241,27 +245,55 @@ func (n *Node) chooseMust(r *Record, s *staged) (must, unready []string) {
 	return chooseMust(n.c.List(), s.set.pods(), r.Starting(n.c.Now(), n.c.Deadline))
 }
 
+// maxPersonWaits is how long the trial of a bundle that a person applies waits for pods.
+const maxPersonWaits = time.Minute
+
 // awaitPods waits until all pods are Ready that may still be starting again, after a start of the agent or a revert. A trial does not
 // require a pod that is not Ready when it begins, so a bundle with a bad instance of such a pod would be kept. The pods have as much time
-// as in a trial. After that they count as ill.
-func (n *Node) awaitPods(ctx context.Context, s *staged, tell Progress) error {
+// as in a trial. After that they count as ill. A person waits for at most maxPersonWaits. If the record differs from the record before, such
+// as after a revert, there will be no trial.
+func (n *Node) awaitPods(ctx context.Context, s *staged, q request, before Record, tell Progress) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
-	for {
+	for began := time.Now(); ; {
 		n.mu.Lock()
 		r, restarted := n.record, n.restarted
 		n.mu.Unlock()
 		_, unready := n.chooseMust(&r, s)
-		if len(unready) == 0 || time.Since(restarted) >= n.c.Deadline {
+		if len(unready) == 0 || time.Since(restarted) >= n.c.Deadline || !q.byNode() && time.Since(began) >= maxPersonWaits ||
+			r.differs(&before) {
 			return nil
 		}
-		tell("waiting until the pods are Ready that are starting: "+shorten(unready), 0, 0)
+		if may, err := n.countWait(); !may {
+			return err
+		}
+		tell("waiting for pods that are still starting: "+shorten(unready), 0, 0)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// countWait counts in the record that the trial of a bundle waits for pods, once for each start of the agent. It returns false if a trial
+// has waited at each of the last starts, and none has begun. Otherwise a bundle that repairs the node would never be tried on a node that
+// always restarts before the deadline.
+func (n *Node) countWait() (may bool, err error) {
+	if n.waited {
+		return true, nil
+	}
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	if n.now().Waits >= maxStarts {
+		return false, nil
+	}
+	err = n.change(func(r *Record) error {
+		r.Waits++
+		return nil
+	})
+	n.waited = err == nil
+	return n.waited, err
 }
 
 // stageFrom opens a bundle and stages it.

@@ -98,10 +98,12 @@ type Node struct {
 	configurations Configurations // nil on a node that cannot try any
 	programs       Programs       // nil on a node that cannot try any
 
-	applying  gate       // held while a bundle is staged; a slow medium can take very long
-	changing  sync.Mutex // held while the record changes
-	isHeld    bool       // no trial may begin; the mutex changing protects it
-	mu        sync.Mutex // protects the fields below; never held during I/O
+	applying  gate          // held while a bundle is staged; a slow medium can take very long
+	intact    digest.Digest // a bundle in use whose parts were complete since the start; the gate applying protects it
+	waited    bool          // the trial of a bundle has waited for pods since the start; the gate applying protects it
+	changing  sync.Mutex    // held while the record changes
+	isHeld    bool          // no trial may begin; the mutex changing protects it
+	mu        sync.Mutex    // protects the fields below; never held during I/O
 	record    Record
 	changed   chan struct{} // closed when the record changes
 	staging   staging
@@ -280,7 +282,7 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 	if err != nil {
 		return err
 	}
-	if r.Last != before.Last || r.Trial != before.Trial { // such as by a revert
+	if r.differs(&before) {
 		return errors.New("the bundle in use has changed since this one was verified (islet bundle status): " +
 			"apply it again if you still want it")
 	}
