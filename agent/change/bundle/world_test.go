@@ -38,6 +38,7 @@ type world struct {
 	key    ed25519.PrivateKey
 	labels map[string]string
 	clock  time.Time
+	synced bool // the clock is synchronized
 
 	mu         sync.Mutex
 	meta       map[string]string
@@ -74,7 +75,8 @@ func (w *world) open(crash func(string), remote Remote) *Node {
 	n := Open(Config{
 		Dir: w.dir, Policy: format.Policy{Keys: []signed.Key{signed.PublicKey(w.key)}, Threshold: 1}, HealthyFor: 2 * time.Second,
 		Deadline: 10 * time.Second, Name: "a", Labels: func() map[string]string { return w.labels }, Now: func() time.Time { return w.clock },
-		Images: w, Store: w, CheckTrial: func() error { return nil }, CheckKeys: func() error { return nil },
+		IsSynced: func() bool { return w.synced },
+		Images:   w, Store: w, CheckTrial: func() error { return nil }, CheckKeys: func() error { return nil },
 		Signer: func() (ed25519.PrivateKey, error) { return w.key, nil }, Log: slog.New(slog.DiscardHandler), crash: crash,
 		Remote: remote,
 	})
