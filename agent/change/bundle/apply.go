@@ -21,6 +21,7 @@ type request struct {
 	older bool                          // its number may be lower than the highest one
 	// repair is the bundle in use if a part of it is missing or damaged on this node. The same bundle repairs it, without a trial.
 	repair digest.Digest
+	isOld  bool // only the contents manifest is missing, because an earlier version of islet has written the folder
 
 	interrupt func() // ends a request of the node itself, because a person has another one
 
@@ -200,11 +201,7 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 		return api.Bundle{}, err
 	}
 	if r.Trial == nil && r.Current != nil && !(q.followed && n.intact == r.Current.Digest) { // a source is checked often
-		if n.isComplete(ctx, *r.Current) {
-			n.intact = r.Current.Digest
-		} else {
-			n.intact, q.repair, q.last = "", r.Current.Digest, feed.Seen{} // a server must not answer that it has the same bundle
-		}
+		n.chooseRepair(ctx, &q, *r.Current)
 	}
 	show := tell
 	tell = func(status string, done, total int64) {
@@ -215,7 +212,9 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	}
 	s, err := n.stageFrom(ctx, r, q, tell)
 	if err == nil && s.Digest == q.repair {
-		n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
+		if !q.isOld {
+			n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
+		}
 		n.wake()
 		err = ErrInUse
 	}
@@ -238,6 +237,18 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	n.c.Log.Info("a bundle is on trial", "bundle", s.String(), "digest", s.Digest)
 	n.wake()
 	return describeBundle(s.Bundle), nil
+}
+
+// chooseRepair sets the bundle in use as the one that a request repairs, unless the node has all parts of it.
+func (n *Node) chooseRepair(ctx context.Context, q *request, b Bundle) {
+	docs, err := n.read(b)
+	hasAll := err == nil && n.hasImages(ctx, docs)
+	if hasAll && (docs.manifest != nil || q.followed) { // a server would have to send the whole bundle for its manifest
+		n.intact = b.Digest
+		return
+	}
+	n.intact, q.repair, q.isOld = "", b.Digest, hasAll
+	q.last = feed.Seen{} // a server must not answer that it has the same bundle
 }
 
 // chooseMust returns the pods that the trial of a bundle would require now, and those that it would require if they were Ready.

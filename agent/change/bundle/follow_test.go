@@ -165,11 +165,12 @@ func TestFollowedRepair(t *testing.T) {
 	build := newWorld(t)
 	one := build.bundle(1, nil)
 	for name, damage := range map[string]func(w *world, folder string){
-		"an older islet's":    func(w *world, folder string) { w.must(os.Remove(filepath.Join(folder, manifestFile))) },
+		"a file is missing":   func(w *world, folder string) { w.must(os.Remove(filepath.Join(folder, filesDir, "web.yaml"))) },
 		"the images are gone": func(w *world, _ string) { clear(w.imported) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w, s := newWorld(t), &webSite{}
+			w.damaged = true
 			s.serve(one)
 			n, stop := w.followNode(s, followed)
 			time.Sleep(3 * time.Minute)

@@ -50,6 +50,8 @@ type world struct {
 	others     []desired.Pod   // pods of other sources
 	during     func()          // is called at each import of an image; may be nil
 	reads      bool            // an import reads and verifies the layers
+	damaged    bool            // the pods of a bundle may be unknown
+	noSpace    error           // of each import; may be nil
 }
 
 func newWorld(t testing.TB) *world {
@@ -204,7 +206,11 @@ func (w *world) SetObjects(_ context.Context, _ string, objects []local.DefinedO
 	return nil
 }
 
-func (w *world) ReportFailure(_ string, problems []desired.Problem) { w.Errorf("%v", problems) }
+func (w *world) ReportFailure(_ string, problems []desired.Problem) {
+	if !w.damaged {
+		w.Errorf("%v", problems)
+	}
+}
 
 type foreign struct{ w *world }
 
@@ -241,7 +247,7 @@ func (w *world) HasBundleImage(_ context.Context, img image.BundleImage) bool {
 
 func (w *world) MissingBytes(_ context.Context, l format.Layout, img image.BundleImage) (bytes int64, err error) {
 	p, err := format.ReadImage(l, img.Manifest)
-	if err != nil {
+	if err = errors.Join(err, w.noSpace); err != nil {
 		return 0, err
 	}
 	for _, d := range p.Layers {
