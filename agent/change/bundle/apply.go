@@ -3,6 +3,7 @@ package bundle
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -212,11 +213,7 @@ func (n *Node) apply(ctx context.Context, q request, tell Progress) (api.Bundle,
 	}
 	s, err := n.stageFrom(ctx, r, q, tell)
 	if err == nil && s.Digest == q.repair {
-		if !q.isOld {
-			n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
-		}
-		n.wake()
-		err = ErrInUse
+		err = n.endRepair(s, q)
 	}
 	if err == nil {
 		err = n.awaitPods(ctx, s, q, r, tell)
@@ -249,6 +246,28 @@ func (n *Node) chooseRepair(ctx context.Context, q *request, b Bundle) {
 	}
 	n.intact, q.repair, q.isOld = "", b.Digest, hasAll
 	q.last = feed.Seen{} // a server must not answer that it has the same bundle
+}
+
+// endRepair returns ErrInUse if the bundle in use was repaired, and another error if another one is in use by now.
+func (n *Node) endRepair(s *staged, q request) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	if r := n.now(); r.Trial != nil || r.Current == nil || r.Current.Digest != s.Digest {
+		return errChanged
+	}
+	err := n.change(func(r *Record) error { // on another platform, such as after islet restore, the images are other ones
+		r.Images = maps.Clone(r.Images)
+		r.Images[s.Digest] = s.images
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !q.isOld {
+		n.c.Log.Warn("a bundle in use was damaged or incomplete, and was repaired", "bundle", s.String(), "digest", s.Digest)
+	}
+	n.wake()
+	return ErrInUse
 }
 
 // chooseMust returns the pods that the trial of a bundle would require now, and those that it would require if they were Ready.

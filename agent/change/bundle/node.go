@@ -268,6 +268,10 @@ func (n *Node) endStaging() {
 	}
 }
 
+// errChanged is the error of a bundle whose staging has ended too late, such as after a revert.
+var errChanged = errors.New("the bundle in use has changed since this one was verified (islet bundle status): " +
+	"apply it again if you still want it")
+
 // startTrial writes what the record has seen to the database, and then the record. The second rename decides that the bundle is in force.
 // The parameter before is the record at the beginning of the staging.
 func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows rule) error {
@@ -284,8 +288,7 @@ func (n *Node) startTrial(ctx context.Context, s *staged, before Record, allows 
 		return err
 	}
 	if r.differs(&before) {
-		return errors.New("the bundle in use has changed since this one was verified (islet bundle status): " +
-			"apply it again if you still want it")
+		return errChanged
 	}
 	if err := errors.Join(allows(&r, s.Bundle), n.checkNames(s.set)); err != nil { // pods may have been added during the import
 		return err

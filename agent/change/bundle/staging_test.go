@@ -103,15 +103,23 @@ func TestRepair(t *testing.T) {
 		do       func(w *world, folder string)
 		readable bool
 	}{
-		"a file is missing":     {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, filesDir, "web.yaml")) })},
-		"a file is cut":         {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, filesDir, "more.yaml"), 10) })},
-		"a file is new":         {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, filesDir, "x.yaml"), nil, 0o600) })},
-		"no contents":           {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, contentsFile)) })},
-		"other contents":        {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, contentsFile), []byte("{}"), 0o600) })},
-		"an empty manifest":     {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, manifestFile), 0) })},
-		"no folder":             {do: inFolder(os.RemoveAll)},
-		"an older islet's":      {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, manifestFile)) }), readable: true},
-		"the images are gone":   {do: func(w *world, _ string) { clear(w.imported) }, readable: true},
+		"a file is missing":   {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, filesDir, "web.yaml")) })},
+		"a file is cut":       {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, filesDir, "more.yaml"), 10) })},
+		"a file is new":       {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, filesDir, "x.yaml"), nil, 0o600) })},
+		"no contents":         {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, contentsFile)) })},
+		"other contents":      {do: inFolder(func(f string) error { return os.WriteFile(filepath.Join(f, contentsFile), []byte("{}"), 0o600) })},
+		"an empty manifest":   {do: inFolder(func(f string) error { return os.Truncate(filepath.Join(f, manifestFile), 0) })},
+		"no folder":           {do: inFolder(os.RemoveAll)},
+		"an older islet's":    {do: inFolder(func(f string) error { return os.Remove(filepath.Join(f, manifestFile)) }), readable: true},
+		"the images are gone": {do: func(w *world, _ string) { clear(w.imported) }, readable: true},
+		"another platform": {do: func(w *world, _ string) {
+			clear(w.imported)
+			r, _, err := load(w.dir)
+			for d := range r.Images {
+				r.Images[d] = []string{"localhost/web@" + string(someDigest("a"))}
+			}
+			w.must(errors.Join(err, r.save(w.dir)))
+		}, readable: true},
 		"one image is not here": {do: func(w *world, _ string) { delete(w.imported, w.pinned[0]) }, readable: true},
 	} {
 		hows := []string{"a person", "a stick", "a source", "the previous bundle"}

@@ -467,6 +467,20 @@ func TestIndexSeen(t *testing.T) {
 	}
 }
 
+// TestIndexKeysUnknown checks that a node that does not know which keys count does not read the index. A key that was removed could have
+// signed it.
+func TestIndexKeysUnknown(t *testing.T) {
+	w := newIndexWorld(t)
+	w.write(nil)
+	u := w.updater("lab", func(c *Config) { c.CheckOffer = func(bool) error { return trial.ErrUnknownKeys } })
+	if err := u.stageFollowed(t.Context()); !errors.Is(err, trial.ErrUnknownKeys) {
+		t.Error(err)
+	}
+	if seen, err := u.loadSeen(); err != nil || !seen.IsZero() || u.Status().Offered != "" || len(w.offered) > 0 {
+		t.Errorf("%s, %v, %+v, %v", seen, err, u.Status(), w.offered)
+	}
+}
+
 // TestFollowedName checks that the log names the source of a problem: the followed archive or the followed index.
 func TestFollowedName(t *testing.T) {
 	w := newIndexWorld(t)
