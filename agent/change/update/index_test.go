@@ -385,6 +385,8 @@ type fakeTrials struct {
 
 func (f *fakeTrials) StagedPath() string { return "" }
 
+func (f *fakeTrials) CheckOffer(bool) error { return nil }
+
 func (f *fakeTrials) IsRefused(string, string) bool { return false }
 
 func (f *fakeTrials) ConfirmPrograms(confirm func(ctx context.Context, id string) (bool, error)) {
