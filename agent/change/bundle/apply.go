@@ -149,7 +149,8 @@ func (n *Node) lock(ctx context.Context, q request) error {
 		n.interrupt = nil
 		n.mu.Unlock()
 		if interrupt == nil {
-			return busyError{errors.New("another bundle is being verified or unpacked, or waits for pods: try again later (islet bundle status)")}
+			return busyError{errors.New(
+				"another bundle is being verified or unpacked, or waits for pods: try again later (islet bundle status)")}
 		}
 		interrupt()
 		if err := n.applying.lock(ctx); err != nil {
@@ -280,8 +281,8 @@ const maxPersonWaits = time.Minute
 
 // awaitPods waits until all pods are Ready that may still be starting again, after a start of the agent or a revert. A trial does not
 // require a pod that is not Ready when it begins, so a bundle with a bad instance of such a pod would be kept. The pods have as much time
-// as in a trial. After that they count as ill. A person waits for at most maxPersonWaits. If the record differs from the record before, such
-// as after a revert, there will be no trial.
+// as in a trial. After that they count as ill. A person waits for at most maxPersonWaits. If the record differs from the record before, such as
+// after a revert, there will be no trial.
 func (n *Node) awaitPods(ctx context.Context, s *staged, q request, before Record, tell Progress) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
@@ -290,8 +291,8 @@ func (n *Node) awaitPods(ctx context.Context, s *staged, q request, before Recor
 		r, restarted := n.record, n.restarted
 		n.mu.Unlock()
 		_, unready := n.chooseMust(&r, s)
-		if len(unready) == 0 || time.Since(restarted) >= n.c.Deadline || !q.byNode() && time.Since(began) >= maxPersonWaits ||
-			r.differs(&before) {
+		isOver := time.Since(restarted) >= n.c.Deadline || !q.byNode() && time.Since(began) >= maxPersonWaits
+		if len(unready) == 0 || isOver || r.differs(&before) {
 			return nil
 		}
 		if may, err := n.countWait(); !may {

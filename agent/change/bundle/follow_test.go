@@ -186,9 +186,14 @@ func TestFollowedRepair(t *testing.T) {
 			if !slices.Equal(w.names(), []string{"web"}) {
 				t.Errorf("%s: pods %v", name, w.names())
 			}
-			asked := s.asked
+			count := func() int {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.asked
+			}
+			asked := count()
 			time.Sleep(10*time.Minute + time.Second)
-			if more := s.asked - asked; more > 12 {
+			if more := count() - asked; more > 12 {
 				t.Errorf("%s: %d requests after the repair", name, more)
 			}
 		})
