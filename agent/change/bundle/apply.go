@@ -281,8 +281,8 @@ const maxPersonWaits = time.Minute
 
 // awaitPods waits until all pods are Ready that may still be starting again, after a start of the agent or a revert. A trial does not
 // require a pod that is not Ready when it begins, so a bundle with a bad instance of such a pod would be kept. The pods have as much time
-// as in a trial. After that they count as ill. A person waits for at most maxPersonWaits. If the record differs from the record before, such as
-// after a revert, there will be no trial.
+// as in a trial. After that they count as ill. A person waits for at most maxPersonWaits. If the record differs from the record before,
+// such as after a revert, there will be no trial.
 func (n *Node) awaitPods(ctx context.Context, s *staged, q request, before Record, tell Progress) error {
 	tick := time.NewTicker(judgeEvery)
 	defer tick.Stop()
